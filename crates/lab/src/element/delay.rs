@@ -1,0 +1,32 @@
+use std::time::Duration;
+
+use super::{Element, Kind, Outputs};
+use crate::{Packet, Protocol};
+
+/// Lets every packet out a fixed time later; order is kept.
+#[derive(Debug)]
+pub struct Delay(pub Duration);
+
+impl Delay {
+    /// A delay in milliseconds.
+    pub fn millis(millis: u64) -> Delay {
+        Delay(Duration::from_millis(millis))
+    }
+
+    /// A delay of UDP only: datagrams arrive late, TCP does not.
+    pub fn udp(delay: Duration) -> super::Only {
+        Delay(delay).only(Protocol::Udp)
+    }
+}
+
+impl Element for Delay {
+    fn handle(&mut self, _now: Duration, packet: Packet, out: &mut Outputs) {
+        out.pass_after(self.0, packet);
+    }
+}
+
+pub(super) const KIND: Kind = Kind {
+    name: "delay",
+    form: "[udp|tcp] delay TIME",
+    parse: |words| Ok(Box::new(Delay(words.time()?))),
+};
