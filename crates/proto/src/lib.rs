@@ -1,1 +1,41 @@
-//! headstart proto
+//! TurboTLS without IO (draft-joseph-tls-turbotls-00; Aguilar-Melchor et al. 2023).
+//!
+//! TLS runs over two byte streams, client to server and server to client. While TCP connects, a
+//! prefix of each travels in UDP datagrams placed by offset; TCP takes over at exact offsets.
+//! This crate decides; it owns no socket and no clock. `docs/wire.md` specifies the bytes.
+//!
+//! * [`Client`] is one connection at the client: `handle_*` what happened, then `poll_*` until
+//!   nothing is left.
+//! * [`Server`] is all unjoined sessions of one edge.
+//! * [`hello`] reads what is public of a ClientHello; [`wire`] holds the frames.
+//!
+//! ```
+//! use headstart_proto::{Client, ClientConfig, Instant, JoinKey};
+//!
+//! let mut client = Client::new(JoinKey::new([7; 16]), ClientConfig::default());
+//! client.handle_app_data(Instant::ZERO, b"GET / HTTP/1.1\r\n"); // not TLS: nothing goes over UDP
+//! assert!(client.poll_datagram().is_none());
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod client;
+mod error;
+mod event;
+pub mod hello;
+mod id;
+pub mod limits;
+mod reassembly;
+mod server;
+mod time;
+pub mod wire;
+
+pub use client::{Client, ClientConfig};
+pub use error::{Discard, HelloError, Misfit, WireError};
+pub use event::{ClientEvent, PlainReason, ResetReason, ServerEvent};
+pub use id::{JoinKey, RouteTag, SessionId};
+pub use reassembly::Reassembly;
+pub use server::{Attachment, Handover, JoinOutcome, OriginEnd, Server, ServerConfig, Transmit};
+pub use time::Instant;

@@ -1,0 +1,452 @@
+//! One connection at the client (docs/wire.md section 5).
+
+mod downstream;
+mod flight;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::mem;
+use core::time::Duration;
+
+use downstream::Downstream;
+use flight::Flight;
+
+use crate::event::{ClientEvent, PlainReason, ResetReason};
+use crate::id::{JoinKey, RouteTag, SessionId};
+use crate::limits::{CLIENT_BYTES, SLOTS_DEFAULT_MAX, STREAM_BUFFER};
+use crate::time::Instant;
+use crate::wire::{Join, JoinAnswer, Response, Status};
+
+/// How a connection is to be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// Empty slots to send behind the flight, the one for the acknowledgement included.
+    pub slots: u8,
+    /// Whether bytes behind the ClientHello may go over UDP: only where the edge says so.
+    pub early_data: bool,
+    /// Whether server bytes are withheld until the join is accepted: saves nothing, risks nothing.
+    pub hold: bool,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            slots: SLOTS_DEFAULT_MAX + 1,
+            early_data: false,
+            hold: false,
+        }
+    }
+}
+
+/// Opens one connection: the first flights over UDP, everything else over TCP.
+///
+/// Call `handle_*` with what happened, then take what there is to do, in any order, until nothing
+/// is left: [`poll_datagram`](Self::poll_datagram), [`poll_tcp`](Self::poll_tcp),
+/// [`poll_app`](Self::poll_app), [`poll_event`](Self::poll_event); then wait for the sockets or for
+/// [`poll_timeout`](Self::poll_timeout). Once [`is_transparent`](Self::is_transparent), the streams
+/// can be joined without this type.
+///
+/// Datagrams are tied to TCP by nothing but the join key: the caller sees to it that both go to the
+/// same address, or says otherwise in [`handle_tcp_connected`](Self::handle_tcp_connected).
+#[derive(Debug)]
+pub struct Client {
+    config: ClientConfig,
+    key: JoinKey,
+    id: SessionId,
+    state: State,
+    /// The client stream from its start, until it is decided how TCP goes on.
+    upstream: Vec<u8>,
+    app_finished: bool,
+    flight: Flight,
+    downstream: Downstream,
+    /// Client bytes that the edge has.
+    ack: u32,
+    tag: RouteTag,
+    /// Whether the edge has answered: only then may a join be sent without early data.
+    answered: bool,
+    unreachable: bool,
+    last_datagram: Instant,
+    to_tcp: Vec<u8>,
+    events: VecDeque<ClientEvent>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// TCP is connecting. Datagrams travel as soon as there is a ClientHello.
+    Connecting,
+    /// TCP is connected and the edge may still answer over UDP.
+    Waiting { connected: Instant, grace: Duration },
+    /// The join was sent; the bytes of its answer so far.
+    Joining { answer: Vec<u8>, server_offset: u32 },
+    /// TCP carries the raw streams. `silent`: a datagram that still comes was late.
+    Open { silent: bool },
+    /// Over, by reset.
+    Reset,
+}
+
+impl Client {
+    /// A connection of which nothing is known yet. `key` must be fresh random bytes.
+    #[must_use]
+    pub fn new(key: JoinKey, config: ClientConfig) -> Self {
+        let id = key.session_id();
+        Self {
+            config,
+            key,
+            id,
+            state: State::Connecting,
+            upstream: Vec::new(),
+            app_finished: false,
+            flight: Flight::new(id),
+            downstream: Downstream::new(),
+            ack: 0,
+            tag: RouteTag::default(),
+            answered: false,
+            unreachable: false,
+            last_datagram: Instant::ZERO,
+            to_tcp: Vec::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// An edge is known there from now on: datagrams may be sent.
+    ///
+    /// A connection for which this is never called is plain.
+    pub fn offer_udp(&mut self, config: ClientConfig) {
+        if matches!(self.state, State::Connecting) && !self.flight.is_offered() {
+            self.config = config;
+            self.flight.offer();
+            self.send_flight();
+        }
+    }
+
+    /// How many application bytes are welcome now.
+    #[must_use]
+    pub fn app_room(&self) -> usize {
+        match self.state {
+            State::Connecting | State::Waiting { .. } => {
+                CLIENT_BYTES.saturating_sub(self.upstream.len())
+            }
+            State::Joining { .. } | State::Open { .. } => {
+                STREAM_BUFFER.saturating_sub(self.to_tcp.len())
+            }
+            State::Reset => 0,
+        }
+    }
+
+    /// Bytes of the application for the server; not more than [`app_room`](Self::app_room).
+    pub fn handle_app_data(&mut self, now: Instant, bytes: &[u8]) {
+        match self.state {
+            State::Connecting => {
+                self.upstream.extend_from_slice(bytes);
+                self.send_flight();
+            }
+            State::Waiting { .. } => {
+                self.upstream.extend_from_slice(bytes);
+                self.decide(now);
+            }
+            State::Joining { .. } | State::Open { .. } => self.to_tcp.extend_from_slice(bytes),
+            State::Reset => {}
+        }
+    }
+
+    /// The application sends nothing more.
+    pub fn handle_app_finished(&mut self, now: Instant) {
+        self.app_finished = true;
+        self.decide(now);
+    }
+
+    /// A datagram from the edge's address, which may be forged.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8]) {
+        let response = Response::parse(datagram).ok();
+        let Some(response) = response.filter(|response| self.is_ours(response)) else {
+            self.events.push_back(ClientEvent::DatagramIgnored);
+            return;
+        };
+        match self.state {
+            State::Open { silent: true } => {
+                self.state = State::Open { silent: false };
+                self.events.push_back(ClientEvent::LateDatagram);
+            }
+            State::Connecting | State::Waiting { .. } | State::Joining { .. } => {
+                self.take_response(now, &response);
+                self.decide(now);
+            }
+            State::Open { .. } | State::Reset => {}
+        }
+    }
+
+    /// The network said that no datagram gets there (ICMP port or host unreachable).
+    ///
+    /// Anybody can forge that; it costs the saving and nothing else.
+    pub fn handle_unreachable(&mut self, now: Instant) {
+        if self.flight.is_sent() && !self.answered && !self.unreachable {
+            self.unreachable = true;
+            self.events.push_back(ClientEvent::Unreachable);
+            self.decide(now);
+        }
+    }
+
+    /// TCP is connected, `same_address` as the datagrams went to, and silence is to be believed
+    /// after `grace`.
+    pub fn handle_tcp_connected(&mut self, now: Instant, same_address: bool, grace: Duration) {
+        if !matches!(self.state, State::Connecting) {
+            return;
+        }
+        self.events.push_back(ClientEvent::TcpConnected);
+        self.state = State::Waiting {
+            connected: now,
+            grace,
+        };
+        if self.flight.is_sent() && !same_address {
+            self.give_up(PlainReason::OtherAddress);
+        } else if !self.config.hold {
+            self.downstream.release();
+            self.note_first_bytes();
+        }
+        self.decide(now);
+    }
+
+    /// Bytes of the TCP stream.
+    pub fn handle_tcp_data(&mut self, bytes: &[u8]) {
+        let State::Joining { answer, .. } = &mut self.state else {
+            self.downstream.append(bytes);
+            self.note_first_bytes();
+            return;
+        };
+        let missing = crate::wire::JOIN_ANSWER_LEN.saturating_sub(answer.len());
+        let (head, rest) = bytes.split_at_checked(missing).unwrap_or((bytes, &[]));
+        answer.extend_from_slice(head);
+        if let Ok(frame) = <[u8; crate::wire::JOIN_ANSWER_LEN]>::try_from(answer.as_slice()) {
+            self.take_answer(&frame);
+            self.downstream.append(rest);
+            self.note_first_bytes();
+        }
+    }
+
+    /// The server sends nothing more on TCP.
+    pub fn handle_tcp_finished(&mut self) {
+        match self.state {
+            // An edge that closes instead of answering has refused.
+            State::Joining { .. } => self.refused(),
+            _ => self.downstream.finish(),
+        }
+    }
+
+    /// The moment given by [`poll_timeout`](Self::poll_timeout) has come.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.decide(now);
+    }
+
+    /// The next datagram to send to the edge.
+    pub fn poll_datagram(&mut self) -> Option<Vec<u8>> {
+        self.flight.poll()
+    }
+
+    /// Bytes to write to TCP, in order; none if there are none. To be written before it is shut down
+    /// for [`wants_tcp_finish`](Self::wants_tcp_finish).
+    pub fn poll_tcp(&mut self) -> Option<Vec<u8>> {
+        Some(mem::take(&mut self.to_tcp)).filter(|bytes| !bytes.is_empty())
+    }
+
+    /// Whether TCP is to be shut down for writing once [`poll_tcp`](Self::poll_tcp) is drained.
+    #[must_use]
+    pub fn wants_tcp_finish(&self) -> bool {
+        let decided = matches!(self.state, State::Joining { .. } | State::Open { .. });
+        decided && self.app_finished && self.to_tcp.is_empty()
+    }
+
+    /// Bytes for the application, in order.
+    pub fn poll_app(&mut self) -> Option<Vec<u8>> {
+        self.downstream.poll()
+    }
+
+    /// Whether the application gets nothing more once [`poll_app`](Self::poll_app) is drained.
+    #[must_use]
+    pub fn is_app_finished(&self) -> bool {
+        self.downstream.is_finished()
+    }
+
+    /// Why the application is to be reset.
+    #[must_use]
+    pub fn is_reset(&self) -> bool {
+        matches!(self.state, State::Reset)
+    }
+
+    /// What happened since, in order.
+    pub fn poll_event(&mut self) -> Option<ClientEvent> {
+        self.events.pop_front()
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout).
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match self.state {
+            State::Waiting { connected, grace } => Some(connected.max(self.last_datagram) + grace),
+            _ => None,
+        }
+    }
+
+    /// Whether both streams are now just TCP's, and nothing is queued here.
+    #[must_use]
+    pub fn is_transparent(&self) -> bool {
+        matches!(self.state, State::Open { .. })
+            && self.to_tcp.is_empty()
+            && self.downstream.is_transparent()
+    }
+
+    /// Whether datagrams that still come tell something about the path: the fallback was silence.
+    #[must_use]
+    pub fn awaits_late_datagram(&self) -> bool {
+        matches!(self.state, State::Open { silent: true })
+    }
+
+    fn is_ours(&self, response: &Response<'_>) -> bool {
+        response.id == self.id && self.flight.has_used(response.seq)
+    }
+
+    fn take_response(&mut self, now: Instant, response: &Response<'_>) {
+        let fits = usize::try_from(response.ack).is_ok_and(|ack| ack <= self.flight.sent_bytes())
+            && self.flight.take_answer(response.seq)
+            && self
+                .downstream
+                .insert(response.offset, response.payload)
+                .is_ok();
+        if !fits {
+            self.events.push_back(ClientEvent::DatagramIgnored);
+            return;
+        }
+        self.answered = true;
+        self.last_datagram = now;
+        self.ack = self.ack.max(response.ack);
+        self.tag = response.tag;
+        self.events.push_back(ClientEvent::DatagramReceived {
+            seq: response.seq,
+            ack: response.ack,
+            offset: response.offset,
+            bytes: response.payload.len(),
+        });
+        self.note_first_bytes();
+    }
+
+    fn note_first_bytes(&mut self) {
+        if let Some(udp) = self.downstream.take_first_source() {
+            self.events.push_back(ClientEvent::FirstServerBytes { udp });
+        }
+    }
+
+    fn send_flight(&mut self) {
+        let early_data = self.config.early_data;
+        self.flight.send(
+            &self.upstream,
+            self.config.slots,
+            early_data,
+            &mut self.events,
+        );
+    }
+
+    /// Chooses between join, plain and further waiting, once TCP is connected.
+    fn decide(&mut self, now: Instant) {
+        let State::Waiting { .. } = self.state else {
+            return;
+        };
+        if !self.flight.is_sent() {
+            return self.go_plain(self.flight.why_not());
+        }
+        let expired = self.poll_timeout().is_some_and(|deadline| deadline <= now);
+        if self.answered {
+            if expired || self.config.hold || self.has_unsent_bytes() || self.flight.is_answered() {
+                self.join();
+            }
+        } else if self.unreachable {
+            self.give_up(PlainReason::Unreachable);
+        } else if expired {
+            self.give_up(PlainReason::Silence);
+        }
+    }
+
+    /// The flight is lost. Early data that may have been acted on binds the client to the session.
+    fn give_up(&mut self, reason: PlainReason) {
+        if self.flight.holds_early_data() {
+            self.join()
+        } else {
+            self.go_plain(reason)
+        }
+    }
+
+    fn has_unsent_bytes(&self) -> bool {
+        self.upstream.len() > self.flight.sent_bytes() || self.app_finished
+    }
+
+    fn go_plain(&mut self, reason: PlainReason) {
+        self.state = State::Open {
+            silent: reason == PlainReason::Silence,
+        };
+        self.events.push_back(ClientEvent::Plain(reason));
+        self.downstream.discard_unreleased();
+        self.to_tcp.append(&mut self.upstream);
+    }
+
+    fn join(&mut self) {
+        let server_offset = self.downstream.released();
+        // Without a server byte delivered, the whole stream: an edge that knows nothing of the
+        // session can still serve it.
+        let client_offset = if server_offset == 0 { 0 } else { self.ack };
+        let join = Join {
+            key: self.key.clone(),
+            tag: self.tag,
+            client_offset,
+            server_offset,
+        };
+        self.to_tcp.extend_from_slice(&join.emit());
+        let from = usize::try_from(client_offset).unwrap_or(usize::MAX);
+        self.to_tcp
+            .extend_from_slice(self.upstream.get(from..).unwrap_or_default());
+        self.upstream = Vec::new();
+        self.downstream.tcp_starts_at(server_offset);
+        self.state = State::Joining {
+            answer: Vec::new(),
+            server_offset,
+        };
+        self.events.push_back(ClientEvent::JoinSent {
+            client_offset,
+            server_offset,
+        });
+    }
+
+    fn take_answer(&mut self, frame: &[u8; crate::wire::JOIN_ANSWER_LEN]) {
+        let State::Joining { server_offset, .. } = self.state else {
+            return;
+        };
+        let Ok(answer) = JoinAnswer::parse(frame) else {
+            return self.reset(ResetReason::Protocol);
+        };
+        self.events
+            .push_back(ClientEvent::JoinAnswered(answer.status));
+        match answer.status {
+            Status::Joined if answer.server_offset == server_offset => {
+                self.downstream.release();
+                self.state = State::Open { silent: false };
+            }
+            Status::Fresh if answer.server_offset == 0 && self.downstream.released() == 0 => {
+                self.downstream.discard_unreleased();
+                self.state = State::Open { silent: false };
+            }
+            Status::Joined => self.reset(ResetReason::Protocol),
+            Status::Fresh | Status::Refused => self.refused(),
+        }
+    }
+
+    fn refused(&mut self) {
+        let committed = self.downstream.released() > 0;
+        self.reset(if committed {
+            ResetReason::CommittedRefusal
+        } else {
+            ResetReason::Refused
+        });
+    }
+
+    fn reset(&mut self, reason: ResetReason) {
+        self.state = State::Reset;
+        self.events.push_back(ClientEvent::Reset(reason));
+    }
+}

@@ -1,0 +1,190 @@
+//! What the client sends over UDP: its flight, then empty slots for the answers.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::error::HelloError;
+use crate::event::{ClientEvent, PlainReason};
+use crate::hello::{self, Progress};
+use crate::id::SessionId;
+use crate::limits::SEQUENCES;
+use crate::wire::{REQUEST_PAYLOAD_MAX, Request};
+
+#[derive(Debug)]
+pub(super) struct Flight {
+    id: SessionId,
+    offered: bool,
+    phase: Phase,
+    /// Sequence numbers used so far.
+    used: u8,
+    /// Those answered, a bit each.
+    answered: u16,
+    queue: VecDeque<Vec<u8>>,
+}
+
+/// The ClientHello comes first, in one flight to one address; then, where allowed, early data.
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// The stream has no whole ClientHello yet.
+    Gathering,
+    /// Nothing will go over UDP.
+    Unfit(PlainReason),
+    /// `sent` bytes of the stream went over UDP; the ClientHello ends at `hello_end`.
+    Sent { hello_end: usize, sent: usize },
+}
+
+impl Flight {
+    pub(super) const fn new(id: SessionId) -> Self {
+        let queue = VecDeque::new();
+        Self {
+            id,
+            offered: false,
+            phase: Phase::Gathering,
+            used: 0,
+            answered: 0,
+            queue,
+        }
+    }
+
+    pub(super) const fn offer(&mut self) {
+        self.offered = true;
+    }
+
+    pub(super) const fn is_offered(&self) -> bool {
+        self.offered
+    }
+
+    /// Queues what of `stream`, the client stream from its start, may go over UDP now.
+    pub(super) fn send(
+        &mut self,
+        stream: &[u8],
+        slots: u8,
+        early_data: bool,
+        events: &mut VecDeque<ClientEvent>,
+    ) {
+        if !self.offered {
+            return;
+        }
+        match self.phase {
+            Phase::Gathering => match hello::read(stream) {
+                Ok(Progress::Incomplete) => {}
+                Ok(Progress::Complete(hello)) => {
+                    let end = if early_data { stream.len() } else { hello.end };
+                    self.send_bytes(stream, 0, end, hello.end, events);
+                    self.send_slots(slots, events);
+                }
+                Err(error) => self.phase = Phase::Unfit(unfit(error)),
+            },
+            Phase::Sent { hello_end, sent } if early_data => {
+                self.send_bytes(stream, sent, stream.len(), hello_end, events);
+            }
+            Phase::Sent { .. } | Phase::Unfit(_) => {}
+        }
+    }
+
+    pub(super) fn poll(&mut self) -> Option<Vec<u8>> {
+        self.queue.pop_front()
+    }
+
+    pub(super) const fn is_sent(&self) -> bool {
+        matches!(self.phase, Phase::Sent { .. })
+    }
+
+    /// Why nothing was sent, when TCP is connected.
+    pub(super) const fn why_not(&self) -> PlainReason {
+        match self.phase {
+            _ if !self.offered => PlainReason::NotOffered,
+            Phase::Unfit(reason) => reason,
+            Phase::Gathering | Phase::Sent { .. } => PlainReason::TcpFirst,
+        }
+    }
+
+    pub(super) const fn sent_bytes(&self) -> usize {
+        match self.phase {
+            Phase::Sent { sent, .. } => sent,
+            Phase::Gathering | Phase::Unfit(_) => 0,
+        }
+    }
+
+    pub(super) const fn holds_early_data(&self) -> bool {
+        matches!(self.phase, Phase::Sent { hello_end, sent } if sent > hello_end)
+    }
+
+    pub(super) const fn has_used(&self, seq: u8) -> bool {
+        seq < self.used
+    }
+
+    /// Whether this is the first answer to `seq`.
+    pub(super) const fn take_answer(&mut self, seq: u8) -> bool {
+        let bit = 1 << seq;
+        let first = self.answered & bit == 0;
+        self.answered |= bit;
+        first
+    }
+
+    /// Whether no more answers can come.
+    pub(super) const fn is_answered(&self) -> bool {
+        self.answered.count_ones() == self.used as u32
+    }
+
+    fn send_bytes(
+        &mut self,
+        stream: &[u8],
+        from: usize,
+        to: usize,
+        hello_end: usize,
+        events: &mut VecDeque<ClientEvent>,
+    ) {
+        let mut sent = from;
+        for payload in stream
+            .get(from..to)
+            .unwrap_or_default()
+            .chunks(REQUEST_PAYLOAD_MAX)
+        {
+            let Ok(offset) = u32::try_from(sent) else {
+                break;
+            };
+            let Some(seq) = self.queue_request(offset, payload) else {
+                break;
+            };
+            sent += payload.len();
+            events.push_back(ClientEvent::FlightSent {
+                seq,
+                offset,
+                bytes: payload.len(),
+            });
+        }
+        self.phase = Phase::Sent { hello_end, sent };
+    }
+
+    fn send_slots(&mut self, slots: u8, events: &mut VecDeque<ClientEvent>) {
+        for _ in 0..slots {
+            let Some(seq) = self.queue_request(0, &[]) else {
+                break;
+            };
+            events.push_back(ClientEvent::SlotSent { seq });
+        }
+    }
+
+    fn queue_request(&mut self, offset: u32, payload: &[u8]) -> Option<u8> {
+        let seq = Some(self.used).filter(|seq| *seq < SEQUENCES)?;
+        self.used += 1;
+        self.queue.push_back(
+            Request {
+                id: self.id,
+                seq,
+                offset,
+                payload,
+            }
+            .emit(),
+        );
+        Some(seq)
+    }
+}
+
+const fn unfit(error: HelloError) -> PlainReason {
+    match error {
+        HelloError::NotTls => PlainReason::NotTls,
+        HelloError::NotHello | HelloError::Malformed | HelloError::TooLarge => PlainReason::Hello,
+    }
+}

@@ -1,0 +1,112 @@
+use core::fmt;
+
+/// Why bytes are not a frame of this protocol: the peer (or somebody else) is at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WireError {
+    /// Another first byte: not a frame of ours.
+    NotOurs,
+    /// A protocol version that is not spoken here.
+    Version(u8),
+    /// Shorter or longer than the frame may be.
+    Length(usize),
+    /// A sequence number not below [`SEQUENCES`](crate::limits::SEQUENCES).
+    Sequence(u8),
+    /// Payload beyond the bytes that may travel over UDP.
+    Offset(u32),
+    /// A status that is not defined.
+    Status(u8),
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotOurs => f.write_str("not a TurboTLS frame"),
+            Self::Version(version) => write!(f, "unsupported version {version}"),
+            Self::Length(bytes) => write!(f, "a frame of {bytes} bytes is too short or too long"),
+            Self::Sequence(seq) => write!(f, "sequence number {seq} is out of range"),
+            Self::Offset(offset) => write!(f, "payload ends at {offset}, beyond the limit"),
+            Self::Status(status) => write!(f, "undefined join status {status}"),
+        }
+    }
+}
+
+impl core::error::Error for WireError {}
+
+/// Why bytes are not the start of a TLS stream with a ClientHello (RFC 8446 sections 4.1.2, 5.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HelloError {
+    /// The first record is no handshake record.
+    NotTls,
+    /// The first handshake message is no ClientHello.
+    NotHello,
+    /// A length does not fit what surrounds it, or a record is empty.
+    Malformed,
+    /// Longer than [`CLIENT_BYTES`](crate::limits::CLIENT_BYTES).
+    TooLarge,
+}
+
+impl fmt::Display for HelloError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotTls => "the stream does not begin with a TLS handshake record",
+            Self::NotHello => "the first handshake message is not a ClientHello",
+            Self::Malformed => "the ClientHello has inconsistent lengths",
+            Self::TooLarge => "the ClientHello is larger than 16 KiB",
+        })
+    }
+}
+
+impl core::error::Error for HelloError {}
+
+/// Why a fragment was not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Misfit {
+    /// It disagrees with bytes that arrived before.
+    Conflict,
+    /// It reaches beyond the capacity.
+    TooFar,
+}
+
+/// Why a server dropped a datagram without an answer. The sender still has TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Discard {
+    /// Not a frame of ours.
+    Wire(WireError),
+    /// The session belongs to another address or port.
+    Address,
+    /// The sequence number was used before.
+    Repeated,
+    /// The session has ended, or was joined.
+    Ended,
+    /// The bytes disagree with earlier ones, or are too many.
+    Misfit(Misfit),
+    /// The client stream is no TLS stream.
+    Hello(HelloError),
+    /// The same ClientHello runs already.
+    HelloRuns,
+    /// Too many unjoined sessions from this address.
+    AddressLimit,
+    /// Too many unjoined sessions from this network.
+    NetworkLimit,
+    /// Too many unjoined sessions in all.
+    SessionLimit,
+}
+
+impl Discard {
+    /// A short stable name, for counters and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Wire(_) => "malformed",
+            Self::Address => "foreign_address",
+            Self::Repeated => "repeated",
+            Self::Ended => "ended",
+            Self::Misfit(_) => "misfit",
+            Self::Hello(_) => "not_hello",
+            Self::HelloRuns => "hello_runs",
+            Self::AddressLimit => "address_limit",
+            Self::NetworkLimit => "network_limit",
+            Self::SessionLimit => "session_limit",
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Every bound of the transport in one place: its unit, its reason, who could abuse it.
+//!
+//! The core reassembles bytes that anybody on the internet can send, so the limits come first.
+//!
+//! Worst-case memory of one [`Server`](crate::Server) (tested in `server::tests`):
+//! [`SESSIONS`] x ([`CLIENT_BYTES`] + [`SERVER_BYTES`]) = 1,024 x 36 KiB = 37.7 MB, plus
+//! [`RECENT_ENTRIES`] x about 100 B x 2 tables = 13 MB when 6,500 connections a second arrive.
+
+use core::time::Duration;
+
+/// Bytes in a UDP payload at most: the IPv6 minimum MTU of 1280 less 40 (IPv6) and 8 (UDP).
+pub const DATAGRAM_MAX: usize = 1232;
+
+/// How many times larger than the request it answers a response may be (RFC 9000 section 8.1).
+///
+/// A spoofer gains nothing over other reflectors.
+pub const AMPLIFICATION: usize = 3;
+
+/// Bytes in a client datagram at least, so that one response can fill [`DATAGRAM_MAX`].
+pub const REQUEST_MIN: usize = DATAGRAM_MAX.div_ceil(AMPLIFICATION);
+
+/// Client datagrams of one session: sequence numbers are below this, each answered at most once.
+pub const SEQUENCES: u8 = 16;
+
+/// Empty slots a client sends by default at most, the one for the acknowledgement not counted.
+///
+/// Ten segments are TCP's initial window (RFC 6928): more would be unfair to the path. The other
+/// [`SEQUENCES`] are reached only by configuration.
+pub const SLOTS_DEFAULT_MAX: u8 = 10;
+
+/// Client bytes stored for one session before it is joined.
+///
+/// A ClientHello of today has 0.3-2.3 kB; with large tickets and early data 16 KiB hold it.
+pub const CLIENT_BYTES: usize = 16 * 1024;
+
+/// Server bytes stored for one session before it is joined; then the origin has to wait.
+///
+/// All [`SEQUENCES`] responses together carry 19.3 kB.
+pub const SERVER_BYTES: usize = 20 * 1024;
+
+/// Sessions of one edge that are not joined, all addresses together.
+pub const SESSIONS: usize = 1024;
+
+/// Of [`SESSIONS`], those whose ClientHello is incomplete; the oldest gives way to the newest.
+///
+/// Unlike running sessions these have promised nothing, so a flood of fragments only displaces
+/// fragments.
+pub const SESSIONS_GATHERING: usize = 256;
+
+/// Unjoined sessions of one IPv4 address or IPv6 /64: a host, a household.
+pub const SESSIONS_PER_ADDRESS: u16 = 16;
+
+/// Unjoined sessions of one IPv4 /24 or IPv6 /48: a spoofer or botnet inside one network.
+pub const SESSIONS_PER_NETWORK: u16 = 64;
+
+/// How long fragments of an incomplete ClientHello are kept (the paper's 2 s).
+pub const GATHERING_LIFE: Duration = Duration::from_secs(2);
+
+/// How long a session waits for its join, counted from its first answer.
+///
+/// A client may rely on it: within this time nothing else evicts the session. It outlives TCP's
+/// SYN retransmissions at 1 s, 3 s and 7 s.
+pub const SESSION_LIFE: Duration = Duration::from_secs(10);
+
+/// How long ended sessions and started ClientHellos are remembered, so that none runs twice.
+pub const HELLO_MEMORY: Duration = Duration::from_secs(10);
+
+/// Entries in each table of [`HELLO_MEMORY`]; beyond it the oldest is forgotten early.
+///
+/// Holds 6,500 connections a second for 10 s. The harm of forgetting is a ClientHello that runs
+/// twice, of which one handshake cannot be completed.
+pub const RECENT_ENTRIES: usize = 65_536;
+
+/// Share of the server's concurrent work that unproven sessions may take: one in this many.
+pub const UNPROVEN_SHARE: usize = 4;
+
+/// Bytes that the client's outgoing TCP queue may hold before it stops taking application bytes.
+pub const STREAM_BUFFER: usize = 64 * 1024;

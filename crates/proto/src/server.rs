@@ -1,0 +1,438 @@
+//! All unjoined sessions of one edge (docs/wire.md section 6).
+
+mod admission;
+mod recent;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+use admission::Admission;
+use recent::Recent;
+use session::{Phase, Session};
+
+use crate::error::Discard;
+use crate::event::ServerEvent;
+use crate::id::{HelloHash, RouteTag, SessionId};
+use crate::limits::{GATHERING_LIFE, SESSION_LIFE, SESSIONS, SESSIONS_GATHERING, UNPROVEN_SHARE};
+use crate::time::Instant;
+use crate::wire::{Join, JoinAnswer, Request, Status};
+
+/// What an edge allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Streams to origins at the same time; unproven sessions get one in [`UNPROVEN_SHARE`] of them,
+    /// and at most [`SESSIONS`].
+    pub origin_streams: usize,
+    /// Whether bytes behind the ClientHello are passed on before the join (`ed=1`).
+    pub early_data: bool,
+    /// Whether a session may be joined only from its own address: where the origin is told it.
+    pub same_address: bool,
+    /// Sent in every response, zero without a fleet.
+    pub tag: RouteTag,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        let origin_streams = SESSIONS * UNPROVEN_SHARE;
+        Self {
+            origin_streams,
+            early_data: false,
+            same_address: false,
+            tag: RouteTag::default(),
+        }
+    }
+}
+
+/// A datagram to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// The client.
+    pub to: SocketAddr,
+    /// The own address that the client wrote to, where that is known.
+    pub from: Option<IpAddr>,
+    /// The UDP payload.
+    pub bytes: Vec<u8>,
+}
+
+/// Everything that TCP has to go on with when a session passes to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handover {
+    /// The session, now ended here.
+    pub id: SessionId,
+    /// Client bytes that the origin did not get yet; they come before those of TCP.
+    pub client_bytes: Vec<u8>,
+    /// So many bytes at the start of the client's TCP stream are known already: drop them.
+    pub skip: usize,
+    /// Server bytes that TCP has to begin with.
+    pub server_bytes: Vec<u8>,
+    /// What became of the origin's stream behind `server_bytes`.
+    pub end: OriginEnd,
+}
+
+/// Whether the origin goes on sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OriginEnd {
+    /// More may come.
+    Open,
+    /// It finished its stream: TCP is shut down for writing.
+    Finished,
+    /// It broke off: TCP is reset.
+    Reset,
+}
+
+/// The end of a [`Join`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JoinOutcome {
+    /// Write the answer, then go on as the handover says.
+    Joined(JoinAnswer, Handover),
+    /// Write the answer; what follows on TCP is a client stream from its start.
+    Fresh(JoinAnswer),
+    /// Write the answer and close.
+    Refused(JoinAnswer),
+}
+
+/// A TCP stream that began with a ClientHello instead of a join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attachment {
+    /// Its ClientHello runs already: no frame is written, the handover's bytes go first.
+    Attached(Handover),
+    /// An ordinary connection.
+    New,
+}
+
+/// All sessions of one edge that are not joined, and the memory of those that just ended.
+///
+/// Feed it datagrams and the origin's bytes; after each call take [`poll_event`](Self::poll_event)
+/// and [`poll_transmit`](Self::poll_transmit) until they are empty, and call
+/// [`handle_timeout`](Self::handle_timeout) at [`poll_timeout`](Self::poll_timeout). Memory and work
+/// are bounded by [`limits`](crate::limits), whoever sends.
+#[derive(Debug)]
+pub struct Server {
+    config: ServerConfig,
+    sessions: BTreeMap<SessionId, Session>,
+    /// Ends of sessions without a whole ClientHello, the oldest first; they may be displaced.
+    gathering: BTreeSet<(Instant, SessionId)>,
+    /// Ends of running sessions.
+    running: BTreeSet<(Instant, SessionId)>,
+    admission: Admission,
+    /// Sessions that ended: their datagrams are dropped, their joins refused.
+    ended: Recent<SessionId, ()>,
+    /// ClientHellos that started, and the session that still runs them.
+    hellos: Recent<HelloHash, Option<SessionId>>,
+    transmits: VecDeque<Transmit>,
+    events: VecDeque<ServerEvent>,
+}
+
+impl Server {
+    /// An edge without sessions.
+    #[must_use]
+    pub fn new(config: ServerConfig) -> Self {
+        Self {
+            config,
+            sessions: BTreeMap::new(),
+            gathering: BTreeSet::new(),
+            running: BTreeSet::new(),
+            admission: Admission::default(),
+            ended: Recent::default(),
+            hellos: Recent::default(),
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Replaces the configuration; running sessions go on.
+    pub const fn configure(&mut self, config: ServerConfig) {
+        self.config = config;
+    }
+
+    /// Sessions that are not joined: addresses that are not proven.
+    #[must_use]
+    pub fn unproven(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// A datagram `from` a client, sent to the own address `to`.
+    ///
+    /// # Errors
+    /// [`Discard`] where it was dropped; nothing is to be done about it but count.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        to: Option<IpAddr>,
+        datagram: &[u8],
+    ) -> Result<(), Discard> {
+        let request = Request::parse(datagram).map_err(Discard::Wire)?;
+        if !self.sessions.contains_key(&request.id) {
+            self.admit(now, from, to, request.id)?;
+        }
+        let result = self.take_request(now, from, &request, datagram.len());
+        if matches!(result, Err(Discard::Hello(_) | Discard::HelloRuns)) {
+            self.end(now, request.id);
+        }
+        result
+    }
+
+    /// Bytes of the origin. Returns how many were taken; the rest waits for the join.
+    pub fn handle_origin_data(&mut self, id: SessionId, bytes: &[u8]) -> usize {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return 0;
+        };
+        let taken = session.take_server_bytes(bytes);
+        session.answer(id, self.config.tag, &mut self.transmits);
+        taken
+    }
+
+    /// The origin's stream is finished behind the bytes taken so far.
+    pub fn handle_origin_finished(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.end(OriginEnd::Finished);
+        }
+    }
+
+    /// The origin cannot be reached, or broke off.
+    ///
+    /// If it sent nothing, the session is forgotten: the client's TCP stream starts anew and sees
+    /// for itself. Otherwise the client gets what there is, then the reset.
+    pub fn handle_origin_lost(&mut self, now: Instant, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        session.end(OriginEnd::Reset);
+        if !session.has_server_bytes() {
+            self.remove(now, id);
+            self.ended.forget(&id);
+        }
+    }
+
+    /// A join arrived on TCP from `peer`.
+    ///
+    /// A session is joined once; a wrong key names another session, so it cannot be probed.
+    pub fn handle_join(&mut self, now: Instant, peer: SocketAddr, join: &Join) -> JoinOutcome {
+        let id = join.key.session_id();
+        let from_start = join.client_offset == 0 && join.server_offset == 0;
+        let Some(session) = self
+            .sessions
+            .get(&id)
+            .filter(|session| session.is_running())
+        else {
+            let again = self.ended.get(now, &id).is_some();
+            self.end(now, id);
+            return if from_start && !again {
+                fresh()
+            } else {
+                refused()
+            };
+        };
+        if self.config.same_address && !session.is_from(peer.ip()) {
+            self.end(now, id);
+            return if from_start { fresh() } else { refused() };
+        }
+        if !session.allows(join.client_offset, join.server_offset) {
+            return refused();
+        }
+        let answer = JoinAnswer {
+            status: Status::Joined,
+            server_offset: join.server_offset,
+        };
+        match self.hand_over(now, id, join.client_offset, join.server_offset) {
+            Some(handover) => JoinOutcome::Joined(answer, handover),
+            None => refused(),
+        }
+    }
+
+    /// A TCP stream from `peer` begins with the whole ClientHello `hello`, without a join.
+    ///
+    /// If that ClientHello runs for a session of the same address, the stream takes it over;
+    /// otherwise it is remembered, so that a late copy over UDP starts nothing.
+    pub fn handle_plain(&mut self, now: Instant, peer: SocketAddr, hello: &[u8]) -> Attachment {
+        let hash = HelloHash::of(hello);
+        let running = self.hellos.get(now, &hash).copied().flatten().filter(|id| {
+            self.sessions
+                .get(id)
+                .is_some_and(|session| session.is_from(peer.ip()))
+        });
+        if let Some(handover) = running.and_then(|id| self.hand_over(now, id, 0, 0)) {
+            return Attachment::Attached(handover);
+        }
+        if self.hellos.get(now, &hash).is_none() {
+            self.hellos.insert(now, hash, None);
+        }
+        Attachment::New
+    }
+
+    /// The moment given by [`poll_timeout`](Self::poll_timeout) has come.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some((deadline, id)) = self.next_deadline() {
+            if deadline > now {
+                break;
+            }
+            self.end(now, id);
+        }
+        self.ended.expire(now);
+        self.hellos.expire(now);
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout).
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.next_deadline().map(|(deadline, _)| deadline)
+    }
+
+    /// The next datagram to send.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    /// The next thing to do.
+    pub fn poll_event(&mut self) -> Option<ServerEvent> {
+        self.events.pop_front()
+    }
+
+    fn admit(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        to: Option<IpAddr>,
+        id: SessionId,
+    ) -> Result<(), Discard> {
+        if self.ended.get(now, &id).is_some() {
+            return Err(Discard::Ended);
+        }
+        self.admission.check(from.ip())?;
+        let total = SESSIONS.min(self.config.origin_streams / UNPROVEN_SHARE);
+        if self.gathering.len() >= SESSIONS_GATHERING.min(total) || self.sessions.len() >= total {
+            self.displace(now)?;
+        }
+        self.admission.enter(from.ip());
+        let deadline = now + GATHERING_LIFE;
+        self.gathering.insert((deadline, id));
+        self.sessions.insert(id, Session::new(from, to, deadline));
+        Ok(())
+    }
+
+    /// Makes room by the oldest session that was promised nothing.
+    fn displace(&mut self, now: Instant) -> Result<(), Discard> {
+        let (_, oldest) = self
+            .gathering
+            .first()
+            .copied()
+            .ok_or(Discard::SessionLimit)?;
+        self.end(now, oldest);
+        Ok(())
+    }
+
+    fn take_request(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        request: &Request<'_>,
+        size: usize,
+    ) -> Result<(), Discard> {
+        let Some(session) = self.sessions.get_mut(&request.id) else {
+            return Err(Discard::Ended);
+        };
+        session.take_request(from, request, size)?;
+        if session.is_running() {
+            if self.config.early_data {
+                let bytes = session.take_client_bytes();
+                if !bytes.is_empty() {
+                    self.events.push_back(ServerEvent::ClientBytes {
+                        id: request.id,
+                        bytes,
+                    });
+                }
+            }
+        } else if let Some(end) = session.hello_end()? {
+            self.start(now, request.id, end)?;
+        }
+        if let Some(session) = self.sessions.get_mut(&request.id) {
+            session.answer(request.id, self.config.tag, &mut self.transmits);
+        }
+        Ok(())
+    }
+
+    /// The ClientHello is whole: the session gets its first answer, and the origin its bytes.
+    fn start(&mut self, now: Instant, id: SessionId, hello_end: usize) -> Result<(), Discard> {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return Err(Discard::Ended);
+        };
+        let hash = HelloHash::of(session.hello_bytes(hello_end));
+        if self.hellos.get(now, &hash).is_some() {
+            return Err(Discard::HelloRuns);
+        }
+        self.hellos.insert(now, hash, Some(id));
+        self.gathering.remove(&(session.deadline, id));
+        session.deadline = now + SESSION_LIFE;
+        self.running.insert((session.deadline, id));
+        session.phase = Phase::Running {
+            hello: hash,
+            passed: hello_end,
+        };
+        let mut bytes = session.hello_bytes(hello_end).to_vec();
+        if self.config.early_data {
+            bytes.append(&mut session.take_client_bytes());
+        }
+        let peer = session.peer;
+        session.acknowledge(id, self.config.tag, &mut self.transmits);
+        self.events
+            .push_back(ServerEvent::Started { id, peer, bytes });
+        Ok(())
+    }
+
+    fn hand_over(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        client_offset: u32,
+        server_offset: u32,
+    ) -> Option<Handover> {
+        self.remove(now, id)?
+            .hand_over(id, client_offset, server_offset)
+    }
+
+    /// Ends a session that nobody will join; the origin's stream is closed.
+    fn end(&mut self, now: Instant, id: SessionId) {
+        if self
+            .remove(now, id)
+            .is_some_and(|session| session.is_running())
+        {
+            self.events.push_back(ServerEvent::Expired { id });
+        }
+    }
+
+    fn remove(&mut self, now: Instant, id: SessionId) -> Option<Session> {
+        let session = self.sessions.remove(&id)?;
+        self.admission.leave(session.peer.ip());
+        self.gathering.remove(&(session.deadline, id));
+        self.running.remove(&(session.deadline, id));
+        if let Some(hello) = session.hello() {
+            self.ended.insert(now, id, ());
+            self.hellos.insert(now, hello, None);
+        }
+        Some(session)
+    }
+
+    fn next_deadline(&self) -> Option<(Instant, SessionId)> {
+        let first = [self.gathering.first(), self.running.first()];
+        first.into_iter().flatten().min().copied()
+    }
+}
+
+const fn fresh() -> JoinOutcome {
+    JoinOutcome::Fresh(JoinAnswer {
+        status: Status::Fresh,
+        server_offset: 0,
+    })
+}
+
+const fn refused() -> JoinOutcome {
+    JoinOutcome::Refused(JoinAnswer {
+        status: Status::Refused,
+        server_offset: 0,
+    })
+}

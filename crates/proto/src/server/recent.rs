@@ -1,0 +1,104 @@
+//! What happened within the last seconds, bounded.
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+use crate::limits::{HELLO_MEMORY, RECENT_ENTRIES};
+use crate::time::Instant;
+
+/// A map whose entries are forgotten [`HELLO_MEMORY`] after they were written, or when they are the
+/// oldest of more than [`RECENT_ENTRIES`].
+#[derive(Debug)]
+pub(super) struct Recent<K, V> {
+    entries: BTreeMap<K, (Instant, V)>,
+    /// In order of time; an entry written again or forgotten leaves a stale one here.
+    order: VecDeque<(Instant, K)>,
+}
+
+impl<K, V> Default for Recent<K, V> {
+    fn default() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            order: VecDeque::new(),
+        }
+    }
+}
+
+impl<K: Copy + Ord, V> Recent<K, V> {
+    pub(super) fn insert(&mut self, now: Instant, key: K, value: V) {
+        self.expire(now);
+        if self.order.len() >= RECENT_ENTRIES {
+            self.drop_oldest();
+        }
+        self.order.push_back((now, key));
+        self.entries.insert(key, (now, value));
+    }
+
+    pub(super) fn get(&self, now: Instant, key: &K) -> Option<&V> {
+        let (written, value) = self.entries.get(key)?;
+        (now < *written + HELLO_MEMORY).then_some(value)
+    }
+
+    pub(super) fn forget(&mut self, key: &K) {
+        self.entries.remove(key);
+    }
+
+    pub(super) fn expire(&mut self, now: Instant) {
+        while self
+            .order
+            .front()
+            .is_some_and(|(written, _)| *written + HELLO_MEMORY <= now)
+        {
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        let Some((written, key)) = self.order.pop_front() else {
+            return;
+        };
+        if self
+            .entries
+            .get(&key)
+            .is_some_and(|(last, _)| *last == written)
+        {
+            self.entries.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+
+    #[test]
+    fn entries_end_with_their_time() {
+        let mut recent = Recent::default();
+        recent.insert(Instant::ZERO, 1, 'a');
+        let end = Instant::ZERO + HELLO_MEMORY;
+        assert_eq!(recent.get(end - Duration::from_nanos(1), &1), Some(&'a'));
+        assert_eq!(recent.get(end, &1), None);
+    }
+
+    #[test]
+    fn an_entry_written_again_lives_anew() {
+        let mut recent = Recent::default();
+        recent.insert(Instant::ZERO, 1, 'a');
+        let later = Instant::ZERO + Duration::from_secs(6);
+        recent.insert(later, 1, 'b');
+        recent.expire(Instant::ZERO + HELLO_MEMORY);
+        assert_eq!(recent.get(Instant::ZERO + HELLO_MEMORY, &1), Some(&'b'));
+    }
+
+    #[test]
+    fn the_oldest_gives_way_one_over_the_limit() {
+        let mut recent = Recent::default();
+        let at = |n: usize| Instant::ZERO + Duration::from_micros(n as u64);
+        (0..RECENT_ENTRIES).for_each(|n| recent.insert(at(n), n, ()));
+        assert!(recent.get(at(RECENT_ENTRIES), &0).is_some());
+        recent.insert(at(RECENT_ENTRIES), RECENT_ENTRIES, ());
+        assert!(recent.get(at(RECENT_ENTRIES), &0).is_none());
+        assert_eq!(recent.entries.len(), RECENT_ENTRIES);
+        assert_eq!(recent.order.len(), RECENT_ENTRIES);
+    }
+}

@@ -1,0 +1,229 @@
+//! One session that is not joined: what arrived, what is to be answered.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+use super::{Handover, OriginEnd, Transmit};
+use crate::error::Discard;
+use crate::hello::{self, Progress};
+use crate::id::{HelloHash, RouteTag, SessionId};
+use crate::limits::{AMPLIFICATION, CLIENT_BYTES, DATAGRAM_MAX, SERVER_BYTES};
+use crate::reassembly::Reassembly;
+use crate::time::Instant;
+use crate::wire::{RESPONSE_HEADER, Request, Response};
+
+#[derive(Debug)]
+pub(super) struct Session {
+    /// The one address and port that its datagrams come from.
+    pub(super) peer: SocketAddr,
+    /// The own address they come to.
+    local: Option<IpAddr>,
+    pub(super) deadline: Instant,
+    pub(super) phase: Phase,
+    client: Reassembly,
+    /// Requests seen, a bit each.
+    seen: u16,
+    /// Requests to be answered yet, in order of arrival.
+    slots: VecDeque<Slot>,
+    /// The server stream from its start.
+    server: Vec<u8>,
+    /// Bytes of it that went out over UDP.
+    sent: usize,
+    end: OriginEnd,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Phase {
+    /// The ClientHello is not whole; nothing was answered.
+    Gathering,
+    /// The origin works on it and got `passed` bytes of the client stream.
+    Running { hello: HelloHash, passed: usize },
+}
+
+/// A request that may be answered, with a response of at most `room` bytes.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    seq: u8,
+    room: usize,
+}
+
+impl Session {
+    pub(super) const fn new(peer: SocketAddr, local: Option<IpAddr>, deadline: Instant) -> Self {
+        Self {
+            peer,
+            local,
+            deadline,
+            phase: Phase::Gathering,
+            client: Reassembly::new(CLIENT_BYTES),
+            seen: 0,
+            slots: VecDeque::new(),
+            server: Vec::new(),
+            sent: 0,
+            end: OriginEnd::Open,
+        }
+    }
+
+    pub(super) const fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Running { .. })
+    }
+
+    pub(super) fn is_from(&self, address: IpAddr) -> bool {
+        self.peer.ip().to_canonical() == address.to_canonical()
+    }
+
+    pub(super) const fn hello(&self) -> Option<HelloHash> {
+        match self.phase {
+            Phase::Running { hello, .. } => Some(hello),
+            Phase::Gathering => None,
+        }
+    }
+
+    pub(super) const fn has_server_bytes(&self) -> bool {
+        !self.server.is_empty()
+    }
+
+    /// Stores a request of `size` bytes on the wire and its slot.
+    pub(super) fn take_request(
+        &mut self,
+        from: SocketAddr,
+        request: &Request<'_>,
+        size: usize,
+    ) -> Result<(), Discard> {
+        if from != self.peer {
+            return Err(Discard::Address);
+        }
+        let bit = 1 << request.seq;
+        if self.seen & bit != 0 {
+            return Err(Discard::Repeated);
+        }
+        let offset = usize::try_from(request.offset).unwrap_or(usize::MAX);
+        self.client
+            .insert(offset, request.payload)
+            .map_err(Discard::Misfit)?;
+        self.seen |= bit;
+        let room = DATAGRAM_MAX.min(size * AMPLIFICATION);
+        self.slots.push_back(Slot {
+            seq: request.seq,
+            room,
+        });
+        Ok(())
+    }
+
+    /// Where the ClientHello ends, as soon as it is whole.
+    pub(super) fn hello_end(&self) -> Result<Option<usize>, Discard> {
+        match hello::read(self.client.prefix()).map_err(Discard::Hello)? {
+            Progress::Complete(hello) => Ok(Some(hello.end)),
+            Progress::Incomplete => Ok(None),
+        }
+    }
+
+    pub(super) fn hello_bytes(&self, end: usize) -> &[u8] {
+        self.client.prefix().get(..end).unwrap_or_default()
+    }
+
+    /// Client bytes in order that the origin did not get yet.
+    pub(super) fn take_client_bytes(&mut self) -> Vec<u8> {
+        let Phase::Running { passed, .. } = &mut self.phase else {
+            return Vec::new();
+        };
+        let prefix = self.client.prefix();
+        let new = prefix.get(*passed..).unwrap_or_default().to_vec();
+        *passed = prefix.len();
+        new
+    }
+
+    pub(super) fn take_server_bytes(&mut self, bytes: &[u8]) -> usize {
+        let taken = bytes
+            .len()
+            .min(SERVER_BYTES.saturating_sub(self.server.len()));
+        self.server
+            .extend_from_slice(bytes.get(..taken).unwrap_or_default());
+        taken
+    }
+
+    pub(super) const fn end(&mut self, end: OriginEnd) {
+        self.end = end;
+    }
+
+    /// Answers one slot without payload: the path works, whatever the origin does.
+    pub(super) fn acknowledge(
+        &mut self,
+        id: SessionId,
+        tag: RouteTag,
+        transmits: &mut VecDeque<Transmit>,
+    ) {
+        if let Some(slot) = self.slots.pop_front() {
+            transmits.push_back(self.respond(id, tag, slot, 0));
+        }
+    }
+
+    /// Answers as many slots as there are server bytes for.
+    pub(super) fn answer(
+        &mut self,
+        id: SessionId,
+        tag: RouteTag,
+        transmits: &mut VecDeque<Transmit>,
+    ) {
+        while self.sent < self.server.len() {
+            let Some(slot) = self.slots.pop_front() else {
+                break;
+            };
+            let waiting = self.server.len() - self.sent;
+            let bytes = waiting.min(slot.room.saturating_sub(RESPONSE_HEADER));
+            transmits.push_back(self.respond(id, tag, slot, bytes));
+            self.sent += bytes;
+        }
+    }
+
+    fn respond(&self, id: SessionId, tag: RouteTag, slot: Slot, bytes: usize) -> Transmit {
+        let payload = self
+            .server
+            .get(self.sent..self.sent + bytes)
+            .unwrap_or_default();
+        let ack = offset(self.client.prefix().len());
+        let response = Response {
+            id,
+            seq: slot.seq,
+            tag,
+            ack,
+            offset: offset(self.sent),
+            payload,
+        };
+        Transmit {
+            to: self.peer,
+            from: self.local,
+            bytes: response.emit(),
+        }
+    }
+
+    /// Whether a join may go on from these offsets: bytes that were received, bytes that were sent.
+    pub(super) fn allows(&self, client_offset: u32, server_offset: u32) -> bool {
+        client_offset <= offset(self.client.prefix().len()) && server_offset <= offset(self.sent)
+    }
+
+    pub(super) fn hand_over(
+        mut self,
+        id: SessionId,
+        client_offset: u32,
+        server_offset: u32,
+    ) -> Option<Handover> {
+        let client_bytes = self.take_client_bytes();
+        let known = self.client.prefix().len();
+        let skip = known.checked_sub(usize::try_from(client_offset).ok()?)?;
+        let from = usize::try_from(server_offset).ok()?;
+        let server_bytes = self.server.get(from..)?.to_vec();
+        Some(Handover {
+            id,
+            client_bytes,
+            skip,
+            server_bytes,
+            end: self.end,
+        })
+    }
+}
+
+/// Streams over UDP end below 2^24 by [`CLIENT_BYTES`] and [`SERVER_BYTES`].
+fn offset(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,47 @@
+use core::ops::{Add, Sub};
+use core::time::Duration;
+
+/// A moment on the caller's monotonic clock, as the time since an epoch of the caller's choice.
+///
+/// The core reads no clock, so tests run in virtual time and a run can be replayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(Duration);
+
+impl Instant {
+    /// The epoch itself.
+    pub const ZERO: Self = Self(Duration::ZERO);
+
+    /// The moment `since_epoch` after the epoch.
+    #[must_use]
+    pub const fn from_epoch(since_epoch: Duration) -> Self {
+        Self(since_epoch)
+    }
+
+    /// Time since the epoch.
+    #[must_use]
+    pub const fn since_epoch(self) -> Duration {
+        self.0
+    }
+
+    /// Time from `earlier` to `self`; zero if `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, wait: Duration) -> Self {
+        Self(self.0.saturating_add(wait))
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Self;
+
+    fn sub(self, wait: Duration) -> Self {
+        Self(self.0.saturating_sub(wait))
+    }
+}

@@ -1,0 +1,338 @@
+//! The frames, byte for byte (docs/wire.md section 3). All numbers are big-endian.
+//!
+//! | frame | bytes |
+//! |---|---|
+//! | [`Request`], client to server, UDP | `08` · version/flags 1 · session id 12 · seq 1 · offset 3 · length 2 · payload · zero padding |
+//! | [`Response`], server to client, UDP | `09` · version/flags 1 · session id 12 · seq answered 1 · route tag 4 · ack 3 · offset 3 · payload |
+//! | [`Join`], client to server, TCP | `0a` · version/flags 1 · join key 16 · route tag 4 · client offset 3 · server offset 3 |
+//! | [`JoinAnswer`], server to client, TCP | `0b` · status 1 · server offset 3 |
+//!
+//! The version is the high half of its byte; the flags, the low half, are sent as zero and ignored.
+
+use alloc::vec::Vec;
+
+use crate::error::WireError;
+use crate::id::{JoinKey, RouteTag, SessionId};
+use crate::limits::{CLIENT_BYTES, DATAGRAM_MAX, REQUEST_MIN, SEQUENCES, SERVER_BYTES};
+
+/// The version spoken here.
+pub const VERSION: u8 = 1;
+/// Length of a session id.
+pub const SESSION_ID_LEN: usize = 12;
+/// Length of a join key.
+pub const JOIN_KEY_LEN: usize = 16;
+/// Length of a route tag.
+pub const ROUTE_TAG_LEN: usize = 4;
+/// Bytes before the payload of a [`Request`].
+pub const REQUEST_HEADER: usize = 20;
+/// Bytes before the payload of a [`Response`].
+pub const RESPONSE_HEADER: usize = 25;
+/// Length of a [`Join`].
+pub const JOIN_LEN: usize = 28;
+/// Length of a [`JoinAnswer`].
+pub const JOIN_ANSWER_LEN: usize = 5;
+/// Client bytes in one datagram at most.
+pub const REQUEST_PAYLOAD_MAX: usize = DATAGRAM_MAX - REQUEST_HEADER;
+/// Server bytes in one datagram at most.
+pub const RESPONSE_PAYLOAD_MAX: usize = DATAGRAM_MAX - RESPONSE_HEADER;
+
+/// First byte of a [`Join`]: no TLS record type, so TCP/443 serves both.
+pub const JOIN_TYPE: u8 = 0x0a;
+const REQUEST_TYPE: u8 = 0x08;
+const RESPONSE_TYPE: u8 = 0x09;
+const JOIN_ANSWER_TYPE: u8 = 0x0b;
+
+/// A piece of the client stream, or an empty slot; asks for at most one [`Response`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// The session.
+    pub id: SessionId,
+    /// Below [`SEQUENCES`], each used once.
+    pub seq: u8,
+    /// Where the payload stands in the client stream.
+    pub offset: u32,
+    /// Client bytes; none in an empty slot.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// Reads a whole datagram.
+    ///
+    /// # Errors
+    /// [`WireError`], on which the datagram is dropped without an answer.
+    pub fn parse(datagram: &'a [u8]) -> Result<Self, WireError> {
+        let mut fields = Fields::new(datagram, REQUEST_TYPE)?;
+        if !(REQUEST_MIN..=DATAGRAM_MAX).contains(&datagram.len()) {
+            return Err(WireError::Length(datagram.len()));
+        }
+        let id = SessionId(fields.array()?);
+        let seq = fields.seq()?;
+        let offset = fields.u24()?;
+        let length = u16::from_be_bytes(fields.array()?);
+        let payload = fields.take(usize::from(length))?;
+        within(offset, payload, CLIENT_BYTES)?;
+        Ok(Self {
+            id,
+            seq,
+            offset,
+            payload,
+        })
+    }
+
+    /// The datagram, padded with zeros to [`REQUEST_MIN`].
+    ///
+    /// The payload must not exceed [`REQUEST_PAYLOAD_MAX`]; what is over is left out.
+    #[must_use]
+    pub fn emit(&self) -> Vec<u8> {
+        let payload = self
+            .payload
+            .get(..REQUEST_PAYLOAD_MAX)
+            .unwrap_or(self.payload);
+        let length = u16::try_from(payload.len()).unwrap_or(u16::MAX);
+        let mut bytes = Vec::with_capacity(REQUEST_MIN.max(REQUEST_HEADER + payload.len()));
+        bytes.extend_from_slice(&[REQUEST_TYPE, VERSION << 4]);
+        bytes.extend_from_slice(&self.id.0);
+        bytes.push(self.seq);
+        put_u24(&mut bytes, self.offset);
+        bytes.extend_from_slice(&length.to_be_bytes());
+        bytes.extend_from_slice(payload);
+        if bytes.len() < REQUEST_MIN {
+            bytes.resize(REQUEST_MIN, 0);
+        }
+        bytes
+    }
+}
+
+/// A piece of the server stream, or a pure acknowledgement; answers one [`Request`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// The session.
+    pub id: SessionId,
+    /// The request that this answers.
+    pub seq: u8,
+    /// To be repeated in the join.
+    pub tag: RouteTag,
+    /// Client bytes that the server has, counted from the start of the stream.
+    pub ack: u32,
+    /// Where the payload stands in the server stream.
+    pub offset: u32,
+    /// Server bytes; none in a pure acknowledgement.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Response<'a> {
+    /// Reads a whole datagram.
+    ///
+    /// # Errors
+    /// [`WireError`], on which the datagram is dropped.
+    pub fn parse(datagram: &'a [u8]) -> Result<Self, WireError> {
+        let mut fields = Fields::new(datagram, RESPONSE_TYPE)?;
+        if datagram.len() > DATAGRAM_MAX {
+            return Err(WireError::Length(datagram.len()));
+        }
+        let id = SessionId(fields.array()?);
+        let seq = fields.seq()?;
+        let tag = RouteTag(fields.array()?);
+        let ack = fields.u24()?;
+        let offset = fields.u24()?;
+        let payload = fields.rest;
+        within(offset, payload, SERVER_BYTES)?;
+        Ok(Self {
+            id,
+            seq,
+            tag,
+            ack,
+            offset,
+            payload,
+        })
+    }
+
+    /// The datagram. The payload must not exceed [`RESPONSE_PAYLOAD_MAX`].
+    #[must_use]
+    pub fn emit(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(RESPONSE_HEADER + self.payload.len());
+        bytes.extend_from_slice(&[RESPONSE_TYPE, VERSION << 4]);
+        bytes.extend_from_slice(&self.id.0);
+        bytes.push(self.seq);
+        bytes.extend_from_slice(&self.tag.0);
+        put_u24(&mut bytes, self.ack);
+        put_u24(&mut bytes, self.offset);
+        bytes.extend_from_slice(self.payload);
+        bytes
+    }
+}
+
+/// First bytes on TCP of a client whose session goes on there; the client stream follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Join {
+    /// Proves ownership of the session.
+    pub key: JoinKey,
+    /// As in the last [`Response`].
+    pub tag: RouteTag,
+    /// Where the client stream goes on.
+    pub client_offset: u32,
+    /// Where the server stream is to go on.
+    pub server_offset: u32,
+}
+
+impl Join {
+    /// Reads a frame of exactly [`JOIN_LEN`] bytes.
+    ///
+    /// # Errors
+    /// [`WireError`], on which the connection is closed.
+    pub fn parse(frame: &[u8; JOIN_LEN]) -> Result<Self, WireError> {
+        let mut fields = Fields::new(frame, JOIN_TYPE)?;
+        let key = JoinKey::new(fields.array()?);
+        let tag = RouteTag(fields.array()?);
+        Ok(Self {
+            key,
+            tag,
+            client_offset: fields.u24()?,
+            server_offset: fields.u24()?,
+        })
+    }
+
+    /// The frame.
+    #[must_use]
+    pub fn emit(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(JOIN_LEN);
+        bytes.extend_from_slice(&[JOIN_TYPE, VERSION << 4]);
+        bytes.extend_from_slice(self.key.as_bytes());
+        bytes.extend_from_slice(&self.tag.0);
+        put_u24(&mut bytes, self.client_offset);
+        put_u24(&mut bytes, self.server_offset);
+        bytes
+    }
+}
+
+/// What the server makes of a join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// The session goes on.
+    Joined,
+    /// The session is not known; the stream, which starts at 0, is a new one.
+    Fresh,
+    /// Neither is possible; the connection is closed.
+    Refused,
+}
+
+/// First bytes on TCP of a server that was sent a [`Join`]; the server stream follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JoinAnswer {
+    /// What becomes of the session.
+    pub status: Status,
+    /// Where the server stream goes on.
+    pub server_offset: u32,
+}
+
+impl JoinAnswer {
+    /// Reads a frame of exactly [`JOIN_ANSWER_LEN`] bytes.
+    ///
+    /// # Errors
+    /// [`WireError`], on which the connection is reset.
+    pub fn parse(frame: &[u8; JOIN_ANSWER_LEN]) -> Result<Self, WireError> {
+        let [first, status, offset @ ..] = *frame;
+        if first != JOIN_ANSWER_TYPE {
+            return Err(WireError::NotOurs);
+        }
+        let status = match status {
+            0 => Status::Joined,
+            1 => Status::Fresh,
+            2 => Status::Refused,
+            other => return Err(WireError::Status(other)),
+        };
+        Ok(Self {
+            status,
+            server_offset: u24(offset),
+        })
+    }
+
+    /// The frame.
+    #[must_use]
+    pub fn emit(&self) -> [u8; JOIN_ANSWER_LEN] {
+        let status = match self.status {
+            Status::Joined => 0,
+            Status::Fresh => 1,
+            Status::Refused => 2,
+        };
+        let [_, high, middle, low] = self.server_offset.to_be_bytes();
+        [JOIN_ANSWER_TYPE, status, high, middle, low]
+    }
+}
+
+/// Takes fields off the front of a frame, checked.
+struct Fields<'a> {
+    length: usize,
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    /// Behind the first two bytes, which every frame has in common.
+    fn new(frame: &'a [u8], expected: u8) -> Result<Self, WireError> {
+        let mut fields = Self {
+            length: frame.len(),
+            rest: frame,
+        };
+        let [first] = fields.array().map_err(|_| WireError::NotOurs)?;
+        if first != expected {
+            return Err(WireError::NotOurs);
+        }
+        let [version_flags] = fields.array()?;
+        match version_flags >> 4 {
+            VERSION => Ok(fields),
+            other => Err(WireError::Version(other)),
+        }
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8], WireError> {
+        let (taken, rest) = self
+            .rest
+            .split_at_checked(count)
+            .ok_or(WireError::Length(self.length))?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let (taken, rest) = self
+            .rest
+            .split_first_chunk()
+            .ok_or(WireError::Length(self.length))?;
+        self.rest = rest;
+        Ok(*taken)
+    }
+
+    fn seq(&mut self) -> Result<u8, WireError> {
+        let [seq] = self.array()?;
+        if seq < SEQUENCES {
+            Ok(seq)
+        } else {
+            Err(WireError::Sequence(seq))
+        }
+    }
+
+    fn u24(&mut self) -> Result<u32, WireError> {
+        Ok(u24(self.array()?))
+    }
+}
+
+const fn u24([high, middle, low]: [u8; 3]) -> u32 {
+    u32::from_be_bytes([0, high, middle, low])
+}
+
+/// Offsets are below 2^24 by [`CLIENT_BYTES`] and [`SERVER_BYTES`].
+fn put_u24(bytes: &mut Vec<u8>, value: u32) {
+    let [_, low @ ..] = value.to_be_bytes();
+    bytes.extend_from_slice(&low);
+}
+
+fn within(offset: u32, payload: &[u8], limit: usize) -> Result<(), WireError> {
+    let end = usize::try_from(offset)
+        .unwrap_or(usize::MAX)
+        .saturating_add(payload.len());
+    if end <= limit {
+        Ok(())
+    } else {
+        Err(WireError::Offset(offset))
+    }
+}
