@@ -1,0 +1,343 @@
+//! Relaying between two TCP connections until both have ended.
+//!
+//! Small pieces are copied through one buffer of the thread; where a connection delivers faster than that buffer
+//! drains, bytes move by splice(2) through a pipe and are not copied at all (`SPLICE_AFTER`).
+//!
+//! Memory: nothing is held for a relay that has nothing in flight. In flight are, for each direction, at most
+//! either [`COPY_BUFFER`] bytes or one pipe of [`PIPE_CAPACITY`] bytes; beyond [`PIPES_IN_USE`] pipes in the process
+//! relays copy only. The rest is the kernel's socket buffers: a reader that is slow stops the sender by TCP.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+mod direction;
+mod pipe;
+#[cfg(test)]
+mod tests;
+
+pub use direction::{COPY_BUFFER, SPLICE_AFTER};
+use direction::{Direction, Fault};
+pub use pipe::{PIPE_CAPACITY, PIPES_IN_USE};
+
+/// How long a relay may last; `None` means without limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RelayLimits {
+    /// Longest time without a byte in either direction.
+    pub idle: Option<Duration>,
+    /// Longest time without a byte once one direction has ended; the shorter of this and `idle` counts then.
+    pub half_closed_idle: Option<Duration>,
+    /// Longest time altogether.
+    pub total: Option<Duration>,
+}
+
+/// Bytes relayed so far, readable while relays run; may be shared by many of them.
+#[derive(Debug, Default)]
+pub struct RelayCounts {
+    a_to_b: AtomicU64,
+    b_to_a: AtomicU64,
+}
+
+impl RelayCounts {
+    /// Bytes taken from `a` and given to the kernel for `b`.
+    pub fn a_to_b(&self) -> u64 {
+        self.a_to_b.load(Ordering::Relaxed)
+    }
+
+    /// Bytes taken from `b` and given to the kernel for `a`.
+    pub fn b_to_a(&self) -> u64 {
+        self.b_to_a.load(Ordering::Relaxed)
+    }
+}
+
+/// One of the two connections of a relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The first argument of [`relay`].
+    A,
+    /// The second argument of [`relay`].
+    B,
+}
+
+/// Why a relay ended.
+#[derive(Debug)]
+pub enum RelayReason {
+    /// Both directions ended in order, and every byte was passed on.
+    Closed,
+    /// That side reset its connection; the other side was reset too.
+    Reset(Side),
+    /// No byte moved for the idle limit; both sides were reset, so that it is not taken for an end in order.
+    IdleLimit,
+    /// The relay reached its total time; both sides were reset.
+    TotalLimit,
+    /// That side failed otherwise (for example timed out); both sides were reset.
+    Error(Side, io::Error),
+}
+
+/// What became of a relay.
+#[derive(Debug)]
+pub struct RelayEnd {
+    /// Why it ended.
+    pub reason: RelayReason,
+    /// Bytes from `a` that the kernel took for `b`.
+    pub bytes_a_to_b: u64,
+    /// Bytes from `b` that the kernel took for `a`.
+    pub bytes_b_to_a: u64,
+}
+
+/// Passes bytes between two connections, both ways, until both ways have ended.
+///
+/// The end of one direction is passed on by shutdown and leaves the other direction open; a reset is passed on as a
+/// reset (close with a linger time of zero) and never becomes an end in order. Both connections are closed on return.
+/// Dropping the future before resets both: whoever stops a relay half-way must not feign its regular end.
+pub async fn relay(
+    a: TcpStream,
+    b: TcpStream,
+    limits: RelayLimits,
+    counts: &RelayCounts,
+) -> RelayEnd {
+    let mut ends = Ends {
+        a,
+        b,
+        orderly: false,
+    };
+    let mut ways = Ways {
+        ab: Direction::default(),
+        ba: Direction::default(),
+    };
+    let reason = match ends.set_no_delay() {
+        Ok(()) => run(&ends, &mut ways, limits, counts).await,
+        Err(reason) => reason,
+    };
+    ends.orderly = matches!(reason, RelayReason::Closed);
+    RelayEnd {
+        reason,
+        bytes_a_to_b: ways.ab.bytes(),
+        bytes_b_to_a: ways.ba.bytes(),
+    }
+}
+
+/// Runs both directions, the watch for resets and the clock in one task.
+async fn run(
+    ends: &Ends,
+    ways: &mut Ways,
+    limits: RelayLimits,
+    counts: &RelayCounts,
+) -> RelayReason {
+    let mut clock = Clock::new(limits);
+    let mut fault_a = pin!(fault(&ends.a));
+    let mut fault_b = pin!(fault(&ends.b));
+    std::future::poll_fn(|cx| {
+        let moved = match ways.poll(cx, ends, counts) {
+            Poll::Ready(reason) => return Poll::Ready(reason),
+            Poll::Pending => ways.ab.bytes().wrapping_add(ways.ba.bytes()),
+        };
+        // Whoever is being read shows its reset there, after the bytes before it. The watch is for a side that is not.
+        if !ways.ab.is_reading()
+            && let Poll::Ready(error) = fault_a.as_mut().poll(cx)
+        {
+            return Poll::Ready(reason(Side::A, error));
+        }
+        if !ways.ba.is_reading()
+            && let Poll::Ready(error) = fault_b.as_mut().poll(cx)
+        {
+            return Poll::Ready(reason(Side::B, error));
+        }
+        clock.poll(cx, moved, ways.ab.is_done() || ways.ba.is_done())
+    })
+    .await
+}
+
+/// The two connections; closes them with a reset unless the relay ended in order.
+struct Ends {
+    a: TcpStream,
+    b: TcpStream,
+    orderly: bool,
+}
+
+impl Ends {
+    /// Whatever was written at once was meant to leave at once.
+    fn set_no_delay(&self) -> Result<(), RelayReason> {
+        self.a
+            .set_nodelay(true)
+            .map_err(|error| reason(Side::A, error))?;
+        self.b
+            .set_nodelay(true)
+            .map_err(|error| reason(Side::B, error))
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if !self.orderly {
+            // An error here leaves an ordinary close, which is all that remains to be done.
+            let _ = self.a.set_zero_linger();
+            let _ = self.b.set_zero_linger();
+        }
+    }
+}
+
+struct Ways {
+    ab: Direction,
+    ba: Direction,
+}
+
+impl Ways {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        ends: &Ends,
+        counts: &RelayCounts,
+    ) -> Poll<RelayReason> {
+        let ab = self.ab.poll(cx, &ends.a, &ends.b, &counts.a_to_b);
+        if let Poll::Ready(Err(fault)) = ab {
+            return Poll::Ready(fault.reason(Side::A, Side::B));
+        }
+        let ba = self.ba.poll(cx, &ends.b, &ends.a, &counts.b_to_a);
+        if let Poll::Ready(Err(fault)) = ba {
+            return Poll::Ready(fault.reason(Side::B, Side::A));
+        }
+        if ab.is_ready() && ba.is_ready() {
+            // Closing says the same as shutting down the way that ended last.
+            return Poll::Ready(RelayReason::Closed);
+        }
+        if ab.is_ready()
+            && let Err(fault) = self.ab.pass_end_on(&ends.b)
+        {
+            return Poll::Ready(fault.reason(Side::A, Side::B));
+        }
+        if ba.is_ready()
+            && let Err(fault) = self.ba.pass_end_on(&ends.a)
+        {
+            return Poll::Ready(fault.reason(Side::B, Side::A));
+        }
+        Poll::Pending
+    }
+}
+
+impl Fault {
+    fn reason(self, from: Side, to: Side) -> RelayReason {
+        match self {
+            Self::From(error) => reason(from, error),
+            Self::To(error) => reason(to, error),
+        }
+    }
+}
+
+fn reason(side: Side, error: io::Error) -> RelayReason {
+    match error.kind() {
+        // EPIPE is how Linux reports a reset that follows a FIN (tcp_reset in CLOSE_WAIT), ENOTCONN one that was
+        // already reported.
+        io::ErrorKind::ConnectionReset
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::NotConnected => RelayReason::Reset(side),
+        _ => RelayReason::Error(side, error),
+    }
+}
+
+/// Waits until the connection has failed.
+async fn fault(stream: &TcpStream) -> io::Error {
+    loop {
+        if let Err(error) = stream.ready(Interest::ERROR).await {
+            return error;
+        }
+        match stream.take_error() {
+            Ok(Some(error)) | Err(error) => return error,
+            // The error was taken by a read or a write, which has reported it by now: nothing is left to watch for.
+            Ok(None) => std::future::pending().await,
+        }
+    }
+}
+
+/// The limits of a relay on one timer, which is set again only when it fires.
+struct Clock {
+    limits: RelayLimits,
+    started: Instant,
+    last_moved: Instant,
+    moved: u64,
+    half_closed: bool,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Clock {
+    fn new(limits: RelayLimits) -> Self {
+        let now = Instant::now();
+        Self {
+            limits,
+            started: now,
+            last_moved: now,
+            moved: 0,
+            half_closed: false,
+            sleep: None,
+        }
+    }
+
+    /// Notes progress (`moved` differs from last time) and says when a limit is reached.
+    fn poll(&mut self, cx: &mut Context<'_>, moved: u64, half_closed: bool) -> Poll<RelayReason> {
+        if self.limits == RelayLimits::default() {
+            return Poll::Pending;
+        }
+        let now = Instant::now();
+        if moved != self.moved || half_closed != self.half_closed {
+            self.moved = moved;
+            self.last_moved = now;
+        }
+        let shorter = half_closed && !self.half_closed;
+        self.half_closed = half_closed;
+        self.poll_timer(cx, now, shorter)
+    }
+
+    fn poll_timer(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut now: Instant,
+        mut set: bool,
+    ) -> Poll<RelayReason> {
+        loop {
+            let Some((deadline, reason)) = self.next() else {
+                return Poll::Pending;
+            };
+            if deadline <= now {
+                return Poll::Ready(reason);
+            }
+            let sleep = self
+                .sleep
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+            if set {
+                sleep.as_mut().reset(deadline);
+            }
+            if sleep.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            now = Instant::now();
+            set = true;
+        }
+    }
+
+    /// The limit that is reached first.
+    fn next(&self) -> Option<(Instant, RelayReason)> {
+        let idle = match (self.limits.idle, self.limits.half_closed_idle) {
+            (Some(idle), Some(half_closed)) if self.half_closed => Some(idle.min(half_closed)),
+            (None, half_closed) if self.half_closed => half_closed,
+            (idle, _) => idle,
+        };
+        // A limit beyond the end of the clock is none.
+        let idle = idle.and_then(|idle| self.last_moved.checked_add(idle));
+        let total = self
+            .limits
+            .total
+            .and_then(|total| self.started.checked_add(total));
+        match (idle, total) {
+            (Some(idle), Some(total)) if total <= idle => Some((total, RelayReason::TotalLimit)),
+            (Some(idle), _) => Some((idle, RelayReason::IdleLimit)),
+            (None, Some(total)) => Some((total, RelayReason::TotalLimit)),
+            (None, None) => None,
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! One direction of a relay: bytes from one connection, held at most briefly, to the other.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::pipe::Pipe;
+
+/// Bytes copied at a time; also the most that one direction holds while it copies.
+pub const COPY_BUFFER: usize = 64 * 1024;
+
+/// Bytes read in one piece from which on a direction splices, until a piece is smaller again.
+pub const SPLICE_AFTER: usize = COPY_BUFFER;
+
+/// Pieces moved before other tasks get their turn: 16 pieces of a full pipe are about 2 ms at 10 GB/s.
+const PIECES_PER_POLL: usize = 16;
+
+thread_local! {
+    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; COPY_BUFFER].into_boxed_slice());
+}
+
+/// Which connection failed.
+pub(super) enum Fault {
+    /// The one that is read.
+    From(io::Error),
+    /// The one that is written.
+    To(io::Error),
+}
+
+/// Bytes on their way in one direction.
+#[derive(Default)]
+pub(super) struct Direction {
+    held: Held,
+    stage: Stage,
+    /// The last piece was so large that the next is worth a pipe.
+    bulk: bool,
+    bytes: u64,
+}
+
+/// Bytes read and not yet written.
+#[derive(Default)]
+enum Held {
+    #[default]
+    Nothing,
+    Copied {
+        bytes: Vec<u8>,
+        written: usize,
+    },
+    Piped(Pipe),
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Reading,
+    /// The sender has ended; what is held goes out first, then the end.
+    Ended,
+    /// The end was passed on.
+    Done,
+}
+
+impl Direction {
+    /// Bytes that the receiving connection took.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether a failure of the sender would be seen by reading from it.
+    pub(super) fn is_reading(&self) -> bool {
+        self.stage == Stage::Reading && matches!(self.held, Held::Nothing)
+    }
+
+    /// Whether the sender has ended.
+    pub(super) fn is_done(&self) -> bool {
+        self.stage != Stage::Reading
+    }
+
+    /// Moves bytes; ready when the sender has ended and everything was written. The end itself is passed on by
+    /// [`Self::pass_end_on`].
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &TcpStream,
+        to: &TcpStream,
+        count: &AtomicU64,
+    ) -> Poll<Result<(), Fault>> {
+        let before = self.bytes;
+        let result = self.poll_pieces(cx, from, to);
+        if self.bytes != before {
+            count.fetch_add(self.bytes - before, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// Tells the receiver that no more will come.
+    pub(super) fn pass_end_on(&mut self, to: &TcpStream) -> Result<(), Fault> {
+        if self.stage == Stage::Done {
+            return Ok(());
+        }
+        self.stage = Stage::Done;
+        SockRef::from(to)
+            .shutdown(Shutdown::Write)
+            .map_err(Fault::To)
+    }
+
+    fn poll_pieces(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &TcpStream,
+        to: &TcpStream,
+    ) -> Poll<Result<(), Fault>> {
+        for _ in 0..PIECES_PER_POLL {
+            ready!(self.poll_write_held(cx, to)).map_err(Fault::To)?;
+            if self.stage != Stage::Reading {
+                return Poll::Ready(Ok(()));
+            }
+            ready!(from.poll_read_ready(cx)).map_err(Fault::From)?;
+            let piped = if self.bulk { Pipe::take() } else { None };
+            match piped {
+                Some(pipe) => self.splice_in(pipe, from).map_err(Fault::From)?,
+                None => self.copy(from, to)?,
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn poll_write_held(&mut self, cx: &mut Context<'_>, to: &TcpStream) -> Poll<io::Result<()>> {
+        loop {
+            let result = match &mut self.held {
+                Held::Nothing => return Poll::Ready(Ok(())),
+                Held::Copied { bytes, written } => {
+                    ready!(to.poll_write_ready(cx))?;
+                    write(to, bytes.get(*written..).unwrap_or_default())
+                        .inspect(|sent| *written += sent)
+                }
+                Held::Piped(pipe) => {
+                    ready!(to.poll_write_ready(cx))?;
+                    to.try_io(Interest::WRITABLE, || pipe.drain(to))
+                }
+            };
+            match result {
+                Ok(sent) => self.bytes += sent as u64,
+                Err(error) if is_transient(&error) => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            if self.held.is_written() {
+                self.held = Held::Nothing;
+            }
+        }
+    }
+
+    fn splice_in(&mut self, mut pipe: Pipe, from: &TcpStream) -> io::Result<()> {
+        match from.try_io(Interest::READABLE, || pipe.fill(from)) {
+            Ok(0) => self.stage = Stage::Ended,
+            Ok(moved) => {
+                self.bulk = moved >= SPLICE_AFTER;
+                self.held = Held::Piped(pipe);
+            }
+            Err(error) if is_transient(&error) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Reads one piece and writes it at once; what the receiver does not take is kept.
+    fn copy(&mut self, from: &TcpStream, to: &TcpStream) -> Result<(), Fault> {
+        BUFFER.with_borrow_mut(|buffer| {
+            let read = match read(from, buffer) {
+                Ok(0) => {
+                    self.stage = Stage::Ended;
+                    return Ok(());
+                }
+                Ok(read) => read,
+                Err(error) if is_transient(&error) => return Ok(()),
+                Err(error) => return Err(Fault::From(error)),
+            };
+            self.bulk = read >= SPLICE_AFTER;
+            let piece = buffer.get(..read).unwrap_or_default();
+            let sent = match write(to, piece) {
+                Ok(sent) => sent,
+                Err(error) if is_transient(&error) => 0,
+                Err(error) => return Err(Fault::To(error)),
+            };
+            self.bytes += sent as u64;
+            if sent < read {
+                self.held = Held::Copied {
+                    bytes: piece.get(sent..).unwrap_or_default().to_vec(),
+                    written: 0,
+                };
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Held {
+    fn is_written(&self) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Copied { bytes, written } => *written >= bytes.len(),
+            Self::Piped(pipe) => pipe.held() == 0,
+        }
+    }
+}
+
+/// Reads what there is; a piece shorter than the buffer marks the connection as empty, which spares the call that
+/// would say so (epoll is edge-triggered: what comes later is announced again).
+fn read(from: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut read = 0;
+    let result = from.try_io(Interest::READABLE, || {
+        (read, _) = recv(from, &mut *buffer, RecvFlags::empty())?;
+        if read == 0 || read == buffer.len() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    });
+    if read > 0 {
+        Ok(read)
+    } else {
+        result.map(|()| 0)
+    }
+}
+
+/// Writes what fits; a short write marks the connection as full.
+fn write(to: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    let mut sent = 0;
+    let result = to.try_io(Interest::WRITABLE, || {
+        sent = send(to, bytes, SendFlags::NOSIGNAL)?;
+        if sent == bytes.len() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    });
+    if sent > 0 {
+        Ok(sent)
+    } else {
+        result.map(|()| 0)
+    }
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}

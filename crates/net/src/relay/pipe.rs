@@ -1,0 +1,110 @@
+//! Pipes for splice(2), kept for reuse by the thread and limited for the process.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+use tokio::net::TcpStream;
+
+/// Capacity asked for a pipe, bytes: the most that an unprivileged process may ask for by default (pipe-max-size in
+/// proc_sys_fs(5)). Where it is refused a pipe keeps the kernel's size.
+pub const PIPE_CAPACITY: usize = 1 << 20;
+
+/// Most pipes in use in the process at one time.
+///
+/// 512 pipes are 1024 descriptors and, all full, 512 MB of pages that would otherwise lie in socket buffers. A pipe is
+/// in use only while a burst goes through it.
+pub const PIPES_IN_USE: usize = 512;
+
+/// Empty pipes kept by a thread: as many as bursts overlap in one thread when receivers stall now and then.
+const PIPES_KEPT: usize = 16;
+
+pub(super) static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static KEPT: RefCell<Vec<Ends>> = const { RefCell::new(Vec::new()) };
+}
+
+struct Ends {
+    read: OwnedFd,
+    write: OwnedFd,
+}
+
+/// A pipe in use; goes back to its thread's store when dropped empty.
+pub(super) struct Pipe {
+    ends: Option<Ends>,
+    held: usize,
+}
+
+impl Pipe {
+    /// Takes a pipe, or `None` if the process has too many or no descriptor is left.
+    pub(super) fn take() -> Option<Self> {
+        if IN_USE.fetch_add(1, Ordering::Relaxed) >= PIPES_IN_USE {
+            IN_USE.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let kept = KEPT.try_with(|kept| kept.borrow_mut().pop()).ok().flatten();
+        let ends = kept.or_else(|| open().ok());
+        if ends.is_none() {
+            IN_USE.fetch_sub(1, Ordering::Relaxed);
+        }
+        ends.map(|ends| Self {
+            ends: Some(ends),
+            held: 0,
+        })
+    }
+
+    /// Bytes in the pipe.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Moves what the connection has into the pipe, which must be empty: then `WouldBlock` can only mean that the
+    /// connection has nothing. `Ok(0)` is the end of the stream.
+    pub(super) fn fill(&mut self, from: &TcpStream) -> io::Result<usize> {
+        debug_assert_eq!(
+            self.held, 0,
+            "a full pipe and an empty connection look alike"
+        );
+        let Some(ends) = &self.ends else { return Ok(0) };
+        let moved = splice(from, None, &ends.write, None, PIPE_CAPACITY, FLAGS)?;
+        self.held = moved;
+        Ok(moved)
+    }
+
+    /// Moves what the pipe holds into the connection.
+    pub(super) fn drain(&mut self, to: &TcpStream) -> io::Result<usize> {
+        let Some(ends) = &self.ends else { return Ok(0) };
+        let moved = splice(&ends.read, None, to, None, self.held, FLAGS)?;
+        self.held = self.held.saturating_sub(moved);
+        Ok(moved)
+    }
+}
+
+/// MOVE is a hint; NONBLOCK is for the pipe's end, the connection is non-blocking by itself.
+const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        IN_USE.fetch_sub(1, Ordering::Relaxed);
+        let Some(ends) = self.ends.take() else { return };
+        if self.held == 0 {
+            // At the end of the thread there is no store any more, and the pipe is closed.
+            let _ = KEPT.try_with(|kept| {
+                let mut kept = kept.borrow_mut();
+                if kept.len() < PIPES_KEPT {
+                    kept.push(ends);
+                }
+            });
+        }
+    }
+}
+
+fn open() -> io::Result<Ends> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    // Refused beyond the user's share of pipe memory (pipe(7)): the smaller pipe serves too.
+    let _ = fcntl_setpipe_size(&write, PIPE_CAPACITY);
+    Ok(Ends { read, write })
+}
