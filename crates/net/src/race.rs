@@ -1,0 +1,423 @@
+//! A race of TCP connections to the addresses of one name: Happy Eyeballs version 2, RFC 8305.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use std::{fmt, io};
+
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::{Instant, Sleep};
+
+#[cfg(test)]
+mod tests;
+
+/// Time that an attempt is given before the next one starts beside it: RFC 8305 section 5, the recommended value.
+pub const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// Least delay between attempts that still run: RFC 8305 section 5, "MUST NOT be less than 10 milliseconds".
+const LEAST_DELAY: Duration = Duration::from_millis(10);
+
+/// Most addresses that one race takes; further ones are ignored.
+///
+/// A resolver's answer may hold hundreds, each of which would cost a socket; at the recommended delay the 32nd
+/// starts after 8 s, when any caller has given up.
+pub const MAX_ADDRESSES: usize = 32;
+
+/// Attempts to connect to one of several addresses, of which the first to succeed wins.
+///
+/// Order: an address of the family that was given first, then alternately of the other family and this one, within a
+/// family as given (RFC 8305 section 4, which also wants the list sorted by RFC 6724: that is the resolver's part).
+/// The first attempt starts with the first poll; the next one after the delay, or at once when one has failed.
+/// When one connects, the others are closed before the winner is returned. Dropping the race closes all.
+pub struct Race {
+    delay: Duration,
+    limit: Option<Duration>,
+    local: Option<IpAddr>,
+    more_expected: bool,
+    waiting: Waiting,
+    known: Vec<SocketAddr>,
+    running: Vec<Running>,
+    attempts: Vec<Attempt>,
+    next_start: Option<Instant>,
+    deadline: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// The connection that won a race.
+#[derive(Debug)]
+pub struct Won {
+    /// The connection; TCP_NODELAY is set.
+    pub stream: TcpStream,
+    /// The address it goes to.
+    pub addr: SocketAddr,
+    /// When this attempt started.
+    pub started: Instant,
+    /// When it was seen to be connected: one round trip after `started`, if no segment was lost.
+    pub connected: Instant,
+    /// How many attempts had been started, this one included.
+    pub attempts: usize,
+}
+
+/// One attempt of a race, for the record.
+#[derive(Debug)]
+pub struct Attempt {
+    /// The address tried.
+    pub addr: SocketAddr,
+    /// When it started.
+    pub started: Instant,
+    /// When it ended.
+    pub ended: Option<Instant>,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// What became of an attempt.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Not decided yet.
+    Running,
+    /// It won.
+    Connected,
+    /// It failed by itself.
+    Failed(io::Error),
+    /// Another one won first.
+    Lost,
+    /// The time of the whole race was over.
+    OutOfTime,
+}
+
+/// Why nobody won.
+#[derive(Debug)]
+pub struct RaceError {
+    /// What ended the race.
+    pub cause: RaceFailure,
+    /// Each attempt, in the order of starting.
+    pub attempts: Vec<Attempt>,
+}
+
+/// What ended a race without a winner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RaceFailure {
+    /// There was no address to try.
+    NoAddress,
+    /// Every address failed.
+    AllFailed,
+    /// The limit of time was reached.
+    OutOfTime,
+}
+
+impl Race {
+    /// A race to these addresses, in the resolver's order; it starts when first polled.
+    pub fn new(addresses: impl IntoIterator<Item = SocketAddr>, delay: Duration) -> Self {
+        let mut race = Self {
+            delay: delay.max(LEAST_DELAY),
+            limit: None,
+            local: None,
+            more_expected: false,
+            waiting: Waiting::default(),
+            known: Vec::new(),
+            running: Vec::new(),
+            attempts: Vec::new(),
+            next_start: None,
+            deadline: None,
+            timer: None,
+        };
+        race.add(addresses);
+        race
+    }
+
+    /// Ends the race this long after its first poll.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Connects from this local address; addresses of the other family fail with `AddrNotAvailable`.
+    #[must_use]
+    pub fn with_local_address(mut self, local: IpAddr) -> Self {
+        self.local = Some(local);
+        self
+    }
+
+    /// Says whether [`Self::add`] may still be called: until it is not, a race without addresses waits.
+    pub fn expect_more(&mut self, expected: bool) {
+        self.more_expected = expected;
+    }
+
+    /// Adds addresses, also while the race runs; poll again afterwards. Known ones and those beyond
+    /// [`MAX_ADDRESSES`] are ignored.
+    pub fn add(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
+        for addr in addresses {
+            if self.known.len() < MAX_ADDRESSES && !self.known.contains(&addr) {
+                self.known.push(addr);
+                self.waiting.push(addr);
+            }
+        }
+    }
+
+    /// The address that was or will be tried first, where a UDP flight should go.
+    pub fn first(&self) -> Option<SocketAddr> {
+        self.attempts
+            .first()
+            .map(|attempt| attempt.addr)
+            .or_else(|| self.waiting.peek())
+    }
+
+    /// The attempts so far, in the order of starting.
+    pub fn attempts(&self) -> &[Attempt] {
+        &self.attempts
+    }
+
+    /// Waits for the winner.
+    ///
+    /// # Errors
+    /// [`RaceError`] when all have failed, when the time is over, or when there was no address.
+    pub async fn winner(&mut self) -> Result<Won, RaceError> {
+        poll_fn(|cx| self.poll_winner(cx)).await
+    }
+
+    /// Drives the race; not to be polled again after it was ready.
+    pub fn poll_winner(&mut self, cx: &mut Context<'_>) -> Poll<Result<Won, RaceError>> {
+        loop {
+            if let Some(won) = self.poll_running(cx) {
+                return Poll::Ready(Ok(won));
+            }
+            let now = Instant::now();
+            if self.deadline(now).is_some_and(|deadline| deadline <= now) {
+                return Poll::Ready(Err(self.fail(RaceFailure::OutOfTime)));
+            }
+            if self.start_next(now) {
+                continue;
+            }
+            if self.running.is_empty() && !self.more_expected {
+                let none = self.attempts.is_empty();
+                let cause = if none {
+                    RaceFailure::NoAddress
+                } else {
+                    RaceFailure::AllFailed
+                };
+                return Poll::Ready(Err(self.fail(cause)));
+            }
+            if self.poll_timer(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Polls all attempts; notes those that failed.
+    fn poll_running(&mut self, cx: &mut Context<'_>) -> Option<Won> {
+        let mut index = 0;
+        while let Some(running) = self.running.get_mut(index) {
+            let Poll::Ready(result) = running.connect.as_mut().poll(cx) else {
+                index += 1;
+                continue;
+            };
+            let number = self.running.swap_remove(index).number;
+            match result {
+                Ok(stream) => return self.win(number, stream),
+                Err(error) => self.note(number, Outcome::Failed(error)),
+            }
+            self.next_start = None;
+        }
+        None
+    }
+
+    /// Starts the next attempt if it is due.
+    fn start_next(&mut self, now: Instant) -> bool {
+        let due = self.running.is_empty() || self.next_start.is_none_or(|start| start <= now);
+        if !due {
+            return false;
+        }
+        let Some(addr) = self.waiting.pop() else {
+            return false;
+        };
+        self.running.push(Running {
+            number: self.attempts.len(),
+            connect: Box::pin(connect(addr, self.local)),
+        });
+        self.attempts.push(Attempt {
+            addr,
+            started: now,
+            ended: None,
+            outcome: Outcome::Running,
+        });
+        self.next_start = now.checked_add(self.delay);
+        true
+    }
+
+    fn deadline(&mut self, now: Instant) -> Option<Instant> {
+        if self.deadline.is_none() {
+            self.deadline = self.limit.and_then(|limit| now.checked_add(limit));
+        }
+        self.deadline
+    }
+
+    /// Waits for the next start or the end of time, whichever is first; pending without any.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let start = self.next_start.filter(|_| self.waiting.peek().is_some());
+        let Some(at) = start.into_iter().chain(self.deadline).min() else {
+            return Poll::Pending;
+        };
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
+        if timer.deadline() != at {
+            timer.as_mut().reset(at);
+        }
+        timer.as_mut().poll(cx)
+    }
+
+    fn win(&mut self, number: usize, stream: TcpStream) -> Option<Won> {
+        self.note(number, Outcome::Connected);
+        self.stop(|| Outcome::Lost);
+        let attempt = self.attempts.get(number)?;
+        Some(Won {
+            stream,
+            addr: attempt.addr,
+            started: attempt.started,
+            connected: attempt.ended?,
+            attempts: self.attempts.len(),
+        })
+    }
+
+    fn fail(&mut self, cause: RaceFailure) -> RaceError {
+        self.stop(|| Outcome::OutOfTime);
+        RaceError {
+            cause,
+            attempts: std::mem::take(&mut self.attempts),
+        }
+    }
+
+    /// Closes what still runs.
+    fn stop(&mut self, outcome: impl Fn() -> Outcome) {
+        for running in std::mem::take(&mut self.running) {
+            self.note(running.number, outcome());
+        }
+        self.waiting = Waiting::default();
+    }
+
+    fn note(&mut self, number: usize, outcome: Outcome) {
+        if let Some(attempt) = self.attempts.get_mut(number) {
+            attempt.ended = Some(Instant::now());
+            attempt.outcome = outcome;
+        }
+    }
+}
+
+impl RaceError {
+    /// The kind that tells most: that of the first attempt which failed by itself, as its address was preferred.
+    pub fn kind(&self) -> io::ErrorKind {
+        let failed = self
+            .attempts
+            .iter()
+            .find_map(|attempt| match &attempt.outcome {
+                Outcome::Failed(error) => Some(error.kind()),
+                _ => None,
+            });
+        match self.cause {
+            RaceFailure::NoAddress => io::ErrorKind::AddrNotAvailable,
+            RaceFailure::OutOfTime => io::ErrorKind::TimedOut,
+            RaceFailure::AllFailed => failed.unwrap_or(io::ErrorKind::Other),
+        }
+    }
+}
+
+impl fmt::Display for RaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.cause {
+            RaceFailure::NoAddress => "no address to connect to",
+            RaceFailure::AllFailed => "no address could be connected to",
+            RaceFailure::OutOfTime => "no connection in time",
+        })?;
+        for (number, attempt) in self.attempts.iter().enumerate() {
+            let separator = if number == 0 { ": " } else { ", " };
+            match &attempt.outcome {
+                Outcome::Failed(error) => write!(f, "{separator}{} {error}", attempt.addr)?,
+                _ => write!(f, "{separator}{} no answer", attempt.addr)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for RaceError {}
+
+impl From<RaceError> for io::Error {
+    fn from(error: RaceError) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+impl fmt::Debug for Race {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Race")
+            .field("attempts", &self.attempts)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Running {
+    number: usize,
+    connect: Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>,
+}
+
+async fn connect(addr: SocketAddr, local: Option<IpAddr>) -> io::Result<TcpStream> {
+    let socket = if addr.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    socket.set_nodelay(true)?;
+    if let Some(local) = local {
+        if local.is_ipv4() != addr.is_ipv4() {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
+        socket.bind(SocketAddr::new(local, 0))?;
+    }
+    socket.connect(addr).await
+}
+
+/// Addresses not tried yet, handed out by alternating families.
+#[derive(Default)]
+struct Waiting {
+    ipv4: VecDeque<SocketAddr>,
+    ipv6: VecDeque<SocketAddr>,
+    /// Whether the next one should be of IPv6; decided by the first address given, then by the one handed out.
+    next_is_ipv6: Option<bool>,
+}
+
+impl Waiting {
+    fn push(&mut self, addr: SocketAddr) {
+        self.next_is_ipv6.get_or_insert(addr.is_ipv6());
+        let family = if addr.is_ipv6() {
+            &mut self.ipv6
+        } else {
+            &mut self.ipv4
+        };
+        family.push_back(addr);
+    }
+
+    fn peek(&self) -> Option<SocketAddr> {
+        let (first, second) = if self.next_is_ipv6.unwrap_or_default() {
+            (&self.ipv6, &self.ipv4)
+        } else {
+            (&self.ipv4, &self.ipv6)
+        };
+        first.front().or_else(|| second.front()).copied()
+    }
+
+    fn pop(&mut self) -> Option<SocketAddr> {
+        let addr = self.peek()?;
+        self.next_is_ipv6 = Some(!addr.is_ipv6());
+        let family = if addr.is_ipv6() {
+            &mut self.ipv6
+        } else {
+            &mut self.ipv4
+        };
+        family.pop_front()
+    }
+}

@@ -1,0 +1,200 @@
+use std::net::{Ipv4Addr, TcpListener as StdListener, TcpStream as StdStream};
+
+use socket2::{Domain, Socket, Type};
+
+use super::*;
+
+/// Longer than any test may take: what waits for it would hang.
+const NEVER: Duration = Duration::from_secs(600);
+const SHORT: Duration = Duration::from_millis(30);
+
+fn listener() -> (StdListener, SocketAddr) {
+    let listener = StdListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    (listener, addr)
+}
+
+/// An address at which nobody listens.
+fn refusing() -> SocketAddr {
+    listener().1
+}
+
+/// An address that drops SYNs: its accept queue, of length 0 + 1, is full.
+struct BlackHole {
+    addr: SocketAddr,
+    _listener: Socket,
+    _filler: StdStream,
+}
+
+fn black_hole() -> BlackHole {
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    listener
+        .bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())
+        .unwrap();
+    listener.listen(0).unwrap();
+    let addr = listener.local_addr().unwrap().as_socket().unwrap();
+    BlackHole {
+        addr,
+        _listener: listener,
+        _filler: StdStream::connect(addr).unwrap(),
+    }
+}
+
+/// Sockets of this host that wait for a SYN-ACK from this address (state 02 in /proc/net/tcp).
+fn waiting_for(addr: SocketAddr) -> usize {
+    let port = format!("0100007F:{:04X} 02", addr.port());
+    std::fs::read_to_string("/proc/net/tcp")
+        .unwrap()
+        .lines()
+        .filter(|line| line.contains(&port))
+        .count()
+}
+
+fn addresses(list: &[&str]) -> Vec<SocketAddr> {
+    list.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// The order in which a race would try what it knows.
+fn order(race: &mut Race) -> Vec<SocketAddr> {
+    std::iter::from_fn(|| race.waiting.pop()).collect()
+}
+
+#[test]
+fn families_alternate_from_the_first_given() {
+    let given = ["[::1]:1", "[::1]:2", "[::1]:3", "1.1.1.1:1", "1.1.1.1:2"];
+    let mut race = Race::new(addresses(&given), ATTEMPT_DELAY);
+    assert_eq!(race.first(), Some("[::1]:1".parse().unwrap()));
+    let expected = ["[::1]:1", "1.1.1.1:1", "[::1]:2", "1.1.1.1:2", "[::1]:3"];
+    assert_eq!(order(&mut race), addresses(&expected));
+
+    let mut race = Race::new(addresses(&["1.1.1.1:1", "[::1]:1"]), ATTEMPT_DELAY);
+    assert_eq!(order(&mut race), addresses(&["1.1.1.1:1", "[::1]:1"]));
+}
+
+#[test]
+fn addresses_added_later_take_their_familys_turn() {
+    let mut race = Race::new(addresses(&["1.1.1.1:1", "1.1.1.1:2"]), ATTEMPT_DELAY);
+    race.waiting.pop();
+    race.add(addresses(&["[::1]:1", "1.1.1.1:1"]));
+    assert_eq!(order(&mut race), addresses(&["[::1]:1", "1.1.1.1:2"]));
+}
+
+#[test]
+fn addresses_are_limited() {
+    let many = (1..=100).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let mut race = Race::new(many, ATTEMPT_DELAY);
+    assert_eq!(order(&mut race).len(), MAX_ADDRESSES);
+}
+
+#[tokio::test]
+async fn a_refusal_starts_the_next_at_once() {
+    let (_listener, good) = listener();
+    let refused = refusing();
+    let mut race = Race::new([refused, good], NEVER);
+    assert_eq!(race.first(), Some(refused));
+    let won = race.winner().await.unwrap();
+    assert_eq!((won.addr, won.attempts), (good, 2));
+    assert!(won.stream.nodelay().unwrap() && won.connected >= won.started);
+    assert_eq!(race.first(), Some(refused), "the first stays the first");
+    let [first, second] = race.attempts() else {
+        panic!("two attempts: {race:?}")
+    };
+    assert!(
+        matches!(&first.outcome, Outcome::Failed(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+    );
+    assert!(matches!(second.outcome, Outcome::Connected) && second.started >= first.ended.unwrap());
+}
+
+#[tokio::test]
+async fn silence_starts_the_next_after_the_delay_and_the_loser_is_closed() {
+    let hole = black_hole();
+    let (_listener, good) = listener();
+    let mut race = Race::new([hole.addr, good], SHORT);
+    let waiting = poll_fn(|cx| Poll::Ready(race.poll_winner(cx).is_pending())).await;
+    assert!(waiting && waiting_for(hole.addr) == 1);
+    let won = race.winner().await.unwrap();
+    assert_eq!(won.addr, good);
+    let [first, second] = race.attempts() else {
+        panic!("two attempts: {race:?}")
+    };
+    assert!(matches!(first.outcome, Outcome::Lost));
+    assert!(second.started >= first.started + SHORT);
+    assert_eq!(waiting_for(hole.addr), 0);
+}
+
+#[tokio::test]
+async fn each_delay_starts_one_attempt_more() {
+    let (_listener, good) = listener();
+    let (hole_a, hole_b) = (black_hole(), black_hole());
+    let mut race = Race::new([hole_a.addr, hole_b.addr, good], SHORT);
+    assert_eq!(race.winner().await.unwrap().attempts, 3);
+}
+
+#[tokio::test]
+async fn the_first_failure_names_the_error_of_the_race() {
+    let (one, two) = (refusing(), refusing());
+    let error = Race::new([one, two], NEVER).winner().await.unwrap_err();
+    assert_eq!(
+        (error.cause, error.attempts.len()),
+        (RaceFailure::AllFailed, 2)
+    );
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    let text = io::Error::from(error).to_string();
+    assert!(
+        text.contains(&one.to_string()) && text.contains(&two.to_string()),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn no_address_is_an_error_unless_more_are_expected() {
+    let error = Race::new([], NEVER).winner().await.unwrap_err();
+    assert_eq!(
+        (error.cause, error.kind()),
+        (RaceFailure::NoAddress, io::ErrorKind::AddrNotAvailable)
+    );
+
+    let (_listener, good) = listener();
+    let mut race = Race::new([], NEVER);
+    race.expect_more(true);
+    assert!(poll_fn(|cx| Poll::Ready(race.poll_winner(cx).is_pending())).await);
+    race.add([good]);
+    assert_eq!(race.winner().await.unwrap().addr, good);
+}
+
+#[tokio::test]
+async fn an_address_added_while_running_is_tried() {
+    let hole = black_hole();
+    let (_listener, good) = listener();
+    let mut race = Race::new([hole.addr], SHORT);
+    assert!(poll_fn(|cx| Poll::Ready(race.poll_winner(cx).is_pending())).await);
+    race.add([good]);
+    assert_eq!(race.winner().await.unwrap().addr, good);
+}
+
+#[tokio::test]
+async fn the_limit_ends_the_race() {
+    let hole = black_hole();
+    let mut race = Race::new([hole.addr], NEVER).with_limit(SHORT);
+    let error = race.winner().await.unwrap_err();
+    assert_eq!(
+        (error.cause, error.kind()),
+        (RaceFailure::OutOfTime, io::ErrorKind::TimedOut)
+    );
+    assert!(matches!(error.attempts[0].outcome, Outcome::OutOfTime));
+    assert_eq!(waiting_for(hole.addr), 0);
+}
+
+#[tokio::test]
+async fn the_local_address_is_used() {
+    let (listener, good) = listener();
+    let local: IpAddr = "127.0.0.9".parse().unwrap();
+    let other_family: SocketAddr = "[::1]:9".parse().unwrap();
+    let mut race = Race::new([other_family, good], NEVER).with_local_address(local);
+    let won = race.winner().await.unwrap();
+    assert_eq!(
+        listener.accept().unwrap().1,
+        won.stream.local_addr().unwrap()
+    );
+    assert_eq!(won.stream.local_addr().unwrap().ip(), local);
+}
