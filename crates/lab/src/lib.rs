@@ -16,15 +16,43 @@
 //! assert_eq!(link.poll(Duration::from_millis(25)), Some(Packet::udp([1])));
 //! assert_eq!(link.poll(Duration::from_millis(25)), Some(Packet::udp([3])));
 //! ```
+//!
+//! A [`Lab`] drives the same links with real packets: each node is a network namespace, and a thread of this process
+//! carries its packets. It needs root, or [`enter_user_namespace`] where the system allows it.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use headstart_lab::{Host, Lab};
+//!
+//! let lab = Lab::build(vec![Host::new("client").delay(Duration::from_millis(25)), Host::new("server")])?;
+//! let server = lab.node("server").and_then(|node| node.ipv4());
+//! let ping = lab.nodes()[0].command("ping").arg(server.unwrap().to_string()).status()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod element;
+mod error;
+mod forwarder;
+mod ip;
+mod lab;
 mod link;
+mod namespace;
 mod packet;
 mod parse;
 mod pick;
+mod privilege;
+mod switch;
+mod sys;
+mod wiring;
 
 pub use element::{Delay, Duplicate, Element, Loss, Only, Outputs, Reorder};
+pub use error::LabError;
+pub use forwarder::{Counters, Lateness, PortCounters};
+pub use lab::{Host, Lab, MAX_NODES, Node};
 pub use link::{Link, LinkCounts, MAX_QUEUED};
+pub use namespace::Namespace;
 pub use packet::{Packet, Protocol};
 pub use parse::{ParseError, element_forms, parse_elements};
 pub use pick::Pick;
+pub use privilege::{Privilege, Refusal, enter_user_namespace, privilege};
+pub use switch::{Departure, Port, Switch};

@@ -1,0 +1,63 @@
+use std::fmt;
+use std::io;
+
+/// Why a lab could not be set up.
+#[derive(Debug)]
+pub enum LabError {
+    /// The description is wrong: two nodes with one name, say.
+    Topology(String),
+    /// There is no `ip` command.
+    IpMissing,
+    /// The `ip` command refused.
+    Ip {
+        /// What was being set up.
+        what: String,
+        /// What the command said.
+        said: String,
+    },
+    /// The system refused.
+    System {
+        /// What was being done.
+        what: String,
+        /// The error.
+        source: io::Error,
+    },
+}
+
+impl LabError {
+    pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> LabError {
+        let what = what.into();
+        move |source| LabError::System { what, source }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            LabError::IpMissing => Some("install the package iproute2"),
+            LabError::System { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Some("run as root, or where the system allows user namespaces")
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for LabError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LabError::Topology(what) => f.write_str(what),
+            LabError::IpMissing => f.write_str("the command `ip` was not found"),
+            LabError::Ip { what, said } => write!(f, "{what}: ip said: {said}"),
+            LabError::System { what, source } => write!(f, "{what}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for LabError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            LabError::System { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,297 @@
+use std::ffi::OsStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::{Child, Command};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use crate::error::LabError;
+use crate::forwarder::{Counters, Forwarder};
+use crate::namespace::Namespace;
+use crate::switch::{Port, Switch};
+use crate::wiring;
+use crate::{Delay, Link};
+
+/// Nodes a lab has at most: default addresses and hardware addresses count them in one byte.
+pub const MAX_NODES: usize = 250;
+
+/// One node to build: its name, addresses and the two links that join it to the network.
+#[derive(Debug)]
+pub struct Host {
+    name: String,
+    addresses: Vec<IpAddr>,
+    links: Port,
+}
+
+impl Host {
+    /// A node with links that pass everything at once.
+    ///
+    /// Without [`address`](Host::address), node N of a lab (counted from 1) has 10.77.N.1 and fd77::N:1.
+    pub fn new(name: impl Into<String>) -> Host {
+        Host {
+            name: name.into(),
+            addresses: Vec::new(),
+            links: Port::default(),
+        }
+    }
+
+    /// Adds an address; there may be several.
+    #[must_use]
+    pub fn address(mut self, address: impl Into<IpAddr>) -> Host {
+        self.addresses.push(address.into());
+        self
+    }
+
+    /// The link from the node into the network.
+    #[must_use]
+    pub fn outbound(mut self, link: Link) -> Host {
+        self.links.outbound = link;
+        self
+    }
+
+    /// The link from the network to the node.
+    #[must_use]
+    pub fn inbound(mut self, link: Link) -> Host {
+        self.links.inbound = link;
+        self
+    }
+
+    /// Links that delay by this much each way, and nothing else; a round trip takes twice as long.
+    #[must_use]
+    pub fn delay(self, each_way: Duration) -> Host {
+        self.outbound(Link::default().with(Delay(each_way)))
+            .inbound(Link::default().with(Delay(each_way)))
+    }
+}
+
+/// Nodes in network namespaces of their own, joined in a star by emulated links that carry real packets.
+///
+/// A packet from node A to node B passes A's outbound and then B's inbound link. Everything ends with this value, or
+/// with the process, however it dies: namespaces have no names, and commands started by
+/// [`Node::spawn`] are killed.
+#[derive(Debug)]
+pub struct Lab {
+    // Dropped first: no packet moves while the rest goes away.
+    forwarder: Forwarder,
+    nodes: Vec<Node>,
+    _network: Namespace,
+}
+
+/// One node of a [`Lab`].
+#[derive(Debug)]
+pub struct Node {
+    name: String,
+    addresses: Vec<IpAddr>,
+    namespace: Namespace,
+    spawner: Spawner,
+}
+
+impl Lab {
+    /// Builds the nodes and starts to forward; needs [`Privilege::Root`](crate::Privilege::Root) and the command `ip`.
+    pub fn build(hosts: Vec<Host>) -> Result<Lab, LabError> {
+        let hosts = checked(hosts)?;
+        let network = Namespace::new().map_err(LabError::system("creating a network namespace"))?;
+        let spawner = Spawner::start().map_err(LabError::system("starting a thread"))?;
+        let mut nodes = Vec::new();
+        let mut wires = Vec::new();
+        let mut switch = Switch::default();
+        for (number, host) in (1..).zip(hosts) {
+            let namespace =
+                Namespace::new().map_err(LabError::system("creating a network namespace"))?;
+            wires.push(wiring::wire(number, &host.addresses, &namespace, &network)?);
+            switch.add_port(host.addresses.iter().copied(), host.links);
+            nodes.push(Node {
+                name: host.name,
+                addresses: host.addresses,
+                namespace,
+                spawner: spawner.clone(),
+            });
+        }
+        let forwarder =
+            Forwarder::start(switch, wires).map_err(LabError::system("starting the forwarder"))?;
+        Ok(Lab {
+            forwarder,
+            nodes,
+            _network: network,
+        })
+    }
+
+    /// The node of this name.
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    /// The nodes in the order they were given.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Replaces a node's links while packets flow; what was in the old ones is dropped, their counts start again.
+    ///
+    /// False if there is no such node.
+    pub fn set_links(&self, name: &str, outbound: Link, inbound: Link) -> bool {
+        let Some(number) = self.nodes.iter().position(|node| node.name == name) else {
+            return false;
+        };
+        let replace = |switch: &mut Switch| {
+            switch
+                .ports_mut()
+                .get_mut(number)
+                .map(|port| *port = Port { outbound, inbound })
+        };
+        self.forwarder.with_switch(replace).is_some()
+    }
+
+    /// What the forwarder did so far, ports in the order of the nodes.
+    pub fn counters(&self) -> Counters {
+        self.forwarder.counters()
+    }
+}
+
+impl Node {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its addresses, in the order they were given.
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
+    /// Its first IPv4 address.
+    pub fn ipv4(&self) -> Option<Ipv4Addr> {
+        self.addresses.iter().find_map(|address| match address {
+            IpAddr::V4(address) => Some(*address),
+            IpAddr::V6(_) => None,
+        })
+    }
+
+    /// Its first IPv6 address.
+    pub fn ipv6(&self) -> Option<Ipv6Addr> {
+        self.addresses.iter().find_map(|address| match address {
+            IpAddr::V6(address) => Some(*address),
+            IpAddr::V4(_) => None,
+        })
+    }
+
+    /// Its network namespace.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Does `work` on the node, in a thread of its own, and waits for it; a panic of `work` goes on here.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        self.namespace.run(work)
+    }
+
+    /// Starts a thread on the node; threads it starts, such as an async runtime's, are there as well.
+    pub fn spawn_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<thread::JoinHandle<io::Result<T>>> {
+        self.namespace.spawn_thread(work)
+    }
+
+    /// A command that will run on the node; see [`Namespace::command`] for how long it lives.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        self.namespace.command(program)
+    }
+
+    /// Starts a command made by [`command`](Node::command) so that it is killed when the lab ends, and not before.
+    pub fn spawn(&self, command: Command) -> io::Result<Child> {
+        self.spawner.spawn(command)
+    }
+}
+
+/// A thread that spawns commands and lives as long as the lab, because a command dies with the thread that spawned it.
+#[derive(Clone, Debug)]
+struct Spawner {
+    orders: mpsc::Sender<(Command, mpsc::SyncSender<io::Result<Child>>)>,
+}
+
+impl Spawner {
+    fn start() -> io::Result<Spawner> {
+        let (orders, received) = mpsc::channel::<(Command, mpsc::SyncSender<_>)>();
+        thread::Builder::new()
+            .name("lab spawner".into())
+            .spawn(move || {
+                for (mut command, answer) in received {
+                    let _ = answer.send(command.spawn());
+                }
+            })?;
+        Ok(Spawner { orders })
+    }
+
+    fn spawn(&self, command: Command) -> io::Result<Child> {
+        let gone = || io::Error::other("the lab's spawning thread ended");
+        let (answer, child) = mpsc::sync_channel(1);
+        self.orders.send((command, answer)).map_err(|_| gone())?;
+        child.recv().map_err(|_| gone())?
+    }
+}
+
+/// Gives hosts their default addresses and refuses what cannot be built.
+fn checked(mut hosts: Vec<Host>) -> Result<Vec<Host>, LabError> {
+    if hosts.len() > MAX_NODES {
+        return Err(LabError::Topology(format!(
+            "{} nodes are more than {MAX_NODES}",
+            hosts.len()
+        )));
+    }
+    for (number, host) in (1..).zip(&mut hosts) {
+        if host.addresses.is_empty() {
+            host.addresses = default_addresses(number);
+        }
+    }
+    let names = hosts.iter().map(|host| host.name.clone());
+    let addresses = hosts
+        .iter()
+        .flat_map(|host| &host.addresses)
+        .map(IpAddr::to_string);
+    for mut list in [names.collect::<Vec<_>>(), addresses.collect()] {
+        list.sort_unstable();
+        if let Some([twice, _]) = list.array_windows().find(|[one, next]| one == next) {
+            return Err(LabError::Topology(format!(
+                "two nodes or addresses are called {twice}"
+            )));
+        }
+    }
+    Ok(hosts)
+}
+
+fn default_addresses(number: u8) -> Vec<IpAddr> {
+    let mut addresses = vec![Ipv4Addr::new(10, 77, number, 1).into()];
+    if wiring::has_ipv6() {
+        addresses.push(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, number.into(), 1).into());
+    }
+    addresses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_addresses_are_unique() {
+        let refused = |hosts| matches!(checked(hosts), Err(LabError::Topology(_)));
+        assert!(refused(vec![Host::new("a"), Host::new("a")]));
+        assert!(refused(vec![
+            Host::new("a"),
+            Host::new("b").address([10, 77, 1, 1])
+        ]));
+        assert!(!refused(vec![Host::new("a"), Host::new("b")]));
+    }
+
+    #[test]
+    fn a_lab_has_a_largest_size() {
+        let hosts = |count: usize| {
+            (0..count)
+                .map(|number| Host::new(number.to_string()))
+                .collect::<Vec<_>>()
+        };
+        assert!(checked(hosts(MAX_NODES)).is_ok());
+        assert!(checked(hosts(MAX_NODES + 1)).is_err());
+    }
+}

@@ -1,0 +1,200 @@
+//! Interfaces, addresses and routes of a node, by the command `ip`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
+
+use crate::error::LabError;
+use crate::forwarder::Wire;
+use crate::namespace::Namespace;
+use crate::sys;
+
+/// The node's interface, in its own namespace.
+const NODE_END: &str = "w0";
+
+/// Bytes a packet socket may hold each way: a round trip of 64 ms at 500 Mbit/s, if the system allows as much.
+const SOCKET_BUFFER: usize = 4 << 20;
+
+/// How long an interface may take to come up; it takes the kernel a few milliseconds.
+const UP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where `ip` is when it is not on the path: ordinary users often lack the sbin directories.
+const IP_COMMANDS: [&str; 3] = ["ip", "/usr/sbin/ip", "/sbin/ip"];
+
+/// Whether this kernel has IPv6.
+pub(crate) fn has_ipv6() -> bool {
+    Path::new("/proc/sys/net/ipv6").exists()
+}
+
+/// Joins a node's namespace to the forwarder's and returns the forwarder's end.
+pub(crate) fn wire(
+    number: u8,
+    addresses: &[IpAddr],
+    node: &Namespace,
+    network: &Namespace,
+) -> Result<Wire, LabError> {
+    let far_end = format!("p{number}");
+    let wire_to = |other: &str| node_script(number, addresses, other);
+    run_ip("setting up a node", node, network, wire_to)?;
+    run_ip("setting up the forwarder", network, node, |_| {
+        format!("link set {far_end} {NO_OWN_ADDRESS} up\n")
+    })?;
+    // Last, as it also waits for the kernel to be done with what came before.
+    in_namespace(node, "switching off offloads", || bring_up(NODE_END))?;
+    in_namespace(network, "switching off offloads", || bring_up(&far_end))?;
+    let socket = in_namespace(network, "opening a packet socket", || {
+        packet_socket(&far_end)
+    })?;
+    Ok(Wire {
+        socket,
+        node: node_mac(number),
+        own: far_mac(number),
+    })
+}
+
+/// No link-local address: it would only bring router and listener messages.
+const NO_OWN_ADDRESS: &str = "addrgenmode none";
+
+/// Locally administered addresses (second bit of the first byte).
+fn node_mac(number: u8) -> [u8; 6] {
+    [0x02, 0, 0, 0, 0, number]
+}
+
+fn far_mac(number: u8) -> [u8; 6] {
+    [0x02, 0, 0, 0, 1, number]
+}
+
+fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// Without ARP and neighbour discovery there is nothing to lose or delay but the packets under test.
+fn node_script(number: u8, addresses: &[IpAddr], network: &str) -> String {
+    let (near, far) = (mac_text(node_mac(number)), mac_text(far_mac(number)));
+    let own_address = if has_ipv6() { NO_OWN_ADDRESS } else { "" };
+    let mut script = format!(
+        "link set lo up\n\
+         link add {NODE_END} address {near} type veth peer name p{number} address {far} netns {network}\n\
+         link set {NODE_END} {own_address} arp off up\n"
+    );
+    for address in addresses {
+        // Writing to a string cannot fail.
+        let _ = match address {
+            IpAddr::V4(address) => writeln!(script, "address add {address}/32 dev {NODE_END}"),
+            IpAddr::V6(address) => {
+                writeln!(script, "address add {address}/128 dev {NODE_END} nodad")
+            }
+        };
+    }
+    let defaults = [
+        ("0.0.0.0/0", addresses.iter().any(IpAddr::is_ipv4)),
+        ("::/0", addresses.iter().any(IpAddr::is_ipv6)),
+    ];
+    for (prefix, _) in defaults.into_iter().filter(|(_, used)| *used) {
+        let _ = writeln!(
+            script,
+            "route add {prefix} dev {NODE_END} {}",
+            congestion_control()
+        );
+    }
+    script
+}
+
+/// The route attribute for cubic, the usual sender of the Internet; a kernel's own default may be another.
+///
+/// Set by route because a namespace may be refused the sysctl.
+fn congestion_control() -> &'static str {
+    let available = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        .unwrap_or_default();
+    if available.split_whitespace().any(|name| name == "cubic") {
+        "congctl cubic"
+    } else {
+        ""
+    }
+}
+
+/// Runs a script of `ip` commands in a namespace; `script` gets the path under which they can name the other one.
+fn run_ip(
+    what: &str,
+    namespace: &Namespace,
+    other: &Namespace,
+    script: impl Fn(&str) -> String,
+) -> Result<(), LabError> {
+    for program in IP_COMMANDS {
+        let (command, path) = namespace.command_with(program, other);
+        match feed(command, &script(&path)) {
+            Ok(None) => return Ok(()),
+            Ok(Some(said)) => {
+                return Err(LabError::Ip {
+                    what: what.to_owned(),
+                    said,
+                });
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(LabError::system(what)(error)),
+        }
+    }
+    Err(LabError::IpMissing)
+}
+
+/// Feeds the script to `ip`; returns what it said if it failed.
+fn feed(mut command: Command, script: &str) -> io::Result<Option<String>> {
+    let command = command
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // If it ends early, its status and what it said tell more than this error.
+        let _ = stdin.write_all(script.as_bytes());
+    }
+    let output = child.wait_with_output()?;
+    let said = || {
+        String::from_utf8_lossy(&output.stderr)
+            .trim()
+            .replace('\n', "; ")
+    };
+    Ok((!output.status.success()).then(said))
+}
+
+fn in_namespace<T: Send>(
+    namespace: &Namespace,
+    what: &str,
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> Result<T, LabError> {
+    namespace
+        .run(work)
+        .flatten()
+        .map_err(LabError::system(what))
+}
+
+/// Waits until the interface passes packets, then makes it pass them as a network would.
+fn bring_up(interface: &str) -> io::Result<()> {
+    let start = Instant::now();
+    while !sys::is_running(interface)? {
+        if start.elapsed() > UP_TIMEOUT {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("{interface} does not come up"),
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    sys::switch_off_offloads(interface)
+}
+
+fn packet_socket(interface: &str) -> io::Result<Socket> {
+    let any = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+    let socket = sys::packet_socket(rustix::net::netdevice::name_to_index(&any, interface)?)?;
+    // The kernel quietly gives as much as it allows.
+    socket.set_recv_buffer_size(SOCKET_BUFFER)?;
+    socket.set_send_buffer_size(SOCKET_BUFFER)?;
+    Ok(socket)
+}
