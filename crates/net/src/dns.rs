@@ -1,0 +1,485 @@
+//! Discovery: a name's addresses, and whether an edge that speaks TurboTLS stands behind it.
+//!
+//! A, AAAA and HTTPS are asked in parallel. Addresses are handed over as soon as Happy Eyeballs
+//! (RFC 8305 section 3) allows; what the HTTPS record says comes later or not at all, and delays
+//! nothing. Names are always taken as absolute: no search domain is ever appended.
+
+mod assembly;
+mod error;
+mod follow;
+pub(crate) mod service;
+#[cfg(test)]
+mod tests;
+
+pub use error::DnsError;
+
+use assembly::{Assembly, Step};
+use follow::Discovered;
+use hickory_resolver::{
+    Hosts, TokioResolver,
+    config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
+    net::runtime::TokioRuntimeProvider,
+    proto::{
+        op::Query,
+        rr::{Name, RData, Record, RecordType},
+    },
+    system_conf::read_system_conf,
+};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{
+    sync::Semaphore,
+    task::{JoinError, JoinHandle},
+    time::{sleep_until, timeout},
+};
+
+use crate::advert::Advert;
+
+/// Port for which the HTTPS record is asked (RFC 9460 section 9); others are by configuration.
+pub const HTTPS_PORT: u16 = 443;
+
+/// How long IPv4 addresses wait for IPv6 ones: the Resolution Delay of RFC 8305 section 3.
+pub const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
+
+/// How long an advertisement is waited for once addresses were handed over.
+///
+/// TCP connects meanwhile, so this costs nothing; later than that a first flight over UDP would
+/// seldom still win.
+pub const ADVERT_DELAY: Duration = Duration::from_millis(50);
+
+/// How long a name without any address waits for its HTTPS record, whose alias may lead to some.
+pub const ALIAS_ONLY_DELAY: Duration = Duration::from_secs(1);
+
+/// Addresses of one family that are used; more would never be tried at 250 ms an attempt.
+pub const ADDRESSES_MAX: usize = 16;
+
+/// Responses kept until their TTL ends, three to a name; the least used give way.
+///
+/// Usual responses have less than 1 kB; if every one were of the largest size, 64 MB.
+pub const CACHED_RESPONSES: u64 = 1024;
+
+/// HTTPS questions open at once. Above it names resolve without one, that is without TurboTLS.
+///
+/// They go on after their connection was opened without them, so that the cache knows next time.
+pub const SERVICE_QUERIES: usize = 256;
+
+/// Negative answers are kept as long as their SOA says (RFC 2308), within these bounds.
+const NEGATIVE_TTL_MIN: Duration = Duration::from_secs(5);
+const NEGATIVE_TTL_MAX: Duration = Duration::from_secs(900);
+
+/// Attempts after the first, of each query.
+const RETRIES: u32 = 2;
+
+/// Where and how to ask.
+#[derive(Clone, Debug)]
+pub struct DnsConfig {
+    /// Name servers, each asked over UDP and for long answers TCP; none: those of the system.
+    pub name_servers: Vec<SocketAddr>,
+    /// How long one attempt of a query lasts; there are three.
+    pub timeout: Duration,
+}
+
+impl Default for DnsConfig {
+    fn default() -> Self {
+        Self {
+            name_servers: Vec::new(),
+            timeout: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Resolves names; cheap to clone, clones share the cache.
+///
+/// Keeps answers as long as their TTL says. With the system's name servers the hosts file, read
+/// once, goes first; what is said there is final and never has an advertisement.
+#[derive(Clone)]
+pub struct Resolver {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    dns: TokioResolver,
+    hosts: Hosts,
+    limit: Duration,
+    service_queries: Arc<Semaphore>,
+}
+
+impl Resolver {
+    /// A resolver with an empty cache.
+    ///
+    /// # Errors
+    /// [`DnsError::Unavailable`] if the system names no name server.
+    pub fn new(config: &DnsConfig) -> Result<Self, DnsError> {
+        let (servers, options, hosts) = if config.name_servers.is_empty() {
+            let (servers, options) = read_system_conf().map_err(|_| DnsError::Unavailable)?;
+            (servers, options, Hosts::from_system().unwrap_or_default())
+        } else {
+            (
+                explicit(&config.name_servers),
+                ResolverOpts::default(),
+                Hosts::default(),
+            )
+        };
+        let mut builder =
+            TokioResolver::builder_with_config(servers, TokioRuntimeProvider::default());
+        *builder.options_mut() = tuned(options, config.timeout);
+        Ok(Self {
+            inner: Arc::new(Inner {
+                dns: builder.build().map_err(|_| DnsError::Unavailable)?,
+                hosts,
+                limit: config.timeout * (RETRIES + 1),
+                service_queries: Arc::new(Semaphore::new(SERVICE_QUERIES)),
+            }),
+        })
+    }
+
+    /// Starts to look up `host`, a name or an address, for a connection to `port`.
+    ///
+    /// An address (IPv6 also in brackets) is its own answer. The HTTPS record is asked only for
+    /// [`HTTPS_PORT`]. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`DnsError::InvalidName`].
+    pub fn resolve(&self, host: &str, port: u16) -> Result<Lookup, DnsError> {
+        if let Some(literal) = literal(host) {
+            return Ok(Lookup::known(vec![literal]));
+        }
+        let name = host_name(host)?;
+        let listed = self.inner.listed(&name);
+        if !listed.is_empty() {
+            return Ok(Lookup::known(listed));
+        }
+        let service = (port == HTTPS_PORT)
+            .then(|| self.ask_service(name.clone()))
+            .flatten();
+        let mut lookup = Lookup::new(Assembly::new(port, service.is_some()), service);
+        lookup.v4 = Some(self.ask_addresses(name.clone(), RecordType::A));
+        lookup.v6 = Some(self.ask_addresses(name, RecordType::AAAA));
+        Ok(lookup)
+    }
+
+    /// What `name` advertises for `literal`, if that is among the name's addresses.
+    ///
+    /// For connections of which only the address and, from the ClientHello, the name is known.
+    /// Answers within [`ADVERT_DELAY`]; the connection to `literal` can be started before.
+    pub async fn advert_for(&self, name: &str, literal: SocketAddr) -> Option<EdgeAdvert> {
+        let name = host_name(name).ok()?;
+        if literal.port() != HTTPS_PORT || !self.inner.listed(&name).is_empty() {
+            return None;
+        }
+        let lookup = self.lookup_for(name, literal)?;
+        timeout(ADVERT_DELAY, lookup.advert_covering(literal.ip()))
+            .await
+            .ok()
+            .flatten()
+    }
+
+    /// A lookup of the literal's own family only: the other one's addresses are of no use.
+    fn lookup_for(&self, name: Name, literal: SocketAddr) -> Option<Lookup> {
+        let service = self.ask_service(name.clone())?;
+        let mut lookup = Lookup::new(Assembly::new(literal.port(), true), Some(service));
+        if literal.ip().to_canonical().is_ipv4() {
+            lookup.assembly.on_v6(Err(DnsError::NoAddress));
+            lookup.v4 = Some(self.ask_addresses(name, RecordType::A));
+        } else {
+            lookup
+                .assembly
+                .on_v4(Err(DnsError::NoAddress), Instant::now());
+            lookup.v6 = Some(self.ask_addresses(name, RecordType::AAAA));
+        }
+        Some(lookup)
+    }
+
+    fn ask_addresses(&self, name: Name, kind: RecordType) -> JoinHandle<Answer> {
+        let inner = self.inner.clone();
+        tokio::spawn(async move {
+            timeout(inner.limit, inner.addresses(&name, kind))
+                .await
+                .unwrap_or(Err(DnsError::Timeout))
+        })
+    }
+
+    fn ask_service(&self, name: Name) -> Option<JoinHandle<Discovered>> {
+        let permit = self
+            .inner
+            .service_queries
+            .clone()
+            .try_acquire_owned()
+            .ok()?;
+        let inner = self.inner.clone();
+        Some(tokio::spawn(async move {
+            let _permit = permit;
+            timeout(inner.limit, follow::discover(&inner, name))
+                .await
+                .unwrap_or_default()
+        }))
+    }
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver").finish_non_exhaustive()
+    }
+}
+
+/// A lookup under way; take its events with [`next`](Self::next), dropped it ends.
+///
+/// The order is: [`Event::Addresses`] once or twice (a slow address family comes second), after
+/// the first of them [`Event::Advert`], again whenever further addresses widen it. Or else one
+/// [`Event::Failed`].
+#[derive(Debug)]
+pub struct Lookup {
+    assembly: Assembly,
+    v4: Option<JoinHandle<Answer>>,
+    v6: Option<JoinHandle<Answer>>,
+    service: Option<JoinHandle<Discovered>>,
+}
+
+impl Lookup {
+    fn new(assembly: Assembly, service: Option<JoinHandle<Discovered>>) -> Self {
+        Self {
+            assembly,
+            v4: None,
+            v6: None,
+            service,
+        }
+    }
+
+    fn known(addresses: Vec<IpAddr>) -> Self {
+        Self::new(Assembly::known(addresses), None)
+    }
+
+    /// The next event, or none when all is said.
+    ///
+    /// Cancel safe: an event is lost only if it was returned.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            match self.assembly.step(Instant::now()) {
+                Step::Event(event) => return Some(event),
+                Step::Done => return None,
+                Step::Wait(until) => self.wait(until).await,
+            }
+        }
+    }
+
+    async fn wait(&mut self, until: Option<Instant>) {
+        tokio::select! {
+            answer = joined(&mut self.v6) => self.assembly.on_v6(settled(answer)),
+            answer = joined(&mut self.v4) => self.assembly.on_v4(settled(answer), Instant::now()),
+            found = joined(&mut self.service) => {
+                self.assembly.on_service(found.unwrap_or_default());
+            }
+            () = elapsed(until) => {}
+        }
+    }
+
+    async fn advert_covering(mut self, literal: IpAddr) -> Option<EdgeAdvert> {
+        while let Some(event) = self.next().await {
+            match event {
+                Event::Advert(None) | Event::Failed(_) => return None,
+                Event::Advert(Some(edge)) => {
+                    if let Some(edge) = edge.only(literal) {
+                        return Some(edge);
+                    }
+                }
+                Event::Addresses(_) => {}
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Lookup {
+    /// Ends the address questions; the HTTPS question goes on, so that its answer is cached.
+    fn drop(&mut self) {
+        for handle in [&self.v4, &self.v6].into_iter().flatten() {
+            handle.abort();
+        }
+    }
+}
+
+/// What a [`Lookup`] has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Addresses that were not known before, IPv6 first; never empty.
+    Addresses(Vec<IpAddr>),
+    /// What the name advertises; replaces any earlier one. None: nothing, or not in time.
+    Advert(Option<EdgeAdvert>),
+    /// There is no address and there will be none.
+    Failed(DnsError),
+}
+
+/// An edge behind a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EdgeAdvert {
+    /// What it offers.
+    pub advert: Advert,
+    /// The TCP and UDP addresses for which the offer holds, and no others.
+    pub addresses: Vec<SocketAddr>,
+    /// The name that these are addresses of, without final dot.
+    pub target: String,
+    /// When the first of the records behind this expires.
+    pub valid_until: Instant,
+}
+
+impl EdgeAdvert {
+    /// Whether the offer holds for connections to `address`.
+    pub fn covers(&self, address: IpAddr) -> bool {
+        self.addresses
+            .iter()
+            .any(|known| known.ip() == address.to_canonical())
+    }
+
+    /// The same offer for `address` alone, if it holds for it.
+    pub fn only(mut self, address: IpAddr) -> Option<Self> {
+        self.addresses
+            .retain(|known| known.ip() == address.to_canonical());
+        (!self.addresses.is_empty()).then_some(self)
+    }
+}
+
+/// `text` as an absolute name, if it can be the name of a host.
+///
+/// A name whose last label is a number is none: it would be taken for an IPv4 address elsewhere.
+pub(crate) fn host_name(text: &str) -> Result<Name, DnsError> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    let last = text
+        .strip_suffix('.')
+        .unwrap_or(text)
+        .rsplit('.')
+        .next()
+        .unwrap_or_default();
+    let number = last.bytes().all(|b| b.is_ascii_digit());
+    if number || !text.bytes().all(plain) {
+        return Err(DnsError::InvalidName);
+    }
+    let mut name = Name::from_ascii(text).map_err(|_| DnsError::InvalidName)?;
+    name.set_fqdn(true);
+    Ok(name.to_lowercase())
+}
+
+/// Addresses of one family, or why there are none.
+type Answer = Result<Found, DnsError>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    addresses: Vec<IpAddr>,
+    valid_until: Instant,
+}
+
+impl Inner {
+    /// The addresses of `name` and of one family that the DNS knows; never empty.
+    async fn addresses(&self, name: &Name, kind: RecordType) -> Answer {
+        let lookup = self.dns.lookup(name.clone(), kind).await?;
+        let owner = canonical(name, lookup.answers());
+        let addresses: Vec<IpAddr> = lookup
+            .answers()
+            .iter()
+            .filter(|record| record.name == owner && record.record_type() == kind)
+            .filter_map(|record| record.data.ip_addr())
+            .take(ADDRESSES_MAX)
+            .collect();
+        if addresses.is_empty() {
+            return Err(DnsError::NoAddress);
+        }
+        Ok(Found {
+            addresses,
+            valid_until: lookup.valid_until(),
+        })
+    }
+
+    /// The addresses of `name` in the hosts file, IPv6 first.
+    fn listed(&self, name: &Name) -> Vec<IpAddr> {
+        [RecordType::AAAA, RecordType::A]
+            .into_iter()
+            .filter_map(|kind| {
+                self.hosts
+                    .lookup_static_host(&Query::query(name.clone(), kind))
+            })
+            .flat_map(|lookup| {
+                lookup
+                    .answers()
+                    .iter()
+                    .filter_map(|r| r.data.ip_addr())
+                    .collect::<Vec<_>>()
+            })
+            .take(ADDRESSES_MAX)
+            .collect()
+    }
+}
+
+/// The name at the end of the chain of CNAME records that starts at `name`.
+fn canonical(name: &Name, answers: &[Record]) -> Name {
+    let mut owner = name.clone();
+    // One round a record at most: a loop of aliases ends there too.
+    for _ in answers {
+        let alias = answers.iter().find_map(|record| match &record.data {
+            RData::CNAME(target) if record.name == owner => Some(&target.0),
+            _ => None,
+        });
+        match alias {
+            Some(target) => owner = target.clone(),
+            None => break,
+        }
+    }
+    owner
+}
+
+fn explicit(servers: &[SocketAddr]) -> ResolverConfig {
+    let server = |address: &SocketAddr| {
+        let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
+        connections
+            .iter_mut()
+            .for_each(|connection| connection.port = address.port());
+        NameServerConfig::new(address.ip(), true, connections)
+    };
+    ResolverConfig::from_name_servers(servers.iter().map(server).collect())
+}
+
+fn tuned(mut options: ResolverOpts, timeout: Duration) -> ResolverOpts {
+    options.timeout = timeout;
+    options.attempts = RETRIES as usize;
+    // HTTPS records seldom fit 512 bytes; without EDNS each would cost a TCP connection.
+    options.edns0 = true;
+    options.cache_size = CACHED_RESPONSES;
+    options.use_hosts_file = ResolveHosts::Never;
+    options.negative_min_ttl = Some(NEGATIVE_TTL_MIN);
+    options.negative_max_ttl = Some(NEGATIVE_TTL_MAX);
+    options
+}
+
+/// `host` as an address, IPv6 also in the brackets of a URL.
+fn literal(host: &str) -> Option<IpAddr> {
+    let inner = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    match inner {
+        Some(v6) => v6.parse().ok().map(IpAddr::V6),
+        None => host.parse().ok(),
+    }
+}
+
+/// The result of a task, which is then gone; waits for ever if there is none.
+async fn joined<T>(slot: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
+    let Some(handle) = slot else {
+        return std::future::pending().await;
+    };
+    let result = handle.await;
+    *slot = None;
+    result
+}
+
+fn settled(answer: Result<Answer, JoinError>) -> Answer {
+    answer.unwrap_or(Err(DnsError::Unavailable))
+}
+
+async fn elapsed(until: Option<Instant>) {
+    match until {
+        Some(instant) => sleep_until(instant.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,491 @@
+//! Puts the three answers of a lookup into one order of events; no clock, no IO.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Instant,
+};
+
+use super::{
+    ADVERT_DELAY, ALIAS_ONLY_DELAY, Answer, Discovered, DnsError, EdgeAdvert, Event, Found,
+    RESOLUTION_DELAY, follow::Offer,
+};
+
+/// What to do next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Event(Event),
+    /// Nothing before an answer comes or this instant is reached.
+    Wait(Option<Instant>),
+    Done,
+}
+
+/// The answers so far. Feed it with `on_*`, then take steps until it waits.
+#[derive(Debug)]
+pub(super) struct Assembly {
+    port: u16,
+    v4: Family,
+    v6: Family,
+    service: Option<Discovered>,
+    /// What was handed over, and until when all of it is known.
+    given: Option<Found>,
+    deadline: Option<Instant>,
+    advert: AdvertState,
+    failed: bool,
+}
+
+/// One address family's answer.
+#[derive(Debug)]
+enum Family {
+    Asked,
+    /// Addresses that are not yet handed over.
+    Ready(Found),
+    /// Answered, and handed over what there was.
+    Settled,
+    Failed(DnsError),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum AdvertState {
+    /// Nothing said about it yet.
+    Open,
+    /// Said for the first n addresses; further ones widen it.
+    Said { addresses: usize },
+    /// Said for good.
+    Final,
+}
+
+impl Assembly {
+    /// For a connection to `port`, with answers to come; `service`: the HTTPS record's too.
+    pub(super) fn new(port: u16, service: bool) -> Self {
+        Self {
+            port,
+            v4: Family::Asked,
+            v6: Family::Asked,
+            service: (!service).then_some(Discovered::Nothing),
+            given: None,
+            deadline: None,
+            advert: AdvertState::Open,
+            failed: false,
+        }
+    }
+
+    /// For addresses that need no question; they have no advertisement.
+    pub(super) fn known(addresses: Vec<IpAddr>) -> Self {
+        let found = Found {
+            addresses,
+            valid_until: Instant::now(),
+        };
+        Self {
+            v4: Family::Ready(found),
+            v6: Family::Settled,
+            ..Self::new(0, false)
+        }
+    }
+
+    pub(super) fn on_v6(&mut self, answer: Answer) {
+        self.v6 = Family::from(answer);
+    }
+
+    pub(super) fn on_v4(&mut self, answer: Answer, now: Instant) {
+        self.v4 = Family::from(answer);
+        let waits = matches!(self.v4, Family::Ready(_)) && !self.v6.is_answered();
+        if self.given.is_none() && waits {
+            self.deadline = Some(now + RESOLUTION_DELAY);
+        }
+    }
+
+    pub(super) fn on_service(&mut self, found: Discovered) {
+        self.service = Some(found);
+    }
+
+    pub(super) fn step(&mut self, now: Instant) -> Step {
+        if self.failed {
+            return Step::Done;
+        }
+        if let Some(addresses) = self.take_addresses(now) {
+            return Step::Event(Event::Addresses(addresses));
+        }
+        match &self.given {
+            Some(_) => self.step_advert(now),
+            None => self.step_without_addresses(now),
+        }
+    }
+
+    /// Addresses due now: IPv6 at once, IPv4 with it or when the Resolution Delay is over.
+    fn take_addresses(&mut self, now: Instant) -> Option<Vec<IpAddr>> {
+        let late = self.given.is_some() || self.deadline.is_some_and(|deadline| now >= deadline);
+        if !self.v6.is_answered() && !late {
+            return None;
+        }
+        let ready: Vec<_> = [self.v6.take(), self.v4.take()]
+            .into_iter()
+            .flatten()
+            .collect();
+        let valid_until = ready.iter().map(|found| found.valid_until).min()?;
+        let addresses = ready
+            .into_iter()
+            .flat_map(|found| found.addresses)
+            .collect();
+        Some(self.give(addresses, valid_until, now))
+    }
+
+    fn give(&mut self, new: Vec<IpAddr>, valid_until: Instant, now: Instant) -> Vec<IpAddr> {
+        if self.given.is_none() {
+            self.deadline = Some(now + ADVERT_DELAY);
+        }
+        let given = self.given.get_or_insert(Found {
+            addresses: Vec::new(),
+            valid_until,
+        });
+        given.addresses.extend(&new);
+        given.valid_until = given.valid_until.min(valid_until);
+        new
+    }
+
+    fn step_advert(&mut self, now: Instant) -> Step {
+        if self.advert == AdvertState::Final {
+            return self.rest();
+        }
+        match &self.service {
+            Some(Discovered::Own(offer)) => match self.widened(offer) {
+                Some(edge) => {
+                    self.advert = AdvertState::Said {
+                        addresses: edge.addresses.len(),
+                    };
+                    Step::Event(Event::Advert(Some(edge)))
+                }
+                None => self.rest(),
+            },
+            Some(Discovered::Elsewhere(edge)) => {
+                let edge = edge.clone();
+                self.say_finally(Some(edge))
+            }
+            Some(Discovered::Nothing | Discovered::Alias(_)) => self.say_finally(None),
+            None if self.deadline.is_some_and(|deadline| now >= deadline) => self.say_finally(None),
+            None => Step::Wait(self.deadline),
+        }
+    }
+
+    /// The offer at the addresses given so far, if it was not yet said for all of them.
+    fn widened(&self, offer: &Offer) -> Option<EdgeAdvert> {
+        let given = self.given.as_ref()?;
+        let said = match self.advert {
+            AdvertState::Said { addresses } => addresses,
+            _ => 0,
+        };
+        (given.addresses.len() > said).then(|| offer.at(&given.addresses, given.valid_until))
+    }
+
+    fn say_finally(&mut self, edge: Option<EdgeAdvert>) -> Step {
+        self.advert = AdvertState::Final;
+        Step::Event(Event::Advert(edge))
+    }
+
+    /// After the advertisement: only a slow family can still come.
+    fn rest(&self) -> Step {
+        if self.v4.is_answered() && self.v6.is_answered() {
+            Step::Done
+        } else {
+            Step::Wait(None)
+        }
+    }
+
+    fn step_without_addresses(&mut self, now: Instant) -> Step {
+        let (Family::Failed(v4), Family::Failed(v6)) = (&self.v4, &self.v6) else {
+            return Step::Wait(self.deadline);
+        };
+        let error = graver(*v4, *v6);
+        let behind = self.behind_alias();
+        if !behind.is_empty() {
+            return Step::Event(Event::Addresses(self.give(behind, now, now)));
+        }
+        // NXDOMAIN holds for every type (RFC 8020): then there is no alias to wait for.
+        if self.service.is_none() && error != DnsError::NoSuchName {
+            let deadline = *self.deadline.get_or_insert(now + ALIAS_ONLY_DELAY);
+            if now < deadline {
+                return Step::Wait(Some(deadline));
+            }
+        }
+        self.failed = true;
+        Step::Event(Event::Failed(error))
+    }
+
+    /// Addresses that only the HTTPS records lead to, at the port that was asked for.
+    fn behind_alias(&self) -> Vec<IpAddr> {
+        match &self.service {
+            Some(Discovered::Alias(addresses)) => addresses.clone(),
+            Some(Discovered::Elsewhere(edge)) => {
+                let same_port = edge.addresses.iter().filter(|a| a.port() == self.port);
+                same_port.map(SocketAddr::ip).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Family {
+    fn is_answered(&self) -> bool {
+        !matches!(self, Self::Asked)
+    }
+
+    fn take(&mut self) -> Option<Found> {
+        match std::mem::replace(self, Self::Settled) {
+            Self::Ready(found) => Some(found),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+}
+
+impl From<Answer> for Family {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Ok(found) => Self::Ready(found),
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+/// The error that says more: that the name does not exist, else why one family is not known.
+fn graver(one: DnsError, other: DnsError) -> DnsError {
+    if one == DnsError::NoSuchName || other == DnsError::NoSuchName {
+        DnsError::NoSuchName
+    } else if one == DnsError::NoAddress {
+        other
+    } else {
+        one
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advert::Advert;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    const MS: Duration = Duration::from_millis(1);
+    const LIFE: Duration = Duration::from_secs(60);
+
+    fn v4() -> IpAddr {
+        "192.0.2.1".parse().unwrap()
+    }
+
+    fn v6() -> IpAddr {
+        "2001:db8::1".parse().unwrap()
+    }
+
+    fn found(address: IpAddr, now: Instant) -> Answer {
+        Ok(Found {
+            addresses: vec![address],
+            valid_until: now + LIFE,
+        })
+    }
+
+    fn own(now: Instant) -> Discovered {
+        let advert = Advert::default();
+        Discovered::Own(Offer {
+            advert,
+            port: 443,
+            target: "www.example".into(),
+            valid_until: now + LIFE,
+        })
+    }
+
+    fn given(addresses: &[IpAddr]) -> Step {
+        Step::Event(Event::Addresses(addresses.to_vec()))
+    }
+
+    fn offered(step: Step) -> Vec<IpAddr> {
+        match step {
+            Step::Event(Event::Advert(Some(edge))) => {
+                edge.addresses.iter().map(|a| a.ip()).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn ipv6_is_handed_over_at_once() {
+        let now = Instant::now();
+        let mut assembly = Assembly::new(443, true);
+        assert_eq!(assembly.step(now), Step::Wait(None));
+        assembly.on_v6(found(v6(), now));
+        assert_eq!(assembly.step(now), given(&[v6()]));
+        assembly.on_v4(found(v4(), now), now + MS);
+        assert_eq!(assembly.step(now + MS), given(&[v4()]));
+    }
+
+    #[test]
+    fn ipv4_waits_for_ipv6_as_long_as_the_delay_and_no_longer() {
+        let now = Instant::now();
+        let end = now + RESOLUTION_DELAY;
+        let mut assembly = Assembly::new(443, true);
+        assembly.on_v4(found(v4(), now), now);
+        assert_eq!(assembly.step(now), Step::Wait(Some(end)));
+        assert_eq!(assembly.step(end - MS), Step::Wait(Some(end)));
+        assert_eq!(assembly.step(end), given(&[v4()]));
+    }
+
+    #[test]
+    fn both_go_together_ipv6_first() {
+        let now = Instant::now();
+        let mut assembly = Assembly::new(443, true);
+        assembly.on_v4(found(v4(), now), now);
+        assembly.on_v6(found(v6(), now));
+        assert_eq!(assembly.step(now), given(&[v6(), v4()]));
+    }
+
+    #[test]
+    fn ipv4_goes_at_once_when_there_is_no_ipv6() {
+        let now = Instant::now();
+        for error in [DnsError::NoAddress, DnsError::Timeout] {
+            let mut assembly = Assembly::new(443, true);
+            assembly.on_v4(found(v4(), now), now);
+            assembly.on_v6(Err(error));
+            assert_eq!(assembly.step(now), given(&[v4()]));
+        }
+    }
+
+    #[test]
+    fn the_advertisement_is_waited_for_from_the_first_address_on() {
+        let now = Instant::now();
+        let end = now + ADVERT_DELAY;
+        let mut assembly = Assembly::new(443, true);
+        assembly.on_v6(found(v6(), now));
+        assembly.on_v4(Err(DnsError::NoAddress), now);
+        assert_eq!(assembly.step(now), given(&[v6()]));
+        assert_eq!(assembly.step(end - MS), Step::Wait(Some(end)));
+        assert_eq!(assembly.step(end), Step::Event(Event::Advert(None)));
+        assembly.on_service(own(now));
+        assert_eq!(assembly.step(end + MS), Step::Done);
+    }
+
+    #[test]
+    fn an_advertisement_in_time_is_told_and_widened() {
+        let now = Instant::now();
+        let mut assembly = Assembly::new(443, true);
+        assembly.on_service(own(now));
+        assert_eq!(assembly.step(now), Step::Wait(None));
+        assembly.on_v6(found(v6(), now));
+        assert_eq!(assembly.step(now), given(&[v6()]));
+        assert_eq!(offered(assembly.step(now)), [v6()]);
+        assert_eq!(assembly.step(now + LIFE), Step::Wait(None));
+        assembly.on_v4(found(v4(), now), now + LIFE);
+        assert_eq!(assembly.step(now + LIFE), given(&[v4()]));
+        assert_eq!(offered(assembly.step(now + LIFE)), [v6(), v4()]);
+        assert_eq!(assembly.step(now + LIFE), Step::Done);
+    }
+
+    #[test]
+    fn without_addresses_the_alias_is_waited_for() {
+        let now = Instant::now();
+        let mut assembly = Assembly::new(443, true);
+        assembly.on_v4(Err(DnsError::NoAddress), now);
+        assert_eq!(assembly.step(now), Step::Wait(None));
+        assembly.on_v6(Err(DnsError::NoAddress));
+        let end = now + ALIAS_ONLY_DELAY;
+        assert_eq!(assembly.step(now), Step::Wait(Some(end)));
+        assert_eq!(assembly.step(end - MS), Step::Wait(Some(end)));
+        assert_eq!(
+            assembly.step(end),
+            Step::Event(Event::Failed(DnsError::NoAddress))
+        );
+        assert_eq!(assembly.step(end), Step::Done);
+    }
+
+    #[test]
+    fn a_name_that_does_not_exist_has_no_alias_either() {
+        let now = Instant::now();
+        let mut assembly = Assembly::new(443, true);
+        assembly.on_v4(Err(DnsError::NoSuchName), now);
+        assembly.on_v6(Err(DnsError::Timeout));
+        assert_eq!(
+            assembly.step(now),
+            Step::Event(Event::Failed(DnsError::NoSuchName))
+        );
+    }
+
+    #[test]
+    fn an_edge_on_another_port_is_no_address_for_this_one() {
+        let now = Instant::now();
+        for (port, expected) in [
+            (443, given(&[v4()])),
+            (8443, Step::Event(Event::Failed(DnsError::NoAddress))),
+        ] {
+            let mut assembly = Assembly::new(443, true);
+            assembly.on_v4(Err(DnsError::NoAddress), now);
+            assembly.on_v6(Err(DnsError::NoAddress));
+            assembly.on_service(Discovered::Elsewhere(EdgeAdvert {
+                advert: Advert::default(),
+                addresses: vec![SocketAddr::new(v4(), port)],
+                target: "edge.example".into(),
+                valid_until: now + LIFE,
+            }));
+            assert_eq!(assembly.step(now), expected);
+        }
+    }
+
+    #[test]
+    fn the_error_that_says_more() {
+        use DnsError::{NoAddress, NoSuchName, Refused, Timeout};
+        assert_eq!(graver(NoAddress, Timeout), Timeout);
+        assert_eq!(graver(Refused, NoAddress), Refused);
+        assert_eq!(graver(NoAddress, NoAddress), NoAddress);
+        assert_eq!(graver(Timeout, NoSuchName), NoSuchName);
+    }
+
+    proptest! {
+        /// Whatever answers in whatever order: time moves on at every wait, addresses come before
+        /// the offer, each once, and it ends.
+        #[test]
+        fn every_order_ends(
+            order in Just(vec![0u8, 1, 2]).prop_shuffle(),
+            gaps in prop::collection::vec(0u64..3000, 3),
+            v4_ok: bool, v6_ok: bool, kind in 0u8..3,
+        ) {
+            let mut now = Instant::now();
+            let mut assembly = Assembly::new(443, true);
+            let mut answers = order.into_iter().zip(gaps);
+            let mut told: Vec<IpAddr> = Vec::new();
+            let (mut offers, mut failures) = (0, 0);
+            loop {
+                match assembly.step(now) {
+                    Step::Done => break,
+                    Step::Event(Event::Addresses(new)) => {
+                        prop_assert!(!new.is_empty() && new.iter().all(|a| !told.contains(a)));
+                        told.extend(new);
+                    }
+                    Step::Event(Event::Advert(edge)) => {
+                        prop_assert!(!told.is_empty());
+                        prop_assert!(edge.is_none_or(|edge| edge.addresses.iter().all(|a| told.contains(&a.ip()))));
+                        offers += 1;
+                    }
+                    Step::Event(Event::Failed(_)) => failures += 1,
+                    Step::Wait(until) => {
+                        prop_assert!(until.is_none_or(|until| until > now), "a busy loop");
+                        let Some((which, gap)) = answers.next() else {
+                            now = until.expect("waits for nothing");
+                            continue;
+                        };
+                        now += Duration::from_millis(gap);
+                        match which {
+                            0 => assembly.on_v4(if v4_ok { found(v4(), now) } else { Err(DnsError::NoAddress) }, now),
+                            1 => assembly.on_v6(if v6_ok { found(v6(), now) } else { Err(DnsError::Timeout) }),
+                            _ => assembly.on_service(match kind {
+                                0 => Discovered::Nothing,
+                                1 => own(now),
+                                _ => Discovered::Alias(vec![]),
+                            }),
+                        }
+                    }
+                }
+            }
+            prop_assert_eq!(told.len(), usize::from(v4_ok) + usize::from(v6_ok));
+            prop_assert_eq!(failures, usize::from(told.is_empty()));
+            prop_assert_eq!(offers > 0, !told.is_empty());
+        }
+    }
+}

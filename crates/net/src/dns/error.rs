@@ -1,0 +1,57 @@
+//! Why a name has no address.
+
+use hickory_resolver::{
+    net::{DnsError as ServerError, NetError},
+    proto::op::ResponseCode,
+};
+use std::fmt;
+
+/// Why a name has no address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DnsError {
+    /// Not a host name: empty, too long, or with other characters than letters, digits, `-`, `_`.
+    InvalidName,
+    /// The name does not exist (NXDOMAIN).
+    NoSuchName,
+    /// The name exists and has no address.
+    NoAddress,
+    /// No name server answered in time.
+    Timeout,
+    /// The name servers answered with an error code, such as REFUSED or SERVFAIL.
+    Refused,
+    /// The answer could not be read.
+    Malformed,
+    /// No name server is known or can be reached.
+    Unavailable,
+}
+
+impl fmt::Display for DnsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InvalidName => "not a host name",
+            Self::NoSuchName => "no such name",
+            Self::NoAddress => "the name has no address",
+            Self::Timeout => "no answer from the name servers",
+            Self::Refused => "the name servers refused to answer",
+            Self::Malformed => "the answer could not be read",
+            Self::Unavailable => "no name server can be reached",
+        })
+    }
+}
+
+impl std::error::Error for DnsError {}
+
+impl From<NetError> for DnsError {
+    fn from(error: NetError) -> Self {
+        match error {
+            NetError::Timeout => Self::Timeout,
+            NetError::Dns(ServerError::NoRecordsFound(none)) => match none.response_code {
+                ResponseCode::NXDomain => Self::NoSuchName,
+                _ => Self::NoAddress,
+            },
+            NetError::Dns(_) => Self::Refused,
+            NetError::Io(_) | NetError::NoConnections | NetError::Busy => Self::Unavailable,
+            _ => Self::Malformed,
+        }
+    }
+}
