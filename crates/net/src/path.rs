@@ -1,0 +1,296 @@
+//! What is known about a way to an edge: how late its datagrams come, whether they come at all,
+//! and how many are in flight.
+//!
+//! Pure: the time is an argument. In memory only: what a network does to UDP is forgotten with the
+//! process. Every table is bounded; when one is full, the entry not used for longest gives way,
+//! and then the path is simply new again.
+
+mod bounded;
+mod grace;
+mod standing;
+
+pub use grace::{GRACE_MAX_FIRST, GRACE_MAX_FLOOR, GRACE_MIN, GraceEstimator, LAG_MAX};
+pub use standing::{BACKOFF_FIRST, BACKOFF_MAX, PROBE_LIFE, PathReason, SILENCES_TO_BLOCK};
+
+use bounded::Bounded;
+use standing::Standing;
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crate::advert::SLOTS_MAX;
+
+/// Paths remembered; about 200 bytes each, 200 kB.
+pub const PATHS: usize = 1024;
+
+/// Names whose flights are remembered; at most 300 bytes each, 300 kB.
+pub const NAMES: usize = 1024;
+
+/// Edges remembered for a committed refusal; about 100 bytes each, 100 kB.
+pub const REFUSALS: usize = 1024;
+
+/// Bytes in a name that is remembered at most: a host name has no more (RFC 1035).
+const NAME_MAX: usize = 253;
+
+/// How long an edge that refused a committed join is not asked again.
+///
+/// The application saw a reset: the one harm that TurboTLS can do, so not twice a day.
+pub const RESET_LIFE: Duration = Duration::from_secs(24 * 3600);
+
+/// Bytes of empty slots in flight on one path at most: seven connections with
+/// eleven slots of 411 bytes each.
+pub const SLOT_BUDGET: usize = 32_768;
+
+/// A way through one network to one edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PathKey {
+    /// Local address, which stands for the network.
+    pub local: IpAddr,
+    /// UDP and TCP address of the edge.
+    pub edge: SocketAddr,
+}
+
+/// How an opening over TurboTLS went, as far as the path is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A datagram came in time.
+    Opened {
+        /// How long TCP took to connect.
+        rtt: Duration,
+        /// First datagram after TCP connected; zero if before.
+        lag: Duration,
+    },
+    /// No datagram came within the grace: fallen back.
+    Silent,
+    /// After [`Silent`](Self::Silent) for the same connection, a datagram came all the same.
+    Late {
+        /// How long TCP took to connect.
+        rtt: Duration,
+        /// First datagram after TCP connected.
+        lag: Duration,
+    },
+    /// ICMP said that the edge's UDP port cannot be reached.
+    Unreachable,
+    /// The edge refused a join that harmed nobody: nothing had been delivered.
+    Refused,
+    /// The edge refused a join to which the application was committed: it saw a reset.
+    Reset,
+}
+
+/// Whether to open over TurboTLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Yes, and wait for the first datagram so long.
+    Turbo {
+        /// Gives the grace once TCP is connected.
+        grace: GraceEstimator,
+        /// Whether this is the one attempt after a back-off: report its outcome soon.
+        probe: bool,
+    },
+    /// No.
+    Plain {
+        /// What happened.
+        reason: PathReason,
+        /// When to ask again.
+        until: Instant,
+    },
+}
+
+/// What is known about all paths; shared by all connections.
+#[derive(Debug, Default)]
+pub struct PathMemory {
+    tables: Mutex<Tables>,
+}
+
+#[derive(Debug)]
+struct Tables {
+    paths: Bounded<PathKey, Path>,
+    resets: Bounded<SocketAddr, Instant>,
+    flights: Bounded<Box<str>, u8>,
+    /// Bounded by the reservations that exist; an entry goes with the last of them.
+    in_flight: HashMap<PathKey, usize>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Path {
+    grace: GraceEstimator,
+    standing: Standing,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self {
+            paths: Bounded::new(PATHS),
+            resets: Bounded::new(REFUSALS),
+            flights: Bounded::new(NAMES),
+            in_flight: HashMap::new(),
+        }
+    }
+}
+
+impl PathMemory {
+    /// A memory that knows nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether to use TurboTLS on `key` now.
+    ///
+    /// After a back-off the first to ask is told to probe; the others go on without until it
+    /// reports, or for [`PROBE_LIFE`].
+    pub fn advise(&self, key: PathKey, now: Instant) -> Advice {
+        let mut tables = self.lock();
+        if let Some(until) = tables
+            .resets
+            .get(&key.edge)
+            .copied()
+            .filter(|until| now < *until)
+        {
+            return Advice::Plain {
+                reason: PathReason::Reset,
+                until,
+            };
+        }
+        let Some(path) = tables.paths.get(&key) else {
+            return Advice::Turbo {
+                grace: GraceEstimator::default(),
+                probe: false,
+            };
+        };
+        match path.standing.ask(now) {
+            Ok(probe) => Advice::Turbo {
+                grace: path.grace,
+                probe,
+            },
+            Err((reason, until)) => Advice::Plain { reason, until },
+        }
+    }
+
+    /// Learns from an opening on `key`.
+    pub fn record(&self, key: PathKey, outcome: Outcome, now: Instant) {
+        let mut tables = self.lock();
+        if outcome == Outcome::Reset {
+            tables.resets.insert(key.edge, now + RESET_LIFE);
+            return;
+        }
+        let path = tables.paths.get_or_default(key);
+        match outcome {
+            Outcome::Opened { lag, .. } => {
+                path.grace.sample(lag);
+                path.standing.good();
+            }
+            Outcome::Late { rtt, lag } => path.late(rtt, lag, now),
+            Outcome::Silent => path.standing.silent(now),
+            Outcome::Unreachable => path.standing.refused(PathReason::Unreachable, now),
+            Outcome::Refused => path.standing.refused(PathReason::Refused, now),
+            Outcome::Reset => {}
+        }
+    }
+
+    /// Forgets what depended on the network of `local`, such as when the machine left it.
+    ///
+    /// Refusals by an edge stay: they are not the network's.
+    pub fn forget_network(&self, local: IpAddr) {
+        self.lock().paths.retain(|key| key.local != local);
+    }
+
+    /// Server datagrams that the last flight from `name` took, if known.
+    pub fn slots_for(&self, name: &str) -> Option<u8> {
+        self.lock().flights.get(&flight_key(name)?).copied()
+    }
+
+    /// Remembers that a whole first flight from `name` took `datagrams`, counted up to
+    /// [`SLOTS_MAX`]; zero says nothing.
+    pub fn record_flight(&self, name: &str, datagrams: usize) {
+        let slots = u8::try_from(datagrams).unwrap_or(SLOTS_MAX).min(SLOTS_MAX);
+        if let Some(key) = flight_key(name).filter(|_| slots > 0) {
+            self.lock().flights.insert(key, slots);
+        }
+    }
+
+    /// Takes as many of `slots` empty slots of `slot_bytes` as fit the path's [`SLOT_BUDGET`].
+    ///
+    /// None if not even one does. They are in flight until the reservation is dropped.
+    pub fn reserve_slots(
+        self: &Arc<Self>,
+        key: PathKey,
+        slots: usize,
+        slot_bytes: usize,
+    ) -> Option<SlotReservation> {
+        let mut tables = self.lock();
+        let used = tables.in_flight.get(&key).copied().unwrap_or(0);
+        let fit = SLOT_BUDGET.saturating_sub(used) / slot_bytes.max(1);
+        let slots = slots.min(fit);
+        let bytes = slots * slot_bytes;
+        if slots == 0 {
+            return None;
+        }
+        *tables.in_flight.entry(key).or_default() += bytes;
+        Some(SlotReservation {
+            memory: self.clone(),
+            key,
+            slots,
+            bytes,
+        })
+    }
+
+    fn release(&self, key: PathKey, bytes: usize) {
+        let mut tables = self.lock();
+        if let Some(used) = tables.in_flight.get_mut(&key) {
+            *used = used.saturating_sub(bytes);
+            if *used == 0 {
+                tables.in_flight.remove(&key);
+            }
+        }
+    }
+
+    /// The tables hold no invariant across a panic: what a panicking thread left is as good.
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Path {
+    /// A lag that some grace could have covered corrects the grace; a longer one stays a failure.
+    fn late(&mut self, rtt: Duration, lag: Duration, now: Instant) {
+        self.grace.sample(lag);
+        if lag <= GraceEstimator::largest(rtt) {
+            self.standing.good();
+        } else {
+            self.standing.late(now);
+        }
+    }
+}
+
+fn flight_key(name: &str) -> Option<Box<str>> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    (name.len() <= NAME_MAX).then(|| name.to_ascii_lowercase().into_boxed_str())
+}
+
+/// Empty slots that may be in flight; dropping it gives them back.
+#[derive(Debug)]
+pub struct SlotReservation {
+    memory: Arc<PathMemory>,
+    key: PathKey,
+    slots: usize,
+    bytes: usize,
+}
+
+impl SlotReservation {
+    /// Slots that were granted, at least one.
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+}
+
+impl Drop for SlotReservation {
+    fn drop(&mut self) {
+        self.memory.release(self.key, self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! Whether a path is trusted with datagrams, and when it is tried again after it was not.
+
+use std::time::{Duration, Instant};
+
+/// Openings in silence, one after the other, that block a path.
+///
+/// One lost ClientHello is one silence. If it takes two datagrams and 5 % are lost, that is one
+/// opening in ten, and two in a row are one in a hundred; the harm of a needless block is that a
+/// minute's connections cost what they cost today.
+pub const SILENCES_TO_BLOCK: u8 = 2;
+
+/// First back-off: short enough for a network that was just joined (a captive portal), long
+/// enough that the grace is paid once a minute at most.
+pub const BACKOFF_FIRST: Duration = Duration::from_secs(60);
+
+/// Longest back-off: a network that blocks UDP for good costs one grace an hour.
+pub const BACKOFF_MAX: Duration = Duration::from_secs(3600);
+
+/// How long the one connection that probes is waited for, before another may.
+///
+/// TCP's connection, the grace and a datagram 2 s late all fit.
+pub const PROBE_LIFE: Duration = Duration::from_secs(10);
+
+/// Why a path is not used for TurboTLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PathReason {
+    /// Datagrams do not come back.
+    Silent,
+    /// Datagrams come later than any grace.
+    Late,
+    /// ICMP: the edge's UDP port cannot be reached.
+    Unreachable,
+    /// The edge does not take joins, though it advertises.
+    Refused,
+    /// The edge refused a join to which an application was committed.
+    Reset,
+    /// Another connection is just trying whether the path works again.
+    Probing,
+}
+
+/// What recent openings say about one path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nothing against it.
+    #[default]
+    Good,
+    /// So many silences in a row, not yet enough.
+    Noted(u8),
+    /// Not used until then, nor while a probe runs; `times` back-offs in a row.
+    Blocked {
+        reason: PathReason,
+        until: Instant,
+        times: u32,
+        probe_until: Option<Instant>,
+    },
+}
+
+impl Standing {
+    /// Whether the path may be used, and if so whether as a probe; else why not and until when.
+    pub(super) fn ask(&mut self, now: Instant) -> Result<bool, (PathReason, Instant)> {
+        let Self::Blocked {
+            reason,
+            until,
+            probe_until,
+            ..
+        } = self
+        else {
+            return Ok(false);
+        };
+        if now < *until {
+            return Err((*reason, *until));
+        }
+        if let Some(probe) = probe_until.filter(|probe| now < *probe) {
+            return Err((PathReason::Probing, probe));
+        }
+        *probe_until = Some(now + PROBE_LIFE);
+        Ok(true)
+    }
+
+    /// A datagram came, in time or nearly.
+    pub(super) fn good(&mut self) {
+        *self = Self::Good;
+    }
+
+    /// No datagram came in time.
+    pub(super) fn silent(&mut self, now: Instant) {
+        let before = match self {
+            Self::Good => 0,
+            Self::Noted(silences) => *silences,
+            Self::Blocked { .. } => SILENCES_TO_BLOCK,
+        };
+        if before + 1 < SILENCES_TO_BLOCK {
+            *self = Self::Noted(before + 1);
+        } else {
+            self.block(PathReason::Silent, now);
+        }
+    }
+
+    /// The silence reported before was a datagram later than any grace: the same failure.
+    pub(super) fn late(&mut self, now: Instant) {
+        match self {
+            Self::Blocked { reason, until, .. } if now < *until => {
+                if *reason == PathReason::Silent {
+                    *reason = PathReason::Late;
+                }
+            }
+            Self::Good => *self = Self::Noted(1),
+            Self::Noted(_) | Self::Blocked { .. } => {}
+        }
+    }
+
+    /// The path or the edge said no; no second opinion is needed.
+    pub(super) fn refused(&mut self, reason: PathReason, now: Instant) {
+        self.block(reason, now);
+    }
+
+    /// Backs off, twice as long as the last time in a row. While it is backed off already,
+    /// further failures are of connections that started before, and say nothing new.
+    fn block(&mut self, reason: PathReason, now: Instant) {
+        let before = match self {
+            Self::Blocked { until, .. } if now < *until => return,
+            Self::Blocked { times, .. } => *times,
+            Self::Good | Self::Noted(_) => 0,
+        };
+        let until = now + backoff(before);
+        let times = before.saturating_add(1);
+        *self = Self::Blocked {
+            reason,
+            until,
+            times,
+            probe_until: None,
+        };
+    }
+}
+
+/// The back-off after `before` others in a row.
+fn backoff(before: u32) -> Duration {
+    let factor = 1u32.checked_shl(before).unwrap_or(u32::MAX);
+    BACKOFF_FIRST.saturating_mul(factor).min(BACKOFF_MAX)
+}

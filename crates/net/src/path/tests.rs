@@ -1,0 +1,380 @@
+//! Tests of the memory as a whole, in virtual time.
+
+use super::*;
+use proptest::prelude::*;
+
+const RTT: Duration = Duration::from_millis(100);
+const SLOT: usize = 411;
+
+fn key(n: u16) -> PathKey {
+    let [high, low] = n.to_be_bytes();
+    PathKey {
+        local: [10, 0, 0, 1].into(),
+        edge: ([192, 0, high, low], 443).into(),
+    }
+}
+
+fn opened(lag: u64) -> Outcome {
+    Outcome::Opened {
+        rtt: RTT,
+        lag: Duration::from_millis(lag),
+    }
+}
+
+fn late(lag: u64) -> Outcome {
+    Outcome::Late {
+        rtt: RTT,
+        lag: Duration::from_millis(lag),
+    }
+}
+
+/// A memory and a clock.
+struct Bench {
+    memory: Arc<PathMemory>,
+    now: Instant,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self {
+            memory: Arc::default(),
+            now: Instant::now(),
+        }
+    }
+
+    fn record(&self, outcomes: &[Outcome]) {
+        outcomes
+            .iter()
+            .for_each(|outcome| self.memory.record(key(1), *outcome, self.now));
+    }
+
+    fn advice(&self) -> Advice {
+        self.memory.advise(key(1), self.now)
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+    }
+
+    #[track_caller]
+    fn assert_turbo(&self, probe: bool) {
+        let advice = self.advice();
+        assert!(
+            matches!(advice, Advice::Turbo { probe: p, .. } if p == probe),
+            "{advice:?}"
+        );
+    }
+
+    #[track_caller]
+    fn assert_plain(&self, reason: PathReason, time: Duration) {
+        assert_eq!(
+            self.advice(),
+            Advice::Plain {
+                reason,
+                until: self.now + time
+            }
+        );
+    }
+}
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+#[test]
+fn a_new_path_is_used() {
+    let advice = Bench::new().advice();
+    assert_eq!(
+        advice,
+        Advice::Turbo {
+            grace: GraceEstimator::default(),
+            probe: false
+        }
+    );
+}
+
+#[test]
+fn one_silence_is_noted_the_second_in_a_row_blocks() {
+    let bench = Bench::new();
+    bench.record(&[Outcome::Silent]);
+    bench.assert_turbo(false);
+    bench.record(&[opened(1), Outcome::Silent]);
+    bench.assert_turbo(false);
+    bench.record(&[Outcome::Silent]);
+    bench.assert_plain(PathReason::Silent, BACKOFF_FIRST);
+}
+
+#[test]
+fn silences_of_parallel_openings_do_not_double_the_back_off() {
+    let bench = Bench::new();
+    bench.record(&[Outcome::Silent; 10]);
+    bench.assert_plain(PathReason::Silent, BACKOFF_FIRST);
+}
+
+#[test]
+fn one_at_a_time_probes_after_the_back_off() {
+    let mut bench = Bench::new();
+    bench.record(&[Outcome::Silent; 2]);
+    bench.pass(BACKOFF_FIRST - MILLISECOND);
+    bench.assert_plain(PathReason::Silent, MILLISECOND);
+    bench.pass(MILLISECOND);
+    bench.assert_turbo(true);
+    bench.assert_plain(PathReason::Probing, PROBE_LIFE);
+    bench.pass(PROBE_LIFE - MILLISECOND);
+    bench.assert_plain(PathReason::Probing, MILLISECOND);
+    bench.pass(MILLISECOND);
+    bench.assert_turbo(true);
+}
+
+#[test]
+fn a_good_probe_clears_a_bad_one_doubles_up_to_an_hour() {
+    let mut bench = Bench::new();
+    bench.record(&[Outcome::Silent; 2]);
+    let mut expected = BACKOFF_FIRST;
+    for _ in 0..40 {
+        bench.assert_plain(PathReason::Silent, expected);
+        bench.pass(expected);
+        bench.assert_turbo(true);
+        bench.record(&[Outcome::Silent]);
+        expected = (expected * 2).min(BACKOFF_MAX);
+    }
+    assert_eq!(expected, BACKOFF_MAX);
+    bench.pass(BACKOFF_MAX);
+    bench.assert_turbo(true);
+    bench.record(&[opened(1), Outcome::Silent]);
+    bench.assert_turbo(false);
+    bench.record(&[Outcome::Silent]);
+    bench.assert_plain(PathReason::Silent, BACKOFF_FIRST);
+}
+
+#[test]
+fn a_late_datagram_corrects_the_grace_instead_of_blocking() {
+    let bench = Bench::new();
+    for _ in 0..10 {
+        bench.record(&[Outcome::Silent, late(50)]);
+    }
+    let Advice::Turbo {
+        grace,
+        probe: false,
+    } = bench.advice()
+    else {
+        panic!()
+    };
+    assert!(grace.grace(RTT) >= Duration::from_millis(49));
+}
+
+#[test]
+fn later_than_any_grace_is_a_failure_but_one_only() {
+    let bench = Bench::new();
+    bench.record(&[Outcome::Silent, late(51)]);
+    bench.assert_turbo(false);
+    bench.record(&[Outcome::Silent, late(51)]);
+    bench.assert_plain(PathReason::Late, BACKOFF_FIRST);
+}
+
+#[test]
+fn a_datagram_that_some_grace_covers_lifts_the_block() {
+    let bench = Bench::new();
+    bench.record(&[Outcome::Silent, Outcome::Silent, late(50)]);
+    bench.assert_turbo(false);
+}
+
+#[test]
+fn a_refusal_needs_no_second_one() {
+    for (outcome, reason) in [
+        (Outcome::Unreachable, PathReason::Unreachable),
+        (Outcome::Refused, PathReason::Refused),
+    ] {
+        let bench = Bench::new();
+        bench.record(&[outcome]);
+        bench.assert_plain(reason, BACKOFF_FIRST);
+    }
+}
+
+#[test]
+fn a_reset_holds_a_day_on_every_network_and_whatever_follows() {
+    let mut bench = Bench::new();
+    bench.record(&[Outcome::Reset, opened(1)]);
+    bench.assert_plain(PathReason::Reset, RESET_LIFE);
+    let elsewhere = PathKey {
+        local: [10, 9, 9, 9].into(),
+        ..key(1)
+    };
+    assert!(matches!(
+        bench.memory.advise(elsewhere, bench.now),
+        Advice::Plain { .. }
+    ));
+    bench.memory.forget_network(key(1).local);
+    bench.pass(RESET_LIFE - MILLISECOND);
+    bench.assert_plain(PathReason::Reset, MILLISECOND);
+    bench.pass(MILLISECOND);
+    bench.assert_turbo(false);
+}
+
+#[test]
+fn paths_do_not_know_of_each_other() {
+    let bench = Bench::new();
+    bench.record(&[Outcome::Unreachable]);
+    let other_network = PathKey {
+        local: [10, 9, 9, 9].into(),
+        ..key(1)
+    };
+    for other in [key(2), other_network] {
+        assert!(matches!(
+            bench.memory.advise(other, bench.now),
+            Advice::Turbo { .. }
+        ));
+    }
+}
+
+#[test]
+fn a_network_is_forgotten_and_others_are_not() {
+    let bench = Bench::new();
+    bench.record(&[Outcome::Unreachable]);
+    bench.memory.forget_network([10, 9, 9, 9].into());
+    bench.assert_plain(PathReason::Unreachable, BACKOFF_FIRST);
+    bench.memory.forget_network(key(1).local);
+    bench.assert_turbo(false);
+}
+
+#[test]
+fn paths_at_the_limit_and_one_over() {
+    let bench = Bench::new();
+    let count = u16::try_from(PATHS).unwrap();
+    for n in 1..=count {
+        bench.memory.record(key(n), Outcome::Unreachable, bench.now);
+    }
+    bench.assert_plain(PathReason::Unreachable, BACKOFF_FIRST);
+    // Path 1 was just used, so that path 2 gives way.
+    bench
+        .memory
+        .record(key(count + 1), Outcome::Unreachable, bench.now);
+    bench.assert_plain(PathReason::Unreachable, BACKOFF_FIRST);
+    assert!(matches!(
+        bench.memory.advise(key(2), bench.now),
+        Advice::Turbo { .. }
+    ));
+    assert!(matches!(
+        bench.memory.advise(key(3), bench.now),
+        Advice::Plain { .. }
+    ));
+}
+
+#[test]
+fn flights_are_counted_up_to_the_slots_of_a_client() {
+    let memory = PathMemory::new();
+    assert_eq!(memory.slots_for("www.example"), None);
+    memory.record_flight("www.example", 0);
+    assert_eq!(memory.slots_for("www.example"), None);
+    for (datagrams, slots) in [(1, 1), (10, 10), (11, 10), (300, 10), (3, 3)] {
+        memory.record_flight("WWW.example.", datagrams);
+        assert_eq!(memory.slots_for("www.Example"), Some(slots));
+    }
+}
+
+#[test]
+fn names_at_the_limit_and_one_over() {
+    let memory = PathMemory::new();
+    let longest = "x".repeat(NAME_MAX);
+    memory.record_flight(&longest, 3);
+    assert_eq!(memory.slots_for(&longest), Some(3));
+    memory.record_flight(&format!("{longest}x"), 3);
+    assert_eq!(memory.slots_for(&format!("{longest}x")), None);
+    for n in 1..NAMES {
+        memory.record_flight(&format!("name{n}"), 2);
+    }
+    assert_eq!(memory.slots_for(&longest), Some(3));
+    memory.record_flight("one over", 2);
+    assert_eq!(memory.slots_for("name1"), None);
+    assert_eq!(memory.slots_for("name2"), Some(2));
+}
+
+#[test]
+fn slots_at_the_budget_and_one_over() {
+    let bench = Bench::new();
+    let reserve = |slots, bytes| bench.memory.reserve_slots(key(1), slots, bytes);
+    let whole = reserve(2, SLOT_BUDGET / 2).unwrap();
+    assert_eq!(whole.slots(), 2);
+    assert!(reserve(1, 1).is_none());
+    drop(whole);
+    assert_eq!(reserve(3, SLOT_BUDGET / 2).unwrap().slots(), 2);
+    assert!(reserve(1, SLOT_BUDGET + 1).is_none());
+    assert!(reserve(0, SLOT).is_none());
+}
+
+#[test]
+fn reservations_share_a_path_and_not_others() {
+    let bench = Bench::new();
+    let mut held = Vec::new();
+    let granted: usize = std::iter::from_fn(|| {
+        held.push(bench.memory.reserve_slots(key(1), 11, SLOT)?);
+        held.last().map(SlotReservation::slots)
+    })
+    .sum();
+    assert_eq!(granted, SLOT_BUDGET / SLOT);
+    assert_eq!(
+        bench
+            .memory
+            .reserve_slots(key(2), 11, SLOT)
+            .unwrap()
+            .slots(),
+        11
+    );
+    held.clear();
+    assert_eq!(
+        bench
+            .memory
+            .reserve_slots(key(1), 11, SLOT)
+            .unwrap()
+            .slots(),
+        11
+    );
+    assert!(bench.memory.lock().in_flight.is_empty());
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        (0u64..3000).prop_map(opened),
+        (0u64..3000).prop_map(late),
+        Just(Outcome::Silent),
+        Just(Outcome::Unreachable),
+        Just(Outcome::Refused),
+    ]
+}
+
+proptest! {
+    /// Whatever happened: a plain advice ends within the longest back-off, one probe at a time.
+    #[test]
+    fn no_path_is_lost_for_ever(steps in prop::collection::vec((outcome(), 0u64..5000), 0..60)) {
+        let mut bench = Bench::new();
+        for (outcome, seconds) in steps {
+            bench.record(&[outcome]);
+            if let Advice::Plain { until, .. } = bench.advice() {
+                prop_assert!(until > bench.now && until <= bench.now + BACKOFF_MAX);
+            }
+            bench.pass(Duration::from_secs(seconds));
+        }
+        bench.pass(BACKOFF_MAX);
+        let usable = matches!(bench.advice(), Advice::Turbo { .. });
+        prop_assert!(usable);
+        if let Advice::Turbo { probe, .. } = bench.advice() {
+            prop_assert!(!probe, "two probes at once");
+        }
+        bench.record(&[opened(0)]);
+        let usable = matches!(bench.advice(), Advice::Turbo { probe: false, .. });
+        prop_assert!(usable);
+    }
+
+    #[test]
+    fn never_above_the_budget(steps in prop::collection::vec((1usize..20, 1usize..5000, any::<bool>()), 0..60)) {
+        let bench = Bench::new();
+        let mut held: Vec<SlotReservation> = Vec::new();
+        for (slots, bytes, release) in steps {
+            if release && !held.is_empty() {
+                held.remove(slots % held.len());
+            }
+            held.extend(bench.memory.reserve_slots(key(1), slots, bytes));
+            let total: usize = held.iter().map(|reservation| reservation.bytes).sum();
+            prop_assert!(total <= SLOT_BUDGET);
+            prop_assert_eq!(bench.memory.lock().in_flight.get(&key(1)).copied().unwrap_or(0), total);
+        }
+    }
+}
