@@ -3,8 +3,10 @@
 //! Strict about lengths, since two readers that disagree on them are a hole; tolerant of GREASE
 //! (RFC 8701) and extensions it does not know. The bytes come straight off the network.
 
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use crate::error::HelloError;
 use crate::limits::CLIENT_BYTES;
@@ -15,6 +17,13 @@ const RECORD_HANDSHAKE: u8 = 22;
 const RECORD_MAX: usize = 1 << 14;
 const HANDSHAKE_HEADER: usize = 4;
 const CLIENT_HELLO: u8 = 1;
+/// RFC 8446 section 4.1.2: legacy_session_id<0..32>.
+const SESSION_ID_MAX: usize = 32;
+/// RFC 8446 section 4.2.11: PskBinderEntry<32..255>.
+const BINDER_MIN: usize = 32;
+/// RFC 1035 section 2.3.4.
+const HOST_NAME_MAX: usize = 253;
+const LABEL_MAX: usize = 63;
 
 /// Extension numbers (IANA TLS ExtensionType Values).
 mod extension {
@@ -41,7 +50,8 @@ pub enum Progress {
 pub struct ClientHello {
     /// Bytes of the stream that it occupies, record headers included.
     pub end: usize,
-    /// The host name of server_name (RFC 6066 section 3), lower case; the outer one under ECH.
+    /// The host name of server_name (RFC 6066 section 3), lower case and without a trailing dot;
+    /// the outer one under ECH. An address literal is no host name and counts as none.
     pub server_name: Option<String>,
     /// Protocol names of ALPN (RFC 7301), in the client's order.
     pub alpn: Vec<Vec<u8>>,
@@ -123,7 +133,7 @@ fn message_length(message: &[u8]) -> Result<Option<usize>, HelloError> {
     let length = HANDSHAKE_HEADER
         + usize::from(high) * 0x1_0000
         + usize::from(u16::from_be_bytes([middle, low]));
-    if length > CLIENT_BYTES {
+    if RECORD_HEADER + length > CLIENT_BYTES {
         Err(HelloError::TooLarge)
     } else {
         Ok(Some(length))
@@ -145,9 +155,11 @@ fn client_hello(message: &[u8], end: usize) -> Result<ClientHello, HelloError> {
     }
     let mut fields = Fields(message);
     fields.take(HANDSHAKE_HEADER + 2 + 32)?; // legacy_version, random
-    fields.vector8()?; // legacy_session_id
-    fields.vector16()?; // cipher_suites
-    fields.vector8()?; // legacy_compression_methods
+    let session_id = fields.vector8()?;
+    let cipher_suites = fields.vector16()?;
+    let compression_methods = fields.vector8()?;
+    ensure(session_id.len() <= SESSION_ID_MAX && !compression_methods.is_empty())?;
+    ensure(!cipher_suites.is_empty() && cipher_suites.len().is_multiple_of(2))?;
     let mut hello = ClientHello {
         end,
         ..ClientHello::default()
@@ -155,23 +167,36 @@ fn client_hello(message: &[u8], end: usize) -> Result<ClientHello, HelloError> {
     if fields.0.is_empty() {
         return Ok(hello); // TLS 1.2 without extensions
     }
-    let mut extensions = Fields(fields.vector16()?);
+    let extensions = fields.vector16()?;
     fields.finish()?;
-    while !extensions.0.is_empty() {
-        let number = extensions.u16()?;
-        let body = extensions.vector16()?;
-        hello.read_extension(number, body)?;
-    }
+    hello.read_extensions(extensions)?;
     Ok(hello)
 }
 
 impl ClientHello {
+    /// Each extension at most once, pre_shared_key last (RFC 8446 sections 4.2, 4.2.11): two readers
+    /// that take different ones of two would disagree.
+    fn read_extensions(&mut self, extensions: &[u8]) -> Result<(), HelloError> {
+        let mut fields = Fields(extensions);
+        let mut seen = BTreeSet::new();
+        while !fields.0.is_empty() {
+            let number = fields.u16()?;
+            let body = fields.vector16()?;
+            ensure(!seen.contains(&extension::PRE_SHARED_KEY) && seen.insert(number))?;
+            self.read_extension(number, body)?;
+        }
+        Ok(())
+    }
+
     fn read_extension(&mut self, number: u16, body: &[u8]) -> Result<(), HelloError> {
         match number {
             extension::SERVER_NAME => self.server_name = server_name(body)?,
             extension::ALPN => self.alpn = alpn(body)?,
             extension::PRE_SHARED_KEY => self.psk_identities = psk_identities(body)?,
-            extension::EARLY_DATA => self.early_data = true,
+            extension::EARLY_DATA => {
+                Fields(body).finish()?;
+                self.early_data = true;
+            }
             extension::ENCRYPTED_CLIENT_HELLO => self.ech = true,
             extension::SUPPORTED_VERSIONS => self.tls13 = offers_tls13(body)?,
             _ => {}
@@ -182,50 +207,65 @@ impl ClientHello {
 
 fn server_name(body: &[u8]) -> Result<Option<String>, HelloError> {
     let mut fields = Fields(body);
-    let mut names = Fields(fields.vector16()?);
+    let mut names = Fields(fields.non_empty16()?);
     fields.finish()?;
-    let mut found = None;
+    let mut host = None;
     while !names.0.is_empty() {
         let kind = names.u8()?;
         let name = names.vector16()?;
-        if kind == 0 && found.is_none() {
-            found = Some(host_name(name)?);
+        if kind == 0 {
+            ensure(host.is_none())?; // RFC 6066: not more than one of a kind
+            host = Some(host_name(name)?);
         }
     }
-    Ok(found)
+    Ok(host.flatten())
 }
 
 /// Host names are ASCII (A-labels); anything else cannot be routed and may be an attack on logs.
-fn host_name(name: &[u8]) -> Result<String, HelloError> {
-    let fits = (1..=253).contains(&name.len());
-    let text = core::str::from_utf8(name).ok().filter(|_| fits);
-    let clean = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
-    clean
-        .map(str::to_ascii_lowercase)
-        .ok_or(HelloError::Malformed)
+///
+/// Underscores are no host name of RFC 1123, but in use. Address literals are forbidden by RFC 6066,
+/// but sent; a peer that takes no notice serves its default host, so they count as no name.
+fn host_name(name: &[u8]) -> Result<Option<String>, HelloError> {
+    let text = core::str::from_utf8(name).map_err(|_| HelloError::Malformed)?;
+    let unbracketed = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'));
+    if unbracketed.unwrap_or(text).parse::<IpAddr>().is_ok() {
+        return Ok(None);
+    }
+    let text = text.strip_suffix('.').unwrap_or(text);
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let label = |label: &str| (1..=LABEL_MAX).contains(&label.len()) && label.bytes().all(legal);
+    ensure(text.len() <= HOST_NAME_MAX && text.split('.').all(label))?;
+    Ok(Some(text.to_ascii_lowercase()))
 }
 
 fn alpn(body: &[u8]) -> Result<Vec<Vec<u8>>, HelloError> {
     let mut fields = Fields(body);
-    let mut names = Fields(fields.vector16()?);
+    let mut names = Fields(fields.non_empty16()?);
     fields.finish()?;
     let mut list = Vec::new();
     while !names.0.is_empty() {
-        list.push(names.vector8()?.to_vec());
+        let name = names.vector8()?;
+        ensure(!name.is_empty())?;
+        list.push(name.to_vec());
     }
     Ok(list)
 }
 
+/// One binder belongs to each identity (RFC 8446 section 4.2.11).
 fn psk_identities(body: &[u8]) -> Result<Vec<Vec<u8>>, HelloError> {
     let mut fields = Fields(body);
-    let mut identities = Fields(fields.vector16()?);
-    fields.vector16()?; // binders
+    let mut identities = Fields(fields.non_empty16()?);
+    let mut binders = Fields(fields.vector16()?);
     fields.finish()?;
     let mut list = Vec::new();
     while !identities.0.is_empty() {
-        list.push(identities.vector16()?.to_vec());
+        list.push(identities.non_empty16()?.to_vec());
         identities.take(4)?; // obfuscated_ticket_age
+        ensure(binders.vector8()?.len() >= BINDER_MIN)?;
     }
+    binders.finish()?;
     Ok(list)
 }
 
@@ -233,7 +273,12 @@ fn offers_tls13(body: &[u8]) -> Result<bool, HelloError> {
     let mut fields = Fields(body);
     let versions = fields.vector8()?;
     fields.finish()?;
+    ensure(!versions.is_empty() && versions.len().is_multiple_of(2))?;
     Ok(versions.chunks_exact(2).any(|version| version == [3, 4]))
+}
+
+fn ensure(condition: bool) -> Result<(), HelloError> {
+    condition.then_some(()).ok_or(HelloError::Malformed)
 }
 
 /// Takes fields off the front of a TLS structure, checked.
@@ -269,12 +314,14 @@ impl<'a> Fields<'a> {
         self.take(usize::from(length))
     }
 
+    fn non_empty16(&mut self) -> Result<&'a [u8], HelloError> {
+        let body = self.vector16()?;
+        ensure(!body.is_empty())?;
+        Ok(body)
+    }
+
     /// Nothing may be left over.
     fn finish(self) -> Result<(), HelloError> {
-        if self.0.is_empty() {
-            Ok(())
-        } else {
-            Err(HelloError::Malformed)
-        }
+        ensure(self.0.is_empty())
     }
 }

@@ -333,6 +333,6 @@ fn within(offset: u32, payload: &[u8], limit: usize) -> Result<(), WireError> {
     if end <= limit {
         Ok(())
     } else {
-        Err(WireError::Offset(offset))
+        Err(WireError::Offset(u32::try_from(end).unwrap_or(u32::MAX)))
     }
 }

@@ -1,0 +1,496 @@
+//! ClientHellos that no good client sends, and the limits (RFC 8446 sections 4.1.2, 4.2, 5.1).
+
+use headstart_proto::HelloError::{self, Malformed, NotHello, NotTls, TooLarge};
+use headstart_proto::hello::{ClientHello, Progress, read};
+use headstart_proto::limits::CLIENT_BYTES;
+use proptest::prelude::*;
+
+const SERVER_NAME: u16 = 0;
+const ALPN: u16 = 16;
+const PADDING: u16 = 21;
+const PRE_SHARED_KEY: u16 = 41;
+const EARLY_DATA: u16 = 42;
+const SUPPORTED_VERSIONS: u16 = 43;
+const ECH: u16 = 0xfe0d;
+
+/// A ClientHello under construction, correct unless told otherwise.
+#[derive(Clone, Debug)]
+struct Craft {
+    session_id: Vec<u8>,
+    cipher_suites: Vec<u8>,
+    compression_methods: Vec<u8>,
+    extensions: Vec<(u16, Vec<u8>)>,
+}
+
+impl Craft {
+    fn new() -> Self {
+        Self {
+            session_id: vec![7; 32],
+            cipher_suites: vec![0x13, 0x01],
+            compression_methods: vec![0],
+            extensions: vec![(SUPPORTED_VERSIONS, vec![2, 3, 4])],
+        }
+    }
+
+    fn with(mut self, number: u16, body: impl Into<Vec<u8>>) -> Self {
+        self.extensions.push((number, body.into()));
+        self
+    }
+
+    fn message(&self) -> Vec<u8> {
+        let extensions = self
+            .extensions
+            .iter()
+            .flat_map(|(number, body)| [number.to_be_bytes().to_vec(), vector16(body)].concat());
+        let body = [
+            &[3, 3][..],
+            &[9; 32],
+            &vector8(&self.session_id),
+            &vector16(&self.cipher_suites),
+            &vector8(&self.compression_methods),
+            &vector16(&extensions.collect::<Vec<u8>>()),
+        ]
+        .concat();
+        handshake(1, &body)
+    }
+
+    /// In as few records as possible.
+    fn stream(&self) -> Vec<u8> {
+        records(&self.message(), 1 << 14)
+    }
+
+    fn read(&self) -> Result<ClientHello, HelloError> {
+        whole(&self.stream())
+    }
+
+    /// Padded by an extension so that the stream has `bytes`.
+    fn padded_to(self, bytes: usize) -> Self {
+        let base = self.clone().with(PADDING, []).stream().len();
+        self.with(PADDING, vec![0; bytes - base])
+    }
+}
+
+fn whole(stream: &[u8]) -> Result<ClientHello, HelloError> {
+    match read(stream)? {
+        Progress::Complete(hello) => Ok(hello),
+        Progress::Incomplete => panic!("incomplete"),
+    }
+}
+
+fn handshake(kind: u8, body: &[u8]) -> Vec<u8> {
+    let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
+    [&[kind][..], &length, body].concat()
+}
+
+fn records(message: &[u8], size: usize) -> Vec<u8> {
+    let record = |part: &[u8]| record([3, 1], part);
+    message.chunks(size).flat_map(record).collect()
+}
+
+fn record(version: [u8; 2], fragment: &[u8]) -> Vec<u8> {
+    [&[22][..], &version, &vector16(fragment)].concat()
+}
+
+fn vector8(body: &[u8]) -> Vec<u8> {
+    [&[u8::try_from(body.len()).unwrap()][..], body].concat()
+}
+
+fn vector16(body: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(body.len()).unwrap().to_be_bytes();
+    [&length[..], body].concat()
+}
+
+fn host(name: &[u8]) -> Vec<u8> {
+    vector16(&[&[0][..], &vector16(name)].concat())
+}
+
+fn server_name(name: &[u8]) -> Result<Option<String>, HelloError> {
+    let hello = Craft::new().with(SERVER_NAME, host(name)).read();
+    hello.map(|hello| hello.server_name)
+}
+
+fn offered_psks(identities: &[&[u8]], binders: &[usize]) -> Vec<u8> {
+    let identities = identities
+        .iter()
+        .flat_map(|identity| [vector16(identity), vec![0; 4]].concat());
+    let binders = binders.iter().flat_map(|length| vector8(&vec![1; *length]));
+    let lists = [identities.collect::<Vec<u8>>(), binders.collect()];
+    lists.iter().flat_map(|list| vector16(list)).collect()
+}
+
+#[test]
+fn the_crafted_hello_is_correct_by_itself() {
+    let hello = Craft::new().read().unwrap();
+    assert!(hello.tls13);
+    assert_eq!(hello.end, Craft::new().stream().len());
+}
+
+#[test]
+fn other_protocols_are_not_tls() {
+    let sslv2 = [0x80, 0x2e, 1, 0, 2, 0, 0x15, 0, 0, 0, 0x10];
+    for other in [
+        &b"GET / HTTP/1.1\r\n"[..],
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        &sslv2,
+        &[21, 3, 1, 0, 2, 1, 0], // an alert
+        &[22, 2, 0, 0, 4, 1],    // SSL 2.0 in the record
+        &[22, 0xfe, 0xfd, 0, 0], // DTLS 1.2
+        &[10, 0x10],             // a join
+    ] {
+        assert_eq!(read(other), Err(NotTls), "{other:02x?}");
+    }
+    assert_eq!(read(b"G"), Err(NotTls));
+    assert_eq!(read(&[]), Ok(Progress::Incomplete));
+}
+
+#[test]
+fn another_message_first_is_not_a_hello() {
+    for kind in [0, 2, 4, 11, 0xff] {
+        let stream = records(&handshake(kind, &[0; 40]), 1 << 14);
+        assert_eq!(read(&stream), Err(NotHello));
+        assert_eq!(read(&stream[..6]), Err(NotHello));
+        assert_eq!(read(&stream[..5]), Ok(Progress::Incomplete));
+    }
+}
+
+#[test]
+fn the_minor_version_of_a_record_does_not_matter() {
+    let message = Craft::new().message();
+    for minor in [0, 1, 2, 3, 4, 0xff] {
+        assert!(whole(&record([3, minor], &message)).is_ok());
+    }
+    for major in [0, 2, 4] {
+        assert_eq!(whole(&record([major, 1], &message)), Err(NotTls));
+    }
+    let mixed = [record([3, 1], &message[..9]), record([3, 3], &message[9..])].concat();
+    assert!(whole(&mixed).is_ok());
+}
+
+#[test]
+fn a_record_has_at_least_one_byte_and_at_most_16_kib() {
+    let message = Craft::new().message();
+    let empty = record([3, 1], &[]);
+    assert_eq!(read(&empty), Err(Malformed));
+    let between = [record([3, 1], &message[..9]), empty].concat();
+    assert_eq!(read(&between), Err(Malformed));
+    assert_eq!(read(&[22, 3, 1, 0x40, 0x00, 1]), Ok(Progress::Incomplete));
+    assert_eq!(read(&[22, 3, 1, 0x40, 0x01, 1]), Err(Malformed));
+}
+
+#[test]
+fn another_record_type_inside_the_hello_is_not_tls() {
+    let message = Craft::new().message();
+    let mut stream = record([3, 1], &message[..9]);
+    stream.extend_from_slice(&[20, 3, 3, 0, 1, 1]);
+    assert_eq!(read(&stream), Err(NotTls));
+}
+
+#[test]
+fn a_message_may_be_longer_than_its_records() {
+    let craft = Craft::new().with(PADDING, vec![0; 5000]);
+    let stream = records(&craft.message(), 700);
+    assert_eq!(whole(&stream).unwrap().end, stream.len());
+}
+
+#[test]
+fn bytes_behind_the_hello_are_not_looked_at_in_the_next_record_and_wrong_in_the_same() {
+    let craft = Craft::new();
+    let mut stream = craft.stream();
+    let end = stream.len();
+    stream.extend_from_slice(b"anything");
+    assert_eq!(whole(&stream).unwrap().end, end);
+    let coalesced = [craft.message(), vec![1]].concat();
+    assert_eq!(read(&records(&coalesced, 1 << 14)), Err(Malformed));
+    let coalesced = [craft.message(), craft.message()].concat();
+    assert_eq!(read(&records(&coalesced, 1 << 14)), Err(Malformed));
+}
+
+#[test]
+fn a_hello_fills_16_kib_and_not_one_byte_more() {
+    let craft = Craft::new().padded_to(CLIENT_BYTES);
+    let stream = craft.stream();
+    assert_eq!(stream.len(), CLIENT_BYTES);
+    assert_eq!(whole(&stream).unwrap().end, CLIENT_BYTES);
+    assert_eq!(read(&stream[..CLIENT_BYTES - 1]), Ok(Progress::Incomplete));
+
+    let stream = Craft::new().padded_to(CLIENT_BYTES + 1).stream();
+    assert_eq!(read(&stream), Err(TooLarge));
+    assert_eq!(read(&stream[..8]), Ok(Progress::Incomplete));
+    assert_eq!(
+        read(&stream[..9]),
+        Err(TooLarge),
+        "as soon as its length is known"
+    );
+}
+
+#[test]
+fn records_count_to_the_limit() {
+    let message = Craft::new().padded_to(4000).message();
+    let stream = records(&message, 1);
+    assert!(stream.len() > CLIENT_BYTES);
+    assert_eq!(read(&stream), Err(TooLarge));
+    assert_eq!(read(&stream[..CLIENT_BYTES]), Err(TooLarge));
+    assert_eq!(read(&stream[..CLIENT_BYTES - 1]), Ok(Progress::Incomplete));
+}
+
+#[test]
+fn the_fixed_part_is_checked() {
+    let check = |change: fn(&mut Craft)| {
+        let mut craft = Craft::new();
+        change(&mut craft);
+        craft.read().map(|_| ())
+    };
+    assert_eq!(check(|craft| craft.session_id.clear()), Ok(()));
+    assert_eq!(check(|craft| craft.session_id.push(7)), Err(Malformed));
+    assert_eq!(check(|craft| craft.cipher_suites.clear()), Err(Malformed));
+    assert_eq!(check(|craft| craft.cipher_suites.push(0)), Err(Malformed));
+    assert_eq!(
+        check(|craft| craft.compression_methods.clear()),
+        Err(Malformed)
+    );
+    assert_eq!(check(|craft| craft.extensions.clear()), Ok(()));
+}
+
+#[test]
+fn a_hello_without_an_extension_block_is_tls12() {
+    let mut craft = Craft::new();
+    craft.extensions.clear();
+    let mut body = craft.message().split_off(4);
+    body.truncate(body.len() - 2);
+    let hello = whole(&records(&handshake(1, &body), 1 << 14)).unwrap();
+    assert!(!hello.tls13);
+    body.push(0); // half a length
+    assert_eq!(
+        whole(&records(&handshake(1, &body), 1 << 14)),
+        Err(Malformed)
+    );
+}
+
+#[test]
+fn no_extension_comes_twice() {
+    for (number, body) in [
+        (SERVER_NAME, host(b"a.example")),
+        (EARLY_DATA, Vec::new()),
+        (0x1234, vec![1]),
+    ] {
+        let once = Craft::new().with(number, body.clone());
+        assert!(once.read().is_ok());
+        assert_eq!(once.with(number, body).read(), Err(Malformed), "{number}");
+    }
+}
+
+#[test]
+fn nothing_follows_pre_shared_key() {
+    let psk = offered_psks(&[b"ticket"], &[32]);
+    let last = Craft::new().with(PRE_SHARED_KEY, psk);
+    let hello = last.read().unwrap();
+    assert_eq!(hello.psk_identities, [b"ticket".to_vec()]);
+    assert_eq!(last.with(PADDING, []).read(), Err(Malformed));
+}
+
+#[test]
+fn every_identity_has_a_binder() {
+    let psks = |body| Craft::new().with(PRE_SHARED_KEY, body).read();
+    assert!(psks(offered_psks(&[b"a", b"b"], &[32, 48])).is_ok());
+    for wrong in [
+        offered_psks(&[b"a", b"b"], &[32]),
+        offered_psks(&[b"a"], &[32, 32]),
+        offered_psks(&[b"a"], &[31]),
+        offered_psks(&[b""], &[32]),
+        offered_psks(&[], &[]),
+        [offered_psks(&[b"a"], &[32]), vec![0]].concat(),
+        vec![],
+    ] {
+        assert_eq!(psks(wrong.clone()), Err(Malformed), "{wrong:02x?}");
+    }
+}
+
+#[test]
+fn early_data_and_ech_are_noticed() {
+    let hello = Craft::new().with(EARLY_DATA, []).with(ECH, [1, 2, 3]);
+    let hello = hello.read().unwrap();
+    assert!(hello.early_data && hello.ech);
+    assert_eq!(Craft::new().with(EARLY_DATA, [0]).read(), Err(Malformed));
+}
+
+#[test]
+fn grease_is_tolerated_everywhere() {
+    for value in (0..16).map(|n| 0x0a0a + n * 0x1010_u16) {
+        let [high, low] = value.to_be_bytes();
+        let mut craft = Craft::new();
+        craft.cipher_suites.splice(..0, [high, low]);
+        craft.extensions = vec![
+            (value, vec![]),
+            (SUPPORTED_VERSIONS, vec![4, high, low, 3, 4]),
+            (SERVER_NAME, host(b"a.example")),
+            (
+                ALPN,
+                vector16(&[vector8(&[high, low]), vector8(b"h2")].concat()),
+            ),
+            (value ^ 0x1010, vec![0]),
+        ];
+        let hello = craft.read().unwrap();
+        assert!(hello.tls13);
+        assert_eq!(hello.server_name.as_deref(), Some("a.example"));
+        assert_eq!(hello.alpn, [vec![high, low], b"h2".to_vec()]);
+    }
+}
+
+#[test]
+fn host_names_are_ascii_labels() {
+    for (name, expected) in [
+        (&b"example.com"[..], "example.com"),
+        (b"EXAMPLE.Com", "example.com"),
+        (b"example.com.", "example.com"),
+        (b"xn--bcher-kva.example", "xn--bcher-kva.example"),
+        (b"_dns.example", "_dns.example"),
+        (b"localhost", "localhost"),
+        (b"1.2.3", "1.2.3"),
+    ] {
+        assert_eq!(server_name(name), Ok(Some(expected.to_owned())));
+    }
+    for wrong in [
+        &b""[..],
+        b".",
+        b"..",
+        b"a..b",
+        b".a",
+        b"a b",
+        b"a\0b",
+        b"a/b",
+        b"a\nb",
+        b"*.example",
+        b"a:443",
+        b"<b>",
+        "b\u{fc}cher.example".as_bytes(),
+        b"\xff",
+    ] {
+        assert_eq!(server_name(wrong), Err(Malformed), "{wrong:?}");
+    }
+}
+
+#[test]
+fn host_names_end_at_253_bytes_and_labels_at_63() {
+    let label = "a".repeat(63);
+    assert!(server_name(label.as_bytes()).is_ok());
+    assert_eq!(server_name("a".repeat(64).as_bytes()), Err(Malformed));
+    let longest = [&label[..], &label, &label, &"a".repeat(61)].join(".");
+    assert_eq!(longest.len(), 253);
+    assert!(server_name(longest.as_bytes()).is_ok());
+    assert!(server_name(format!("{longest}.").as_bytes()).is_ok());
+    let longer = [&label[..], &label, &label, &"a".repeat(62)].join(".");
+    assert_eq!(server_name(longer.as_bytes()), Err(Malformed));
+}
+
+#[test]
+fn an_address_is_no_name() {
+    for address in [
+        &b"192.0.2.1"[..],
+        b"2001:db8::1",
+        b"[2001:db8::1]",
+        b"::ffff:192.0.2.1",
+    ] {
+        assert_eq!(server_name(address), Ok(None));
+    }
+}
+
+#[test]
+fn the_name_list_holds_one_host() {
+    let list = |body: &[u8]| {
+        let hello = Craft::new().with(SERVER_NAME, vector16(body)).read();
+        hello.map(|hello| hello.server_name)
+    };
+    let entry = |kind: u8, name: &[u8]| [&[kind][..], &vector16(name)].concat();
+    let both = [entry(7, b"?"), entry(0, b"a.example")].concat();
+    assert_eq!(list(&both), Ok(Some("a.example".to_owned())));
+    assert_eq!(list(&entry(7, b"?")), Ok(None));
+    let two = [entry(0, b"a.example"), entry(0, b"b.example")].concat();
+    assert_eq!(list(&two), Err(Malformed));
+    let address_first = [entry(0, b"192.0.2.1"), entry(0, b"b.example")].concat();
+    assert_eq!(list(&address_first), Err(Malformed));
+    assert_eq!(list(&[]), Err(Malformed), "an empty list");
+    assert_eq!(list(&[0, 0, 9, b'a']), Err(Malformed), "cut");
+    let over = [host(b"a.example"), vec![0]].concat();
+    assert_eq!(Craft::new().with(SERVER_NAME, over).read(), Err(Malformed));
+    assert_eq!(Craft::new().with(SERVER_NAME, []).read(), Err(Malformed));
+}
+
+#[test]
+fn alpn_names_are_not_empty() {
+    let alpn = |body: &[u8]| Craft::new().with(ALPN, vector16(body)).read();
+    assert_eq!(alpn(b"\x02h2").unwrap().alpn, [b"h2".to_vec()]);
+    for wrong in [&b""[..], b"\x00", b"\x02h2\x00", b"\x03h2"] {
+        assert_eq!(alpn(wrong), Err(Malformed), "{wrong:?}");
+    }
+}
+
+#[test]
+fn versions_come_in_pairs() {
+    let versions = |body: &[u8]| {
+        let mut craft = Craft::new();
+        craft.extensions = vec![(SUPPORTED_VERSIONS, vector8(body))];
+        craft.read().map(|hello| hello.tls13)
+    };
+    assert_eq!(versions(&[3, 3, 3, 4]), Ok(true));
+    assert_eq!(versions(&[3, 3]), Ok(false));
+    for wrong in [&[][..], &[3], &[3, 4, 3]] {
+        assert_eq!(versions(wrong), Err(Malformed));
+    }
+}
+
+/// What [`Craft`] can vary.
+fn crafts() -> impl Strategy<Value = Craft> {
+    let number = any::<u16>().prop_filter("known ones have a form", |number| {
+        ![0, 16, 41, 42, 43].contains(number)
+    });
+    let extensions =
+        prop::collection::btree_map(number, prop::collection::vec(any::<u8>(), 0..300), 0..12);
+    (extensions, 0..=32_usize).prop_map(|(extensions, session_id)| {
+        let mut craft = Craft::new();
+        craft.session_id.truncate(session_id);
+        craft.extensions.extend(extensions);
+        craft
+    })
+}
+
+proptest! {
+    #[test]
+    fn unknown_extensions_never_hurt(craft in crafts(), size in 1..2000_usize) {
+        let stream = records(&craft.message(), size);
+        if stream.len() <= CLIENT_BYTES {
+            prop_assert_eq!(whole(&stream).unwrap().end, stream.len());
+        }
+    }
+
+    #[test]
+    fn no_prefix_of_a_hello_is_an_error(craft in crafts(), size in 1..2000_usize, cut: prop::sample::Index) {
+        let stream = records(&craft.message(), size);
+        if stream.len() <= CLIENT_BYTES {
+            prop_assert_eq!(read(&stream[..cut.index(stream.len())]), Ok(Progress::Incomplete));
+        }
+    }
+
+    #[test]
+    fn an_error_stays_one_whatever_follows(
+        craft in crafts(),
+        at: prop::sample::Index,
+        wrong in 1..=255_u8,
+        cut: prop::sample::Index,
+    ) {
+        let mut stream = craft.stream();
+        let at = at.index(stream.len());
+        stream[at] ^= wrong;
+        let early = read(&stream[..cut.index(stream.len())]);
+        match (early, read(&stream)) {
+            (Err(first), last) => prop_assert_eq!(last, Err(first)),
+            (Ok(Progress::Complete(first)), last) => prop_assert_eq!(last, Ok(Progress::Complete(first))),
+            (Ok(Progress::Incomplete), _) => {}
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_the_reader_panic(bytes: Vec<u8>) {
+        let _ = read(&bytes);
+        let _ = read(&record([3, 1], &handshake(1, &bytes)));
+    }
+}
