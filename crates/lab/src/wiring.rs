@@ -45,9 +45,15 @@ pub(crate) fn wire(
     run_ip("setting up the forwarder", network, node, |_| {
         format!("link set {far_end} {NO_OWN_ADDRESS} up\n")
     })?;
-    // Last, as it also waits for the kernel to be done with what came before.
-    in_namespace(node, "switching off offloads", || bring_up(NODE_END))?;
-    in_namespace(network, "switching off offloads", || bring_up(&far_end))?;
+    in_namespace(node, "waiting for the interface", || {
+        wait_until_running(NODE_END)
+    })?;
+    in_namespace(node, "switching off offloads", || {
+        sys::switch_off_offloads(NODE_END)
+    })?;
+    in_namespace(network, "switching off offloads", || {
+        sys::switch_off_offloads(&far_end)
+    })?;
     let socket = in_namespace(network, "opening a packet socket", || {
         packet_socket(&far_end)
     })?;
@@ -175,8 +181,11 @@ fn in_namespace<T: Send>(
         .map_err(LabError::system(what))
 }
 
-/// Waits until the interface passes packets, then makes it pass them as a network would.
-fn bring_up(interface: &str) -> io::Result<()> {
+/// Waits until the interface passes packets.
+///
+/// Only the end that was up first needs it: the kernel activates the other one while bringing it up, and would say so
+/// up to a second later.
+fn wait_until_running(interface: &str) -> io::Result<()> {
     let start = Instant::now();
     while !sys::is_running(interface)? {
         if start.elapsed() > UP_TIMEOUT {
@@ -187,7 +196,7 @@ fn bring_up(interface: &str) -> io::Result<()> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    sys::switch_off_offloads(interface)
+    Ok(())
 }
 
 fn packet_socket(interface: &str) -> io::Result<Socket> {

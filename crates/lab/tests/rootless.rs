@@ -1,6 +1,7 @@
 //! A lab without root, in a user namespace. Needs HEADSTART_TEST_NET=1; skips where the system allows none.
 //!
 //! It has a `main` of its own because a user namespace can be entered only before there are threads.
+#![allow(clippy::unwrap_used)]
 
 use std::fs::File;
 use std::net::UdpSocket;

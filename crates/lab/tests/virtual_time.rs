@@ -1,4 +1,5 @@
 //! Elements and links in virtual time.
+#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 
