@@ -116,7 +116,7 @@ async fn send_pieces(
 async fn bytes_are_exact_both_ways_at_once() {
     for seed in [1, 2, 3] {
         let mut numbers = Numbers(seed << 40 | 0x9e37_79b9);
-        let (up, down) = (numbers.bytes(9_000_001), numbers.bytes(5_000_003));
+        let (up, down) = (numbers.bytes(5_000_001), numbers.bytes(3_000_003));
         let mut running = Running::start_with(RelayLimits::default(), |stream| {
             // Small enough, the last time, that a receiver takes a piece only in part.
             SockRef::from(stream)
