@@ -282,14 +282,18 @@ impl Wire {
         let Some(ether_type) = packet.ether_type() else {
             return false;
         };
-        let header = self.node.iter().chain(&self.own).chain(&ether_type);
         let length = ETHERNET_HEADER + packet.bytes.len();
-        for (to, from) in frame.iter_mut().zip(header.chain(&packet.bytes)) {
-            *to = *from;
-        }
-        frame
-            .get(..length)
-            .is_some_and(|frame| self.socket.send(frame).is_ok())
+        let Some(frame) = frame.get_mut(..length) else {
+            return false;
+        };
+        let (header, payload) = frame.split_at_mut(ETHERNET_HEADER);
+        let fields = self.node.iter().chain(&self.own).chain(&ether_type);
+        header
+            .iter_mut()
+            .zip(fields)
+            .for_each(|(to, from)| *to = *from);
+        payload.copy_from_slice(&packet.bytes);
+        self.socket.send(frame).is_ok()
     }
 }
 
