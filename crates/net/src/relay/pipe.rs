@@ -21,7 +21,7 @@ pub const PIPES_IN_USE: usize = 512;
 /// Empty pipes kept by a thread: as many as bursts overlap in one thread when receivers stall now and then.
 const PIPES_KEPT: usize = 16;
 
-pub(super) static IN_USE: AtomicUsize = AtomicUsize::new(0);
+static QUOTA: Quota = Quota::new(PIPES_IN_USE);
 
 thread_local! {
     static KEPT: RefCell<Vec<Ends>> = const { RefCell::new(Vec::new()) };
@@ -32,27 +32,59 @@ struct Ends {
     write: OwnedFd,
 }
 
+/// How many pipes may be in use, and are.
+pub(super) struct Quota {
+    most: usize,
+    used: AtomicUsize,
+}
+
+impl Quota {
+    pub(super) const fn new(most: usize) -> Self {
+        Self {
+            most,
+            used: AtomicUsize::new(0),
+        }
+    }
+
+    fn take(&self) -> bool {
+        let taken = self.used.fetch_add(1, Ordering::Relaxed) < self.most;
+        if !taken {
+            self.give_back();
+        }
+        taken
+    }
+
+    fn give_back(&self) {
+        self.used.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A pipe in use; goes back to its thread's store when dropped empty.
 pub(super) struct Pipe {
     ends: Option<Ends>,
     held: usize,
+    quota: &'static Quota,
 }
 
 impl Pipe {
     /// Takes a pipe, or `None` if the process has too many or no descriptor is left.
     pub(super) fn take() -> Option<Self> {
-        if IN_USE.fetch_add(1, Ordering::Relaxed) >= PIPES_IN_USE {
-            IN_USE.fetch_sub(1, Ordering::Relaxed);
+        Self::take_within(&QUOTA)
+    }
+
+    pub(super) fn take_within(quota: &'static Quota) -> Option<Self> {
+        if !quota.take() {
             return None;
         }
         let kept = KEPT.try_with(|kept| kept.borrow_mut().pop()).ok().flatten();
         let ends = kept.or_else(|| open().ok());
         if ends.is_none() {
-            IN_USE.fetch_sub(1, Ordering::Relaxed);
+            quota.give_back();
         }
         ends.map(|ends| Self {
             ends: Some(ends),
             held: 0,
+            quota,
         })
     }
 
@@ -88,7 +120,7 @@ const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        IN_USE.fetch_sub(1, Ordering::Relaxed);
+        self.quota.give_back();
         let Some(ends) = self.ends.take() else { return };
         if self.held == 0 {
             // At the end of the thread there is no store any more, and the pipe is closed.

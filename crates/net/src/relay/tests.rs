@@ -1,6 +1,5 @@
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -422,12 +421,23 @@ async fn a_pipe_with_bytes_in_it_is_not_used_again() {
     assert_eq!(&own, b"own");
 }
 
-#[tokio::test]
-async fn no_pipe_is_lost() {
-    let before = pipe::IN_USE.load(Ordering::Relaxed);
-    for _ in 0..3 * PIPES_IN_USE {
-        drop(pipe::Pipe::take());
+#[test]
+fn pipes_are_limited_and_come_back() {
+    static QUOTA: pipe::Quota = pipe::Quota::new(3);
+    for _ in 0..5 {
+        let pipes: Vec<_> = (0..3).map(|_| pipe::Pipe::take_within(&QUOTA)).collect();
+        assert!(pipes.iter().all(Option::is_some));
+        assert!(
+            pipe::Pipe::take_within(&QUOTA).is_none(),
+            "one over the limit"
+        );
     }
-    // Tests of the same process use pipes too, a few at a time.
-    assert!(pipe::IN_USE.load(Ordering::Relaxed) < before.max(1) + 32);
+}
+
+#[tokio::test]
+async fn a_relay_takes_little_memory() {
+    let (a, b) = (pair().await.0, pair().await.0);
+    let counts = RelayCounts::default();
+    let size = size_of_val(&relay(a, b, RelayLimits::default(), &counts));
+    assert!(size <= 1024, "{size} bytes");
 }
