@@ -1,2 +1,7 @@
-//! headstart
-fn main() {}
+//! The `headstart` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    headstart_cli::main(std::env::args_os())
+}

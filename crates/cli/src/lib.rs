@@ -1,0 +1,17 @@
+//! The `headstart` command: its options, and what each of its commands does.
+//!
+//! [`main`] reads the command line with [`settings`], starts [`logging`] and runs the command.
+//! Data goes to standard output, words to standard error; a command ends with the exit code 0
+//! (done), 1 (negative answer) or 2 (usage or environment), see [`failure`].
+
+mod command;
+pub mod failure;
+pub mod listen;
+pub mod logging;
+pub mod options;
+pub mod output;
+pub mod runtime;
+pub mod settings;
+mod shell;
+
+pub use command::main;

@@ -1,0 +1,28 @@
+//! The options of each command. One definition serves flag, environment, file and help: see
+//! [`crate::settings`].
+
+mod agent;
+mod demo;
+mod dns_record;
+mod doctor;
+mod edge;
+mod get;
+mod log;
+mod names;
+mod value;
+
+pub use agent::AgentOptions;
+pub use demo::DemoOptions;
+pub use dns_record::DnsRecordOptions;
+pub use doctor::DoctorOptions;
+pub use edge::EdgeOptions;
+pub use get::GetOptions;
+pub use log::{LogFormat, LogOptions};
+pub use names::{NameMap, NamePattern};
+pub use value::{EdgeAddress, HostPort, OpeningPolicy, Origin};
+
+/// How `--help` of a daemon says where else its options may come from.
+const SOURCES: &str = "\
+Every option may also come from the environment or from the file given with --config.
+A flag goes before the environment, the environment before the file, the file before
+the default.";

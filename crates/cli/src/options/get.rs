@@ -1,0 +1,105 @@
+//! Options of `headstart get`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use hyper::Uri;
+
+use super::{EdgeAddress, HostPort, LogOptions, NameMap, OpeningPolicy};
+use crate::failure::Failure;
+
+const EXAMPLES: &str = "\
+Examples:
+  What a page costs, event by event, and why not less:
+      headstart get --explain -o /dev/null https://www.example.com/
+
+  Through an edge that is not in DNS yet, with its own certificate authority:
+      headstart get --edge www.example.com=192.0.2.1:443 --cacert ca.pem https://www.example.com/
+
+  Compare:
+      headstart get --json --opening plain https://www.example.com/
+      headstart get --json --opening turbo https://www.example.com/
+
+Exit code: 0 with any HTTP answer, 1 without one, 2 for wrong usage.";
+
+/// Fetch one https URL and say how many round trips it took
+///
+/// Prints the body, as curl does; with --explain the timeline goes to standard error.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = EXAMPLES)]
+#[command(after_help = "See --help for examples.")]
+pub struct GetOptions {
+    /// What to fetch, https only
+    #[arg(value_name = "URL", value_parser = https_url)]
+    pub url: Uri,
+
+    /// Edge for connections to NAME; may be given several times
+    #[arg(long, value_name = "NAME=HOST:PORT")]
+    pub edge: Vec<EdgeAddress>,
+
+    /// Trust the certificate authorities in this PEM file [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    pub cacert: Option<PathBuf>,
+
+    /// Accept any certificate: anyone on the path can read and change what is sent
+    #[arg(long)]
+    pub insecure: bool,
+
+    /// How to open the connection
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub opening: OpeningPolicy,
+
+    /// DNS server to ask [default: those of the system]; may be given several times
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub resolver: Vec<SocketAddr>,
+
+    /// Write the body to FILE instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Ask for the headers only (HEAD) and print them
+    #[arg(short = 'I', long)]
+    pub head: bool,
+
+    /// Add a header to the request; may be given several times
+    #[arg(short = 'H', long, value_name = "NAME: VALUE")]
+    pub header: Vec<String>,
+
+    /// Give up after this long (500ms, 10s)
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
+    pub max_time: Duration,
+
+    /// Show the timeline: each datagram and TCP event, round trips, what was used and what not
+    #[arg(long)]
+    pub explain: bool,
+
+    /// Print the measurements as JSON instead of the body (which -o can still save)
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub log: LogOptions,
+}
+
+impl GetOptions {
+    /// The edges by server name.
+    ///
+    /// # Errors
+    /// Two edges for the same name.
+    pub fn edges(&self) -> Result<NameMap<HostPort>, Failure> {
+        super::agent::edges(&self.edge)
+    }
+}
+
+fn https_url(text: &str) -> Result<Uri, String> {
+    let url: Uri = text.parse().map_err(|error| format!("{error}"))?;
+    match (url.scheme_str(), url.host()) {
+        (Some("https"), Some(host)) if !host.is_empty() => Ok(url),
+        (Some("https"), _) => Err("the host is missing".into()),
+        (Some(other), _) => Err(format!("'{other}' is not supported, only https is")),
+        (None, _) => Err(format!("write the scheme too: https://{text}")),
+    }
+}

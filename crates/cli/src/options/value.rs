@@ -1,0 +1,189 @@
+//! Values of options: addresses and choices.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
+
+use clap::ValueEnum;
+
+use super::names::NamePattern;
+
+/// A host name or IP address with a port: `example.com:443`, `192.0.2.1:443`, `[2001:db8::1]:443`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HostPort {
+    /// The name or address, without brackets.
+    pub host: String,
+    /// The port, not 0.
+    pub port: u16,
+}
+
+impl HostPort {
+    /// The host as an address, if it is one.
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.host.parse().ok()
+    }
+}
+
+impl FromStr for HostPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (host, port) = text
+            .rsplit_once(':')
+            .ok_or("a port is missing; write HOST:PORT, for example localhost:8443")?;
+        let port = match port.parse() {
+            Ok(0) | Err(_) => return Err(format!("'{port}' is not a port from 1 to 65535")),
+            Ok(port) => port,
+        };
+        let host = unbracketed(host)?.to_owned();
+        Ok(Self { host, port })
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+fn unbracketed(host: &str) -> Result<&str, String> {
+    if let Some(inner) = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {
+        return match inner.parse::<Ipv6Addr>() {
+            Ok(_) => Ok(inner),
+            Err(_) => Err(format!("'{inner}' is not an IPv6 address")),
+        };
+    }
+    if host.contains(':') {
+        return Err("an IPv6 address is written in brackets, for example [::1]:443".into());
+    }
+    if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control() || c == '=') {
+        return Err(format!("'{host}' is not a host name or address"));
+    }
+    Ok(host)
+}
+
+/// Where the edge sends connections: `HOST:PORT`, or `NAME=HOST:PORT` for one name only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The server name (SNI) this origin is for; without one it is for all others.
+    pub name: Option<NamePattern>,
+    /// Where it listens.
+    pub address: HostPort,
+}
+
+impl FromStr for Origin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, address) = match text.split_once('=') {
+            Some((name, address)) => (Some(name.parse()?), address),
+            None => (None, text),
+        };
+        let address = address.parse()?;
+        Ok(Self { name, address })
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = &self.name {
+            write!(f, "{name}=")?;
+        }
+        self.address.fmt(f)
+    }
+}
+
+/// The edge that stands before a name: `NAME=HOST:PORT`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EdgeAddress {
+    /// The names whose connections go to this edge.
+    pub name: NamePattern,
+    /// Where the edge listens, on TCP and UDP.
+    pub address: HostPort,
+}
+
+impl FromStr for EdgeAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, address) = text
+            .split_once('=')
+            .ok_or("write NAME=HOST:PORT, for example www.example.com=192.0.2.1:443")?;
+        Ok(Self {
+            name: name.parse()?,
+            address: address.parse()?,
+        })
+    }
+}
+
+impl fmt::Display for EdgeAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.address)
+    }
+}
+
+/// Which openings may be used for a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum OpeningPolicy {
+    /// TurboTLS where the server advertises it or --edge names one, else TCP
+    #[default]
+    Auto,
+    /// TCP only, as without headstart; for comparison
+    Plain,
+    /// As auto, and fail where TurboTLS cannot be tried
+    Turbo,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host_port(text: &str) -> Result<(String, u16), String> {
+        text.parse::<HostPort>().map(|at| (at.host, at.port))
+    }
+
+    #[test]
+    fn hosts_and_ports() {
+        assert_eq!(host_port("localhost:8443"), Ok(("localhost".into(), 8443)));
+        assert_eq!(host_port("192.0.2.1:443"), Ok(("192.0.2.1".into(), 443)));
+        assert_eq!(
+            host_port("[2001:db8::1]:443"),
+            Ok(("2001:db8::1".into(), 443))
+        );
+        for wrong in [
+            "",
+            "host",
+            "host:",
+            "host:0",
+            "host:65536",
+            "host:https",
+            ":443",
+            "a b:443",
+        ] {
+            assert!(host_port(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["::1:443", "[::1:443", "[::1]", "[host]:443", "2001:db8::1"] {
+            assert!(host_port(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_parses_again() {
+        for text in ["[::1]:443", "*.example.com=origin:1", "localhost:8443"] {
+            assert_eq!(text.parse::<Origin>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn an_edge_needs_a_name_and_an_origin_may_have_one() {
+        assert!("192.0.2.1:443".parse::<EdgeAddress>().is_err());
+        assert!("=192.0.2.1:443".parse::<EdgeAddress>().is_err());
+        let edge: EdgeAddress = "WWW.Example.com=192.0.2.1:443".parse().unwrap();
+        assert!(edge.name.matches("www.example.com"));
+        assert_eq!("o:1".parse::<Origin>().unwrap().name, None);
+    }
+}

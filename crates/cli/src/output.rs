@@ -1,0 +1,20 @@
+//! Data on standard output.
+
+use std::io::{self, Write};
+
+use crate::failure::Failure;
+
+/// Writes `text` to standard output. A reader that has had enough (`| head`) is not an error.
+///
+/// # Errors
+/// Any other write error, for example a full disk.
+pub fn print(text: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(text).and_then(|()| stdout.flush());
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::usage(format!(
+            "cannot write to standard output: {error}"
+        ))),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,25 @@
+//! The asynchronous runtime of a command.
+
+use std::future::Future;
+use std::num::NonZeroUsize;
+
+use crate::failure::Failure;
+
+/// Runs `work` to its end on `workers` threads, one for each CPU if none is given.
+///
+/// # Errors
+/// What `work` returns, or a system that gives no threads.
+pub fn run<T>(
+    workers: Option<NonZeroUsize>,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(workers) = workers {
+        builder.worker_threads(workers.get());
+    }
+    let runtime = builder
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::usage(format!("cannot start threads: {error}")))?;
+    runtime.block_on(work)
+}
