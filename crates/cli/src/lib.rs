@@ -5,6 +5,7 @@
 //! (done), 1 (negative answer) or 2 (usage or environment), see [`failure`].
 
 mod command;
+pub mod edge;
 pub mod failure;
 pub mod listen;
 pub mod logging;

@@ -1,0 +1,3 @@
+//! The edge: before a TLS server, on the server's side of the slow network.
+
+pub mod proxy_protocol;
