@@ -9,6 +9,7 @@ pub mod edge;
 pub mod failure;
 pub mod listen;
 pub mod logging;
+pub mod metrics;
 pub mod options;
 pub mod output;
 pub mod runtime;

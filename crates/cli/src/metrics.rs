@@ -1,0 +1,317 @@
+//! Metrics of both daemons, for Prometheus.
+//!
+//! This module names every metric once. Labels have fixed sets of values, never host names or
+//! addresses: their number must not grow with what clients send.
+
+mod server;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::failure::Failure;
+
+const CONNECTIONS: &str = "headstart_connections_total";
+const ACTIVE: &str = "headstart_connections_active";
+const DATAGRAMS: &str = "headstart_udp_datagrams_total";
+const FALLBACKS: &str = "headstart_fallbacks_total";
+const LIMITS: &str = "headstart_limits_hit_total";
+const RELAYED: &str = "headstart_relayed_bytes_total";
+const SAVED: &str = "headstart_round_trips_saved_total";
+const UNPROVEN: &str = "headstart_sessions_unproven";
+const BUILD: &str = "headstart_build_info";
+
+/// How often the exporter tidies its buffers, as its own server does.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Which daemon reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// `headstart edge`.
+    Edge,
+    /// `headstart agent`.
+    Agent,
+}
+
+impl Role {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Edge => "edge",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+/// How a connection was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// TCP, then TLS.
+    Plain,
+    /// TLS over UDP while TCP connects.
+    Turbo,
+}
+
+impl Opening {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Turbo => "turbo",
+        }
+    }
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Both sides closed.
+    Closed,
+    /// One side reset it.
+    Reset,
+    /// An idle or total time limit ended it.
+    TimedOut,
+    /// The other side could not be connected to.
+    Unreachable,
+    /// The agent or edge refused it: a bad request, an unknown name.
+    Refused,
+    /// The committed case: the edge refused a join after server bytes were delivered.
+    Committed,
+}
+
+impl Outcome {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Reset => "reset",
+            Self::TimedOut => "timed_out",
+            Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
+            Self::Committed => "committed",
+        }
+    }
+}
+
+/// Which way bytes or datagrams go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From client to server.
+    ToServer,
+    /// From server to client.
+    ToClient,
+}
+
+impl Direction {
+    fn label(self) -> &'static str {
+        match self {
+            Self::ToServer => "to_server",
+            Self::ToClient => "to_client",
+        }
+    }
+}
+
+/// A connection that counts as active until it is [finished](Self::finish) or dropped.
+#[derive(Debug)]
+pub struct Connection {
+    role: Role,
+}
+
+impl Connection {
+    /// Counts a connection that has been accepted.
+    pub fn accepted(role: Role) -> Self {
+        gauge!(ACTIVE, "role" => role.label()).increment(1);
+        Self { role }
+    }
+
+    /// Counts how it was opened and how it ended.
+    pub fn finish(self, opening: Opening, outcome: Outcome) {
+        let labels = [
+            ("role", self.role.label()),
+            ("opening", opening.label()),
+            ("result", outcome.label()),
+        ];
+        counter!(CONNECTIONS, &labels).increment(1);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        gauge!(ACTIVE, "role" => self.role.label()).decrement(1);
+    }
+}
+
+/// Counts `number` datagrams; `outcome` is what became of them, a word of the program.
+pub fn datagrams(direction: Direction, outcome: &'static str, number: u64) {
+    let labels = [("direction", direction.label()), ("outcome", outcome)];
+    counter!(DATAGRAMS, &labels).increment(number);
+}
+
+/// Counts a connection that TurboTLS was tried for and that plain TLS served; `reason` is a word
+/// of the program.
+pub fn fallback(reason: &'static str) {
+    counter!(FALLBACKS, "reason" => reason).increment(1);
+}
+
+/// Counts a limit that was reached; `limit` is its name, a word of the program.
+pub fn limit_hit(limit: &'static str) {
+    counter!(LIMITS, "limit" => limit).increment(1);
+}
+
+/// Counts relayed bytes.
+pub fn relayed(direction: Direction, bytes: u64) {
+    counter!(RELAYED, "direction" => direction.label()).increment(bytes);
+}
+
+/// Counts round trips that connections did not have to wait for.
+pub fn round_trips_saved(number: u64) {
+    counter!(SAVED).increment(number);
+}
+
+/// Sets how many sessions have come over UDP and not joined yet.
+pub fn sessions_unproven(number: u32) {
+    gauge!(UNPROVEN).set(number);
+}
+
+/// The metrics of this process, and whether it is ready to serve.
+#[derive(Clone)]
+pub struct Metrics {
+    prometheus: PrometheusHandle,
+    ready: Arc<AtomicBool>,
+}
+
+impl Metrics {
+    /// Starts counting for this process. Until then, and without it, counting costs next to
+    /// nothing and is forgotten.
+    ///
+    /// # Errors
+    /// A second call in a process.
+    pub fn install(role: Role) -> Result<Self, Failure> {
+        let prometheus = PrometheusBuilder::new()
+            .install_recorder()
+            .map_err(|error| Failure::usage(format!("cannot start metrics: {error}")))?;
+        describe(role);
+        let ready = Arc::default();
+        Ok(Self { prometheus, ready })
+    }
+
+    /// Says at `/readyz` whether the daemon takes connections: from the end of its start to the
+    /// beginning of its stop.
+    pub fn set_ready(&self, ready: bool) {
+        self.ready.store(ready, Ordering::Relaxed);
+    }
+
+    /// Serves `/metrics`, `/healthz` and `/readyz` on `listener` until the task is aborted.
+    pub fn serve(&self, listener: TcpListener) -> JoinHandle<()> {
+        let metrics = self.clone();
+        tokio::spawn(async move {
+            tokio::join!(metrics.tidy(), server::serve(listener, &metrics));
+        })
+    }
+
+    async fn tidy(&self) {
+        let mut interval = tokio::time::interval(UPKEEP);
+        loop {
+            interval.tick().await;
+            self.prometheus.run_upkeep();
+        }
+    }
+
+    fn render(&self) -> String {
+        self.prometheus.render()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
+    }
+}
+
+fn describe(role: Role) {
+    describe_counter!(
+        CONNECTIONS,
+        Unit::Count,
+        "Connections that ended, by opening and result"
+    );
+    describe_gauge!(ACTIVE, Unit::Count, "Connections open now");
+    describe_counter!(
+        DATAGRAMS,
+        Unit::Count,
+        "UDP datagrams, by direction and what became of them"
+    );
+    describe_counter!(
+        FALLBACKS,
+        Unit::Count,
+        "Connections that fell back to plain TLS, by reason"
+    );
+    describe_counter!(LIMITS, Unit::Count, "Times a limit was reached, by limit");
+    describe_counter!(RELAYED, Unit::Bytes, "Bytes relayed, by direction");
+    describe_counter!(
+        SAVED,
+        Unit::Count,
+        "Round trips that connections did not wait for"
+    );
+    describe_gauge!(
+        UNPROVEN,
+        Unit::Count,
+        "Sessions seen over UDP whose address is not proven yet"
+    );
+    describe_gauge!(
+        BUILD,
+        Unit::Count,
+        "Always 1; the labels tell the version and the role"
+    );
+    let labels = [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("role", role.label()),
+    ];
+    gauge!(BUILD, &labels).set(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One test, because a process has one recorder.
+    #[test]
+    fn every_metric_is_described_counted_and_bounded() {
+        let metrics = Metrics::install(Role::Edge).unwrap();
+        assert!(Metrics::install(Role::Edge).is_err());
+        let first = Connection::accepted(Role::Edge);
+        let second = Connection::accepted(Role::Edge);
+        first.finish(Opening::Turbo, Outcome::Closed);
+        datagrams(Direction::ToServer, "answered", 3);
+        fallback("silence");
+        limit_hit("sessions");
+        relayed(Direction::ToClient, 1500);
+        round_trips_saved(1);
+        sessions_unproven(7);
+        let text = metrics.render();
+        for line in [
+            "headstart_connections_total{role=\"edge\",opening=\"turbo\",result=\"closed\"} 1",
+            "headstart_connections_active{role=\"edge\"} 1",
+            "headstart_udp_datagrams_total{direction=\"to_server\",outcome=\"answered\"} 3",
+            "headstart_fallbacks_total{reason=\"silence\"} 1",
+            "headstart_limits_hit_total{limit=\"sessions\"} 1",
+            "headstart_relayed_bytes_total{direction=\"to_client\"} 1500",
+            "headstart_round_trips_saved_total 1",
+            "headstart_sessions_unproven 7",
+        ] {
+            assert!(
+                text.lines().any(|found| found == line),
+                "{line} is not in\n{text}"
+            );
+        }
+        let described = text
+            .lines()
+            .filter(|line| line.starts_with("# HELP headstart_"));
+        assert_eq!(described.count(), 9, "{text}");
+        drop(second);
+        assert!(
+            metrics
+                .render()
+                .contains("headstart_connections_active{role=\"edge\"} 0")
+        );
+    }
+}
