@@ -4,6 +4,7 @@
 //! Data goes to standard output, words to standard error; a command ends with the exit code 0
 //! (done), 1 (negative answer) or 2 (usage or environment), see [`failure`].
 
+pub mod agent;
 mod command;
 pub mod edge;
 pub mod failure;

@@ -1,0 +1,3 @@
+//! The agent: beside applications, on the client's side of the slow network.
+
+pub mod inbound;

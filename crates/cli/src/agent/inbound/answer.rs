@@ -1,0 +1,161 @@
+//! What a client is told.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::connect::Exchange;
+use super::socks;
+
+/// How long a refused client may take to read its answer and close.
+const FAREWELL_TIME: Duration = Duration::from_secs(1);
+
+/// Bytes taken from a refused client before it is cut off: what it may have sent ahead of the
+/// answer, a few flights of TLS.
+const FAREWELL_BYTES: usize = 64 * 1024;
+
+/// A client's open question. Dropping it closes the connection.
+#[derive(Debug)]
+pub struct Answer(Protocol);
+
+#[derive(Debug)]
+enum Protocol {
+    Socks5(TcpStream),
+    Connect(Exchange),
+    Redirect(TcpStream),
+}
+
+impl Answer {
+    pub(super) fn socks5(stream: TcpStream) -> Self {
+        Self(Protocol::Socks5(stream))
+    }
+
+    pub(super) fn connect(exchange: Exchange) -> Self {
+        Self(Protocol::Connect(exchange))
+    }
+
+    pub(super) fn redirected(stream: TcpStream) -> Self {
+        Self(Protocol::Redirect(stream))
+    }
+
+    /// Tells the client that it is connected and returns its socket, with the bytes that it sent
+    /// right behind its request and that are no longer in the socket.
+    ///
+    /// # Errors
+    /// The client is gone.
+    pub async fn success(self) -> io::Result<(TcpStream, Bytes)> {
+        match self.0 {
+            Protocol::Socks5(mut stream) => {
+                socks::reply(&mut stream, socks::SUCCEEDED).await?;
+                Ok((stream, Bytes::new()))
+            }
+            Protocol::Connect(exchange) => exchange.establish().await,
+            Protocol::Redirect(stream) => Ok((stream, Bytes::new())),
+        }
+    }
+
+    /// Tells the client why it is not connected and closes the connection. A redirected client,
+    /// which already believes itself connected, sees a reset.
+    ///
+    /// # Errors
+    /// The client is gone.
+    pub async fn failure(self, reason: Reason) -> io::Result<()> {
+        match self.0 {
+            Protocol::Socks5(mut stream) => {
+                socks::reply(&mut stream, reason.socks_code()).await?;
+                farewell(stream).await
+            }
+            Protocol::Connect(exchange) => {
+                let (status, text) = reason.http();
+                exchange.refuse(status, text).await
+            }
+            Protocol::Redirect(stream) => stream.set_zero_linger(),
+        }
+    }
+}
+
+/// Why a client is not connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// The agent is told not to connect there.
+    NotAllowed,
+    /// The name does not exist or has no address.
+    NameUnknown,
+    /// No route to the network.
+    NetworkUnreachable,
+    /// The host does not answer.
+    HostUnreachable,
+    /// The host refuses connections to the port.
+    Refused,
+    /// No answer in time.
+    TimedOut,
+    /// A limit of the agent is reached.
+    Overloaded,
+    /// Anything else.
+    Other,
+}
+
+impl Reason {
+    /// The reply code (RFC 1928 section 6).
+    fn socks_code(self) -> u8 {
+        match self {
+            Self::Other | Self::Overloaded => 0x01,
+            Self::NotAllowed => 0x02,
+            Self::NetworkUnreachable => 0x03,
+            Self::HostUnreachable | Self::NameUnknown => 0x04,
+            Self::Refused => 0x05,
+            Self::TimedOut => 0x06,
+        }
+    }
+
+    fn http(self) -> (u16, &'static str) {
+        match self {
+            Self::NotAllowed => (403, "The agent is configured not to connect there.\n"),
+            Self::NameUnknown => (502, "The host name has no address.\n"),
+            Self::NetworkUnreachable => (502, "There is no route to that network.\n"),
+            Self::HostUnreachable => (502, "The host cannot be reached.\n"),
+            Self::Refused => (502, "The host refused the connection.\n"),
+            Self::TimedOut => (504, "The host did not answer in time.\n"),
+            Self::Overloaded => (503, "The agent has reached its limit of connections.\n"),
+            Self::Other => (502, "The connection failed.\n"),
+        }
+    }
+}
+
+impl From<&io::Error> for Reason {
+    fn from(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Self::Refused,
+            io::ErrorKind::TimedOut => Self::TimedOut,
+            io::ErrorKind::NetworkUnreachable => Self::NetworkUnreachable,
+            io::ErrorKind::HostUnreachable => Self::HostUnreachable,
+            io::ErrorKind::PermissionDenied => Self::NotAllowed,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Closes a connection so that the client can still read the answer: closing with unread bytes
+/// would send a reset, which may overtake it.
+pub(super) async fn farewell(mut stream: TcpStream) -> io::Result<()> {
+    stream.shutdown().await?;
+    // Whatever happens now, the answer is out.
+    let _ = timeout(FAREWELL_TIME, discard(&mut stream)).await;
+    Ok(())
+}
+
+async fn discard(stream: &mut TcpStream) -> io::Result<()> {
+    let mut buffer = [0; 4096];
+    let mut left = FAREWELL_BYTES;
+    while left > 0 {
+        match stream.read(&mut buffer).await? {
+            0 => break,
+            n => left = left.saturating_sub(n),
+        }
+    }
+    Ok(())
+}
