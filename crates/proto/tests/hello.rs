@@ -1,5 +1,7 @@
 //! Recorded ClientHellos of real clients, whole and in every possible piece.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! ClientHellos that no good client sends, and the limits (RFC 8446 sections 4.1.2, 4.2, 5.1).
 
+#![allow(clippy::unwrap_used)]
+
 use headstart_proto::HelloError::{self, Malformed, NotHello, NotTls, TooLarge};
 use headstart_proto::hello::{ClientHello, Progress, read};
 use headstart_proto::limits::CLIENT_BYTES;

@@ -1,0 +1,144 @@
+//! The vectors of `docs/vectors`: every file is read, every block checked both ways.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "wire_vectors/blocks.rs"]
+mod blocks;
+#[allow(unreachable_pub, dead_code)] // the fuzz targets use all of it
+#[path = "../../../fuzz/src/edge.rs"]
+mod edge;
+#[path = "wire_vectors/transcript.rs"]
+mod transcript;
+
+use std::collections::BTreeSet;
+
+use blocks::{Block, files, read};
+use headstart_proto::wire::{Join, JoinAnswer, Request, Response, Status};
+use headstart_proto::{JoinKey, RouteTag, SessionId, WireError};
+
+/// A frame in its typed form, whatever its kind.
+#[derive(Debug, PartialEq)]
+enum Frame<'a> {
+    Request(Request<'a>),
+    Response(Response<'a>),
+    Join(Join),
+    Answer(JoinAnswer),
+}
+
+impl<'a> Frame<'a> {
+    fn parse(kind: &str, bytes: &'a [u8]) -> Result<Self, WireError> {
+        match kind {
+            "request" => Request::parse(bytes).map(Self::Request),
+            "response" => Response::parse(bytes).map(Self::Response),
+            "join" => Join::parse(bytes.try_into().expect("28 bytes")).map(Self::Join),
+            "answer" => JoinAnswer::parse(bytes.try_into().expect("5 bytes")).map(Self::Answer),
+            other => panic!("no frame is called {other}"),
+        }
+    }
+
+    fn emit(&self) -> Vec<u8> {
+        match self {
+            Self::Request(request) => request.emit(),
+            Self::Response(response) => response.emit(),
+            Self::Join(join) => join.emit(),
+            Self::Answer(answer) => answer.emit().to_vec(),
+        }
+    }
+
+    /// As the fields of a block say.
+    fn of(block: &Block, payload: &'a [u8]) -> Self {
+        match block.text("frame") {
+            "request" => Self::Request(Request {
+                id: SessionId(block.array("id")),
+                seq: block.number("seq"),
+                offset: block.number("offset"),
+                payload,
+            }),
+            "response" => Self::Response(Response {
+                id: SessionId(block.array("id")),
+                seq: block.number("seq"),
+                tag: RouteTag(block.array("tag")),
+                ack: block.number("ack"),
+                offset: block.number("offset"),
+                payload,
+            }),
+            "join" => Self::Join(Join {
+                key: JoinKey::new(block.array("key")),
+                tag: RouteTag(block.array("tag")),
+                client_offset: block.number("client_offset"),
+                server_offset: block.number("server_offset"),
+            }),
+            "answer" => Self::Answer(JoinAnswer {
+                status: status(block.text("status")),
+                server_offset: block.number("server_offset"),
+            }),
+            other => panic!("no frame is called {other}"),
+        }
+    }
+}
+
+fn status(name: &str) -> Status {
+    match name {
+        "joined" => Status::Joined,
+        "fresh" => Status::Fresh,
+        "refused" => Status::Refused,
+        other => panic!("no status is called {other}"),
+    }
+}
+
+#[test]
+fn every_file_is_checked_by_a_test() {
+    let checked = ["errors.txt", "frames.txt", "ids.txt", "lenient.txt"];
+    let mut checked: BTreeSet<String> = checked.map(str::to_owned).into();
+    checked.extend(transcript::files());
+    assert_eq!(files(), checked);
+}
+
+#[test]
+fn frames_are_read_and_written() {
+    let blocks = read("frames.txt");
+    let kinds: BTreeSet<&str> = blocks.iter().map(|block| block.text("frame")).collect();
+    assert_eq!(kinds.len(), 4);
+    for block in &blocks {
+        let (bytes, payload) = (block.bytes("bytes"), block.payload());
+        let frame = Frame::of(block, &payload);
+        assert_eq!(frame.emit(), bytes, "{block:?}");
+        let parsed = Frame::parse(block.text("frame"), &bytes);
+        assert_eq!(parsed, Ok(frame), "{block:?}");
+    }
+}
+
+#[test]
+fn what_a_receiver_does_not_look_at_changes_nothing() {
+    for block in &read("lenient.txt") {
+        let (bytes, payload) = (block.bytes("bytes"), block.payload());
+        let frame = Frame::of(block, &payload);
+        assert_ne!(frame.emit(), bytes, "{block:?}");
+        let parsed = Frame::parse(block.text("frame"), &bytes);
+        assert_eq!(parsed, Ok(frame), "{block:?}");
+    }
+}
+
+#[test]
+fn errors_are_the_named_ones() {
+    let mut seen = BTreeSet::new();
+    for block in &read("errors.txt") {
+        let bytes = block.bytes("bytes");
+        let error = Frame::parse(block.text("frame"), &bytes).expect_err("no frame");
+        let named = format!("{error:?}");
+        assert_eq!(named, block.text("error"), "{block:?}");
+        seen.insert(named.split('(').next().unwrap_or_default().to_owned());
+    }
+    let all = [
+        "Length", "NotOurs", "Offset", "Sequence", "Status", "Version",
+    ];
+    assert_eq!(seen, all.map(str::to_owned).into());
+}
+
+#[test]
+fn session_ids_come_from_join_keys() {
+    for block in &read("ids.txt") {
+        let id = JoinKey::new(block.array("key")).session_id();
+        assert_eq!(id, SessionId(block.array("id")));
+    }
+}

@@ -1,0 +1,72 @@
+//! The format of the vector files, which their heads describe.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::fs;
+use std::path::Path;
+use std::str::FromStr;
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vectors");
+
+/// Some lines of "name = value".
+#[derive(Debug)]
+pub(crate) struct Block(BTreeMap<String, String>);
+
+impl Block {
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.0
+            .get(name)
+            .unwrap_or_else(|| panic!("no {name} in {self:?}"))
+    }
+
+    pub(crate) fn number<N: FromStr<Err: Debug>>(&self, name: &str) -> N {
+        self.text(name).parse().unwrap()
+    }
+
+    pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
+        self.text(name).split_whitespace().flat_map(token).collect()
+    }
+
+    pub(crate) fn array<const N: usize>(&self, name: &str) -> [u8; N] {
+        self.bytes(name).try_into().unwrap()
+    }
+
+    /// None in the frames that have none.
+    pub(crate) fn payload(&self) -> Vec<u8> {
+        let has = self.0.contains_key("payload");
+        has.then(|| self.bytes("payload")).unwrap_or_default()
+    }
+}
+
+/// `aa`, or `aa*9` for nine of them.
+fn token(token: &str) -> Vec<u8> {
+    let (byte, count) = token.split_once('*').unwrap_or((token, "1"));
+    assert_eq!(byte.len(), 2, "{token}");
+    vec![u8::from_str_radix(byte, 16).unwrap(); count.parse().unwrap()]
+}
+
+pub(crate) fn files() -> BTreeSet<String> {
+    let entries = fs::read_dir(Path::new(FOLDER)).unwrap();
+    entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+/// The blocks of a file, of which there is at least one.
+pub(crate) fn read(file: &str) -> Vec<Block> {
+    let text = fs::read_to_string(Path::new(FOLDER).join(file)).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let text = lines.collect::<Vec<_>>().join("\n").replace("\n ", " ");
+    let blocks: Vec<Block> = text
+        .split("\n\n")
+        .filter(|block| !block.trim().is_empty())
+        .map(|block| Block(block.trim().lines().map(pair).collect()))
+        .collect();
+    assert!(!blocks.is_empty(), "{file} holds nothing");
+    blocks
+}
+
+fn pair(line: &str) -> (String, String) {
+    let (name, value) = line.split_once('=').unwrap_or_else(|| panic!("{line}"));
+    (name.trim().to_owned(), value.trim().to_owned())
+}
