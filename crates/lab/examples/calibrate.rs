@@ -124,6 +124,7 @@ fn excess(asked: Duration, round_trips: Vec<Duration>) -> Vec<i128> {
     excess
 }
 
+/// The value that this share of all is not above (nearest rank).
 fn at(sorted: &[i128], percent: usize) -> i128 {
-    sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)]
+    sorted[(sorted.len() * percent).div_ceil(100).saturating_sub(1)]
 }

@@ -195,7 +195,7 @@ fn as_victim() -> ExitCode {
     }
     let lab = Lab::build(vec![Host::new("client"), Host::new("server")]).unwrap();
     let mut sleeper = lab.nodes()[0].command("sleep");
-    sleeper.arg("1000").stdout(Stdio::null());
+    sleeper.arg("60").stdout(Stdio::null());
     println!("started {}", lab.nodes()[0].spawn(sleeper).unwrap().id());
     std::io::stdin().read_line(&mut String::new()).unwrap();
     ExitCode::SUCCESS

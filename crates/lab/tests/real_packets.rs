@@ -291,7 +291,7 @@ fn commands_run_on_their_node_and_die_with_the_lab() {
     );
 
     let mut sleeper = client.command("sleep");
-    sleeper.arg("1000");
+    sleeper.arg("60");
     let mut sleeper = client.spawn(sleeper).unwrap();
     assert_eq!(sleeper.try_wait().unwrap(), None);
     drop(lab);
