@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::dns_record;
+use crate::options::DnsRecordOptions;
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
 
@@ -30,6 +32,7 @@ struct Program {
 
 #[derive(Debug, Subcommand)]
 enum Name {
+    DnsRecord(DnsRecordOptions),
     Completions(CompletionsOptions),
     Man(ManOptions),
 }
@@ -46,6 +49,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
     let program: Program = invocation.program()?;
     let done = match program.command {
+        Name::DnsRecord(options) => dns_record::run(&options),
         Name::Completions(options) => shell::completions(&options, invocation.command()),
         Name::Man(options) => shell::man(&options, invocation.command()),
     };

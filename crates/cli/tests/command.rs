@@ -75,6 +75,99 @@ fn an_unknown_flag_or_command_is_named_with_a_way_out() {
 }
 
 #[test]
+fn a_dns_record_is_one_line_and_its_warning_is_apart() {
+    let (code, out, err) = call(&["dns-record", "WWW.example.com"]);
+    assert_eq!(code, Some(0));
+    assert_eq!(
+        out,
+        "www.example.com. 300 IN HTTPS 1 . alpn=\"h2\" port=443 key65480=\"v=1,slots=6\"\n"
+    );
+    assert_eq!(
+        err,
+        "warning: an HTTPS record makes browsers use https: for every http: URL of this name \
+         (RFC 9460 section 9.5); publish it only if all of the name works over https\n"
+    );
+    let (_, out, err) = call(&[
+        "dns-record",
+        "example.com",
+        "--edge",
+        "edge.example.net:8443",
+        "--ttl",
+        "60",
+        "--alpn",
+        "",
+        "--slots",
+        "10",
+        "--early-data",
+    ]);
+    assert_eq!(
+        out,
+        "example.com. 60 IN HTTPS 1 edge.example.net. port=8443 key65480=\"v=1,slots=10,ed=1\"\n"
+    );
+    assert!(err.contains("warning: early data can be replayed"), "{err}");
+}
+
+#[test]
+fn a_dns_record_as_json() {
+    let (code, out, _) = call(&["dns-record", "www.example.com", "--json", "--alpn", "h2,h3"]);
+    assert_eq!(code, Some(0));
+    let json: serde_json::Value = serde_json::from_str(&out).expect("it is JSON");
+    assert_eq!(json["name"], "www.example.com");
+    assert_eq!(json["port"], 443);
+    assert_eq!(json["alpn"], serde_json::json!(["h2", "h3"]));
+    assert_eq!(json["advert"], "v=1,slots=6");
+    assert!(
+        json["record"]
+            .as_str()
+            .is_some_and(|line| line.contains(" IN HTTPS 1 . "))
+    );
+    assert_eq!(json["warnings"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn wrong_dns_records_are_explained() {
+    for (arguments, words) in [
+        (
+            &["dns-record", "a b"][..],
+            "error: 'a b' is not a host name\nhint: write the name",
+        ),
+        (
+            &["dns-record", "192.0.2.1"],
+            "error: '192.0.2.1' is not a host name\n",
+        ),
+        (
+            &["dns-record", "a.example", "--edge", "192.0.2.1:443"],
+            "error: the edge is not a host name\n",
+        ),
+        (
+            &["dns-record", "a.example", "--edge", "b.example"],
+            "error: invalid value 'b.example' for '--edge",
+        ),
+        (
+            &["dns-record", "a.example", "--edge", "b.example:0"],
+            "error: invalid value 'b.example:0'",
+        ),
+        (
+            &["dns-record", "a.example", "--slots", "11"],
+            "error: invalid value '11' for '--slots <N>'",
+        ),
+        (
+            &["dns-record", "a.example", "--ttl", "5m"],
+            "error: invalid value '5m' for '--ttl <SECONDS>'",
+        ),
+        (
+            &["dns-record", "a.example", "--alpn", "h 2"],
+            "error: a protocol name needs escapes\n",
+        ),
+    ] {
+        let (code, out, err) = call(arguments);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(err.starts_with(words), "{err}");
+        assert!(err.contains("\nhint: "), "{err}");
+    }
+}
+
+#[test]
 fn every_shell_gets_completions() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let (code, out, err) = call(&["completions", shell]);
