@@ -1,0 +1,325 @@
+//! Every subset of lost datagrams, and reorderings, duplications and delays.
+
+use std::time::Duration;
+
+use headstart_lab::{Delay, Duplicate, Link, Loss, Pick, Reorder};
+use headstart_proto::wire::{REQUEST_PAYLOAD_MAX, RESPONSE_PAYLOAD_MAX};
+use headstart_proto::{ClientConfig, ClientEvent};
+
+use crate::sim::{End, GRACE, HALF, Outcome, RTT, Scenario, Script, run};
+
+/// When TCP connects, seen from datagrams that take a round trip and meet an origin without delay.
+#[derive(Clone, Copy, Debug)]
+enum Tcp {
+    /// Datagrams take 8 ms longer.
+    Before,
+    /// At the same moment, and the SYN-ACK is read first.
+    WithFirst,
+    /// At the same moment, and the datagrams are read first.
+    WithLast,
+    /// TCP takes 60 ms longer.
+    After,
+}
+
+const TCP: [Tcp; 4] = [Tcp::Before, Tcp::WithFirst, Tcp::WithLast, Tcp::After];
+const LAG: Duration = Duration::from_millis(8);
+
+impl Tcp {
+    fn connect(self) -> Duration {
+        match self {
+            Self::After => RTT + Duration::from_millis(60),
+            _ => RTT,
+        }
+    }
+
+    fn lag(self) -> Duration {
+        match self {
+            Self::Before => LAG,
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+/// One client flight of `up` and server flight of `down` datagrams, and which are lost.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    up: usize,
+    down: usize,
+    slots: u8,
+    tcp: Tcp,
+    /// A bit for each client datagram, the slots behind the flight.
+    lost_up: u32,
+    /// A bit for each response, the acknowledgement first.
+    lost_down: u32,
+}
+
+impl Case {
+    fn script(&self) -> Script {
+        let hello = (self.up - 1) * REQUEST_PAYLOAD_MAX + 700;
+        let flight = (self.down - 1) * RESPONSE_PAYLOAD_MAX + 600;
+        Script::tls13(hello, flight, Duration::ZERO)
+    }
+
+    fn scenario(&self) -> Scenario {
+        let config = ClientConfig {
+            slots: self.slots,
+            ..ClientConfig::default()
+        };
+        Scenario {
+            offer: Some(config),
+            up: Link::default()
+                .with(Delay(HALF))
+                .with(Loss::exact(numbers(self.lost_up))),
+            down: Link::default()
+                .with(Delay(HALF + self.tcp.lag()))
+                .with(Loss::exact(numbers(self.lost_down))),
+            connect: Some(self.tcp.connect()),
+            datagrams_first: matches!(self.tcp, Tcp::WithLast),
+            ..Scenario::new(self.script())
+        }
+    }
+
+    /// Whether all that one round trip needs arrives: the ClientHello, and slots for a flight of
+    /// which nothing is lost. The acknowledgement may be.
+    fn is_whole(&self) -> bool {
+        let (up, down) = (bits(self.up), bits(self.down) << 1);
+        let sent = self.up as u32 + u32::from(self.slots);
+        let arrived = sent - (self.lost_up & bits(sent as usize)).count_ones();
+        self.lost_up & up == 0 && self.lost_down & down == 0 && arrived > self.down as u32
+    }
+
+    /// Runs the case, checks every promise, and says whether it took one round trip.
+    fn check(&self, scenario: Scenario) -> bool {
+        let connect = self.tcp.connect();
+        let script = scenario.script.clone();
+        let outcome = run(scenario);
+        check_streams(&script, &outcome).unwrap_or_else(|what| panic!("{what}: {self:?}"));
+        let first_request = outcome.first_request.expect("the request leaves");
+        let waited = wait(&outcome, connect);
+        let plain = connect + RTT;
+        assert!(
+            first_request <= plain + waited,
+            "{first_request:?}, plain {plain:?}: {self:?}"
+        );
+        first_request <= connect.max(RTT + self.tcp.lag())
+    }
+}
+
+/// How long the client waited for datagrams after TCP had connected. Never longer than the grace
+/// behind the last that came.
+fn wait(outcome: &Outcome, connect: Duration) -> Duration {
+    let decided =
+        |event: &ClientEvent| matches!(event, ClientEvent::JoinSent { .. } | ClientEvent::Plain(_));
+    let decided_at = outcome.when(decided).expect("TCP connected");
+    let last = outcome
+        .events
+        .iter()
+        .take_while(|(_, event)| !decided(event))
+        .filter(|(_, event)| matches!(event, ClientEvent::DatagramReceived { .. }))
+        .map(|(at, _)| *at)
+        .max()
+        .unwrap_or_default();
+    assert!(decided_at <= connect.max(last) + GRACE);
+    decided_at - connect
+}
+
+fn check_streams(script: &Script, outcome: &Outcome) -> Result<(), String> {
+    let app = outcome.app == (script.server_stream(), Some(End::Finished));
+    let origin = outcome.origin() == script.client_stream();
+    match outcome {
+        _ if !app => Err(format!("server stream differs, end {:?}", outcome.app.1)),
+        _ if !origin => Err("client stream differs".into()),
+        Outcome {
+            hellos: 1,
+            unproven: 0,
+            ..
+        } => Ok(()),
+        _ => Err(format!(
+            "{} ClientHellos, {} sessions left",
+            outcome.hellos, outcome.unproven
+        )),
+    }
+}
+
+fn bits(count: usize) -> u32 {
+    (1 << count) - 1
+}
+
+/// The numbers, from 1, of the bits that are set.
+fn numbers(set: u32) -> Vec<u64> {
+    (0..32)
+        .filter(|bit| set & (1 << bit) != 0)
+        .map(|bit| bit + 1)
+        .collect()
+}
+
+fn shapes() -> impl Iterator<Item = (usize, usize, Tcp)> {
+    (1..=3).flat_map(|up| (1..=6).flat_map(move |down| TCP.map(move |tcp| (up, down, tcp))))
+}
+
+#[test]
+fn any_datagrams_of_both_flights_may_be_lost() {
+    let (mut count, mut one_rtt) = (0, 0);
+    for (up, down, tcp) in shapes() {
+        for lost_up in 0..=bits(up) {
+            for lost_down in 0..=bits(down + 1) {
+                let case = Case {
+                    up,
+                    down,
+                    slots: 7,
+                    tcp,
+                    lost_up,
+                    lost_down,
+                };
+                let took_one = case.check(case.scenario());
+                assert_eq!(took_one, case.is_whole(), "{case:?}");
+                count += 1;
+                one_rtt += usize::from(took_one);
+            }
+        }
+    }
+    println!("{count} subsets of lost datagrams, {one_rtt} of them harmless: 1 RTT");
+    // 4 timings x (2 + 4 + 8) subsets of the flight x (4 + 8 + .. + 128) of the responses.
+    assert_eq!(count, 4 * 14 * 252);
+    // 4 timings x 3 x 6 sizes, the acknowledgement lost or not.
+    assert_eq!(one_rtt, 4 * 18 * 2);
+}
+
+#[test]
+fn any_slots_may_be_lost() {
+    let (mut count, mut one_rtt) = (0, 0);
+    for (up, down, tcp) in shapes().filter(|(_, _, tcp)| !matches!(tcp, Tcp::WithLast)) {
+        for lost_slots in 0..=bits(7) {
+            let lost_up = lost_slots << up;
+            let case = Case {
+                up,
+                down,
+                slots: 7,
+                tcp,
+                lost_up,
+                lost_down: 0,
+            };
+            let took_one = case.check(case.scenario());
+            assert_eq!(took_one, case.is_whole(), "{case:?}");
+            count += 1;
+            one_rtt += usize::from(took_one);
+        }
+    }
+    println!("{count} subsets of lost slots, {one_rtt} of them harmless: 1 RTT");
+    assert_eq!(count, 3 * 18 * 128);
+    assert!(one_rtt > 3 * 18 && one_rtt < count);
+}
+
+/// What happens to one datagram besides loss.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    Twice,
+    /// Held back, so that those behind overtake it; and a copy.
+    Late(Duration, bool),
+}
+
+const TROUBLES: [Trouble; 6] = [
+    Trouble::Twice,
+    Trouble::Late(Duration::from_millis(1), false),
+    Trouble::Late(Duration::from_millis(20), false),
+    Trouble::Late(Duration::from_millis(30), true),
+    Trouble::Late(Duration::from_millis(110), false),
+    Trouble::Late(Duration::from_millis(1500), true),
+];
+
+fn with_trouble(link: Link, number: u64, trouble: Trouble) -> Link {
+    match trouble {
+        Trouble::Twice => link.with(Duplicate::exact([number])),
+        Trouble::Late(hold, false) => link.with(Reorder::new(Pick::exact([number]), hold)),
+        Trouble::Late(hold, true) => link
+            .with(Duplicate::exact([number]))
+            .with(Reorder::new(Pick::exact([number]), hold)),
+    }
+}
+
+/// Each datagram of either direction in each trouble, alone and while any other one is lost.
+#[test]
+fn any_datagram_may_be_late_or_doubled() {
+    let mut count = 0;
+    for (up, down, tcp) in shapes() {
+        let (ups, downs) = (up as u64 + 2, down as u64 + 1);
+        for (number, trouble) in (1..=ups + downs).flat_map(|n| TROUBLES.map(|t| (n, t))) {
+            for lost in 0..=up + down + 1 {
+                let lost_bit = (1 << lost) >> 1;
+                let case = Case {
+                    up,
+                    down,
+                    slots: 7,
+                    tcp,
+                    lost_up: lost_bit & bits(up),
+                    lost_down: lost_bit >> up,
+                };
+                let mut scenario = case.scenario();
+                if number <= ups {
+                    scenario.up = with_trouble(scenario.up, number, trouble);
+                } else {
+                    scenario.down = with_trouble(scenario.down, number - ups, trouble);
+                }
+                case.check(scenario);
+                count += 1;
+            }
+        }
+    }
+    println!("{count} combinations of a late or doubled datagram and a lost one");
+    let expected: usize = shapes()
+        .map(|(up, down, _)| (up + down + 3) * 6 * (up + down + 2))
+        .sum();
+    assert_eq!(count, expected);
+    assert_eq!(expected, 29_088);
+}
+
+/// A whole flight in reverse, or all of it delayed, each way.
+#[test]
+fn flights_may_arrive_in_reverse_or_late_as_a_whole() {
+    let mut count = 0;
+    for (up, down, tcp) in shapes() {
+        for (late_up, late_down) in [
+            (0, 0),
+            (10, 0),
+            (0, 10),
+            (60, 0),
+            (0, 60),
+            (60, 60),
+            (2000, 0),
+            (0, 2000),
+        ] {
+            for (reverse_up, reverse_down) in
+                [(false, false), (true, false), (false, true), (true, true)]
+            {
+                let case = Case {
+                    up,
+                    down,
+                    slots: 7,
+                    tcp,
+                    lost_up: 0,
+                    lost_down: 0,
+                };
+                let mut scenario = case.scenario();
+                scenario.up = shaped(scenario.up, late_up, reverse_up);
+                scenario.down = shaped(scenario.down, late_down, reverse_down);
+                case.check(scenario);
+                count += 1;
+            }
+        }
+    }
+    println!("{count} combinations of reversed and late flights");
+    assert_eq!(count, 4 * 18 * 8 * 4);
+}
+
+fn shaped(link: Link, late: u64, reverse: bool) -> Link {
+    let link = link.with(Delay::millis(late));
+    if !reverse {
+        return link;
+    }
+    (1..=10).fold(link, |link, number| {
+        link.with(Reorder::exact(
+            [number],
+            Duration::from_micros(200 * (11 - number)),
+        ))
+    })
+}

@@ -1,0 +1,328 @@
+//! What misbehaving servers and forged packets do to the client alone.
+
+use std::time::Duration;
+
+use headstart_proto::limits::{CLIENT_BYTES, SESSION_LIFE};
+use headstart_proto::wire::{JOIN_LEN, JOIN_TYPE, JoinAnswer, Request, Response, Status};
+use headstart_proto::{
+    Client, ClientConfig, ClientEvent, Instant, JoinKey, PlainReason, ResetReason, RouteTag,
+};
+
+use crate::sim::{GRACE, RTT, client_hello};
+
+const FLIGHT: &[u8] = b"a server flight of forty bytes, or so..";
+
+fn at(millis: u64) -> Instant {
+    Instant::from_epoch(Duration::from_millis(millis))
+}
+
+fn offered(early_data: bool) -> Client {
+    let config = ClientConfig {
+        early_data,
+        ..ClientConfig::default()
+    };
+    let mut client = Client::new(JoinKey::new([7; 16]), config);
+    client.offer_udp(config);
+    client.handle_app_data(at(0), &client_hello(300));
+    client
+}
+
+fn response(client: &mut Client, seq: u8, ack: u32, payload: &[u8]) -> Vec<u8> {
+    let id = JoinKey::new([7; 16]).session_id();
+    while client.poll_datagram().is_some() {}
+    let (tag, offset) = (RouteTag::default(), 0);
+    Response {
+        id,
+        seq,
+        tag,
+        ack,
+        offset,
+        payload,
+    }
+    .emit()
+}
+
+/// TCP is connected, the flight was delivered, nothing was joined: the client is committed.
+fn committed() -> Client {
+    let mut client = offered(false);
+    let datagram = response(&mut client, 1, 300, FLIGHT);
+    client.handle_datagram(at(90), &datagram);
+    assert_eq!(client.poll_app(), None, "withheld until TCP is connected");
+    client.handle_tcp_connected(at(100), true, GRACE);
+    assert_eq!(client.poll_app().as_deref(), Some(FLIGHT));
+    client
+}
+
+/// The join of [`committed`] was sent.
+fn joining() -> Client {
+    let mut client = committed();
+    client.handle_app_data(at(100), b"Finished");
+    assert_eq!(
+        client.poll_tcp().map(|bytes| bytes.len()),
+        Some(JOIN_LEN + 8)
+    );
+    client
+}
+
+fn answer(status: Status, server_offset: u32) -> Vec<u8> {
+    let answer = JoinAnswer {
+        status,
+        server_offset,
+    };
+    answer.emit().to_vec()
+}
+
+fn last_event(client: &mut Client) -> Option<ClientEvent> {
+    std::iter::from_fn(|| client.poll_event()).last()
+}
+
+#[test]
+fn what_is_no_answer_resets_and_shows_nothing_of_itself() {
+    let mut client = joining();
+    client.handle_tcp_data(&[21, 3, 1, 0, 2, 2, 10]);
+    assert!(client.is_reset());
+    assert_eq!(
+        last_event(&mut client),
+        Some(ClientEvent::Reset(ResetReason::Protocol))
+    );
+    client.handle_tcp_data(b"more");
+    client.handle_tcp_finished();
+    assert_eq!(client.poll_app(), None);
+    assert_eq!(client.app_room(), 0);
+    assert!(!client.is_app_finished() && !client.is_transparent() && !client.wants_tcp_finish());
+}
+
+#[test]
+fn a_refusal_hides_what_follows_it() {
+    let mut client = joining();
+    client.handle_tcp_data(&[answer(Status::Refused, 0), b"garbage".to_vec()].concat());
+    assert_eq!(
+        last_event(&mut client),
+        Some(ClientEvent::Reset(ResetReason::CommittedRefusal))
+    );
+    assert_eq!(client.poll_app(), None);
+}
+
+#[test]
+fn a_join_accepted_elsewhere_than_asked_resets() {
+    let mut client = joining();
+    client.handle_tcp_data(&answer(Status::Joined, 0));
+    assert_eq!(
+        last_event(&mut client),
+        Some(ClientEvent::Reset(ResetReason::Protocol))
+    );
+}
+
+#[test]
+fn the_answer_may_come_byte_by_byte_with_datagrams_between() {
+    let mut client = joining();
+    let length = u32::try_from(FLIGHT.len()).unwrap();
+    let again = response(&mut client, 2, 300, FLIGHT);
+    for byte in answer(Status::Joined, length) {
+        assert!(!client.is_transparent());
+        client.handle_tcp_data(&[byte]);
+        client.handle_datagram(at(101), &again);
+        assert_eq!(client.poll_app(), None);
+    }
+    assert!(client.is_transparent());
+    client.handle_tcp_data(b"response");
+    assert!(!client.is_transparent(), "bytes are queued");
+    assert_eq!(client.poll_app().as_deref(), Some(&b"response"[..]));
+    assert!(client.is_transparent());
+}
+
+#[test]
+fn bytes_that_both_carry_reach_the_application_once() {
+    let mut client = offered(false);
+    let ack = response(&mut client, 0, 300, b"");
+    client.handle_datagram(at(100), &ack);
+    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_timeout(at(125));
+    assert!(client.poll_tcp().is_some_and(|bytes| bytes[0] == JOIN_TYPE));
+    let late = response(&mut client, 1, 300, FLIGHT);
+    client.handle_datagram(at(130), &late);
+    assert_eq!(client.poll_app().as_deref(), Some(FLIGHT));
+    client.handle_tcp_data(&answer(Status::Joined, 0));
+    assert!(!client.is_transparent(), "TCP repeats what was released");
+    client.handle_tcp_data(&FLIGHT[..10]);
+    assert!(!client.is_transparent());
+    client.handle_tcp_data(&[&FLIGHT[10..], b"response"].concat());
+    assert_eq!(client.poll_app().as_deref(), Some(&b"response"[..]));
+    assert!(client.is_transparent());
+}
+
+#[test]
+fn a_server_that_speaks_first_is_plain() {
+    let mut client = offered(false);
+    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_tcp_data(b"220 ready");
+    assert_eq!(
+        last_event(&mut client),
+        Some(ClientEvent::FirstServerBytes { udp: false })
+    );
+    assert_eq!(client.poll_app().as_deref(), Some(&b"220 ready"[..]));
+    assert_eq!(client.poll_tcp(), Some(client_hello(300)));
+    let late = response(&mut client, 1, 300, FLIGHT);
+    client.handle_datagram(at(110), &late);
+    assert_eq!(client.poll_app(), None);
+}
+
+#[test]
+fn a_server_that_closes_at_once_is_seen_to_close() {
+    let mut client = offered(false);
+    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_tcp_finished();
+    assert!(client.is_app_finished());
+    let late = response(&mut client, 1, 300, FLIGHT);
+    client.handle_datagram(at(110), &late);
+    assert!(client.is_app_finished() && client.poll_app().is_none());
+}
+
+#[test]
+fn a_server_that_closes_on_the_committed_is_a_reset() {
+    let mut client = committed();
+    client.handle_tcp_finished();
+    assert_eq!(
+        last_event(&mut client),
+        Some(ClientEvent::Reset(ResetReason::Protocol))
+    );
+    let mut client = joining();
+    client.handle_tcp_finished();
+    assert_eq!(
+        last_event(&mut client),
+        Some(ClientEvent::Reset(ResetReason::CommittedRefusal))
+    );
+}
+
+#[test]
+fn early_data_on_its_way_never_falls_back_to_plain() {
+    for closes in [false, true] {
+        let mut client = offered(true);
+        client.handle_app_data(at(1), b"early");
+        client.handle_tcp_connected(at(100), true, GRACE);
+        if closes {
+            client.handle_tcp_finished();
+            assert!(client.is_reset());
+        } else {
+            client.handle_unreachable(at(101));
+            let bytes = client.poll_tcp().unwrap();
+            assert_eq!((bytes[0], bytes.len()), (JOIN_TYPE, JOIN_LEN + 305));
+        }
+    }
+}
+
+#[test]
+fn forged_datagrams_are_ignored() {
+    let mut client = offered(false);
+    let good = response(&mut client, 0, 300, FLIGHT);
+    let mut foreign = good.clone();
+    foreign[5] ^= 1;
+    let unsent_seq = response(&mut client, 15, 300, FLIGHT);
+    let unsent_bytes = response(&mut client, 0, 301, FLIGHT);
+    let far = Response {
+        id: JoinKey::new([7; 16]).session_id(),
+        seq: 0,
+        tag: RouteTag::default(),
+        ack: 0,
+        offset: 20 * 1024 - 1,
+        payload: b"..",
+    };
+    for forged in [
+        foreign,
+        unsent_seq,
+        unsent_bytes,
+        far.emit(),
+        vec![],
+        good[..10].to_vec(),
+    ] {
+        while client.poll_event().is_some() {}
+        client.handle_datagram(at(50), &forged);
+        assert_eq!(last_event(&mut client), Some(ClientEvent::DatagramIgnored));
+    }
+    client.handle_datagram(at(50), &good);
+    client.handle_datagram(at(50), &good);
+    client.handle_tcp_connected(at(100), true, GRACE);
+    assert_eq!(client.poll_app().as_deref(), Some(FLIGHT));
+}
+
+#[test]
+fn forged_unreachability_costs_the_saving_and_an_answer_outweighs_it() {
+    let mut client = offered(false);
+    client.handle_unreachable(at(10));
+    client.handle_tcp_connected(at(100), true, GRACE);
+    let plain = ClientEvent::Plain(PlainReason::Unreachable);
+    assert_eq!(last_event(&mut client), Some(plain));
+
+    let mut client = offered(false);
+    client.handle_unreachable(at(10));
+    let datagram = response(&mut client, 0, 300, FLIGHT);
+    client.handle_datagram(at(90), &datagram);
+    client.handle_tcp_connected(at(100), true, GRACE);
+    assert_eq!(client.poll_app().as_deref(), Some(FLIGHT));
+}
+
+#[test]
+fn a_session_that_may_have_ended_is_not_built_on() {
+    let life = SESSION_LIFE.as_millis() as u64;
+    for (connected, built_on) in [
+        (life - 2001, true),
+        (life - 2000, false),
+        (life + 5000, false),
+    ] {
+        let mut client = offered(false);
+        let datagram = response(&mut client, 1, 300, FLIGHT);
+        client.handle_datagram(at(90), &datagram);
+        client.handle_tcp_connected(at(connected), true, GRACE);
+        assert_eq!(client.poll_app().is_some(), built_on);
+        let plain = Some(ClientEvent::Plain(PlainReason::TcpLate));
+        assert_eq!(last_event(&mut client) == plain, !built_on);
+    }
+}
+
+#[test]
+fn an_application_that_stops_early_is_heard_out() {
+    let mut client = offered(false);
+    client.handle_app_finished(at(1));
+    assert!(!client.wants_tcp_finish(), "TCP is not connected");
+    client.handle_tcp_connected(at(100), true, GRACE);
+    assert!(
+        !client.wants_tcp_finish(),
+        "it is not decided what TCP begins with"
+    );
+    client.handle_timeout(at(125));
+    assert!(!client.wants_tcp_finish(), "bytes wait for TCP");
+    assert_eq!(client.poll_tcp(), Some(client_hello(300)));
+    assert!(client.wants_tcp_finish());
+}
+
+#[test]
+fn room_for_the_application_is_bounded_in_every_state() {
+    let mut client = offered(false);
+    assert_eq!(client.app_room(), CLIENT_BYTES - 300);
+    client.handle_app_data(at(0), &vec![0; CLIENT_BYTES - 300]);
+    assert_eq!(client.app_room(), 0);
+    client.handle_tcp_connected(at(100), true, GRACE);
+    assert_eq!(client.app_room(), 0);
+    client.handle_timeout(at(125));
+    let queued = client.poll_tcp().unwrap();
+    assert_eq!(queued.len(), CLIENT_BYTES);
+    assert!(client.app_room() > 0);
+}
+
+#[test]
+fn a_flight_without_end_uses_no_more_than_the_sequence_numbers() {
+    let mut client = offered(true);
+    for _ in 0..100 {
+        let bytes = vec![0x17; client.app_room().min(100)];
+        client.handle_app_data(at(1), &bytes);
+    }
+    let datagrams: Vec<_> = std::iter::from_fn(|| client.poll_datagram()).collect();
+    let seqs = datagrams
+        .iter()
+        .map(|bytes| Request::parse(bytes).unwrap().seq);
+    assert!(seqs.eq(0..16));
+    // Whatever did not fit goes over TCP.
+    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_timeout(Instant::ZERO + RTT + GRACE);
+    assert_eq!(client.poll_tcp().unwrap().len(), JOIN_LEN + 300 + 100 * 100);
+}

@@ -1,0 +1,13 @@
+//! Client and server of the core, an application, an origin and a network in one thread, in virtual time.
+//!
+//! * `every_loss`: every subset of lost datagrams, and reorderings, duplications, delays.
+//! * `timelines`: one snapshot for each path, compared with the ledger of round trips.
+//! * `random`: properties of arbitrary runs. A failure prints the shrunk case; `PROPTEST_RNG_SEED`
+//!   repeats a run.
+//! * `faults`: misbehaving peers and forged packets at the client alone.
+
+mod every_loss;
+mod faults;
+mod random;
+mod sim;
+mod timelines;

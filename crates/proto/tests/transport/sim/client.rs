@@ -1,0 +1,266 @@
+//! The driver at the client: application, machine, UDP and TCP.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use headstart_lab::{Link, Packet};
+use headstart_proto::limits::{DATAGRAM_MAX, REQUEST_MIN};
+use headstart_proto::wire::{JOIN_LEN, JOIN_TYPE, Request};
+use headstart_proto::{Client, ClientConfig, ClientEvent, Instant, JoinKey};
+
+use super::Log;
+use super::app::App;
+use super::script::Script;
+use super::tcp::{Direction, Segment};
+
+/// How a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Finished,
+    Reset,
+}
+
+#[derive(Debug)]
+pub(super) struct ClientSide {
+    pub(super) app: App,
+    machine: Client,
+    /// Both streams pass the machine by: what a driver does once it is transparent.
+    spliced: bool,
+    splice: bool,
+    connected: bool,
+    stream: Vec<u8>,
+    request_at: usize,
+    /// All that was written to TCP.
+    pub(super) tcp_bytes: Vec<u8>,
+    /// Where TCP starts in the client stream.
+    tcp_offset: usize,
+    seqs: BTreeSet<u8>,
+    pub(super) first_request: Option<Duration>,
+    pub(super) events: Vec<(Duration, ClientEvent)>,
+}
+
+impl ClientSide {
+    pub(super) fn new(
+        script: &Script,
+        key: [u8; 16],
+        offer: Option<ClientConfig>,
+        splice: bool,
+    ) -> Self {
+        let mut machine = Client::new(JoinKey::new(key), ClientConfig::default());
+        if let Some(config) = offer {
+            machine.offer_udp(config);
+        }
+        Self {
+            app: App::new(script.clone()),
+            machine,
+            spliced: false,
+            splice,
+            connected: false,
+            stream: script.client_stream(),
+            request_at: script.request_at,
+            tcp_bytes: Vec::new(),
+            tcp_offset: 0,
+            seqs: BTreeSet::new(),
+            first_request: None,
+            events: Vec::new(),
+        }
+    }
+
+    pub(super) fn handle_connected(&mut self, now: Duration, same_address: bool, grace: Duration) {
+        self.connected = true;
+        self.machine
+            .handle_tcp_connected(at(now), same_address, grace);
+    }
+
+    /// The driver's own business: without TCP there is no connection.
+    pub(super) fn handle_refused(&mut self) {
+        self.app.end = Some(End::Reset);
+    }
+
+    pub(super) fn handle_datagram(&mut self, now: Duration, bytes: &[u8]) {
+        self.machine.handle_datagram(at(now), bytes);
+    }
+
+    pub(super) fn handle_unreachable(&mut self, now: Duration) {
+        self.machine.handle_unreachable(at(now));
+    }
+
+    pub(super) fn handle_segment(&mut self, now: Duration, segment: Segment) {
+        match segment {
+            _ if self.app.end == Some(End::Reset) => {}
+            Segment::Reset => self.app.end = Some(End::Reset),
+            Segment::Bytes(bytes) if self.spliced => self.app.receive(now, &bytes),
+            Segment::Finished if self.spliced => self.app.end = Some(End::Finished),
+            Segment::Bytes(bytes) => self.machine.handle_tcp_data(&bytes),
+            Segment::Finished => self.machine.handle_tcp_finished(),
+        }
+    }
+
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        self.machine.poll_timeout().map(Instant::since_epoch)
+    }
+
+    pub(super) fn handle_time(&mut self, now: Duration) {
+        if self.next_due().is_some_and(|due| due <= now) {
+            self.machine.handle_timeout(at(now));
+        }
+    }
+
+    /// Does all there is to do now. Returns whether there was anything.
+    pub(super) fn drive(
+        &mut self,
+        now: Duration,
+        udp: &mut Link,
+        tcp: &mut Direction,
+        log: &mut Log,
+    ) -> bool {
+        let mut busy = false;
+        loop {
+            let worked = self.take_app(now, tcp, log)
+                | self.take_events(now, log)
+                | self.send_datagrams(now, udp)
+                | self.send_tcp(now, tcp)
+                | self.give_app(now, log);
+            self.finish(now, tcp, log);
+            if !worked {
+                return busy;
+            }
+            busy = true;
+        }
+    }
+
+    fn take_app(&mut self, now: Duration, tcp: &mut Direction, log: &mut Log) -> bool {
+        let room = if self.spliced {
+            usize::MAX
+        } else {
+            self.machine.app_room()
+        };
+        let bytes = self.app.write(room);
+        if let Some(bytes) = &bytes {
+            log.note(now, "app", format_args!("writes {}", bytes.len()));
+            if self.spliced {
+                self.write_tcp(now, bytes, tcp);
+            } else {
+                self.machine.handle_app_data(at(now), bytes);
+            }
+        }
+        let finishes = self.app.finishes();
+        if finishes {
+            log.note(now, "app", format_args!("writes no more"));
+            if self.spliced {
+                tcp.send(now, &Segment::Finished);
+            } else {
+                self.machine.handle_app_finished(at(now));
+            }
+        }
+        bytes.is_some() || finishes
+    }
+
+    fn take_events(&mut self, now: Duration, log: &mut Log) -> bool {
+        let mut any = false;
+        while let Some(event) = self.machine.poll_event() {
+            any = true;
+            match event {
+                ClientEvent::FlightSent { offset, bytes, .. }
+                    if offset as usize + bytes > self.request_at =>
+                {
+                    self.first_request.get_or_insert(now);
+                }
+                ClientEvent::JoinSent { client_offset, .. } => {
+                    self.tcp_offset = client_offset as usize
+                }
+                _ => {}
+            }
+            log.note(now, "client", format_args!("{event:?}"));
+            self.events.push((now, event));
+        }
+        any
+    }
+
+    fn send_datagrams(&mut self, now: Duration, udp: &mut Link) -> bool {
+        let mut any = false;
+        while let Some(bytes) = self.machine.poll_datagram() {
+            any = true;
+            assert!((REQUEST_MIN..=DATAGRAM_MAX).contains(&bytes.len()));
+            let request = Request::parse(&bytes).expect("own datagrams are well-formed");
+            assert!(
+                self.seqs.insert(request.seq),
+                "a sequence number is used once"
+            );
+            let from = request.offset as usize;
+            assert_eq!(
+                request.payload,
+                &self.stream[from..from + request.payload.len()]
+            );
+            udp.send(now, Packet::udp(bytes));
+        }
+        any
+    }
+
+    fn send_tcp(&mut self, now: Duration, tcp: &mut Direction) -> bool {
+        let bytes = self.machine.poll_tcp();
+        if let Some(bytes) = &bytes {
+            self.write_tcp(now, bytes, tcp);
+        }
+        bytes.is_some()
+    }
+
+    fn write_tcp(&mut self, now: Duration, bytes: &[u8], tcp: &mut Direction) {
+        assert!(
+            self.connected,
+            "nothing can be written before TCP is connected"
+        );
+        self.tcp_bytes.extend_from_slice(bytes);
+        if self.tcp_offset + self.stream_on_tcp().len() > self.request_at {
+            self.first_request.get_or_insert(now);
+        }
+        tcp.send(now, &Segment::Bytes(bytes.to_vec()));
+    }
+
+    fn give_app(&mut self, now: Duration, log: &mut Log) -> bool {
+        let bytes = self.machine.poll_app();
+        if let Some(bytes) = &bytes {
+            log.note(now, "app", format_args!("gets {}", bytes.len()));
+            self.app.receive(now, bytes);
+        }
+        bytes.is_some()
+    }
+
+    /// Passes on what ended, and steps aside when it may.
+    fn finish(&mut self, now: Duration, tcp: &mut Direction, log: &mut Log) {
+        if self.app.end.is_none() && self.machine.is_reset() {
+            self.app.end = Some(End::Reset);
+            tcp.send(now, &Segment::Reset);
+            log.note(now, "app", format_args!("is reset"));
+        }
+        if self.app.end.is_none() && !self.spliced && self.machine.is_app_finished() {
+            self.app.end = Some(End::Finished);
+            log.note(now, "app", format_args!("sees the end"));
+        }
+        if self.machine.wants_tcp_finish() && !self.machine.is_reset() {
+            tcp.send(now, &Segment::Finished);
+        }
+        if self.splice && !self.spliced && self.machine.is_transparent() {
+            self.spliced = true;
+        }
+    }
+
+    /// The client stream as TCP carried it, from `tcp_offset` on.
+    fn stream_on_tcp(&self) -> &[u8] {
+        match self.tcp_bytes.first() {
+            Some(&JOIN_TYPE) => &self.tcp_bytes[JOIN_LEN..],
+            _ => &self.tcp_bytes,
+        }
+    }
+
+    /// What TCP carried is the client stream from where it says.
+    pub(super) fn check_tcp(&self) {
+        let carried = self.stream_on_tcp();
+        let expected = &self.stream[self.tcp_offset..self.tcp_offset + carried.len()];
+        assert!(carried == expected, "the client stream is exact on TCP");
+    }
+}
+
+pub(super) fn at(now: Duration) -> Instant {
+    Instant::from_epoch(now)
+}

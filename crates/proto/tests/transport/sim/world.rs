@@ -1,0 +1,305 @@
+//! One run: a scenario in, what came of it out.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use headstart_lab::{Delay, Link};
+use headstart_proto::{ClientConfig, ClientEvent, ServerConfig};
+
+use super::client::{ClientSide, End};
+use super::edge::{EdgeSide, Host};
+use super::tcp::Direction;
+use super::{GRACE, HALF, Log, RTT, Script};
+
+/// Steps after which a run counts as stalled. The longest takes some hundreds.
+const STEPS: usize = 20_000;
+
+/// Everything that decides a run. The same scenario gives the same run.
+#[derive(Debug)]
+pub(crate) struct Scenario {
+    pub(crate) script: Script,
+    /// `None`: no edge is known there, the connection is plain.
+    pub(crate) offer: Option<ClientConfig>,
+    pub(crate) host: Host,
+    /// Where TCP ends, if not at `host`.
+    pub(crate) tcp_host: Option<Host>,
+    /// What the client's driver says of it.
+    pub(crate) same_address: bool,
+    /// The client's address on TCP.
+    pub(crate) tcp_source: IpAddr,
+    pub(crate) up: Link,
+    pub(crate) down: Link,
+    /// When TCP is connected; `None` if it is refused after one RTT.
+    pub(crate) connect: Option<Duration>,
+    /// Of a datagram and the SYN-ACK at the same moment, which is seen first.
+    pub(crate) datagrams_first: bool,
+    pub(crate) grace: Duration,
+    pub(crate) restart_at: Option<Duration>,
+    pub(crate) unreachable_at: Option<Duration>,
+    /// Whether the client's driver steps aside once the machine is transparent.
+    pub(crate) splice: bool,
+    /// Whether to keep a log.
+    pub(crate) log: bool,
+}
+
+impl Scenario {
+    /// Both sides know the protocol, and the network does nothing but take time.
+    pub(crate) fn new(script: Script) -> Self {
+        Self {
+            script,
+            offer: Some(ClientConfig::default()),
+            host: Host::Edge(ServerConfig::default()),
+            tcp_host: None,
+            same_address: true,
+            tcp_source: CLIENT.ip(),
+            up: Link::default().with(Delay(HALF)),
+            down: Link::default().with(Delay(HALF)),
+            connect: Some(RTT),
+            datagrams_first: false,
+            grace: GRACE,
+            restart_at: None,
+            unreachable_at: None,
+            splice: true,
+            log: false,
+        }
+    }
+
+    /// The same conversation over TCP alone.
+    pub(crate) fn plain(&self) -> Self {
+        Self {
+            offer: None,
+            host: self.host,
+            connect: self.connect,
+            ..Self::new(self.script.clone())
+        }
+    }
+}
+
+const CLIENT: SocketAddr =
+    SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 40_000);
+
+/// What came of a scenario.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// What the application got, and how its stream ended.
+    pub(crate) app: (Vec<u8>, Option<End>),
+    /// What each connection to an origin got.
+    pub(crate) origins: Vec<Vec<u8>>,
+    /// How many of them got a whole ClientHello.
+    pub(crate) hellos: usize,
+    pub(crate) first_request: Option<Duration>,
+    pub(crate) first_response: Option<Duration>,
+    pub(crate) events: Vec<(Duration, ClientEvent)>,
+    pub(crate) log: Log,
+    pub(crate) unproven: usize,
+}
+
+impl Outcome {
+    /// What the origin that served the application got.
+    pub(crate) fn origin(&self) -> &[u8] {
+        self.origins.last().map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn when(&self, wanted: impl Fn(&ClientEvent) -> bool) -> Option<Duration> {
+        self.events
+            .iter()
+            .find(|(_, event)| wanted(event))
+            .map(|(at, _)| *at)
+    }
+}
+
+/// Runs until nothing is under way and nothing is remembered.
+pub(crate) fn run(scenario: Scenario) -> Outcome {
+    let mut world = World::new(scenario);
+    world.drive();
+    let mut steps = 0;
+    while let Some(at) = world.next_due() {
+        assert!(at >= world.now, "time goes forward");
+        world.now = at;
+        world.step();
+        steps += 1;
+        assert!(steps < STEPS, "stalled: {:?}", world.client.events.last());
+    }
+    world.client.check_tcp();
+    world.outcome()
+}
+
+#[derive(Debug)]
+struct World {
+    now: Duration,
+    scenario: Scenario,
+    client: ClientSide,
+    host: EdgeSide,
+    /// Where TCP ends, if not at `host`.
+    other: Option<EdgeSide>,
+    tcp_up: Direction,
+    tcp_down: Direction,
+    connecting: bool,
+    log: Log,
+}
+
+impl World {
+    fn new(scenario: Scenario) -> Self {
+        let script = &scenario.script;
+        let client = ClientSide::new(script, [7; 16], scenario.offer, scenario.splice);
+        let host = EdgeSide::new(script, scenario.host);
+        let other = scenario.tcp_host.map(|host| EdgeSide::new(script, host));
+        let log = Log {
+            wanted: scenario.log,
+            lines: Vec::new(),
+        };
+        Self {
+            now: Duration::ZERO,
+            scenario,
+            client,
+            host,
+            other,
+            tcp_up: Direction::new(HALF),
+            tcp_down: Direction::new(HALF),
+            connecting: true,
+            log,
+        }
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        [
+            self.scenario.up.next_due(),
+            self.scenario.down.next_due(),
+            self.tcp_up.next_due(),
+            self.tcp_down.next_due(),
+            self.connecting
+                .then(|| self.scenario.connect.unwrap_or(RTT)),
+            self.scenario.restart_at,
+            self.scenario.unreachable_at,
+            self.client.next_due(),
+            self.host.next_due(),
+            self.other.as_ref().and_then(EdgeSide::next_due),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn step(&mut self) {
+        self.break_things();
+        if self.scenario.datagrams_first {
+            self.deliver_down();
+            self.connect();
+        } else {
+            self.connect();
+            self.deliver_down();
+        }
+        self.deliver_up();
+        self.deliver_tcp();
+        self.client.handle_time(self.now);
+        self.host.handle_time(self.now);
+        if let Some(other) = &mut self.other {
+            other.handle_time(self.now);
+        }
+        self.drive();
+    }
+
+    fn break_things(&mut self) {
+        if self
+            .scenario
+            .restart_at
+            .take_if(|at| *at <= self.now)
+            .is_some()
+        {
+            self.log.note(self.now, "edge", format_args!("restarts"));
+            self.host.restart();
+        }
+        if self
+            .scenario
+            .unreachable_at
+            .take_if(|at| *at <= self.now)
+            .is_some()
+        {
+            self.client.handle_unreachable(self.now);
+            self.drive();
+        }
+    }
+
+    fn connect(&mut self) {
+        let at = self.scenario.connect.unwrap_or(RTT);
+        if !self.connecting || at > self.now {
+            return;
+        }
+        self.connecting = false;
+        if self.scenario.connect.is_some() {
+            self.client
+                .handle_connected(self.now, self.scenario.same_address, self.scenario.grace);
+        } else {
+            self.log
+                .note(self.now, "client", format_args!("TCP is refused"));
+            self.client.handle_refused();
+        }
+        self.drive();
+    }
+
+    fn deliver_down(&mut self) {
+        while let Some(packet) = self.scenario.down.poll(self.now) {
+            self.client.handle_datagram(self.now, &packet.bytes);
+            self.drive();
+        }
+    }
+
+    fn deliver_up(&mut self) {
+        while let Some(packet) = self.scenario.up.poll(self.now) {
+            self.host
+                .handle_datagram(self.now, CLIENT, &packet.bytes, &mut self.log);
+            self.drive();
+        }
+    }
+
+    fn deliver_tcp(&mut self) {
+        let peer = SocketAddr::new(self.scenario.tcp_source, 50_000);
+        while let Some(segment) = self.tcp_up.poll(self.now) {
+            let host = self.other.as_mut().unwrap_or(&mut self.host);
+            host.handle_segment(self.now, peer, segment, &mut self.tcp_down, &mut self.log);
+            self.drive();
+        }
+        while let Some(segment) = self.tcp_down.poll(self.now) {
+            self.client.handle_segment(self.now, segment);
+            self.drive();
+        }
+    }
+
+    fn drive(&mut self) {
+        let (now, log) = (self.now, &mut self.log);
+        self.client
+            .drive(now, &mut self.scenario.up, &mut self.tcp_up, log);
+        self.host.drive(
+            now,
+            CLIENT,
+            &mut self.scenario.down,
+            &mut self.tcp_down,
+            log,
+        );
+        if let Some(other) = &mut self.other {
+            other.drive(
+                now,
+                CLIENT,
+                &mut self.scenario.down,
+                &mut self.tcp_down,
+                log,
+            );
+        }
+    }
+
+    fn outcome(self) -> Outcome {
+        let other = self.other.into_iter().flat_map(|edge| edge.origins);
+        let unproven = self.host.unproven();
+        let origins: Vec<_> = self.host.origins.into_iter().chain(other).collect();
+        Outcome {
+            app: (self.client.app.received, self.client.app.end),
+            hellos: origins.iter().filter(|origin| origin.got_hello()).count(),
+            origins: origins.into_iter().map(|origin| origin.received).collect(),
+            first_request: self.client.first_request,
+            first_response: self.client.app.first_response,
+            events: self.client.events,
+            log: self.log,
+            unproven,
+        }
+    }
+}
