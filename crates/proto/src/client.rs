@@ -15,7 +15,7 @@ use crate::event::{ClientEvent, PlainReason, ResetReason};
 use crate::id::{JoinKey, RouteTag, SessionId};
 use crate::limits::{CLIENT_BYTES, SLOTS_DEFAULT_MAX, STREAM_BUFFER};
 use crate::time::Instant;
-use crate::wire::{Join, JoinAnswer, Response, Status};
+use crate::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Response, Status};
 
 /// How a connection is to be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,27 +208,29 @@ impl Client {
 
     /// Bytes of the TCP stream.
     pub fn handle_tcp_data(&mut self, bytes: &[u8]) {
-        let State::Joining { answer, .. } = &mut self.state else {
-            self.downstream.append(bytes);
-            self.note_first_bytes();
-            return;
+        if matches!(self.state, State::Waiting { .. }) {
+            self.on_server_first();
+        }
+        let bytes = match self.state {
+            State::Joining { .. } => self.take_frame(bytes),
+            _ => bytes,
         };
-        let missing = crate::wire::JOIN_ANSWER_LEN.saturating_sub(answer.len());
-        let (head, rest) = bytes.split_at_checked(missing).unwrap_or((bytes, &[]));
-        answer.extend_from_slice(head);
-        if let Ok(frame) = <[u8; crate::wire::JOIN_ANSWER_LEN]>::try_from(answer.as_slice()) {
-            self.take_answer(&frame);
-            self.downstream.append(rest);
+        if matches!(self.state, State::Open { .. }) {
+            self.downstream.append(bytes);
             self.note_first_bytes();
         }
     }
 
     /// The server sends nothing more on TCP.
     pub fn handle_tcp_finished(&mut self) {
+        if matches!(self.state, State::Waiting { .. }) {
+            self.on_server_first();
+        }
         match self.state {
             // An edge that closes instead of answering has refused.
             State::Joining { .. } => self.refused(),
-            _ => self.downstream.finish(),
+            State::Open { .. } => self.downstream.finish(),
+            State::Connecting | State::Waiting { .. } | State::Reset => {}
         }
     }
 
@@ -253,6 +255,12 @@ impl Client {
     pub fn wants_tcp_finish(&self) -> bool {
         let decided = matches!(self.state, State::Joining { .. } | State::Open { .. });
         decided && self.app_finished && self.to_tcp.is_empty()
+    }
+
+    /// Whether bytes of TCP can be made sense of: not before it is decided how TCP goes on.
+    #[must_use]
+    pub const fn wants_tcp_data(&self) -> bool {
+        matches!(self.state, State::Joining { .. } | State::Open { .. })
     }
 
     /// Bytes for the application, in order.
@@ -413,7 +421,31 @@ impl Client {
         });
     }
 
-    fn take_answer(&mut self, frame: &[u8; crate::wire::JOIN_ANSWER_LEN]) {
+    /// On TCP an edge says nothing before the client does, so this is none. What the application has
+    /// heard or said over UDP can then not go on.
+    fn on_server_first(&mut self) {
+        if self.downstream.released() > 0 || self.flight.holds_early_data() {
+            self.reset(ResetReason::Protocol);
+        } else {
+            self.go_plain(PlainReason::ServerFirst);
+        }
+    }
+
+    /// Completes the answer to the join, and returns the bytes behind it.
+    fn take_frame<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let State::Joining { answer, .. } = &mut self.state else {
+            return bytes;
+        };
+        let missing = JOIN_ANSWER_LEN.saturating_sub(answer.len());
+        let (head, rest) = bytes.split_at_checked(missing).unwrap_or((bytes, &[]));
+        answer.extend_from_slice(head);
+        if let Ok(frame) = <[u8; JOIN_ANSWER_LEN]>::try_from(answer.as_slice()) {
+            self.take_answer(&frame);
+        }
+        rest
+    }
+
+    fn take_answer(&mut self, frame: &[u8; JOIN_ANSWER_LEN]) {
         let State::Joining { server_offset, .. } = self.state else {
             return;
         };

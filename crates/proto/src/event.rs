@@ -78,6 +78,8 @@ pub enum PlainReason {
     Unreachable,
     /// TCP reached another address than the datagrams.
     OtherAddress,
+    /// The server spoke first on TCP, or closed it, which no edge does.
+    ServerFirst,
 }
 
 impl PlainReason {
@@ -92,6 +94,7 @@ impl PlainReason {
             Self::Silence => "silence",
             Self::Unreachable => "unreachable",
             Self::OtherAddress => "other_address",
+            Self::ServerFirst => "server_first",
         }
     }
 }
@@ -106,6 +109,7 @@ impl fmt::Display for PlainReason {
             Self::Silence => "no datagram came back within the grace",
             Self::Unreachable => "the network refused UDP",
             Self::OtherAddress => "TCP reached another address than UDP",
+            Self::ServerFirst => "the server spoke first on TCP, or closed it",
         })
     }
 }
