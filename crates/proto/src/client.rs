@@ -13,7 +13,7 @@ use flight::Flight;
 
 use crate::event::{ClientEvent, PlainReason, ResetReason};
 use crate::id::{JoinKey, RouteTag, SessionId};
-use crate::limits::{CLIENT_BYTES, SLOTS_DEFAULT_MAX, STREAM_BUFFER};
+use crate::limits::{CLIENT_BYTES, JOIN_MARGIN, SESSION_LIFE, SLOTS_DEFAULT_MAX, STREAM_BUFFER};
 use crate::time::Instant;
 use crate::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Response, Status};
 
@@ -65,6 +65,8 @@ pub struct Client {
     /// Whether the edge has answered: only then may a join be sent without early data.
     answered: bool,
     unreachable: bool,
+    /// When the application began; no session is older.
+    begun: Option<Instant>,
     last_datagram: Instant,
     to_tcp: Vec<u8>,
     events: VecDeque<ClientEvent>,
@@ -102,6 +104,7 @@ impl Client {
             tag: RouteTag::default(),
             answered: false,
             unreachable: false,
+            begun: None,
             last_datagram: Instant::ZERO,
             to_tcp: Vec::new(),
             events: VecDeque::new(),
@@ -137,6 +140,7 @@ impl Client {
     pub fn handle_app_data(&mut self, now: Instant, bytes: &[u8]) {
         match self.state {
             State::Connecting => {
+                self.begun.get_or_insert(now);
                 self.upstream.extend_from_slice(bytes);
                 self.send_flight();
             }
@@ -199,6 +203,8 @@ impl Client {
         };
         if self.flight.is_sent() && !same_address {
             self.give_up(PlainReason::OtherAddress);
+        } else if self.is_stale(now) {
+            self.give_up(PlainReason::TcpLate);
         } else if !self.config.hold {
             self.downstream.release();
             self.note_first_bytes();
@@ -379,6 +385,12 @@ impl Client {
         } else {
             self.go_plain(reason)
         }
+    }
+
+    /// Whether the edge may forget the session before a join gets there: nothing may be built on it.
+    fn is_stale(&self, now: Instant) -> bool {
+        let age = self.begun.map(|begun| now.since(begun));
+        self.flight.is_sent() && age.is_some_and(|age| age + JOIN_MARGIN >= SESSION_LIFE)
     }
 
     fn has_unsent_bytes(&self) -> bool {

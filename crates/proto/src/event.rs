@@ -80,6 +80,8 @@ pub enum PlainReason {
     OtherAddress,
     /// The server spoke first on TCP, or closed it, which no edge does.
     ServerFirst,
+    /// TCP took so long that the edge may have forgotten the session.
+    TcpLate,
 }
 
 impl PlainReason {
@@ -95,6 +97,7 @@ impl PlainReason {
             Self::Unreachable => "unreachable",
             Self::OtherAddress => "other_address",
             Self::ServerFirst => "server_first",
+            Self::TcpLate => "tcp_late",
         }
     }
 }
@@ -110,6 +113,7 @@ impl fmt::Display for PlainReason {
             Self::Unreachable => "the network refused UDP",
             Self::OtherAddress => "TCP reached another address than UDP",
             Self::ServerFirst => "the server spoke first on TCP, or closed it",
+            Self::TcpLate => "TCP connected too late for the session at the edge",
         })
     }
 }

@@ -62,6 +62,12 @@ pub const GATHERING_LIFE: Duration = Duration::from_secs(2);
 /// SYN retransmissions at 1 s, 3 s and 7 s.
 pub const SESSION_LIFE: Duration = Duration::from_secs(10);
 
+/// So long before the end of [`SESSION_LIFE`] a client that is not connected yet gives a session up.
+///
+/// Covers the grace and a join's way to the edge. A client that shows bytes of an expired session
+/// to the application would be refused, and the application reset, where plain TLS works.
+pub const JOIN_MARGIN: Duration = Duration::from_secs(2);
+
 /// How long ended sessions and started ClientHellos are remembered, so that none runs twice.
 pub const HELLO_MEMORY: Duration = Duration::from_secs(10);
 
