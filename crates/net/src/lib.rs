@@ -1,10 +1,19 @@
 //! headstart net
 
+mod acceptor;
+mod bridge;
+mod clock;
+mod connector;
 mod race;
 mod redirect;
 mod relay;
 mod udp;
 
+pub use acceptor::{Acceptor, AcceptorConfig, Arrival, Opening, ServerStream};
+pub use bridge::{Handoff, bridge};
+pub use connector::{
+    ClientStream, Connector, ConnectorConfig, Edge, Moment, NotUsed, OpenedBy, OpeningPolicy, Report, Target, What,
+};
 pub use race::{ATTEMPT_DELAY, Attempt, MAX_ADDRESSES, Outcome, Race, RaceError, RaceFailure, Won};
 pub use redirect::original_destination;
 pub use relay::{

@@ -4,7 +4,7 @@ use hickory_resolver::{
     net::{DnsError as ServerError, NetError},
     proto::op::ResponseCode,
 };
-use std::fmt;
+use std::{fmt, io};
 
 /// Why a name has no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,5 +53,18 @@ impl From<NetError> for DnsError {
             NetError::Io(_) | NetError::NoConnections | NetError::Busy => Self::Unavailable,
             _ => Self::Malformed,
         }
+    }
+}
+
+impl From<DnsError> for io::Error {
+    fn from(error: DnsError) -> Self {
+        let kind = match error {
+            DnsError::InvalidName => io::ErrorKind::InvalidInput,
+            DnsError::NoSuchName | DnsError::NoAddress => io::ErrorKind::NotFound,
+            DnsError::Timeout => io::ErrorKind::TimedOut,
+            DnsError::Refused | DnsError::Malformed => io::ErrorKind::InvalidData,
+            DnsError::Unavailable => io::ErrorKind::NetworkUnreachable,
+        };
+        Self::new(kind, error)
     }
 }

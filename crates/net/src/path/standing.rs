@@ -1,5 +1,6 @@
 //! Whether a path is trusted with datagrams, and when it is tried again after it was not.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Openings in silence, one after the other, that block a path.
@@ -36,6 +37,19 @@ pub enum PathReason {
     Reset,
     /// Another connection is just trying whether the path works again.
     Probing,
+}
+
+impl fmt::Display for PathReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Silent => "datagrams do not come back",
+            Self::Late => "datagrams come too late to help",
+            Self::Unreachable => "the edge's UDP port cannot be reached",
+            Self::Refused => "the edge refused to join the two parts",
+            Self::Reset => "the edge lost a connection half-way",
+            Self::Probing => "another connection is just trying it again",
+        })
+    }
 }
 
 /// What recent openings say about one path.

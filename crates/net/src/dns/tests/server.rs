@@ -25,7 +25,9 @@ pub(super) enum Reply {
 /// What the server says; names without a record do not exist.
 #[derive(Default)]
 pub(super) struct Zone {
-    records: Vec<Record>,
+    pub(super) records: Vec<Record>,
+    /// Added to every positive answer.
+    pub(super) slipped_in: Vec<Record>,
     replies: HashMap<(Name, RecordType), Reply>,
     pub(super) asked: Mutex<Vec<(Name, RecordType)>>,
     pub(super) gate: Notify,
@@ -120,6 +122,9 @@ impl Zone {
             answer.metadata.response_code = self.negative_code(&owner);
             answer.add_authority(soa());
         }
+        if !records.is_empty() {
+            answer.add_answers(self.slipped_in.clone());
+        }
         answer.add_answers(records);
         let mut bytes = answer.to_vec().unwrap();
         if matches!(self.replies.get(&(owner, kind)), Some(Reply::Truncated)) {
@@ -155,13 +160,22 @@ impl Zone {
         answers
     }
 
+    pub(super) fn expiring_at_once(mut self) -> Self {
+        self.records.iter_mut().for_each(|record| record.ttl = 0);
+        self
+    }
+
     /// Starts to serve; the server ends with the runtime.
     pub(super) async fn serve(self) -> (Arc<Self>, Resolver) {
+        self.serve_with_timeout(Duration::from_millis(300)).await
+    }
+
+    pub(super) async fn serve_with_timeout(self, timeout: Duration) -> (Arc<Self>, Resolver) {
         let zone = Arc::new(self);
         let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
         let config = DnsConfig {
             name_servers: vec![socket.local_addr().unwrap()],
-            timeout: Duration::from_millis(300),
+            timeout,
         };
         tokio::spawn(respond(zone.clone(), socket));
         (zone, Resolver::new(&config).unwrap())

@@ -1,0 +1,119 @@
+//! The server side on sockets: TurboTLS and plain connections on one port.
+
+mod arrival;
+mod session;
+mod shared;
+mod stream;
+mod worker;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headstart_proto::ServerConfig;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+pub use arrival::Arrival;
+pub use stream::{Opening, ServerStream};
+
+use crate::udp::UdpPort;
+use shared::Shared;
+
+/// Connections the kernel completes before they are accepted: what nginx and HAProxy ask for under
+/// load; the kernel caps it at net.core.somaxconn.
+const BACKLOG: i32 = 4096;
+
+/// How an [`Acceptor`] listens and what it allows.
+#[derive(Clone, Debug)]
+pub struct AcceptorConfig {
+    /// What unproven sessions may take, and what is done with early data.
+    pub server: ServerConfig,
+    /// Tasks that read datagrams, each with a socket of its own (SO_REUSEPORT); 0 for no UDP at all.
+    pub udp_workers: usize,
+    /// How long a client may take for its ClientHello or join once TCP is connected.
+    pub hello_timeout: Duration,
+}
+
+impl Default for AcceptorConfig {
+    fn default() -> Self {
+        Self {
+            server: ServerConfig::default(),
+            udp_workers: 1,
+            // nginx's client_header_timeout is 60 s, HAProxy's usual http-request timeout 10 s.
+            hello_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Accepts connections on one address, on TCP and on the UDP port of the same number.
+#[derive(Debug)]
+pub struct Acceptor {
+    listener: TcpListener,
+    local: SocketAddr,
+    shared: Arc<Shared>,
+    sessions: mpsc::Receiver<Arrival>,
+    /// Ends the UDP tasks with the acceptor.
+    _workers: JoinSet<()>,
+}
+
+impl Acceptor {
+    /// Listens on `address`; an IPv6 address never takes IPv4. Port 0 picks a free port.
+    ///
+    /// Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// What the system says about binding either socket.
+    pub fn bind(address: SocketAddr, config: AcceptorConfig) -> io::Result<Self> {
+        let listener = listen(address)?;
+        let local = listener.local_addr()?;
+        let ports = (0..config.udp_workers)
+            .map(|_| UdpPort::listen(local, config.udp_workers > 1).map(Arc::new))
+            .collect::<io::Result<Vec<_>>>()?;
+        let (sessions_in, sessions) = mpsc::channel(headstart_proto::limits::SESSIONS);
+        let shared = Arc::new(Shared::new(config, ports, sessions_in));
+        let workers = worker::spawn(&shared);
+        Ok(Self { listener, local, shared, sessions, _workers: workers })
+    }
+
+    /// The address that connections are accepted on.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Replaces what is allowed; running connections go on. The number of workers stays.
+    pub fn configure(&self, server: ServerConfig) {
+        self.shared.configure(server);
+    }
+
+    /// The next connection, in its earliest state: [`Arrival::establish`] it in a task of its own.
+    ///
+    /// # Errors
+    /// Those of `accept(2)`; `EMFILE` and the like pass, so retry after a pause.
+    pub async fn accept(&mut self) -> io::Result<Arrival> {
+        tokio::select! {
+            Some(session) = self.sessions.recv() => Ok(session),
+            accepted = self.listener.accept() => {
+                let (tcp, peer) = accepted?;
+                tcp.set_nodelay(true)?;
+                Ok(Arrival::tcp(Arc::clone(&self.shared), tcp, peer))
+            }
+        }
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&SockAddr::from(address))?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}

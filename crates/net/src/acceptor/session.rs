@@ -1,0 +1,56 @@
+use headstart_proto::SessionId;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+use std::sync::Arc;
+
+use super::shared::Shared;
+
+/// To the task that serves a session.
+pub(super) type Link = mpsc::UnboundedSender<ToSession>;
+
+/// What happens to a session while its task talks to the origin. Unbounded in number, but the bytes
+/// of a session are bounded by the core.
+#[derive(Debug)]
+pub(super) enum ToSession {
+    /// Early data.
+    ClientBytes(Vec<u8>),
+    /// TCP takes over. What the session owed was written, but for `to_write`.
+    Joined(Box<Tcp>),
+    /// Nobody joined in time.
+    Expired,
+}
+
+/// A TCP connection in the state in which a stream takes it over.
+#[derive(Debug)]
+pub(super) struct Tcp {
+    pub(super) tcp: TcpStream,
+    /// Bytes to write before all others.
+    pub(super) to_write: Vec<u8>,
+    /// Client bytes to be read before those of TCP.
+    pub(super) to_read: Vec<u8>,
+    /// Bytes at the start of TCP that are known already.
+    pub(super) skip: usize,
+    /// Whether the server finished its stream before TCP was there: shut down behind `to_write`.
+    pub(super) finish: bool,
+}
+
+/// A session that is not joined, from the side of the task that serves it.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: SessionId,
+    pub(super) messages: mpsc::UnboundedReceiver<ToSession>,
+    /// Client bytes not read yet.
+    pub(super) to_read: Vec<u8>,
+    pub(super) finished: bool,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // After a join or expiry the core does not know the session any more, and nothing happens.
+        if !self.finished {
+            self.shared.handle_origin_lost(self.id);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use headstart_proto::wire::Join;
+use headstart_proto::{
+    Attachment, JoinOutcome, Server, ServerConfig, ServerEvent, SessionId, Transmit,
+};
+use tokio::sync::mpsc;
+
+use super::arrival::Arrival;
+use super::session::{Link, ToSession};
+use super::AcceptorConfig;
+use crate::clock::Clock;
+use crate::udp::{Datagram, Received, UdpPort};
+
+/// What the UDP tasks, the accepted connections and the running sessions of one acceptor share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) hello_timeout: Duration,
+    pub(super) ports: Vec<Arc<UdpPort>>,
+    clock: Clock,
+    arrivals: mpsc::Sender<Arrival>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    server: Server,
+    /// Where the messages of each running session go.
+    links: HashMap<SessionId, Link>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        config: AcceptorConfig,
+        ports: Vec<Arc<UdpPort>>,
+        arrivals: mpsc::Sender<Arrival>,
+    ) -> Self {
+        let state = State { server: Server::new(config.server), links: HashMap::new() };
+        Self {
+            hello_timeout: config.hello_timeout,
+            ports,
+            clock: Clock::start(),
+            arrivals,
+            state: Mutex::new(state),
+        }
+    }
+
+    pub(super) fn configure(&self, server: ServerConfig) {
+        self.lock().server.configure(server);
+    }
+
+    /// Takes a batch of datagrams under one lock.
+    pub(super) fn handle_datagrams<'a>(
+        self: &Arc<Self>,
+        datagrams: impl Iterator<Item = Received<'a>>,
+    ) {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        for Received { from, to, bytes } in datagrams {
+            let outcome = match state.server.handle_datagram(now, from, Some(to), bytes) {
+                Ok(()) => "accepted",
+                Err(discard) => discard.name(),
+            };
+            metrics::counter!("headstart_udp_datagrams_total", "direction" => "in", "outcome" => outcome)
+                .increment(1);
+        }
+        self.settle(state);
+    }
+
+    /// Ends what has to end; answers when to call again.
+    pub(super) fn handle_timeout(self: &Arc<Self>) -> Option<tokio::time::Instant> {
+        let mut state = self.lock();
+        state.server.handle_timeout(self.clock.now());
+        metrics::gauge!("headstart_sessions_unproven").set(small(state.server.unproven()));
+        let next = state.server.poll_timeout();
+        self.settle(state);
+        next.map(|moment| self.clock.to_tokio(moment))
+    }
+
+    pub(super) fn handle_origin_data(self: &Arc<Self>, id: SessionId, bytes: &[u8]) -> usize {
+        let mut state = self.lock();
+        let taken = state.server.handle_origin_data(id, bytes);
+        self.settle(state);
+        taken
+    }
+
+    pub(super) fn handle_origin_finished(&self, id: SessionId) {
+        self.lock().server.handle_origin_finished(id);
+    }
+
+    pub(super) fn handle_origin_lost(&self, id: SessionId) {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        state.links.remove(&id);
+        state.server.handle_origin_lost(now, id);
+    }
+
+    /// The outcome, and where the session's task is to be found if it still runs.
+    pub(super) fn handle_join(
+        self: &Arc<Self>,
+        peer: SocketAddr,
+        join: &Join,
+    ) -> (JoinOutcome, Option<Link>) {
+        let mut state = self.lock();
+        let outcome = state.server.handle_join(self.clock.now(), peer, join);
+        let link = state.links.remove(&join.key.session_id());
+        self.settle(state);
+        (outcome, link)
+    }
+
+    pub(super) fn handle_plain(
+        &self,
+        peer: SocketAddr,
+        hello: &[u8],
+    ) -> (Attachment, Option<Link>) {
+        if self.ports.is_empty() {
+            return (Attachment::New, None);
+        }
+        let mut state = self.lock();
+        let attachment = state.server.handle_plain(self.clock.now(), peer, hello);
+        let link = match &attachment {
+            Attachment::Attached(handover) => state.links.remove(&handover.id),
+            Attachment::New => None,
+        };
+        (attachment, link)
+    }
+
+    /// Does what the core asks for; datagrams are sent after the lock is given back.
+    fn settle(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        while let Some(event) = state.server.poll_event() {
+            self.dispatch(&mut state, event);
+        }
+        let transmits: Vec<Transmit> = std::iter::from_fn(|| state.server.poll_transmit()).collect();
+        drop(state);
+        transmits.iter().for_each(|transmit| self.send(transmit));
+    }
+
+    fn dispatch(self: &Arc<Self>, state: &mut State, event: ServerEvent) {
+        match event {
+            ServerEvent::Started { id, peer, bytes } => {
+                let (link, messages) = mpsc::unbounded_channel();
+                let arrival = Arrival::session(Arc::clone(self), id, peer, bytes, messages);
+                if self.arrivals.try_send(arrival).is_ok() {
+                    state.links.insert(id, link);
+                } else {
+                    // Nobody accepts: the session ends, and the client finds a new stream on TCP.
+                    state.server.handle_origin_lost(self.clock.now(), id);
+                }
+            }
+            ServerEvent::ClientBytes { id, bytes } => {
+                if let Some(link) = state.links.get(&id) {
+                    let _ = link.send(ToSession::ClientBytes(bytes));
+                }
+            }
+            ServerEvent::Expired { id } => {
+                if let Some(link) = state.links.remove(&id) {
+                    let _ = link.send(ToSession::Expired);
+                }
+            }
+        }
+    }
+
+    /// A datagram that cannot be sent now is lost, as the network may lose it: TCP has the bytes.
+    fn send(&self, transmit: &Transmit) {
+        let sent = self.ports.first().map_or_else(
+            || Err(io::ErrorKind::NotConnected.into()),
+            |port| {
+                let Transmit { to, from, bytes } = transmit;
+                port.try_send(&Datagram { to: *to, from: *from, bytes })
+            },
+        );
+        let outcome = if sent.is_ok() { "sent" } else { "failed" };
+        metrics::counter!("headstart_udp_datagrams_total", "direction" => "out", "outcome" => outcome)
+            .increment(1);
+    }
+
+    /// A panic elsewhere while the lock was held leaves the core consistent: it does not panic
+    /// half-way through a change.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A count that fits a float exactly.
+fn small(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}

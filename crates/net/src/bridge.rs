@@ -1,0 +1,166 @@
+//! Joins a connection that is still opening with an ordinary one, until splicing can take over.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::relay::{RelayCounts, RelayEnd, RelayLimits, relay};
+
+/// Bytes copied at a time while a connection opens; a TLS flight rarely has more.
+const BUFFER: usize = 8 * 1024;
+
+/// Turns of one direction before the task gives way to others.
+const BUDGET: usize = 32;
+
+/// A stream that becomes a plain TCP connection after its opening.
+pub trait Handoff: AsyncRead + AsyncWrite + Unpin {
+    /// Whether nothing is left but what TCP carries.
+    fn is_transparent(&self) -> bool;
+
+    /// The TCP connection of a transparent stream; `None` if it has none yet.
+    fn into_tcp(self) -> Option<TcpStream>;
+
+    /// Ends the connection so that the peer sees a reset, not an end in order.
+    fn reset(self);
+}
+
+/// Passes bytes between `opening` and `other` until both are done.
+///
+/// Half-closes and resets are passed on: an error of one side resets the other.
+///
+/// # Errors
+/// Those of either side while the connection opens; later ones are in the [`RelayEnd`].
+pub async fn bridge(
+    mut opening: impl Handoff,
+    other: TcpStream,
+    limits: RelayLimits,
+    counts: &RelayCounts,
+) -> io::Result<RelayEnd> {
+    let mut other = other;
+    let result = match limits.idle {
+        Some(idle) => tokio::time::timeout(idle, pump(&mut opening, &mut other))
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
+        None => pump(&mut opening, &mut other).await,
+    };
+    if let Err(error) = result {
+        let _ = other.set_zero_linger();
+        opening.reset();
+        return Err(error);
+    }
+    match opening.into_tcp() {
+        Some(tcp) => Ok(relay(tcp, other, limits, counts).await),
+        None => Err(io::ErrorKind::NotConnected.into()),
+    }
+}
+
+/// Copies both ways until `opening` is transparent and nothing is in between.
+async fn pump(opening: &mut impl Handoff, other: &mut TcpStream) -> io::Result<()> {
+    let mut up = Direction::new();
+    let mut down = Direction::new();
+    poll_fn(|cx| {
+        let up_done = up.poll(cx, &mut *other, &mut *opening)?.is_ready();
+        let down_done = down.poll(cx, &mut *opening, &mut *other)?.is_ready();
+        let between = up.is_empty() && down.is_empty();
+        if between && (opening.is_transparent() || up_done && down_done) {
+            return Poll::Ready(Ok(()));
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// One direction: a buffer, and whether its source has ended.
+struct Direction {
+    buffer: Vec<u8>,
+    filled: usize,
+    written: usize,
+    end: End,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Open,
+    Read,
+    Passed,
+}
+
+impl Direction {
+    fn new() -> Self {
+        Self { buffer: vec![0; BUFFER], filled: 0, written: 0, end: End::Open }
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.written == self.filled && !matches!(self.end, End::Read)
+    }
+
+    /// Ready when the end of the source was passed on.
+    fn poll<R, W>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut W) -> io::Result<Poll<()>>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        for _ in 0..BUDGET {
+            let step = if self.written < self.filled {
+                self.poll_write(cx, to)?
+            } else {
+                match self.end {
+                    End::Open => self.poll_read(cx, from)?,
+                    End::Read => self.poll_end(cx, to)?,
+                    End::Passed => return Ok(Poll::Ready(())),
+                }
+            };
+            if step.is_pending() {
+                return Ok(Poll::Pending);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Ok(Poll::Pending)
+    }
+
+    fn poll_read<R>(&mut self, cx: &mut Context<'_>, from: &mut R) -> io::Result<Poll<()>>
+    where
+        R: AsyncRead + Unpin,
+    {
+        let mut buffer = ReadBuf::new(&mut self.buffer);
+        if Pin::new(from).poll_read(cx, &mut buffer)?.is_pending() {
+            return Ok(Poll::Pending);
+        }
+        self.filled = buffer.filled().len();
+        self.written = 0;
+        if self.filled == 0 {
+            self.end = End::Read;
+        }
+        Ok(Poll::Ready(()))
+    }
+
+    fn poll_write<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> io::Result<Poll<()>>
+    where
+        W: AsyncWrite + Unpin,
+    {
+        let waiting = self.buffer.get(self.written..self.filled).unwrap_or_default();
+        match Pin::new(to).poll_write(cx, waiting)? {
+            Poll::Ready(0) => Err(io::ErrorKind::WriteZero.into()),
+            Poll::Ready(count) => {
+                self.written += count;
+                Ok(Poll::Ready(()))
+            }
+            Poll::Pending => Ok(Poll::Pending),
+        }
+    }
+
+    fn poll_end<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> io::Result<Poll<()>>
+    where
+        W: AsyncWrite + Unpin,
+    {
+        let ended = Pin::new(to).poll_shutdown(cx)?;
+        if ended.is_ready() {
+            self.end = End::Passed;
+        }
+        Ok(ended)
+    }
+}

@@ -1,0 +1,178 @@
+//! The client side on sockets: the best opening that a server offers, over one stream.
+
+mod offer;
+mod opening;
+mod report;
+mod stream;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use offer::Offer;
+use opening::Opening;
+pub use report::{Moment, NotUsed, OpenedBy, Report, What};
+pub use stream::ClientStream;
+
+use crate::advert::{Advert, SLOTS_MAX};
+use crate::dns::{DnsError, HTTPS_PORT, Resolver};
+use crate::path::PathMemory;
+
+/// Which openings may be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OpeningPolicy {
+    /// The best that the server offers and the path is known to bear.
+    #[default]
+    Auto,
+    /// TLS over TCP, and nothing else.
+    Plain,
+    /// TurboTLS where it is offered, whatever is remembered of the path.
+    Turbo,
+}
+
+/// An edge that is known without asking DNS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// Name or address of the edge.
+    pub host: String,
+    /// Its TCP and UDP port.
+    pub port: u16,
+    /// What it offers.
+    pub advert: Advert,
+}
+
+/// How a [`Connector`] finds and opens connections.
+#[derive(Clone, Debug)]
+pub struct ConnectorConfig {
+    /// Edges by the name that applications connect to, on the HTTPS port.
+    pub edges: HashMap<String, Edge>,
+    /// Looks up names and what they advertise.
+    pub resolver: Resolver,
+    /// Which openings may be used.
+    pub opening: OpeningPolicy,
+    /// Whether server bytes are withheld until the edge has accepted the join.
+    pub hold: bool,
+    /// Empty slots in one flight at most, that for the acknowledgement not counted.
+    pub slots_max: u8,
+    /// How long all attempts to connect may take together.
+    pub connect_timeout: Duration,
+}
+
+impl ConnectorConfig {
+    /// Everything as offered, with names looked up by `resolver`.
+    #[must_use]
+    pub fn new(resolver: Resolver) -> Self {
+        Self {
+            edges: HashMap::new(),
+            resolver,
+            opening: OpeningPolicy::Auto,
+            hold: false,
+            slots_max: SLOTS_MAX,
+            // Linux gives up after about two minutes; curl's default is five minutes.
+            connect_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Where to connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// The name that `host` is known to serve, where that is an address: from the ClientHello.
+    pub server_name: Option<String>,
+}
+
+impl Target {
+    /// `host`, a name or an address, at `port`.
+    #[must_use]
+    pub fn new(host: impl Into<String>, port: u16) -> Self {
+        Self { host: host.into(), port, server_name: None }
+    }
+
+    fn name(&self) -> &str {
+        self.server_name.as_deref().unwrap_or(&self.host)
+    }
+}
+
+/// Opens connections; cheap to clone, clones share what was learnt of paths.
+#[derive(Clone, Debug)]
+pub struct Connector {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: ConnectorConfig,
+    paths: Arc<PathMemory>,
+}
+
+impl Connector {
+    /// A connector that knows nothing of any path.
+    #[must_use]
+    pub fn new(mut config: ConnectorConfig) -> Self {
+        let edges = config.edges.drain().map(|(name, edge)| (normal(&name), edge)).collect();
+        config.edges = edges;
+        Self { inner: Arc::new(Inner { config, paths: Arc::new(PathMemory::new()) }) }
+    }
+
+    /// The same memory under another configuration, for connections from now on.
+    #[must_use]
+    pub fn reconfigured(&self, config: ConnectorConfig) -> Self {
+        let fresh = Self::new(config);
+        let config = fresh.inner.config.clone();
+        Self { inner: Arc::new(Inner { config, paths: Arc::clone(&self.inner.paths) }) }
+    }
+
+    /// Begins to connect to `target`. Must be called within a tokio runtime.
+    ///
+    /// Nothing is awaited: TLS can be started at once, and the first bytes it writes become the UDP
+    /// flight where an edge is known. Failures to connect appear when the stream is used, or by
+    /// [`ClientStream::connected`].
+    ///
+    /// # Errors
+    /// [`DnsError::InvalidName`].
+    pub fn connect(&self, target: &Target) -> Result<ClientStream, DnsError> {
+        let config = &self.inner.config;
+        let edge = self.edge_for(target);
+        let (host, port) = edge.map_or((target.host.as_str(), target.port), |edge| (&edge.host, edge.port));
+        // A configured edge needs no HTTPS record, so its name is asked for addresses alone.
+        let lookup_port = if edge.is_some() || config.opening == OpeningPolicy::Plain { 0 } else { port };
+        let lookup = config.resolver.resolve(host, lookup_port)?;
+        let offer = match edge {
+            _ if config.opening == OpeningPolicy::Plain => Offer::Never(NotUsed::Policy),
+            Some(edge) => Offer::Known(edge.advert),
+            None => self.discovery(target),
+        };
+        Ok(ClientStream::new(Opening::new(Arc::clone(&self.inner), target, port, lookup, offer)))
+    }
+
+    /// What is configured for the name. An edge serves the HTTPS port of its name.
+    fn edge_for(&self, target: &Target) -> Option<&Edge> {
+        let name = Some(target.name()).filter(|_| target.port == HTTPS_PORT)?;
+        self.inner.config.edges.get(&normal(name))
+    }
+
+    /// Where nothing is configured, DNS may know an edge.
+    fn discovery(&self, target: &Target) -> Offer {
+        let literal = target.host.trim_matches(['[', ']']).parse::<IpAddr>();
+        match (literal, &target.server_name) {
+            _ if target.port != HTTPS_PORT => Offer::Never(NotUsed::Port),
+            (Err(_), _) => Offer::Awaited,
+            (Ok(_), None) => Offer::Never(NotUsed::Literal),
+            (Ok(address), Some(name)) => {
+                let resolver = self.inner.config.resolver.clone();
+                let (name, literal) = (name.clone(), (address, target.port).into());
+                Offer::asked(async move { resolver.advert_for(&name, literal).await })
+            }
+        }
+    }
+}
+
+/// Names are compared without case and final dot (RFC 4343).
+fn normal(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
+}

@@ -1,0 +1,62 @@
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::NotUsed;
+use crate::advert::Advert;
+use crate::dns::EdgeAdvert;
+
+/// What is known of the server's side: whether datagrams are welcome.
+pub(super) enum Offer {
+    /// Not welcome, and why.
+    Never(NotUsed),
+    /// Configured: welcome at every address.
+    Known(Advert),
+    /// The lookup of the host may still say.
+    Awaited,
+    /// A question of its own may still say.
+    Asked(Pin<Box<dyn Future<Output = Option<EdgeAdvert>> + Send>>),
+    /// Advertised, for some addresses.
+    Advertised(EdgeAdvert),
+}
+
+impl Offer {
+    pub(super) fn asked(question: impl Future<Output = Option<EdgeAdvert>> + Send + 'static) -> Self {
+        Self::Asked(Box::pin(question))
+    }
+
+    /// Takes what the lookup says; a configured edge or a refusal stands.
+    pub(super) fn learn(&mut self, edge: Option<EdgeAdvert>) {
+        if matches!(self, Self::Awaited | Self::Asked(_) | Self::Advertised(_)) {
+            *self = edge.map_or(Self::Never(NotUsed::NotAdvertised), Self::Advertised);
+        }
+    }
+
+    /// Drives a question of its own.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) {
+        if let Self::Asked(question) = self
+            && let Poll::Ready(answer) = question.as_mut().poll(cx)
+        {
+            self.learn(answer);
+        }
+    }
+
+    /// What is offered at `address`, as far as known.
+    pub(super) fn at(&self, address: SocketAddr) -> Option<Advert> {
+        match self {
+            Self::Known(advert) => Some(*advert),
+            Self::Advertised(edge) => edge.addresses.contains(&address).then_some(edge.advert),
+            Self::Never(_) | Self::Awaited | Self::Asked(_) => None,
+        }
+    }
+
+    /// Why there was no offer when the connection was made.
+    pub(super) const fn why_not(&self) -> NotUsed {
+        match self {
+            Self::Never(reason) => *reason,
+            Self::Awaited | Self::Asked(_) => NotUsed::AdvertLate,
+            Self::Known(_) | Self::Advertised(_) => NotUsed::OtherAddress,
+        }
+    }
+}

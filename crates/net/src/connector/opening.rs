@@ -1,0 +1,457 @@
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use headstart_proto::limits::{REQUEST_MIN, SEQUENCES};
+use headstart_proto::wire::RESPONSE_PAYLOAD_MAX;
+use headstart_proto::{
+    Client, ClientConfig, ClientEvent, JoinKey, PlainReason, ResetReason,
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+use super::offer::Offer;
+use super::report::{NotUsed, OpenedBy, Report, What};
+use super::{Inner, OpeningPolicy, Target, normal};
+use crate::advert::Advert;
+use crate::clock::Clock;
+use crate::dns::{Event, Lookup};
+use crate::path::{Advice, GraceEstimator, Outcome, PathKey, SlotReservation};
+use crate::race::{ATTEMPT_DELAY, Race, Won};
+use crate::udp::{Datagram, RecvBuffers, RecvError, UdpPort, is_unreachable, with_thread_buffers};
+
+/// Rounds over all sources before the task gives way to others.
+const BUDGET: usize = 64;
+
+/// Bytes read from TCP at a time.
+const TCP_READ: usize = 16 * 1024;
+
+type Asking = Pin<Box<dyn Future<Output = (Lookup, Option<Event>)> + Send>>;
+
+/// A connection until TCP alone carries it: lookup, race, datagrams and the core that decides.
+pub(super) struct Opening {
+    shared: Arc<Inner>,
+    clock: Clock,
+    /// Under which the size of the server's flight is remembered.
+    name: String,
+    port: u16,
+    lookup: Option<Asking>,
+    offer: Offer,
+    race: Option<Race>,
+    udp: Option<Udp>,
+    tcp: Option<TcpStream>,
+    tcp_queue: Vec<u8>,
+    tcp_finished: bool,
+    client: Client,
+    timer: Option<Pin<Box<Sleep>>>,
+    connected: Option<Instant>,
+    /// Server bytes before the application's second flight.
+    flight_bytes: Option<usize>,
+    first_lag: Option<Duration>,
+    pub(super) report: Report,
+}
+
+/// The datagram side of an opening.
+struct Udp {
+    socket: UdpPort,
+    key: PathKey,
+    grace: GraceEstimator,
+    _slots: Option<SlotReservation>,
+}
+
+impl Opening {
+    pub(super) fn new(
+        shared: Arc<Inner>,
+        target: &Target,
+        port: u16,
+        lookup: Lookup,
+        offer: Offer,
+    ) -> Self {
+        let mut race = Race::new([], ATTEMPT_DELAY).with_limit(shared.config.connect_timeout);
+        race.expect_more(true);
+        Self {
+            shared,
+            clock: Clock::start(),
+            name: normal(target.name()),
+            port,
+            lookup: Some(ask(lookup)),
+            offer,
+            race: Some(race),
+            udp: None,
+            tcp: None,
+            tcp_queue: Vec::new(),
+            tcp_finished: false,
+            client: Client::new(JoinKey::new(rand::random()), ClientConfig::default()),
+            timer: None,
+            connected: None,
+            flight_bytes: Some(0),
+            first_lag: None,
+            report: Report::new(),
+        }
+    }
+
+    /// Does everything that can be done now; call again when woken. Says whether anything was.
+    ///
+    /// # Errors
+    /// Why there is no connection, or no longer.
+    pub(super) fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        for round in 0..BUDGET {
+            let mut progress = self.poll_lookup(cx)?;
+            progress |= self.poll_race(cx)?;
+            self.offer.poll(cx);
+            self.offer_udp();
+            progress |= self.poll_udp(cx);
+            progress |= self.poll_tcp(cx)?;
+            progress |= self.poll_timer(cx);
+            self.take_events()?;
+            if !progress {
+                return Ok(round > 0);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Ok(true)
+    }
+
+    /// Takes bytes of the application; how many.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> usize {
+        let taken = bytes.len().min(self.client.app_room());
+        if taken > 0 {
+            if let Some(flight) = self.flight_bytes.take_if(|flight| *flight > 0) {
+                self.shared.paths.record_flight(&self.name, flight.div_ceil(RESPONSE_PAYLOAD_MAX));
+            }
+            self.client.handle_app_data(self.clock.now(), bytes.get(..taken).unwrap_or_default());
+        }
+        taken
+    }
+
+    /// The application writes no more.
+    pub(super) fn finish(&mut self) {
+        self.client.handle_app_finished(self.clock.now());
+    }
+
+    /// Bytes for the application.
+    pub(super) fn read(&mut self) -> Option<Vec<u8>> {
+        let bytes = self.client.poll_app()?;
+        if let Some(flight) = &mut self.flight_bytes {
+            *flight += bytes.len();
+        }
+        Some(bytes)
+    }
+
+    pub(super) fn is_read_finished(&self) -> bool {
+        self.client.is_app_finished()
+    }
+
+    /// Whether all that was written has been given to TCP.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.tcp.is_some() && self.tcp_queue.is_empty() && !self.client.wants_tcp_finish()
+            || self.tcp_finished
+    }
+
+    pub(super) const fn is_connected(&self) -> bool {
+        self.tcp.is_some()
+    }
+
+    pub(super) fn is_transparent(&self) -> bool {
+        self.tcp.is_some() && self.tcp_queue.is_empty() && self.client.is_transparent()
+            && (!self.client.wants_tcp_finish() || self.tcp_finished)
+    }
+
+    /// The connection of a transparent opening. If the fallback was silence, datagrams that still
+    /// come are waited for in the background, since they tell how long the grace should be.
+    pub(super) fn into_tcp(mut self) -> Option<(TcpStream, Report)> {
+        let tcp = self.tcp.take()?;
+        if let (true, Some(udp), Some(connected)) =
+            (self.client.awaits_late_datagram(), self.udp.take(), self.connected)
+        {
+            let rtt = self.report.rtt.unwrap_or_default();
+            super::stream::await_late(Arc::clone(&self.shared), udp.socket, udp.key, rtt, connected);
+        }
+        Some((tcp, self.report))
+    }
+
+    fn note(&mut self, what: What) {
+        self.report.note(self.clock.now().since_epoch(), what);
+    }
+
+    fn poll_lookup(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        let Some(asking) = &mut self.lookup else { return Ok(false) };
+        let Poll::Ready((lookup, event)) = asking.as_mut().poll(cx) else { return Ok(false) };
+        self.lookup = event.is_some().then(|| ask(lookup));
+        match event {
+            Some(Event::Addresses(found)) => {
+                self.note(What::Resolved(found.len()));
+                if let Some(race) = &mut self.race {
+                    race.add(found.into_iter().map(|address| SocketAddr::new(address, self.port)));
+                }
+            }
+            Some(Event::Advert(edge)) => self.offer.learn(edge),
+            Some(Event::Failed(error)) if self.tcp.is_none() => return Err(error.into()),
+            Some(Event::Failed(_)) => {}
+            None => {
+                if let Some(race) = &mut self.race {
+                    race.expect_more(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn poll_race(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        let Some(race) = &mut self.race else { return Ok(false) };
+        let before = race.attempts().len();
+        let outcome = race.poll_winner(cx);
+        let started: Vec<_> = race.attempts().iter().skip(before).map(|tried| tried.addr).collect();
+        started.into_iter().for_each(|address| self.note(What::Syn(address)));
+        match outcome {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Err(error)) => Err(io::Error::new(error.kind(), error)),
+            Poll::Ready(Ok(won)) => {
+                self.handle_connected(won);
+                Ok(true)
+            }
+        }
+    }
+
+    fn handle_connected(&mut self, won: Won) {
+        let rtt = won.connected - won.started;
+        let grace = self.udp.as_ref().map_or(Duration::ZERO, |udp| udp.grace.grace(rtt));
+        let same_address = self.udp.as_ref().is_none_or(|udp| udp.key.edge == won.addr);
+        self.report.rtt = Some(rtt);
+        self.report.address = Some(won.addr);
+        self.connected = Some(won.connected);
+        self.tcp = Some(won.stream);
+        self.race = None;
+        self.lookup = None;
+        // A datagram that is there already came in time, whichever socket is looked at first.
+        self.receive_now();
+        self.client.handle_tcp_connected(self.clock.now(), same_address, grace);
+    }
+
+    /// Opens the datagram side as soon as there is an offer for the address that TCP tries first.
+    fn offer_udp(&mut self) {
+        if self.udp.is_some() || self.report.not_used.is_some() {
+            return;
+        }
+        let Some(first) = self.race.as_ref().and_then(Race::first) else { return };
+        let Some(advert) = self.offer.at(first) else { return };
+        self.note(What::Offered);
+        if let Err(reason) = self.open_udp(first, advert) {
+            self.set_not_used(reason);
+        }
+    }
+
+    fn open_udp(&mut self, edge: SocketAddr, advert: Advert) -> Result<(), NotUsed> {
+        let socket = UdpPort::connect(edge, None).map_err(|_| NotUsed::Socket)?;
+        let local = socket.local_addr().ip();
+        let key = PathKey { local, edge };
+        let config = &self.shared.config;
+        let grace = match self.shared.paths.advise(key, now()) {
+            Advice::Turbo { grace, .. } => grace,
+            Advice::Plain { .. } if config.opening == OpeningPolicy::Turbo => GraceEstimator::default(),
+            Advice::Plain { reason, .. } => return Err(NotUsed::Path(reason)),
+        };
+        let wanted = advert.slots.max(self.shared.paths.slots_for(&self.name).unwrap_or(0));
+        let slots = usize::from(wanted.min(config.slots_max)) + 1;
+        let slots = self.shared.paths.reserve_slots(key, slots, REQUEST_MIN).ok_or(NotUsed::PathBusy)?;
+        let client = ClientConfig {
+            slots: u8::try_from(slots.slots()).unwrap_or(SEQUENCES),
+            early_data: advert.early_data,
+            hold: config.hold,
+        };
+        self.udp = Some(Udp { socket, key, grace, _slots: Some(slots) });
+        self.client.offer_udp(client);
+        Ok(())
+    }
+
+    fn set_not_used(&mut self, reason: NotUsed) {
+        if self.report.not_used.is_none() {
+            self.report.not_used = Some(reason);
+            self.note(What::NotUsed(reason));
+        }
+    }
+
+    fn poll_udp(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(udp) = &self.udp else { return false };
+        let (mut unreachable, mut received) = (false, false);
+        while let Some(datagram) = self.client.poll_datagram() {
+            let datagram = Datagram { to: udp.key.edge, from: None, bytes: &datagram };
+            // A datagram that cannot be sent now is lost, as on the network.
+            unreachable |= udp.socket.try_send(&datagram).is_err_and(|error| is_unreachable(&error));
+        }
+        let now = self.clock.now();
+        with_thread_buffers(|buffers| match udp.socket.poll_recv(cx, buffers) {
+            Poll::Ready(Ok(_)) => {
+                received = true;
+                take_datagrams(&mut self.client, now, buffers);
+            }
+            Poll::Ready(Err(RecvError::Unreachable(_))) => unreachable = true,
+            Poll::Ready(Err(RecvError::Socket(_))) | Poll::Pending => {}
+        });
+        if unreachable {
+            self.client.handle_unreachable(now);
+        }
+        received || unreachable
+    }
+
+    /// Looks at the socket without waiting.
+    fn receive_now(&mut self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        while self.poll_udp(&mut cx) {}
+    }
+
+    fn poll_tcp(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        if self.tcp.is_none() {
+            return Ok(false);
+        }
+        Ok(self.poll_tcp_write(cx)? | self.poll_tcp_read(cx)?)
+    }
+
+    fn poll_tcp_write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        if self.tcp_queue.is_empty()
+            && let Some(bytes) = self.client.poll_tcp()
+        {
+            self.tcp_queue = bytes;
+        }
+        let Some(tcp) = &mut self.tcp else { return Ok(false) };
+        if !self.tcp_queue.is_empty() {
+            let Poll::Ready(written) = Pin::new(tcp).poll_write(cx, &self.tcp_queue)? else {
+                return Ok(false);
+            };
+            self.tcp_queue.drain(..written);
+            return Ok(written > 0);
+        }
+        if self.client.wants_tcp_finish() && !self.tcp_finished {
+            self.tcp_finished = Pin::new(tcp).poll_shutdown(cx)?.is_ready();
+            return Ok(self.tcp_finished);
+        }
+        Ok(false)
+    }
+
+    fn poll_tcp_read(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        // Bytes of a transparent stream are left in the socket, for whoever takes it over.
+        if !self.client.wants_tcp_data() || self.client.is_transparent() {
+            return Ok(false);
+        }
+        let Some(tcp) = &mut self.tcp else { return Ok(false) };
+        let mut buffer = vec![0; TCP_READ];
+        let mut read = ReadBuf::new(&mut buffer);
+        if Pin::new(tcp).poll_read(cx, &mut read)?.is_pending() {
+            return Ok(false);
+        }
+        match read.filled() {
+            [] => self.client.handle_tcp_finished(),
+            bytes => self.client.handle_tcp_data(bytes),
+        }
+        Ok(true)
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(deadline) = self.client.poll_timeout() else {
+            self.timer = None;
+            return false;
+        };
+        let deadline = self.clock.to_tokio(deadline);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if timer.deadline() != deadline {
+            timer.as_mut().reset(deadline);
+        }
+        if timer.as_mut().poll(cx).is_pending() {
+            return false;
+        }
+        // The datagram that ends the wait may be in the socket already.
+        self.receive_now();
+        self.client.handle_timeout(self.clock.now());
+        self.timer = None;
+        true
+    }
+
+    fn take_events(&mut self) -> io::Result<()> {
+        while let Some(event) = self.client.poll_event() {
+            self.note(What::Transport(event));
+            self.learn(event)?;
+        }
+        Ok(())
+    }
+
+    /// What an event means for the report, the path's memory and the counters.
+    fn learn(&mut self, event: ClientEvent) -> io::Result<()> {
+        match event {
+            ClientEvent::DatagramReceived { .. } => {
+                let lag = self.connected.map_or(Duration::ZERO, |connected| connected.elapsed());
+                self.first_lag.get_or_insert(lag);
+            }
+            ClientEvent::JoinSent { .. } => {
+                self.report.opened_by = OpenedBy::TurboTls;
+                let rtt = self.report.rtt.unwrap_or_default();
+                if let Some(lag) = self.first_lag {
+                    self.record(Outcome::Opened { rtt, lag });
+                }
+            }
+            ClientEvent::FirstServerBytes { udp: true } => {
+                metrics::counter!("headstart_round_trips_saved_total").increment(1);
+            }
+            ClientEvent::Plain(reason) => self.learn_plain(reason),
+            ClientEvent::Reset(reason) => {
+                metrics::counter!("headstart_fallbacks_total", "reason" => reason.name()).increment(1);
+                self.record(match reason {
+                    ResetReason::CommittedRefusal => Outcome::Reset,
+                    ResetReason::Refused | ResetReason::Protocol => Outcome::Refused,
+                });
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn learn_plain(&mut self, reason: PlainReason) {
+        let reason = match reason {
+            PlainReason::NotOffered => self.offer.why_not(),
+            other => NotUsed::Fallback(other),
+        };
+        self.set_not_used(reason);
+        let reason = self.report.not_used.unwrap_or(reason);
+        metrics::counter!("headstart_fallbacks_total", "reason" => reason.name()).increment(1);
+        match reason {
+            NotUsed::Fallback(PlainReason::Silence) => self.record(Outcome::Silent),
+            NotUsed::Fallback(PlainReason::Unreachable) => self.record(Outcome::Unreachable),
+            _ => {}
+        }
+    }
+
+    fn record(&self, outcome: Outcome) {
+        if let Some(udp) = &self.udp {
+            self.shared.paths.record(udp.key, outcome, now());
+        }
+    }
+}
+
+impl std::fmt::Debug for Opening {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opening").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+fn ask(mut lookup: Lookup) -> Asking {
+    Box::pin(async move {
+        let event = lookup.next().await;
+        (lookup, event)
+    })
+}
+
+fn take_datagrams(client: &mut Client, now: headstart_proto::Instant, buffers: &RecvBuffers) {
+    for datagram in buffers.datagrams() {
+        client.handle_datagram(now, datagram.bytes);
+    }
+}
+
+/// The path's memory lives longer than the clock of one connection.
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
+}
