@@ -388,6 +388,22 @@ async fn malformed_connect_is_refused() {
 }
 
 #[tokio::test]
+async fn connect_has_no_body() {
+    for header in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
+        let request = format!("CONNECT example.com:443 HTTP/1.1\r\n{header}\r\n\r\nhello");
+        let (refusal, told) = refused(request.as_bytes()).await;
+        assert!(
+            matches!(refusal, Refusal::Malformed("CONNECT with a body")),
+            "{refusal}"
+        );
+        assert!(told.starts_with(b"HTTP/1.1 400 "));
+    }
+    let (inbound, _client) =
+        asked(b"CONNECT a.example:443 HTTP/1.1\r\nContent-Length: 0\r\n\r\n").await;
+    assert!(inbound.unwrap().answer.success().await.is_ok());
+}
+
+#[tokio::test]
 async fn what_only_begins_like_http_is_refused() {
     for request in [
         &b"hello\r\n\r\n"[..],

@@ -211,11 +211,12 @@ fn child_with_good_environment() {
     if !is_child() {
         return;
     }
-    let file = File::new("[edge]\nidle-timeout = \"7s\"\nlisten = \"127.0.0.1:9\"\nslots = 3\n");
+    let file =
+        File::new("[edge]\nidle-timeout = \"7s\"\nlisten = \"127.0.0.1:9\"\nudp-workers = 3\n");
     let edge: EdgeOptions = load(&["edge", "--config", file.name()]);
     assert_eq!(edge.idle_timeout, Duration::from_secs(9));
     assert_eq!(edge.listen.len(), 2);
-    assert_eq!(edge.slots, 3);
+    assert_eq!(edge.udp_workers.get(), 3);
     assert!(edge.proxy_protocol);
     assert_eq!(edge.log.log.as_deref(), Some("trace"));
     let edge: EdgeOptions = load(&["edge", "--config", file.name(), "--idle-timeout", "8s"]);
@@ -253,7 +254,7 @@ fn a_reload_reads_the_file_again() {
 fn an_empty_file_changes_nothing() {
     let file = File::new("");
     let edge: EdgeOptions = load(&["edge", "--config", file.name()]);
-    assert_eq!(edge.slots, 6);
+    assert_eq!(edge.udp_workers.get(), 1);
 }
 
 #[test]
@@ -284,14 +285,14 @@ fn wrong_files_are_explained() {
     );
     assert_eq!(File::said_of("edge = 1\n"), "error: 'edge' is not a table");
     assert_eq!(
-        File::said_of("[edge]\nslots = [1, 2]\n"),
-        "error: 'slots' takes one value, not a list"
+        File::said_of("[edge]\nudp-workers = [1, 2]\n"),
+        "error: 'udp-workers' takes one value, not a list"
     );
     assert_eq!(
-        File::said_of("[edge.slots]\nx = 1\n"),
-        "error: 'slots' takes a string, number or boolean"
+        File::said_of("[edge.udp-workers]\nx = 1\n"),
+        "error: 'udp-workers' takes a string, number or boolean"
     );
-    let not_toml = File::said_of("[edge]\nslots =\n");
+    let not_toml = File::said_of("[edge]\nudp-workers =\n");
     assert!(
         not_toml.contains("is not TOML: TOML parse error at line 2, column"),
         "{not_toml}"
@@ -312,10 +313,6 @@ fn wrong_values_in_a_file_are_explained_as_on_the_command_line() {
         (
             "listen = \"443\"",
             "error: invalid value '443' for '--listen <ADDR:PORT>'",
-        ),
-        (
-            "slots = 11",
-            "error: invalid value '11' for '--slots <N>': 11 is not in 1..=10",
         ),
         (
             "proxy-protocol = \"yes\"",

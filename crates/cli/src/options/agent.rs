@@ -10,14 +10,18 @@ use clap::{ArgAction, Args};
 use super::{EdgeAddress, HostPort, LogOptions, NameMap, OpeningPolicy, SOURCES};
 use crate::failure::Failure;
 
-const EXAMPLES: &str = "\
-Examples:
+const EXAMPLES: &str = r#"Examples:
   Connections to www.example.com go to the edge at 192.0.2.1, others as ever:
       headstart agent --edge www.example.com=192.0.2.1:443
       curl --proxy socks5h://localhost:1080 https://www.example.com/
 
   Browsers and most programs: set the SOCKS5 or HTTP proxy to localhost:1080, or
       export https_proxy=http://localhost:1080
+
+  The same from a file, with --config agent.toml:
+      [agent]
+      edge = ["www.example.com=192.0.2.1:443"]
+      idle-timeout = "30m"
 
   Without changing programs, redirect their connections (here those of group web):
       nft add rule ip nat output meta skgid web tcp dport 443 redirect to :1080
@@ -26,7 +30,7 @@ Without --edge, only names that advertise TurboTLS in DNS (see headstart dns-rec
 datagram; all others are reached by TCP, as without headstart.
 
 Signals: SIGHUP reads --config again and keeps connections; SIGTERM and SIGINT stop accepting
-and wait up to --shutdown-timeout for connections to end.";
+and wait up to --shutdown-timeout for connections to end."#;
 
 /// Stand beside applications and open their TLS connections in one round trip
 ///
@@ -43,7 +47,7 @@ pub struct AgentOptions {
     /// Allow --listen on addresses that other machines can reach
     ///
     /// Whoever reaches the port can open connections from this machine. Let a firewall choose.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub allow_remote: bool,
 
@@ -64,7 +68,7 @@ pub struct AgentOptions {
     /// Give applications no server bytes before the edge has accepted the TCP connection
     ///
     /// Saves nothing and risks nothing: for networks where connections break (see KNOWN-LIMITS).
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub hold: bool,
 
@@ -72,7 +76,7 @@ pub struct AgentOptions {
     ///
     /// By default clients of TLS ports are answered at once and a failure shows as a closed
     /// connection. With this, the proxy protocol reports it, and the saving is lost.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub late_answer: bool,
 
@@ -83,7 +87,7 @@ pub struct AgentOptions {
           default_values = ["443", "465", "636", "853", "989", "990", "992", "993", "995", "5061", "8443"])]
     pub tls_ports: Vec<u16>,
 
-    /// TOML file with options in a table [agent]
+    /// TOML file with options, in its table named agent
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 

@@ -10,17 +10,22 @@ use clap::{ArgAction, Args};
 use super::{HostPort, LogOptions, NameMap, Origin, SOURCES};
 use crate::failure::Failure;
 
-const EXAMPLES: &str = "\
-Examples:
+const EXAMPLES: &str = r#"Examples:
   A web server on this machine, moved from port 443 to 8443:
       headstart edge --origin localhost:8443
 
   Several servers behind one address, by the name the client asks for:
-      headstart edge --origin www.example.com=10.0.0.1:443 \\
+      headstart edge --origin www.example.com=10.0.0.1:443 \
                      --origin '*.example.com=10.0.0.2:443' --origin 10.0.0.3:443
 
   The server learns the client's address (nginx: listen 8443 ssl proxy_protocol):
       headstart edge --origin localhost:8443 --proxy-protocol
+
+  The same from a file, with --config edge.toml:
+      [edge]
+      origin = ["www.example.com=10.0.0.1:443", "10.0.0.3:443"]
+      proxy-protocol = true
+      idle-timeout = "5m"
 
   So that clients find it, publish the record that this prints:
       headstart dns-record www.example.com
@@ -29,7 +34,7 @@ Open TCP and UDP of the same port in the firewall. Where UDP is closed, clients 
 they would without headstart.
 
 Signals: SIGHUP reads --config again and keeps connections; SIGTERM and SIGINT stop accepting
-and wait up to --shutdown-timeout for connections to end.";
+and wait up to --shutdown-timeout for connections to end."#;
 
 /// Stand before a TLS server and let clients open connections in one round trip
 ///
@@ -56,24 +61,19 @@ pub struct EdgeOptions {
     ///
     /// The origin must expect it, or it answers no connection. TurboTLS connections are then
     /// accepted only if UDP and TCP come from the same address.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub proxy_protocol: bool,
 
-    /// Allow TLS early data (0-RTT) over UDP: dns-record then advertises ed=1
+    /// Take TLS early data (0-RTT) that comes over UDP
     ///
-    /// Only where one edge serves all addresses of the name.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+    /// Only where one edge serves all addresses of the name. Clients send it so if the DNS record
+    /// allows it: see headstart dns-record --early-data.
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub early_data: bool,
 
-    /// Datagrams a client should offer for the server's first flight (1 to 10)
-    ///
-    /// 4 fit an ECDSA certificate chain, 6 an RSA chain, 10 a chain with post-quantum signatures.
-    #[arg(long, value_name = "N", default_value = "6", value_parser = clap::value_parser!(u8).range(1..=10))]
-    pub slots: u8,
-
-    /// TOML file with options in a table [edge]
+    /// TOML file with options, in its table named edge
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 

@@ -8,7 +8,7 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -33,6 +33,8 @@ Set it as the proxy for https, for example:
 
 const BAD_TARGET: &str =
     "CONNECT needs a host and a port, for example: CONNECT www.example.com:443 HTTP/1.1\n";
+
+const NO_BODY: &str = "CONNECT has no body: leave out Content-Length and Transfer-Encoding\n";
 
 /// The bare connection and the bytes read beyond the request.
 type Bare = (TcpStream, Bytes);
@@ -134,6 +136,10 @@ type Rejection = (u16, &'static str, Refusal);
 fn target(request: &Request<Incoming>) -> Result<Target, Rejection> {
     if request.method() != Method::CONNECT {
         return Err((405, NOT_CONNECT, Refusal::NotConnect));
+    }
+    // A body would have to be read before the tunnel begins; CONNECT has none (RFC 9110 9.3.6).
+    if !request.body().is_end_stream() {
+        return Err((400, NO_BODY, Refusal::Malformed("CONNECT with a body")));
     }
     let (host, port) =
         authority(request.uri()).ok_or((400, BAD_TARGET, Refusal::Malformed("CONNECT target")))?;
