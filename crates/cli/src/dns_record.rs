@@ -20,9 +20,7 @@ const EARLY_DATA: &str = "early data can be replayed to another edge of the same
 /// Prints the record, and warnings to standard error.
 pub(crate) fn run(options: &DnsRecordOptions) -> Result<ExitCode, Failure> {
     let record = record(options);
-    let line = record
-        .zone_line()
-        .map_err(|error| explain(options, error))?;
+    let line = record.zone_line().map_err(|error| explain(options, error))?;
     let warnings = warnings(options);
     if options.json {
         output::print(format!("{:#}\n", json(&record, &line, &warnings)).as_bytes())?;
@@ -43,12 +41,7 @@ fn record(options: &DnsRecordOptions) -> HttpsRecord {
         priority: 1,
         target: edge.map_or(".".into(), |edge| edge.host.clone()),
         port: edge.map_or(HTTPS, |edge| edge.port),
-        alpn: options
-            .alpn
-            .iter()
-            .filter(|id| !id.is_empty())
-            .cloned()
-            .collect(),
+        alpn: options.alpn.iter().filter(|id| !id.is_empty()).cloned().collect(),
         advert: Advert {
             version: VERSION,
             slots: options.slots,

@@ -25,19 +25,12 @@ pub struct Failure {
 impl Failure {
     /// Wrong usage or an environment that does not allow the work (exit code 2).
     pub fn usage(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            hint: None,
-            code: USAGE,
-        }
+        Self { message: message.into(), hint: None, code: USAGE }
     }
 
     /// A question that was answered with no (exit code 1).
     pub fn negative(message: impl Into<String>) -> Self {
-        Self {
-            code: NEGATIVE,
-            ..Self::usage(message)
-        }
+        Self { code: NEGATIVE, ..Self::usage(message) }
     }
 
     /// A socket that could not be opened at `address`, with the remedy for the usual causes.
@@ -69,11 +62,8 @@ impl Failure {
     /// Writes the failure to standard error, with colours if that is a terminal.
     pub fn report(&self) {
         let mut stderr = io::stderr().lock();
-        let text = if colours_wanted(stderr.is_terminal()) {
-            self.coloured()
-        } else {
-            self.to_string()
-        };
+        let text =
+            if colours_wanted(stderr.is_terminal()) { self.coloured() } else { self.to_string() };
         // Nobody is left to tell when standard error itself fails.
         let _ = writeln!(stderr, "{text}");
     }
@@ -135,10 +125,7 @@ mod tests {
     #[test]
     fn the_message_comes_first_and_the_hint_last() {
         let failure = Failure::usage("no origin given").hint("add --origin HOST:PORT");
-        assert_eq!(
-            failure.to_string(),
-            "error: no origin given\nhint: add --origin HOST:PORT"
-        );
+        assert_eq!(failure.to_string(), "error: no origin given\nhint: add --origin HOST:PORT");
         assert_eq!(Failure::negative("refused").to_string(), "error: refused");
     }
 

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// 4096 by default since Linux 5.4.
 const BACKLOG: i32 = 4096;
 
-/// A TCP listener at `address`. An IPv6 address takes IPv6 only, so that 0.0.0.0 and [::] can be
+/// A TCP listener at `address`. An IPv6 address takes IPv6 only, so that `0.0.0.0` and `[::]` can be
 /// given side by side whatever net.ipv6.bindv6only says.
 ///
 /// # Errors
@@ -22,11 +22,7 @@ pub fn tcp(address: SocketAddr) -> Result<TcpListener, Failure> {
 }
 
 fn open(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }

@@ -50,12 +50,7 @@ mod tests {
 
     #[test]
     fn passwords_are_not_logged_at_any_level() {
-        for level in [
-            "trace",
-            "debug",
-            "fast_socks5=trace",
-            "fast_socks5=trace,info",
-        ] {
+        for level in ["trace", "debug", "fast_socks5=trace", "fast_socks5=trace,info"] {
             let text = filter(level).unwrap().to_string();
             assert!(text.contains("fast_socks5=off"), "{text}");
             assert!(!text.contains("fast_socks5=trace"), "{text}");
@@ -65,10 +60,7 @@ mod tests {
     #[test]
     fn a_bad_filter_is_explained() {
         let text = filter("headstart=loud").unwrap_err().to_string();
-        assert!(
-            text.starts_with("error: invalid log filter 'headstart=loud'"),
-            "{text}"
-        );
+        assert!(text.starts_with("error: invalid log filter 'headstart=loud'"), "{text}");
         assert!(text.contains("\nhint: a filter is a level"), "{text}");
     }
 }

@@ -229,43 +229,24 @@ impl Metrics {
 }
 
 fn describe(role: Role) {
-    describe_counter!(
-        CONNECTIONS,
-        Unit::Count,
-        "Connections that ended, by opening and result"
-    );
+    describe_counter!(CONNECTIONS, Unit::Count, "Connections that ended, by opening and result");
     describe_gauge!(ACTIVE, Unit::Count, "Connections open now");
     describe_counter!(
         DATAGRAMS,
         Unit::Count,
         "UDP datagrams, by direction and what became of them"
     );
-    describe_counter!(
-        FALLBACKS,
-        Unit::Count,
-        "Connections that fell back to plain TLS, by reason"
-    );
+    describe_counter!(FALLBACKS, Unit::Count, "Connections that fell back to plain TLS, by reason");
     describe_counter!(LIMITS, Unit::Count, "Times a limit was reached, by limit");
     describe_counter!(RELAYED, Unit::Bytes, "Bytes relayed, by direction");
-    describe_counter!(
-        SAVED,
-        Unit::Count,
-        "Round trips that connections did not wait for"
-    );
+    describe_counter!(SAVED, Unit::Count, "Round trips that connections did not wait for");
     describe_gauge!(
         UNPROVEN,
         Unit::Count,
         "Sessions seen over UDP whose address is not proven yet"
     );
-    describe_gauge!(
-        BUILD,
-        Unit::Count,
-        "Always 1; the labels tell the version and the role"
-    );
-    let labels = [
-        ("version", env!("CARGO_PKG_VERSION")),
-        ("role", role.label()),
-    ];
+    describe_gauge!(BUILD, Unit::Count, "Always 1; the labels tell the version and the role");
+    let labels = [("version", env!("CARGO_PKG_VERSION")), ("role", role.label())];
     gauge!(BUILD, &labels).set(1);
 }
 
@@ -298,20 +279,11 @@ mod tests {
             "headstart_round_trips_saved_total 1",
             "headstart_sessions_unproven 7",
         ] {
-            assert!(
-                text.lines().any(|found| found == line),
-                "{line} is not in\n{text}"
-            );
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
-        let described = text
-            .lines()
-            .filter(|line| line.starts_with("# HELP headstart_"));
+        let described = text.lines().filter(|line| line.starts_with("# HELP headstart_"));
         assert_eq!(described.count(), 9, "{text}");
         drop(second);
-        assert!(
-            metrics
-                .render()
-                .contains("headstart_connections_active{role=\"edge\"} 0")
-        );
+        assert!(metrics.render().contains("headstart_connections_active{role=\"edge\"} 0"));
     }
 }

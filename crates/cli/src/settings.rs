@@ -89,18 +89,12 @@ impl Invocation {
 
     /// What to do about `error`: clap's suggestion, else where the value comes from, else help.
     fn advice(&self, error: &clap::Error) -> String {
-        let command = self
-            .argv
-            .get(1)
-            .and_then(|name| self.command.find_subcommand(name));
+        let command = self.argv.get(1).and_then(|name| self.command.find_subcommand(name));
         let suggestion = || suggestion_of(error);
         let variable = || variable_of(error, command?, &self.argv);
         let name = command.map(|command| format!(" {}", command.get_name()));
         suggestion().or_else(variable).unwrap_or_else(|| {
-            format!(
-                "`headstart{} --help` explains the options",
-                name.unwrap_or_default()
-            )
+            format!("`headstart{} --help` explains the options", name.unwrap_or_default())
         })
     }
 
@@ -173,12 +167,7 @@ impl File {
         for (key, value) in table {
             let option = self.option(command, key)?;
             let values = self.values(option, key, value)?;
-            let argument = |value| {
-                (
-                    option.get_id().to_string(),
-                    format!("--{key}={value}").into(),
-                )
-            };
+            let argument = |value| (option.get_id().to_string(), format!("--{key}={value}").into());
             arguments.extend(values.into_iter().map(argument));
         }
         Ok(arguments)
@@ -190,31 +179,23 @@ impl File {
             .filter(|command| reads_file(command))
             .map(Command::get_name)
             .collect();
-        match self
-            .tables
-            .keys()
-            .find(|key| !known.contains(&key.as_str()))
-        {
+        match self.tables.keys().find(|key| !known.contains(&key.as_str())) {
             None => Ok(()),
             Some(key) => {
                 let tables: Vec<_> = known.iter().map(|name| format!("[{name}]")).collect();
-                Err(self
-                    .failure(&format!("unknown table '{key}'"))
-                    .hint(format!(
-                        "options stand in a table of their command: {}",
-                        tables.join(", ")
-                    )))
+                Err(self.failure(&format!("unknown table '{key}'")).hint(format!(
+                    "options stand in a table of their command: {}",
+                    tables.join(", ")
+                )))
             }
         }
     }
 
     fn option<'c>(&self, command: &'c Command, key: &str) -> Result<&'c Arg, Failure> {
-        options(command)
-            .find(|option| option.get_long() == Some(key))
-            .ok_or_else(|| {
-                self.failure(&format!("unknown key '{key}' in [{}]", command.get_name()))
-                    .hint(suggestion(command, key))
-            })
+        options(command).find(|option| option.get_long() == Some(key)).ok_or_else(|| {
+            self.failure(&format!("unknown key '{key}' in [{}]", command.get_name()))
+                .hint(suggestion(command, key))
+        })
     }
 
     fn values(&self, option: &Arg, key: &str, value: &Value) -> Result<Vec<String>, Failure> {
@@ -274,9 +255,7 @@ fn suggestion(command: &Command, key: &str) -> String {
 }
 
 fn reads_file(command: &Command) -> bool {
-    command
-        .get_arguments()
-        .any(|option| option.get_id() == FILE_OPTION)
+    command.get_arguments().any(|option| option.get_id() == FILE_OPTION)
 }
 
 fn file_of(options: &ArgMatches) -> Option<PathBuf> {
@@ -284,10 +263,7 @@ fn file_of(options: &ArgMatches) -> Option<PathBuf> {
 }
 
 fn is_given(options: &ArgMatches, id: &str) -> bool {
-    matches!(
-        options.value_source(id),
-        Some(ValueSource::CommandLine | ValueSource::EnvVariable)
-    )
+    matches!(options.value_source(id), Some(ValueSource::CommandLine | ValueSource::EnvVariable))
 }
 
 /// `command` with an environment variable for each option that has none of its own.
@@ -315,9 +291,7 @@ fn usage_failure(error: &clap::Error) -> Failure {
 
 fn suggestion_of(error: &clap::Error) -> Option<String> {
     let text = error.render().to_string();
-    let tip = text
-        .lines()
-        .find_map(|line| line.trim_start().strip_prefix("tip: "));
+    let tip = text.lines().find_map(|line| line.trim_start().strip_prefix("tip: "));
     tip.map(str::to_owned)
 }
 
@@ -326,20 +300,11 @@ fn variable_of(error: &clap::Error, command: &Command, argv: &[OsString]) -> Opt
     let Some(ContextValue::String(about)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
-    let option = command
-        .get_arguments()
-        .find(|option| option.to_string() == *about)?;
+    let option = command.get_arguments().find(|option| option.to_string() == *about)?;
     let flag = format!("--{}", option.get_long()?);
-    let typed = argv
-        .iter()
-        .any(|argument| argument.to_string_lossy().starts_with(&flag));
-    let variable = option
-        .get_env()
-        .filter(|name| !typed && std::env::var_os(name).is_some())?;
-    Some(format!(
-        "the value comes from the environment variable {}",
-        variable.display()
-    ))
+    let typed = argv.iter().any(|argument| argument.to_string_lossy().starts_with(&flag));
+    let variable = option.get_env().filter(|name| !typed && std::env::var_os(name).is_some())?;
+    Some(format!("the value comes from the environment variable {}", variable.display()))
 }
 
 /// Options that parsed but do not fit their type: the definition contradicts itself.

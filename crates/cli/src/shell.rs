@@ -100,14 +100,8 @@ fn rendered(name: String, command: Command, title: &str) -> Page {
     let file = format!("{title}.1");
     let mut text = Vec::new();
     // Writing to memory does not fail.
-    let _ = Man::new(command.display_name(title.to_owned()))
-        .title(title)
-        .render(&mut text);
-    Page {
-        command: name,
-        file,
-        text,
-    }
+    let _ = Man::new(command.display_name(title.to_owned())).title(title).render(&mut text);
+    Page { command: name, file, text }
 }
 
 fn write_page(dir: &Path, page: &Page) -> Result<(), Failure> {

@@ -14,21 +14,14 @@ fn headstart(arguments: &[&str]) -> Output {
 fn call(arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = headstart(arguments);
     let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
-    (
-        output.status.code(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
 #[test]
 fn without_arguments_it_explains_itself() {
     let (code, out, err) = call(&[]);
     assert_eq!((code, out.as_str()), (Some(2), ""));
-    assert!(
-        err.starts_with("Opens TLS connections in one round trip\n"),
-        "{err}"
-    );
+    assert!(err.starts_with("Opens TLS connections in one round trip\n"), "{err}");
     assert!(err.contains("\nUsage: headstart <COMMAND>\n"), "{err}");
 }
 
@@ -36,10 +29,7 @@ fn without_arguments_it_explains_itself() {
 fn help_and_version_go_to_standard_output() {
     let (code, out, err) = call(&["--help"]);
     assert_eq!((code, err.as_str()), (Some(0), ""));
-    assert!(
-        out.contains("Exit codes: 0 done; 1 negative answer"),
-        "{out}"
-    );
+    assert!(out.contains("Exit codes: 0 done; 1 negative answer"), "{out}");
     let version = concat!("headstart ", env!("CARGO_PKG_VERSION"), "\n");
     assert_eq!(call(&["-V"]), (Some(0), version.into(), String::new()));
 }
@@ -116,25 +106,15 @@ fn a_dns_record_as_json() {
     assert_eq!(json["port"], 443);
     assert_eq!(json["alpn"], serde_json::json!(["h2", "h3"]));
     assert_eq!(json["advert"], "v=1,slots=6");
-    assert!(
-        json["record"]
-            .as_str()
-            .is_some_and(|line| line.contains(" IN HTTPS 1 . "))
-    );
+    assert!(json["record"].as_str().is_some_and(|line| line.contains(" IN HTTPS 1 . ")));
     assert_eq!(json["warnings"].as_array().map(Vec::len), Some(1));
 }
 
 #[test]
 fn wrong_dns_records_are_explained() {
     for (arguments, words) in [
-        (
-            &["dns-record", "a b"][..],
-            "error: 'a b' is not a host name\nhint: write the name",
-        ),
-        (
-            &["dns-record", "192.0.2.1"],
-            "error: '192.0.2.1' is not a host name\n",
-        ),
+        (&["dns-record", "a b"][..], "error: 'a b' is not a host name\nhint: write the name"),
+        (&["dns-record", "192.0.2.1"], "error: '192.0.2.1' is not a host name\n"),
         (
             &["dns-record", "a.example", "--edge", "192.0.2.1:443"],
             "error: the edge is not a host name\n",
@@ -155,10 +135,7 @@ fn wrong_dns_records_are_explained() {
             &["dns-record", "a.example", "--ttl", "5m"],
             "error: invalid value '5m' for '--ttl <SECONDS>'",
         ),
-        (
-            &["dns-record", "a.example", "--alpn", "h 2"],
-            "error: a protocol name needs escapes\n",
-        ),
+        (&["dns-record", "a.example", "--alpn", "h 2"], "error: a protocol name needs escapes\n"),
     ] {
         let (code, out, err) = call(arguments);
         assert_eq!((code, out.as_str()), (Some(2), ""), "{arguments:?}");
@@ -198,32 +175,20 @@ fn manual_pages() {
 fn manual_pages_in_a_directory() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
-    assert_eq!(
-        call(&["man", "--dir", path]),
-        (Some(0), String::new(), String::new())
-    );
+    assert_eq!(call(&["man", "--dir", path]), (Some(0), String::new(), String::new()));
     for page in ["headstart.1", "headstart-completions.1", "headstart-man.1"] {
         assert!(dir.path().join(page).exists(), "{page}");
     }
     let (code, _, err) = call(&["man", "--dir", "/nowhere"]);
     assert_eq!(code, Some(2));
-    assert!(
-        err.starts_with("error: cannot write /nowhere/headstart.1: No such file"),
-        "{err}"
-    );
+    assert!(err.starts_with("error: cannot write /nowhere/headstart.1: No such file"), "{err}");
 }
 
 #[test]
 fn a_reader_that_has_had_enough_is_no_error() {
-    let shell = format!(
-        "'{}' completions bash | head -c 1",
-        env!("CARGO_BIN_EXE_headstart")
-    );
+    let shell = format!("'{}' completions bash | head -c 1", env!("CARGO_BIN_EXE_headstart"));
     let script = format!("set -o pipefail; {shell}");
-    let output = Command::new("bash")
-        .args(["-c", &script])
-        .output()
-        .expect("bash runs");
+    let output = Command::new("bash").args(["-c", &script]).output().expect("bash runs");
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(output.stderr, b"");
 }

@@ -18,10 +18,8 @@ const HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
 const SOCKS_NO_AUTH: &[u8] = b"\x05\x01\x00";
 
 /// Long enough never to matter where time is not what is tested.
-const PATIENT: Patience = Patience {
-    first_byte: Duration::from_secs(30),
-    request: Duration::from_secs(30),
-};
+const PATIENT: Patience =
+    Patience { first_byte: Duration::from_secs(30), request: Duration::from_secs(30) };
 
 /// A client and the agent's end of its connection.
 async fn pair() -> (TcpStream, TcpStream) {
@@ -88,10 +86,7 @@ async fn socks_with_a_name_and_tls_behind_it() {
     let (inbound, mut client) = asked(&[&request, HELLO].concat()).await;
     let Inbound { target, answer } = inbound.unwrap();
     assert_eq!(name_of(&target), "www.example.com");
-    assert_eq!(
-        (target.port, target.via, target.context),
-        (443, Via::Socks5, None)
-    );
+    assert_eq!((target.port, target.via, target.context), (443, Via::Socks5, None));
     let (mut bare, ahead) = answer.success().await.unwrap();
     assert_eq!(first_bytes(&mut bare, &ahead, HELLO.len()).await, HELLO);
     expect(&mut client, b"\x05\x00\x05\x00\x00\x01\0\0\0\0\0\0").await;
@@ -103,20 +98,14 @@ async fn socks_with_a_name_and_tls_behind_it() {
 async fn socks_with_addresses() {
     let (inbound, _client) = asked(&socks_request(1, &[1, 192, 0, 2, 1, 1, 187])).await;
     let target = inbound.unwrap().target;
-    assert_eq!(
-        (target.host.to_string().as_str(), target.port),
-        ("192.0.2.1", 443)
-    );
+    assert_eq!((target.host.to_string().as_str(), target.port), ("192.0.2.1", 443));
 
     let six = b"\x04\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x01\x01\xbb";
     let (inbound, _client) = asked(&socks_request(1, six)).await;
     assert_eq!(inbound.unwrap().target.host.to_string(), "2001:db8::1");
 
     let (inbound, _client) = asked(&socks_request(1, &socks_name(b"192.0.2.1", 443))).await;
-    assert_eq!(
-        inbound.unwrap().target.host,
-        Host::Ip([192, 0, 2, 1].into())
-    );
+    assert_eq!(inbound.unwrap().target.host, Host::Ip([192, 0, 2, 1].into()));
 }
 
 #[tokio::test]
@@ -136,22 +125,13 @@ async fn connect_with_a_name_and_tls_behind_it() {
     let (inbound, mut client) = asked(&[request, HELLO].concat()).await;
     let Inbound { target, answer } = inbound.unwrap();
     assert_eq!(name_of(&target), "www.example.com");
-    assert_eq!(
-        (target.port, target.via, target.context),
-        (443, Via::Connect, None)
-    );
+    assert_eq!((target.port, target.via, target.context), (443, Via::Connect, None));
     let (mut bare, ahead) = answer.success().await.unwrap();
     assert_eq!(first_bytes(&mut bare, &ahead, HELLO.len()).await, HELLO);
     let head = read_head(&mut client).await;
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-    assert!(
-        !head.to_ascii_lowercase().contains("content-length"),
-        "{head}"
-    );
-    assert!(
-        !head.to_ascii_lowercase().contains("connection: close"),
-        "{head}"
-    );
+    assert!(!head.to_ascii_lowercase().contains("content-length"), "{head}");
+    assert!(!head.to_ascii_lowercase().contains("connection: close"), "{head}");
     bare.write_all(b"server").await.unwrap();
     expect(&mut client, b"server").await;
 }
@@ -168,15 +148,9 @@ async fn read_head(client: &mut TcpStream) -> String {
 async fn connect_with_addresses() {
     let (inbound, _client) = asked(b"CONNECT [2001:db8::1]:853 HTTP/1.1\r\n\r\n").await;
     let target = inbound.unwrap().target;
-    assert_eq!(
-        (target.host.to_string().as_str(), target.port),
-        ("2001:db8::1", 853)
-    );
+    assert_eq!((target.host.to_string().as_str(), target.port), ("2001:db8::1", 853));
     let (inbound, _client) = asked(b"CONNECT 192.0.2.1:443 HTTP/1.0\r\n\r\n").await;
-    assert_eq!(
-        inbound.unwrap().target.host,
-        Host::Ip([192, 0, 2, 1].into())
-    );
+    assert_eq!(inbound.unwrap().target.host, Host::Ip([192, 0, 2, 1].into()));
 }
 
 #[tokio::test]
@@ -205,11 +179,7 @@ async fn a_client_may_end_its_stream_behind_the_request() {
 #[tokio::test]
 async fn requests_may_arrive_byte_by_byte() {
     for request in [
-        [
-            &b"CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n"[..],
-            HELLO,
-        ]
-        .concat(),
+        [&b"CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n"[..], HELLO].concat(),
         [&socks_request(1, &socks_name(b"example.com", 443)), HELLO].concat(),
     ] {
         let (mut client, server) = pair().await;
@@ -234,9 +204,7 @@ async fn redirected_clients_are_not_read() {
     let (mut client, server) = pair().await;
     client.write_all(HELLO).await.unwrap();
     let destination = "[::ffff:192.0.2.1]:443".parse().unwrap();
-    let inbound = inbound::accept(server, Some(destination), PATIENT)
-        .await
-        .unwrap();
+    let inbound = inbound::accept(server, Some(destination), PATIENT).await.unwrap();
     assert_eq!(inbound.target.host, Host::Ip([192, 0, 2, 1].into()));
     assert_eq!(inbound.target.via, Via::Redirect);
     let (mut bare, ahead) = inbound.answer.success().await.unwrap();
@@ -248,9 +216,7 @@ async fn redirected_clients_are_not_read() {
 async fn a_redirected_client_sees_a_failure_as_a_reset() {
     let (mut client, server) = pair().await;
     let destination = "192.0.2.1:443".parse().unwrap();
-    let inbound = inbound::accept(server, Some(destination), PATIENT)
-        .await
-        .unwrap();
+    let inbound = inbound::accept(server, Some(destination), PATIENT).await.unwrap();
     inbound.answer.failure(Reason::Refused).await.unwrap();
     let error = client.read_u8().await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
@@ -356,10 +322,7 @@ async fn malformed_socks_is_refused() {
         refused(&[SOCKS_NO_AUTH, b"\x04\x01\x00\x01\x01\x02\x03\x04\x00\x50"].concat()).await;
     assert!(matches!(refusal, Refusal::Malformed("SOCKS version")));
     let (refusal, _) = refused(b"\x05\x01\x02\x01\x00").await;
-    assert!(matches!(
-        refusal,
-        Refusal::Malformed("empty user name or password")
-    ));
+    assert!(matches!(refusal, Refusal::Malformed("empty user name or password")));
 }
 
 #[tokio::test]
@@ -380,10 +343,7 @@ async fn malformed_connect_is_refused() {
         let (refusal, told) = refused(request.as_bytes()).await;
         let told = String::from_utf8(told).unwrap();
         assert!(told.starts_with("HTTP/1.1 400 "), "{target}: {told}");
-        assert!(
-            matches!(refusal, Refusal::Malformed(_)),
-            "{target}: {refusal}"
-        );
+        assert!(matches!(refusal, Refusal::Malformed(_)), "{target}: {refusal}");
     }
 }
 
@@ -392,10 +352,7 @@ async fn connect_has_no_body() {
     for header in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
         let request = format!("CONNECT example.com:443 HTTP/1.1\r\n{header}\r\n\r\nhello");
         let (refusal, told) = refused(request.as_bytes()).await;
-        assert!(
-            matches!(refusal, Refusal::Malformed("CONNECT with a body")),
-            "{refusal}"
-        );
+        assert!(matches!(refusal, Refusal::Malformed("CONNECT with a body")), "{refusal}");
         assert!(told.starts_with(b"HTTP/1.1 400 "));
     }
     let (inbound, _client) =
@@ -418,17 +375,11 @@ async fn what_only_begins_like_http_is_refused() {
 
 #[tokio::test]
 async fn a_head_without_end_is_refused() {
-    let request = format!(
-        "CONNECT example.com:443 HTTP/1.1\r\nx: {}",
-        "x".repeat(100_000)
-    );
+    let request = format!("CONNECT example.com:443 HTTP/1.1\r\nx: {}", "x".repeat(100_000));
     let (mut client, server) = pair().await;
     let writing = tokio::spawn(async move { client.write_all(request.as_bytes()).await });
     let refusal = inbound::accept(server, None, PATIENT).await.unwrap_err();
-    assert!(
-        matches!(refusal, Refusal::Malformed("HTTP head too large")),
-        "{refusal:?}"
-    );
+    assert!(matches!(refusal, Refusal::Malformed("HTTP head too large")), "{refusal:?}");
     let _ = writing.await.unwrap();
 }
 
@@ -445,26 +396,18 @@ async fn clients_that_go_away_are_noticed() {
         client.write_all(part).await.unwrap();
         drop(client);
         let refusal = inbound::accept(server, None, PATIENT).await.unwrap_err();
-        assert!(
-            matches!(refusal, Refusal::Closed | Refusal::Io(_)),
-            "{part:?}: {refusal:?}"
-        );
+        assert!(matches!(refusal, Refusal::Closed | Refusal::Io(_)), "{part:?}: {refusal:?}");
     }
 }
 
 #[tokio::test]
 async fn clients_that_dawdle_are_let_go() {
-    let hasty = Patience {
-        first_byte: Duration::from_millis(20),
-        request: Duration::from_millis(20),
-    };
+    let hasty =
+        Patience { first_byte: Duration::from_millis(20), request: Duration::from_millis(20) };
     let (_client, server) = pair().await;
     let refusal = inbound::accept(server, None, hasty).await.unwrap_err();
     assert!(matches!(refusal, Refusal::Silent), "{refusal:?}");
-    for part in [
-        &b"\x05\x01"[..],
-        b"CONNECT example.com:443 HTTP/1.1\r\nHost:",
-    ] {
+    for part in [&b"\x05\x01"[..], b"CONNECT example.com:443 HTTP/1.1\r\nHost:"] {
         let (mut client, server) = pair().await;
         client.write_all(part).await.unwrap();
         let refusal = inbound::accept(server, None, hasty).await.unwrap_err();
@@ -513,24 +456,14 @@ async fn origin() -> SocketAddr {
 
 async fn curl(arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new("curl")
-        .args([
-            "--silent",
-            "--show-error",
-            "--noproxy",
-            "",
-            "--max-time",
-            "20",
-        ])
+        .args(["--silent", "--show-error", "--noproxy", "", "--max-time", "20"])
         .args(arguments)
         .stdin(Stdio::null())
         .output()
         .await
         .expect("curl is installed");
     let text = [output.stdout, output.stderr].concat();
-    (
-        output.status.code(),
-        String::from_utf8_lossy(&text).into_owned(),
-    )
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
 
 #[tokio::test]
@@ -538,13 +471,7 @@ async fn curl_with_both_kinds_of_proxy() {
     let proxy = proxy_to(origin().await).await.to_string();
     let socks = ["--socks5-hostname", &proxy];
     let connect = ["--proxytunnel", "--proxy", &proxy];
-    let with_user = [
-        "--proxytunnel",
-        "--proxy-user",
-        "alice:secret",
-        "--proxy",
-        &proxy,
-    ];
+    let with_user = ["--proxytunnel", "--proxy-user", "alice:secret", "--proxy", &proxy];
     for arguments in [&socks[..], &connect, &with_user] {
         let found = curl(&[arguments, &["http://www.example.com:443/"]].concat()).await;
         assert_eq!(found, (Some(0), "hello".into()), "{arguments:?}");
@@ -557,12 +484,7 @@ async fn curl_understands_failures() {
     let (code, text) = curl(&["--socks5-hostname", &proxy, "http://www.example.com:25/"]).await;
     assert_eq!(code, Some(97), "{text}"); // CURLE_PROXY
     assert!(text.contains("(2)"), "{text}");
-    let tunnel = [
-        "--proxytunnel",
-        "--proxy",
-        &proxy,
-        "http://www.example.com:25/",
-    ];
+    let tunnel = ["--proxytunnel", "--proxy", &proxy, "http://www.example.com:25/"];
     let (code, text) = curl(&tunnel).await;
     assert_eq!(code, Some(56), "{text}"); // CURLE_RECV_ERROR: no tunnel
     assert!(text.contains("403"), "{text}");

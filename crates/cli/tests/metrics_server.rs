@@ -25,14 +25,8 @@ async fn it_answers_prometheus_and_health_checks() {
 
     let answer = ask(address, "GET /metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    assert!(
-        answer.contains("content-type: text/plain; version=0.0.4"),
-        "{answer}"
-    );
-    assert!(
-        answer.contains("\nheadstart_round_trips_saved_total 2\n"),
-        "{answer}"
-    );
+    assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
+    assert!(answer.contains("\nheadstart_round_trips_saved_total 2\n"), "{answer}");
     let build = concat!(
         "headstart_build_info{version=\"",
         env!("CARGO_PKG_VERSION"),
@@ -41,28 +35,12 @@ async fn it_answers_prometheus_and_health_checks() {
     assert!(answer.contains(build), "{answer}");
 
     assert!(ask(address, "GET /healthz").await.ends_with("alive\n"));
-    assert!(
-        ask(address, "GET /readyz")
-            .await
-            .starts_with("HTTP/1.1 503 ")
-    );
+    assert!(ask(address, "GET /readyz").await.starts_with("HTTP/1.1 503 "));
     metrics.set_ready(true);
-    assert!(
-        ask(address, "GET /readyz")
-            .await
-            .starts_with("HTTP/1.1 200 ")
-    );
+    assert!(ask(address, "GET /readyz").await.starts_with("HTTP/1.1 200 "));
     metrics.set_ready(false);
-    assert!(
-        ask(address, "GET /readyz")
-            .await
-            .starts_with("HTTP/1.1 503 ")
-    );
+    assert!(ask(address, "GET /readyz").await.starts_with("HTTP/1.1 503 "));
     assert!(ask(address, "GET /").await.starts_with("HTTP/1.1 404 "));
-    assert!(
-        ask(address, "POST /metrics")
-            .await
-            .starts_with("HTTP/1.1 405 ")
-    );
+    assert!(ask(address, "POST /metrics").await.starts_with("HTTP/1.1 405 "));
     server.abort();
 }

@@ -33,9 +33,7 @@ fn call(arguments: &[&str]) -> Invocation {
 }
 
 fn load<T: FromArgMatches>(arguments: &[&str]) -> T {
-    call(arguments)
-        .load()
-        .unwrap_or_else(|stop| panic!("{}", words(stop)))
+    call(arguments).load().unwrap_or_else(|stop| panic!("{}", words(stop)))
 }
 
 fn fails(arguments: &[&str]) -> String {
@@ -89,10 +87,7 @@ fn defaults() {
     let listen: Vec<_> = edge.listen.iter().map(ToString::to_string).collect();
     assert_eq!(listen, ["0.0.0.0:443", "[::]:443"]);
     assert_eq!(edge.idle_timeout, Duration::from_secs(600));
-    assert_eq!(
-        (edge.total_timeout, edge.workers, edge.proxy_protocol),
-        (None, None, false)
-    );
+    assert_eq!((edge.total_timeout, edge.workers, edge.proxy_protocol), (None, None, false));
     let agent: AgentOptions = load(&["agent"]);
     assert_eq!(agent.opening, OpeningPolicy::Auto);
     assert!(agent.listen().is_ok());
@@ -121,14 +116,8 @@ fn flags() {
     assert_eq!(edge.idle_timeout, Duration::from_secs(90));
     assert_eq!(edge.log.log_format, LogFormat::Json);
     let origins = edge.origins().unwrap();
-    assert_eq!(
-        origins.find(Some("x.a.example")).unwrap().to_string(),
-        "o:1"
-    );
-    assert_eq!(
-        origins.find(Some("b.example")).unwrap().to_string(),
-        "[::1]:8443"
-    );
+    assert_eq!(origins.find(Some("x.a.example")).unwrap().to_string(), "o:1");
+    assert_eq!(origins.find(Some("b.example")).unwrap().to_string(), "[::1]:8443");
     let edge: EdgeOptions = load(&["edge", "--proxy-protocol=false", "--origin", "o:1"]);
     assert!(!edge.proxy_protocol);
 }
@@ -147,14 +136,8 @@ fn the_file_goes_before_defaults_and_flags_before_the_file() {
          edge = [\"a.example=192.0.2.1:443\"]\n",
     );
     let config = ["--config", file.name()];
-    let edge: EdgeOptions = load(&[
-        "edge",
-        config[0],
-        config[1],
-        "--idle-timeout",
-        "8s",
-        "--origin=flag:1",
-    ]);
+    let edge: EdgeOptions =
+        load(&["edge", config[0], config[1], "--idle-timeout", "8s", "--origin=flag:1"]);
     assert_eq!(edge.listen.len(), 2);
     assert_eq!(edge.max_connections.get(), 7);
     assert_eq!(edge.idle_timeout, Duration::from_secs(8));
@@ -181,11 +164,7 @@ fn in_child(name: &str, variables: &[(&str, &str)]) {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("1 passed"), "{text}");
 }
 
@@ -200,10 +179,7 @@ fn the_environment_goes_before_the_file_and_after_flags() {
             ("HEADSTART_LOG", "trace"),
         ],
     );
-    in_child(
-        "child_with_bad_environment",
-        &[("HEADSTART_EDGE_IDLE_TIMEOUT", "soon")],
-    );
+    in_child("child_with_bad_environment", &[("HEADSTART_EDGE_IDLE_TIMEOUT", "soon")]);
 }
 
 #[test]
@@ -278,9 +254,7 @@ fn wrong_files_are_explained() {
          hint: options stand in a table of their command: [edge], [agent]"
     );
     assert_eq!(
-        File::said_of("[edge]\nconfig = \"other.toml\"\n")
-            .lines()
-            .next(),
+        File::said_of("[edge]\nconfig = \"other.toml\"\n").lines().next(),
         Some("error: unknown key 'config' in [edge]")
     );
     assert_eq!(File::said_of("edge = 1\n"), "error: 'edge' is not a table");
@@ -293,10 +267,7 @@ fn wrong_files_are_explained() {
         "error: 'udp-workers' takes a string, number or boolean"
     );
     let not_toml = File::said_of("[edge]\nudp-workers =\n");
-    assert!(
-        not_toml.contains("is not TOML: TOML parse error at line 2, column"),
-        "{not_toml}"
-    );
+    assert!(not_toml.contains("is not TOML: TOML parse error at line 2, column"), "{not_toml}");
 }
 
 #[test]
@@ -306,26 +277,14 @@ fn wrong_values_in_a_file_are_explained_as_on_the_command_line() {
             "idle-timeout = 5",
             "error: invalid value '5' for '--idle-timeout <TIME>': time unit needed",
         ),
-        (
-            "idle-timeout = \"soon\"",
-            "error: invalid value 'soon' for '--idle-timeout <TIME>'",
-        ),
-        (
-            "listen = \"443\"",
-            "error: invalid value '443' for '--listen <ADDR:PORT>'",
-        ),
-        (
-            "proxy-protocol = \"yes\"",
-            "error: invalid value 'yes' for '--proxy-protocol[=<BOOL>]'",
-        ),
+        ("idle-timeout = \"soon\"", "error: invalid value 'soon' for '--idle-timeout <TIME>'"),
+        ("listen = \"443\"", "error: invalid value '443' for '--listen <ADDR:PORT>'"),
+        ("proxy-protocol = \"yes\"", "error: invalid value 'yes' for '--proxy-protocol[=<BOOL>]'"),
         (
             "origin = [\"o:1\", \"o\"]",
             "error: invalid value 'o' for '--origin <[NAME=]HOST:PORT>': a port is missing",
         ),
-        (
-            "workers = 0",
-            "error: invalid value '0' for '--workers <N>'",
-        ),
+        ("workers = 0", "error: invalid value '0' for '--workers <N>'"),
     ] {
         let said = File::said_of(&format!("[edge]\n{line}\n"));
         assert!(said.starts_with(words), "{said}");
@@ -335,10 +294,7 @@ fn wrong_values_in_a_file_are_explained_as_on_the_command_line() {
 #[test]
 fn a_value_in_a_file_that_looks_like_a_flag_is_a_value() {
     let said = File::said_of("[edge]\nlisten = \"--proxy-protocol\"\n");
-    assert!(
-        said.starts_with("error: invalid value '--proxy-protocol' for '--listen"),
-        "{said}"
-    );
+    assert!(said.starts_with("error: invalid value '--proxy-protocol' for '--listen"), "{said}");
 }
 
 #[test]
@@ -352,22 +308,10 @@ fn a_missing_file_is_named() {
 #[test]
 fn wrong_flags_are_explained() {
     for (flag, words) in [
-        (
-            "--lsten=127.0.0.1:1",
-            "\nhint: a similar argument exists: '--listen'",
-        ),
-        (
-            "--listen=localhost",
-            "invalid value 'localhost' for '--listen <ADDR:PORT>'",
-        ),
-        (
-            "--idle-timeout=5",
-            "time unit needed, for example 5sec or 5ms",
-        ),
-        (
-            "--origin=[::1:443",
-            "an IPv6 address is written in brackets",
-        ),
+        ("--lsten=127.0.0.1:1", "\nhint: a similar argument exists: '--listen'"),
+        ("--listen=localhost", "invalid value 'localhost' for '--listen <ADDR:PORT>'"),
+        ("--idle-timeout=5", "time unit needed, for example 5sec or 5ms"),
+        ("--origin=[::1:443", "an IPv6 address is written in brackets"),
         ("--origin=a_b*=o:1", "is not a server name"),
     ] {
         let said = fails(&["edge", flag]);
@@ -379,42 +323,18 @@ fn wrong_flags_are_explained() {
 fn what_no_single_option_shows() {
     let edge: EdgeOptions = load(&["edge"]);
     let text = edge.origins().unwrap_err().to_string();
-    assert!(
-        text.contains("\nhint: say where the TLS server is"),
-        "{text}"
-    );
+    assert!(text.contains("\nhint: say where the TLS server is"), "{text}");
     let edge: EdgeOptions = load(&["edge", "--origin=a:1", "--origin=b:1"]);
-    assert!(
-        edge.origins()
-            .unwrap_err()
-            .to_string()
-            .contains("two origins without a name")
-    );
+    assert!(edge.origins().unwrap_err().to_string().contains("two origins without a name"));
     let edge: EdgeOptions = load(&["edge", "--origin=n.example=a:1", "--origin=N.example=b:1"]);
-    assert!(
-        edge.origins()
-            .unwrap_err()
-            .to_string()
-            .contains("two origins for n.example")
-    );
+    assert!(edge.origins().unwrap_err().to_string().contains("two origins for n.example"));
     let agent: AgentOptions = load(&["agent", "--edge=n.example=a:1", "--edge=n.example=b:1"]);
-    assert!(
-        agent
-            .edges()
-            .unwrap_err()
-            .to_string()
-            .contains("two edges for n.example")
-    );
+    assert!(agent.edges().unwrap_err().to_string().contains("two edges for n.example"));
 }
 
 #[test]
 fn an_open_proxy_must_be_wanted() {
-    for address in [
-        "0.0.0.0:1080",
-        "[::]:1080",
-        "192.0.2.1:1080",
-        "[::ffff:192.0.2.1]:1080",
-    ] {
+    for address in ["0.0.0.0:1080", "[::]:1080", "192.0.2.1:1080", "[::ffff:192.0.2.1]:1080"] {
         let agent: AgentOptions = load(&["agent", "--listen", address]);
         let text = agent.listen().unwrap_err().to_string();
         assert!(text.contains("--allow-remote"), "{text}");
@@ -427,19 +347,11 @@ fn an_open_proxy_must_be_wanted() {
 
 #[test]
 fn urls_are_https() {
-    let get = |url| {
-        call(&["get", url])
-            .load::<GetOptions>()
-            .map(|get| get.url)
-            .map_err(words)
-    };
+    let get = |url| call(&["get", url]).load::<GetOptions>().map(|get| get.url).map_err(words);
     assert!(get("https://www.example.com/a?b").is_ok());
     for (url, reason) in [
         ("http://www.example.com/", "only https is"),
-        (
-            "www.example.com",
-            "write the scheme too: https://www.example.com",
-        ),
+        ("www.example.com", "write the scheme too: https://www.example.com"),
         ("https://", "invalid value"),
         ("not a url", "invalid value"),
     ] {

@@ -44,10 +44,7 @@ pub struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self {
-            first_byte: FIRST_BYTE_TIME,
-            request: REQUEST_TIME,
-        }
+        Self { first_byte: FIRST_BYTE_TIME, request: REQUEST_TIME }
     }
 }
 
@@ -80,9 +77,7 @@ pub async fn accept(
     let first = timeout(patience.first_byte, peek(&stream)).await;
     let first = first.map_err(|_| Refusal::Silent)??;
     let request = read_request(stream, first);
-    timeout(patience.request, request)
-        .await
-        .map_err(|_| Refusal::Slow)?
+    timeout(patience.request, request).await.map_err(|_| Refusal::Slow)?
 }
 
 async fn read_request(stream: TcpStream, first: u8) -> Result<Inbound, Refusal> {

@@ -22,11 +22,7 @@ pub fn header(client: SocketAddr, edge: SocketAddr) -> io::Result<Vec<u8>> {
 
 fn one_family(client: SocketAddr, edge: SocketAddr) -> (SocketAddr, SocketAddr) {
     let (client, edge) = (canonical(client), canonical(edge));
-    if client.is_ipv4() == edge.is_ipv4() {
-        (client, edge)
-    } else {
-        (mapped(client), mapped(edge))
-    }
+    if client.is_ipv4() == edge.is_ipv4() { (client, edge) } else { (mapped(client), mapped(edge)) }
 }
 
 /// A dual-stack socket shows IPv4 clients as mapped addresses.

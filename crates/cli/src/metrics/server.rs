@@ -71,10 +71,7 @@ fn respond(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Byte
         "/healthz" => text(StatusCode::OK, "alive\n"),
         "/readyz" if metrics.is_ready() => text(StatusCode::OK, "ready\n"),
         "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "starting or stopping\n"),
-        _ => text(
-            StatusCode::NOT_FOUND,
-            "here are /metrics, /healthz and /readyz\n",
-        ),
+        _ => text(StatusCode::NOT_FOUND, "here are /metrics, /healthz and /readyz\n"),
     }
 }
 

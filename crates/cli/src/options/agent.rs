@@ -92,12 +92,7 @@ pub struct AgentOptions {
     pub config: Option<PathBuf>,
 
     /// Connections at one time; more wait in the kernel's queue
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "4096",
-        help_heading = "Limits"
-    )]
+    #[arg(long, value_name = "N", default_value = "4096", help_heading = "Limits")]
     pub max_connections: NonZeroUsize,
 
     /// Give up connecting after this long (500ms, 10s)
@@ -139,10 +134,7 @@ impl AgentOptions {
     /// # Errors
     /// An address that is not loopback, without `--allow-remote`.
     pub fn listen(&self) -> Result<&[SocketAddr], Failure> {
-        let open = self
-            .listen
-            .iter()
-            .find(|at| !at.ip().to_canonical().is_loopback());
+        let open = self.listen.iter().find(|at| !at.ip().to_canonical().is_loopback());
         match open {
             Some(at) if !self.allow_remote => Err(Failure::usage(format!(
                 "{at} is reachable by other machines, which could use this one as their proxy"

@@ -35,12 +35,7 @@ pub struct DnsRecordOptions {
     pub ttl: u32,
 
     /// Protocols the server speaks beside HTTP/1.1; none with --alpn ''
-    #[arg(
-        long,
-        value_name = "ID,...",
-        value_delimiter = ',',
-        default_value = "h2"
-    )]
+    #[arg(long, value_name = "ID,...", value_delimiter = ',', default_value = "h2")]
     pub alpn: Vec<String>,
 
     /// Datagrams a client should offer for the server's first flight (1 to 10)

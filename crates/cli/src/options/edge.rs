@@ -86,12 +86,7 @@ pub struct EdgeOptions {
     pub udp_workers: NonZeroUsize,
 
     /// Connections at one time; more wait in the kernel's queue
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "16384",
-        help_heading = "Limits"
-    )]
+    #[arg(long, value_name = "N", default_value = "16384", help_heading = "Limits")]
     pub max_connections: NonZeroUsize,
 
     /// Close a connection on which nothing was sent either way for this long (30s, 5m, 1h)

@@ -8,12 +8,7 @@ use clap::{Args, ValueEnum};
 pub struct LogOptions {
     /// What to log: error, warn, info, debug, trace or MODULE=LEVEL,... [default: info for edge
     /// and agent, else warn]
-    #[arg(
-        long,
-        env = "HEADSTART_LOG",
-        hide_env_values = true,
-        value_name = "FILTER"
-    )]
+    #[arg(long, env = "HEADSTART_LOG", hide_env_values = true, value_name = "FILTER")]
     pub log: Option<String>,
 
     /// How to write a log line

@@ -20,8 +20,7 @@ impl NamePattern {
     pub fn matches(&self, name: &str) -> bool {
         let name = canonical(name);
         if self.wildcard {
-            name.strip_suffix(&self.name)
-                .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+            name.strip_suffix(&self.name).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
         } else {
             name == self.name
         }
@@ -70,11 +69,7 @@ impl<T> NameMap<T> {
     pub fn new(
         entries: impl IntoIterator<Item = (Option<NamePattern>, T)>,
     ) -> Result<Self, Option<NamePattern>> {
-        let mut map = Self {
-            exact: HashMap::new(),
-            below: HashMap::new(),
-            default: None,
-        };
+        let mut map = Self { exact: HashMap::new(), below: HashMap::new(), default: None };
         for (pattern, value) in entries {
             if map.insert(pattern.as_ref(), value).is_some() {
                 return Err(pattern);
@@ -85,15 +80,12 @@ impl<T> NameMap<T> {
 
     /// The value for `name`; without a name (a ClientHello without SNI) the default.
     pub fn find(&self, name: Option<&str>) -> Option<&T> {
-        name.and_then(|name| self.named(&canonical(name)))
-            .or(self.default.as_ref())
+        name.and_then(|name| self.named(&canonical(name))).or(self.default.as_ref())
     }
 
     fn named(&self, name: &str) -> Option<&T> {
         let parents = name.match_indices('.').map(|(dot, _)| &name[dot + 1..]);
-        self.exact
-            .get(name)
-            .or_else(|| parents.filter_map(|parent| self.below.get(parent)).next())
+        self.exact.get(name).or_else(|| parents.filter_map(|parent| self.below.get(parent)).next())
     }
 
     fn insert(&mut self, pattern: Option<&NamePattern>, value: T) -> Option<T> {
@@ -113,9 +105,7 @@ fn canonical(name: &str) -> String {
 /// Letters, digits, hyphens; underscores too, which occur in names in use (RFC 2181 section 11).
 fn valid_label(label: &str) -> bool {
     (1..=63).contains(&label.len())
-        && label
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }
 
 #[cfg(test)]
@@ -163,17 +153,8 @@ mod tests {
 
     #[test]
     fn patterns_are_names() {
-        for wrong in [
-            "",
-            "*",
-            "*.",
-            "a..b",
-            "a b",
-            "*.*.example",
-            "ex*mple",
-            "a/b",
-            "héé.example",
-        ] {
+        for wrong in ["", "*", "*.", "a..b", "a b", "*.*.example", "ex*mple", "a/b", "héé.example"]
+        {
             assert!(wrong.parse::<NamePattern>().is_err(), "{wrong}");
         }
         let long = format!("{}.example", "a".repeat(64));

@@ -113,10 +113,7 @@ impl FromStr for EdgeAddress {
         let (name, address) = text
             .split_once('=')
             .ok_or("write NAME=HOST:PORT, for example www.example.com=192.0.2.1:443")?;
-        Ok(Self {
-            name: name.parse()?,
-            address: address.parse()?,
-        })
+        Ok(Self { name: name.parse()?, address: address.parse()? })
     }
 }
 
@@ -150,20 +147,9 @@ mod tests {
     fn hosts_and_ports() {
         assert_eq!(host_port("localhost:8443"), Ok(("localhost".into(), 8443)));
         assert_eq!(host_port("192.0.2.1:443"), Ok(("192.0.2.1".into(), 443)));
-        assert_eq!(
-            host_port("[2001:db8::1]:443"),
-            Ok(("2001:db8::1".into(), 443))
-        );
-        for wrong in [
-            "",
-            "host",
-            "host:",
-            "host:0",
-            "host:65536",
-            "host:https",
-            ":443",
-            "a b:443",
-        ] {
+        assert_eq!(host_port("[2001:db8::1]:443"), Ok(("2001:db8::1".into(), 443)));
+        for wrong in ["", "host", "host:", "host:0", "host:65536", "host:https", ":443", "a b:443"]
+        {
             assert!(host_port(wrong).is_err(), "{wrong}");
         }
         for wrong in ["::1:443", "[::1:443", "[::1]", "[host]:443", "2001:db8::1"] {

@@ -80,15 +80,9 @@ pub(super) async fn accept(stream: TcpStream) -> Result<Inbound, Refusal> {
         Some(request) = requests.recv() => request,
         ended = &mut connection => return Err(not_http(ended)),
     };
-    let exchange = Exchange {
-        respond,
-        connection,
-    };
+    let exchange = Exchange { respond, connection };
     match target(&request) {
-        Ok(target) => Ok(Inbound {
-            target,
-            answer: Answer::connect(exchange),
-        }),
+        Ok(target) => Ok(Inbound { target, answer: Answer::connect(exchange) }),
         Err((status, text, refusal)) => {
             exchange.refuse(status, text).await?;
             Err(refusal)
@@ -143,12 +137,7 @@ fn target(request: &Request<Incoming>) -> Result<Target, Rejection> {
     }
     let (host, port) =
         authority(request.uri()).ok_or((400, BAD_TARGET, Refusal::Malformed("CONNECT target")))?;
-    Ok(Target {
-        host,
-        port,
-        via: Via::Connect,
-        context: None,
-    })
+    Ok(Target { host, port, via: Via::Connect, context: None })
 }
 
 /// The target in authority form, which has a port and nothing else (RFC 9112 section 3.2.3).
@@ -160,9 +149,7 @@ fn authority(uri: &Uri) -> Option<(Host, u16)> {
     }
     let port = authority.port_u16().filter(|port| *port != 0)?;
     let host = authority.host();
-    let bracketed = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'));
+    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     Some((Host::parse(bracketed.unwrap_or(host))?, port))
 }
 
@@ -170,10 +157,7 @@ fn response(status: u16, text: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(text));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
     let headers = response.headers_mut();
-    headers.insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("text/plain; charset=utf-8"),
-    );
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     if status == 405 {
         headers.insert(ALLOW, HeaderValue::from_static("CONNECT"));

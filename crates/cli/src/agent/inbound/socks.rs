@@ -22,10 +22,7 @@ const SOCKS4_REJECTED: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
 /// The largest request is 257 + 515 + 262 bytes, so the protocol itself bounds memory.
 pub(super) async fn accept(mut stream: TcpStream) -> Result<Inbound, Refusal> {
     match request(&mut stream).await {
-        Ok(target) => Ok(Inbound {
-            target,
-            answer: Answer::socks5(stream),
-        }),
+        Ok(target) => Ok(Inbound { target, answer: Answer::socks5(stream) }),
         Err(unanswered) => {
             if let Some(code) = unanswered.code {
                 reply(&mut stream, code).await?;
@@ -83,10 +80,7 @@ impl From<SocksServerError> for Unanswered {
             SocksServerError::FromUtf8 { .. } => Refusal::Malformed("user name or password"),
             _ => Refusal::Malformed("SOCKS version"),
         };
-        Self {
-            refusal,
-            code: None,
-        }
+        Self { refusal, code: None }
     }
 }
 
@@ -94,10 +88,7 @@ async fn request(stream: &mut TcpStream) -> Result<Target, Unanswered> {
     let (authenticated, context) = authenticate(stream).await?;
     let (_, command, address) = authenticated.read_command().await?;
     if command != Socks5Command::TCPConnect {
-        return Err(Unanswered::new(
-            Refusal::Command,
-            &ReplyError::CommandNotSupported,
-        ));
+        return Err(Unanswered::new(Refusal::Command, &ReplyError::CommandNotSupported));
     }
     target(address, context)
 }
@@ -109,10 +100,7 @@ async fn authenticate(
     stream: &mut TcpStream,
 ) -> Result<(Authenticated<'_>, Option<String>), SocksServerError> {
     let methods = StandardAuthentication::allow_no_auth(true);
-    match Socks5ServerProtocol::start(stream)
-        .negotiate_auth(methods)
-        .await?
-    {
+    match Socks5ServerProtocol::start(stream).negotiate_auth(methods).await? {
         StandardAuthenticationStarted::NoAuthentication(none) => Ok((none.finish_auth(), None)),
         StandardAuthenticationStarted::PasswordAuthentication(password) => {
             let (user, _, received) = password.read_username_password().await?;
@@ -127,19 +115,10 @@ fn target(address: TargetAddr, context: Option<String>) -> Result<Target, Unansw
         TargetAddr::Domain(name, port) => (Host::parse(&name), port),
     };
     match host {
-        Some(host) if port != 0 => Ok(Target {
-            host,
-            port,
-            via: Via::Socks5,
-            context,
-        }),
-        Some(_) => Err(Unanswered::new(
-            Refusal::Malformed("port 0"),
-            &ReplyError::ConnectionRefused,
-        )),
-        None => Err(Unanswered::new(
-            Refusal::Malformed("host name"),
-            &ReplyError::HostUnreachable,
-        )),
+        Some(host) if port != 0 => Ok(Target { host, port, via: Via::Socks5, context }),
+        Some(_) => {
+            Err(Unanswered::new(Refusal::Malformed("port 0"), &ReplyError::ConnectionRefused))
+        }
+        None => Err(Unanswered::new(Refusal::Malformed("host name"), &ReplyError::HostUnreachable)),
     }
 }

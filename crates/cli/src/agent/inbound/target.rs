@@ -94,9 +94,7 @@ impl HostName {
 /// scripts arrive in their ASCII form (RFC 5890).
 fn valid_label(label: &str) -> bool {
     (1..=63).contains(&label.len())
-        && label
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }
 
 /// `127.1` and `0x7f.0.0.1` are addresses to some resolvers, so they are names to nobody (URL
@@ -128,14 +126,8 @@ mod tests {
 
     #[test]
     fn addresses_are_addresses_however_written() {
-        assert_eq!(
-            Host::parse("127.0.0.1"),
-            Some(Host::Ip([127, 0, 0, 1].into()))
-        );
-        assert_eq!(
-            Host::parse("::ffff:127.0.0.1"),
-            Some(Host::Ip([127, 0, 0, 1].into()))
-        );
+        assert_eq!(Host::parse("127.0.0.1"), Some(Host::Ip([127, 0, 0, 1].into())));
+        assert_eq!(Host::parse("::ffff:127.0.0.1"), Some(Host::Ip([127, 0, 0, 1].into())));
         assert_eq!(Host::parse("::1"), Some(Host::Ip("::1".parse().unwrap())));
     }
 
