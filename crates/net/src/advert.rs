@@ -41,12 +41,7 @@ pub struct Advert {
 
 impl Default for Advert {
     fn default() -> Self {
-        Self {
-            version: VERSION,
-            slots: SLOTS_DEFAULT,
-            fop: false,
-            early_data: false,
-        }
+        Self { version: VERSION, slots: SLOTS_DEFAULT, fop: false, early_data: false }
     }
 }
 
@@ -148,26 +143,18 @@ impl<'a> Pairs<'a> {
     }
 
     fn get(&self, key: &str) -> Option<&'a str> {
-        self.0
-            .iter()
-            .find(|(known, _)| *known == key)
-            .map(|(_, value)| *value)
+        self.0.iter().find(|(known, _)| *known == key).map(|(_, value)| *value)
     }
 }
 
 fn is_key(text: &str) -> bool {
     !text.is_empty()
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
 /// Printable ASCII that needs no escape in a zone file: servers disagree about escapes.
 fn is_plain(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_graphic() && !b"\"\\,;()".contains(&b))
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && !b"\"\\,;()".contains(&b))
 }
 
 fn slots(value: &str) -> Result<u8, AdvertError> {
@@ -296,12 +283,7 @@ mod tests {
 
     #[test]
     fn full_and_shortest() {
-        let all = Advert {
-            version: 1,
-            slots: 6,
-            fop: true,
-            early_data: true,
-        };
+        let all = Advert { version: 1, slots: 6, fop: true, early_data: true };
         assert_eq!(read("v=1,slots=6,fop=1,ed=1"), Ok(all));
         assert_eq!(read("ed=1,fop=1,slots=6,v=1"), Ok(all));
         assert_eq!(read("v=1"), Ok(Advert::default()));
@@ -333,18 +315,9 @@ mod tests {
 
     #[test]
     fn malformed() {
-        for text in [
-            "",
-            "v",
-            "v=",
-            "=1",
-            "v=1,",
-            ",v=1",
-            "v=1,,ed=1",
-            "v=1, ed=1",
-            "V=1",
-            "v=\"1\"",
-        ] {
+        for text in
+            ["", "v", "v=", "=1", "v=1,", ",v=1", "v=1,,ed=1", "v=1, ed=1", "V=1", "v=\"1\""]
+        {
             assert_eq!(read(text), Err(AdvertError::Syntax), "{text}");
         }
         assert_eq!(read("v=1,v=1"), Err(AdvertError::Duplicate));
@@ -369,10 +342,7 @@ mod tests {
             target: ".".into(),
             port: 443,
             alpn: vec!["h2".into(), "http/1.1".into()],
-            advert: Advert {
-                slots: 6,
-                ..Advert::default()
-            },
+            advert: Advert { slots: 6, ..Advert::default() },
         }
     }
 
@@ -383,11 +353,7 @@ mod tests {
             "www.example.com. 300 IN HTTPS 1 . alpn=\"h2,http/1.1\" port=443 \
              key65480=\"v=1,slots=6\""
         );
-        let short = HttpsRecord {
-            alpn: vec![],
-            target: "Edge.example.net.".into(),
-            ..record()
-        };
+        let short = HttpsRecord { alpn: vec![], target: "Edge.example.net.".into(), ..record() };
         assert_eq!(
             short.zone_line().unwrap(),
             "www.example.com. 300 IN HTTPS 1 edge.example.net. port=443 key65480=\"v=1,slots=6\""
@@ -397,61 +363,20 @@ mod tests {
     #[test]
     fn zone_line_refuses_what_it_cannot_say() {
         let wrong = |record: HttpsRecord| record.zone_line().unwrap_err();
-        assert_eq!(
-            wrong(HttpsRecord {
-                owner: "a b".into(),
-                ..record()
-            }),
-            RecordError::Owner
-        );
-        assert_eq!(
-            wrong(HttpsRecord {
-                owner: "1.2.3.4".into(),
-                ..record()
-            }),
-            RecordError::Owner
-        );
-        assert_eq!(
-            wrong(HttpsRecord {
-                target: String::new(),
-                ..record()
-            }),
-            RecordError::Target
-        );
-        assert_eq!(
-            wrong(HttpsRecord {
-                priority: 0,
-                ..record()
-            }),
-            RecordError::Priority
-        );
-        assert_eq!(
-            wrong(HttpsRecord {
-                port: 0,
-                ..record()
-            }),
-            RecordError::Port
-        );
-        assert_eq!(
-            wrong(HttpsRecord {
-                alpn: vec!["a,b".into()],
-                ..record()
-            }),
-            RecordError::Alpn
-        );
+        assert_eq!(wrong(HttpsRecord { owner: "a b".into(), ..record() }), RecordError::Owner);
+        assert_eq!(wrong(HttpsRecord { owner: "1.2.3.4".into(), ..record() }), RecordError::Owner);
+        assert_eq!(wrong(HttpsRecord { target: String::new(), ..record() }), RecordError::Target);
+        assert_eq!(wrong(HttpsRecord { priority: 0, ..record() }), RecordError::Priority);
+        assert_eq!(wrong(HttpsRecord { port: 0, ..record() }), RecordError::Port);
+        assert_eq!(wrong(HttpsRecord { alpn: vec!["a,b".into()], ..record() }), RecordError::Alpn);
     }
 
     /// What a name server makes of the line: text to record to wire to record.
     fn through_hickory(line: &str) -> HTTPS {
         let origin = hickory_proto::rr::Name::from_ascii("example.com.").unwrap();
         let soa = "@ 60 IN SOA ns.example.com. root.example.com. 1 2 3 4 5\n";
-        let (_, sets) = Parser::new(format!("{soa}{line}\n"), None, Some(origin))
-            .parse()
-            .unwrap();
-        let set = sets
-            .values()
-            .find(|set| set.record_type() == RecordType::HTTPS)
-            .unwrap();
+        let (_, sets) = Parser::new(format!("{soa}{line}\n"), None, Some(origin)).parse().unwrap();
+        let set = sets.values().find(|set| set.record_type() == RecordType::HTTPS).unwrap();
         let record = set.records_without_rrsigs().next().unwrap();
         let bytes = record.to_bytes().unwrap();
         match hickory_proto::rr::Record::from_bytes(&bytes).unwrap().data {

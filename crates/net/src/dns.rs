@@ -85,10 +85,7 @@ pub struct DnsConfig {
 
 impl Default for DnsConfig {
     fn default() -> Self {
-        Self {
-            name_servers: Vec::new(),
-            timeout: Duration::from_secs(2),
-        }
+        Self { name_servers: Vec::new(), timeout: Duration::from_secs(2) }
     }
 }
 
@@ -118,11 +115,7 @@ impl Resolver {
             let (servers, options) = read_system_conf().map_err(|_| DnsError::Unavailable)?;
             (servers, options, Hosts::from_system().unwrap_or_default())
         } else {
-            (
-                explicit(&config.name_servers),
-                ResolverOpts::default(),
-                Hosts::default(),
-            )
+            (explicit(&config.name_servers), ResolverOpts::default(), Hosts::default())
         };
         let mut builder =
             TokioResolver::builder_with_config(servers, TokioRuntimeProvider::default());
@@ -153,9 +146,7 @@ impl Resolver {
         if !listed.is_empty() {
             return Ok(Lookup::known(listed));
         }
-        let service = (port == HTTPS_PORT)
-            .then(|| self.ask_service(name.clone()))
-            .flatten();
+        let service = (port == HTTPS_PORT).then(|| self.ask_service(name.clone())).flatten();
         let mut lookup = Lookup::new(Assembly::new(port, service.is_some()), service);
         lookup.v4 = Some(self.ask_addresses(name.clone(), RecordType::A));
         lookup.v6 = Some(self.ask_addresses(name, RecordType::AAAA));
@@ -172,10 +163,7 @@ impl Resolver {
             return None;
         }
         let lookup = self.lookup_for(name, literal)?;
-        timeout(ADVERT_DELAY, lookup.advert_covering(literal.ip()))
-            .await
-            .ok()
-            .flatten()
+        timeout(ADVERT_DELAY, lookup.advert_covering(literal.ip())).await.ok().flatten()
     }
 
     /// A lookup of the literal's own family only: the other one's addresses are of no use.
@@ -186,9 +174,7 @@ impl Resolver {
             lookup.assembly.on_v6(Err(DnsError::NoAddress));
             lookup.v4 = Some(self.ask_addresses(name, RecordType::A));
         } else {
-            lookup
-                .assembly
-                .on_v4(Err(DnsError::NoAddress), Instant::now());
+            lookup.assembly.on_v4(Err(DnsError::NoAddress), Instant::now());
             lookup.v6 = Some(self.ask_addresses(name, RecordType::AAAA));
         }
         Some(lookup)
@@ -204,18 +190,11 @@ impl Resolver {
     }
 
     fn ask_service(&self, name: Name) -> Option<JoinHandle<Discovered>> {
-        let permit = self
-            .inner
-            .service_queries
-            .clone()
-            .try_acquire_owned()
-            .ok()?;
+        let permit = self.inner.service_queries.clone().try_acquire_owned().ok()?;
         let inner = self.inner.clone();
         Some(tokio::spawn(async move {
             let _permit = permit;
-            timeout(inner.limit, follow::discover(&inner, name))
-                .await
-                .unwrap_or_default()
+            timeout(inner.limit, follow::discover(&inner, name)).await.unwrap_or_default()
         }))
     }
 }
@@ -241,12 +220,7 @@ pub struct Lookup {
 
 impl Lookup {
     fn new(assembly: Assembly, service: Option<JoinHandle<Discovered>>) -> Self {
-        Self {
-            assembly,
-            v4: None,
-            v6: None,
-            service,
-        }
+        Self { assembly, v4: None, v6: None, service }
     }
 
     fn known(addresses: Vec<IpAddr>) -> Self {
@@ -329,15 +303,12 @@ pub struct EdgeAdvert {
 impl EdgeAdvert {
     /// Whether the offer holds for connections to `address`.
     pub fn covers(&self, address: IpAddr) -> bool {
-        self.addresses
-            .iter()
-            .any(|known| known.ip() == address.to_canonical())
+        self.addresses.iter().any(|known| known.ip() == address.to_canonical())
     }
 
     /// The same offer for `address` alone, if it holds for it.
     pub fn only(mut self, address: IpAddr) -> Option<Self> {
-        self.addresses
-            .retain(|known| known.ip() == address.to_canonical());
+        self.addresses.retain(|known| known.ip() == address.to_canonical());
         (!self.addresses.is_empty()).then_some(self)
     }
 }
@@ -347,12 +318,7 @@ impl EdgeAdvert {
 /// A name whose last label is a number is none: it would be taken for an IPv4 address elsewhere.
 pub(crate) fn host_name(text: &str) -> Result<Name, DnsError> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    let last = text
-        .strip_suffix('.')
-        .unwrap_or(text)
-        .rsplit('.')
-        .next()
-        .unwrap_or_default();
+    let last = text.strip_suffix('.').unwrap_or(text).rsplit('.').next().unwrap_or_default();
     let number = last.bytes().all(|b| b.is_ascii_digit());
     if number || !text.bytes().all(plain) {
         return Err(DnsError::InvalidName);
@@ -386,26 +352,16 @@ impl Inner {
         if addresses.is_empty() {
             return Err(DnsError::NoAddress);
         }
-        Ok(Found {
-            addresses,
-            valid_until: lookup.valid_until(),
-        })
+        Ok(Found { addresses, valid_until: lookup.valid_until() })
     }
 
     /// The addresses of `name` in the hosts file, IPv6 first.
     fn listed(&self, name: &Name) -> Vec<IpAddr> {
         [RecordType::AAAA, RecordType::A]
             .into_iter()
-            .filter_map(|kind| {
-                self.hosts
-                    .lookup_static_host(&Query::query(name.clone(), kind))
-            })
+            .filter_map(|kind| self.hosts.lookup_static_host(&Query::query(name.clone(), kind)))
             .flat_map(|lookup| {
-                lookup
-                    .answers()
-                    .iter()
-                    .filter_map(|r| r.data.ip_addr())
-                    .collect::<Vec<_>>()
+                lookup.answers().iter().filter_map(|r| r.data.ip_addr()).collect::<Vec<_>>()
             })
             .take(ADDRESSES_MAX)
             .collect()
@@ -432,9 +388,7 @@ fn canonical(name: &Name, answers: &[Record]) -> Name {
 fn explicit(servers: &[SocketAddr]) -> ResolverConfig {
     let server = |address: &SocketAddr| {
         let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
-        connections
-            .iter_mut()
-            .for_each(|connection| connection.port = address.port());
+        connections.iter_mut().for_each(|connection| connection.port = address.port());
         NameServerConfig::new(address.ip(), true, connections)
     };
     ResolverConfig::from_name_servers(servers.iter().map(server).collect())
@@ -454,9 +408,7 @@ fn tuned(mut options: ResolverOpts, timeout: Duration) -> ResolverOpts {
 
 /// `host` as an address, IPv6 also in the brackets of a URL.
 fn literal(host: &str) -> Option<IpAddr> {
-    let inner = host
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
+    let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match inner {
         Some(v6) => v6.parse().ok().map(IpAddr::V6),
         None => host.parse().ok(),

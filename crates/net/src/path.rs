@@ -143,28 +143,14 @@ impl PathMemory {
     /// reports, or for [`PROBE_LIFE`].
     pub fn advise(&self, key: PathKey, now: Instant) -> Advice {
         let mut tables = self.lock();
-        if let Some(until) = tables
-            .resets
-            .get(&key.edge)
-            .copied()
-            .filter(|until| now < *until)
-        {
-            return Advice::Plain {
-                reason: PathReason::Reset,
-                until,
-            };
+        if let Some(until) = tables.resets.get(&key.edge).copied().filter(|until| now < *until) {
+            return Advice::Plain { reason: PathReason::Reset, until };
         }
         let Some(path) = tables.paths.get(&key) else {
-            return Advice::Turbo {
-                grace: GraceEstimator::default(),
-                probe: false,
-            };
+            return Advice::Turbo { grace: GraceEstimator::default(), probe: false };
         };
         match path.standing.ask(now) {
-            Ok(probe) => Advice::Turbo {
-                grace: path.grace,
-                probe,
-            },
+            Ok(probe) => Advice::Turbo { grace: path.grace, probe },
             Err((reason, until)) => Advice::Plain { reason, until },
         }
     }
@@ -229,12 +215,7 @@ impl PathMemory {
             return None;
         }
         *tables.in_flight.entry(key).or_default() += bytes;
-        Some(SlotReservation {
-            memory: self.clone(),
-            key,
-            slots,
-            bytes,
-        })
+        Some(SlotReservation { memory: self.clone(), key, slots, bytes })
     }
 
     fn release(&self, key: PathKey, bytes: usize) {

@@ -71,15 +71,8 @@ impl Assembly {
 
     /// For addresses that need no question; they have no advertisement.
     pub(super) fn known(addresses: Vec<IpAddr>) -> Self {
-        let found = Found {
-            addresses,
-            valid_until: Instant::now(),
-        };
-        Self {
-            v4: Family::Ready(found),
-            v6: Family::Settled,
-            ..Self::new(0, false)
-        }
+        let found = Found { addresses, valid_until: Instant::now() };
+        Self { v4: Family::Ready(found), v6: Family::Settled, ..Self::new(0, false) }
     }
 
     pub(super) fn on_v6(&mut self, answer: Answer) {
@@ -117,15 +110,9 @@ impl Assembly {
         if !self.v6.is_answered() && !late {
             return None;
         }
-        let ready: Vec<_> = [self.v6.take(), self.v4.take()]
-            .into_iter()
-            .flatten()
-            .collect();
+        let ready: Vec<_> = [self.v6.take(), self.v4.take()].into_iter().flatten().collect();
         let valid_until = ready.iter().map(|found| found.valid_until).min()?;
-        let addresses = ready
-            .into_iter()
-            .flat_map(|found| found.addresses)
-            .collect();
+        let addresses = ready.into_iter().flat_map(|found| found.addresses).collect();
         Some(self.give(addresses, valid_until, now))
     }
 
@@ -133,10 +120,7 @@ impl Assembly {
         if self.given.is_none() {
             self.deadline = Some(now + ADVERT_DELAY);
         }
-        let given = self.given.get_or_insert(Found {
-            addresses: Vec::new(),
-            valid_until,
-        });
+        let given = self.given.get_or_insert(Found { addresses: Vec::new(), valid_until });
         given.addresses.extend(&new);
         given.valid_until = given.valid_until.min(valid_until);
         new
@@ -149,9 +133,7 @@ impl Assembly {
         match &self.service {
             Some(Discovered::Own(offer)) => match self.widened(offer) {
                 Some(edge) => {
-                    self.advert = AdvertState::Said {
-                        addresses: edge.addresses.len(),
-                    };
+                    self.advert = AdvertState::Said { addresses: edge.addresses.len() };
                     Step::Event(Event::Advert(Some(edge)))
                 }
                 None => self.rest(),
@@ -183,11 +165,7 @@ impl Assembly {
 
     /// After the advertisement: only a slow family can still come.
     fn rest(&self) -> Step {
-        if self.v4.is_answered() && self.v6.is_answered() {
-            Step::Done
-        } else {
-            Step::Wait(None)
-        }
+        if self.v4.is_answered() && self.v6.is_answered() { Step::Done } else { Step::Wait(None) }
     }
 
     fn step_without_addresses(&mut self, now: Instant) -> Step {
@@ -278,10 +256,7 @@ mod tests {
     }
 
     fn found(address: IpAddr, now: Instant) -> Answer {
-        Ok(Found {
-            addresses: vec![address],
-            valid_until: now + LIFE,
-        })
+        Ok(Found { addresses: vec![address], valid_until: now + LIFE })
     }
 
     fn own(now: Instant) -> Discovered {
@@ -389,10 +364,7 @@ mod tests {
         let end = now + ALIAS_ONLY_DELAY;
         assert_eq!(assembly.step(now), Step::Wait(Some(end)));
         assert_eq!(assembly.step(end - MS), Step::Wait(Some(end)));
-        assert_eq!(
-            assembly.step(end),
-            Step::Event(Event::Failed(DnsError::NoAddress))
-        );
+        assert_eq!(assembly.step(end), Step::Event(Event::Failed(DnsError::NoAddress)));
         assert_eq!(assembly.step(end), Step::Done);
     }
 
@@ -402,19 +374,15 @@ mod tests {
         let mut assembly = Assembly::new(443, true);
         assembly.on_v4(Err(DnsError::NoSuchName), now);
         assembly.on_v6(Err(DnsError::Timeout));
-        assert_eq!(
-            assembly.step(now),
-            Step::Event(Event::Failed(DnsError::NoSuchName))
-        );
+        assert_eq!(assembly.step(now), Step::Event(Event::Failed(DnsError::NoSuchName)));
     }
 
     #[test]
     fn an_edge_on_another_port_is_no_address_for_this_one() {
         let now = Instant::now();
-        for (port, expected) in [
-            (443, given(&[v4()])),
-            (8443, Step::Event(Event::Failed(DnsError::NoAddress))),
-        ] {
+        for (port, expected) in
+            [(443, given(&[v4()])), (8443, Step::Event(Event::Failed(DnsError::NoAddress)))]
+        {
             let mut assembly = Assembly::new(443, true);
             assembly.on_v4(Err(DnsError::NoAddress), now);
             assembly.on_v6(Err(DnsError::NoAddress));

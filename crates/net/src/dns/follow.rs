@@ -54,10 +54,7 @@ impl Offer {
     pub(super) fn at(&self, addresses: &[IpAddr], valid_until: Instant) -> EdgeAdvert {
         EdgeAdvert {
             advert: self.advert,
-            addresses: addresses
-                .iter()
-                .map(|ip| SocketAddr::new(*ip, self.port))
-                .collect(),
+            addresses: addresses.iter().map(|ip| SocketAddr::new(*ip, self.port)).collect(),
             target: self.target.clone(),
             valid_until: self.valid_until.min(valid_until),
         }
@@ -94,11 +91,7 @@ async fn follow(dns: &Inner, name: Name, set: ServiceSet) -> Discovered {
                 service.target.is_root() || service.target == set.owner || service.target == name;
             let target = if own { &set.owner } else { &service.target };
             let offer = Offer::new(advert, &service, target, set.valid_until);
-            if own {
-                Discovered::Own(offer)
-            } else {
-                elsewhere(dns, &service, offer).await
-            }
+            if own { Discovered::Own(offer) } else { elsewhere(dns, &service, offer).await }
         }
     }
 }
@@ -140,17 +133,12 @@ async fn follow_alias(
             Discovered::Elsewhere(offer.at(&found.addresses, found.valid_until))
         });
     }
-    tracing::debug!(
-        aliases = seen.len(),
-        "alias chain of HTTPS records ends nowhere"
-    );
+    tracing::debug!(aliases = seen.len(), "alias chain of HTTPS records ends nowhere");
     Discovered::Nothing
 }
 
 fn behind_alias(found: Result<Found, DnsError>) -> Discovered {
-    found.map_or(Discovered::Nothing, |found| {
-        Discovered::Alias(found.addresses)
-    })
+    found.map_or(Discovered::Nothing, |found| Discovered::Alias(found.addresses))
 }
 
 /// The offer at the hinted addresses of its target, or else at those that the DNS gives.
@@ -178,11 +166,7 @@ impl Inner {
             })
             .collect();
         let choice = Choice::among(&records, |n| rand::random_range(0..n));
-        Ok(ServiceSet {
-            owner,
-            choice,
-            valid_until: lookup.valid_until(),
-        })
+        Ok(ServiceSet { owner, choice, valid_until: lookup.valid_until() })
     }
 
     async fn both_families(&self, name: &Name) -> Result<Found, DnsError> {

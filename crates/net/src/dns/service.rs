@@ -37,16 +37,11 @@ impl Choice {
         if !records.iter().all(|record| is_well_formed(record)) {
             return Self::Nothing;
         }
-        let aliases: Vec<_> = records
-            .iter()
-            .filter(|record| record.svc_priority == 0)
-            .collect();
+        let aliases: Vec<_> = records.iter().filter(|record| record.svc_priority == 0).collect();
         if !aliases.is_empty() {
             return aliases
                 .get(pick(aliases.len()))
-                .map_or(Self::Nothing, |record| {
-                    Self::Alias(record.target_name.clone())
-                });
+                .map_or(Self::Nothing, |record| Self::Alias(record.target_name.clone()));
         }
         let usable: Vec<_> = records
             .iter()
@@ -57,11 +52,7 @@ impl Choice {
         };
         let mut best: Vec<_> = usable.into_iter().filter(|(p, _)| *p == lowest).collect();
         let index = pick(best.len());
-        if index < best.len() {
-            Self::Service(best.swap_remove(index).1)
-        } else {
-            Self::Nothing
-        }
+        if index < best.len() { Self::Service(best.swap_remove(index).1) } else { Self::Nothing }
     }
 }
 
@@ -100,12 +91,10 @@ impl Service {
         match value {
             SvcParamValue::Port(port) => self.port = Some(*port),
             SvcParamValue::Ipv4Hint(hint) => {
-                self.hints
-                    .extend(hint.0.iter().take(ADDRESSES_MAX).map(|a| IpAddr::V4(a.0)));
+                self.hints.extend(hint.0.iter().take(ADDRESSES_MAX).map(|a| IpAddr::V4(a.0)));
             }
             SvcParamValue::Ipv6Hint(hint) => {
-                self.hints
-                    .extend(hint.0.iter().take(ADDRESSES_MAX).map(|a| IpAddr::V6(a.0)));
+                self.hints.extend(hint.0.iter().take(ADDRESSES_MAX).map(|a| IpAddr::V6(a.0)));
             }
             SvcParamValue::Unknown(bytes) if key == advert::KEY => {
                 self.advert = Advert::from_value(&bytes.0)
@@ -139,12 +128,7 @@ fn is_increasing(keys: &[SvcParamKey]) -> bool {
 
 /// Whether every mandatory key is understood and present (sections 2.4.3 and 8).
 fn mandatory_is_met(record: &SVCB) -> bool {
-    let present = |key| {
-        record
-            .svc_params
-            .iter()
-            .any(|(known, _)| u16::from(*known) == key)
-    };
+    let present = |key| record.svc_params.iter().any(|(known, _)| u16::from(*known) == key);
     record.svc_params.iter().all(|(_, value)| match value {
         SvcParamValue::Mandatory(list) => list.0.iter().all(|key| {
             let key = u16::from(*key);
@@ -157,10 +141,8 @@ fn mandatory_is_met(record: &SVCB) -> bool {
 /// Whether the service can be had over TCP: by default, or by a protocol that is not HTTP/3
 /// (section 7.1). `no-default-alpn` without `alpn` contradicts itself.
 fn offers_tcp(record: &SVCB) -> bool {
-    let without_default = record
-        .svc_params
-        .iter()
-        .any(|(_, v)| matches!(v, SvcParamValue::NoDefaultAlpn));
+    let without_default =
+        record.svc_params.iter().any(|(_, v)| matches!(v, SvcParamValue::NoDefaultAlpn));
     let named = record.svc_params.iter().find_map(|(_, value)| match value {
         SvcParamValue::Alpn(ids) => Some(ids.0.iter().any(|id| !id.starts_with("h3"))),
         _ => None,
@@ -191,10 +173,7 @@ mod tests {
             SvcParamValue::Ipv6Hint(_) => SvcParamKey::Ipv6Hint,
             SvcParamValue::Unknown(_) => SvcParamKey::Key(advert::KEY),
         };
-        let params = params
-            .into_iter()
-            .map(|value| (key(&value), value))
-            .collect();
+        let params = params.into_iter().map(|value| (key(&value), value)).collect();
         SVCB::new(priority, name(target), params)
     }
 
@@ -234,9 +213,7 @@ mod tests {
     fn equals_are_picked_from() {
         let set = [1u16, 2, 3].map(|port| record(7, ".", vec![SvcParamValue::Port(port)]));
         let refs: Vec<_> = set.iter().collect();
-        let Choice::Service(service) = Choice::among(&refs, |n| n - 1) else {
-            panic!()
-        };
+        let Choice::Service(service) = Choice::among(&refs, |n| n - 1) else { panic!() };
         assert_eq!(service.port, Some(3));
     }
 
@@ -244,10 +221,7 @@ mod tests {
     fn alias_rules_out_services() {
         let service = record(1, ".", vec![advertise("v=1")]);
         let alias = record(0, "edge.example.", vec![]);
-        assert_eq!(
-            chosen(&[service, alias]),
-            Choice::Alias(name("edge.example."))
-        );
+        assert_eq!(chosen(&[service, alias]), Choice::Alias(name("edge.example.")));
     }
 
     #[test]
@@ -267,11 +241,7 @@ mod tests {
     #[test]
     fn mandatory_keys_that_we_know_are_fine() {
         let port = SvcParamValue::Port(8443);
-        let set = record(
-            1,
-            ".",
-            vec![mandatory(&[1, 3]), alpn(&["h2"]), port, advertise("v=1")],
-        );
+        let set = record(1, ".", vec![mandatory(&[1, 3]), alpn(&["h2"]), port, advertise("v=1")]);
         assert_eq!(Service::read(&set).unwrap().advert, Some(Advert::default()));
     }
 
@@ -281,20 +251,12 @@ mod tests {
         let port = SvcParamValue::Port(1);
         for bad in [
             record(9, ".", vec![mandatory(&[3, 3]), port.clone()]),
-            record(
-                9,
-                ".",
-                vec![mandatory(&[3, 1]), alpn(&["h2"]), port.clone()],
-            ),
+            record(9, ".", vec![mandatory(&[3, 1]), alpn(&["h2"]), port.clone()]),
             record(9, ".", vec![mandatory(&[0])]),
             record(9, ".", vec![alpn(&[])]),
             record(9, ".", vec![SvcParamValue::Ipv4Hint(IpHint(vec![]))]),
         ] {
-            assert_eq!(
-                chosen(&[good.clone(), bad.clone()]),
-                Choice::Nothing,
-                "{bad}"
-            );
+            assert_eq!(chosen(&[good.clone(), bad.clone()]), Choice::Nothing, "{bad}");
         }
     }
 
@@ -310,12 +272,7 @@ mod tests {
     #[test]
     fn a_bad_advertisement_is_none() {
         for text in ["v=2", "", "v=1,v=1"] {
-            assert_eq!(
-                Service::read(&record(1, ".", vec![advertise(text)]))
-                    .unwrap()
-                    .advert,
-                None
-            );
+            assert_eq!(Service::read(&record(1, ".", vec![advertise(text)])).unwrap().advert, None);
         }
     }
 
@@ -324,10 +281,7 @@ mod tests {
         let many = (0..=255).map(|n| A::new(192, 0, 2, n)).collect();
         let hinted = record(1, ".", vec![SvcParamValue::Ipv4Hint(IpHint(many))]);
         assert_eq!(Service::read(&hinted).unwrap().hints.len(), ADDRESSES_MAX);
-        assert_eq!(
-            Service::read(&record(1, ".", vec![SvcParamValue::Port(0)])),
-            None
-        );
+        assert_eq!(Service::read(&record(1, ".", vec![SvcParamValue::Port(0)])), None);
     }
 
     #[test]

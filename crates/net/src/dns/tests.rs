@@ -40,9 +40,7 @@ async fn outcome(resolver: &Resolver, host: &str) -> Outcome {
 }
 
 async fn next(lookup: &mut Lookup) -> Option<Event> {
-    timeout(TEST_LIMIT, lookup.next())
-        .await
-        .expect("the lookup hangs")
+    timeout(TEST_LIMIT, lookup.next()).await.expect("the lookup hangs")
 }
 
 /// The outcome when every answer is cached already, so that none can be too late.
@@ -62,15 +60,11 @@ async fn eventually(what: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    timeout(TEST_LIMIT, poll)
-        .await
-        .expect("it never comes true");
+    timeout(TEST_LIMIT, poll).await.expect("it never comes true");
 }
 
 fn host() -> Zone {
-    Zone::default()
-        .host("www.example.", EDGE4)
-        .host("www.example.", EDGE6)
+    Zone::default().host("www.example.", EDGE4).host("www.example.", EDGE6)
 }
 
 fn found(addresses: &[&str], edge: Option<(&str, &[SocketAddr])>) -> Outcome {
@@ -82,10 +76,7 @@ fn found(addresses: &[&str], edge: Option<(&str, &[SocketAddr])>) -> Outcome {
 }
 
 fn failed(error: DnsError) -> Outcome {
-    Outcome {
-        failed: Some(error),
-        ..Outcome::default()
-    }
+    Outcome { failed: Some(error), ..Outcome::default() }
 }
 
 #[tokio::test]
@@ -99,9 +90,7 @@ async fn addresses_and_advertisement() {
 
 #[tokio::test]
 async fn https_after_the_addresses() {
-    let zone = host()
-        .edge("www.example.")
-        .reply("www.example.", RecordType::HTTPS, Reply::Gated);
+    let zone = host().edge("www.example.").reply("www.example.", RecordType::HTTPS, Reply::Gated);
     let (zone, resolver) = zone.serve().await;
     let mut lookup = resolver.resolve("www.example", 443).unwrap();
     let first = next(&mut lookup).await;
@@ -120,9 +109,7 @@ async fn https_after_the_addresses() {
 
 #[tokio::test]
 async fn https_never_answered_delays_nothing_and_is_given_up() {
-    let zone = host()
-        .edge("www.example.")
-        .reply("www.example.", RecordType::HTTPS, Reply::Silence);
+    let zone = host().edge("www.example.").reply("www.example.", RecordType::HTTPS, Reply::Silence);
     let (_zone, resolver) = zone.serve().await;
     let started = Instant::now();
     let mut lookup = resolver.resolve("www.example", 443).unwrap();
@@ -138,26 +125,19 @@ async fn https_never_answered_delays_nothing_and_is_given_up() {
 
 #[tokio::test]
 async fn a_late_https_answer_is_there_for_the_next_connection() {
-    let zone = host()
-        .edge("www.example.")
-        .reply("www.example.", RecordType::HTTPS, Reply::Gated);
+    let zone = host().edge("www.example.").reply("www.example.", RecordType::HTTPS, Reply::Gated);
     let (zone, resolver) = zone.serve().await;
     assert_eq!(outcome(&resolver, "www.example").await.edge, None);
     zone.gate.notify_one();
     no_question_open(&resolver).await;
     let edge = outcome(&resolver, "www.example").await.edge;
-    assert_eq!(
-        edge.map(|(target, _)| target).as_deref(),
-        Some("www.example")
-    );
+    assert_eq!(edge.map(|(target, _)| target).as_deref(), Some("www.example"));
 }
 
 #[tokio::test]
 async fn malformed_https_answer_is_none() {
     let zone =
-        host()
-            .edge("www.example.")
-            .reply("www.example.", RecordType::HTTPS, Reply::Truncated);
+        host().edge("www.example.").reply("www.example.", RecordType::HTTPS, Reply::Truncated);
     let (_zone, resolver) = zone.serve().await;
     let got = outcome(&resolver, "www.example").await;
     assert_eq!((got.addresses.len(), got.edge), (2, None));
@@ -250,10 +230,7 @@ async fn an_alias_may_be_all_that_a_name_has() {
         .edge("edge.example.")
         .host("edge.example.", EDGE4);
     let (_zone, resolver) = zone.serve().await;
-    assert_eq!(
-        outcome(&resolver, "plain.example").await,
-        found(&["192.0.2.9"], None)
-    );
+    assert_eq!(outcome(&resolver, "plain.example").await, found(&["192.0.2.9"], None));
     let expected = found(&[EDGE4], Some(("edge.example", &[at(EDGE4, 443)])));
     assert_eq!(warm_outcome(&resolver, "fast.example").await, expected);
 }
@@ -268,37 +245,23 @@ async fn alias_loops_end() {
         .host("self.example.", EDGE4)
         .expiring_at_once();
     let (zone, resolver) = zone.serve().await;
-    assert_eq!(
-        outcome(&resolver, "a.example").await,
-        failed(DnsError::NoAddress)
-    );
+    assert_eq!(outcome(&resolver, "a.example").await, failed(DnsError::NoAddress));
     no_question_open(&resolver).await;
     assert_eq!(zone.count("b.example.", RecordType::HTTPS), 1);
-    assert_eq!(
-        outcome(&resolver, "self.example").await,
-        found(&[EDGE4], None)
-    );
-    assert_eq!(
-        outcome(&resolver, "gone.example").await,
-        failed(DnsError::NoAddress)
-    );
+    assert_eq!(outcome(&resolver, "self.example").await, found(&[EDGE4], None));
+    assert_eq!(outcome(&resolver, "gone.example").await, failed(DnsError::NoAddress));
 }
 
 #[tokio::test]
 async fn aliases_at_the_limit_and_one_over() {
-    let mut zone = Zone::default()
-        .edge("n0.example.")
-        .host("n0.example.", EDGE4);
+    let mut zone = Zone::default().edge("n0.example.").host("n0.example.", EDGE4);
     for n in 1..=follow::ALIASES_MAX + 1 {
         let (owner, target) = (format!("n{n}.example."), format!("n{}.example.", n - 1));
         zone = zone.https(&owner, 0, &target, vec![]);
     }
     let (_zone, resolver) = zone.serve().await;
     let longest = warm_outcome(&resolver, &format!("n{}.example", follow::ALIASES_MAX)).await;
-    assert_eq!(
-        longest,
-        found(&[EDGE4], Some(("n0.example", &[at(EDGE4, 443)])))
-    );
+    assert_eq!(longest, found(&[EDGE4], Some(("n0.example", &[at(EDGE4, 443)]))));
     let over = warm_outcome(&resolver, &format!("n{}.example", follow::ALIASES_MAX + 1)).await;
     assert_eq!(over, failed(DnsError::NoAddress));
 }
@@ -307,41 +270,21 @@ async fn aliases_at_the_limit_and_one_over() {
 async fn mandatory_keys_decide_over_the_wire() {
     let zone = Zone::default()
         .host("known.example.", EDGE4)
-        .https(
-            "known.example.",
-            1,
-            ".",
-            vec![mandatory(&[3]), port(443), advertised()],
-        )
+        .https("known.example.", 1, ".", vec![mandatory(&[3]), port(443), advertised()])
         .host("ours.example.", EDGE4)
-        .https(
-            "ours.example.",
-            1,
-            ".",
-            vec![mandatory(&[crate::advert::KEY]), advertised()],
-        )
+        .https("ours.example.", 1, ".", vec![mandatory(&[crate::advert::KEY]), advertised()])
         .host("new.example.", EDGE4)
         .https(
             "new.example.",
             1,
             ".",
-            vec![
-                mandatory(&[7]),
-                (7, SvcParamValue::Unknown(Unknown(vec![1]))),
-                advertised(),
-            ],
+            vec![mandatory(&[7]), (7, SvcParamValue::Unknown(Unknown(vec![1]))), advertised()],
         );
     let (_zone, resolver) = zone.serve().await;
     let expected = found(&[EDGE4], Some(("known.example", &[at(EDGE4, 443)])));
     assert_eq!(warm_outcome(&resolver, "known.example").await, expected);
-    assert_eq!(
-        outcome(&resolver, "ours.example").await,
-        found(&[EDGE4], None)
-    );
-    assert_eq!(
-        outcome(&resolver, "new.example").await,
-        found(&[EDGE4], None)
-    );
+    assert_eq!(outcome(&resolver, "ours.example").await, found(&[EDGE4], None));
+    assert_eq!(outcome(&resolver, "new.example").await, found(&[EDGE4], None));
 }
 
 #[tokio::test]
@@ -358,22 +301,16 @@ async fn cnames_lead_to_addresses_and_to_the_record() {
 
 #[tokio::test]
 async fn cname_loops_fail() {
-    let zone = Zone::default()
-        .cname("a.example.", "b.example.")
-        .cname("b.example.", "a.example.");
+    let zone = Zone::default().cname("a.example.", "b.example.").cname("b.example.", "a.example.");
     let (_zone, resolver) = zone.serve().await;
     assert!(outcome(&resolver, "a.example").await.failed.is_some());
 }
 
 #[tokio::test]
 async fn records_of_other_names_are_not_taken() {
-    let evil = Zone::default()
-        .host("evil.example.", "192.0.2.66")
-        .edge("evil.example.");
+    let evil = Zone::default().host("evil.example.", "192.0.2.66").edge("evil.example.");
     let mut zone =
-        Zone::default()
-            .host("www.example.", EDGE4)
-            .https("www.example.", 1, ".", vec![port(443)]);
+        Zone::default().host("www.example.", EDGE4).https("www.example.", 2, ".", vec![port(443)]);
     zone.slipped_in = evil.records;
     let (_zone, resolver) = zone.serve().await;
     let expected = found(&[EDGE4], None);
@@ -384,10 +321,7 @@ async fn records_of_other_names_are_not_taken() {
 async fn one_family_is_enough() {
     let only6 = Zone::default().host("six.example.", EDGE6);
     let (_zone, resolver) = only6.serve().await;
-    assert_eq!(
-        outcome(&resolver, "six.example").await,
-        found(&[EDGE6], None)
-    );
+    assert_eq!(outcome(&resolver, "six.example").await, found(&[EDGE6], None));
 }
 
 #[tokio::test]
@@ -395,40 +329,21 @@ async fn ipv4_does_not_wait_for_ever_for_ipv6() {
     let zone = host().reply("www.example.", RecordType::AAAA, Reply::Silence);
     let (_zone, resolver) = zone.serve().await;
     let mut lookup = resolver.resolve("www.example", 443).unwrap();
-    assert_eq!(
-        next(&mut lookup).await,
-        Some(Event::Addresses(vec![ip(EDGE4)]))
-    );
+    assert_eq!(next(&mut lookup).await, Some(Event::Addresses(vec![ip(EDGE4)])));
 }
 
 #[tokio::test]
 async fn a_slow_family_comes_second_and_widens_the_offer() {
-    let zone = host()
-        .edge("www.example.")
-        .reply("www.example.", RecordType::A, Reply::Gated);
+    let zone = host().edge("www.example.").reply("www.example.", RecordType::A, Reply::Gated);
     let (zone, resolver) = zone.serve().await;
-    resolver
-        .inner
-        .services(&name("www.example."))
-        .await
-        .unwrap();
+    resolver.inner.services(&name("www.example.")).await.unwrap();
     let mut lookup = resolver.resolve("www.example", 443).unwrap();
-    assert_eq!(
-        next(&mut lookup).await,
-        Some(Event::Addresses(vec![ip(EDGE6)]))
-    );
-    let Some(Event::Advert(Some(edge))) = next(&mut lookup).await else {
-        panic!()
-    };
+    assert_eq!(next(&mut lookup).await, Some(Event::Addresses(vec![ip(EDGE6)])));
+    let Some(Event::Advert(Some(edge))) = next(&mut lookup).await else { panic!() };
     assert!(edge.covers(ip(EDGE6)) && !edge.covers(ip(EDGE4)));
     zone.gate.notify_one();
-    assert_eq!(
-        next(&mut lookup).await,
-        Some(Event::Addresses(vec![ip(EDGE4)]))
-    );
-    let Some(Event::Advert(Some(edge))) = next(&mut lookup).await else {
-        panic!()
-    };
+    assert_eq!(next(&mut lookup).await, Some(Event::Addresses(vec![ip(EDGE4)])));
+    let Some(Event::Advert(Some(edge))) = next(&mut lookup).await else { panic!() };
     assert!(edge.covers(ip(EDGE6)) && edge.covers(ip(EDGE4)));
     assert_eq!(next(&mut lookup).await, None);
 }
@@ -443,10 +358,7 @@ async fn errors_have_names() {
         ("broken.example.", Reply::Truncated),
     ] {
         for kind in [RecordType::A, RecordType::AAAA] {
-            zone = zone
-                .host(owner, EDGE4)
-                .host(owner, EDGE6)
-                .reply(owner, kind, reply);
+            zone = zone.host(owner, EDGE4).host(owner, EDGE6).reply(owner, kind, reply);
         }
     }
     let (_zone, resolver) = zone.serve().await;
@@ -465,15 +377,9 @@ async fn errors_have_names() {
 async fn names_are_absolute() {
     let (zone, resolver) = Zone::default().host("www.", EDGE4).serve().await;
     assert_eq!(outcome(&resolver, "www").await, found(&[EDGE4], None));
-    assert_eq!(
-        outcome(&resolver, "nothing").await,
-        failed(DnsError::NoSuchName)
-    );
+    assert_eq!(outcome(&resolver, "nothing").await, failed(DnsError::NoSuchName));
     let asked = zone.asked.lock().unwrap().clone();
-    assert!(
-        asked.iter().all(|(name, _)| name.num_labels() == 1),
-        "{asked:?}"
-    );
+    assert!(asked.iter().all(|(name, _)| name.num_labels() == 1), "{asked:?}");
 }
 
 #[tokio::test]
@@ -493,19 +399,13 @@ async fn answers_are_kept_while_they_live_and_asked_again_after() {
         if count("short.example.", RecordType::A) > 1 {
             break;
         }
-        assert!(
-            short_since.elapsed() < TEST_LIMIT,
-            "the TTL of 1 s never ended"
-        );
+        assert!(short_since.elapsed() < TEST_LIMIT, "the TTL of 1 s never ended");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     no_question_open(&resolver).await;
     let edge = outcome(&resolver, "long.example").await.edge;
     assert!(edge.is_some());
-    assert_eq!(
-        outcome(&resolver, "none.example").await,
-        failed(DnsError::NoSuchName)
-    );
+    assert_eq!(outcome(&resolver, "none.example").await, failed(DnsError::NoSuchName));
     for owner in ["long.example.", "none.example."] {
         for kind in [RecordType::A, RecordType::AAAA, RecordType::HTTPS] {
             assert_eq!(count(owner, kind), 1, "{owner} {kind}");
@@ -522,10 +422,7 @@ async fn the_shortest_ttl_bounds_an_offer() {
         .await;
     let before = Instant::now();
     warm_outcome(&resolver, "www.example").await;
-    let edge = resolver
-        .advert_for("www.example", at(EDGE4, 443))
-        .await
-        .unwrap();
+    let edge = resolver.advert_for("www.example", at(EDGE4, 443)).await.unwrap();
     assert!(edge.valid_until >= before + Duration::from_secs(19));
     assert!(edge.valid_until <= Instant::now() + Duration::from_secs(20));
 }
@@ -543,29 +440,16 @@ async fn literals_answer_themselves() {
 async fn the_hosts_file_is_final_and_advertises_nothing() {
     let (zone, mut resolver) = host().edge("www.example.").serve().await;
     let hosts = &mut Arc::get_mut(&mut resolver.inner).unwrap().hosts;
-    hosts
-        .read_hosts_conf(&b"10.1.1.1 www.example\n"[..])
-        .unwrap();
-    assert_eq!(
-        outcome(&resolver, "www.example").await,
-        found(&["10.1.1.1"], None)
-    );
-    assert_eq!(
-        resolver
-            .advert_for("www.example", at("10.1.1.1", 443))
-            .await,
-        None
-    );
+    hosts.read_hosts_conf(&b"10.1.1.1 www.example\n"[..]).unwrap();
+    assert_eq!(outcome(&resolver, "www.example").await, found(&["10.1.1.1"], None));
+    assert_eq!(resolver.advert_for("www.example", at("10.1.1.1", 443)).await, None);
     assert!(zone.asked.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn localhost_is_never_asked_for() {
     let (zone, resolver) = Zone::default().serve().await;
-    assert_eq!(
-        outcome(&resolver, "localhost").await,
-        found(&["::1", "127.0.0.1"], None)
-    );
+    assert_eq!(outcome(&resolver, "localhost").await, found(&["::1", "127.0.0.1"], None));
     assert!(zone.asked.lock().unwrap().is_empty());
 }
 
@@ -582,18 +466,11 @@ async fn a_dropped_lookup_ends_but_its_https_question() {
     drop(lookup);
     // The resolver itself and the HTTPS question are left.
     eventually(|| Arc::strong_count(&resolver.inner) == 2).await;
-    assert_eq!(
-        resolver.inner.service_queries.available_permits(),
-        SERVICE_QUERIES - 1
-    );
+    assert_eq!(resolver.inner.service_queries.available_permits(), SERVICE_QUERIES - 1);
     zone.gate.notify_one();
     no_question_open(&resolver).await;
     let asked = zone.count("www.example.", RecordType::HTTPS);
-    resolver
-        .inner
-        .services(&name("www.example."))
-        .await
-        .unwrap();
+    resolver.inner.services(&name("www.example.")).await.unwrap();
     assert_eq!(zone.count("www.example.", RecordType::HTTPS), asked);
 }
 
@@ -602,40 +479,21 @@ async fn a_literal_has_an_offer_if_the_name_has_its_address() {
     let (_zone, resolver) = host().edge("www.example.").serve().await;
     assert!(warm_outcome(&resolver, "www.example").await.edge.is_some());
     for own in [EDGE4, EDGE6] {
-        let edge = resolver
-            .advert_for("www.example", at(own, 443))
-            .await
-            .unwrap();
+        let edge = resolver.advert_for("www.example", at(own, 443)).await.unwrap();
         assert_eq!(edge.addresses, [at(own, 443)]);
     }
-    let other = resolver
-        .advert_for("www.example", at("192.0.2.77", 443))
-        .await;
+    let other = resolver.advert_for("www.example", at("192.0.2.77", 443)).await;
     assert_eq!(other, None);
-    assert_eq!(
-        resolver.advert_for("www.example", at(EDGE4, 8443)).await,
-        None
-    );
-    assert_eq!(
-        resolver.advert_for("none.example", at(EDGE4, 443)).await,
-        None
-    );
-    assert_eq!(
-        resolver.advert_for("not a name", at(EDGE4, 443)).await,
-        None
-    );
+    assert_eq!(resolver.advert_for("www.example", at(EDGE4, 8443)).await, None);
+    assert_eq!(resolver.advert_for("none.example", at(EDGE4, 443)).await, None);
+    assert_eq!(resolver.advert_for("not a name", at(EDGE4, 443)).await, None);
 }
 
 #[tokio::test]
 async fn without_a_free_question_names_still_resolve() {
     let (zone, resolver) = host().edge("www.example.").serve().await;
     let all = u32::try_from(SERVICE_QUERIES).unwrap();
-    let held = resolver
-        .inner
-        .service_queries
-        .clone()
-        .try_acquire_many_owned(all)
-        .unwrap();
+    let held = resolver.inner.service_queries.clone().try_acquire_many_owned(all).unwrap();
     let got = outcome(&resolver, "www.example").await;
     assert_eq!((got.addresses.len(), got.edge), (2, None));
     assert_eq!(zone.count("www.example.", RecordType::HTTPS), 0);

@@ -21,11 +21,7 @@ struct Entry<V> {
 
 impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
     pub(super) fn new(capacity: usize) -> Self {
-        Self {
-            entries: HashMap::new(),
-            capacity,
-            clock: 0,
-        }
+        Self { entries: HashMap::new(), capacity, clock: 0 }
     }
 
     pub(super) fn get(&mut self, key: &K) -> Option<&mut V> {
@@ -38,13 +34,7 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
     pub(super) fn insert(&mut self, key: K, value: V) {
         self.make_room(&key);
         self.clock += 1;
-        self.entries.insert(
-            key,
-            Entry {
-                value,
-                used: self.clock,
-            },
-        );
+        self.entries.insert(key, Entry { value, used: self.clock });
     }
 
     pub(super) fn get_or_default(&mut self, key: K) -> &mut V
@@ -54,10 +44,7 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
         self.make_room(&key);
         self.clock += 1;
         let used = self.clock;
-        let entry = self.entries.entry(key).or_insert_with(|| Entry {
-            value: V::default(),
-            used,
-        });
+        let entry = self.entries.entry(key).or_insert_with(|| Entry { value: V::default(), used });
         entry.used = used;
         &mut entry.value
     }
@@ -101,10 +88,7 @@ mod tests {
         map.insert(2, 'b');
         map.insert(2, 'c');
         *map.get_or_default(1) = 'd';
-        assert_eq!(
-            (map.get(&1).copied(), map.get(&2).copied()),
-            (Some('d'), Some('c'))
-        );
+        assert_eq!((map.get(&1).copied(), map.get(&2).copied()), (Some('d'), Some('c')));
     }
 
     proptest! {

@@ -38,10 +38,7 @@ impl GraceEstimator {
             return;
         }
         self.smoothed = Some(match self.smoothed {
-            None => Smoothed {
-                lag,
-                deviation: lag / 2,
-            },
+            None => Smoothed { lag, deviation: lag / 2 },
             Some(old) => Smoothed {
                 lag: old.lag * 7 / 8 + lag / 8,
                 deviation: old.deviation * 3 / 4 + old.lag.abs_diff(lag) / 4,

@@ -61,24 +61,13 @@ pub(super) enum Standing {
     /// So many silences in a row, not yet enough.
     Noted(u8),
     /// Not used until then, nor while a probe runs; `times` back-offs in a row.
-    Blocked {
-        reason: PathReason,
-        until: Instant,
-        times: u32,
-        probe_until: Option<Instant>,
-    },
+    Blocked { reason: PathReason, until: Instant, times: u32, probe_until: Option<Instant> },
 }
 
 impl Standing {
     /// Whether the path may be used, and if so whether as a probe; else why not and until when.
     pub(super) fn ask(&mut self, now: Instant) -> Result<bool, (PathReason, Instant)> {
-        let Self::Blocked {
-            reason,
-            until,
-            probe_until,
-            ..
-        } = self
-        else {
+        let Self::Blocked { reason, until, probe_until, .. } = self else {
             return Ok(false);
         };
         if now < *until {
@@ -138,12 +127,7 @@ impl Standing {
         };
         let until = now + backoff(before);
         let times = before.saturating_add(1);
-        *self = Self::Blocked {
-            reason,
-            until,
-            times,
-            probe_until: None,
-        };
+        *self = Self::Blocked { reason, until, times, probe_until: None };
     }
 }
 

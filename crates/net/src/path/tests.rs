@@ -8,24 +8,15 @@ const SLOT: usize = 411;
 
 fn key(n: u16) -> PathKey {
     let [high, low] = n.to_be_bytes();
-    PathKey {
-        local: [10, 0, 0, 1].into(),
-        edge: ([192, 0, high, low], 443).into(),
-    }
+    PathKey { local: [10, 0, 0, 1].into(), edge: ([192, 0, high, low], 443).into() }
 }
 
 fn opened(lag: u64) -> Outcome {
-    Outcome::Opened {
-        rtt: RTT,
-        lag: Duration::from_millis(lag),
-    }
+    Outcome::Opened { rtt: RTT, lag: Duration::from_millis(lag) }
 }
 
 fn late(lag: u64) -> Outcome {
-    Outcome::Late {
-        rtt: RTT,
-        lag: Duration::from_millis(lag),
-    }
+    Outcome::Late { rtt: RTT, lag: Duration::from_millis(lag) }
 }
 
 /// A memory and a clock.
@@ -36,16 +27,11 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        Self {
-            memory: Arc::default(),
-            now: Instant::now(),
-        }
+        Self { memory: Arc::default(), now: Instant::now() }
     }
 
     fn record(&self, outcomes: &[Outcome]) {
-        outcomes
-            .iter()
-            .for_each(|outcome| self.memory.record(key(1), *outcome, self.now));
+        outcomes.iter().for_each(|outcome| self.memory.record(key(1), *outcome, self.now));
     }
 
     fn advice(&self) -> Advice {
@@ -59,21 +45,12 @@ impl Bench {
     #[track_caller]
     fn assert_turbo(&self, probe: bool) {
         let advice = self.advice();
-        assert!(
-            matches!(advice, Advice::Turbo { probe: p, .. } if p == probe),
-            "{advice:?}"
-        );
+        assert!(matches!(advice, Advice::Turbo { probe: p, .. } if p == probe), "{advice:?}");
     }
 
     #[track_caller]
     fn assert_plain(&self, reason: PathReason, time: Duration) {
-        assert_eq!(
-            self.advice(),
-            Advice::Plain {
-                reason,
-                until: self.now + time
-            }
-        );
+        assert_eq!(self.advice(), Advice::Plain { reason, until: self.now + time });
     }
 }
 
@@ -82,13 +59,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 #[test]
 fn a_new_path_is_used() {
     let advice = Bench::new().advice();
-    assert_eq!(
-        advice,
-        Advice::Turbo {
-            grace: GraceEstimator::default(),
-            probe: false
-        }
-    );
+    assert_eq!(advice, Advice::Turbo { grace: GraceEstimator::default(), probe: false });
 }
 
 #[test]
@@ -151,13 +122,7 @@ fn a_late_datagram_corrects_the_grace_instead_of_blocking() {
     for _ in 0..10 {
         bench.record(&[Outcome::Silent, late(50)]);
     }
-    let Advice::Turbo {
-        grace,
-        probe: false,
-    } = bench.advice()
-    else {
-        panic!()
-    };
+    let Advice::Turbo { grace, probe: false } = bench.advice() else { panic!() };
     assert!(grace.grace(RTT) >= Duration::from_millis(49));
 }
 
@@ -179,10 +144,9 @@ fn a_datagram_that_some_grace_covers_lifts_the_block() {
 
 #[test]
 fn a_refusal_needs_no_second_one() {
-    for (outcome, reason) in [
-        (Outcome::Unreachable, PathReason::Unreachable),
-        (Outcome::Refused, PathReason::Refused),
-    ] {
+    for (outcome, reason) in
+        [(Outcome::Unreachable, PathReason::Unreachable), (Outcome::Refused, PathReason::Refused)]
+    {
         let bench = Bench::new();
         bench.record(&[outcome]);
         bench.assert_plain(reason, BACKOFF_FIRST);
@@ -194,14 +158,8 @@ fn a_reset_holds_a_day_on_every_network_and_whatever_follows() {
     let mut bench = Bench::new();
     bench.record(&[Outcome::Reset, opened(1)]);
     bench.assert_plain(PathReason::Reset, RESET_LIFE);
-    let elsewhere = PathKey {
-        local: [10, 9, 9, 9].into(),
-        ..key(1)
-    };
-    assert!(matches!(
-        bench.memory.advise(elsewhere, bench.now),
-        Advice::Plain { .. }
-    ));
+    let elsewhere = PathKey { local: [10, 9, 9, 9].into(), ..key(1) };
+    assert!(matches!(bench.memory.advise(elsewhere, bench.now), Advice::Plain { .. }));
     bench.memory.forget_network(key(1).local);
     bench.pass(RESET_LIFE - MILLISECOND);
     bench.assert_plain(PathReason::Reset, MILLISECOND);
@@ -213,15 +171,9 @@ fn a_reset_holds_a_day_on_every_network_and_whatever_follows() {
 fn paths_do_not_know_of_each_other() {
     let bench = Bench::new();
     bench.record(&[Outcome::Unreachable]);
-    let other_network = PathKey {
-        local: [10, 9, 9, 9].into(),
-        ..key(1)
-    };
+    let other_network = PathKey { local: [10, 9, 9, 9].into(), ..key(1) };
     for other in [key(2), other_network] {
-        assert!(matches!(
-            bench.memory.advise(other, bench.now),
-            Advice::Turbo { .. }
-        ));
+        assert!(matches!(bench.memory.advise(other, bench.now), Advice::Turbo { .. }));
     }
 }
 
@@ -244,18 +196,10 @@ fn paths_at_the_limit_and_one_over() {
     }
     bench.assert_plain(PathReason::Unreachable, BACKOFF_FIRST);
     // Path 1 was just used, so that path 2 gives way.
-    bench
-        .memory
-        .record(key(count + 1), Outcome::Unreachable, bench.now);
+    bench.memory.record(key(count + 1), Outcome::Unreachable, bench.now);
     bench.assert_plain(PathReason::Unreachable, BACKOFF_FIRST);
-    assert!(matches!(
-        bench.memory.advise(key(2), bench.now),
-        Advice::Turbo { .. }
-    ));
-    assert!(matches!(
-        bench.memory.advise(key(3), bench.now),
-        Advice::Plain { .. }
-    ));
+    assert!(matches!(bench.memory.advise(key(2), bench.now), Advice::Turbo { .. }));
+    assert!(matches!(bench.memory.advise(key(3), bench.now), Advice::Plain { .. }));
 }
 
 #[test]
@@ -310,23 +254,9 @@ fn reservations_share_a_path_and_not_others() {
     })
     .sum();
     assert_eq!(granted, SLOT_BUDGET / SLOT);
-    assert_eq!(
-        bench
-            .memory
-            .reserve_slots(key(2), 11, SLOT)
-            .unwrap()
-            .slots(),
-        11
-    );
+    assert_eq!(bench.memory.reserve_slots(key(2), 11, SLOT).unwrap().slots(), 11);
     held.clear();
-    assert_eq!(
-        bench
-            .memory
-            .reserve_slots(key(1), 11, SLOT)
-            .unwrap()
-            .slots(),
-        11
-    );
+    assert_eq!(bench.memory.reserve_slots(key(1), 11, SLOT).unwrap().slots(), 11);
     assert!(bench.memory.lock().in_flight.is_empty());
 }
 

@@ -47,8 +47,7 @@ pub(super) fn at(text: &str, port: u16) -> SocketAddr {
 
 impl Zone {
     pub(super) fn with(mut self, owner: &str, ttl: u32, data: RData) -> Self {
-        self.records
-            .push(Record::from_rdata(name(owner), ttl, data));
+        self.records.push(Record::from_rdata(name(owner), ttl, data));
         self
     }
 
@@ -71,9 +70,7 @@ impl Zone {
         target: &str,
         params: Vec<Param>,
     ) -> Self {
-        let params = params
-            .into_iter()
-            .map(|(key, value)| (SvcParamKey::from(key), value));
+        let params = params.into_iter().map(|(key, value)| (SvcParamKey::from(key), value));
         let svcb = SVCB::new(priority, name(target), params.collect());
         self.with(owner, 300, RData::HTTPS(HTTPS(svcb)))
     }
@@ -89,10 +86,7 @@ impl Zone {
 
     pub(super) fn count(&self, owner: &str, kind: RecordType) -> usize {
         let asked = self.asked.lock().unwrap();
-        asked
-            .iter()
-            .filter(|(name, k)| *k == kind && name.to_ascii() == owner)
-            .count()
+        asked.iter().filter(|(name, k)| *k == kind && name.to_ascii() == owner).count()
     }
 
     /// The answer to one question, or none.
@@ -104,12 +98,7 @@ impl Zone {
         answer.metadata.recursion_available = true;
         answer.add_query(query);
         let records = self.chain(&owner, kind);
-        match self
-            .replies
-            .get(&(owner.clone(), kind))
-            .copied()
-            .unwrap_or(Reply::Answer)
-        {
+        match self.replies.get(&(owner.clone(), kind)).copied().unwrap_or(Reply::Answer) {
             Reply::Silence => return None,
             Reply::Gated => self.gate.notified().await,
             Reply::Code(code) => {
@@ -173,10 +162,7 @@ impl Zone {
     pub(super) async fn serve_with_timeout(self, timeout: Duration) -> (Arc<Self>, Resolver) {
         let zone = Arc::new(self);
         let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
-        let config = DnsConfig {
-            name_servers: vec![socket.local_addr().unwrap()],
-            timeout,
-        };
+        let config = DnsConfig { name_servers: vec![socket.local_addr().unwrap()], timeout };
         tokio::spawn(respond(zone.clone(), socket));
         (zone, Resolver::new(&config).unwrap())
     }
@@ -198,25 +184,14 @@ async fn respond(zone: Arc<Zone>, socket: Arc<UdpSocket>) {
 }
 
 fn soa() -> Record {
-    let data = SOA::new(
-        name("ns.example."),
-        name("root.example."),
-        1,
-        60,
-        60,
-        60,
-        60,
-    );
+    let data = SOA::new(name("ns.example."), name("root.example."), 1, 60, 60, 60, 60);
     Record::from_rdata(name("example."), 60, RData::SOA(data))
 }
 
 pub(super) type Param = (u16, SvcParamValue);
 
 pub(super) fn advertised() -> Param {
-    (
-        crate::advert::KEY,
-        SvcParamValue::Unknown(Unknown(b"v=1,slots=6".to_vec())),
-    )
+    (crate::advert::KEY, SvcParamValue::Unknown(Unknown(b"v=1,slots=6".to_vec())))
 }
 
 pub(super) fn port(port: u16) -> Param {
@@ -229,8 +204,5 @@ pub(super) fn mandatory(keys: &[u16]) -> Param {
 }
 
 pub(super) fn hint(address: &str) -> Param {
-    (
-        4,
-        SvcParamValue::Ipv4Hint(IpHint(vec![A(address.parse().unwrap())])),
-    )
+    (4, SvcParamValue::Ipv4Hint(IpHint(vec![A(address.parse().unwrap())])))
 }
