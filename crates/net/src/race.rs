@@ -161,10 +161,7 @@ impl Race {
 
     /// The address that was or will be tried first, where a UDP flight should go.
     pub fn first(&self) -> Option<SocketAddr> {
-        self.attempts
-            .first()
-            .map(|attempt| attempt.addr)
-            .or_else(|| self.waiting.peek())
+        self.attempts.first().map(|attempt| attempt.addr).or_else(|| self.waiting.peek())
     }
 
     /// The attempts so far, in the order of starting.
@@ -195,11 +192,7 @@ impl Race {
             }
             if self.running.is_empty() && !self.more_expected {
                 let none = self.attempts.is_empty();
-                let cause = if none {
-                    RaceFailure::NoAddress
-                } else {
-                    RaceFailure::AllFailed
-                };
+                let cause = if none { RaceFailure::NoAddress } else { RaceFailure::AllFailed };
                 return Poll::Ready(Err(self.fail(cause)));
             }
             if self.poll_timer(cx).is_pending() {
@@ -239,12 +232,7 @@ impl Race {
             number: self.attempts.len(),
             connect: Box::pin(connect(addr, self.local)),
         });
-        self.attempts.push(Attempt {
-            addr,
-            started: now,
-            ended: None,
-            outcome: Outcome::Running,
-        });
+        self.attempts.push(Attempt { addr, started: now, ended: None, outcome: Outcome::Running });
         self.next_start = now.checked_add(self.delay);
         true
     }
@@ -262,9 +250,7 @@ impl Race {
         let Some(at) = start.into_iter().chain(self.deadline).min() else {
             return Poll::Pending;
         };
-        let timer = self
-            .timer
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
         if timer.deadline() != at {
             timer.as_mut().reset(at);
         }
@@ -286,10 +272,7 @@ impl Race {
 
     fn fail(&mut self, cause: RaceFailure) -> RaceError {
         self.stop(|| Outcome::OutOfTime);
-        RaceError {
-            cause,
-            attempts: std::mem::take(&mut self.attempts),
-        }
+        RaceError { cause, attempts: std::mem::take(&mut self.attempts) }
     }
 
     /// Closes what still runs.
@@ -311,13 +294,10 @@ impl Race {
 impl RaceError {
     /// The kind that tells most: that of the first attempt which failed by itself, as its address was preferred.
     pub fn kind(&self) -> io::ErrorKind {
-        let failed = self
-            .attempts
-            .iter()
-            .find_map(|attempt| match &attempt.outcome {
-                Outcome::Failed(error) => Some(error.kind()),
-                _ => None,
-            });
+        let failed = self.attempts.iter().find_map(|attempt| match &attempt.outcome {
+            Outcome::Failed(error) => Some(error.kind()),
+            _ => None,
+        });
         match self.cause {
             RaceFailure::NoAddress => io::ErrorKind::AddrNotAvailable,
             RaceFailure::OutOfTime => io::ErrorKind::TimedOut,
@@ -354,9 +334,7 @@ impl From<RaceError> for io::Error {
 
 impl fmt::Debug for Race {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Race")
-            .field("attempts", &self.attempts)
-            .finish_non_exhaustive()
+        f.debug_struct("Race").field("attempts", &self.attempts).finish_non_exhaustive()
     }
 }
 
@@ -366,11 +344,7 @@ struct Running {
 }
 
 async fn connect(addr: SocketAddr, local: Option<IpAddr>) -> io::Result<TcpStream> {
-    let socket = if addr.is_ipv4() {
-        TcpSocket::new_v4()?
-    } else {
-        TcpSocket::new_v6()?
-    };
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_nodelay(true)?;
     if let Some(local) = local {
         if local.is_ipv4() != addr.is_ipv4() {
@@ -393,11 +367,7 @@ struct Waiting {
 impl Waiting {
     fn push(&mut self, addr: SocketAddr) {
         self.next_is_ipv6.get_or_insert(addr.is_ipv6());
-        let family = if addr.is_ipv6() {
-            &mut self.ipv6
-        } else {
-            &mut self.ipv4
-        };
+        let family = if addr.is_ipv6() { &mut self.ipv6 } else { &mut self.ipv4 };
         family.push_back(addr);
     }
 
@@ -413,11 +383,7 @@ impl Waiting {
     fn pop(&mut self) -> Option<SocketAddr> {
         let addr = self.peek()?;
         self.next_is_ipv6 = Some(!addr.is_ipv6());
-        let family = if addr.is_ipv6() {
-            &mut self.ipv6
-        } else {
-            &mut self.ipv4
-        };
+        let family = if addr.is_ipv6() { &mut self.ipv6 } else { &mut self.ipv4 };
         family.pop_front()
     }
 }

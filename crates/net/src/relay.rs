@@ -102,25 +102,14 @@ pub async fn relay(
     limits: RelayLimits,
     counts: &RelayCounts,
 ) -> RelayEnd {
-    let mut ends = Ends {
-        a,
-        b,
-        orderly: false,
-    };
-    let mut ways = Ways {
-        ab: Direction::default(),
-        ba: Direction::default(),
-    };
+    let mut ends = Ends { a, b, orderly: false };
+    let mut ways = Ways { ab: Direction::default(), ba: Direction::default() };
     let reason = match ends.set_no_delay() {
         Ok(()) => run(&ends, &mut ways, limits, counts).await,
         Err(reason) => reason,
     };
     ends.orderly = matches!(reason, RelayReason::Closed);
-    RelayEnd {
-        reason,
-        bytes_a_to_b: ways.ab.bytes(),
-        bytes_b_to_a: ways.ba.bytes(),
-    }
+    RelayEnd { reason, bytes_a_to_b: ways.ab.bytes(), bytes_b_to_a: ways.ba.bytes() }
 }
 
 /// Runs both directions, the watch for resets and the clock in one task.
@@ -164,12 +153,8 @@ struct Ends {
 impl Ends {
     /// Whatever was written at once was meant to leave at once.
     fn set_no_delay(&self) -> Result<(), RelayReason> {
-        self.a
-            .set_nodelay(true)
-            .map_err(|error| reason(Side::A, error))?;
-        self.b
-            .set_nodelay(true)
-            .map_err(|error| reason(Side::B, error))
+        self.a.set_nodelay(true).map_err(|error| reason(Side::A, error))?;
+        self.b.set_nodelay(true).map_err(|error| reason(Side::B, error))
     }
 }
 
@@ -268,14 +253,7 @@ struct Clock {
 impl Clock {
     fn new(limits: RelayLimits) -> Self {
         let now = Instant::now();
-        Self {
-            limits,
-            started: now,
-            last_moved: now,
-            moved: 0,
-            half_closed: false,
-            sleep: None,
-        }
+        Self { limits, started: now, last_moved: now, moved: 0, half_closed: false, sleep: None }
     }
 
     /// Notes progress (`moved` differs from last time) and says when a limit is reached.
@@ -306,9 +284,8 @@ impl Clock {
             if deadline <= now {
                 return Poll::Ready(reason);
             }
-            let sleep = self
-                .sleep
-                .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+            let sleep =
+                self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
             if set {
                 sleep.as_mut().reset(deadline);
             }
@@ -329,10 +306,7 @@ impl Clock {
         };
         // A limit beyond the end of the clock is none.
         let idle = idle.and_then(|idle| self.last_moved.checked_add(idle));
-        let total = self
-            .limits
-            .total
-            .and_then(|total| self.started.checked_add(total));
+        let total = self.limits.total.and_then(|total| self.started.checked_add(total));
         match (idle, total) {
             (Some(idle), Some(total)) if total <= idle => Some((total, RelayReason::TotalLimit)),
             (Some(idle), _) => Some((idle, RelayReason::IdleLimit)),

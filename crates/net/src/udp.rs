@@ -126,12 +126,7 @@ impl UdpPort {
                 "datagrams from {local} may be fragmented: the system has no don't-fragment option"
             );
         }
-        Ok(Self {
-            socket,
-            state,
-            local,
-            fault: None,
-        })
+        Ok(Self { socket, state, local, fault: None })
     }
 
     /// The address the socket is bound to.
@@ -154,10 +149,7 @@ impl UdpPort {
         buffers.clear();
         while let Poll::Ready(ready) = self.socket.poll_recv_ready(cx) {
             ready.map_err(RecvError::Socket)?;
-            match self
-                .socket
-                .try_io(Interest::READABLE, || buffers.fill(self))
-            {
+            match self.socket.try_io(Interest::READABLE, || buffers.fill(self)) {
                 Ok(()) => return Poll::Ready(Ok(buffers.datagrams().count())),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
@@ -186,9 +178,7 @@ impl UdpPort {
     }
 
     fn take_error(&self) -> io::Result<io::Error> {
-        self.socket
-            .take_error()?
-            .ok_or_else(|| io::ErrorKind::WouldBlock.into())
+        self.socket.take_error()?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
     /// Receives one batch; see [`Self::poll_recv`].
@@ -236,13 +226,7 @@ impl UdpPort {
         while !rest.is_empty() {
             let length = self.batch(size).min(rest.len());
             let (now, later) = rest.split_at(length);
-            match self.try_transmit(&transmit(
-                &Datagram {
-                    bytes: now,
-                    ..*datagrams
-                },
-                Some(size),
-            )) {
+            match self.try_transmit(&transmit(&Datagram { bytes: now, ..*datagrams }, Some(size))) {
                 Ok(()) => (sent, rest) = (sent + length.div_ceil(size.max(1)), later),
                 // quinn-udp has noticed that this interface does not segment: one by one from now on.
                 Err(_) if length > self.batch(size) => {}
@@ -256,11 +240,7 @@ impl UdpPort {
     /// Bytes of as many segments as one call takes, at least one.
     fn batch(&self, size: usize) -> usize {
         let size = size.max(1);
-        size * self
-            .state
-            .max_gso_segments()
-            .min(LONGEST_BATCH / size)
-            .max(1)
+        size * self.state.max_gso_segments().min(LONGEST_BATCH / size).max(1)
     }
 
     fn sock_ref(&self) -> UdpSockRef<'_> {
@@ -286,9 +266,7 @@ impl UdpPort {
 
 impl fmt::Debug for UdpPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UdpPort")
-            .field("socket", &self.socket)
-            .finish_non_exhaustive()
+        f.debug_struct("UdpPort").field("socket", &self.socket).finish_non_exhaustive()
     }
 }
 
@@ -322,11 +300,7 @@ impl RecvBuffers {
 
     /// The datagrams of the last batch, in the order of arrival.
     pub fn datagrams(&self) -> impl Iterator<Item = Received<'_>> {
-        let messages = self
-            .metas
-            .iter()
-            .zip(self.bytes.chunks(MESSAGE))
-            .take(self.filled);
+        let messages = self.metas.iter().zip(self.bytes.chunks(MESSAGE)).take(self.filled);
         messages.flat_map(|(meta, bytes)| {
             let bytes = bytes.get(..meta.len).unwrap_or_default();
             let empty = bytes.is_empty().then_some(bytes);
@@ -354,9 +328,7 @@ impl RecvBuffers {
 
 impl fmt::Debug for RecvBuffers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecvBuffers")
-            .field("filled", &self.filled)
-            .finish_non_exhaustive()
+        f.debug_struct("RecvBuffers").field("filled", &self.filled).finish_non_exhaustive()
     }
 }
 
@@ -382,11 +354,7 @@ impl RecvError {
 
 impl From<io::Error> for RecvError {
     fn from(error: io::Error) -> Self {
-        if is_unreachable(&error) {
-            Self::Unreachable(error)
-        } else {
-            Self::Socket(error)
-        }
+        if is_unreachable(&error) { Self::Unreachable(error) } else { Self::Socket(error) }
     }
 }
 
@@ -422,11 +390,7 @@ fn transmit<'a>(datagram: &Datagram<'a>, segment_size: Option<usize>) -> Transmi
 }
 
 fn open(family_of: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(
-        Domain::for_address(family_of),
-        Type::DGRAM,
-        Some(Protocol::UDP),
-    )?;
+    let socket = Socket::new(Domain::for_address(family_of), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
     if family_of.is_ipv6() {
         socket.set_only_v6(true)?;

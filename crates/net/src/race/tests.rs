@@ -28,16 +28,10 @@ struct BlackHole {
 
 fn black_hole() -> BlackHole {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    listener
-        .bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())
-        .unwrap();
+    listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     listener.listen(0).unwrap();
     let addr = listener.local_addr().unwrap().as_socket().unwrap();
-    BlackHole {
-        addr,
-        _listener: listener,
-        _filler: StdStream::connect(addr).unwrap(),
-    }
+    BlackHole { addr, _listener: listener, _filler: StdStream::connect(addr).unwrap() }
 }
 
 /// Sockets of this host that wait for a SYN-ACK from this address (state 02 in /proc/net/tcp).
@@ -96,9 +90,7 @@ async fn a_refusal_starts_the_next_at_once() {
     assert_eq!((won.addr, won.attempts), (good, 2));
     assert!(won.stream.nodelay().unwrap() && won.connected >= won.started);
     assert_eq!(race.first(), Some(refused), "the first stays the first");
-    let [first, second] = race.attempts() else {
-        panic!("two attempts: {race:?}")
-    };
+    let [first, second] = race.attempts() else { panic!("two attempts: {race:?}") };
     assert!(
         matches!(&first.outcome, Outcome::Failed(error) if error.kind() == io::ErrorKind::ConnectionRefused)
     );
@@ -114,9 +106,7 @@ async fn silence_starts_the_next_after_the_delay_and_the_loser_is_closed() {
     assert!(waiting && waiting_for(hole.addr) == 1);
     let won = race.winner().await.unwrap();
     assert_eq!(won.addr, good);
-    let [first, second] = race.attempts() else {
-        panic!("two attempts: {race:?}")
-    };
+    let [first, second] = race.attempts() else { panic!("two attempts: {race:?}") };
     assert!(matches!(first.outcome, Outcome::Lost));
     assert!(second.started >= first.started + SHORT);
     assert_eq!(waiting_for(hole.addr), 0);
@@ -134,16 +124,10 @@ async fn each_delay_starts_one_attempt_more() {
 async fn the_first_failure_names_the_error_of_the_race() {
     let (one, two) = (refusing(), refusing());
     let error = Race::new([one, two], NEVER).winner().await.unwrap_err();
-    assert_eq!(
-        (error.cause, error.attempts.len()),
-        (RaceFailure::AllFailed, 2)
-    );
+    assert_eq!((error.cause, error.attempts.len()), (RaceFailure::AllFailed, 2));
     assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     let text = io::Error::from(error).to_string();
-    assert!(
-        text.contains(&one.to_string()) && text.contains(&two.to_string()),
-        "{text}"
-    );
+    assert!(text.contains(&one.to_string()) && text.contains(&two.to_string()), "{text}");
 }
 
 #[tokio::test]
@@ -177,10 +161,7 @@ async fn the_limit_ends_the_race() {
     let hole = black_hole();
     let mut race = Race::new([hole.addr], NEVER).with_limit(SHORT);
     let error = race.winner().await.unwrap_err();
-    assert_eq!(
-        (error.cause, error.kind()),
-        (RaceFailure::OutOfTime, io::ErrorKind::TimedOut)
-    );
+    assert_eq!((error.cause, error.kind()), (RaceFailure::OutOfTime, io::ErrorKind::TimedOut));
     assert!(matches!(error.attempts[0].outcome, Outcome::OutOfTime));
     assert_eq!(waiting_for(hole.addr), 0);
 }
@@ -192,9 +173,6 @@ async fn the_local_address_is_used() {
     let other_family: SocketAddr = "[::1]:9".parse().unwrap();
     let mut race = Race::new([other_family, good], NEVER).with_local_address(local);
     let won = race.winner().await.unwrap();
-    assert_eq!(
-        listener.accept().unwrap().1,
-        won.stream.local_addr().unwrap()
-    );
+    assert_eq!(listener.accept().unwrap().1, won.stream.local_addr().unwrap());
     assert_eq!(won.stream.local_addr().unwrap().ip(), local);
 }

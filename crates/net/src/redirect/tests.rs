@@ -61,27 +61,12 @@ fn a_redirected_connection_tells_where_it_was_going() {
 fn inside_namespace() {
     run("ip", &["link", "set", "lo", "up"]);
     // Addresses that exist nowhere but in the rules: all of 192.0.2.0/24 and 2001:db8::/32 is local here.
-    run(
-        "ip",
-        &["route", "add", "local", "192.0.2.0/24", "dev", "lo"],
-    );
-    run(
-        "ip",
-        &["route", "add", "local", "2001:db8::/32", "dev", "lo"],
-    );
+    run("ip", &["route", "add", "local", "192.0.2.0/24", "dev", "lo"]);
+    run("ip", &["route", "add", "local", "2001:db8::/32", "dev", "lo"]);
     run("nft", &["add table inet lab"]);
-    run(
-        "nft",
-        &["add chain inet lab out { type nat hook output priority -100 ; }"],
-    );
-    run(
-        "nft",
-        &["add rule inet lab out tcp dport 443 redirect to :7443"],
-    );
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    run("nft", &["add chain inet lab out { type nat hook output priority -100 ; }"]);
+    run("nft", &["add rule inet lab out tcp dport 443 redirect to :7443"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         for (listen, goal) in [
             ("0.0.0.0:7443", "192.0.2.7:443"),

@@ -108,9 +108,7 @@ impl Direction {
             return Ok(());
         }
         self.stage = Stage::Done;
-        SockRef::from(to)
-            .shutdown(Shutdown::Write)
-            .map_err(Fault::To)
+        SockRef::from(to).shutdown(Shutdown::Write).map_err(Fault::To)
     }
 
     fn poll_pieces(
@@ -226,11 +224,7 @@ fn read(from: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
             Err(io::ErrorKind::WouldBlock.into())
         }
     });
-    if read > 0 {
-        Ok(read)
-    } else {
-        result.map(|()| 0)
-    }
+    if read > 0 { Ok(read) } else { result.map(|()| 0) }
 }
 
 /// Writes what fits; a short write marks the connection as full.
@@ -238,22 +232,11 @@ fn write(to: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     let result = to.try_io(Interest::WRITABLE, || {
         sent = send(to, bytes, SendFlags::NOSIGNAL)?;
-        if sent == bytes.len() {
-            Ok(())
-        } else {
-            Err(io::ErrorKind::WouldBlock.into())
-        }
+        if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     });
-    if sent > 0 {
-        Ok(sent)
-    } else {
-        result.map(|()| 0)
-    }
+    if sent > 0 { Ok(sent) } else { result.map(|()| 0) }
 }
 
 fn is_transient(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-    )
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

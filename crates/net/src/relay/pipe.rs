@@ -40,10 +40,7 @@ pub(super) struct Quota {
 
 impl Quota {
     pub(super) const fn new(most: usize) -> Self {
-        Self {
-            most,
-            used: AtomicUsize::new(0),
-        }
+        Self { most, used: AtomicUsize::new(0) }
     }
 
     fn take(&self) -> bool {
@@ -81,11 +78,7 @@ impl Pipe {
         if ends.is_none() {
             quota.give_back();
         }
-        ends.map(|ends| Self {
-            ends: Some(ends),
-            held: 0,
-            quota,
-        })
+        ends.map(|ends| Self { ends: Some(ends), held: 0, quota })
     }
 
     /// Bytes in the pipe.
@@ -96,10 +89,7 @@ impl Pipe {
     /// Moves what the connection has into the pipe, which must be empty: then `WouldBlock` can only mean that the
     /// connection has nothing. `Ok(0)` is the end of the stream.
     pub(super) fn fill(&mut self, from: &TcpStream) -> io::Result<usize> {
-        debug_assert_eq!(
-            self.held, 0,
-            "a full pipe and an empty connection look alike"
-        );
+        debug_assert_eq!(self.held, 0, "a full pipe and an empty connection look alike");
         let Some(ends) = &self.ends else { return Ok(0) };
         let moved = splice(from, None, &ends.write, None, PIPE_CAPACITY, FLAGS)?;
         self.held = moved;

@@ -34,19 +34,11 @@ impl Running {
         let counts = Arc::new(RelayCounts::default());
         let shared = counts.clone();
         let relay = tokio::spawn(async move { relay(relay_a, relay_b, limits, &shared).await });
-        Self {
-            a,
-            b,
-            counts,
-            relay,
-        }
+        Self { a, b, counts, relay }
     }
 
     async fn end(self) -> RelayEnd {
-        tokio::time::timeout(PATIENCE, self.relay)
-            .await
-            .expect("the relay ends")
-            .unwrap()
+        tokio::time::timeout(PATIENCE, self.relay).await.expect("the relay ends").unwrap()
     }
 }
 
@@ -63,10 +55,8 @@ fn reset(stream: TcpStream) {
 
 async fn expect_reset(stream: &mut TcpStream) {
     let mut rest = Vec::new();
-    let error = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest))
-        .await
-        .unwrap()
-        .unwrap_err();
+    let error =
+        tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
 }
 
@@ -82,9 +72,8 @@ impl Numbers {
     }
 
     fn bytes(&mut self, length: usize) -> Vec<u8> {
-        let mut bytes: Vec<u8> = (0..length.div_ceil(8))
-            .flat_map(|_| self.next().to_le_bytes())
-            .collect();
+        let mut bytes: Vec<u8> =
+            (0..length.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).collect();
         bytes.truncate(length);
         bytes
     }
@@ -99,9 +88,7 @@ async fn send_pieces(
     let mut rest = bytes;
     while !rest.is_empty() {
         let largest = 1 << (numbers.next() % 19);
-        let length = usize::try_from(numbers.next() % largest + 1)
-            .unwrap()
-            .min(rest.len());
+        let length = usize::try_from(numbers.next() % largest + 1).unwrap().min(rest.len());
         stream.write_all(&rest[..length]).await.unwrap();
         rest = &rest[length..];
         if numbers.next().is_multiple_of(8) {
@@ -118,9 +105,7 @@ async fn bytes_are_exact_both_ways_at_once() {
         let (up, down) = (numbers.bytes(5_000_001), numbers.bytes(3_000_003));
         let mut running = Running::start_with(RelayLimits::default(), |stream| {
             // Small enough, the last time, that a receiver takes a piece only in part.
-            SockRef::from(stream)
-                .set_send_buffer_size(1_000_000 >> (2 * seed))
-                .unwrap();
+            SockRef::from(stream).set_send_buffer_size(1_000_000 >> (2 * seed)).unwrap();
         })
         .await;
         let (mut read_a, mut write_a) = running.a.split();
@@ -141,10 +126,7 @@ async fn bytes_are_exact_both_ways_at_once() {
         );
         let end = running.end().await;
         assert!(matches!(end.reason, RelayReason::Closed), "{end:?}");
-        assert_eq!(
-            (end.bytes_a_to_b, end.bytes_b_to_a),
-            (up.len() as u64, down.len() as u64)
-        );
+        assert_eq!((end.bytes_a_to_b, end.bytes_b_to_a), (up.len() as u64, down.len() as u64));
     }
 }
 
@@ -174,71 +156,42 @@ async fn the_end_of_one_direction_leaves_the_other_open() {
 
 #[tokio::test]
 async fn a_reset_is_passed_on_as_a_reset() {
-    let Running {
-        a, mut b, relay, ..
-    } = Running::start(RelayLimits::default()).await;
+    let Running { a, mut b, relay, .. } = Running::start(RelayLimits::default()).await;
     reset(a);
     expect_reset(&mut b).await;
-    assert!(matches!(
-        relay.await.unwrap().reason,
-        RelayReason::Reset(Side::A)
-    ));
+    assert!(matches!(relay.await.unwrap().reason, RelayReason::Reset(Side::A)));
 
-    let Running {
-        mut a, b, relay, ..
-    } = Running::start(RelayLimits::default()).await;
+    let Running { mut a, b, relay, .. } = Running::start(RelayLimits::default()).await;
     reset(b);
     expect_reset(&mut a).await;
-    assert!(matches!(
-        relay.await.unwrap().reason,
-        RelayReason::Reset(Side::B)
-    ));
+    assert!(matches!(relay.await.unwrap().reason, RelayReason::Reset(Side::B)));
 }
 
 #[tokio::test]
 async fn bytes_before_a_reset_are_delivered() {
-    let Running {
-        mut a,
-        mut b,
-        relay,
-        ..
-    } = Running::start(RelayLimits::default()).await;
+    let Running { mut a, mut b, relay, .. } = Running::start(RelayLimits::default()).await;
     a.write_all(b"last words").await.unwrap();
     reset(a);
     let mut words = [0; 10];
     b.read_exact(&mut words).await.unwrap();
     assert_eq!(&words, b"last words");
     expect_reset(&mut b).await;
-    assert!(matches!(
-        relay.await.unwrap().reason,
-        RelayReason::Reset(Side::A)
-    ));
+    assert!(matches!(relay.await.unwrap().reason, RelayReason::Reset(Side::A)));
 }
 
 #[tokio::test]
 async fn a_reset_of_a_side_that_has_ended_is_passed_on() {
     for swap in [false, true] {
-        let Running {
-            mut a,
-            mut b,
-            relay,
-            ..
-        } = Running::start(RelayLimits::default()).await;
+        let Running { mut a, mut b, relay, .. } = Running::start(RelayLimits::default()).await;
         if swap {
             std::mem::swap(&mut a, &mut b);
         }
         a.shutdown().await.unwrap();
         assert_eq!(b.read(&mut [0; 1]).await.unwrap(), 0);
         reset(a);
-        let end = tokio::time::timeout(PATIENCE, relay)
-            .await
-            .unwrap()
-            .unwrap();
+        let end = tokio::time::timeout(PATIENCE, relay).await.unwrap().unwrap();
         let side = if swap { Side::B } else { Side::A };
-        assert!(
-            matches!(end.reason, RelayReason::Reset(at) if at == side),
-            "{end:?}"
-        );
+        assert!(matches!(end.reason, RelayReason::Reset(at) if at == side), "{end:?}");
         // `b` has read its end already; the reset after it shows as EPIPE (tcp_reset in CLOSE_WAIT).
         b.ready(Interest::ERROR).await.unwrap();
         let error = b.take_error().unwrap().unwrap();
@@ -248,49 +201,27 @@ async fn a_reset_of_a_side_that_has_ended_is_passed_on() {
 
 #[tokio::test]
 async fn a_reset_shows_while_the_other_side_is_slow() {
-    let Running {
-        mut a,
-        mut b,
-        relay,
-        ..
-    } = Running::start(RelayLimits::default()).await;
+    let Running { mut a, mut b, relay, .. } = Running::start(RelayLimits::default()).await;
     write_until_stalled(&mut a).await;
     reset(a);
-    let end = tokio::time::timeout(PATIENCE, relay)
-        .await
-        .unwrap()
-        .unwrap();
+    let end = tokio::time::timeout(PATIENCE, relay).await.unwrap().unwrap();
     assert!(matches!(end.reason, RelayReason::Reset(Side::A)), "{end:?}");
     expect_reset(&mut b).await;
 }
 
 #[tokio::test]
 async fn the_idle_limit_resets_both() {
-    let limits = RelayLimits {
-        idle: Some(SHORT),
-        ..RelayLimits::default()
-    };
-    let Running {
-        mut a,
-        mut b,
-        relay,
-        ..
-    } = Running::start(limits).await;
+    let limits = RelayLimits { idle: Some(SHORT), ..RelayLimits::default() };
+    let Running { mut a, mut b, relay, .. } = Running::start(limits).await;
     expect_reset(&mut a).await;
     expect_reset(&mut b).await;
-    assert!(matches!(
-        relay.await.unwrap().reason,
-        RelayReason::IdleLimit
-    ));
+    assert!(matches!(relay.await.unwrap().reason, RelayReason::IdleLimit));
 }
 
 #[tokio::test]
 async fn bytes_put_the_idle_limit_off() {
     let idle = Duration::from_millis(300);
-    let limits = RelayLimits {
-        idle: Some(idle),
-        ..RelayLimits::default()
-    };
+    let limits = RelayLimits { idle: Some(idle), ..RelayLimits::default() };
     let mut running = Running::start(limits).await;
     let started = Instant::now();
     while started.elapsed() < 3 * idle {
@@ -304,11 +235,8 @@ async fn bytes_put_the_idle_limit_off() {
 
 #[tokio::test]
 async fn a_half_closed_relay_has_its_own_idle_limit() {
-    let limits = RelayLimits {
-        idle: Some(PATIENCE * 10),
-        half_closed_idle: Some(SHORT),
-        total: None,
-    };
+    let limits =
+        RelayLimits { idle: Some(PATIENCE * 10), half_closed_idle: Some(SHORT), total: None };
     let mut running = Running::start(limits).await;
     running.a.shutdown().await.unwrap();
     expect_reset(&mut running.a).await;
@@ -317,19 +245,12 @@ async fn a_half_closed_relay_has_its_own_idle_limit() {
 
 #[tokio::test]
 async fn the_total_limit_holds_for_a_busy_relay() {
-    let limits = RelayLimits {
-        idle: Some(PATIENCE),
-        half_closed_idle: None,
-        total: Some(SHORT),
-    };
+    let limits = RelayLimits { idle: Some(PATIENCE), half_closed_idle: None, total: Some(SHORT) };
     let mut running = Running::start(limits).await;
     while running.a.write_all(b".").await.is_ok() && running.b.read_exact(&mut [0; 1]).await.is_ok()
     {
     }
-    assert!(matches!(
-        running.end().await.reason,
-        RelayReason::TotalLimit
-    ));
+    assert!(matches!(running.end().await.reason, RelayReason::TotalLimit));
 }
 
 #[tokio::test]
@@ -337,24 +258,12 @@ async fn a_slow_reader_stops_the_sender() {
     // The kernel doubles what is asked, and counts its own overhead; 8 x is beyond both.
     let socket_buffer = 64 * 1024;
     let running = Running::start_with(RelayLimits::default(), |stream| {
-        SockRef::from(stream)
-            .set_send_buffer_size(socket_buffer)
-            .unwrap();
-        SockRef::from(stream)
-            .set_recv_buffer_size(socket_buffer)
-            .unwrap();
+        SockRef::from(stream).set_send_buffer_size(socket_buffer).unwrap();
+        SockRef::from(stream).set_recv_buffer_size(socket_buffer).unwrap();
     });
-    let Running {
-        mut a,
-        mut b,
-        counts,
-        relay,
-    } = running.await;
+    let Running { mut a, mut b, counts, relay } = running.await;
     let sent = write_until_stalled(&mut a).await;
-    assert!(
-        sent <= PIPE_CAPACITY + 4 * 8 * socket_buffer,
-        "{sent} bytes in flight"
-    );
+    assert!(sent <= PIPE_CAPACITY + 4 * 8 * socket_buffer, "{sent} bytes in flight");
     a.shutdown().await.unwrap();
     let mut received = Vec::new();
     b.read_to_end(&mut received).await.unwrap();
@@ -380,22 +289,14 @@ async fn write_until_stalled(stream: &mut TcpStream) -> usize {
 async fn peers_that_close_at_once_end_in_order() {
     let Running { a, b, relay, .. } = Running::start(RelayLimits::default()).await;
     drop((a, b));
-    let end = tokio::time::timeout(PATIENCE, relay)
-        .await
-        .unwrap()
-        .unwrap();
+    let end = tokio::time::timeout(PATIENCE, relay).await.unwrap().unwrap();
     assert!(matches!(end.reason, RelayReason::Closed), "{end:?}");
     assert_eq!((end.bytes_a_to_b, end.bytes_b_to_a), (0, 0));
 }
 
 #[tokio::test]
 async fn dropping_the_future_resets_both() {
-    let Running {
-        mut a,
-        mut b,
-        relay,
-        ..
-    } = Running::start(RelayLimits::default()).await;
+    let Running { mut a, mut b, relay, .. } = Running::start(RelayLimits::default()).await;
     a.write_all(b"x").await.unwrap();
     b.read_exact(&mut [0; 1]).await.unwrap();
     relay.abort();
@@ -427,10 +328,7 @@ fn pipes_are_limited_and_come_back() {
     for _ in 0..5 {
         let pipes: Vec<_> = (0..3).map(|_| pipe::Pipe::take_within(&QUOTA)).collect();
         assert!(pipes.iter().all(Option::is_some));
-        assert!(
-            pipe::Pipe::take_within(&QUOTA).is_none(),
-            "one over the limit"
-        );
+        assert!(pipe::Pipe::take_within(&QUOTA).is_none(), "one over the limit");
     }
 }
 
