@@ -129,9 +129,7 @@ fn errors_are_the_named_ones() {
         assert_eq!(named, block.text("error"), "{block:?}");
         seen.insert(named.split('(').next().unwrap_or_default().to_owned());
     }
-    let all = [
-        "Length", "NotOurs", "Offset", "Sequence", "Status", "Version",
-    ];
+    let all = ["Length", "NotOurs", "Offset", "Sequence", "Status", "Version"];
     assert_eq!(seen, all.map(str::to_owned).into());
 }
 

@@ -14,9 +14,7 @@ pub(crate) struct Block(BTreeMap<String, String>);
 
 impl Block {
     pub(crate) fn text(&self, name: &str) -> &str {
-        self.0
-            .get(name)
-            .unwrap_or_else(|| panic!("no {name} in {self:?}"))
+        self.0.get(name).unwrap_or_else(|| panic!("no {name} in {self:?}"))
     }
 
     pub(crate) fn number<N: FromStr<Err: Debug>>(&self, name: &str) -> N {
@@ -33,8 +31,7 @@ impl Block {
 
     /// None in the frames that have none.
     pub(crate) fn payload(&self) -> Vec<u8> {
-        let has = self.0.contains_key("payload");
-        has.then(|| self.bytes("payload")).unwrap_or_default()
+        if self.0.contains_key("payload") { self.bytes("payload") } else { Vec::new() }
     }
 }
 
@@ -47,9 +44,7 @@ fn token(token: &str) -> Vec<u8> {
 
 pub(crate) fn files() -> BTreeSet<String> {
     let entries = fs::read_dir(Path::new(FOLDER)).unwrap();
-    entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect()
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
 /// The blocks of a file, of which there is at least one.

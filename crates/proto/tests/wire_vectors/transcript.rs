@@ -50,11 +50,7 @@ impl Ends {
     fn new(block: &Block) -> Self {
         assert_eq!(block.text("step"), "config");
         let early_data = block.text("early_data") == "yes";
-        let client = ClientConfig {
-            slots: block.number("slots"),
-            early_data,
-            hold: false,
-        };
+        let client = ClientConfig { slots: block.number("slots"), early_data, hold: false };
         let config = ServerConfig {
             early_data,
             tag: RouteTag(block.array("tag")),
@@ -99,10 +95,7 @@ impl Ends {
             }
             "client sends" => {
                 assert_eq!(self.client.poll_datagram().as_deref(), Some(bytes), "{at}");
-                let result = self
-                    .edge
-                    .server
-                    .handle_datagram(self.now, peer(), None, bytes);
+                let result = self.edge.server.handle_datagram(self.now, peer(), None, bytes);
                 assert_eq!(result, Ok(()), "{at}");
             }
             "client drops" => {
@@ -124,11 +117,7 @@ impl Ends {
             }
             "app gets" => assert_eq!(self.client.poll_app().as_deref(), Some(bytes), "{at}"),
             "origin gets" => {
-                assert_eq!(
-                    self.origin_bytes().get(self.origin_seen..),
-                    Some(bytes),
-                    "{at}"
-                );
+                assert_eq!(self.origin_bytes().get(self.origin_seen..), Some(bytes), "{at}");
                 self.origin_seen += bytes.len();
             }
             _ => panic!("what is {at}"),
