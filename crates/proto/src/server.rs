@@ -38,12 +38,7 @@ pub struct ServerConfig {
 impl Default for ServerConfig {
     fn default() -> Self {
         let origin_streams = SESSIONS * UNPROVEN_SHARE;
-        Self {
-            origin_streams,
-            early_data: false,
-            same_address: false,
-            tag: RouteTag::default(),
-        }
+        Self { origin_streams, early_data: false, same_address: false, tag: RouteTag::default() }
     }
 }
 
@@ -215,18 +210,15 @@ impl Server {
     pub fn handle_join(&mut self, now: Instant, peer: SocketAddr, join: &Join) -> JoinOutcome {
         let id = join.key.session_id();
         let from_start = join.client_offset == 0 && join.server_offset == 0;
-        let Some(session) = self
-            .sessions
-            .get(&id)
-            .filter(|session| session.is_running())
-        else {
+        let Some(session) = self.sessions.get(&id).filter(|session| session.is_running()) else {
             let again = self.ended.get(now, &id).is_some();
             self.end(now, id);
-            return if from_start && !again {
-                fresh()
-            } else {
-                refused()
-            };
+            if !from_start || again {
+                return refused();
+            }
+            // Its datagrams are only late now, and must not start a second stream.
+            self.ended.insert(now, id, ());
+            return fresh();
         };
         if self.config.same_address && !session.is_from(peer.ip()) {
             self.end(now, id);
@@ -235,10 +227,7 @@ impl Server {
         if !session.allows(join.client_offset, join.server_offset) {
             return refused();
         }
-        let answer = JoinAnswer {
-            status: Status::Joined,
-            server_offset: join.server_offset,
-        };
+        let answer = JoinAnswer { status: Status::Joined, server_offset: join.server_offset };
         match self.hand_over(now, id, join.client_offset, join.server_offset) {
             Some(handover) => JoinOutcome::Joined(answer, handover),
             None => refused(),
@@ -251,11 +240,10 @@ impl Server {
     /// otherwise it is remembered, so that a late copy over UDP starts nothing.
     pub fn handle_plain(&mut self, now: Instant, peer: SocketAddr, hello: &[u8]) -> Attachment {
         let hash = HelloHash::of(hello);
-        let running = self.hellos.get(now, &hash).copied().flatten().filter(|id| {
-            self.sessions
-                .get(id)
-                .is_some_and(|session| session.is_from(peer.ip()))
-        });
+        let running =
+            self.hellos.get(now, &hash).copied().flatten().filter(|id| {
+                self.sessions.get(id).is_some_and(|session| session.is_from(peer.ip()))
+            });
         if let Some(handover) = running.and_then(|id| self.hand_over(now, id, 0, 0)) {
             return Attachment::Attached(handover);
         }
@@ -317,11 +305,7 @@ impl Server {
 
     /// Makes room by the oldest session that was promised nothing.
     fn displace(&mut self, now: Instant) -> Result<(), Discard> {
-        let (_, oldest) = self
-            .gathering
-            .first()
-            .copied()
-            .ok_or(Discard::SessionLimit)?;
+        let (_, oldest) = self.gathering.first().copied().ok_or(Discard::SessionLimit)?;
         self.end(now, oldest);
         Ok(())
     }
@@ -341,10 +325,7 @@ impl Server {
             if self.config.early_data {
                 let bytes = session.take_client_bytes();
                 if !bytes.is_empty() {
-                    self.events.push_back(ServerEvent::ClientBytes {
-                        id: request.id,
-                        bytes,
-                    });
+                    self.events.push_back(ServerEvent::ClientBytes { id: request.id, bytes });
                 }
             }
         } else if let Some(end) = session.hello_end()? {
@@ -369,18 +350,14 @@ impl Server {
         self.gathering.remove(&(session.deadline, id));
         session.deadline = now + SESSION_LIFE;
         self.running.insert((session.deadline, id));
-        session.phase = Phase::Running {
-            hello: hash,
-            passed: hello_end,
-        };
+        session.phase = Phase::Running { hello: hash, passed: hello_end };
         let mut bytes = session.hello_bytes(hello_end).to_vec();
         if self.config.early_data {
             bytes.append(&mut session.take_client_bytes());
         }
         let peer = session.peer;
         session.acknowledge(id, self.config.tag, &mut self.transmits);
-        self.events
-            .push_back(ServerEvent::Started { id, peer, bytes });
+        self.events.push_back(ServerEvent::Started { id, peer, bytes });
         Ok(())
     }
 
@@ -391,16 +368,12 @@ impl Server {
         client_offset: u32,
         server_offset: u32,
     ) -> Option<Handover> {
-        self.remove(now, id)?
-            .hand_over(id, client_offset, server_offset)
+        self.remove(now, id)?.hand_over(id, client_offset, server_offset)
     }
 
     /// Ends a session that nobody will join; the origin's stream is closed.
     fn end(&mut self, now: Instant, id: SessionId) {
-        if self
-            .remove(now, id)
-            .is_some_and(|session| session.is_running())
-        {
+        if self.remove(now, id).is_some_and(|session| session.is_running()) {
             self.events.push_back(ServerEvent::Expired { id });
         }
     }
@@ -424,15 +397,9 @@ impl Server {
 }
 
 const fn fresh() -> JoinOutcome {
-    JoinOutcome::Fresh(JoinAnswer {
-        status: Status::Fresh,
-        server_offset: 0,
-    })
+    JoinOutcome::Fresh(JoinAnswer { status: Status::Fresh, server_offset: 0 })
 }
 
 const fn refused() -> JoinOutcome {
-    JoinOutcome::Refused(JoinAnswer {
-        status: Status::Refused,
-        server_offset: 0,
-    })
+    JoinOutcome::Refused(JoinAnswer { status: Status::Refused, server_offset: 0 })
 }
