@@ -27,7 +27,8 @@ pub struct ServerConfig {
     /// Streams to origins at the same time; unproven sessions get one in [`UNPROVEN_SHARE`] of them,
     /// and at most [`SESSIONS`].
     pub origin_streams: usize,
-    /// Whether bytes behind the ClientHello are passed on before the join (`ed=1`).
+    /// Whether bytes behind the ClientHello are passed on before the join (`ed=1`); with
+    /// [`same_address`](Self::same_address) they wait for the join.
     pub early_data: bool,
     /// Whether a session may be joined only from its own address: where the origin is told it.
     pub same_address: bool,
@@ -39,6 +40,13 @@ impl Default for ServerConfig {
     fn default() -> Self {
         let origin_streams = SESSIONS * UNPROVEN_SHARE;
         Self { origin_streams, early_data: false, same_address: false, tag: RouteTag::default() }
+    }
+}
+
+impl ServerConfig {
+    /// An origin that is told the client's address acts on nothing before the address is proven.
+    const fn passes_early_data(&self) -> bool {
+        self.early_data && !self.same_address
     }
 }
 
@@ -322,7 +330,7 @@ impl Server {
         };
         session.take_request(from, request, size)?;
         if session.is_running() {
-            if self.config.early_data {
+            if self.config.passes_early_data() {
                 let bytes = session.take_client_bytes();
                 if !bytes.is_empty() {
                     self.events.push_back(ServerEvent::ClientBytes { id: request.id, bytes });
@@ -352,7 +360,7 @@ impl Server {
         self.running.insert((session.deadline, id));
         session.phase = Phase::Running { hello: hash, passed: hello_end };
         let mut bytes = session.hello_bytes(hello_end).to_vec();
-        if self.config.early_data {
+        if self.config.passes_early_data() {
             bytes.append(&mut session.take_client_bytes());
         }
         let peer = session.peer;
