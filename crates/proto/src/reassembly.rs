@@ -19,11 +19,7 @@ impl Reassembly {
     /// An empty stream of at most `capacity` bytes.
     #[must_use]
     pub const fn new(capacity: usize) -> Self {
-        Self {
-            capacity,
-            bytes: Vec::new(),
-            filled: Vec::new(),
-        }
+        Self { capacity, bytes: Vec::new(), filled: Vec::new() }
     }
 
     /// Stores `piece` at `offset`.
@@ -47,21 +43,19 @@ impl Reassembly {
     /// The bytes from the start of the stream to the first gap.
     #[must_use]
     pub fn prefix(&self) -> &[u8] {
-        let end = self
-            .filled
-            .first()
-            .filter(|range| range.start == 0)
-            .map_or(0, |range| range.end);
+        let end = self.filled.first().filter(|range| range.start == 0).map_or(0, |range| range.end);
         self.bytes.get(..end).unwrap_or_default()
+    }
+
+    /// Bytes of memory held for the stream.
+    #[cfg(test)]
+    pub(crate) fn allocated(&self) -> usize {
+        self.bytes.capacity()
     }
 
     fn range_of(&self, offset: usize, piece: &[u8]) -> Result<Range<usize>, Misfit> {
         let end = offset.checked_add(piece.len()).ok_or(Misfit::TooFar)?;
-        if end > self.capacity {
-            Err(Misfit::TooFar)
-        } else {
-            Ok(offset..end)
-        }
+        if end > self.capacity { Err(Misfit::TooFar) } else { Ok(offset..end) }
     }
 
     fn conflicts(&self, range: &Range<usize>, piece: &[u8]) -> bool {
@@ -75,6 +69,8 @@ impl Reassembly {
 
     fn write(&mut self, range: &Range<usize>, piece: &[u8]) {
         if self.bytes.len() < range.end {
+            // Exact, or the vector may grow to twice the capacity.
+            self.bytes.reserve_exact(range.end - self.bytes.len());
             self.bytes.resize(range.end, 0);
         }
         if let Some(place) = self.bytes.get_mut(range.clone()) {
@@ -90,9 +86,7 @@ impl Reassembly {
             }
             apart
         });
-        let place = self
-            .filled
-            .partition_point(|filled| filled.start < range.start);
+        let place = self.filled.partition_point(|filled| filled.start < range.start);
         self.filled.insert(place, range);
     }
 }

@@ -98,15 +98,10 @@ impl Session {
             return Err(Discard::Repeated);
         }
         let offset = usize::try_from(request.offset).unwrap_or(usize::MAX);
-        self.client
-            .insert(offset, request.payload)
-            .map_err(Discard::Misfit)?;
+        self.client.insert(offset, request.payload).map_err(Discard::Misfit)?;
         self.seen |= bit;
         let room = DATAGRAM_MAX.min(size * AMPLIFICATION);
-        self.slots.push_back(Slot {
-            seq: request.seq,
-            room,
-        });
+        self.slots.push_back(Slot { seq: request.seq, room });
         Ok(())
     }
 
@@ -134,12 +129,17 @@ impl Session {
     }
 
     pub(super) fn take_server_bytes(&mut self, bytes: &[u8]) -> usize {
-        let taken = bytes
-            .len()
-            .min(SERVER_BYTES.saturating_sub(self.server.len()));
-        self.server
-            .extend_from_slice(bytes.get(..taken).unwrap_or_default());
+        let taken = bytes.len().min(SERVER_BYTES.saturating_sub(self.server.len()));
+        // Exact, or the vector may grow to twice the limit.
+        self.server.reserve_exact(taken);
+        self.server.extend_from_slice(bytes.get(..taken).unwrap_or_default());
         taken
+    }
+
+    /// Bytes of memory held for both streams.
+    #[cfg(test)]
+    pub(super) fn allocated(&self) -> usize {
+        self.client.allocated() + self.server.capacity()
     }
 
     pub(super) const fn end(&mut self, end: OriginEnd) {
@@ -177,24 +177,10 @@ impl Session {
     }
 
     fn respond(&self, id: SessionId, tag: RouteTag, slot: Slot, bytes: usize) -> Transmit {
-        let payload = self
-            .server
-            .get(self.sent..self.sent + bytes)
-            .unwrap_or_default();
+        let payload = self.server.get(self.sent..self.sent + bytes).unwrap_or_default();
         let ack = offset(self.client.prefix().len());
-        let response = Response {
-            id,
-            seq: slot.seq,
-            tag,
-            ack,
-            offset: offset(self.sent),
-            payload,
-        };
-        Transmit {
-            to: self.peer,
-            from: self.local,
-            bytes: response.emit(),
-        }
+        let response = Response { id, seq: slot.seq, tag, ack, offset: offset(self.sent), payload };
+        Transmit { to: self.peer, from: self.local, bytes: response.emit() }
     }
 
     /// Whether a join may go on from these offsets: bytes that were received, bytes that were sent.
@@ -213,13 +199,7 @@ impl Session {
         let skip = known.checked_sub(usize::try_from(client_offset).ok()?)?;
         let from = usize::try_from(server_offset).ok()?;
         let server_bytes = self.server.get(from..)?.to_vec();
-        Some(Handover {
-            id,
-            client_bytes,
-            skip,
-            server_bytes,
-            end: self.end,
-        })
+        Some(Handover { id, client_bytes, skip, server_bytes, end: self.end })
     }
 }
 
