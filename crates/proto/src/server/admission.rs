@@ -45,6 +45,11 @@ impl Admission {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
     fn count(&self, block: Block) -> u16 {
         self.counts.get(&block).copied().unwrap_or_default()
     }
@@ -97,10 +102,7 @@ mod tests {
         let mut admission = Admission::default();
         let hosts = (0..=255).map(|host| IpAddr::from([192, 0, 2, host]));
         assert_eq!(fill(&mut admission, hosts), 64);
-        assert_eq!(
-            admission.check(IpAddr::from([192, 0, 2, 200])),
-            Err(Discard::NetworkLimit)
-        );
+        assert_eq!(admission.check(IpAddr::from([192, 0, 2, 200])), Err(Discard::NetworkLimit));
         assert_eq!(admission.check(IpAddr::from([192, 0, 3, 200])), Ok(()));
     }
 
@@ -109,13 +111,7 @@ mod tests {
         let address =
             |net: u16, host: u16| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, net, 0, 0, 0, host));
         let mut admission = Admission::default();
-        assert_eq!(
-            fill(&mut admission, (0..100).map(|host| address(0, host))),
-            16
-        );
-        assert_eq!(
-            fill(&mut admission, (1..100).map(|net| address(net, 0))),
-            48
-        );
+        assert_eq!(fill(&mut admission, (0..100).map(|host| address(0, host))), 16);
+        assert_eq!(fill(&mut admission, (1..100).map(|net| address(net, 0))), 48);
     }
 }

@@ -1,1 +1,738 @@
+//! The server alone: every limit at the limit and one over, and everything a stranger may try.
 
+extern crate std;
+
+use alloc::vec;
+use core::net::Ipv4Addr;
+use core::time::Duration;
+use std::collections::BTreeMap as Map;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::error::{HelloError, Misfit, WireError};
+use crate::id::JoinKey;
+use crate::limits::*;
+use crate::wire::{REQUEST_PAYLOAD_MAX, Response};
+
+fn at(millis: u64) -> Instant {
+    Instant::from_epoch(Duration::from_millis(millis))
+}
+
+fn key(number: u64) -> JoinKey {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&number.to_be_bytes());
+    JoinKey::new(bytes)
+}
+
+/// Each `host` is in a network of its own.
+fn peer(host: u16) -> SocketAddr {
+    let [high, low] = host.to_be_bytes();
+    SocketAddr::from((Ipv4Addr::new(10, high, low, 1), 4000))
+}
+
+/// A ClientHello of its own for each number, 52 bytes and then some.
+fn hello(number: u64, size: usize) -> Vec<u8> {
+    let two = |value: usize| u16::try_from(value).unwrap().to_be_bytes();
+    let padding = size - 56;
+    let mut bytes = vec![22, 3, 1];
+    bytes.extend(two(size - 5));
+    bytes.extend([1, 0]);
+    bytes.extend(two(size - 9));
+    bytes.extend([3, 3]);
+    bytes.extend([0; 24]);
+    bytes.extend(number.to_be_bytes());
+    bytes.extend([0, 0, 2, 0x13, 1, 1, 0]);
+    bytes.extend(two(padding + 4));
+    bytes.extend([0, 21]);
+    bytes.extend(two(padding));
+    bytes.resize(size, 0);
+    bytes
+}
+
+fn request(number: u64, seq: u8, offset: usize, payload: &[u8]) -> Vec<u8> {
+    Request { id: key(number).session_id(), seq, offset: u32::try_from(offset).unwrap(), payload }
+        .emit()
+}
+
+fn join(number: u64, client_offset: u32, server_offset: u32) -> Join {
+    Join { key: key(number), tag: RouteTag::default(), client_offset, server_offset }
+}
+
+fn server() -> Server {
+    Server::new(ServerConfig::default())
+}
+
+impl Server {
+    fn datagram(&mut self, from: SocketAddr, datagram: &[u8]) -> Result<(), Discard> {
+        self.handle_datagram(at(0), from, None, datagram)
+    }
+
+    /// Session `number` sends a whole ClientHello from `from`.
+    fn begin(&mut self, number: u64, from: SocketAddr) -> Result<(), Discard> {
+        self.datagram(from, &request(number, 0, 0, &hello(number, 100)))
+    }
+
+    fn transmitted(&mut self) -> Vec<Vec<u8>> {
+        core::iter::from_fn(|| self.poll_transmit().map(|transmit| transmit.bytes)).collect()
+    }
+
+    fn happened(&mut self) -> Vec<ServerEvent> {
+        core::iter::from_fn(|| self.poll_event()).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+            && self.gathering.is_empty()
+            && self.running.is_empty()
+            && self.admission.is_empty()
+    }
+}
+
+fn id(number: u64) -> SessionId {
+    key(number).session_id()
+}
+
+#[test]
+fn a_whole_hello_starts_the_origin_once_and_is_acknowledged() {
+    let mut server = server();
+    assert_eq!(server.begin(1, peer(1)), Ok(()));
+    let started = ServerEvent::Started { id: id(1), peer: peer(1), bytes: hello(1, 100) };
+    assert_eq!(server.happened(), [started]);
+    let sent = server.transmitted();
+    let response = Response::parse(&sent[0]).unwrap();
+    assert_eq!((sent.len(), response.ack, response.payload), (1, 100, &b""[..]));
+    assert_eq!(server.begin(1, peer(1)), Err(Discard::Repeated));
+    assert_eq!(server.datagram(peer(1), &request(1, 1, 0, &hello(1, 100))), Ok(()));
+    assert_eq!((server.happened().len(), server.transmitted().len()), (0, 0));
+}
+
+#[test]
+fn sessions_per_address() {
+    let mut server = server();
+    let limit = u64::from(SESSIONS_PER_ADDRESS);
+    for number in 0..limit {
+        assert_eq!(server.begin(number, peer(1)), Ok(()));
+    }
+    let port = SocketAddr::new(peer(1).ip(), 5);
+    assert_eq!(server.begin(limit, port), Err(Discard::AddressLimit));
+    assert!(matches!(server.handle_join(at(1), port, &join(0, 0, 0)), JoinOutcome::Joined(..)));
+    assert_eq!(server.begin(limit, port), Ok(()), "a joined session counts no more");
+}
+
+#[test]
+fn sessions_per_network() {
+    let mut server = server();
+    let host = |number: u64| SocketAddr::from(([192, 0, 2, u8::try_from(number).unwrap()], 9));
+    let limit = u64::from(SESSIONS_PER_NETWORK);
+    for number in 0..limit {
+        assert_eq!(server.begin(number, host(number)), Ok(()));
+    }
+    assert_eq!(server.begin(limit, host(limit)), Err(Discard::NetworkLimit));
+    assert_eq!(server.begin(limit, peer(1)), Ok(()));
+}
+
+#[test]
+fn sessions_in_all_and_none_that_runs_is_evicted() {
+    let mut server = server();
+    let total = SESSIONS as u64;
+    for number in 0..total {
+        assert_eq!(server.begin(number, peer(number as u16)), Ok(()));
+    }
+    assert_eq!(server.begin(total, peer(9999)), Err(Discard::SessionLimit));
+    assert_eq!(server.unproven(), SESSIONS);
+    server.happened();
+    server.handle_timeout(at(9_999));
+    assert_eq!(server.unproven(), SESSIONS, "a running session is kept for its life");
+    server.handle_timeout(at(10_000));
+    assert_eq!(server.happened().len(), SESSIONS);
+    assert!(server.is_empty());
+}
+
+#[test]
+fn unfinished_hellos_displace_only_their_like() {
+    let mut server = server();
+    let fragment = |number| request(number, 0, 0, &hello(number, 100)[..50]);
+    server.begin(5000, peer(5000)).unwrap();
+    for number in 0..SESSIONS_GATHERING as u64 {
+        let from = peer(number as u16);
+        assert_eq!(server.handle_datagram(at(number), from, None, &fragment(number)), Ok(()));
+    }
+    assert_eq!(server.unproven(), 1 + SESSIONS_GATHERING);
+    assert_eq!(server.handle_datagram(at(400), peer(999), None, &fragment(999)), Ok(()));
+    assert_eq!(server.unproven(), 1 + SESSIONS_GATHERING, "the oldest gave way");
+    assert!(!server.sessions.contains_key(&id(0)));
+    assert!(server.sessions.contains_key(&id(1)) && server.sessions.contains_key(&id(5000)));
+    // Where running sessions fill the total, fragments give way to a new one until none is left.
+    let mut server = Server::new(ServerConfig { origin_streams: 8, ..ServerConfig::default() });
+    server.begin(1, peer(1)).unwrap();
+    server.datagram(peer(2), &fragment(2)).unwrap();
+    server.begin(3, peer(3)).unwrap();
+    assert_eq!(server.datagram(peer(4), &fragment(4)), Err(Discard::SessionLimit));
+    assert!(server.sessions.contains_key(&id(1)) && server.sessions.contains_key(&id(3)));
+}
+
+#[test]
+fn unproven_sessions_get_their_share_of_origin_streams() {
+    for (streams, share) in [(0, 0), (3, 0), (4, 1), (39, 9), (40, 10), (1 << 20, SESSIONS)] {
+        let mut server =
+            Server::new(ServerConfig { origin_streams: streams, ..ServerConfig::default() });
+        let admitted = (0..=SESSIONS as u64).filter(|n| server.begin(*n, peer(*n as u16)).is_ok());
+        assert_eq!(admitted.count(), share, "{streams} streams");
+    }
+}
+
+#[test]
+fn fragments_live_for_their_time() {
+    let mut server = server();
+    let bytes = hello(1, 100);
+    let first = request(1, 0, 0, &bytes[..50]);
+    server.datagram(peer(1), &first).unwrap();
+    let end = Instant::ZERO + GATHERING_LIFE;
+    assert_eq!(server.poll_timeout(), Some(end));
+    server.handle_timeout(end - Duration::from_nanos(1));
+    assert_eq!(server.unproven(), 1);
+    server.handle_timeout(end);
+    assert!(server.is_empty() && server.happened().is_empty(), "nothing had started");
+    assert_eq!(server.poll_timeout(), None);
+}
+
+#[test]
+fn a_running_session_lives_for_its_time_from_its_first_answer() {
+    let mut server = server();
+    let bytes = hello(1, 100);
+    server.datagram(peer(1), &request(1, 0, 0, &bytes[..50])).unwrap();
+    let second = request(1, 1, 50, &bytes[50..]);
+    server.handle_datagram(at(1999), peer(1), None, &second).unwrap();
+    assert_eq!(server.poll_timeout(), Some(at(1999) + SESSION_LIFE));
+    server.happened();
+    server.handle_timeout(at(1999) + SESSION_LIFE);
+    assert_eq!(server.happened(), [ServerEvent::Expired { id: id(1) }]);
+    let late = server.handle_datagram(at(12_000), peer(1), None, &second);
+    assert_eq!(late, Err(Discard::Ended));
+}
+
+#[test]
+fn client_bytes_at_the_limit_and_one_over() {
+    let mut server = server();
+    server.begin(1, peer(1)).unwrap();
+    let at_limit = request(1, 1, CLIENT_BYTES - 10, &[7; 10]);
+    assert_eq!(server.datagram(peer(1), &at_limit), Ok(()));
+    let over = request(1, 2, CLIENT_BYTES - 10, &[7; 11]);
+    let too_far = u32::try_from(CLIENT_BYTES + 1).unwrap();
+    assert_eq!(server.datagram(peer(1), &over), Err(Discard::Wire(WireError::Offset(too_far))));
+}
+
+#[test]
+fn server_bytes_at_the_limit_wait_for_the_join() {
+    let mut server = server();
+    server.begin(1, peer(1)).unwrap();
+    assert_eq!(server.handle_origin_data(id(1), &vec![1; SERVER_BYTES - 1]), SERVER_BYTES - 1);
+    assert_eq!(server.handle_origin_data(id(1), &[2, 3]), 1);
+    assert_eq!(server.handle_origin_data(id(1), &[3]), 0);
+    let JoinOutcome::Joined(_, handover) = server.handle_join(at(1), peer(1), &join(1, 0, 0))
+    else {
+        panic!("it runs");
+    };
+    assert_eq!(handover.server_bytes.len(), SERVER_BYTES);
+    assert_eq!(handover.server_bytes.last(), Some(&2));
+    assert_eq!(server.handle_origin_data(id(1), &[3]), 0, "it is TCP's now");
+}
+
+#[test]
+fn worst_case_memory_is_what_the_limits_say() {
+    assert_eq!(SESSIONS * (CLIENT_BYTES + SERVER_BYTES), 37_748_736);
+    let mut server = server();
+    server.begin(1, peer(1)).unwrap();
+    // The most unlucky growth: bytes that arrive one datagram at a time, from the middle on.
+    for (seq, offset) in (1..).zip((8200..CLIENT_BYTES - 1200).step_by(1100)) {
+        server.datagram(peer(1), &request(1, seq, offset, &[7; 1100])).unwrap();
+    }
+    server.datagram(peer(1), &request(1, 14, CLIENT_BYTES - 9, &[7; 9])).unwrap();
+    while server.handle_origin_data(id(1), &[1; 999]) > 0 {}
+    let allocated = server.sessions[&id(1)].allocated();
+    assert_eq!(allocated, CLIENT_BYTES + SERVER_BYTES);
+}
+
+#[test]
+fn one_response_for_a_request_and_no_more() {
+    let mut server = server();
+    server.begin(1, peer(1)).unwrap();
+    assert_eq!(server.transmitted().len(), 1, "the acknowledgement");
+    server.handle_origin_data(id(1), &[1; 5000]);
+    assert_eq!(server.transmitted().len(), 0, "no slot is left");
+    for seq in [1, 2, 2, 1] {
+        let _ = server.datagram(peer(1), &request(1, seq, 0, &[]));
+    }
+    let sent = server.transmitted();
+    let offsets: Vec<_> = sent.iter().map(|bytes| Response::parse(bytes).unwrap().offset).collect();
+    assert_eq!(offsets, [0, 1207]);
+    assert!(sent.iter().all(|bytes| bytes.len() == DATAGRAM_MAX));
+}
+
+#[test]
+fn a_session_is_joined_once() {
+    let mut server = server();
+    server.begin(1, peer(1)).unwrap();
+    server.transmitted();
+    let JoinOutcome::Joined(answer, handover) =
+        server.handle_join(at(1), peer(2), &join(1, 100, 0))
+    else {
+        panic!("any address may join");
+    };
+    assert_eq!((answer.status, answer.server_offset), (Status::Joined, 0));
+    assert_eq!((handover.skip, handover.client_bytes.len(), handover.end), (0, 0, OriginEnd::Open));
+    for offsets in [(100, 0), (0, 0)] {
+        let again = join(1, offsets.0, offsets.1);
+        assert_eq!(server.handle_join(at(2), peer(2), &again), refused());
+    }
+    let slot = request(1, 1, 0, &[]);
+    assert_eq!(server.handle_datagram(at(2), peer(1), None, &slot), Err(Discard::Ended));
+    assert!(server.is_empty());
+}
+
+#[test]
+fn impossible_offsets_are_refused_and_harm_nothing() {
+    let mut server = server();
+    server.begin(1, peer(1)).unwrap();
+    server.handle_origin_data(id(1), &[9; 500]);
+    server.datagram(peer(1), &request(1, 1, 0, &[])).unwrap();
+    for (client, origin) in [(101, 0), (0, 501), (0xff_ffff, 0xff_ffff), (100, 501), (101, 500)] {
+        let outcome = server.handle_join(at(1), peer(1), &join(1, client, origin));
+        assert_eq!(outcome, refused(), "{client}/{origin}");
+    }
+    let JoinOutcome::Joined(_, handover) = server.handle_join(at(1), peer(1), &join(1, 40, 499))
+    else {
+        panic!("possible offsets are accepted");
+    };
+    assert_eq!((handover.skip, handover.server_bytes), (60, vec![9]));
+}
+
+#[test]
+fn bytes_that_were_never_sent_cannot_be_acknowledged() {
+    let mut server = server();
+    server.begin(1, peer(1)).unwrap();
+    server.handle_origin_data(id(1), &[9; 500]);
+    let outcome = server.handle_join(at(1), peer(1), &join(1, 100, 1));
+    assert_eq!(outcome, refused(), "no slot carried a byte");
+}
+
+#[test]
+fn a_join_for_nothing_known_is_fresh_from_the_start_only() {
+    let mut server = server();
+    server.begin(1, peer(1)).unwrap();
+    assert_eq!(server.handle_join(at(1), peer(1), &join(2, 0, 0)), fresh());
+    assert_eq!(server.handle_join(at(1), peer(1), &join(3, 1, 0)), refused());
+    assert_eq!(server.handle_join(at(1), peer(1), &join(4, 0, 1)), refused());
+    assert_eq!(server.unproven(), 1, "a wrong key touches no session");
+}
+
+#[test]
+fn late_datagrams_of_a_fresh_stream_start_nothing() {
+    let mut server = server();
+    assert_eq!(server.handle_join(at(0), peer(1), &join(1, 0, 0)), fresh());
+    assert_eq!(server.begin(1, peer(1)), Err(Discard::Ended));
+    assert!(server.is_empty() && server.happened().is_empty());
+}
+
+#[test]
+fn a_join_overtakes_unfinished_fragments() {
+    let mut server = server();
+    server.datagram(peer(1), &request(1, 0, 0, &hello(1, 100)[..50])).unwrap();
+    assert_eq!(server.handle_join(at(1), peer(1), &join(1, 0, 0)), fresh());
+    assert!(server.is_empty() && server.happened().is_empty());
+}
+
+#[test]
+fn same_address_is_asked_for_where_the_origin_is_told() {
+    let config = ServerConfig { same_address: true, early_data: true, ..ServerConfig::default() };
+    for (offset, expected) in [(0, fresh()), (100, refused())] {
+        let mut server = Server::new(config);
+        server.begin(1, peer(1)).unwrap();
+        server.happened();
+        assert_eq!(server.handle_join(at(1), peer(2), &join(1, offset, 0)), expected);
+        assert_eq!(server.happened(), [ServerEvent::Expired { id: id(1) }]);
+    }
+    let mut server = Server::new(config);
+    server.datagram(peer(1), &request(1, 0, 0, &[hello(1, 100), vec![23; 50]].concat())).unwrap();
+    server.datagram(peer(1), &request(1, 1, 150, &[23; 50])).unwrap();
+    let [ServerEvent::Started { bytes, .. }] = &server.happened()[..] else {
+        panic!("early data waits for the proof");
+    };
+    assert_eq!(bytes.len(), 100);
+    let other_port = SocketAddr::new(peer(1).ip(), 1);
+    let JoinOutcome::Joined(_, handover) = server.handle_join(at(1), other_port, &join(1, 0, 0))
+    else {
+        panic!("the port may differ");
+    };
+    assert_eq!((handover.client_bytes, handover.skip), (vec![23; 100], 200));
+}
+
+#[test]
+fn early_data_is_passed_on_in_order_where_allowed() {
+    let mut server = Server::new(ServerConfig { early_data: true, ..ServerConfig::default() });
+    let stream = [hello(1, 100), (0..150).collect()].concat();
+    for (seq, range) in [(0, 200..250), (1, 0..120), (2, 120..200)] {
+        server.datagram(peer(1), &request(1, seq, range.start, &stream[range])).unwrap();
+    }
+    let passed: Vec<u8> = server
+        .happened()
+        .into_iter()
+        .flat_map(|event| match event {
+            ServerEvent::Started { bytes, .. } | ServerEvent::ClientBytes { bytes, .. } => bytes,
+            ServerEvent::Expired { .. } => panic!("it runs"),
+        })
+        .collect();
+    assert_eq!(passed, stream);
+}
+
+#[test]
+fn a_session_belongs_to_the_address_and_port_that_began_it() {
+    let mut server = server();
+    server.begin(1, peer(1)).unwrap();
+    let other_port = SocketAddr::new(peer(1).ip(), 1);
+    for stranger in [peer(2), other_port] {
+        let conflicting = request(1, 1, 0, &[0; 50]);
+        assert_eq!(server.datagram(stranger, &conflicting), Err(Discard::Address));
+    }
+    let other_hello = request(1, 3, 0, &hello(2, 100));
+    assert_eq!(
+        server.datagram(peer(2), &other_hello),
+        Err(Discard::Address),
+        "same id, other client"
+    );
+    server.handle_origin_data(id(1), &[1; 100]);
+    server.datagram(peer(1), &request(1, 3, 0, &[])).unwrap();
+    let to: Vec<_> = core::iter::from_fn(|| server.poll_transmit().map(|t| t.to)).collect();
+    assert_eq!(to, [peer(1); 2]);
+}
+
+#[test]
+fn bytes_that_disagree_are_dropped_whole() {
+    let mut server = server();
+    let bytes = hello(1, 100);
+    server.datagram(peer(1), &request(1, 0, 0, &bytes[..50])).unwrap();
+    let mut forged = bytes.clone();
+    forged[20] ^= 1;
+    let conflict = Err(Discard::Misfit(Misfit::Conflict));
+    assert_eq!(server.datagram(peer(1), &request(1, 1, 0, &forged)), conflict);
+    assert_eq!(
+        server.datagram(peer(1), &request(1, 1, 0, &bytes)),
+        Ok(()),
+        "its number is not used up"
+    );
+    assert_eq!(server.happened().len(), 1);
+}
+
+#[test]
+fn what_is_no_hello_is_forgotten_at_once() {
+    let mut server = server();
+    let http = request(1, 0, 0, b"GET / HTTP/1.1\r\n");
+    let not_tls = Err(Discard::Hello(HelloError::NotTls));
+    assert_eq!(server.datagram(peer(1), &http), not_tls);
+    assert!(server.is_empty() && server.transmitted().is_empty());
+}
+
+#[test]
+fn one_hello_runs_once() {
+    let mut server = server();
+    let copy = |number: u64| request(number, 0, 0, &hello(1, 100));
+    server.begin(1, peer(1)).unwrap();
+    assert_eq!(server.datagram(peer(2), &copy(2)), Err(Discard::HelloRuns), "replayed over UDP");
+    let JoinOutcome::Joined(..) = server.handle_join(at(1), peer(1), &join(1, 0, 0)) else {
+        panic!("it runs");
+    };
+    assert_eq!(server.datagram(peer(1), &copy(3)), Err(Discard::HelloRuns), "after the join");
+    assert_eq!(
+        server.handle_plain(at(2), peer(1), &hello(1, 100)),
+        Attachment::New,
+        "it was joined"
+    );
+    let later = at(2) + HELLO_MEMORY;
+    assert_eq!(server.handle_datagram(later, peer(1), None, &copy(3)), Ok(()), "it is forgotten");
+}
+
+#[test]
+fn a_plain_stream_is_attached_to_its_running_hello() {
+    let mut server = server();
+    let bytes = hello(1, 100);
+    server.begin(1, peer(1)).unwrap();
+    server.handle_origin_data(id(1), &[4; 300]);
+    assert_eq!(server.handle_plain(at(1), peer(2), &bytes), Attachment::New, "another address");
+    assert_eq!(server.unproven(), 1);
+    let port = SocketAddr::new(peer(1).ip(), 77);
+    let Attachment::Attached(handover) = server.handle_plain(at(1), port, &bytes) else {
+        panic!("it runs");
+    };
+    assert_eq!((handover.skip, handover.server_bytes), (100, vec![4; 300]));
+    assert!(server.is_empty());
+    assert_eq!(server.handle_join(at(2), peer(1), &join(1, 0, 0)), refused());
+}
+
+#[test]
+fn a_hello_that_runs_on_tcp_does_not_run_again_over_udp() {
+    let mut server = server();
+    assert_eq!(server.handle_plain(at(0), peer(1), &hello(1, 100)), Attachment::New);
+    assert_eq!(server.begin(1, peer(1)), Err(Discard::HelloRuns));
+    assert!(server.is_empty() && server.happened().is_empty() && server.transmitted().is_empty());
+}
+
+#[test]
+fn an_origin_that_is_lost_before_its_first_byte_leaves_it_to_tcp() {
+    let mut server = server();
+    server.begin(1, peer(1)).unwrap();
+    server.handle_origin_lost(at(1), id(1));
+    assert!(server.is_empty());
+    assert_eq!(server.handle_join(at(2), peer(1), &join(1, 0, 0)), fresh());
+}
+
+#[test]
+fn an_origin_that_ends_after_some_bytes_is_handed_over_as_it_ended() {
+    for end in [OriginEnd::Finished, OriginEnd::Reset] {
+        let mut server = server();
+        server.begin(1, peer(1)).unwrap();
+        server.handle_origin_data(id(1), &[1; 10]);
+        match end {
+            OriginEnd::Reset => server.handle_origin_lost(at(1), id(1)),
+            _ => server.handle_origin_finished(id(1)),
+        }
+        let JoinOutcome::Joined(_, handover) = server.handle_join(at(2), peer(1), &join(1, 0, 0))
+        else {
+            panic!("it runs");
+        };
+        assert_eq!((handover.server_bytes.len(), handover.end), (10, end));
+    }
+}
+
+#[test]
+fn calls_for_sessions_that_are_not_there_do_nothing() {
+    let mut server = server();
+    assert_eq!(server.handle_origin_data(id(1), &[1]), 0);
+    server.handle_origin_finished(id(1));
+    server.handle_origin_lost(at(1), id(1));
+    server.handle_timeout(at(2));
+    assert!(server.is_empty() && server.happened().is_empty() && server.transmitted().is_empty());
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    /// A piece of the ClientHello of a session, from one of its two addresses.
+    Piece {
+        number: u64,
+        seq: u8,
+        from: usize,
+        to: usize,
+        stranger: bool,
+        size: usize,
+    },
+    Noise(Vec<u8>),
+    OriginData(u64, usize),
+    OriginFinished(u64),
+    OriginLost(u64),
+    Join {
+        number: u64,
+        client: u32,
+        server: u32,
+        stranger: bool,
+    },
+    Plain(u64, bool),
+    Wait(u64),
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    // Few numbers, so that operations meet; many, so that limits do.
+    let number = prop_oneof![3 => 0..6_u64, 1 => 0..3000_u64];
+    let piece =
+        (number.clone(), 0..16_u8, 0..130_usize, 0..160_usize, any::<bool>(), 0..1300_usize);
+    prop_oneof![
+        8 => piece.prop_map(|(number, seq, from, to, stranger, size)| Operation::Piece {
+            number, seq, from: from.saturating_sub(100), to, stranger: stranger && seq == 3, size,
+        }),
+        1 => prop::collection::vec(any::<u8>(), 0..600).prop_map(Operation::Noise),
+        3 => (number.clone(), 0..9000_usize).prop_map(|(n, bytes)| Operation::OriginData(n, bytes)),
+        1 => number.clone().prop_map(Operation::OriginFinished),
+        1 => number.clone().prop_map(Operation::OriginLost),
+        2 => (number.clone(), 0..170_u32, prop_oneof![Just(0), 0..3000_u32], any::<bool>()).prop_map(
+            |(number, client, server, stranger)| Operation::Join {
+                number, client: client.saturating_sub(60), server, stranger
+            }),
+        1 => (number, any::<bool>()).prop_map(|(n, stranger)| Operation::Plain(n, stranger)),
+        2 => (0..3000_u64).prop_map(Operation::Wait),
+    ]
+}
+
+/// A server under random operations, with what it owes to whom.
+struct Trial {
+    server: Server,
+    now: u64,
+    asked: Map<(SocketAddr, SessionId, u8), usize>,
+    /// Bytes to and from each address.
+    traffic: Map<SocketAddr, (usize, usize)>,
+    running: Map<SessionId, Vec<u8>>,
+    started: usize,
+    responses: usize,
+}
+
+impl Trial {
+    fn new(config: ServerConfig) -> Self {
+        Self {
+            server: Server::new(config),
+            now: 0,
+            asked: Map::new(),
+            traffic: Map::new(),
+            running: Map::new(),
+            started: 0,
+            responses: 0,
+        }
+    }
+
+    fn apply(&mut self, operation: &Operation) {
+        let now = at(self.now);
+        let address = |number: u64, stranger: bool| {
+            peer(u16::try_from(number + u64::from(stranger)).unwrap())
+        };
+        match operation {
+            Operation::Piece { number, seq, from, to, stranger, size } => {
+                let stream = [hello(*number, 100), vec![23; 60]].concat();
+                let payload = stream.get(*from..*to).unwrap_or_default();
+                let mut datagram = request(*number, *seq, *from, payload);
+                datagram.resize(datagram.len().max(*size).min(DATAGRAM_MAX), 0);
+                let sender = address(*number, *stranger);
+                self.asked.entry((sender, id(*number), *seq)).or_insert(datagram.len());
+                self.traffic.entry(sender).or_default().1 += datagram.len();
+                let _ = self.server.handle_datagram(now, sender, None, &datagram);
+            }
+            Operation::Noise(bytes) => {
+                let _ = self.server.handle_datagram(now, peer(7), None, bytes);
+            }
+            Operation::OriginData(number, bytes) => {
+                let taken = self.server.handle_origin_data(id(*number), &vec![1; *bytes]);
+                assert!(taken <= *bytes);
+            }
+            Operation::OriginFinished(number) => self.server.handle_origin_finished(id(*number)),
+            Operation::OriginLost(number) => {
+                self.server.handle_origin_lost(now, id(*number));
+                if !self.server.sessions.contains_key(&id(*number)) {
+                    self.running.remove(&id(*number));
+                }
+            }
+            Operation::Join { number, client, server, stranger } => {
+                let from = address(*number, *stranger);
+                let outcome = self.server.handle_join(now, from, &join(*number, *client, *server));
+                if let JoinOutcome::Joined(_, handover) = outcome {
+                    self.collect();
+                    self.hand_over(*number, *client as usize, &handover);
+                }
+            }
+            Operation::Plain(number, stranger) => {
+                let from = address(*number, *stranger);
+                let attachment = self.server.handle_plain(now, from, &hello(*number, 100));
+                if let Attachment::Attached(handover) = attachment {
+                    self.collect();
+                    self.hand_over(*number, 0, &handover);
+                }
+            }
+            Operation::Wait(millis) => {
+                self.now += millis;
+                self.server.handle_timeout(at(self.now));
+            }
+        }
+        self.collect();
+        self.check();
+    }
+
+    /// The origin gets the client stream exactly, whatever the join says.
+    fn hand_over(&mut self, number: u64, client_offset: usize, handover: &Handover) {
+        let mut got = self.running.remove(&handover.id).expect("it was started");
+        got.extend_from_slice(&handover.client_bytes);
+        let stream = [hello(number, 100), vec![23; 60]].concat();
+        got.extend_from_slice(&stream[client_offset + handover.skip..]);
+        assert_eq!(got, stream);
+    }
+
+    fn collect(&mut self) {
+        for event in self.server.happened() {
+            match event {
+                ServerEvent::Started { id, bytes, .. } => {
+                    assert!(self.running.insert(id, bytes).is_none(), "started once");
+                    self.started += 1;
+                }
+                ServerEvent::ClientBytes { id, bytes } => {
+                    self.running.get_mut(&id).expect("it runs").extend(bytes);
+                }
+                ServerEvent::Expired { id } => {
+                    self.running.remove(&id).expect("it ran");
+                }
+            }
+        }
+        while let Some(transmit) = self.server.poll_transmit() {
+            let response = Response::parse(&transmit.bytes).expect("well-formed");
+            let asked = self.asked[&(transmit.to, response.id, response.seq)];
+            assert!(transmit.bytes.len() <= DATAGRAM_MAX.min(asked * AMPLIFICATION));
+            self.traffic.entry(transmit.to).or_default().0 += transmit.bytes.len();
+            self.responses += 1;
+        }
+        assert!(self.traffic.values().all(|(out, back)| *out <= AMPLIFICATION * back));
+    }
+
+    fn check(&self) {
+        let server = &self.server;
+        let limit = SESSIONS.min(server.config.origin_streams / UNPROVEN_SHARE);
+        assert!(server.unproven() <= limit && server.gathering.len() <= SESSIONS_GATHERING);
+        assert_eq!(server.gathering.len() + server.running.len(), server.sessions.len());
+        assert_eq!(server.running.len(), self.running.len());
+        let allocated = server.sessions.values().map(Session::allocated);
+        assert!(allocated.max().unwrap_or_default() <= CLIENT_BYTES + SERVER_BYTES);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_operations_keep_every_bound_and_leave_nothing(
+        operations in prop::collection::vec(operation(), 1..120),
+        early_data in any::<bool>(),
+        same_address in any::<bool>(),
+        origin_streams in prop_oneof![0..40_usize, Just(SESSIONS * UNPROVEN_SHARE)],
+    ) {
+        let tag = RouteTag::default();
+        let mut trial = Trial::new(ServerConfig { origin_streams, early_data, same_address, tag });
+        operations.iter().for_each(|operation| trial.apply(operation));
+        trial.apply(&Operation::Wait(10_000));
+        prop_assert!(trial.server.is_empty() && trial.running.is_empty());
+        prop_assert_eq!(trial.server.poll_timeout(), None);
+    }
+
+    /// Requests of any size, in any order, repeated, with an origin that never stops talking.
+    #[test]
+    fn no_more_than_three_times_comes_back(
+        requests in prop::collection::vec((0..16_u8, 411..1233_usize), 1..40),
+        pieces in 1..6_usize,
+    ) {
+        let mut trial = Trial::new(ServerConfig::default());
+        let mut answered = 0;
+        for (index, (seq, size)) in requests.into_iter().enumerate() {
+            let (from, to) = (index % pieces * 100 / pieces, (index % pieces + 1) * 100 / pieces);
+            trial.apply(&Operation::Piece { number: 1, seq, from, to, stranger: false, size });
+            trial.apply(&Operation::OriginData(1, 700));
+            prop_assert!(trial.responses <= index + 1, "at most one for each request");
+            answered = trial.responses;
+        }
+        prop_assert!(answered <= usize::from(SEQUENCES));
+        prop_assert!(trial.started <= 1);
+    }
+}
+
+#[test]
+fn a_hello_of_every_size_that_fits_runs_over_udp() {
+    for size in [56, 1211, 1212, 1213, 2424, 2425, CLIENT_BYTES - 1, CLIENT_BYTES] {
+        let mut server = server();
+        let bytes = hello(1, size);
+        for (seq, (index, piece)) in (0..).zip(bytes.chunks(REQUEST_PAYLOAD_MAX).enumerate()) {
+            let datagram = request(1, seq, index * REQUEST_PAYLOAD_MAX, piece);
+            assert_eq!(server.datagram(peer(1), &datagram), Ok(()), "{size}");
+        }
+        assert_eq!(server.happened().len(), 1, "{size}");
+    }
+}
