@@ -1,1 +1,285 @@
+//! One snapshot for each path: what happens when, and how many round trips it costs.
+//!
+//! `UPDATE_TIMELINES=1` writes the files anew. The totals are asserted here as well, against the
+//! ledger in docs, so that a rewritten file cannot hide a lost round trip.
 
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use headstart_lab::{Delay, Link, Loss};
+use headstart_proto::wire::{REQUEST_PAYLOAD_MAX, RESPONSE_PAYLOAD_MAX};
+use headstart_proto::{ClientConfig, ServerConfig};
+
+use crate::sim::{End, HALF, Host, Outcome, RTT, Scenario, Script, run};
+
+/// ClientHello of one datagram, server flight of three.
+fn tls13(think: u64) -> Script {
+    Script::tls13(300, 2 * RESPONSE_PAYLOAD_MAX + 600, Duration::from_millis(think))
+}
+
+/// ClientHello of three datagrams, as post-quantum key shares may make it.
+fn large_hello() -> Script {
+    Script::tls13(2 * REQUEST_PAYLOAD_MAX + 700, 2 * RESPONSE_PAYLOAD_MAX + 600, Duration::ZERO)
+}
+
+/// As [`Scenario::new`], with few slots: the files are shorter.
+fn turbo(script: Script) -> Scenario {
+    Scenario {
+        offer: Some(client(false, false)),
+        splice: false,
+        log: true,
+        ..Scenario::new(script)
+    }
+}
+
+fn client(early_data: bool, hold: bool) -> ClientConfig {
+    ClientConfig { slots: 5, early_data, hold }
+}
+
+fn edge(early_data: bool, same_address: bool) -> Host {
+    Host::Edge(ServerConfig { early_data, same_address, ..ServerConfig::default() })
+}
+
+/// The way up or down, with something more on it.
+fn way() -> Link {
+    Link::default().with(Delay(HALF))
+}
+
+fn lossy(number: u64) -> Link {
+    way().with(Loss::exact([number]))
+}
+
+/// Compares the run with its file, and its totals with what the path may cost: milliseconds of a
+/// 100 ms round trip until the first request byte leaves, and until the first response byte.
+fn expect(
+    name: &str,
+    scenario: Scenario,
+    request: impl Into<Option<u64>>,
+    response: impl Into<Option<u64>>,
+) -> Outcome {
+    let (script, host) = (scenario.script.clone(), scenario.tcp_host);
+    let outcome = run(scenario);
+    let millis = |at: Option<Duration>| at.map(|at| at.as_micros() as f64 / 1000.0);
+    let asked = |at: Option<u64>| at.map(|at| at as f64);
+    assert_eq!(millis(outcome.first_request), asked(request.into()), "{name}: first request byte");
+    let response = response.into();
+    assert_eq!(millis(outcome.first_response), asked(response), "{name}: first response byte");
+    if response.is_some() {
+        assert_eq!(outcome.app, (script.server_stream(), Some(End::Finished)), "{name}");
+        assert!(outcome.origin() == script.client_stream(), "{name}");
+    }
+    assert_eq!(outcome.unproven, 0, "{name}");
+    assert!(host.is_some() || outcome.hellos <= 1 || name == "restart-uncommitted", "{name}");
+    compare(name, &text(name, &outcome));
+    outcome
+}
+
+fn text(name: &str, outcome: &Outcome) -> String {
+    let mut text = format!("{name}: round trip 100 ms, grace 25 ms\n\n");
+    let rtts = |at: Duration| at.as_secs_f64() / RTT.as_secs_f64();
+    for (at, who, what) in &outcome.log.lines {
+        let millis = at.as_secs_f64() * 1000.0;
+        writeln!(text, "{millis:8.1} ms {:6.2} RTT  {who:<6}  {what}", rtts(*at)).unwrap();
+    }
+    let total =
+        |at: Option<Duration>| at.map_or("never".into(), |at| format!("{:.2} RTT", rtts(at)));
+    writeln!(text, "\nfirst request byte leaves:   {}", total(outcome.first_request)).unwrap();
+    writeln!(text, "first response byte arrives: {}", total(outcome.first_response)).unwrap();
+    text
+}
+
+fn compare(name: &str, text: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/timelines")
+        .join(format!("{name}.txt"));
+    if std::env::var_os("UPDATE_TIMELINES").is_some() {
+        return std::fs::write(path, text).unwrap();
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(stored == text, "{name} differs from {}:\n{text}", path.display());
+}
+
+#[test]
+fn plain() {
+    let scenario = Scenario { log: true, splice: false, ..turbo(tls13(0)).plain() };
+    expect("plain", scenario, 200, 300);
+}
+
+#[test]
+fn turbotls() {
+    expect("turbotls", turbo(tls13(0)), 100, 200);
+    expect("turbotls-large-hello", turbo(large_hello()), 100, 200);
+}
+
+#[test]
+fn flight_longer_than_the_slots() {
+    let script = Script::tls13(300, 8 * RESPONSE_PAYLOAD_MAX, Duration::ZERO);
+    expect("long-flight", turbo(script), 200, 300);
+}
+
+fn early_data() -> Script {
+    Script::early_data(500, 400, 2000, Duration::ZERO)
+}
+
+#[test]
+fn early_data_over_udp_takes_no_round_trip() {
+    let scenario = Scenario {
+        offer: Some(client(true, false)),
+        host: edge(true, false),
+        ..turbo(early_data())
+    };
+    expect("early-data", scenario, 0, 100);
+}
+
+#[test]
+fn early_data_that_the_edge_does_not_take_over_udp_waits_for_tcp() {
+    expect("early-data-not-over-udp", turbo(early_data()), 100, 200);
+}
+
+#[test]
+fn early_data_that_needs_a_proven_address_waits_for_the_join() {
+    let scenario = Scenario {
+        offer: Some(client(true, false)),
+        host: edge(true, true),
+        ..turbo(early_data())
+    };
+    expect("early-data-proven-address", scenario, 0, 200);
+}
+
+#[test]
+fn early_data_blocked_is_joined_from_the_start() {
+    let scenario = Scenario {
+        offer: Some(client(true, false)),
+        host: edge(true, false),
+        up: way().with(Loss::all_udp()),
+        ..turbo(early_data())
+    };
+    // It leaves at once, and is lost.
+    expect("early-data-udp-blocked", scenario, 0, 225);
+}
+
+#[test]
+fn a_lost_fragment_costs_plain_and_grace() {
+    for lost in 1..=3 {
+        let scenario = Scenario { up: lossy(lost), ..turbo(large_hello()) };
+        expect(&format!("fragment-{lost}-lost"), scenario, 225, 325);
+    }
+}
+
+#[test]
+fn a_lost_response_costs_plain_and_grace_and_a_lost_acknowledgement_nothing() {
+    for lost in 1..=4 {
+        let scenario = Scenario { down: lossy(lost), ..turbo(tls13(0)) };
+        let late = if lost == 1 { 0 } else { 125 };
+        expect(&format!("response-{lost}-lost"), scenario, 100 + late, 200 + late);
+    }
+}
+
+#[test]
+fn udp_blocked() {
+    let scenario = Scenario { up: way().with(Loss::all_udp()), ..turbo(tls13(0)) };
+    expect("udp-blocked", scenario, 225, 325);
+}
+
+#[test]
+fn udp_late() {
+    let scenario = Scenario { down: way().with(Delay::millis(60)), ..turbo(tls13(0)) };
+    expect("udp-late", scenario, 225, 325);
+}
+
+#[test]
+fn udp_blocked_on_the_way_back_attaches_the_plain_stream() {
+    let scenario = Scenario { down: way().with(Loss::all_udp()), ..turbo(tls13(0)) };
+    let outcome = expect("plain-attached", scenario, 225, 325);
+    assert_eq!((outcome.hellos, outcome.origins.len()), (1, 1));
+}
+
+#[test]
+fn server_without_support() {
+    let scenario = Scenario { host: Host::TlsServer, ..turbo(tls13(0)) };
+    expect("server-without-support", scenario, 225, 325);
+}
+
+#[test]
+fn a_slow_origin_costs_one_round_trip_and_its_own_time() {
+    expect("origin-13-ms", turbo(tls13(13)), 113, 213);
+    // The join is sent after the grace; the flight comes over TCP, no later than it would over UDP.
+    expect("origin-300-ms", turbo(tls13(300)), 400, 500);
+}
+
+#[test]
+fn hold_saves_nothing() {
+    let scenario = Scenario { offer: Some(client(false, true)), ..turbo(tls13(0)) };
+    expect("hold", scenario, 200, 300);
+}
+
+#[test]
+fn hello_retry_and_tls12_save_one_round_trip_of_three() {
+    expect("hello-retry-request", turbo(Script::hello_retry(300, 3000)), 200, 300);
+    expect("tls12", turbo(Script::tls12(300, 3000)), 200, 300);
+}
+
+#[test]
+fn an_edge_restarted_under_a_committed_client_resets_the_application() {
+    let scenario = Scenario { restart_at: Some(Duration::from_millis(120)), ..turbo(tls13(0)) };
+    let outcome = expect("restart-committed", scenario, 100, None);
+    assert_eq!(outcome.app.1, Some(End::Reset));
+}
+
+#[test]
+fn an_edge_restarted_under_an_uncommitted_client_starts_anew() {
+    let scenario = Scenario {
+        restart_at: Some(Duration::from_millis(120)),
+        down: lossy(2),
+        ..turbo(tls13(0))
+    };
+    expect("restart-uncommitted", scenario, 225, 325);
+}
+
+#[test]
+fn a_join_may_come_from_another_address() {
+    let elsewhere = |same_address| Scenario {
+        host: edge(false, same_address),
+        tcp_source: "198.51.100.7".parse().unwrap(),
+        ..turbo(tls13(0))
+    };
+    expect("joined-from-elsewhere", elsewhere(false), 100, 200);
+    let outcome = expect("joined-from-elsewhere-refused", elsewhere(true), 100, None);
+    assert_eq!(outcome.app.1, Some(End::Reset));
+}
+
+#[test]
+fn tcp_to_another_address_is_plain() {
+    let scenario =
+        Scenario { tcp_host: Some(edge(false, false)), same_address: false, ..turbo(tls13(0)) };
+    expect("tcp-to-another-address", scenario, 200, 300);
+}
+
+#[test]
+fn tcp_refused_is_seen_by_the_application() {
+    let scenario = Scenario { connect: None, ..turbo(tls13(0)) };
+    let outcome = expect("tcp-refused", scenario, None, None);
+    assert_eq!(outcome.app, (Vec::new(), Some(End::Reset)));
+}
+
+#[test]
+fn unreachable_is_plain_without_grace() {
+    let scenario =
+        Scenario { up: way().with(Loss::all_udp()), unreachable_at: Some(HALF), ..turbo(tls13(0)) };
+    expect("unreachable", scenario, 200, 300);
+}
+
+#[test]
+fn tcp_that_connects_after_the_session_ended_is_plain() {
+    let scenario = Scenario { connect: Some(Duration::from_secs(15)), ..turbo(tls13(0)) };
+    let (script, outcome) = (scenario.script.clone(), run(scenario));
+    assert_eq!(outcome.first_request, Some(Duration::from_millis(15_100)));
+    assert_eq!(outcome.app, (script.server_stream(), Some(End::Finished)));
+    compare("tcp-after-15-s", &text("tcp-after-15-s", &outcome));
+}
+
+#[test]
+fn what_is_not_tls_is_plain() {
+    expect("not-tls", turbo(Script::not_tls()), 100, 200);
+}
