@@ -1,3 +1,6 @@
 //! The agent: beside applications, on the client's side of the slow network.
 
 pub mod inbound;
+mod serve;
+
+pub use serve::run;

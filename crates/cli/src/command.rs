@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::dns_record;
-use crate::options::DnsRecordOptions;
+use crate::options::{AgentOptions, DnsRecordOptions, EdgeOptions};
+use crate::{agent, dns_record, edge, logging, runtime};
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
 
@@ -32,6 +32,8 @@ struct Program {
 
 #[derive(Debug, Subcommand)]
 enum Name {
+    Edge(EdgeOptions),
+    Agent(AgentOptions),
     DnsRecord(DnsRecordOptions),
     Completions(CompletionsOptions),
     Man(ManOptions),
@@ -49,6 +51,14 @@ pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
     let program: Program = invocation.program()?;
     let done = match program.command {
+        Name::Edge(options) => {
+            logging::start(&options.log, logging::DAEMON)?;
+            runtime::run(options.workers, edge::run(options, invocation))
+        }
+        Name::Agent(options) => {
+            logging::start(&options.log, logging::DAEMON)?;
+            runtime::run(None, agent::run(options, invocation))
+        }
         Name::DnsRecord(options) => dns_record::run(&options),
         Name::Completions(options) => shell::completions(&options, invocation.command()),
         Name::Man(options) => shell::man(&options, invocation.command()),

@@ -1,3 +1,6 @@
 //! The edge: before a TLS server, on the server's side of the slow network.
 
 pub mod proxy_protocol;
+mod serve;
+
+pub use serve::run;

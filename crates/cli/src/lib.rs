@@ -6,6 +6,7 @@
 
 pub mod agent;
 mod command;
+mod daemon;
 mod dns_record;
 pub mod edge;
 pub mod failure;

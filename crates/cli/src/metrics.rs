@@ -1,6 +1,7 @@
 //! Metrics of both daemons, for Prometheus.
 //!
-//! This module names every metric once. Labels have fixed sets of values, never host names or
+//! This module describes every metric; those of the transport are counted in headstart-net, where
+//! things happen. Labels have fixed sets of values, never host names or
 //! addresses: their number must not grow with what clients send.
 
 mod server;
@@ -24,6 +25,7 @@ const LIMITS: &str = "headstart_limits_hit_total";
 const RELAYED: &str = "headstart_relayed_bytes_total";
 const SAVED: &str = "headstart_round_trips_saved_total";
 const UNPROVEN: &str = "headstart_sessions_unproven";
+const JOINS: &str = "headstart_joins_total";
 const BUILD: &str = "headstart_build_info";
 
 /// How often the exporter tidies its buffers, as its own server does.
@@ -143,18 +145,6 @@ impl Drop for Connection {
     }
 }
 
-/// Counts `number` datagrams; `outcome` is what became of them, a word of the program.
-pub fn datagrams(direction: Direction, outcome: &'static str, number: u64) {
-    let labels = [("direction", direction.label()), ("outcome", outcome)];
-    counter!(DATAGRAMS, &labels).increment(number);
-}
-
-/// Counts a connection that TurboTLS was tried for and that plain TLS served; `reason` is a word
-/// of the program.
-pub fn fallback(reason: &'static str) {
-    counter!(FALLBACKS, "reason" => reason).increment(1);
-}
-
 /// Counts a limit that was reached; `limit` is its name, a word of the program.
 pub fn limit_hit(limit: &'static str) {
     counter!(LIMITS, "limit" => limit).increment(1);
@@ -163,16 +153,6 @@ pub fn limit_hit(limit: &'static str) {
 /// Counts relayed bytes.
 pub fn relayed(direction: Direction, bytes: u64) {
     counter!(RELAYED, "direction" => direction.label()).increment(bytes);
-}
-
-/// Counts round trips that connections did not have to wait for.
-pub fn round_trips_saved(number: u64) {
-    counter!(SAVED).increment(number);
-}
-
-/// Sets how many sessions have come over UDP and not joined yet.
-pub fn sessions_unproven(number: u32) {
-    gauge!(UNPROVEN).set(number);
 }
 
 /// The metrics of this process, and whether it is ready to serve.
@@ -239,6 +219,7 @@ fn describe(role: Role) {
     describe_counter!(FALLBACKS, Unit::Count, "Connections that fell back to plain TLS, by reason");
     describe_counter!(LIMITS, Unit::Count, "Times a limit was reached, by limit");
     describe_counter!(RELAYED, Unit::Bytes, "Bytes relayed, by direction");
+    describe_counter!(JOINS, Unit::Count, "TCP connections that asked to join a session, by outcome");
     describe_counter!(SAVED, Unit::Count, "Round trips that connections did not wait for");
     describe_gauge!(
         UNPROVEN,
@@ -262,27 +243,20 @@ mod tests {
         let first = Connection::accepted(Role::Edge);
         let second = Connection::accepted(Role::Edge);
         first.finish(Opening::Turbo, Outcome::Closed);
-        datagrams(Direction::ToServer, "answered", 3);
-        fallback("silence");
         limit_hit("sessions");
         relayed(Direction::ToClient, 1500);
-        round_trips_saved(1);
-        sessions_unproven(7);
         let text = metrics.render();
         for line in [
             "headstart_connections_total{role=\"edge\",opening=\"turbo\",result=\"closed\"} 1",
             "headstart_connections_active{role=\"edge\"} 1",
-            "headstart_udp_datagrams_total{direction=\"to_server\",outcome=\"answered\"} 3",
-            "headstart_fallbacks_total{reason=\"silence\"} 1",
             "headstart_limits_hit_total{limit=\"sessions\"} 1",
             "headstart_relayed_bytes_total{direction=\"to_client\"} 1500",
-            "headstart_round_trips_saved_total 1",
-            "headstart_sessions_unproven 7",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
+        // Those that the transport counts, in headstart-net, are described when first counted.
         let described = text.lines().filter(|line| line.starts_with("# HELP headstart_"));
-        assert_eq!(described.count(), 9, "{text}");
+        assert_eq!(described.count(), 5, "{text}");
         drop(second);
         assert!(metrics.render().contains("headstart_connections_active{role=\"edge\"} 0"));
     }

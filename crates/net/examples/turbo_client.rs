@@ -2,9 +2,9 @@
 //!
 //! `cargo run -p headstart-net --example turbo_client -- localhost 127.0.0.1:4433 cert.pem`
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, Resolver};
@@ -24,7 +24,7 @@ async fn main() -> Result<(), Failure> {
     let mut config = ConnectorConfig::new(Resolver::new(&DnsConfig::default())?);
     // Without this, the name's HTTPS record in DNS would be asked for an advertisement.
     let edge = Edge { host: edge.ip().to_string(), port: edge.port(), advert: Advert::default() };
-    config.edges = HashMap::from([(name.clone(), edge)]);
+    config.edges = Arc::new(move |_name| Some(edge.clone()));
     let stream = Connector::new(config).connect(&Target::new(name.as_str(), 443))?;
 
     let mut tls = SslConnector::builder(SslMethod::tls_client())?;

@@ -56,8 +56,8 @@ pub struct Acceptor {
     local: SocketAddr,
     shared: Arc<Shared>,
     sessions: mpsc::Receiver<Arrival>,
-    /// Ends the UDP tasks with the acceptor.
-    _workers: JoinSet<()>,
+    /// The UDP tasks, which end with the acceptor.
+    workers: JoinSet<()>,
 }
 
 impl Acceptor {
@@ -76,7 +76,7 @@ impl Acceptor {
         let (sessions_in, sessions) = mpsc::channel(headstart_proto::limits::SESSIONS);
         let shared = Arc::new(Shared::new(config, ports, sessions_in));
         let workers = worker::spawn(&shared);
-        Ok(Self { listener, local, shared, sessions, _workers: workers })
+        Ok(Self { listener, local, shared, sessions, workers })
     }
 
     /// The address that connections are accepted on.
@@ -88,6 +88,17 @@ impl Acceptor {
     /// Replaces what is allowed; running connections go on. The number of workers stays.
     pub fn configure(&self, server: ServerConfig) {
         self.shared.configure(server);
+    }
+
+    /// Takes no more datagrams; what was answered can still be joined.
+    pub fn stop_udp(&mut self) {
+        self.workers.abort_all();
+    }
+
+    /// Sessions that were answered over UDP, or are about to be, and have not joined.
+    #[must_use]
+    pub fn unproven(&self) -> usize {
+        self.shared.unproven()
     }
 
     /// The next connection, in its earliest state: [`Arrival::establish`] it in a task of its own.

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -36,18 +37,11 @@ pub trait Handoff: AsyncRead + AsyncWrite + Unpin {
 /// Those of either side while the connection opens; later ones are in the [`RelayEnd`].
 pub async fn bridge(
     mut opening: impl Handoff,
-    other: TcpStream,
+    mut other: TcpStream,
     limits: RelayLimits,
     counts: &RelayCounts,
 ) -> io::Result<RelayEnd> {
-    let mut other = other;
-    let result = match limits.idle {
-        Some(idle) => tokio::time::timeout(idle, pump(&mut opening, &mut other))
-            .await
-            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
-        None => pump(&mut opening, &mut other).await,
-    };
-    if let Err(error) = result {
+    if let Err(error) = pump(&mut opening, &mut other, &[], limits.idle).await {
         let _ = other.set_zero_linger();
         opening.reset();
         return Err(error);
@@ -58,11 +52,20 @@ pub async fn bridge(
     }
 }
 
-/// Copies both ways until `opening` is transparent and nothing is in between.
-async fn pump(opening: &mut impl Handoff, other: &mut TcpStream) -> io::Result<()> {
-    let mut up = Direction::new();
-    let mut down = Direction::new();
-    poll_fn(|cx| {
+/// The first part of [`bridge`]: copies both ways until `opening` is transparent, for at most
+/// `limit`. `head` was read from `other` before, and goes first.
+///
+/// # Errors
+/// Those of either side, `TimedOut`; both are then to be reset.
+pub async fn pump(
+    opening: &mut impl Handoff,
+    other: &mut TcpStream,
+    head: &[u8],
+    limit: Option<Duration>,
+) -> io::Result<()> {
+    let mut up = Direction::new(head);
+    let mut down = Direction::new(&[]);
+    let copied = poll_fn(|cx| {
         let up_done = up.poll(cx, &mut *other, &mut *opening)?.is_ready();
         let down_done = down.poll(cx, &mut *opening, &mut *other)?.is_ready();
         let between = up.is_empty() && down.is_empty();
@@ -70,8 +73,11 @@ async fn pump(opening: &mut impl Handoff, other: &mut TcpStream) -> io::Result<(
             return Poll::Ready(Ok(()));
         }
         Poll::Pending
-    })
-    .await
+    });
+    match limit {
+        Some(limit) => tokio::time::timeout(limit, copied).await?,
+        None => copied.await,
+    }
 }
 
 /// One direction: a buffer, and whether its source has ended.
@@ -90,8 +96,10 @@ enum End {
 }
 
 impl Direction {
-    fn new() -> Self {
-        Self { buffer: vec![0; BUFFER], filled: 0, written: 0, end: End::Open }
+    fn new(head: &[u8]) -> Self {
+        let mut buffer = head.to_vec();
+        buffer.resize(BUFFER.max(head.len()), 0);
+        Self { buffer, filled: head.len(), written: 0, end: End::Open }
     }
 
     const fn is_empty(&self) -> bool {

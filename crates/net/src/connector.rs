@@ -5,7 +5,7 @@ mod opening;
 mod report;
 mod stream;
 
-use std::collections::HashMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,11 +42,14 @@ pub struct Edge {
     pub advert: Advert,
 }
 
+/// The edge configured for a host name, which is in lower case and without final dot.
+pub type EdgeLookup = Arc<dyn Fn(&str) -> Option<Edge> + Send + Sync>;
+
 /// How a [`Connector`] finds and opens connections.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ConnectorConfig {
     /// Edges by the name that applications connect to, on the HTTPS port.
-    pub edges: HashMap<String, Edge>,
+    pub edges: EdgeLookup,
     /// Looks up names and what they advertise.
     pub resolver: Resolver,
     /// Which openings may be used.
@@ -64,7 +67,7 @@ impl ConnectorConfig {
     #[must_use]
     pub fn new(resolver: Resolver) -> Self {
         Self {
-            edges: HashMap::new(),
+            edges: Arc::new(|_| None),
             resolver,
             opening: OpeningPolicy::Auto,
             hold: false,
@@ -72,6 +75,12 @@ impl ConnectorConfig {
             // Linux gives up after about two minutes; curl's default is five minutes.
             connect_timeout: Duration::from_secs(30),
         }
+    }
+}
+
+impl fmt::Debug for ConnectorConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectorConfig").field("opening", &self.opening).finish_non_exhaustive()
     }
 }
 
@@ -113,17 +122,13 @@ struct Inner {
 impl Connector {
     /// A connector that knows nothing of any path.
     #[must_use]
-    pub fn new(mut config: ConnectorConfig) -> Self {
-        let edges = config.edges.drain().map(|(name, edge)| (normal(&name), edge)).collect();
-        config.edges = edges;
+    pub fn new(config: ConnectorConfig) -> Self {
         Self { inner: Arc::new(Inner { config, paths: Arc::new(PathMemory::new()) }) }
     }
 
     /// The same memory under another configuration, for connections from now on.
     #[must_use]
     pub fn reconfigured(&self, config: ConnectorConfig) -> Self {
-        let fresh = Self::new(config);
-        let config = fresh.inner.config.clone();
         Self { inner: Arc::new(Inner { config, paths: Arc::clone(&self.inner.paths) }) }
     }
 
@@ -138,7 +143,10 @@ impl Connector {
     pub fn connect(&self, target: &Target) -> Result<ClientStream, DnsError> {
         let config = &self.inner.config;
         let edge = self.edge_for(target);
-        let (host, port) = edge.map_or((target.host.as_str(), target.port), |edge| (&edge.host, edge.port));
+        let (host, port) = match &edge {
+            Some(edge) => (edge.host.as_str(), edge.port),
+            None => (target.host.as_str(), target.port),
+        };
         // A configured edge needs no HTTPS record, so its name is asked for addresses alone.
         let lookup_port = if edge.is_some() || config.opening == OpeningPolicy::Plain { 0 } else { port };
         let lookup = config.resolver.resolve(host, lookup_port)?;
@@ -151,9 +159,9 @@ impl Connector {
     }
 
     /// What is configured for the name. An edge serves the HTTPS port of its name.
-    fn edge_for(&self, target: &Target) -> Option<&Edge> {
+    fn edge_for(&self, target: &Target) -> Option<Edge> {
         let name = Some(target.name()).filter(|_| target.port == HTTPS_PORT)?;
-        self.inner.config.edges.get(&normal(name))
+        (self.inner.config.edges)(&normal(name))
     }
 
     /// Where nothing is configured, DNS may know an edge.

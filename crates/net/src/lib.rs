@@ -1,4 +1,11 @@
-//! headstart net
+//! TurboTLS on tokio: byte streams that open in one round trip, under any TLS library.
+//!
+//! * [`Connector`] opens a [`ClientStream`]: lookup, Happy Eyeballs, the UDP flight, the join.
+//! * [`Acceptor`] gives a [`ServerStream`] for each connection, over UDP and TCP or TCP alone.
+//! * [`bridge`] joins either with a TCP connection; once open, bytes are spliced ([`relay`]).
+//! * [`dns`] finds out who speaks TurboTLS, [`path`] remembers which network bears it.
+//!
+//! What the protocol demands is decided in `headstart-proto`; this crate moves bytes.
 
 mod acceptor;
 mod bridge;
@@ -9,10 +16,12 @@ mod redirect;
 mod relay;
 mod udp;
 
+pub use headstart_proto::{ServerConfig, hello};
+
 pub use acceptor::{Acceptor, AcceptorConfig, Arrival, Opening, ServerStream};
-pub use bridge::{Handoff, bridge};
+pub use bridge::{Handoff, bridge, pump};
 pub use connector::{
-    ClientStream, Connector, ConnectorConfig, Edge, Moment, NotUsed, OpenedBy, OpeningPolicy, Report, Target, What,
+    ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, Moment, NotUsed, OpenedBy, OpeningPolicy, Report, Target, What,
 };
 pub use race::{ATTEMPT_DELAY, Attempt, MAX_ADDRESSES, Outcome, Race, RaceError, RaceFailure, Won};
 pub use redirect::original_destination;

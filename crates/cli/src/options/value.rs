@@ -131,8 +131,18 @@ pub enum OpeningPolicy {
     Auto,
     /// TCP only, as without headstart; for comparison
     Plain,
-    /// As auto, and fail where TurboTLS cannot be tried
+    /// As auto, and try TurboTLS also where the path is remembered not to bear it
     Turbo,
+}
+
+impl From<OpeningPolicy> for headstart_net::OpeningPolicy {
+    fn from(policy: OpeningPolicy) -> Self {
+        match policy {
+            OpeningPolicy::Auto => Self::Auto,
+            OpeningPolicy::Plain => Self::Plain,
+            OpeningPolicy::Turbo => Self::Turbo,
+        }
+    }
 }
 
 #[cfg(test)]

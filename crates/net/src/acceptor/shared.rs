@@ -53,6 +53,10 @@ impl Shared {
         self.lock().server.configure(server);
     }
 
+    pub(super) fn unproven(&self) -> usize {
+        self.lock().server.unproven()
+    }
+
     /// Takes a batch of datagrams under one lock.
     pub(super) fn handle_datagrams<'a>(
         self: &Arc<Self>,
@@ -65,7 +69,7 @@ impl Shared {
                 Ok(()) => "accepted",
                 Err(discard) => discard.name(),
             };
-            metrics::counter!("headstart_udp_datagrams_total", "direction" => "in", "outcome" => outcome)
+            metrics::counter!("headstart_udp_datagrams_total", "direction" => "to_server", "outcome" => outcome)
                 .increment(1);
         }
         self.settle(state);
@@ -174,7 +178,7 @@ impl Shared {
             },
         );
         let outcome = if sent.is_ok() { "sent" } else { "failed" };
-        metrics::counter!("headstart_udp_datagrams_total", "direction" => "out", "outcome" => outcome)
+        metrics::counter!("headstart_udp_datagrams_total", "direction" => "to_client", "outcome" => outcome)
             .increment(1);
     }
 

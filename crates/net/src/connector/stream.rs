@@ -57,6 +57,12 @@ impl ClientStream {
         }
     }
 
+    /// Sends the SYN and asks DNS now, instead of at the first use of the stream.
+    pub fn start(&mut self) {
+        // An error is met again at the first use.
+        let _ = self.poll_state(&mut Context::from_waker(Waker::noop()));
+    }
+
     /// Waits until TCP is connected.
     ///
     /// # Errors

@@ -1,0 +1,277 @@
+//! The daemon: takes connections of applications and opens each the best way there is.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use headstart_net::advert::Advert;
+use headstart_net::dns::{DnsConfig, Resolver};
+use headstart_net::hello::{self, ClientHello, Progress};
+use headstart_net::{
+    ClientStream, Connector, ConnectorConfig, Edge, OpenedBy, RelayLimits, Target,
+    original_destination,
+};
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::inbound::{self, Inbound, Patience, Reason, Via};
+use crate::daemon::{self, ACCEPT_PAUSE, Places, Signal, Signals};
+use crate::failure::Failure;
+use crate::listen;
+use crate::metrics::{self, Connection, Opening, Outcome, Role};
+use crate::options::AgentOptions;
+use crate::settings::{Invocation, Stop};
+
+/// How long a redirected client on a TLS port may take for its ClientHello before the connection
+/// goes on without its name: it is on this machine, and believes itself connected.
+const HELLO_TIME: Duration = Duration::from_millis(50);
+
+/// As for the edge.
+const HALF_CLOSED_IDLE: Duration = Duration::from_secs(30);
+
+/// Runs the agent until it is told to stop.
+///
+/// # Errors
+/// Options that contradict each other, an address that cannot be listened on.
+pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::listen()?;
+    let (settings, current) = watch::channel(Arc::new(Settings::new(options.clone(), None)?));
+    let (stop, stopped) = watch::channel(false);
+    let places = Places::new(options.max_connections.get());
+    daemon::raise_file_limit();
+    let mut listeners = JoinSet::new();
+    for address in options.listen()? {
+        let listener = listen::tcp(*address)?;
+        tracing::info!(address = ?listener.local_addr(), "listening");
+        listeners.spawn(accept(listener, current.clone(), places.clone(), stopped.clone()));
+    }
+    let metrics = daemon::start_metrics(Role::Agent, options.metrics)?;
+    metrics.as_ref().inspect(|metrics| metrics.set_ready(true));
+    while signals.next().await == Signal::Reload {
+        reload(invocation, &settings);
+    }
+    tracing::info!("stopping");
+    metrics.as_ref().inspect(|metrics| metrics.set_ready(false));
+    let _ = stop.send(true);
+    while listeners.join_next().await.is_some() {}
+    let left = places.empty(options.shutdown_timeout).await;
+    if left > 0 {
+        tracing::warn!(connections = left, "stopped before they ended");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What connections are served with; replaced as a whole by a reload.
+struct Settings {
+    options: AgentOptions,
+    connector: Connector,
+    limits: RelayLimits,
+}
+
+impl Settings {
+    /// From `options`; what `before` has learnt of paths is kept.
+    fn new(options: AgentOptions, before: Option<&Self>) -> Result<Self, Failure> {
+        let config = connector_config(&options)?;
+        let connector = match before {
+            Some(before) => before.connector.reconfigured(config),
+            None => Connector::new(config),
+        };
+        let limits = RelayLimits {
+            idle: Some(options.idle_timeout),
+            half_closed_idle: Some(HALF_CLOSED_IDLE),
+            total: options.total_timeout,
+        };
+        Ok(Self { options, connector, limits })
+    }
+}
+
+fn connector_config(options: &AgentOptions) -> Result<ConnectorConfig, Failure> {
+    let dns = DnsConfig { name_servers: options.resolver.clone(), ..DnsConfig::default() };
+    let resolver = Resolver::new(&dns)
+        .map_err(|error| Failure::usage(format!("cannot look up names: {error}")))?;
+    let edges = options.edges()?;
+    Ok(ConnectorConfig {
+        edges: Arc::new(move |name| {
+            let edge = edges.find(Some(name))?;
+            Some(Edge { host: edge.host.clone(), port: edge.port, advert: Advert::default() })
+        }),
+        opening: options.opening.into(),
+        hold: options.hold,
+        connect_timeout: options.connect_timeout,
+        ..ConnectorConfig::new(resolver)
+    })
+}
+
+/// A file with a mistake changes nothing: the daemon goes on as it was.
+fn reload(invocation: &Invocation, settings: &watch::Sender<Arc<Settings>>) {
+    let fresh = invocation.load::<AgentOptions>().map_err(|stop| match stop {
+        Stop::Failure(failure) => failure,
+        Stop::Answer(_) => Failure::usage("no options"),
+    });
+    let before = Arc::clone(&settings.borrow());
+    match fresh.and_then(|options| Settings::new(options, Some(&before))) {
+        Ok(fresh) => {
+            settings.send_replace(Arc::new(fresh));
+            tracing::info!("configuration read again");
+        }
+        Err(failure) => tracing::error!("configuration kept: {}", failure.message()),
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    settings: watch::Receiver<Arc<Settings>>,
+    places: Places,
+    mut stop: watch::Receiver<bool>,
+) {
+    loop {
+        let next = async {
+            let place = places.take().await;
+            (place, listener.accept().await)
+        };
+        match daemon::until(&mut stop, next).await {
+            Some((place, Ok((client, _)))) => {
+                let settings = Arc::clone(&settings.borrow());
+                tokio::spawn(async move {
+                    let _place = place;
+                    serve(client, &settings).await;
+                });
+            }
+            Some((_, Err(error))) => {
+                tracing::warn!(%error, "cannot accept");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+            None => break,
+        }
+    }
+}
+
+async fn serve(client: TcpStream, settings: &Settings) {
+    let counted = Connection::accepted(Role::Agent);
+    let _ = client.set_nodelay(true);
+    let inbound = async {
+        let redirected = original_destination(&client)?;
+        inbound::accept(client, redirected, Patience::default()).await
+    };
+    match inbound.await {
+        Ok(inbound) => {
+            let (opening, outcome) = pass(inbound, settings).await;
+            counted.finish(opening, outcome);
+        }
+        Err(refusal) => {
+            tracing::debug!(%refusal, "request refused");
+            metrics::limit_hit(refusal.label());
+            counted.finish(Opening::Plain, Outcome::Refused);
+        }
+    }
+}
+
+/// An application's connection, ready for bytes, with those that are read already.
+struct Client {
+    tcp: TcpStream,
+    head: Bytes,
+}
+
+async fn pass(inbound: Inbound, settings: &Settings) -> (Opening, Outcome) {
+    let Inbound { target, answer } = inbound;
+    let tls = settings.options.is_tls_port(target.port);
+    let mut to = Target::new(target.host.to_string(), target.port);
+    let mut answer = Some(answer);
+    let mut client = None;
+    if target.via == Via::Redirect && tls
+        && let Some(answer) = answer.take()
+    {
+        let Ok((tcp, head)) = answer.success().await else { return lost() };
+        let Ok((found, hello)) = read_hello(tcp, head).await else { return lost() };
+        to.server_name = hello.and_then(|hello| hello.server_name);
+        client = Some(found);
+    }
+    let stream = match settings.connector.connect(&to) {
+        Ok(stream) => stream,
+        Err(error) => return refuse(answer, &error.into()).await,
+    };
+    let (client, stream) = match (client, answer) {
+        (Some(client), _) => (client, stream),
+        (None, Some(answer)) => {
+            let late = settings.options.late_answer || !tls;
+            match answer_client(answer, stream, late).await {
+                Ok(both) => both,
+                Err(outcome) => return (Opening::Plain, outcome),
+            }
+        }
+        (None, None) => return lost(),
+    };
+    relay(client, stream, &to, settings.limits).await
+}
+
+/// Answers the application: at once, so that its ClientHello comes while TCP connects, or `late`.
+async fn answer_client(
+    answer: inbound::Answer,
+    mut stream: ClientStream,
+    late: bool,
+) -> Result<(Client, ClientStream), Outcome> {
+    stream.start();
+    if late && let Err(error) = stream.connected().await {
+        tracing::debug!(%error, "cannot connect");
+        let _ = answer.failure(Reason::from(&error)).await;
+        return Err(Outcome::Unreachable);
+    }
+    let (tcp, head) = answer.success().await.map_err(|_| Outcome::Reset)?;
+    Ok((Client { tcp, head }, stream))
+}
+
+async fn relay(
+    client: Client,
+    stream: ClientStream,
+    to: &Target,
+    limits: RelayLimits,
+) -> (Opening, Outcome) {
+    let mut opening = Opening::Plain;
+    let outcome = daemon::bridge(stream, client.tcp, &client.head, limits, |stream| {
+        let Some(report) = stream.report() else { return };
+        opening = match report.opened_by {
+            OpenedBy::Plain => Opening::Plain,
+            OpenedBy::TurboTls => Opening::Turbo,
+        };
+        let not_used = report.not_used.map(|reason| reason.name());
+        tracing::debug!(host = %to.host, port = to.port, ?opening, not_used, rtt = ?report.rtt, "opened");
+    });
+    let outcome = outcome.await;
+    tracing::debug!(host = %to.host, port = to.port, ?outcome, "connection ended");
+    (opening, outcome)
+}
+
+/// Reads what a redirected client says first. A client that waits for the server says nothing.
+async fn read_hello(mut tcp: TcpStream, head: Bytes) -> io::Result<(Client, Option<ClientHello>)> {
+    let mut read = BytesMut::from(head);
+    let hello = tokio::time::timeout(HELLO_TIME, async {
+        loop {
+            match hello::read(&read) {
+                Ok(Progress::Complete(hello)) => return Ok(Some(hello)),
+                Err(_) => return Ok(None),
+                Ok(Progress::Incomplete) => {}
+            }
+            if tcp.read_buf(&mut read).await? == 0 {
+                return Ok::<_, io::Error>(None);
+            }
+        }
+    });
+    let hello = hello.await.unwrap_or(Ok(None))?;
+    Ok((Client { tcp, head: read.freeze() }, hello))
+}
+
+async fn refuse(answer: Option<inbound::Answer>, error: &io::Error) -> (Opening, Outcome) {
+    if let Some(answer) = answer {
+        let _ = answer.failure(Reason::from(error)).await;
+    }
+    (Opening::Plain, Outcome::Unreachable)
+}
+
+/// The application went away before anything was connected.
+const fn lost() -> (Opening, Outcome) {
+    (Opening::Plain, Outcome::Reset)
+}
