@@ -80,9 +80,7 @@ pub fn read(bytes: &[u8]) -> Result<Progress, HelloError> {
         };
         let whole = record.fragment.len() == record.length;
         message.extend_from_slice(record.fragment);
-        rest = rest
-            .get(RECORD_HEADER + record.fragment.len()..)
-            .unwrap_or_default();
+        rest = rest.get(RECORD_HEADER + record.fragment.len()..).unwrap_or_default();
         match message_length(&message)? {
             Some(length) if message.len() > length => return Err(HelloError::Malformed),
             Some(length) if message.len() == length && whole => {
@@ -116,10 +114,7 @@ fn next_record(bytes: &[u8]) -> Result<Option<Record<'_>>, HelloError> {
     if length == 0 || length > RECORD_MAX {
         return Err(HelloError::Malformed);
     }
-    Ok(Some(Record {
-        length,
-        fragment: fragment.get(..length).unwrap_or(fragment),
-    }))
+    Ok(Some(Record { length, fragment: fragment.get(..length).unwrap_or(fragment) }))
 }
 
 /// Length of the first handshake message, header included, as soon as it can be told.
@@ -133,20 +128,12 @@ fn message_length(message: &[u8]) -> Result<Option<usize>, HelloError> {
     let length = HANDSHAKE_HEADER
         + usize::from(high) * 0x1_0000
         + usize::from(u16::from_be_bytes([middle, low]));
-    if RECORD_HEADER + length > CLIENT_BYTES {
-        Err(HelloError::TooLarge)
-    } else {
-        Ok(Some(length))
-    }
+    if RECORD_HEADER + length > CLIENT_BYTES { Err(HelloError::TooLarge) } else { Ok(Some(length)) }
 }
 
 fn incomplete(bytes: &[u8], message: &[u8]) -> Result<Progress, HelloError> {
     message_length(message)?;
-    if bytes.len() >= CLIENT_BYTES {
-        Err(HelloError::TooLarge)
-    } else {
-        Ok(Progress::Incomplete)
-    }
+    if bytes.len() >= CLIENT_BYTES { Err(HelloError::TooLarge) } else { Ok(Progress::Incomplete) }
 }
 
 fn client_hello(message: &[u8], end: usize) -> Result<ClientHello, HelloError> {
@@ -160,10 +147,7 @@ fn client_hello(message: &[u8], end: usize) -> Result<ClientHello, HelloError> {
     let compression_methods = fields.vector8()?;
     ensure(session_id.len() <= SESSION_ID_MAX && !compression_methods.is_empty())?;
     ensure(!cipher_suites.is_empty() && cipher_suites.len().is_multiple_of(2))?;
-    let mut hello = ClientHello {
-        end,
-        ..ClientHello::default()
-    };
+    let mut hello = ClientHello { end, ..ClientHello::default() };
     if fields.0.is_empty() {
         return Ok(hello); // TLS 1.2 without extensions
     }
@@ -227,9 +211,7 @@ fn server_name(body: &[u8]) -> Result<Option<String>, HelloError> {
 /// but sent; a peer that takes no notice serves its default host, so they count as no name.
 fn host_name(name: &[u8]) -> Result<Option<String>, HelloError> {
     let text = core::str::from_utf8(name).map_err(|_| HelloError::Malformed)?;
-    let unbracketed = text
-        .strip_prefix('[')
-        .and_then(|text| text.strip_suffix(']'));
+    let unbracketed = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     if unbracketed.unwrap_or(text).parse::<IpAddr>().is_ok() {
         return Ok(None);
     }
@@ -286,10 +268,7 @@ struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], HelloError> {
-        let (taken, rest) = self
-            .0
-            .split_at_checked(count)
-            .ok_or(HelloError::Malformed)?;
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(HelloError::Malformed)?;
         self.0 = rest;
         Ok(taken)
     }

@@ -71,12 +71,7 @@ impl<'a> Request<'a> {
         let length = u16::from_be_bytes(fields.array()?);
         let payload = fields.take(usize::from(length))?;
         within(offset, payload, CLIENT_BYTES)?;
-        Ok(Self {
-            id,
-            seq,
-            offset,
-            payload,
-        })
+        Ok(Self { id, seq, offset, payload })
     }
 
     /// The datagram, padded with zeros to [`REQUEST_MIN`].
@@ -84,10 +79,7 @@ impl<'a> Request<'a> {
     /// The payload must not exceed [`REQUEST_PAYLOAD_MAX`]; what is over is left out.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
-        let payload = self
-            .payload
-            .get(..REQUEST_PAYLOAD_MAX)
-            .unwrap_or(self.payload);
+        let payload = self.payload.get(..REQUEST_PAYLOAD_MAX).unwrap_or(self.payload);
         let length = u16::try_from(payload.len()).unwrap_or(u16::MAX);
         let mut bytes = Vec::with_capacity(REQUEST_MIN.max(REQUEST_HEADER + payload.len()));
         bytes.extend_from_slice(&[REQUEST_TYPE, VERSION << 4]);
@@ -137,14 +129,7 @@ impl<'a> Response<'a> {
         let offset = fields.u24()?;
         let payload = fields.rest;
         within(offset, payload, SERVER_BYTES)?;
-        Ok(Self {
-            id,
-            seq,
-            tag,
-            ack,
-            offset,
-            payload,
-        })
+        Ok(Self { id, seq, tag, ack, offset, payload })
     }
 
     /// The datagram. The payload must not exceed [`RESPONSE_PAYLOAD_MAX`].
@@ -184,12 +169,7 @@ impl Join {
         let mut fields = Fields::new(frame, JOIN_TYPE)?;
         let key = JoinKey::new(fields.array()?);
         let tag = RouteTag(fields.array()?);
-        Ok(Self {
-            key,
-            tag,
-            client_offset: fields.u24()?,
-            server_offset: fields.u24()?,
-        })
+        Ok(Self { key, tag, client_offset: fields.u24()?, server_offset: fields.u24()? })
     }
 
     /// The frame.
@@ -241,10 +221,7 @@ impl JoinAnswer {
             2 => Status::Refused,
             other => return Err(WireError::Status(other)),
         };
-        Ok(Self {
-            status,
-            server_offset: u24(offset),
-        })
+        Ok(Self { status, server_offset: u24(offset) })
     }
 
     /// The frame.
@@ -269,10 +246,7 @@ struct Fields<'a> {
 impl<'a> Fields<'a> {
     /// Behind the first two bytes, which every frame has in common.
     fn new(frame: &'a [u8], expected: u8) -> Result<Self, WireError> {
-        let mut fields = Self {
-            length: frame.len(),
-            rest: frame,
-        };
+        let mut fields = Self { length: frame.len(), rest: frame };
         let [first] = fields.array().map_err(|_| WireError::NotOurs)?;
         if first != expected {
             return Err(WireError::NotOurs);
@@ -285,30 +259,21 @@ impl<'a> Fields<'a> {
     }
 
     fn take(&mut self, count: usize) -> Result<&'a [u8], WireError> {
-        let (taken, rest) = self
-            .rest
-            .split_at_checked(count)
-            .ok_or(WireError::Length(self.length))?;
+        let (taken, rest) =
+            self.rest.split_at_checked(count).ok_or(WireError::Length(self.length))?;
         self.rest = rest;
         Ok(taken)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let (taken, rest) = self
-            .rest
-            .split_first_chunk()
-            .ok_or(WireError::Length(self.length))?;
+        let (taken, rest) = self.rest.split_first_chunk().ok_or(WireError::Length(self.length))?;
         self.rest = rest;
         Ok(*taken)
     }
 
     fn seq(&mut self) -> Result<u8, WireError> {
         let [seq] = self.array()?;
-        if seq < SEQUENCES {
-            Ok(seq)
-        } else {
-            Err(WireError::Sequence(seq))
-        }
+        if seq < SEQUENCES { Ok(seq) } else { Err(WireError::Sequence(seq)) }
     }
 
     fn u24(&mut self) -> Result<u32, WireError> {
@@ -327,9 +292,7 @@ fn put_u24(bytes: &mut Vec<u8>, value: u32) {
 }
 
 fn within(offset: u32, payload: &[u8], limit: usize) -> Result<(), WireError> {
-    let end = usize::try_from(offset)
-        .unwrap_or(usize::MAX)
-        .saturating_add(payload.len());
+    let end = usize::try_from(offset).unwrap_or(usize::MAX).saturating_add(payload.len());
     if end <= limit {
         Ok(())
     } else {

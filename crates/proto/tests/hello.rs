@@ -154,8 +154,7 @@ fn files() -> BTreeSet<String> {
     let paths = fs::read_dir(folder()).unwrap();
     let paths = paths.map(|entry| entry.unwrap().path());
     let hex = paths.filter(|path| path.extension().is_some_and(|ending| ending == "hex"));
-    hex.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
-        .collect()
+    hex.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
 }
 
 fn recordings() -> Vec<Recorded> {
@@ -183,9 +182,8 @@ fn recorded(line: &str) -> Recorded {
         facts: Facts {
             end: end.parse().unwrap(),
             server_name: some(server_name),
-            alpn: some(alpn).map_or_else(Vec::new, |names| {
-                names.split(',').map(str::to_owned).collect()
-            }),
+            alpn: some(alpn)
+                .map_or_else(Vec::new, |names| names.split(',').map(str::to_owned).collect()),
             psks: psks.parse().unwrap(),
             early_data: yes(early),
             ech: yes(ech),
@@ -198,7 +196,5 @@ fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
     let pairs = digits.chunks_exact(2);
     assert!(pairs.remainder().is_empty());
-    pairs
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-        .collect()
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }

@@ -112,9 +112,8 @@ fn server_name(name: &[u8]) -> Result<Option<String>, HelloError> {
 }
 
 fn offered_psks(identities: &[&[u8]], binders: &[usize]) -> Vec<u8> {
-    let identities = identities
-        .iter()
-        .flat_map(|identity| [vector16(identity), vec![0; 4]].concat());
+    let identities =
+        identities.iter().flat_map(|identity| [vector16(identity), vec![0; 4]].concat());
     let binders = binders.iter().flat_map(|length| vector8(&vec![1; *length]));
     let lists = [identities.collect::<Vec<u8>>(), binders.collect()];
     lists.iter().flat_map(|list| vector16(list)).collect()
@@ -218,11 +217,7 @@ fn a_hello_fills_16_kib_and_not_one_byte_more() {
     let stream = Craft::new().padded_to(CLIENT_BYTES + 1).stream();
     assert_eq!(read(&stream), Err(TooLarge));
     assert_eq!(read(&stream[..8]), Ok(Progress::Incomplete));
-    assert_eq!(
-        read(&stream[..9]),
-        Err(TooLarge),
-        "as soon as its length is known"
-    );
+    assert_eq!(read(&stream[..9]), Err(TooLarge), "as soon as its length is known");
 }
 
 #[test]
@@ -246,10 +241,7 @@ fn the_fixed_part_is_checked() {
     assert_eq!(check(|craft| craft.session_id.push(7)), Err(Malformed));
     assert_eq!(check(|craft| craft.cipher_suites.clear()), Err(Malformed));
     assert_eq!(check(|craft| craft.cipher_suites.push(0)), Err(Malformed));
-    assert_eq!(
-        check(|craft| craft.compression_methods.clear()),
-        Err(Malformed)
-    );
+    assert_eq!(check(|craft| craft.compression_methods.clear()), Err(Malformed));
     assert_eq!(check(|craft| craft.extensions.clear()), Ok(()));
 }
 
@@ -262,19 +254,14 @@ fn a_hello_without_an_extension_block_is_tls12() {
     let hello = whole(&records(&handshake(1, &body), 1 << 14)).unwrap();
     assert!(!hello.tls13);
     body.push(0); // half a length
-    assert_eq!(
-        whole(&records(&handshake(1, &body), 1 << 14)),
-        Err(Malformed)
-    );
+    assert_eq!(whole(&records(&handshake(1, &body), 1 << 14)), Err(Malformed));
 }
 
 #[test]
 fn no_extension_comes_twice() {
-    for (number, body) in [
-        (SERVER_NAME, host(b"a.example")),
-        (EARLY_DATA, Vec::new()),
-        (0x1234, vec![1]),
-    ] {
+    for (number, body) in
+        [(SERVER_NAME, host(b"a.example")), (EARLY_DATA, Vec::new()), (0x1234, vec![1])]
+    {
         let once = Craft::new().with(number, body.clone());
         assert!(once.read().is_ok());
         assert_eq!(once.with(number, body).read(), Err(Malformed), "{number}");
@@ -325,10 +312,7 @@ fn grease_is_tolerated_everywhere() {
             (value, vec![]),
             (SUPPORTED_VERSIONS, vec![4, high, low, 3, 4]),
             (SERVER_NAME, host(b"a.example")),
-            (
-                ALPN,
-                vector16(&[vector8(&[high, low]), vector8(b"h2")].concat()),
-            ),
+            (ALPN, vector16(&[vector8(&[high, low]), vector8(b"h2")].concat())),
             (value ^ 0x1010, vec![0]),
         ];
         let hello = craft.read().unwrap();
@@ -386,12 +370,7 @@ fn host_names_end_at_253_bytes_and_labels_at_63() {
 
 #[test]
 fn an_address_is_no_name() {
-    for address in [
-        &b"192.0.2.1"[..],
-        b"2001:db8::1",
-        b"[2001:db8::1]",
-        b"::ffff:192.0.2.1",
-    ] {
+    for address in [&b"192.0.2.1"[..], b"2001:db8::1", b"[2001:db8::1]", b"::ffff:192.0.2.1"] {
         assert_eq!(server_name(address), Ok(None));
     }
 }
@@ -442,9 +421,8 @@ fn versions_come_in_pairs() {
 
 /// What [`Craft`] can vary.
 fn crafts() -> impl Strategy<Value = Craft> {
-    let number = any::<u16>().prop_filter("known ones have a form", |number| {
-        ![0, 16, 41, 42, 43].contains(number)
-    });
+    let number = any::<u16>()
+        .prop_filter("known ones have a form", |number| ![0, 16, 41, 42, 43].contains(number));
     let extensions =
         prop::collection::btree_map(number, prop::collection::vec(any::<u8>(), 0..300), 0..12);
     (extensions, 0..=32_usize).prop_map(|(extensions, session_id)| {

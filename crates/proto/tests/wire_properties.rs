@@ -98,12 +98,7 @@ proptest! {
 fn request() -> Vec<u8> {
     let id = SessionId([7; 12]);
     let payload = &[22; REQUEST_PAYLOAD_MAX];
-    let request = Request {
-        id,
-        seq: 3,
-        offset: 5,
-        payload,
-    };
+    let request = Request { id, seq: 3, offset: 5, payload };
     request.emit()
 }
 
@@ -124,11 +119,7 @@ fn a_cut_request_is_none() {
     let bytes = request();
     assert_eq!(bytes.len(), DATAGRAM_MAX);
     for length in 0..bytes.len() {
-        let expected = if length == 0 {
-            WireError::NotOurs
-        } else {
-            WireError::Length(length)
-        };
+        let expected = if length == 0 { WireError::NotOurs } else { WireError::Length(length) };
         assert_eq!(Request::parse(&bytes[..length]), Err(expected));
     }
 }
