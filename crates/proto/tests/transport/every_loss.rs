@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use headstart_lab::{Delay, Duplicate, Link, Loss, Pick, Reorder};
+use headstart_proto::ClientConfig;
 use headstart_proto::wire::{REQUEST_PAYLOAD_MAX, RESPONSE_PAYLOAD_MAX};
-use headstart_proto::{ClientConfig, ClientEvent};
 
 use crate::sim::{End, GRACE, HALF, Outcome, RTT, Scenario, Script, run};
 
@@ -61,15 +61,10 @@ impl Case {
     }
 
     fn scenario(&self) -> Scenario {
-        let config = ClientConfig {
-            slots: self.slots,
-            ..ClientConfig::default()
-        };
+        let config = ClientConfig { slots: self.slots, ..ClientConfig::default() };
         Scenario {
             offer: Some(config),
-            up: Link::default()
-                .with(Delay(HALF))
-                .with(Loss::exact(numbers(self.lost_up))),
+            up: Link::default().with(Delay(HALF)).with(Loss::exact(numbers(self.lost_up))),
             down: Link::default()
                 .with(Delay(HALF + self.tcp.lag()))
                 .with(Loss::exact(numbers(self.lost_down))),
@@ -95,32 +90,11 @@ impl Case {
         let outcome = run(scenario);
         check_streams(&script, &outcome).unwrap_or_else(|what| panic!("{what}: {self:?}"));
         let first_request = outcome.first_request.expect("the request leaves");
-        let waited = wait(&outcome, connect);
+        let waited = outcome.waited(connect, GRACE);
         let plain = connect + RTT;
-        assert!(
-            first_request <= plain + waited,
-            "{first_request:?}, plain {plain:?}: {self:?}"
-        );
+        assert!(first_request <= plain + waited, "{first_request:?}, plain {plain:?}: {self:?}");
         first_request <= connect.max(RTT + self.tcp.lag())
     }
-}
-
-/// How long the client waited for datagrams after TCP had connected. Never longer than the grace
-/// behind the last that came.
-fn wait(outcome: &Outcome, connect: Duration) -> Duration {
-    let decided =
-        |event: &ClientEvent| matches!(event, ClientEvent::JoinSent { .. } | ClientEvent::Plain(_));
-    let decided_at = outcome.when(decided).expect("TCP connected");
-    let last = outcome
-        .events
-        .iter()
-        .take_while(|(_, event)| !decided(event))
-        .filter(|(_, event)| matches!(event, ClientEvent::DatagramReceived { .. }))
-        .map(|(at, _)| *at)
-        .max()
-        .unwrap_or_default();
-    assert!(decided_at <= connect.max(last) + GRACE);
-    decided_at - connect
 }
 
 fn check_streams(script: &Script, outcome: &Outcome) -> Result<(), String> {
@@ -129,15 +103,8 @@ fn check_streams(script: &Script, outcome: &Outcome) -> Result<(), String> {
     match outcome {
         _ if !app => Err(format!("server stream differs, end {:?}", outcome.app.1)),
         _ if !origin => Err("client stream differs".into()),
-        Outcome {
-            hellos: 1,
-            unproven: 0,
-            ..
-        } => Ok(()),
-        _ => Err(format!(
-            "{} ClientHellos, {} sessions left",
-            outcome.hellos, outcome.unproven
-        )),
+        Outcome { hellos: 1, unproven: 0, .. } => Ok(()),
+        _ => Err(format!("{} ClientHellos, {} sessions left", outcome.hellos, outcome.unproven)),
     }
 }
 
@@ -147,10 +114,7 @@ fn bits(count: usize) -> u32 {
 
 /// The numbers, from 1, of the bits that are set.
 fn numbers(set: u32) -> Vec<u64> {
-    (0..32)
-        .filter(|bit| set & (1 << bit) != 0)
-        .map(|bit| bit + 1)
-        .collect()
+    (0..32).filter(|bit| set & (1 << bit) != 0).map(|bit| bit + 1).collect()
 }
 
 fn shapes() -> impl Iterator<Item = (usize, usize, Tcp)> {
@@ -163,14 +127,7 @@ fn any_datagrams_of_both_flights_may_be_lost() {
     for (up, down, tcp) in shapes() {
         for lost_up in 0..=bits(up) {
             for lost_down in 0..=bits(down + 1) {
-                let case = Case {
-                    up,
-                    down,
-                    slots: 7,
-                    tcp,
-                    lost_up,
-                    lost_down,
-                };
+                let case = Case { up, down, slots: 7, tcp, lost_up, lost_down };
                 let took_one = case.check(case.scenario());
                 assert_eq!(took_one, case.is_whole(), "{case:?}");
                 count += 1;
@@ -191,14 +148,7 @@ fn any_slots_may_be_lost() {
     for (up, down, tcp) in shapes().filter(|(_, _, tcp)| !matches!(tcp, Tcp::WithLast)) {
         for lost_slots in 0..=bits(7) {
             let lost_up = lost_slots << up;
-            let case = Case {
-                up,
-                down,
-                slots: 7,
-                tcp,
-                lost_up,
-                lost_down: 0,
-            };
+            let case = Case { up, down, slots: 7, tcp, lost_up, lost_down: 0 };
             let took_one = case.check(case.scenario());
             assert_eq!(took_one, case.is_whole(), "{case:?}");
             count += 1;
@@ -231,9 +181,9 @@ fn with_trouble(link: Link, number: u64, trouble: Trouble) -> Link {
     match trouble {
         Trouble::Twice => link.with(Duplicate::exact([number])),
         Trouble::Late(hold, false) => link.with(Reorder::new(Pick::exact([number]), hold)),
-        Trouble::Late(hold, true) => link
-            .with(Duplicate::exact([number]))
-            .with(Reorder::new(Pick::exact([number]), hold)),
+        Trouble::Late(hold, true) => {
+            link.with(Duplicate::exact([number])).with(Reorder::new(Pick::exact([number]), hold))
+        }
     }
 }
 
@@ -266,9 +216,7 @@ fn any_datagram_may_be_late_or_doubled() {
         }
     }
     println!("{count} combinations of a late or doubled datagram and a lost one");
-    let expected: usize = shapes()
-        .map(|(up, down, _)| (up + down + 3) * 6 * (up + down + 2))
-        .sum();
+    let expected: usize = shapes().map(|(up, down, _)| (up + down + 3) * 6 * (up + down + 2)).sum();
     assert_eq!(count, expected);
     assert_eq!(expected, 29_088);
 }
@@ -278,27 +226,13 @@ fn any_datagram_may_be_late_or_doubled() {
 fn flights_may_arrive_in_reverse_or_late_as_a_whole() {
     let mut count = 0;
     for (up, down, tcp) in shapes() {
-        for (late_up, late_down) in [
-            (0, 0),
-            (10, 0),
-            (0, 10),
-            (60, 0),
-            (0, 60),
-            (60, 60),
-            (2000, 0),
-            (0, 2000),
-        ] {
+        for (late_up, late_down) in
+            [(0, 0), (10, 0), (0, 10), (60, 0), (0, 60), (60, 60), (2000, 0), (0, 2000)]
+        {
             for (reverse_up, reverse_down) in
                 [(false, false), (true, false), (false, true), (true, true)]
             {
-                let case = Case {
-                    up,
-                    down,
-                    slots: 7,
-                    tcp,
-                    lost_up: 0,
-                    lost_down: 0,
-                };
+                let case = Case { up, down, slots: 7, tcp, lost_up: 0, lost_down: 0 };
                 let mut scenario = case.scenario();
                 scenario.up = shaped(scenario.up, late_up, reverse_up);
                 scenario.down = shaped(scenario.down, late_down, reverse_down);
@@ -317,9 +251,6 @@ fn shaped(link: Link, late: u64, reverse: bool) -> Link {
         return link;
     }
     (1..=10).fold(link, |link, number| {
-        link.with(Reorder::exact(
-            [number],
-            Duration::from_micros(200 * (11 - number)),
-        ))
+        link.with(Reorder::exact([number], Duration::from_micros(200 * (11 - number))))
     })
 }

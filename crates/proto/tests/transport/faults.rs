@@ -17,10 +17,7 @@ fn at(millis: u64) -> Instant {
 }
 
 fn offered(early_data: bool) -> Client {
-    let config = ClientConfig {
-        early_data,
-        ..ClientConfig::default()
-    };
+    let config = ClientConfig { early_data, ..ClientConfig::default() };
     let mut client = Client::new(JoinKey::new([7; 16]), config);
     client.offer_udp(config);
     client.handle_app_data(at(0), &client_hello(300));
@@ -31,15 +28,7 @@ fn response(client: &mut Client, seq: u8, ack: u32, payload: &[u8]) -> Vec<u8> {
     let id = JoinKey::new([7; 16]).session_id();
     while client.poll_datagram().is_some() {}
     let (tag, offset) = (RouteTag::default(), 0);
-    Response {
-        id,
-        seq,
-        tag,
-        ack,
-        offset,
-        payload,
-    }
-    .emit()
+    Response { id, seq, tag, ack, offset, payload }.emit()
 }
 
 /// TCP is connected, the flight was delivered, nothing was joined: the client is committed.
@@ -57,18 +46,12 @@ fn committed() -> Client {
 fn joining() -> Client {
     let mut client = committed();
     client.handle_app_data(at(100), b"Finished");
-    assert_eq!(
-        client.poll_tcp().map(|bytes| bytes.len()),
-        Some(JOIN_LEN + 8)
-    );
+    assert_eq!(client.poll_tcp().map(|bytes| bytes.len()), Some(JOIN_LEN + 8));
     client
 }
 
 fn answer(status: Status, server_offset: u32) -> Vec<u8> {
-    let answer = JoinAnswer {
-        status,
-        server_offset,
-    };
+    let answer = JoinAnswer { status, server_offset };
     answer.emit().to_vec()
 }
 
@@ -81,10 +64,7 @@ fn what_is_no_answer_resets_and_shows_nothing_of_itself() {
     let mut client = joining();
     client.handle_tcp_data(&[21, 3, 1, 0, 2, 2, 10]);
     assert!(client.is_reset());
-    assert_eq!(
-        last_event(&mut client),
-        Some(ClientEvent::Reset(ResetReason::Protocol))
-    );
+    assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::Protocol)));
     client.handle_tcp_data(b"more");
     client.handle_tcp_finished();
     assert_eq!(client.poll_app(), None);
@@ -96,10 +76,7 @@ fn what_is_no_answer_resets_and_shows_nothing_of_itself() {
 fn a_refusal_hides_what_follows_it() {
     let mut client = joining();
     client.handle_tcp_data(&[answer(Status::Refused, 0), b"garbage".to_vec()].concat());
-    assert_eq!(
-        last_event(&mut client),
-        Some(ClientEvent::Reset(ResetReason::CommittedRefusal))
-    );
+    assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::CommittedRefusal)));
     assert_eq!(client.poll_app(), None);
 }
 
@@ -107,10 +84,7 @@ fn a_refusal_hides_what_follows_it() {
 fn a_join_accepted_elsewhere_than_asked_resets() {
     let mut client = joining();
     client.handle_tcp_data(&answer(Status::Joined, 0));
-    assert_eq!(
-        last_event(&mut client),
-        Some(ClientEvent::Reset(ResetReason::Protocol))
-    );
+    assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::Protocol)));
 }
 
 #[test]
@@ -156,10 +130,7 @@ fn a_server_that_speaks_first_is_plain() {
     let mut client = offered(false);
     client.handle_tcp_connected(at(100), true, GRACE);
     client.handle_tcp_data(b"220 ready");
-    assert_eq!(
-        last_event(&mut client),
-        Some(ClientEvent::FirstServerBytes { udp: false })
-    );
+    assert_eq!(last_event(&mut client), Some(ClientEvent::FirstServerBytes { udp: false }));
     assert_eq!(client.poll_app().as_deref(), Some(&b"220 ready"[..]));
     assert_eq!(client.poll_tcp(), Some(client_hello(300)));
     let late = response(&mut client, 1, 300, FLIGHT);
@@ -182,16 +153,10 @@ fn a_server_that_closes_at_once_is_seen_to_close() {
 fn a_server_that_closes_on_the_committed_is_a_reset() {
     let mut client = committed();
     client.handle_tcp_finished();
-    assert_eq!(
-        last_event(&mut client),
-        Some(ClientEvent::Reset(ResetReason::Protocol))
-    );
+    assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::Protocol)));
     let mut client = joining();
     client.handle_tcp_finished();
-    assert_eq!(
-        last_event(&mut client),
-        Some(ClientEvent::Reset(ResetReason::CommittedRefusal))
-    );
+    assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::CommittedRefusal)));
 }
 
 #[test]
@@ -227,14 +192,7 @@ fn forged_datagrams_are_ignored() {
         offset: 20 * 1024 - 1,
         payload: b"..",
     };
-    for forged in [
-        foreign,
-        unsent_seq,
-        unsent_bytes,
-        far.emit(),
-        vec![],
-        good[..10].to_vec(),
-    ] {
+    for forged in [foreign, unsent_seq, unsent_bytes, far.emit(), vec![], good[..10].to_vec()] {
         while client.poll_event().is_some() {}
         client.handle_datagram(at(50), &forged);
         assert_eq!(last_event(&mut client), Some(ClientEvent::DatagramIgnored));
@@ -264,11 +222,7 @@ fn forged_unreachability_costs_the_saving_and_an_answer_outweighs_it() {
 #[test]
 fn a_session_that_may_have_ended_is_not_built_on() {
     let life = SESSION_LIFE.as_millis() as u64;
-    for (connected, built_on) in [
-        (life - 2001, true),
-        (life - 2000, false),
-        (life + 5000, false),
-    ] {
+    for (connected, built_on) in [(life - 2001, true), (life - 2000, false), (life + 5000, false)] {
         let mut client = offered(false);
         let datagram = response(&mut client, 1, 300, FLIGHT);
         client.handle_datagram(at(90), &datagram);
@@ -285,10 +239,7 @@ fn an_application_that_stops_early_is_heard_out() {
     client.handle_app_finished(at(1));
     assert!(!client.wants_tcp_finish(), "TCP is not connected");
     client.handle_tcp_connected(at(100), true, GRACE);
-    assert!(
-        !client.wants_tcp_finish(),
-        "it is not decided what TCP begins with"
-    );
+    assert!(!client.wants_tcp_finish(), "it is not decided what TCP begins with");
     client.handle_timeout(at(125));
     assert!(!client.wants_tcp_finish(), "bytes wait for TCP");
     assert_eq!(client.poll_tcp(), Some(client_hello(300)));
@@ -317,9 +268,7 @@ fn a_flight_without_end_uses_no_more_than_the_sequence_numbers() {
         client.handle_app_data(at(1), &bytes);
     }
     let datagrams: Vec<_> = std::iter::from_fn(|| client.poll_datagram()).collect();
-    let seqs = datagrams
-        .iter()
-        .map(|bytes| Request::parse(bytes).unwrap().seq);
+    let seqs = datagrams.iter().map(|bytes| Request::parse(bytes).unwrap().seq);
     assert!(seqs.eq(0..16));
     // Whatever did not fit goes over TCP.
     client.handle_tcp_connected(at(100), true, GRACE);

@@ -222,19 +222,24 @@ fn hello_retry_and_tls12_save_one_round_trip_of_three() {
 
 #[test]
 fn an_edge_restarted_under_a_committed_client_resets_the_application() {
-    let scenario = Scenario { restart_at: Some(Duration::from_millis(120)), ..turbo(tls13(0)) };
-    let outcome = expect("restart-committed", scenario, 100, None);
+    let scenario = Scenario {
+        restart_at: Some(RTT),
+        connect: Some(Duration::from_millis(160)),
+        ..turbo(tls13(0))
+    };
+    let outcome = expect("restart-committed", scenario, 160, None);
     assert_eq!(outcome.app.1, Some(End::Reset));
 }
 
 #[test]
 fn an_edge_restarted_under_an_uncommitted_client_starts_anew() {
     let scenario = Scenario {
-        restart_at: Some(Duration::from_millis(120)),
+        restart_at: Some(RTT),
+        connect: Some(Duration::from_millis(160)),
         down: lossy(2),
         ..turbo(tls13(0))
     };
-    expect("restart-uncommitted", scenario, 225, 325);
+    expect("restart-uncommitted", scenario, 285, 385);
 }
 
 #[test]
@@ -277,6 +282,19 @@ fn tcp_that_connects_after_the_session_ended_is_plain() {
     assert_eq!(outcome.first_request, Some(Duration::from_millis(15_100)));
     assert_eq!(outcome.app, (script.server_stream(), Some(End::Finished)));
     compare("tcp-after-15-s", &text("tcp-after-15-s", &outcome));
+}
+
+/// The origin may have acted on the early data, so nobody can give it to the origin again.
+#[test]
+fn early_data_too_old() {
+    let scenario = Scenario {
+        offer: Some(client(true, false)),
+        host: edge(true, false),
+        connect: Some(Duration::from_secs(15)),
+        ..turbo(early_data())
+    };
+    let outcome = expect("early-data-tcp-after-15-s", scenario, 0, None);
+    assert_eq!(outcome.app, (Vec::new(), Some(End::Reset)));
 }
 
 #[test]

@@ -63,8 +63,6 @@ impl App {
     }
 
     fn may_write(&self) -> bool {
-        self.script
-            .app_closes_after
-            .is_none_or(|limit| self.next_write < limit)
+        self.script.app_closes_after.is_none_or(|limit| self.next_write < limit)
     }
 }

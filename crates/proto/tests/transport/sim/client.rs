@@ -40,16 +40,8 @@ pub(super) struct ClientSide {
 }
 
 impl ClientSide {
-    pub(super) fn new(
-        script: &Script,
-        key: [u8; 16],
-        offer: Option<ClientConfig>,
-        splice: bool,
-    ) -> Self {
-        let mut machine = Client::new(JoinKey::new(key), ClientConfig::default());
-        if let Some(config) = offer {
-            machine.offer_udp(config);
-        }
+    pub(super) fn new(script: &Script, key: [u8; 16], splice: bool) -> Self {
+        let machine = Client::new(JoinKey::new(key), ClientConfig::default());
         Self {
             app: App::new(script.clone()),
             machine,
@@ -66,10 +58,13 @@ impl ClientSide {
         }
     }
 
+    pub(super) fn handle_offer(&mut self, config: ClientConfig) {
+        self.machine.offer_udp(config);
+    }
+
     pub(super) fn handle_connected(&mut self, now: Duration, same_address: bool, grace: Duration) {
         self.connected = true;
-        self.machine
-            .handle_tcp_connected(at(now), same_address, grace);
+        self.machine.handle_tcp_connected(at(now), same_address, grace);
     }
 
     /// The driver's own business: without TCP there is no connection.
@@ -97,6 +92,9 @@ impl ClientSide {
     }
 
     pub(super) fn next_due(&self) -> Option<Duration> {
+        if self.app.end == Some(End::Reset) {
+            return None;
+        }
         self.machine.poll_timeout().map(Instant::since_epoch)
     }
 
@@ -115,7 +113,7 @@ impl ClientSide {
         log: &mut Log,
     ) -> bool {
         let mut busy = false;
-        loop {
+        while self.app.end != Some(End::Reset) {
             let worked = self.take_app(now, tcp, log)
                 | self.take_events(now, log)
                 | self.send_datagrams(now, udp)
@@ -123,18 +121,15 @@ impl ClientSide {
                 | self.give_app(now, log);
             self.finish(now, tcp, log);
             if !worked {
-                return busy;
+                break;
             }
             busy = true;
         }
+        busy
     }
 
     fn take_app(&mut self, now: Duration, tcp: &mut Direction, log: &mut Log) -> bool {
-        let room = if self.spliced {
-            usize::MAX
-        } else {
-            self.machine.app_room()
-        };
+        let room = if self.spliced { usize::MAX } else { self.machine.app_room() };
         let bytes = self.app.write(room);
         if let Some(bytes) = &bytes {
             log.note(now, "app", format_args!("writes {}", bytes.len()));
@@ -183,15 +178,9 @@ impl ClientSide {
             any = true;
             assert!((REQUEST_MIN..=DATAGRAM_MAX).contains(&bytes.len()));
             let request = Request::parse(&bytes).expect("own datagrams are well-formed");
-            assert!(
-                self.seqs.insert(request.seq),
-                "a sequence number is used once"
-            );
+            assert!(self.seqs.insert(request.seq), "a sequence number is used once");
             let from = request.offset as usize;
-            assert_eq!(
-                request.payload,
-                &self.stream[from..from + request.payload.len()]
-            );
+            assert_eq!(request.payload, &self.stream[from..from + request.payload.len()]);
             udp.send(now, Packet::udp(bytes));
         }
         any
@@ -206,10 +195,7 @@ impl ClientSide {
     }
 
     fn write_tcp(&mut self, now: Duration, bytes: &[u8], tcp: &mut Direction) {
-        assert!(
-            self.connected,
-            "nothing can be written before TCP is connected"
-        );
+        assert!(self.connected, "nothing can be written before TCP is connected");
         self.tcp_bytes.extend_from_slice(bytes);
         if self.tcp_offset + self.stream_on_tcp().len() > self.request_at {
             self.first_request.get_or_insert(now);

@@ -40,7 +40,6 @@ pub(super) struct EdgeSide {
     connection: Connection,
     requests: BTreeMap<(SessionId, u8), usize>,
     answered: BTreeSet<(SessionId, u8)>,
-    pub(super) discarded: usize,
 }
 
 /// The one TCP connection of a scenario.
@@ -73,18 +72,20 @@ impl EdgeSide {
             connection: Connection::First(Vec::new()),
             requests: BTreeMap::new(),
             answered: BTreeSet::new(),
-            discarded: 0,
         }
     }
 
-    /// The process dies and another takes its place: nothing is remembered.
-    pub(super) fn restart(&mut self) {
+    /// The process dies and another takes its place: nothing is remembered, and a connection that
+    /// the old one had `accepted` is reset.
+    pub(super) fn restart(&mut self, now: Duration, accepted: bool, tcp: &mut Direction) {
         let script = self.script.clone();
         let mut old = std::mem::replace(self, Self::new(&script, self.host));
-        old.origins
-            .iter_mut()
-            .for_each(|origin| origin.closed = true);
+        old.origins.iter_mut().for_each(|origin| origin.closed = true);
         self.origins = old.origins;
+        if accepted {
+            tcp.send(now, &Segment::Reset);
+            self.connection = Connection::Closed;
+        }
     }
 
     pub(super) fn unproven(&self) -> usize {
@@ -115,7 +116,6 @@ impl EdgeSide {
             );
         }
         if let Err(reason) = machine.handle_datagram(at(now), from, None, bytes) {
-            self.discarded += 1;
             log.note(now, "edge", format_args!("drops it: {}", reason.name()));
         }
     }
@@ -143,11 +143,7 @@ impl EdgeSide {
     pub(super) fn next_due(&self) -> Option<Duration> {
         let machine = self.machine.as_ref().and_then(Server::poll_timeout);
         let origins = self.origins.iter().filter_map(Origin::next_due);
-        machine
-            .map(Instant::since_epoch)
-            .into_iter()
-            .chain(origins)
-            .min()
+        machine.map(Instant::since_epoch).into_iter().chain(origins).min()
     }
 
     pub(super) fn handle_time(&mut self, now: Duration) {
@@ -201,10 +197,7 @@ impl EdgeSide {
                 }
                 ServerEvent::Expired { id } => {
                     log.note(now, "edge", format_args!("forgets the session"));
-                    let origin = self
-                        .sessions
-                        .remove(&id)
-                        .expect("an expired session was started");
+                    let origin = self.sessions.remove(&id).expect("an expired session was started");
                     self.origins[origin].closed = true;
                 }
             }
@@ -238,11 +231,7 @@ impl EdgeSide {
             let taken = machine.handle_origin_data(*id, origin.peek());
             origin.take(taken);
             if taken > 0 {
-                log.note(
-                    now,
-                    "edge",
-                    format_args!("takes {taken} bytes of the origin"),
-                );
+                log.note(now, "edge", format_args!("takes {taken} bytes of the origin"));
             }
             let end = origin.ends();
             match end {
@@ -343,11 +332,7 @@ impl EdgeSide {
                 self.handle_bytes(now, peer, rest, tcp, log);
             }
             JoinOutcome::Fresh(answer) => {
-                log.note(
-                    now,
-                    "edge",
-                    format_args!("does not know the session: a new stream"),
-                );
+                log.note(now, "edge", format_args!("does not know the session: a new stream"));
                 tcp.send(now, &Segment::Bytes(answer.emit().to_vec()));
                 self.connection = Connection::Hello(rest);
                 self.look_for_hello(now, peer, tcp, log);
@@ -404,10 +389,8 @@ impl EdgeSide {
     }
 
     fn carry_out(&mut self, now: Duration, handover: Handover, tcp: &mut Direction) {
-        let origin = self
-            .sessions
-            .remove(&handover.id)
-            .expect("a session that is handed over was started");
+        let origin =
+            self.sessions.remove(&handover.id).expect("a session that is handed over was started");
         if !handover.client_bytes.is_empty() {
             self.origins[origin].receive(now, &handover.client_bytes);
         }
@@ -419,10 +402,7 @@ impl EdgeSide {
             OriginEnd::Finished => tcp.send(now, &Segment::Finished),
             OriginEnd::Reset => tcp.send(now, &Segment::Reset),
         }
-        self.connection = Connection::Through {
-            origin,
-            skip: handover.skip,
-        };
+        self.connection = Connection::Through { origin, skip: handover.skip };
     }
 
     fn open(&mut self, now: Duration, bytes: &[u8]) -> usize {

@@ -71,11 +71,7 @@ impl Origin {
             .origin_ends
             .map_or(usize::MAX, |(bytes, _)| bytes.saturating_sub(self.written));
         let count = limit.min(self.script.origin_chunk).min(self.pending.len());
-        if self.closed {
-            &[]
-        } else {
-            &self.pending[..count]
-        }
+        if self.closed { &[] } else { &self.pending[..count] }
     }
 
     pub(super) fn take(&mut self, count: usize) {
@@ -92,9 +88,7 @@ impl Origin {
             .map(|(_, end)| end);
         let quiet = self.pending.is_empty() && self.due.is_none();
         let spoken = (quiet && self.input_finished).then_some(End::Finished);
-        let end = scripted
-            .or(spoken)
-            .filter(|_| !self.end_told && !self.closed)?;
+        let end = scripted.or(spoken).filter(|_| !self.end_told && !self.closed)?;
         self.end_told = true;
         Some(end)
     }

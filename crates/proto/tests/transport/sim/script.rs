@@ -43,16 +43,12 @@ pub(crate) struct Emission {
 impl Script {
     /// TLS 1.3: ClientHello; server flight; Finished and request; response.
     pub(crate) fn tls13(hello: usize, flight: usize, think: Duration) -> Self {
-        Self::start(hello)
-            .says(flight, think)
-            .finishes_and_requests()
+        Self::start(hello).says(flight, think).finishes_and_requests()
     }
 
     /// TLS 1.3 with the request as early data behind the ClientHello, answered behind the flight.
     pub(crate) fn early_data(hello: usize, early: usize, flight: usize, think: Duration) -> Self {
-        let mut script = Self::start(hello)
-            .says(flight, think)
-            .writes_after(0, early);
+        let mut script = Self::start(hello).says(flight, think).writes_after(0, early);
         script.request_at = hello;
         script.response_at = script.server_len();
         script.says(2000, Duration::ZERO).writes_after(flight, 74)
@@ -78,11 +74,8 @@ impl Script {
 
     /// A protocol that is not TLS.
     pub(crate) fn not_tls() -> Self {
-        let mut script = Self {
-            app_chunk: usize::MAX,
-            origin_chunk: usize::MAX,
-            ..Self::default()
-        };
+        let mut script =
+            Self { app_chunk: usize::MAX, origin_chunk: usize::MAX, ..Self::default() };
         script = script.writes_after(0, 80);
         script.says(500, Duration::ZERO)
     }
@@ -101,21 +94,14 @@ impl Script {
     }
 
     pub(crate) fn server_stream(&self) -> Vec<u8> {
-        let pieces: Vec<_> = self
-            .emissions
-            .iter()
-            .map(|piece| &piece.bytes[..])
-            .collect();
+        let pieces: Vec<_> = self.emissions.iter().map(|piece| &piece.bytes[..]).collect();
         pieces.concat()
     }
 
     fn start(hello: usize) -> Self {
         Self {
             hello,
-            writes: vec![Write {
-                after_server: 0,
-                bytes: client_hello(hello),
-            }],
+            writes: vec![Write { after_server: 0, bytes: client_hello(hello) }],
             app_chunk: usize::MAX,
             origin_chunk: usize::MAX,
             ..Self::default()
@@ -125,11 +111,7 @@ impl Script {
     /// The origin answers all that was written so far.
     fn says(mut self, bytes: usize, think: Duration) -> Self {
         let bytes = pattern(0x5e, self.server_len(), bytes);
-        self.emissions.push(Emission {
-            after_client: self.client_len(),
-            think,
-            bytes,
-        });
+        self.emissions.push(Emission { after_client: self.client_len(), think, bytes });
         self
     }
 
@@ -141,10 +123,7 @@ impl Script {
 
     fn writes_after(mut self, after_server: usize, bytes: usize) -> Self {
         let bytes = pattern(0xc1, self.client_len(), bytes);
-        self.writes.push(Write {
-            after_server,
-            bytes,
-        });
+        self.writes.push(Write { after_server, bytes });
         self
     }
 
@@ -181,9 +160,7 @@ pub(crate) fn client_hello(size: usize) -> Vec<u8> {
 fn pattern(seed: u8, from: usize, len: usize) -> Vec<u8> {
     static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let places = 0..1_u64 << 19;
-        places
-            .map(|place| place.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0])
-            .collect()
+        places.map(|place| place.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]).collect()
     });
     let from = usize::from(seed) * 1024 + from;
     BYTES[from..from + len].to_vec()

@@ -21,10 +21,7 @@ pub(super) struct Direction {
 
 impl Direction {
     pub(super) fn new(delay: Duration) -> Self {
-        Self {
-            link: Link::default().with(Delay(delay)),
-            is_closed: false,
-        }
+        Self { link: Link::default().with(Delay(delay)), is_closed: false }
     }
 
     pub(super) fn send(&mut self, now: Duration, segment: &Segment) {

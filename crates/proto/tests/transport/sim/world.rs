@@ -20,6 +20,8 @@ pub(crate) struct Scenario {
     pub(crate) script: Script,
     /// `None`: no edge is known there, the connection is plain.
     pub(crate) offer: Option<ClientConfig>,
+    /// When that is known: discovery takes its time.
+    pub(crate) offer_at: Duration,
     pub(crate) host: Host,
     /// Where TCP ends, if not at `host`.
     pub(crate) tcp_host: Option<Host>,
@@ -48,6 +50,7 @@ impl Scenario {
         Self {
             script,
             offer: Some(ClientConfig::default()),
+            offer_at: Duration::ZERO,
             host: Host::Edge(ServerConfig::default()),
             tcp_host: None,
             same_address: true,
@@ -100,18 +103,33 @@ impl Outcome {
         self.origins.last().map_or(&[], Vec::as_slice)
     }
 
+    /// How long the client waited for datagrams after TCP had connected: until it joined or went
+    /// plain. Never longer than the grace behind the last datagram.
+    pub(crate) fn waited(&self, connect: Duration, grace: Duration) -> Duration {
+        let decided = |event: &ClientEvent| {
+            matches!(
+                event,
+                ClientEvent::JoinSent { .. } | ClientEvent::Plain(_) | ClientEvent::Reset(_)
+            )
+        };
+        let decided_at = self.when(decided).expect("TCP connected");
+        let before = self.events.iter().take_while(|(_, event)| !decided(event));
+        let heard =
+            before.filter(|(_, event)| matches!(event, ClientEvent::DatagramReceived { .. }));
+        let last = heard.map(|(at, _)| *at).max().unwrap_or_default();
+        assert!(decided_at <= connect.max(last) + grace);
+        decided_at - connect
+    }
+
     pub(crate) fn when(&self, wanted: impl Fn(&ClientEvent) -> bool) -> Option<Duration> {
-        self.events
-            .iter()
-            .find(|(_, event)| wanted(event))
-            .map(|(at, _)| *at)
+        self.events.iter().find(|(_, event)| wanted(event)).map(|(at, _)| *at)
     }
 }
 
 /// Runs until nothing is under way and nothing is remembered.
 pub(crate) fn run(scenario: Scenario) -> Outcome {
     let mut world = World::new(scenario);
-    world.drive();
+    world.step();
     let mut steps = 0;
     while let Some(at) = world.next_due() {
         assert!(at >= world.now, "time goes forward");
@@ -141,13 +159,10 @@ struct World {
 impl World {
     fn new(scenario: Scenario) -> Self {
         let script = &scenario.script;
-        let client = ClientSide::new(script, [7; 16], scenario.offer, scenario.splice);
+        let client = ClientSide::new(script, [7; 16], scenario.splice);
         let host = EdgeSide::new(script, scenario.host);
         let other = scenario.tcp_host.map(|host| EdgeSide::new(script, host));
-        let log = Log {
-            wanted: scenario.log,
-            lines: Vec::new(),
-        };
+        let log = Log { wanted: scenario.log, lines: Vec::new() };
         Self {
             now: Duration::ZERO,
             scenario,
@@ -167,8 +182,8 @@ impl World {
             self.scenario.down.next_due(),
             self.tcp_up.next_due(),
             self.tcp_down.next_due(),
-            self.connecting
-                .then(|| self.scenario.connect.unwrap_or(RTT)),
+            self.connecting.then(|| self.scenario.connect.unwrap_or(RTT)),
+            self.scenario.offer.map(|_| self.scenario.offer_at),
             self.scenario.restart_at,
             self.scenario.unreachable_at,
             self.client.next_due(),
@@ -181,6 +196,7 @@ impl World {
     }
 
     fn step(&mut self) {
+        self.offer();
         self.break_things();
         if self.scenario.datagrams_first {
             self.deliver_down();
@@ -199,22 +215,21 @@ impl World {
         self.drive();
     }
 
-    fn break_things(&mut self) {
-        if self
-            .scenario
-            .restart_at
-            .take_if(|at| *at <= self.now)
-            .is_some()
-        {
-            self.log.note(self.now, "edge", format_args!("restarts"));
-            self.host.restart();
+    fn offer(&mut self) {
+        let due = self.scenario.offer_at <= self.now;
+        if let Some(config) = self.scenario.offer.take_if(|_| due) {
+            self.client.handle_offer(config);
+            self.drive();
         }
-        if self
-            .scenario
-            .unreachable_at
-            .take_if(|at| *at <= self.now)
-            .is_some()
-        {
+    }
+
+    fn break_things(&mut self) {
+        if self.scenario.restart_at.take_if(|at| *at <= self.now).is_some() {
+            self.log.note(self.now, "edge", format_args!("restarts"));
+            let accepted = self.scenario.connect.is_some_and(|at| at <= self.now + HALF);
+            self.host.restart(self.now, accepted, &mut self.tcp_down);
+        }
+        if self.scenario.unreachable_at.take_if(|at| *at <= self.now).is_some() {
             self.client.handle_unreachable(self.now);
             self.drive();
         }
@@ -227,11 +242,9 @@ impl World {
         }
         self.connecting = false;
         if self.scenario.connect.is_some() {
-            self.client
-                .handle_connected(self.now, self.scenario.same_address, self.scenario.grace);
+            self.client.handle_connected(self.now, self.scenario.same_address, self.scenario.grace);
         } else {
-            self.log
-                .note(self.now, "client", format_args!("TCP is refused"));
+            self.log.note(self.now, "client", format_args!("TCP is refused"));
             self.client.handle_refused();
         }
         self.drive();
@@ -246,8 +259,7 @@ impl World {
 
     fn deliver_up(&mut self) {
         while let Some(packet) = self.scenario.up.poll(self.now) {
-            self.host
-                .handle_datagram(self.now, CLIENT, &packet.bytes, &mut self.log);
+            self.host.handle_datagram(self.now, CLIENT, &packet.bytes, &mut self.log);
             self.drive();
         }
     }
@@ -267,23 +279,10 @@ impl World {
 
     fn drive(&mut self) {
         let (now, log) = (self.now, &mut self.log);
-        self.client
-            .drive(now, &mut self.scenario.up, &mut self.tcp_up, log);
-        self.host.drive(
-            now,
-            CLIENT,
-            &mut self.scenario.down,
-            &mut self.tcp_down,
-            log,
-        );
+        self.client.drive(now, &mut self.scenario.up, &mut self.tcp_up, log);
+        self.host.drive(now, CLIENT, &mut self.scenario.down, &mut self.tcp_down, log);
         if let Some(other) = &mut self.other {
-            other.drive(
-                now,
-                CLIENT,
-                &mut self.scenario.down,
-                &mut self.tcp_down,
-                log,
-            );
+            other.drive(now, CLIENT, &mut self.scenario.down, &mut self.tcp_down, log);
         }
     }
 
