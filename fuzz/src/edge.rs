@@ -56,10 +56,7 @@ impl Edge {
             origins: Vec::new(),
             to_tcp: Vec::new(),
             tcp_end: OriginEnd::Open,
-            tcp: Tcp::Start {
-                bytes: Vec::new(),
-                framed: false,
-            },
+            tcp: Tcp::Start { bytes: Vec::new(), framed: false },
         }
     }
 
@@ -98,9 +95,7 @@ impl Edge {
 
     /// The origin stream that has neither ended nor been closed.
     pub fn live(&self) -> Option<usize> {
-        self.origins
-            .iter()
-            .rposition(|origin| !origin.closed && origin.end == OriginEnd::Open)
+        self.origins.iter().rposition(|origin| !origin.closed && origin.end == OriginEnd::Open)
     }
 
     pub fn origin_writes(&mut self, index: usize, bytes: &[u8]) {
@@ -183,10 +178,7 @@ impl Edge {
             }
             JoinOutcome::Fresh(answer) => {
                 self.to_tcp.extend_from_slice(&answer.emit());
-                self.tcp = Tcp::Start {
-                    bytes: rest.to_vec(),
-                    framed: true,
-                };
+                self.tcp = Tcp::Start { bytes: rest.to_vec(), framed: true };
                 self.drain_events();
                 self.begin(now, peer);
             }
@@ -225,10 +217,7 @@ impl Edge {
         self.to_tcp.extend_from_slice(&handover.server_bytes);
         self.to_tcp.append(&mut origin.held);
         self.tcp_end = origin.end;
-        self.tcp = Tcp::Relay {
-            origin: index,
-            skip: handover.skip,
-        };
+        self.tcp = Tcp::Relay { origin: index, skip: handover.skip };
         self.handle_tcp(now, peer, rest);
     }
 

@@ -57,10 +57,7 @@ pub fn hello(bytes: &[u8]) {
     }
     // All prefixes of a long stream would take the square of its length.
     let step = bytes.len() / 64 + 1;
-    for prefix in (0..bytes.len())
-        .step_by(step)
-        .filter_map(|end| bytes.get(..end))
-    {
+    for prefix in (0..bytes.len()).step_by(step).filter_map(|end| bytes.get(..end)) {
         match hello::read(prefix) {
             Ok(Progress::Incomplete) => {}
             Ok(Progress::Complete(hello)) => {

@@ -9,13 +9,17 @@ use std::time::Duration;
 
 use headstart_proto::limits::{AMPLIFICATION, CLIENT_BYTES, DATAGRAM_MAX, SESSION_LIFE};
 use headstart_proto::{
-    Client, ClientConfig, ClientEvent, Instant, JoinKey, OriginEnd, RouteTag, ServerConfig,
+    Client, ClientConfig, ClientEvent, Instant, JoinKey, OriginEnd, ResetReason, RouteTag,
+    ServerConfig,
 };
 
 use super::edge::Edge;
 
 /// Operations of one run at most, so that a run is short.
 const OPERATIONS: usize = 400;
+
+/// How long a datagram may be under way.
+const DATAGRAM_LIFE: Duration = Duration::from_secs(5);
 
 /// Runs `bytes`; panics where a promise is broken.
 pub fn operations(bytes: &[u8]) {
@@ -47,12 +51,14 @@ impl Script<'_> {
 }
 
 /// What happened beyond loss, order, duplication and delay; it excuses what is lost with it.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Faults {
     /// Datagrams were forged: contents may be wrong, bounds may not.
     forged: bool,
-    /// The edge lost its memory, or may have: a session may be refused, a ClientHello run again.
-    forgotten: bool,
+    /// The edge lost its memory.
+    restarted: bool,
+    /// So much time has passed that the edge may have forgotten.
+    late: bool,
     /// An origin broke off.
     origin_lost: bool,
 }
@@ -64,8 +70,8 @@ struct Link {
     edge_config: ServerConfig,
     faults: Faults,
     /// Datagrams under way.
-    up: Vec<Vec<u8>>,
-    down: Vec<Vec<u8>>,
+    up: Path,
+    down: Path,
     /// TCP bytes under way.
     tcp_up: Vec<u8>,
     tcp_connected: bool,
@@ -78,6 +84,7 @@ struct Link {
     server_written: Vec<usize>,
     got: Vec<u8>,
     told_tcp_end: bool,
+    plain: bool,
     budget: Budget,
 }
 
@@ -114,8 +121,8 @@ impl Link {
             edge: Edge::new(edge_config),
             edge_config,
             faults: Faults::default(),
-            up: Vec::new(),
-            down: Vec::new(),
+            up: Path::default(),
+            down: Path::default(),
             tcp_up: Vec::new(),
             tcp_connected: false,
             same_address: true,
@@ -126,6 +133,7 @@ impl Link {
             server_written: Vec::new(),
             got: Vec::new(),
             told_tcp_end: false,
+            plain: false,
             budget: Budget::default(),
         }
     }
@@ -135,10 +143,10 @@ impl Link {
             0 | 1 => self.app_writes(script.operand() * 8 + 1),
             2 | 3 => self.up_arrives(script.operand(), false),
             4 => self.up_arrives(script.operand(), true),
-            5 => drop(take(&mut self.up, script.operand())),
+            5 => drop(self.up.take(script.operand())),
             6 | 7 => self.down_arrives(script.operand(), false),
             8 => self.down_arrives(script.operand(), true),
-            9 => drop(take(&mut self.down, script.operand())),
+            9 => drop(self.down.take(script.operand())),
             10 => self.tcp_connects(script.operand()),
             11 => self.tcp_up_arrives(script.operand() * 16 + 1),
             12 => self.tcp_down_arrives(script.operand() * 16 + 1),
@@ -163,7 +171,7 @@ impl Link {
     }
 
     fn up_arrives(&mut self, index: usize, again: bool) {
-        let Some(datagram) = pick(&mut self.up, index, again) else {
+        let Some(datagram) = self.up.pick(index, again) else {
             return;
         };
         self.give_edge(&datagram, client_address());
@@ -173,14 +181,11 @@ impl Link {
         self.budget.datagrams += 1;
         self.budget.bytes += datagram.len() * AMPLIFICATION;
         // A discarded datagram is an ordinary thing.
-        let _ = self
-            .edge
-            .server
-            .handle_datagram(self.now, from, None, datagram);
+        let _ = self.edge.server.handle_datagram(self.now, from, None, datagram);
     }
 
     fn down_arrives(&mut self, index: usize, again: bool) {
-        if let Some(datagram) = pick(&mut self.down, index, again) {
+        if let Some(datagram) = self.down.pick(index, again) {
             self.client.handle_datagram(self.now, &datagram);
         }
     }
@@ -245,8 +250,10 @@ impl Link {
             assert!(self.next_timeout().is_none_or(|after| after > self.now));
         }
         self.now = end;
+        self.up.age(end);
+        self.down.age(end);
         let unjoined = SESSION_LIFE.saturating_sub(Duration::from_secs(1));
-        self.faults.forgotten |= self.now.since_epoch() >= unjoined;
+        self.faults.late |= self.now.since_epoch() >= unjoined;
     }
 
     fn next_timeout(&self) -> Option<Instant> {
@@ -268,7 +275,11 @@ impl Link {
 
     fn go_wrong(&mut self, how: usize) {
         if how & 1 == 0 && !self.edge.has_tcp_begun() {
-            self.faults.forgotten = true;
+            self.faults.restarted = true;
+            // What is under way does not outlive the restart: a copy of the flight that starts the
+            // session again would mix two server streams (docs/wire.md section 6.6).
+            self.up.0.clear();
+            self.down.0.clear();
             self.edge.restart(self.edge_config);
         } else if let Some(index) = self.edge.live() {
             self.faults.origin_lost = true;
@@ -279,18 +290,10 @@ impl Link {
     /// A datagram under way is seen and a changed copy sent, or one is made up.
     fn forge(&mut self, script: &mut Script<'_>) {
         self.faults.forged = true;
-        let (what, index, at, wrong) = (
-            script.operand(),
-            script.operand(),
-            script.operand(),
-            script.operand(),
-        );
-        let path = if what & 1 == 0 {
-            &mut self.up
-        } else {
-            &mut self.down
-        };
-        let mut datagram = pick(path, index, true).unwrap_or_else(|| vec![8; 411 + at]);
+        let (what, index, at, wrong) =
+            (script.operand(), script.operand(), script.operand(), script.operand());
+        let path = if what & 1 == 0 { &mut self.up } else { &mut self.down };
+        let mut datagram = path.pick(index, true).unwrap_or_else(|| vec![8; 411 + at]);
         let at = (at * if what & 2 == 0 { 1 } else { 5 }) % datagram.len();
         datagram[at] ^= wrong as u8;
         if what & 1 == 0 {
@@ -307,20 +310,15 @@ impl Link {
         self.edge.drain_events();
         while let Some(transmit) = self.edge.server.poll_transmit() {
             assert!(transmit.bytes.len() <= DATAGRAM_MAX);
-            self.budget.datagrams = self
-                .budget
-                .datagrams
-                .checked_sub(1)
-                .expect("an answer too many");
-            self.budget.bytes = self
-                .budget
-                .bytes
-                .checked_sub(transmit.bytes.len())
-                .expect("a byte too many");
-            self.down.push(transmit.bytes);
+            self.budget.datagrams =
+                self.budget.datagrams.checked_sub(1).expect("an answer too many");
+            self.budget.bytes =
+                self.budget.bytes.checked_sub(transmit.bytes.len()).expect("a byte too many");
+            self.down.0.push((self.now, transmit.bytes));
         }
-        self.up
-            .extend(std::iter::from_fn(|| self.client.poll_datagram()));
+        while let Some(datagram) = self.client.poll_datagram() {
+            self.up.0.push((self.now, datagram));
+        }
         if let Some(bytes) = self.client.poll_tcp() {
             assert!(self.tcp_connected, "written before TCP is connected");
             self.tcp_up.extend_from_slice(&bytes);
@@ -330,9 +328,22 @@ impl Link {
             self.got.extend_from_slice(&bytes);
         }
         while let Some(event) = self.client.poll_event() {
-            if let ClientEvent::Reset(_) = event {
-                assert!(self.client.is_reset());
+            match event {
+                ClientEvent::Reset(reason) => self.check_reset(reason),
+                ClientEvent::Plain(_) => self.plain = true,
+                _ => {}
             }
+        }
+    }
+
+    /// Only who has delivered bytes is reset, and only if the edge no longer knows the session.
+    fn check_reset(&self, reason: ResetReason) {
+        assert!(self.client.is_reset());
+        if !self.faults.forged && !self.faults.late {
+            let elsewhere = self.edge_config.same_address && !self.same_address;
+            assert!(self.faults.restarted || elsewhere, "reset for no reason");
+            assert_eq!(reason, ResetReason::CommittedRefusal);
+            assert!(!self.got.is_empty());
         }
     }
 
@@ -360,8 +371,11 @@ impl Link {
     }
 
     fn may_run_again(&self) -> bool {
-        let other_address = self.edge_config.same_address && !self.same_address;
-        self.faults.forged || self.faults.forgotten || self.faults.origin_lost || other_address
+        // A plain stream takes over only what runs for its own address: the other is unproven.
+        let bound = self.edge_config.same_address || self.plain;
+        let other_address = bound && !self.same_address;
+        let Faults { forged, restarted, late, origin_lost } = self.faults;
+        forged || restarted || late || origin_lost || other_address
     }
 
     /// From here on nothing is lost any more: everything arrives.
@@ -370,13 +384,13 @@ impl Link {
         for _ in 0..64 {
             self.app_writes(usize::MAX);
             self.drain();
-            while !self.up.is_empty() {
+            while !self.up.0.is_empty() {
                 self.up_arrives(0, false);
                 self.drain();
             }
             self.origin_writes(usize::MAX >> 1);
             self.drain();
-            while !self.down.is_empty() {
+            while !self.down.0.is_empty() {
                 self.down_arrives(0, false);
             }
             self.wait(Duration::from_millis(40));
@@ -407,34 +421,40 @@ impl Link {
             return;
         };
         assert_eq!(origin.got.len(), self.client_stream.len(), "client bytes");
-        assert_eq!(
-            origin.finished, self.client_finished,
-            "end of the client stream"
-        );
+        assert_eq!(origin.finished, self.client_finished, "end of the client stream");
         let written = self.server_written.first().copied().unwrap_or_default();
         assert_eq!(self.got.len(), written, "server bytes");
         let ended = self.edge.tcp_end == OriginEnd::Finished;
-        assert_eq!(
-            self.client.is_app_finished(),
-            ended,
-            "end of the server stream"
-        );
+        assert_eq!(self.client.is_app_finished(), ended, "end of the server stream");
         assert!(self.client.is_transparent());
     }
 }
 
-fn pick(path: &mut Vec<Vec<u8>>, index: usize, again: bool) -> Option<Vec<u8>> {
-    if again {
-        let index = index.checked_rem(path.len())?;
-        path.get(index).cloned()
-    } else {
-        take(path, index)
-    }
-}
+/// Datagrams under way one way, with the time of sending.
+#[derive(Default)]
+struct Path(Vec<(Instant, Vec<u8>)>);
 
-fn take(path: &mut Vec<Vec<u8>>, index: usize) -> Option<Vec<u8>> {
-    let index = index.checked_rem(path.len())?;
-    Some(path.remove(index))
+impl Path {
+    /// Takes one, or makes a copy of it.
+    fn pick(&mut self, index: usize, again: bool) -> Option<Vec<u8>> {
+        if again {
+            let index = index.checked_rem(self.0.len())?;
+            self.0.get(index).map(|(_, datagram)| datagram.clone())
+        } else {
+            self.take(index)
+        }
+    }
+
+    fn take(&mut self, index: usize) -> Option<Vec<u8>> {
+        let index = index.checked_rem(self.0.len())?;
+        Some(self.0.remove(index).1)
+    }
+
+    /// No datagram outlives what both ends remember: a network that brings one after 20 s could
+    /// start a ClientHello anew.
+    fn age(&mut self, now: Instant) {
+        self.0.retain(|(sent, _)| now.since(*sent) < DATAGRAM_LIFE);
+    }
 }
 
 fn client_address() -> SocketAddr {
