@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Everything that has to hold before a change lands; what CI runs. Installs what it needs.
+#
+#   ./check.sh          all of it
+#   ./check.sh STEP...  only these: tools format clippy no_std docs deny test examples
+set -euo pipefail
+cd "$(dirname "$0")"
+
+DENY=0.20.2
+steps=("$@")
+[ ${#steps[@]} -gt 0 ] || steps=(tools format clippy no_std docs deny test examples)
+
+# Network tests need namespaces. Where they are switched on they fail if they cannot run.
+if [ -z "${HEADSTART_TEST_NET:-}" ] && [ "$(id -u)" = 0 ]; then
+    export HEADSTART_TEST_NET=1
+fi
+[ -n "${HEADSTART_TEST_NET:-}" ] || echo "note: not root, so tests in network namespaces are skipped (HEADSTART_TEST_NET=1 runs them)"
+[ -n "${HEADSTART_DATA:-}" ] || echo "note: HEADSTART_DATA is unset, so tests on recorded pages are skipped"
+
+# Packages by the command that they bring.
+tools() {
+    local missing=()
+    while read -r command package; do
+        PATH="$PATH:/usr/sbin:/sbin" command -v "$command" >/dev/null || missing+=("$package")
+    done <<'LIST'
+cc gcc
+make make
+perl perl
+curl curl
+openssl openssl
+nginx nginx-light
+haproxy haproxy
+ip iproute2
+nft nftables
+tcpdump tcpdump
+LIST
+    if [ ${#missing[@]} -gt 0 ]; then
+        echo "installing ${missing[*]}"
+        local sudo=()
+        [ "$(id -u)" = 0 ] || sudo=(sudo)
+        "${sudo[@]}" apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    fi
+    cargo fmt --version >/dev/null && cargo clippy --version >/dev/null
+    if ! cargo deny --version 2>/dev/null | grep -qF "$DENY"; then
+        cargo install --locked --quiet cargo-deny --version "$DENY"
+    fi
+}
+
+format() { cargo fmt --all --check; }
+
+clippy() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
+
+# The core must not reach for a clock, a socket or a thread. A static library without std links only
+# if nothing below it brings std along.
+no_std() {
+    cargo build --locked --manifest-path crates/proto/no_std/Cargo.toml --target-dir target/no_std
+}
+
+docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps; }
+
+# Advisories need a database from the network, which not every machine reaches: cargo deny check.
+deny() { cargo deny --locked check bans licenses sources; }
+
+# Fuzz corpora are replayed by an ordinary test of headstart-proto.
+test() { cargo test --locked --workspace; }
+
+examples() { crates/net/examples/run.sh; }
+
+for step in "${steps[@]}"; do
+    echo "== $step"
+    SECONDS=0
+    "$step"
+    echo "== $step: done in ${SECONDS} s"
+done
