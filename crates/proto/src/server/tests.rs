@@ -26,8 +26,8 @@ fn key(number: u64) -> JoinKey {
 }
 
 /// Each `host` is in a network of its own.
-fn peer(host: u16) -> SocketAddr {
-    let [high, low] = host.to_be_bytes();
+fn peer(host: u64) -> SocketAddr {
+    let [high, low] = u16::try_from(host).expect("a test has few hosts").to_be_bytes();
     SocketAddr::from((Ipv4Addr::new(10, high, low, 1), 4000))
 }
 
@@ -137,7 +137,7 @@ fn sessions_in_all_and_none_that_runs_is_evicted() {
     let mut server = server();
     let total = SESSIONS as u64;
     for number in 0..total {
-        assert_eq!(server.begin(number, peer(number as u16)), Ok(()));
+        assert_eq!(server.begin(number, peer(number)), Ok(()));
     }
     assert_eq!(server.begin(total, peer(9999)), Err(Discard::SessionLimit));
     assert_eq!(server.unproven(), SESSIONS);
@@ -155,7 +155,7 @@ fn unfinished_hellos_displace_only_their_like() {
     let fragment = |number| request(number, 0, 0, &hello(number, 100)[..50]);
     server.begin(5000, peer(5000)).unwrap();
     for number in 0..SESSIONS_GATHERING as u64 {
-        let from = peer(number as u16);
+        let from = peer(number);
         assert_eq!(server.handle_datagram(at(number), from, None, &fragment(number)), Ok(()));
     }
     assert_eq!(server.unproven(), 1 + SESSIONS_GATHERING);
@@ -177,7 +177,7 @@ fn unproven_sessions_get_their_share_of_origin_streams() {
     for (streams, share) in [(0, 0), (3, 0), (4, 1), (39, 9), (40, 10), (1 << 20, SESSIONS)] {
         let mut server =
             Server::new(ServerConfig { origin_streams: streams, ..ServerConfig::default() });
-        let admitted = (0..=SESSIONS as u64).filter(|n| server.begin(*n, peer(*n as u16)).is_ok());
+        let admitted = (0..=SESSIONS as u64).filter(|n| server.begin(*n, peer(*n)).is_ok());
         assert_eq!(admitted.count(), share, "{streams} streams");
     }
 }
@@ -588,9 +588,7 @@ impl Trial {
 
     fn apply(&mut self, operation: &Operation) {
         let now = at(self.now);
-        let address = |number: u64, stranger: bool| {
-            peer(u16::try_from(number + u64::from(stranger)).unwrap())
-        };
+        let address = |number: u64, stranger: bool| peer(number + u64::from(stranger));
         match operation {
             Operation::Piece { number, seq, from, to, stranger, size } => {
                 let stream = [hello(*number, 100), vec![23; 60]].concat();

@@ -78,9 +78,9 @@ impl Case {
     /// which nothing is lost. The acknowledgement may be.
     fn is_whole(&self) -> bool {
         let (up, down) = (bits(self.up), bits(self.down) << 1);
-        let sent = self.up as u32 + u32::from(self.slots);
-        let arrived = sent - (self.lost_up & bits(sent as usize)).count_ones();
-        self.lost_up & up == 0 && self.lost_down & down == 0 && arrived > self.down as u32
+        let sent = self.up + usize::from(self.slots);
+        let lost = numbers(self.lost_up & bits(sent)).len();
+        self.lost_up & up == 0 && self.lost_down & down == 0 && sent - lost > self.down
     }
 
     /// Runs the case, checks every promise, and says whether it took one round trip.

@@ -221,7 +221,7 @@ fn forged_unreachability_costs_the_saving_and_an_answer_outweighs_it() {
 
 #[test]
 fn a_session_that_may_have_ended_is_not_built_on() {
-    let life = SESSION_LIFE.as_millis() as u64;
+    let life = SESSION_LIFE.as_secs() * 1000;
     for (connected, built_on) in [(life - 2001, true), (life - 2000, false), (life + 5000, false)] {
         let mut client = offered(false);
         let datagram = response(&mut client, 1, 300, FLIGHT);
@@ -242,7 +242,9 @@ fn an_application_that_stops_early_is_heard_out() {
     assert!(!client.wants_tcp_finish(), "it is not decided what TCP begins with");
     client.handle_timeout(at(125));
     assert!(!client.wants_tcp_finish(), "bytes wait for TCP");
+    assert!(!client.is_transparent(), "bytes wait for TCP");
     assert_eq!(client.poll_tcp(), Some(client_hello(300)));
+    assert!(client.is_transparent());
     assert!(client.wants_tcp_finish());
 }
 

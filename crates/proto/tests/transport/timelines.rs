@@ -80,12 +80,15 @@ fn text(name: &str, outcome: &Outcome) -> String {
     let rtts = |at: Duration| at.as_secs_f64() / RTT.as_secs_f64();
     for (at, who, what) in &outcome.log.lines {
         let millis = at.as_secs_f64() * 1000.0;
-        writeln!(text, "{millis:8.1} ms {:6.2} RTT  {who:<6}  {what}", rtts(*at)).unwrap();
+        writeln!(text, "{millis:8.1} ms {:6.2} RTT  {who:<6}  {what}", rtts(*at))
+            .expect("text takes all");
     }
     let total =
         |at: Option<Duration>| at.map_or("never".into(), |at| format!("{:.2} RTT", rtts(at)));
-    writeln!(text, "\nfirst request byte leaves:   {}", total(outcome.first_request)).unwrap();
-    writeln!(text, "first response byte arrives: {}", total(outcome.first_response)).unwrap();
+    writeln!(text, "\nfirst request byte leaves:   {}", total(outcome.first_request))
+        .expect("text takes all");
+    writeln!(text, "first response byte arrives: {}", total(outcome.first_response))
+        .expect("text takes all");
     text
 }
 
@@ -94,7 +97,7 @@ fn compare(name: &str, text: &str) {
         .join("tests/timelines")
         .join(format!("{name}.txt"));
     if std::env::var_os("UPDATE_TIMELINES").is_some() {
-        return std::fs::write(path, text).unwrap();
+        return std::fs::write(path, text).expect("the timeline is written");
     }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(stored == text, "{name} differs from {}:\n{text}", path.display());
@@ -282,6 +285,18 @@ fn tcp_that_connects_after_the_session_ended_is_plain() {
     assert_eq!(outcome.first_request, Some(Duration::from_millis(15_100)));
     assert_eq!(outcome.app, (script.server_stream(), Some(End::Finished)));
     compare("tcp-after-15-s", &text("tcp-after-15-s", &outcome));
+}
+
+/// The flight answers what arrived; the join goes on where the edge stopped.
+#[test]
+fn early_data_of_which_a_fragment_is_lost_goes_on_over_tcp() {
+    let scenario = Scenario {
+        offer: Some(client(true, false)),
+        host: edge(true, false),
+        up: lossy(2),
+        ..turbo(Script::early_data(500, 1400, 2000, Duration::ZERO))
+    };
+    expect("early-data-fragment-lost", scenario, 0, 200);
 }
 
 /// The origin may have acted on the early data, so nobody can give it to the origin again.
