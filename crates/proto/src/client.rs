@@ -30,11 +30,7 @@ pub struct ClientConfig {
 
 impl Default for ClientConfig {
     fn default() -> Self {
-        Self {
-            slots: SLOTS_DEFAULT_MAX + 1,
-            early_data: false,
-            hold: false,
-        }
+        Self { slots: SLOTS_DEFAULT_MAX + 1, early_data: false, hold: false }
     }
 }
 
@@ -197,10 +193,7 @@ impl Client {
             return;
         }
         self.events.push_back(ClientEvent::TcpConnected);
-        self.state = State::Waiting {
-            connected: now,
-            grace,
-        };
+        self.state = State::Waiting { connected: now, grace };
         if self.flight.is_sent() && !same_address {
             self.give_up(PlainReason::OtherAddress);
         } else if self.is_stale(now) {
@@ -321,10 +314,7 @@ impl Client {
     fn take_response(&mut self, now: Instant, response: &Response<'_>) {
         let fits = usize::try_from(response.ack).is_ok_and(|ack| ack <= self.flight.sent_bytes())
             && self.flight.take_answer(response.seq)
-            && self
-                .downstream
-                .insert(response.offset, response.payload)
-                .is_ok();
+            && self.downstream.insert(response.offset, response.payload).is_ok();
         if !fits {
             self.events.push_back(ClientEvent::DatagramIgnored);
             return;
@@ -350,12 +340,7 @@ impl Client {
 
     fn send_flight(&mut self) {
         let early_data = self.config.early_data;
-        self.flight.send(
-            &self.upstream,
-            self.config.slots,
-            early_data,
-            &mut self.events,
-        );
+        self.flight.send(&self.upstream, self.config.slots, early_data, &mut self.events);
     }
 
     /// Chooses between join, plain and further waiting, once TCP is connected.
@@ -380,11 +365,7 @@ impl Client {
 
     /// The flight is lost. Early data that may have been acted on binds the client to the session.
     fn give_up(&mut self, reason: PlainReason) {
-        if self.flight.holds_early_data() {
-            self.join()
-        } else {
-            self.go_plain(reason)
-        }
+        if self.flight.holds_early_data() { self.join() } else { self.go_plain(reason) }
     }
 
     /// Whether the edge may forget the session before a join gets there: nothing may be built on it.
@@ -398,9 +379,7 @@ impl Client {
     }
 
     fn go_plain(&mut self, reason: PlainReason) {
-        self.state = State::Open {
-            silent: reason == PlainReason::Silence,
-        };
+        self.state = State::Open { silent: reason == PlainReason::Silence };
         self.events.push_back(ClientEvent::Plain(reason));
         self.downstream.discard_unreleased();
         self.to_tcp.append(&mut self.upstream);
@@ -411,26 +390,14 @@ impl Client {
         // Without a server byte delivered, the whole stream: an edge that knows nothing of the
         // session can still serve it.
         let client_offset = if server_offset == 0 { 0 } else { self.ack };
-        let join = Join {
-            key: self.key.clone(),
-            tag: self.tag,
-            client_offset,
-            server_offset,
-        };
+        let join = Join { key: self.key.clone(), tag: self.tag, client_offset, server_offset };
         self.to_tcp.extend_from_slice(&join.emit());
         let from = usize::try_from(client_offset).unwrap_or(usize::MAX);
-        self.to_tcp
-            .extend_from_slice(self.upstream.get(from..).unwrap_or_default());
+        self.to_tcp.extend_from_slice(self.upstream.get(from..).unwrap_or_default());
         self.upstream = Vec::new();
         self.downstream.tcp_starts_at(server_offset);
-        self.state = State::Joining {
-            answer: Vec::new(),
-            server_offset,
-        };
-        self.events.push_back(ClientEvent::JoinSent {
-            client_offset,
-            server_offset,
-        });
+        self.state = State::Joining { answer: Vec::new(), server_offset };
+        self.events.push_back(ClientEvent::JoinSent { client_offset, server_offset });
     }
 
     /// On TCP an edge says nothing before the client does, so this is none. What the application has
@@ -464,8 +431,7 @@ impl Client {
         let Ok(answer) = JoinAnswer::parse(frame) else {
             return self.reset(ResetReason::Protocol);
         };
-        self.events
-            .push_back(ClientEvent::JoinAnswered(answer.status));
+        self.events.push_back(ClientEvent::JoinAnswered(answer.status));
         match answer.status {
             Status::Joined if answer.server_offset == server_offset => {
                 self.downstream.release();
@@ -482,11 +448,7 @@ impl Client {
 
     fn refused(&mut self) {
         let committed = self.downstream.released() > 0;
-        self.reset(if committed {
-            ResetReason::CommittedRefusal
-        } else {
-            ResetReason::Refused
-        });
+        self.reset(if committed { ResetReason::CommittedRefusal } else { ResetReason::Refused });
     }
 
     fn reset(&mut self, reason: ResetReason) {

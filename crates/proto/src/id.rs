@@ -68,9 +68,6 @@ impl HelloHash {
 /// The first `N` of the 32 bytes of a digest.
 fn first<const N: usize>(digest: &[u8]) -> [u8; N] {
     let mut bytes = [0; N];
-    bytes
-        .iter_mut()
-        .zip(digest)
-        .for_each(|(to, from)| *to = *from);
+    bytes.iter_mut().zip(digest).for_each(|(to, from)| *to = *from);
     bytes
 }

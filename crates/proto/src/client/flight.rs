@@ -36,14 +36,7 @@ enum Phase {
 impl Flight {
     pub(super) const fn new(id: SessionId) -> Self {
         let queue = VecDeque::new();
-        Self {
-            id,
-            offered: false,
-            phase: Phase::Gathering,
-            used: 0,
-            answered: 0,
-            queue,
-        }
+        Self { id, offered: false, phase: Phase::Gathering, used: 0, answered: 0, queue }
     }
 
     pub(super) const fn offer(&mut self) {
@@ -136,11 +129,7 @@ impl Flight {
         events: &mut VecDeque<ClientEvent>,
     ) {
         let mut sent = from;
-        for payload in stream
-            .get(from..to)
-            .unwrap_or_default()
-            .chunks(REQUEST_PAYLOAD_MAX)
-        {
+        for payload in stream.get(from..to).unwrap_or_default().chunks(REQUEST_PAYLOAD_MAX) {
             let Ok(offset) = u32::try_from(sent) else {
                 break;
             };
@@ -148,11 +137,7 @@ impl Flight {
                 break;
             };
             sent += payload.len();
-            events.push_back(ClientEvent::FlightSent {
-                seq,
-                offset,
-                bytes: payload.len(),
-            });
+            events.push_back(ClientEvent::FlightSent { seq, offset, bytes: payload.len() });
         }
         self.phase = Phase::Sent { hello_end, sent };
     }
@@ -169,15 +154,7 @@ impl Flight {
     fn queue_request(&mut self, offset: u32, payload: &[u8]) -> Option<u8> {
         let seq = Some(self.used).filter(|seq| *seq < SEQUENCES)?;
         self.used += 1;
-        self.queue.push_back(
-            Request {
-                id: self.id,
-                seq,
-                offset,
-                payload,
-            }
-            .emit(),
-        );
+        self.queue.push_back(Request { id: self.id, seq, offset, payload }.emit());
         Some(seq)
     }
 }

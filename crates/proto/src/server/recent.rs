@@ -16,10 +16,7 @@ pub(super) struct Recent<K, V> {
 
 impl<K, V> Default for Recent<K, V> {
     fn default() -> Self {
-        Self {
-            entries: BTreeMap::new(),
-            order: VecDeque::new(),
-        }
+        Self { entries: BTreeMap::new(), order: VecDeque::new() }
     }
 }
 
@@ -43,11 +40,7 @@ impl<K: Copy + Ord, V> Recent<K, V> {
     }
 
     pub(super) fn expire(&mut self, now: Instant) {
-        while self
-            .order
-            .front()
-            .is_some_and(|(written, _)| *written + HELLO_MEMORY <= now)
-        {
+        while self.order.front().is_some_and(|(written, _)| *written + HELLO_MEMORY <= now) {
             self.drop_oldest();
         }
     }
@@ -56,11 +49,7 @@ impl<K: Copy + Ord, V> Recent<K, V> {
         let Some((written, key)) = self.order.pop_front() else {
             return;
         };
-        if self
-            .entries
-            .get(&key)
-            .is_some_and(|(last, _)| *last == written)
-        {
+        if self.entries.get(&key).is_some_and(|(last, _)| *last == written) {
             self.entries.remove(&key);
         }
     }
