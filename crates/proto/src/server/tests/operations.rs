@@ -1,0 +1,215 @@
+//! Random operations: every bound holds after each, and nothing is left at the end.
+
+use std::collections::BTreeMap as Map;
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Operation {
+    /// A piece of the ClientHello of a session, from one of its two addresses.
+    Piece {
+        number: u64,
+        seq: u8,
+        from: usize,
+        to: usize,
+        stranger: bool,
+        size: usize,
+    },
+    Noise(Vec<u8>),
+    OriginData(u64, usize),
+    OriginFinished(u64),
+    OriginLost(u64),
+    Join {
+        number: u64,
+        client: u32,
+        server: u32,
+        stranger: bool,
+    },
+    Plain(u64, bool),
+    Wait(u64),
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    // Few numbers, so that operations meet; many, so that limits do.
+    let number = prop_oneof![3 => 0..6_u64, 1 => 0..3000_u64];
+    let piece =
+        (number.clone(), 0..16_u8, 0..130_usize, 0..160_usize, any::<bool>(), 0..1300_usize);
+    prop_oneof![
+        8 => piece.prop_map(|(number, seq, from, to, stranger, size)| Operation::Piece {
+            number, seq, from: from.saturating_sub(100), to, stranger: stranger && seq == 3, size,
+        }),
+        1 => prop::collection::vec(any::<u8>(), 0..600).prop_map(Operation::Noise),
+        3 => (number.clone(), 0..9000_usize).prop_map(|(n, bytes)| Operation::OriginData(n, bytes)),
+        1 => number.clone().prop_map(Operation::OriginFinished),
+        1 => number.clone().prop_map(Operation::OriginLost),
+        2 => (number.clone(), 0..170_u32, prop_oneof![Just(0), 0..3000_u32], any::<bool>()).prop_map(
+            |(number, client, server, stranger)| Operation::Join {
+                number, client: client.saturating_sub(60), server, stranger
+            }),
+        1 => (number, any::<bool>()).prop_map(|(n, stranger)| Operation::Plain(n, stranger)),
+        2 => (0..3000_u64).prop_map(Operation::Wait),
+    ]
+}
+
+/// A server under random operations, with what it owes to whom.
+struct Trial {
+    server: Server,
+    now: u64,
+    asked: Map<(SocketAddr, SessionId, u8), usize>,
+    /// Bytes to and from each address.
+    traffic: Map<SocketAddr, (usize, usize)>,
+    running: Map<SessionId, Vec<u8>>,
+    started: usize,
+    responses: usize,
+}
+
+impl Trial {
+    fn new(config: ServerConfig) -> Self {
+        Self {
+            server: Server::new(config),
+            now: 0,
+            asked: Map::new(),
+            traffic: Map::new(),
+            running: Map::new(),
+            started: 0,
+            responses: 0,
+        }
+    }
+
+    fn apply(&mut self, operation: &Operation) {
+        let now = at(self.now);
+        let address = |number: u64, stranger: bool| peer(number + u64::from(stranger));
+        match operation {
+            Operation::Piece { number, seq, from, to, stranger, size } => {
+                let stream = [hello(*number, 100), vec![23; 60]].concat();
+                let payload = stream.get(*from..*to).unwrap_or_default();
+                let mut datagram = request(*number, *seq, *from, payload);
+                datagram.resize(datagram.len().max(*size).min(DATAGRAM_MAX), 0);
+                let sender = address(*number, *stranger);
+                self.asked.entry((sender, id(*number), *seq)).or_insert(datagram.len());
+                self.traffic.entry(sender).or_default().1 += datagram.len();
+                let _ = self.server.handle_datagram(now, sender, None, &datagram);
+            }
+            Operation::Noise(bytes) => {
+                let _ = self.server.handle_datagram(now, peer(7), None, bytes);
+            }
+            Operation::OriginData(number, bytes) => {
+                let taken = self.server.handle_origin_data(id(*number), &vec![1; *bytes]);
+                assert!(taken <= *bytes);
+            }
+            Operation::OriginFinished(number) => self.server.handle_origin_finished(id(*number)),
+            Operation::OriginLost(number) => {
+                self.server.handle_origin_lost(now, id(*number));
+                if !self.server.sessions.contains_key(&id(*number)) {
+                    self.running.remove(&id(*number));
+                }
+            }
+            Operation::Join { number, client, server, stranger } => {
+                let from = address(*number, *stranger);
+                let outcome = self.server.handle_join(now, from, &join(*number, *client, *server));
+                if let JoinOutcome::Joined(_, handover) = outcome {
+                    self.collect();
+                    self.hand_over(*number, *client as usize, &handover);
+                }
+            }
+            Operation::Plain(number, stranger) => {
+                let from = address(*number, *stranger);
+                let attachment = self.server.handle_plain(now, from, &hello(*number, 100));
+                if let Attachment::Attached(handover) = attachment {
+                    self.collect();
+                    self.hand_over(*number, 0, &handover);
+                }
+            }
+            Operation::Wait(millis) => {
+                self.now += millis;
+                self.server.handle_timeout(at(self.now));
+            }
+        }
+        self.collect();
+        self.check();
+    }
+
+    /// The origin gets the client stream exactly, whatever the join says.
+    fn hand_over(&mut self, number: u64, client_offset: usize, handover: &Handover) {
+        let mut got = self.running.remove(&handover.id).expect("it was started");
+        got.extend_from_slice(&handover.client_bytes);
+        let stream = [hello(number, 100), vec![23; 60]].concat();
+        got.extend_from_slice(&stream[client_offset + handover.skip..]);
+        assert_eq!(got, stream);
+    }
+
+    fn collect(&mut self) {
+        for event in self.server.happened() {
+            match event {
+                ServerEvent::Started { id, bytes, .. } => {
+                    assert!(self.running.insert(id, bytes).is_none(), "started once");
+                    self.started += 1;
+                }
+                ServerEvent::ClientBytes { id, bytes } => {
+                    self.running.get_mut(&id).expect("it runs").extend(bytes);
+                }
+                ServerEvent::Expired { id } => {
+                    self.running.remove(&id).expect("it ran");
+                }
+            }
+        }
+        while let Some(transmit) = self.server.poll_transmit() {
+            let response = Response::parse(&transmit.bytes).expect("well-formed");
+            let asked = self.asked[&(transmit.to, response.id, response.seq)];
+            assert!(transmit.bytes.len() <= DATAGRAM_MAX.min(asked * AMPLIFICATION));
+            self.traffic.entry(transmit.to).or_default().0 += transmit.bytes.len();
+            self.responses += 1;
+        }
+        assert!(self.traffic.values().all(|(out, back)| *out <= AMPLIFICATION * back));
+    }
+
+    fn check(&self) {
+        let server = &self.server;
+        let limit = SESSIONS.min(server.config.origin_streams / UNPROVEN_SHARE);
+        assert!(server.unproven() <= limit && server.gathering.len() <= SESSIONS_GATHERING);
+        assert_eq!(server.gathering.len() + server.running.len(), server.sessions.len());
+        assert_eq!(server.running.len(), self.running.len());
+        let allocated = server.sessions.values().map(Session::allocated);
+        assert!(allocated.max().unwrap_or_default() <= CLIENT_BYTES + SERVER_BYTES);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_operations_keep_every_bound_and_leave_nothing(
+        operations in prop::collection::vec(operation(), 1..120),
+        early_data in any::<bool>(),
+        same_address in any::<bool>(),
+        origin_streams in prop_oneof![0..40_usize, Just(SESSIONS * UNPROVEN_SHARE)],
+    ) {
+        let tag = RouteTag::default();
+        let mut trial = Trial::new(ServerConfig { origin_streams, early_data, same_address, tag });
+        operations.iter().for_each(|operation| trial.apply(operation));
+        trial.apply(&Operation::Wait(10_000));
+        prop_assert!(trial.server.is_empty() && trial.running.is_empty());
+        prop_assert_eq!(trial.server.poll_timeout(), None);
+    }
+
+    /// Requests of any size, in any order, repeated, with an origin that never stops talking.
+    #[test]
+    fn no_more_than_three_times_comes_back(
+        requests in prop::collection::vec((0..16_u8, 411..1233_usize), 1..40),
+        pieces in 1..6_usize,
+    ) {
+        let mut trial = Trial::new(ServerConfig::default());
+        let mut answered = 0;
+        for (index, (seq, size)) in requests.into_iter().enumerate() {
+            let (from, to) = (index % pieces * 100 / pieces, (index % pieces + 1) * 100 / pieces);
+            trial.apply(&Operation::Piece { number: 1, seq, from, to, stranger: false, size });
+            trial.apply(&Operation::OriginData(1, 700));
+            prop_assert!(trial.responses <= index + 1, "at most one for each request");
+            answered = trial.responses;
+        }
+        prop_assert!(answered <= usize::from(SEQUENCES));
+        prop_assert!(trial.started <= 1);
+    }
+}
