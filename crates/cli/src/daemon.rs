@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use headstart_net::{Handoff, RelayCounts, RelayLimits, RelayReason};
+use headstart_net::{Handoff, Pumped, RelayCounts, RelayLimits, RelayReason};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpStream;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
@@ -20,7 +20,16 @@ use crate::metrics::{self, Direction, Metrics, Outcome, Role};
 const RELAYED_EVERY: Duration = Duration::from_secs(1);
 
 /// Pause after a failed accept, such as for want of file descriptors: it passes.
-pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Waits a little where accepting cannot work for a while. A client that is gone already is no reason.
+pub(crate) async fn after_failed_accept(error: &io::Error) {
+    if error.kind() == io::ErrorKind::ConnectionAborted {
+        return;
+    }
+    tracing::warn!(%error, "cannot accept");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
 
 /// Bytes relayed by this process.
 static RELAYED: LazyLock<RelayCounts> = LazyLock::new(RelayCounts::default);
@@ -127,13 +136,14 @@ pub(crate) async fn bridge<H: Handoff>(
 ) -> Outcome {
     let pumped = headstart_net::pump(&mut opening, &mut other, head, limits.idle).await;
     opened(&opening);
-    if let Err(error) = pumped {
-        let _ = other.set_zero_linger();
-        opening.reset();
-        return match error.kind() {
-            io::ErrorKind::TimedOut => Outcome::TimedOut,
-            _ => Outcome::Reset,
-        };
+    match pumped {
+        Ok(Pumped::Open) => {}
+        Ok(Pumped::Ended) => return Outcome::Closed,
+        Err(error) => {
+            let _ = other.set_zero_linger();
+            opening.reset();
+            return if error.kind() == io::ErrorKind::TimedOut { Outcome::TimedOut } else { Outcome::Reset };
+        }
     }
     let Some(tcp) = opening.into_tcp() else { return Outcome::Reset };
     match headstart_net::relay(tcp, other, limits, &RELAYED).await.reason {

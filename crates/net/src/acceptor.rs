@@ -110,7 +110,8 @@ impl Acceptor {
             Some(session) = self.sessions.recv() => Ok(session),
             accepted = self.listener.accept() => {
                 let (tcp, peer) = accepted?;
-                tcp.set_nodelay(true)?;
+                // A client that is gone already is met again at the first read.
+                let _ = tcp.set_nodelay(true);
                 Ok(Arrival::tcp(Arc::clone(&self.shared), tcp, peer))
             }
         }

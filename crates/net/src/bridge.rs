@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::relay::{RelayCounts, RelayEnd, RelayLimits, relay};
+use crate::relay::{RelayCounts, RelayEnd, RelayLimits, RelayReason, relay};
 
 /// Bytes copied at a time while a connection opens; a TLS flight rarely has more.
 const BUFFER: usize = 8 * 1024;
@@ -41,15 +41,28 @@ pub async fn bridge(
     limits: RelayLimits,
     counts: &RelayCounts,
 ) -> io::Result<RelayEnd> {
-    if let Err(error) = pump(&mut opening, &mut other, &[], limits.idle).await {
-        let _ = other.set_zero_linger();
-        opening.reset();
-        return Err(error);
+    match pump(&mut opening, &mut other, &[], limits.idle).await {
+        Ok(Pumped::Open) => {}
+        Ok(Pumped::Ended) => return Ok(RelayEnd { reason: RelayReason::Closed, bytes_a_to_b: 0, bytes_b_to_a: 0 }),
+        Err(error) => {
+            let _ = other.set_zero_linger();
+            opening.reset();
+            return Err(error);
+        }
     }
     match opening.into_tcp() {
         Some(tcp) => Ok(relay(tcp, other, limits, counts).await),
         None => Err(io::ErrorKind::NotConnected.into()),
     }
+}
+
+/// How a [`pump`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pumped {
+    /// The opening is over: its TCP connection can be relayed.
+    Open,
+    /// Both streams have ended and their ends were passed on: nothing is left to do.
+    Ended,
 }
 
 /// The first part of [`bridge`]: copies both ways until `opening` is transparent, for at most
@@ -62,15 +75,17 @@ pub async fn pump(
     other: &mut TcpStream,
     head: &[u8],
     limit: Option<Duration>,
-) -> io::Result<()> {
+) -> io::Result<Pumped> {
     let mut up = Direction::new(head);
     let mut down = Direction::new(&[]);
     let copied = poll_fn(|cx| {
         let up_done = up.poll(cx, &mut *other, &mut *opening)?.is_ready();
         let down_done = down.poll(cx, &mut *opening, &mut *other)?.is_ready();
-        let between = up.is_empty() && down.is_empty();
-        if between && (opening.is_transparent() || up_done && down_done) {
-            return Poll::Ready(Ok(()));
+        if up_done && down_done {
+            return Poll::Ready(Ok(Pumped::Ended));
+        }
+        if up.is_empty() && down.is_empty() && opening.is_transparent() {
+            return Poll::Ready(Ok(Pumped::Open));
         }
         Poll::Pending
     });

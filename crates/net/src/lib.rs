@@ -16,10 +16,10 @@ mod redirect;
 mod relay;
 mod udp;
 
-pub use headstart_proto::{ServerConfig, hello};
+pub use headstart_proto::{ClientEvent, PlainReason, ResetReason, ServerConfig, hello};
 
 pub use acceptor::{Acceptor, AcceptorConfig, Arrival, Opening, ServerStream};
-pub use bridge::{Handoff, bridge, pump};
+pub use bridge::{Handoff, Pumped, bridge, pump};
 pub use connector::{
     ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, Moment, NotUsed, OpenedBy, OpeningPolicy, Report, Target, What,
 };

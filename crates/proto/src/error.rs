@@ -93,6 +93,12 @@ pub enum Discard {
 }
 
 impl Discard {
+    /// Whether a limit on unproven addresses was reached.
+    #[must_use]
+    pub const fn is_limit(self) -> bool {
+        matches!(self, Self::AddressLimit | Self::NetworkLimit | Self::SessionLimit)
+    }
+
     /// A short stable name, for counters and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {

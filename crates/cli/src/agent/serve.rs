@@ -10,7 +10,7 @@ use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::hello::{self, ClientHello, Progress};
 use headstart_net::{
-    ClientStream, Connector, ConnectorConfig, Edge, OpenedBy, RelayLimits, Target,
+    ClientStream, Connector, ConnectorConfig, Edge, OpenedBy, RelayLimits, ResetReason, Target,
     original_destination,
 };
 use tokio::io::AsyncReadExt;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::inbound::{self, Inbound, Patience, Reason, Via};
-use crate::daemon::{self, ACCEPT_PAUSE, Places, Signal, Signals};
+use crate::daemon::{self, Places, Signal, Signals};
 use crate::failure::Failure;
 use crate::listen;
 use crate::metrics::{self, Connection, Opening, Outcome, Role};
@@ -141,10 +141,7 @@ async fn accept(
                     serve(client, &settings).await;
                 });
             }
-            Some((_, Err(error))) => {
-                tracing::warn!(%error, "cannot accept");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+            Some((_, Err(error))) => daemon::after_failed_accept(&error).await,
             None => break,
         }
     }
@@ -230,17 +227,19 @@ async fn relay(
     to: &Target,
     limits: RelayLimits,
 ) -> (Opening, Outcome) {
-    let mut opening = Opening::Plain;
+    let (mut opening, mut committed) = (Opening::Plain, false);
     let outcome = daemon::bridge(stream, client.tcp, &client.head, limits, |stream| {
         let Some(report) = stream.report() else { return };
         opening = match report.opened_by {
             OpenedBy::Plain => Opening::Plain,
             OpenedBy::TurboTls => Opening::Turbo,
         };
+        committed = report.reset == Some(ResetReason::CommittedRefusal);
         let not_used = report.not_used.map(|reason| reason.name());
         tracing::debug!(host = %to.host, port = to.port, ?opening, not_used, rtt = ?report.rtt, "opened");
     });
     let outcome = outcome.await;
+    let outcome = if committed { Outcome::Committed } else { outcome };
     tracing::debug!(host = %to.host, port = to.port, ?outcome, "connection ended");
     (opening, outcome)
 }

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::proxy_protocol;
-use crate::daemon::{self, ACCEPT_PAUSE, Places, Signal, Signals};
+use crate::daemon::{self, Places, Signal, Signals};
 use crate::failure::Failure;
 use crate::metrics::{self, Connection, Opening, Outcome, Role};
 use crate::options::{EdgeOptions, HostPort, NameMap};
@@ -154,10 +154,7 @@ async fn accept(
                     serve(arrival, local, &settings).await;
                 });
             }
-            Some((_, Err(error))) => {
-                tracing::warn!(%error, "cannot accept");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+            Some((_, Err(error))) => daemon::after_failed_accept(&error).await,
             None => break,
         }
     }

@@ -67,7 +67,13 @@ impl Shared {
         for Received { from, to, bytes } in datagrams {
             let outcome = match state.server.handle_datagram(now, from, Some(to), bytes) {
                 Ok(()) => "accepted",
-                Err(discard) => discard.name(),
+                Err(discard) => {
+                    if discard.is_limit() {
+                        metrics::counter!("headstart_limits_hit_total", "limit" => discard.name())
+                            .increment(1);
+                    }
+                    discard.name()
+                }
             };
             metrics::counter!("headstart_udp_datagrams_total", "direction" => "to_server", "outcome" => outcome)
                 .increment(1);

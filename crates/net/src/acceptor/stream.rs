@@ -1,7 +1,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use headstart_proto::hello::ClientHello;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -29,7 +29,13 @@ pub struct ServerStream {
     opening: Opening,
     hello: Option<ClientHello>,
     carrier: Carrier,
+    /// Reader and writer may be two tasks: what one is told, the other has to hear of.
+    waiting: [Option<Waker>; 2],
 }
+
+/// Places in [`ServerStream::waiting`].
+const READER: usize = 0;
+const WRITER: usize = 1;
 
 #[derive(Debug)]
 enum Carrier {
@@ -43,11 +49,11 @@ impl ServerStream {
         peer: SocketAddr,
         hello: Option<ClientHello>,
     ) -> Self {
-        Self { peer, opening: Opening::TurboTls, hello, carrier: Carrier::Session(session) }
+        Self { peer, opening: Opening::TurboTls, hello, carrier: Carrier::Session(session), waiting: [None, None] }
     }
 
     pub(super) const fn tcp(tcp: Tcp, peer: SocketAddr, hello: Option<ClientHello>) -> Self {
-        Self { peer, opening: Opening::Plain, hello, carrier: Carrier::Tcp(tcp) }
+        Self { peer, opening: Opening::Plain, hello, carrier: Carrier::Tcp(tcp), waiting: [None, None] }
     }
 
     /// The client's address. With TurboTLS that of its datagrams, proven once it has joined.
@@ -75,10 +81,15 @@ impl ServerStream {
     }
 
     /// Takes what the session was told; ready once TCP carries the stream.
-    fn poll_joined(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_joined(&mut self, cx: &mut Context<'_>, who: usize) -> Poll<io::Result<()>> {
         let Carrier::Session(session) = &mut self.carrier else { return Poll::Ready(Ok(())) };
+        if let Some(place) = self.waiting.get_mut(who) {
+            *place = Some(cx.waker().clone());
+        }
         loop {
-            match ready!(session.messages.poll_recv(cx)) {
+            let message = ready!(session.messages.poll_recv(cx));
+            self.waiting.iter().flatten().for_each(Waker::wake_by_ref);
+            match message {
                 Some(ToSession::ClientBytes(bytes)) => session.to_read.extend_from_slice(&bytes),
                 Some(ToSession::Joined(mut tcp)) => {
                     session.to_read.append(&mut tcp.to_read);
@@ -132,7 +143,7 @@ impl AsyncRead for ServerStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let joined = this.poll_joined(cx);
+        let joined = this.poll_joined(cx, READER);
         let to_read = match &mut this.carrier {
             Carrier::Session(session) => &mut session.to_read,
             Carrier::Tcp(tcp) => &mut tcp.to_read,
@@ -164,7 +175,7 @@ impl AsyncWrite for ServerStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if let Poll::Ready(Err(error)) = this.poll_joined(cx) {
+        if let Poll::Ready(Err(error)) = this.poll_joined(cx, WRITER) {
             return Poll::Ready(Err(error));
         }
         match &mut this.carrier {
@@ -191,7 +202,7 @@ impl AsyncWrite for ServerStream {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if let Poll::Ready(Err(error)) = this.poll_joined(cx) {
+        if let Poll::Ready(Err(error)) = this.poll_joined(cx, WRITER) {
             return Poll::Ready(Err(error));
         }
         match &mut this.carrier {

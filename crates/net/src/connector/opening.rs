@@ -398,6 +398,7 @@ impl Opening {
             }
             ClientEvent::Plain(reason) => self.learn_plain(reason),
             ClientEvent::Reset(reason) => {
+                self.report.reset = Some(reason);
                 metrics::counter!("headstart_fallbacks_total", "reason" => reason.name()).increment(1);
                 self.record(match reason {
                     ResetReason::CommittedRefusal => Outcome::Reset,

@@ -2,7 +2,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use headstart_proto::{ClientEvent, PlainReason};
+use headstart_proto::{ClientEvent, PlainReason, ResetReason};
 
 use crate::path::PathReason;
 
@@ -122,6 +122,8 @@ pub struct Report {
     pub opened_by: OpenedBy,
     /// Why TurboTLS was not used, where that is so and known.
     pub not_used: Option<NotUsed>,
+    /// Why the application saw a reset, if it was the opening's doing.
+    pub reset: Option<ResetReason>,
     /// The server's address, once connected.
     pub address: Option<SocketAddr>,
     /// What TCP took to connect.
@@ -133,7 +135,7 @@ pub struct Report {
 impl Report {
     pub(super) const fn new() -> Self {
         let timeline = Vec::new();
-        Self { opened_by: OpenedBy::Plain, not_used: None, address: None, rtt: None, timeline }
+        Self { opened_by: OpenedBy::Plain, not_used: None, reset: None, address: None, rtt: None, timeline }
     }
 
     pub(super) fn note(&mut self, at: Duration, what: What) {

@@ -108,7 +108,11 @@ impl Direction {
             return Ok(());
         }
         self.stage = Stage::Done;
-        SockRef::from(to).shutdown(Shutdown::Write).map_err(Fault::To)
+        match SockRef::from(to).shutdown(Shutdown::Write) {
+            // It was shut down before the relay began, and has since ended the other way too.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+            result => result.map_err(Fault::To),
+        }
     }
 
     fn poll_pieces(
