@@ -5,8 +5,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::options::{AgentOptions, DnsRecordOptions, EdgeOptions};
-use crate::{agent, dns_record, edge, logging, runtime};
+use crate::options::{
+    AgentOptions, DemoOptions, DnsRecordOptions, EdgeOptions, GetOptions,
+};
+use crate::{agent, demo, dns_record, edge, get, logging, runtime};
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
 
@@ -34,6 +36,8 @@ struct Program {
 enum Name {
     Edge(EdgeOptions),
     Agent(AgentOptions),
+    Get(GetOptions),
+    Demo(DemoOptions),
     DnsRecord(DnsRecordOptions),
     Completions(CompletionsOptions),
     Man(ManOptions),
@@ -58,6 +62,15 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
         Name::Agent(options) => {
             logging::start(&options.log, logging::DAEMON)?;
             runtime::run(None, agent::run(options, invocation))
+        }
+        Name::Get(options) => {
+            logging::start(&options.log, logging::COMMAND)?;
+            runtime::run(None, get::run(options))
+        }
+        // No runtime: it enters namespaces, which the kernel allows to a single thread.
+        Name::Demo(options) => {
+            logging::start(&options.log, logging::COMMAND)?;
+            demo::run(&options)
         }
         Name::DnsRecord(options) => dns_record::run(&options),
         Name::Completions(options) => shell::completions(&options, invocation.command()),

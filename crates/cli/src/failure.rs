@@ -112,7 +112,7 @@ fn bind_hint(address: SocketAddr, kind: io::ErrorKind) -> Option<String> {
 }
 
 /// Whether to colour: on a terminal, unless NO_COLOR (no-color.org) is set or TERM is dumb.
-fn colours_wanted(terminal: bool) -> bool {
+pub(crate) fn colours_wanted(terminal: bool) -> bool {
     terminal
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")

@@ -7,9 +7,12 @@
 pub mod agent;
 mod command;
 mod daemon;
+mod demo;
 mod dns_record;
 pub mod edge;
 pub mod failure;
+mod get;
+mod http;
 pub mod listen;
 pub mod logging;
 pub mod metrics;
@@ -18,5 +21,6 @@ pub mod output;
 pub mod runtime;
 pub mod settings;
 mod shell;
+mod tls;
 
 pub use command::main;

@@ -346,11 +346,11 @@ fn an_open_proxy_must_be_wanted() {
 }
 
 #[test]
-fn urls_are_https() {
+fn urls_are_https_or_http() {
     let get = |url| call(&["get", url]).load::<GetOptions>().map(|get| get.url).map_err(words);
     assert!(get("https://www.example.com/a?b").is_ok());
     for (url, reason) in [
-        ("http://www.example.com/", "only https is"),
+        ("ftp://www.example.com/", "only https and http are"),
         ("www.example.com", "write the scheme too: https://www.example.com"),
         ("https://", "invalid value"),
         ("not a url", "invalid value"),

@@ -6,27 +6,33 @@ use clap::Args;
 
 use super::LogOptions;
 
+/// Longest round trip: a connection takes three of them, and has 30 s.
+const RTT_MAX: Duration = Duration::from_secs(5);
+
 const EXAMPLES: &str = "\
 Examples:
   A mobile network, a satellite:
       headstart demo --rtt 60ms
       headstart demo --rtt 600ms
 
-Needs Linux with user namespaces, or root; nothing outside the namespaces is changed.";
+Needs Linux with user namespaces, or root, and the command `ip`; nothing outside the namespaces is
+changed, and nothing is sent to the network.";
 
 /// See the saving: plain TLS and TurboTLS side by side over an emulated slow link
 ///
-/// Makes a certificate, a TLS server, an edge, an agent and a slow link between them, all on this
-/// machine, opens connections both ways in turn, and shows when the first byte came.
+/// Makes a certificate, a TLS server, an edge before it and a slow link to them, all on this
+/// machine, opens connections both ways in turn, and shows when the request could leave and when
+/// the response began.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES)]
+#[command(after_help = "See --help for examples.")]
 pub struct DemoOptions {
-    /// Round-trip time of the emulated link
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = humantime::parse_duration)]
+    /// Round-trip time of the emulated link, at most 5s
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = rtt)]
     pub rtt: Duration,
 
-    /// Connections of each kind
-    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    /// Connections of each kind, after one of each that is not counted
+    #[arg(short = 'n', long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub connections: u16,
 
     /// Print the figures as JSON
@@ -36,4 +42,12 @@ pub struct DemoOptions {
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub log: LogOptions,
+}
+
+fn rtt(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(rtt) if rtt <= RTT_MAX => Ok(rtt),
+        Ok(_) => Err("longer than 5s".into()),
+        Err(error) => Err(format!("{error}; write for example 100ms")),
+    }
 }

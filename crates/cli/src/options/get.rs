@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use hyper::Uri;
+use hyper::header::{HeaderName, HeaderValue};
 
 use super::{EdgeAddress, HostPort, LogOptions, NameMap, OpeningPolicy};
 use crate::failure::Failure;
@@ -22,17 +23,22 @@ Examples:
       headstart get --json --opening plain https://www.example.com/
       headstart get --json --opening turbo https://www.example.com/
 
-Exit code: 0 with any HTTP answer, 1 without one, 2 for wrong usage.";
+Times are counted from the moment an address is known, so without the lookup of the name, which
+--json gives as ms_to_address. The first request byte counts when it is handed to TLS, the first
+response byte when TLS hands it out. A round trip is what TCP took to connect.
 
-/// Fetch one https URL and say how many round trips it took
+Exit code: 0 with any HTTP answer, 1 without one (or with --fail: 400 and above), 2 for wrong usage.";
+
+/// Fetch one URL and say how many round trips it took
 ///
-/// Prints the body, as curl does; with --explain the timeline goes to standard error.
+/// Prints the body, as curl does; with --explain the timeline goes to standard error. Redirects are
+/// not followed: each would be a connection of its own.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES)]
 #[command(after_help = "See --help for examples.")]
 pub struct GetOptions {
-    /// What to fetch, https only
-    #[arg(value_name = "URL", value_parser = https_url)]
+    /// What to fetch, https or http
+    #[arg(value_name = "URL", value_parser = url)]
     pub url: Uri,
 
     /// Edge for connections to NAME; may be given several times
@@ -64,8 +70,12 @@ pub struct GetOptions {
     pub head: bool,
 
     /// Add a header to the request; may be given several times
-    #[arg(short = 'H', long, value_name = "NAME: VALUE")]
-    pub header: Vec<String>,
+    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = header)]
+    pub header: Vec<(HeaderName, HeaderValue)>,
+
+    /// Print no body and exit with 1 if the HTTP status is 400 or above
+    #[arg(short, long)]
+    pub fail: bool,
 
     /// Give up after this long (500ms, 10s)
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
@@ -94,12 +104,20 @@ impl GetOptions {
     }
 }
 
-fn https_url(text: &str) -> Result<Uri, String> {
+fn url(text: &str) -> Result<Uri, String> {
     let url: Uri = text.parse().map_err(|error| format!("{error}"))?;
     match (url.scheme_str(), url.host()) {
-        (Some("https"), Some(host)) if !host.is_empty() => Ok(url),
-        (Some("https"), _) => Err("the host is missing".into()),
-        (Some(other), _) => Err(format!("'{other}' is not supported, only https is")),
+        (Some("https" | "http"), Some(host)) if !host.is_empty() => Ok(url),
+        (Some("https" | "http"), _) => Err("the host is missing".into()),
+        (Some(other), _) => Err(format!("'{other}' is not supported, only https and http are")),
         (None, _) => Err(format!("write the scheme too: https://{text}")),
     }
+}
+
+fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let (name, value) = text.split_once(':').ok_or("write NAME: VALUE")?;
+    let name =
+        name.trim().parse().map_err(|_| format!("'{}' is not a header name", name.trim()))?;
+    let value = value.trim().parse().map_err(|_| "the value has control characters".to_owned())?;
+    Ok((name, value))
 }

@@ -1,0 +1,81 @@
+//! The near end: connections of both kinds in turn.
+
+use std::io::{IsTerminal, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use headstart_net::advert::Advert;
+use headstart_net::{Connector, ConnectorConfig, Edge, OpenedBy};
+use hyper::header::HOST;
+use hyper::{Request, Uri};
+use openssl::x509::X509;
+
+use super::NAME;
+use super::figures::{Sample, Samples};
+use crate::failure::Failure;
+use crate::get::{self, Visit};
+use crate::options::{DemoOptions, OpeningPolicy};
+use crate::tls::Trust;
+
+/// Opens the connections; the first of each kind is not counted, since it finds nothing warm.
+pub(super) async fn measure(
+    edge: SocketAddr,
+    certificate: X509,
+    options: &DemoOptions,
+) -> Result<Samples, Failure> {
+    let trust = Trust::Only(certificate);
+    let mut samples = Samples::default();
+    let plain = connector(edge, OpeningPolicy::Plain)?;
+    let turbo = connector(edge, OpeningPolicy::Turbo)?;
+    for round in 0..=options.connections {
+        show(&format!("round {round} of {}", options.connections));
+        let one = visit(&plain, OpeningPolicy::Plain, &trust).await?;
+        let other = visit(&turbo, OpeningPolicy::Turbo, &trust).await?;
+        if round > 0 {
+            samples.plain.push(one);
+            samples.turbo.push(other);
+        }
+    }
+    show("");
+    Ok(samples)
+}
+
+fn connector(edge: SocketAddr, opening: OpeningPolicy) -> Result<Connector, Failure> {
+    // Never asked: the edge is known by its address. The system's may be none.
+    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 53));
+    let edge = Edge { host: edge.ip().to_string(), port: edge.port(), advert: Advert::default() };
+    let mut config = ConnectorConfig::new(get::resolver(&[nobody])?);
+    config.edges = Arc::new(move |_| Some(edge.clone()));
+    config.opening = opening.into();
+    Ok(Connector::new(config))
+}
+
+async fn visit(
+    connector: &Connector,
+    policy: OpeningPolicy,
+    trust: &Trust,
+) -> Result<Sample, Failure> {
+    let url: Uri = format!("https://{NAME}/")
+        .parse()
+        .map_err(|error| Failure::usage(format!("{NAME}: {error}")))?;
+    let request = Request::get("/").header(HOST, NAME).body(());
+    let request = request.map_err(|error| Failure::usage(error.to_string()))?.into_parts().0;
+    // A plain connection goes through the edge too: nothing but the opening differs.
+    let mut visit = Visit::new(&url, policy);
+    visit.fetch(connector, trust, request, |_, _| Ok(())).await?;
+    let account = visit.into_account(0);
+    let whole = account.to_request().zip(account.to_response()).zip(account.rtt());
+    let ((request, response), rtt) =
+        whole.ok_or_else(|| Failure::negative("a connection ended without being measured"))?;
+    let turbo = account.opened_by() == OpenedBy::TurboTls;
+    Ok(Sample { request, response, rtt, turbo, group: account.facts.and_then(|facts| facts.group) })
+}
+
+/// A line that replaces itself, on a terminal only; empty to remove it.
+fn show(progress: &str) {
+    let mut stderr = std::io::stderr().lock();
+    if stderr.is_terminal() {
+        // Nobody is left to tell when standard error itself fails.
+        let _ = write!(stderr, "\r\x1b[K{progress}").and_then(|()| stderr.flush());
+    }
+}

@@ -1,0 +1,115 @@
+use std::time::Duration;
+
+use headstart_net::{NotUsed, OpenedBy, Report};
+use serde_json::{Value, json};
+
+use super::explain::words;
+use super::visit::resolved;
+use crate::tls::Facts;
+
+/// All that was measured of one fetch; times since the connection was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Account {
+    pub(crate) host: String,
+    pub(crate) secure: bool,
+    /// TLS was established.
+    pub(crate) secured: Option<Duration>,
+    /// The first request byte was handed to TLS.
+    pub(crate) written: Option<Duration>,
+    /// The first response byte came out of TLS.
+    pub(crate) read: Option<Duration>,
+    /// The last one did.
+    pub(crate) done: Option<Duration>,
+    /// Of the body.
+    pub(crate) bytes: u64,
+    pub(crate) facts: Option<Facts>,
+    /// None if not even the lookup began.
+    pub(crate) report: Option<Report>,
+}
+
+impl Account {
+    /// What TCP took to connect.
+    pub(crate) fn rtt(&self) -> Option<Duration> {
+        self.report.as_ref()?.rtt
+    }
+
+    /// Until an address was known; times are counted from then.
+    pub(crate) fn lookup(&self) -> Duration {
+        self.report.as_ref().and_then(resolved).unwrap_or_default()
+    }
+
+    pub(crate) fn to_request(&self) -> Option<Duration> {
+        Some(self.written?.saturating_sub(self.lookup()))
+    }
+
+    pub(crate) fn to_response(&self) -> Option<Duration> {
+        Some(self.read?.saturating_sub(self.lookup()))
+    }
+
+    /// `time` in round trips, if it is known how long one is.
+    pub(crate) fn round_trips(&self, time: Duration) -> Option<f64> {
+        let rtt = self.rtt().filter(|rtt| !rtt.is_zero())?;
+        Some(time.as_secs_f64() / rtt.as_secs_f64())
+    }
+
+    pub(crate) fn opened_by(&self) -> OpenedBy {
+        self.report.as_ref().map_or(OpenedBy::Plain, |report| report.opened_by)
+    }
+
+    pub(crate) fn not_used(&self) -> Option<NotUsed> {
+        self.report.as_ref()?.not_used.filter(|_| self.opened_by() == OpenedBy::Plain)
+    }
+
+    /// The measurements for scripts; times in milliseconds.
+    pub(crate) fn json(&self, status: u16) -> Value {
+        let ms = |time: Option<Duration>| time.map(millis);
+        let to_request = self.to_request();
+        let address = self.report.as_ref().and_then(|report| report.address);
+        json!({
+            "opening": self.opened_by().name(),
+            "rtt_ms": ms(self.rtt()),
+            "ms_to_address": millis(self.lookup()),
+            "ms_to_first_request_byte": ms(to_request),
+            "ms_to_first_response_byte": ms(self.to_response()),
+            "ms_to_last_response_byte": ms(self.done.map(|done| done.saturating_sub(self.lookup()))),
+            "rtts_to_first_request_byte":
+                to_request.and_then(|time| self.round_trips(time)).map(|count| rounded(count, 100.0)),
+            "resumed": self.facts.as_ref().is_some_and(|facts| facts.resumed),
+            "early_data": false,
+            "not_used": self.not_used().map(not_used_json).into_iter().collect::<Vec<_>>(),
+            "status": status,
+            "bytes": self.bytes,
+            "address": address.map(|address| address.to_string()),
+            "tls": self.facts.as_ref().map(tls_json),
+            "timeline": self.timeline_json(),
+        })
+    }
+
+    fn timeline_json(&self) -> Vec<Value> {
+        let moments = self.report.iter().flat_map(|report| &report.timeline);
+        let event = |moment: &headstart_net::Moment| {
+            let ms = moment.at.as_secs_f64() - self.lookup().as_secs_f64();
+            json!({ "ms": rounded(ms * 1000.0, 1000.0), "event": words(&moment.what) })
+        };
+        moments.map(event).collect()
+    }
+}
+
+fn not_used_json(reason: NotUsed) -> Value {
+    let detail = reason.to_string();
+    json!({ "opening": OpenedBy::TurboTls.name(), "reason": reason.name(), "detail": detail })
+}
+
+fn tls_json(facts: &Facts) -> Value {
+    json!({ "version": facts.version, "cipher": facts.cipher, "group": facts.group })
+}
+
+/// Milliseconds to the microsecond.
+pub(crate) fn millis(time: Duration) -> f64 {
+    rounded(time.as_secs_f64() * 1000.0, 1000.0)
+}
+
+/// `value` to the nearest fraction of one `parts`-th.
+pub(crate) fn rounded(value: f64, parts: f64) -> f64 {
+    (value * parts).round() / parts
+}
