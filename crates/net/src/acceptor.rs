@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headstart_proto::ServerConfig;
+use headstart_proto::{RouteTag, ServerConfig};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -73,6 +73,7 @@ impl Acceptor {
         let ports = (0..config.udp_workers)
             .map(|_| UdpPort::listen(local, config.udp_workers > 1).map(Arc::new))
             .collect::<io::Result<Vec<_>>>()?;
+        let config = AcceptorConfig { server: with_tag(config.server), ..config };
         let (sessions_in, sessions) = mpsc::channel(headstart_proto::limits::SESSIONS);
         let shared = Arc::new(Shared::new(config, ports, sessions_in));
         let workers = worker::spawn(&shared);
@@ -116,6 +117,12 @@ impl Acceptor {
             }
         }
     }
+}
+
+/// A tag for this start of the edge; zero stands for none.
+fn with_tag(config: ServerConfig) -> ServerConfig {
+    let tag = RouteTag(rand::random_range(1..=u32::MAX).to_be_bytes());
+    ServerConfig { tag, ..config }
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {

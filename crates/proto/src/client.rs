@@ -57,9 +57,8 @@ pub struct Client {
     downstream: Downstream,
     /// Client bytes that the edge has.
     ack: u32,
-    tag: RouteTag,
-    /// Whether the edge has answered: only then may a join be sent without early data.
-    answered: bool,
+    /// As in the first answer: only after one may a join be sent without early data.
+    tag: Option<RouteTag>,
     unreachable: bool,
     /// When the application began; no session is older.
     begun: Option<Instant>,
@@ -97,8 +96,7 @@ impl Client {
             flight: Flight::new(id),
             downstream: Downstream::new(),
             ack: 0,
-            tag: RouteTag::default(),
-            answered: false,
+            tag: None,
             unreachable: false,
             begun: None,
             last_datagram: Instant::ZERO,
@@ -179,7 +177,7 @@ impl Client {
     ///
     /// Anybody can forge that; it costs the saving and nothing else.
     pub fn handle_unreachable(&mut self, now: Instant) {
-        if self.flight.is_sent() && !self.answered && !self.unreachable {
+        if self.flight.is_sent() && self.tag.is_none() && !self.unreachable {
             self.unreachable = true;
             self.events.push_back(ClientEvent::Unreachable);
             self.decide(now);
@@ -288,7 +286,10 @@ impl Client {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
-            State::Waiting { connected, grace } => Some(connected.max(self.last_datagram) + grace),
+            // Datagrams that trickle in cannot stretch the wait beyond a second grace.
+            State::Waiting { connected, grace } => {
+                Some((connected.max(self.last_datagram) + grace).min(connected + grace * 2))
+            }
             _ => None,
         }
     }
@@ -312,17 +313,19 @@ impl Client {
     }
 
     fn take_response(&mut self, now: Instant, response: &Response<'_>) {
-        let fits = usize::try_from(response.ack).is_ok_and(|ack| ack <= self.flight.sent_bytes())
-            && self.flight.take_answer(response.seq)
+        // Another tag comes from another start of the edge, which runs another handshake.
+        let fits = self.tag.is_none_or(|tag| tag == response.tag)
+            && usize::try_from(response.ack).is_ok_and(|ack| ack <= self.flight.sent_bytes())
+            && self.flight.awaits_answer(response.seq)
             && self.downstream.insert(response.offset, response.payload).is_ok();
         if !fits {
             self.events.push_back(ClientEvent::DatagramIgnored);
             return;
         }
-        self.answered = true;
+        self.flight.take_answer(response.seq);
         self.last_datagram = now;
         self.ack = self.ack.max(response.ack);
-        self.tag = response.tag;
+        self.tag = Some(response.tag);
         self.events.push_back(ClientEvent::DatagramReceived {
             seq: response.seq,
             ack: response.ack,
@@ -352,7 +355,7 @@ impl Client {
             return self.go_plain(self.flight.why_not());
         }
         let expired = self.poll_timeout().is_some_and(|deadline| deadline <= now);
-        if self.answered {
+        if self.tag.is_some() {
             if expired || self.config.hold || self.has_unsent_bytes() || self.flight.is_answered() {
                 self.join();
             }
@@ -390,7 +393,12 @@ impl Client {
         // Without a server byte delivered, the whole stream: an edge that knows nothing of the
         // session can still serve it.
         let client_offset = if server_offset == 0 { 0 } else { self.ack };
-        let join = Join { key: self.key.clone(), tag: self.tag, client_offset, server_offset };
+        let join = Join {
+            key: self.key.clone(),
+            tag: self.tag.unwrap_or_default(),
+            client_offset,
+            server_offset,
+        };
         self.to_tcp.extend_from_slice(&join.emit());
         let from = usize::try_from(client_offset).unwrap_or(usize::MAX);
         self.to_tcp.extend_from_slice(self.upstream.get(from..).unwrap_or_default());

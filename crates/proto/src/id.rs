@@ -51,7 +51,7 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// Tells the edges of a fleet which of them owns a session; opaque to clients, zero without a fleet.
+/// Names the start of the edge that answered; opaque to clients, zero where there was no answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RouteTag(pub [u8; wire::ROUTE_TAG_LEN]);
 

@@ -32,7 +32,8 @@ pub struct ServerConfig {
     pub early_data: bool,
     /// Whether a session may be joined only from its own address: where the origin is told it.
     pub same_address: bool,
-    /// Sent in every response, zero without a fleet.
+    /// Sent in every response: random for each start of the edge, so that nobody takes the answers
+    /// of two starts for one; never zero.
     pub tag: RouteTag,
 }
 
@@ -147,9 +148,9 @@ impl Server {
         }
     }
 
-    /// Replaces the configuration; running sessions go on.
+    /// Replaces the configuration but for the tag, by which running sessions go on.
     pub const fn configure(&mut self, config: ServerConfig) {
-        self.config = config;
+        self.config = ServerConfig { tag: self.config.tag, ..config };
     }
 
     /// Sessions that are not joined: addresses that are not proven.
@@ -228,7 +229,10 @@ impl Server {
             self.ended.insert(now, id, ());
             return fresh();
         };
-        if self.config.same_address && !session.is_from(peer.ip()) {
+        let elsewhere = self.config.same_address && !session.is_from(peer.ip());
+        // The client was answered by another start of this edge, whose bytes it may hold.
+        let earlier = join.tag != self.config.tag && join.tag != RouteTag::default();
+        if elsewhere || earlier {
             self.end(now, id);
             return if from_start { fresh() } else { refused() };
         }

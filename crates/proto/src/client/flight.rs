@@ -107,12 +107,13 @@ impl Flight {
         seq < self.used
     }
 
-    /// Whether this is the first answer to `seq`.
-    pub(super) const fn take_answer(&mut self, seq: u8) -> bool {
-        let bit = 1 << seq;
-        let first = self.answered & bit == 0;
-        self.answered |= bit;
-        first
+    /// Whether no answer to `seq` was taken yet.
+    pub(super) const fn awaits_answer(&self, seq: u8) -> bool {
+        self.answered & (1 << seq) == 0
+    }
+
+    pub(super) const fn take_answer(&mut self, seq: u8) {
+        self.answered |= 1 << seq;
     }
 
     /// Whether no more answers can come.

@@ -326,6 +326,34 @@ fn a_join_for_nothing_known_is_fresh_from_the_start_only() {
 }
 
 #[test]
+fn answers_of_another_start_are_not_gone_on_from() {
+    let tag = RouteTag([1; 4]);
+    let earlier = RouteTag([2; 4]);
+    for (tag_joined, offset, expected) in [
+        (tag, 1, "joined"),
+        (earlier, 1, "refused"),
+        (earlier, 0, "fresh"),
+        (RouteTag::default(), 0, "joined"),
+    ] {
+        let mut server = Server::new(ServerConfig { tag, ..ServerConfig::default() });
+        server.begin(1, peer(1)).unwrap();
+        server.datagram(peer(1), &request(1, 1, 0, &[])).unwrap();
+        server.handle_origin_data(id(1), b"flight");
+        let outcome = server.handle_join(
+            at(0),
+            peer(1),
+            &Join { tag: tag_joined, ..join(1, offset, offset) },
+        );
+        let name = match outcome {
+            JoinOutcome::Joined(..) => "joined",
+            JoinOutcome::Fresh(_) => "fresh",
+            JoinOutcome::Refused(_) => "refused",
+        };
+        assert_eq!(name, expected, "{tag_joined:?} at {offset}");
+    }
+}
+
+#[test]
 fn late_datagrams_of_a_fresh_stream_start_nothing() {
     let mut server = server();
     assert_eq!(server.handle_join(at(0), peer(1), &join(1, 0, 0)), fresh());

@@ -277,3 +277,42 @@ fn a_flight_without_end_uses_no_more_than_the_sequence_numbers() {
     client.handle_timeout(Instant::ZERO + RTT + GRACE);
     assert_eq!(client.poll_tcp().unwrap().len(), JOIN_LEN + 300 + 100 * 100);
 }
+
+#[test]
+fn answers_of_two_starts_of_an_edge_are_not_mixed() {
+    let mut client = offered(false);
+    let first = response(&mut client, 1, 300, FLIGHT);
+    let mut other = first.clone();
+    other[2 + 12] = 2; // answers the next request
+    other[2 + 12 + 1] = 1; // under another tag
+    client.handle_datagram(at(90), &first);
+    client.handle_datagram(at(90), &other);
+    assert_eq!(last_event(&mut client), Some(ClientEvent::DatagramIgnored));
+}
+
+#[test]
+fn a_forged_answer_does_not_use_up_its_number() {
+    let mut client = offered(false);
+    let first = response(&mut client, 1, 300, FLIGHT);
+    let forged = response(&mut client, 2, 300, b"something that disagrees");
+    let second = response(&mut client, 2, 300, FLIGHT);
+    for datagram in [&first, &forged, &second] {
+        client.handle_datagram(at(90), datagram);
+    }
+    assert!(matches!(last_event(&mut client), Some(ClientEvent::DatagramReceived { seq: 2, .. })));
+}
+
+#[test]
+fn datagrams_that_trickle_in_do_not_stretch_the_wait_beyond_two_graces() {
+    let mut client = offered(false);
+    client.handle_tcp_connected(at(100), true, GRACE);
+    let end = at(100) + GRACE * 2;
+    for seq in 0..6 {
+        let moment = at(100) + GRACE * u32::from(seq) / 2;
+        let answer = response(&mut client, seq, 300, b"");
+        client.handle_datagram(moment, &answer);
+        assert!(client.poll_timeout().is_none_or(|deadline| deadline <= end), "{seq}");
+    }
+    client.handle_timeout(end);
+    assert_eq!(client.poll_timeout(), None, "decided");
+}
