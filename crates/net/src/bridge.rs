@@ -43,7 +43,9 @@ pub async fn bridge(
 ) -> io::Result<RelayEnd> {
     match pump(&mut opening, &mut other, &[], limits.idle).await {
         Ok(Pumped::Open) => {}
-        Ok(Pumped::Ended) => return Ok(RelayEnd { reason: RelayReason::Closed, bytes_a_to_b: 0, bytes_b_to_a: 0 }),
+        Ok(Pumped::Ended) => {
+            return Ok(RelayEnd { reason: RelayReason::Closed, bytes_a_to_b: 0, bytes_b_to_a: 0 });
+        }
         Err(error) => {
             let _ = other.set_zero_linger();
             opening.reset();

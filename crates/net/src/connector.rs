@@ -148,7 +148,8 @@ impl Connector {
             None => (target.host.as_str(), target.port),
         };
         // A configured edge needs no HTTPS record, so its name is asked for addresses alone.
-        let lookup_port = if edge.is_some() || config.opening == OpeningPolicy::Plain { 0 } else { port };
+        let lookup_port =
+            if edge.is_some() || config.opening == OpeningPolicy::Plain { 0 } else { port };
         let lookup = config.resolver.resolve(host, lookup_port)?;
         let offer = match edge {
             _ if config.opening == OpeningPolicy::Plain => Offer::Never(NotUsed::Policy),

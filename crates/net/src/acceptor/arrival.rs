@@ -108,7 +108,8 @@ impl First {
             }
         };
         self.read.drain(..JOIN_LEN);
-        let join = Join::parse(&frame).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let join = Join::parse(&frame)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let (outcome, link) = self.shared.handle_join(self.peer, &join);
         match outcome {
             JoinOutcome::Joined(answer, handover) => {

@@ -10,9 +10,9 @@ use headstart_proto::{
 };
 use tokio::sync::mpsc;
 
+use super::AcceptorConfig;
 use super::arrival::Arrival;
 use super::session::{Link, ToSession};
-use super::AcceptorConfig;
 use crate::clock::Clock;
 use crate::udp::{Datagram, Received, UdpPort};
 
@@ -144,7 +144,8 @@ impl Shared {
         while let Some(event) = state.server.poll_event() {
             self.dispatch(&mut state, event);
         }
-        let transmits: Vec<Transmit> = std::iter::from_fn(|| state.server.poll_transmit()).collect();
+        let transmits: Vec<Transmit> =
+            std::iter::from_fn(|| state.server.poll_transmit()).collect();
         drop(state);
         transmits.iter().for_each(|transmit| self.send(transmit));
     }

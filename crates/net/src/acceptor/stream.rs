@@ -49,11 +49,23 @@ impl ServerStream {
         peer: SocketAddr,
         hello: Option<ClientHello>,
     ) -> Self {
-        Self { peer, opening: Opening::TurboTls, hello, carrier: Carrier::Session(session), waiting: [None, None] }
+        Self {
+            peer,
+            opening: Opening::TurboTls,
+            hello,
+            carrier: Carrier::Session(session),
+            waiting: [None, None],
+        }
     }
 
     pub(super) const fn tcp(tcp: Tcp, peer: SocketAddr, hello: Option<ClientHello>) -> Self {
-        Self { peer, opening: Opening::Plain, hello, carrier: Carrier::Tcp(tcp), waiting: [None, None] }
+        Self {
+            peer,
+            opening: Opening::Plain,
+            hello,
+            carrier: Carrier::Tcp(tcp),
+            waiting: [None, None],
+        }
     }
 
     /// The client's address. With TurboTLS that of its datagrams, proven once it has joined.

@@ -22,7 +22,9 @@ pub(super) enum Offer {
 }
 
 impl Offer {
-    pub(super) fn asked(question: impl Future<Output = Option<EdgeAdvert>> + Send + 'static) -> Self {
+    pub(super) fn asked(
+        question: impl Future<Output = Option<EdgeAdvert>> + Send + 'static,
+    ) -> Self {
         Self::Asked(Box::pin(question))
     }
 

@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use headstart_proto::limits::{REQUEST_MIN, SEQUENCES};
 use headstart_proto::wire::RESPONSE_PAYLOAD_MAX;
-use headstart_proto::{
-    Client, ClientConfig, ClientEvent, JoinKey, PlainReason, ResetReason,
-};
+use headstart_proto::{Client, ClientConfig, ClientEvent, JoinKey, PlainReason, ResetReason};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
@@ -158,7 +156,9 @@ impl Opening {
     }
 
     pub(super) fn is_transparent(&self) -> bool {
-        self.tcp.is_some() && self.tcp_queue.is_empty() && self.client.is_transparent()
+        self.tcp.is_some()
+            && self.tcp_queue.is_empty()
+            && self.client.is_transparent()
             && (!self.client.wants_tcp_finish() || self.tcp_finished)
     }
 
@@ -170,7 +170,13 @@ impl Opening {
             (self.client.awaits_late_datagram(), self.udp.take(), self.connected)
         {
             let rtt = self.report.rtt.unwrap_or_default();
-            super::stream::await_late(Arc::clone(&self.shared), udp.socket, udp.key, rtt, connected);
+            super::stream::await_late(
+                Arc::clone(&self.shared),
+                udp.socket,
+                udp.key,
+                rtt,
+                connected,
+            );
         }
         Some((tcp, self.report))
     }
@@ -253,12 +259,15 @@ impl Opening {
         let config = &self.shared.config;
         let grace = match self.shared.paths.advise(key, now()) {
             Advice::Turbo { grace, .. } => grace,
-            Advice::Plain { .. } if config.opening == OpeningPolicy::Turbo => GraceEstimator::default(),
+            Advice::Plain { .. } if config.opening == OpeningPolicy::Turbo => {
+                GraceEstimator::default()
+            }
             Advice::Plain { reason, .. } => return Err(NotUsed::Path(reason)),
         };
         let wanted = advert.slots.max(self.shared.paths.slots_for(&self.name).unwrap_or(0));
         let slots = usize::from(wanted.min(config.slots_max)) + 1;
-        let slots = self.shared.paths.reserve_slots(key, slots, REQUEST_MIN).ok_or(NotUsed::PathBusy)?;
+        let slots =
+            self.shared.paths.reserve_slots(key, slots, REQUEST_MIN).ok_or(NotUsed::PathBusy)?;
         let client = ClientConfig {
             slots: u8::try_from(slots.slots()).unwrap_or(SEQUENCES),
             early_data: advert.early_data,
@@ -282,7 +291,8 @@ impl Opening {
         while let Some(datagram) = self.client.poll_datagram() {
             let datagram = Datagram { to: udp.key.edge, from: None, bytes: &datagram };
             // A datagram that cannot be sent now is lost, as on the network.
-            unreachable |= udp.socket.try_send(&datagram).is_err_and(|error| is_unreachable(&error));
+            unreachable |=
+                udp.socket.try_send(&datagram).is_err_and(|error| is_unreachable(&error));
         }
         let now = self.clock.now();
         with_thread_buffers(|buffers| match udp.socket.poll_recv(cx, buffers) {
@@ -399,7 +409,8 @@ impl Opening {
             ClientEvent::Plain(reason) => self.learn_plain(reason),
             ClientEvent::Reset(reason) => {
                 self.report.reset = Some(reason);
-                metrics::counter!("headstart_fallbacks_total", "reason" => reason.name()).increment(1);
+                metrics::counter!("headstart_fallbacks_total", "reason" => reason.name())
+                    .increment(1);
                 self.record(match reason {
                     ResetReason::CommittedRefusal => Outcome::Reset,
                     ResetReason::Refused | ResetReason::Protocol => Outcome::Refused,

@@ -135,7 +135,14 @@ pub struct Report {
 impl Report {
     pub(super) const fn new() -> Self {
         let timeline = Vec::new();
-        Self { opened_by: OpenedBy::Plain, not_used: None, reset: None, address: None, rtt: None, timeline }
+        Self {
+            opened_by: OpenedBy::Plain,
+            not_used: None,
+            reset: None,
+            address: None,
+            rtt: None,
+            timeline,
+        }
     }
 
     pub(super) fn note(&mut self, at: Duration, what: What) {

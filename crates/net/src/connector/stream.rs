@@ -42,7 +42,12 @@ enum State {
 
 impl ClientStream {
     pub(super) fn new(opening: Opening) -> Self {
-        Self { state: State::Opening(Box::new(opening)), to_read: Vec::new(), reader: None, writer: None }
+        Self {
+            state: State::Opening(Box::new(opening)),
+            to_read: Vec::new(),
+            reader: None,
+            writer: None,
+        }
     }
 
     /// How the opening went so far.
