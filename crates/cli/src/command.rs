@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::options::{
-    AgentOptions, DemoOptions, DnsRecordOptions, EdgeOptions, GetOptions,
+    AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, GetOptions,
 };
-use crate::{agent, demo, dns_record, edge, get, logging, runtime};
+use crate::{agent, demo, dns_record, doctor, edge, get, logging, runtime};
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
 
@@ -38,6 +38,7 @@ enum Name {
     Agent(AgentOptions),
     Get(GetOptions),
     Demo(DemoOptions),
+    Doctor(DoctorOptions),
     DnsRecord(DnsRecordOptions),
     Completions(CompletionsOptions),
     Man(ManOptions),
@@ -65,12 +66,17 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
         }
         Name::Get(options) => {
             logging::start(&options.log, logging::COMMAND)?;
-            runtime::run(None, get::run(options))
+            runtime::run_here(get::run(options))
         }
         // No runtime: it enters namespaces, which the kernel allows to a single thread.
         Name::Demo(options) => {
             logging::start(&options.log, logging::COMMAND)?;
             demo::run(&options)
+        }
+        // No runtime yet: it tries a user namespace in a child.
+        Name::Doctor(options) => {
+            logging::start(&options.log, logging::COMMAND)?;
+            doctor::run(&options)
         }
         Name::DnsRecord(options) => dns_record::run(&options),
         Name::Completions(options) => shell::completions(&options, invocation.command()),

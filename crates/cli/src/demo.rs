@@ -5,7 +5,6 @@ mod figures;
 mod picture;
 mod server;
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -14,7 +13,7 @@ use headstart_lab::{Host, Lab, LabError, Node, Privilege, enter_user_namespace, 
 
 use crate::failure::Failure;
 use crate::options::DemoOptions;
-use crate::output;
+use crate::{output, runtime};
 use figures::Figures;
 use server::Identity;
 
@@ -33,7 +32,8 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     let identity = Identity::new(NAME)?;
     let edge = start_server(server, identity.clone())?;
     let measure = client::measure(edge, identity.certificate, options);
-    let samples = client.run(|| in_namespace(measure)).map_err(|error| not_started(&error))??;
+    let samples =
+        client.run(|| runtime::run_here(measure)).map_err(|error| not_started(&error))??;
     let figures = Figures::new(options.rtt, samples);
     if options.json {
         output::print(format!("{:#}\n", figures.json()).as_bytes())?;
@@ -74,17 +74,11 @@ fn start_server(node: &Node, identity: Identity) -> Result<SocketAddr, Failure> 
     node.spawn_thread(move || {
         let failed = started.clone();
         let served =
-            in_namespace(server::serve(edge, identity, move || drop(started.send(Ok(())))));
+            runtime::run_here(server::serve(edge, identity, move || drop(started.send(Ok(())))));
         // Nobody waits any more if this comes later than the start.
         drop(failed.send(served));
     })
     .map_err(|error| not_started(&error))?;
     ready.recv().unwrap_or_else(|_| Err(Failure::usage("the emulated server did not start")))?;
     Ok(edge)
-}
-
-/// Runs `work` on this thread alone: a thread of a shared runtime would be in another namespace.
-fn in_namespace<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| not_started(&error))?.block_on(work)
 }

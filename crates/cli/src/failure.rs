@@ -54,6 +54,16 @@ impl Failure {
         &self.message
     }
 
+    /// The hint, if there is one.
+    pub fn advice(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// Whether the question was wrong, and not the answer negative.
+    pub const fn is_usage(&self) -> bool {
+        self.code == USAGE
+    }
+
     /// The exit code of the process.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code)

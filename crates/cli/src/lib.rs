@@ -9,6 +9,7 @@ mod command;
 mod daemon;
 mod demo;
 mod dns_record;
+mod doctor;
 pub mod edge;
 pub mod failure;
 mod get;

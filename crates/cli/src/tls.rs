@@ -80,16 +80,13 @@ pub(crate) fn connector(trust: &Trust) -> Result<SslConnector, Failure> {
 }
 
 fn unreadable(file: &Path, error: &ErrorStack) -> Failure {
-    let reason = match std::fs::File::open(file) {
-        Err(error) => error.to_string(),
-        Ok(_) => error
-            .errors()
-            .last()
-            .and_then(|error| error.reason())
-            .unwrap_or("no certificate")
-            .into(),
+    let failure = |reason: &str| {
+        Failure::usage(format!("cannot read certificates from {}: {reason}", file.display()))
     };
-    Failure::usage(format!("cannot read certificates from {}: {reason}", file.display()))
+    if let Err(error) = std::fs::File::open(file) {
+        return failure(&error.to_string());
+    }
+    failure(error.errors().last().and_then(|error| error.reason()).unwrap_or("no certificate"))
         .hint("the file has to hold certificates in PEM form (-----BEGIN CERTIFICATE-----)")
 }
 

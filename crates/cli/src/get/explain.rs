@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use headstart_net::{OpenedBy, What};
-use headstart_proto::ClientEvent;
+use headstart_proto::{ClientEvent, PlainReason};
 
 use super::Account;
 
@@ -111,6 +111,7 @@ fn transport(event: &ClientEvent) -> String {
         ClientEvent::DatagramIgnored => "UDP <-  a datagram of no use".into(),
         ClientEvent::Unreachable => "UDP <-  unreachable (ICMP)".into(),
         ClientEvent::TcpConnected => "TCP <-  connected".into(),
+        ClientEvent::Plain(PlainReason::NotOffered) => "plain TLS over TCP from here on".into(),
         ClientEvent::Plain(reason) => format!("plain TLS over TCP from here on: {reason}"),
         ClientEvent::JoinSent { client_offset, server_offset } => {
             format!(
