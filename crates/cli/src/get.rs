@@ -16,7 +16,7 @@ use hyper::header::LOCATION;
 use hyper::http::response;
 
 use crate::failure::Failure;
-use crate::options::{GetOptions, HostPort, NameMap};
+use crate::options::{GetOptions, HostPort, NameMap, OpeningPolicy};
 use crate::output;
 use crate::tls::Trust;
 pub(crate) use account::{Account, millis, rounded};
@@ -27,7 +27,7 @@ pub(crate) async fn run(options: GetOptions) -> Result<ExitCode, Failure> {
     let connector = connector(&options)?;
     let trust = Trust::new(options.cacert.as_ref(), options.insecure);
     let mut body = Body::open(&options)?;
-    let mut visit = Visit::new(&options.url, options.opening);
+    let mut visit = Visit::new(&options.url);
     let request = request(&options);
     let answer = tokio::time::timeout(
         options.max_time,
@@ -41,7 +41,7 @@ pub(crate) async fn run(options: GetOptions) -> Result<ExitCode, Failure> {
     }
     let head = answer?;
     print(&options, &head, &account)?;
-    conclude(&options, &head)
+    conclude(&options, &head, &account)
 }
 
 /// A connector for one fetch.
@@ -130,9 +130,18 @@ fn head_text(head: &response::Parts) -> Vec<u8> {
     text
 }
 
-fn conclude(options: &GetOptions, head: &response::Parts) -> Result<ExitCode, Failure> {
+fn conclude(
+    options: &GetOptions,
+    head: &response::Parts,
+    account: &Account,
+) -> Result<ExitCode, Failure> {
     if options.fail && is_error(head) {
         return Err(Failure::negative(format!("the server answered {}", head.status)));
+    }
+    if let (OpeningPolicy::Turbo, false, Some(reason)) =
+        (options.opening, options.explain, account.not_used())
+    {
+        eprintln!("note: TurboTLS was not used: {reason}");
     }
     let location = head.headers.get(LOCATION).and_then(|location| location.to_str().ok());
     if let (true, Some(location)) = (head.status.is_redirection(), location) {

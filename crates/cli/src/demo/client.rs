@@ -29,8 +29,8 @@ pub(super) async fn measure(
     let turbo = connector(edge, OpeningPolicy::Turbo)?;
     for round in 0..=options.connections {
         show(&format!("round {round} of {}", options.connections));
-        let one = visit(&plain, OpeningPolicy::Plain, &trust).await?;
-        let other = visit(&turbo, OpeningPolicy::Turbo, &trust).await?;
+        let one = visit(&plain, &trust).await?;
+        let other = visit(&turbo, &trust).await?;
         if round > 0 {
             samples.plain.push(one);
             samples.turbo.push(other);
@@ -50,18 +50,14 @@ fn connector(edge: SocketAddr, opening: OpeningPolicy) -> Result<Connector, Fail
     Ok(Connector::new(config))
 }
 
-async fn visit(
-    connector: &Connector,
-    policy: OpeningPolicy,
-    trust: &Trust,
-) -> Result<Sample, Failure> {
+async fn visit(connector: &Connector, trust: &Trust) -> Result<Sample, Failure> {
     let url: Uri = format!("https://{NAME}/")
         .parse()
         .map_err(|error| Failure::usage(format!("{NAME}: {error}")))?;
     let request = Request::get("/").header(HOST, NAME).body(());
     let request = request.map_err(|error| Failure::usage(error.to_string()))?.into_parts().0;
     // A plain connection goes through the edge too: nothing but the opening differs.
-    let mut visit = Visit::new(&url, policy);
+    let mut visit = Visit::new(&url);
     visit.fetch(connector, trust, request, |_, _| Ok(())).await?;
     let account = visit.into_account(0);
     let whole = account.to_request().zip(account.to_response()).zip(account.rtt());

@@ -10,7 +10,7 @@ use hyper::Uri;
 use super::finding::{Finding, Level};
 use crate::failure::Failure;
 use crate::get::{self, Visit};
-use crate::options::{DoctorOptions, HostPort, OpeningPolicy};
+use crate::options::{DoctorOptions, HostPort};
 use crate::tls::{Facts, Trust};
 
 /// For everything together; curl gives up connecting after minutes, a person does not wait so long.
@@ -104,7 +104,7 @@ async fn connection(
     let url: Uri = format!("https://{host}/")
         .parse()
         .map_err(|error| Failure::usage(format!("'{host}' cannot be in a URL: {error}")))?;
-    let mut visit = Visit::new(&url, OpeningPolicy::Auto);
+    let mut visit = Visit::new(&url);
     let opened = tokio::time::timeout(LIMIT, visit.open(connector, trust)).await;
     let opened = opened.unwrap_or_else(|_| Err(visit.out_of_time(LIMIT)));
     if let Err(failure) = &opened

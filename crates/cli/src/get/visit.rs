@@ -3,8 +3,7 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use headstart_net::{
-    ClientStream, Connector, NotUsed, OpenedBy, RaceError, RaceFailure, Report, Target, What,
-    dns::DnsError,
+    ClientStream, Connector, RaceError, RaceFailure, Report, Target, What, dns::DnsError,
 };
 use hyper::header::{ACCEPT, CONNECTION, HOST, HeaderValue, USER_AGENT};
 use hyper::http::{request, response};
@@ -14,7 +13,7 @@ use tokio_openssl::SslStream;
 use super::Account;
 use crate::failure::Failure;
 use crate::http::{ExchangeError, Timed, exchange};
-use crate::options::{GetOptions, OpeningPolicy};
+use crate::options::GetOptions;
 use crate::tls::{self, Facts, Trust};
 
 const AGENT: HeaderValue =
@@ -26,7 +25,6 @@ pub(crate) struct Visit {
     host: String,
     port: u16,
     secure: bool,
-    policy: OpeningPolicy,
     asked: Instant,
     stream: Option<Stream>,
     secured: Option<Instant>,
@@ -49,7 +47,7 @@ impl Stream {
 }
 
 impl Visit {
-    pub(crate) fn new(url: &Uri, policy: OpeningPolicy) -> Self {
+    pub(crate) fn new(url: &Uri) -> Self {
         let secure = url.scheme_str() == Some("https");
         let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
         let port = url.port_u16().unwrap_or(if secure { 443 } else { 80 });
@@ -57,7 +55,6 @@ impl Visit {
             host: host.to_owned(),
             port,
             secure,
-            policy,
             asked: Instant::now(),
             stream: None,
             secured: None,
@@ -108,8 +105,7 @@ impl Visit {
         } else {
             self.stream = Some(Stream::Plain(Box::new(Timed::new(stream))));
         }
-        self.establish().await?;
-        self.check_policy()
+        self.establish().await
     }
 
     async fn establish(&mut self) -> Result<(), Failure> {
@@ -131,22 +127,6 @@ impl Visit {
             None => {}
         }
         Ok(())
-    }
-
-    /// `--opening turbo` wants at least an attempt.
-    fn check_policy(&self) -> Result<(), Failure> {
-        let reason = self.report().filter(|report| report.opened_by == OpenedBy::Plain);
-        match reason.map(|report| report.not_used) {
-            Some(reason)
-                if self.policy == OpeningPolicy::Turbo
-                    && !matches!(reason, Some(NotUsed::Fallback(_))) =>
-            {
-                let reason = reason.map_or("nothing offers it".into(), |reason| reason.to_string());
-                Err(Failure::negative(format!("TurboTLS could not be tried: {reason}"))
-                    .hint("name the edge with --edge NAME=HOST:PORT, or use --opening auto"))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// How the connection was opened, as far as it came.
