@@ -1,0 +1,84 @@
+//! The programs that are measured: started here, ended here, their time and memory read from /proc.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::Failure;
+
+/// /proc/PID/stat counts in hundredths of a second (USER_HZ) on every architecture that headstart runs on.
+const TICKS: f64 = 100.0;
+
+/// A running program; ended when dropped.
+pub(crate) struct Program {
+    child: Child,
+}
+
+impl Program {
+    /// Starts `command` and waits until it listens at `address`.
+    pub(crate) fn start(command: &mut Command, address: SocketAddr) -> Result<Self, Failure> {
+        let child = command
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("cannot start {:?}: {error}", command.get_program()))?;
+        let mut program = Self { child };
+        let end = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(address).is_err() {
+            if let Some(status) = program.child.try_wait()? {
+                return Err(format!("{:?} ended with {status}", command.get_program()).into());
+            }
+            if Instant::now() > end {
+                return Err(format!("nothing listens at {address}").into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(program)
+    }
+
+    /// Processor time so far, seconds.
+    pub(crate) fn cpu(&self) -> Result<f64, Failure> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let (_, fields) = stat.rsplit_once(')').ok_or("no name in stat")?;
+        // Fields 14 and 15 of proc_pid_stat(5), of which the first two are gone.
+        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
+        Ok(ticks.sum::<Result<f64, _>>()? / TICKS)
+    }
+
+    /// Resident memory now and at most, bytes.
+    pub(crate) fn memory(&self) -> Result<(u64, u64), Failure> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let find = |name: &str| -> Result<u64, Failure> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let kilobytes = line.and_then(|line| line.split_whitespace().next());
+            Ok(kilobytes.ok_or("no such line in status")?.parse::<u64>()? * 1024)
+        };
+        Ok((find("VmRSS:")?, find("VmHWM:")?))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `headstart edge` on `address` before `origin`.
+pub(crate) fn edge(
+    address: SocketAddr,
+    origin: SocketAddr,
+    options: &[&str],
+) -> Result<Program, Failure> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+    command.arg("edge").args(["--listen", &address.to_string(), "--origin", &origin.to_string()]);
+    command.args(options).env("HEADSTART_LOG", "error");
+    Program::start(&mut command, address)
+}
+
+pub(crate) fn raise_file_limit() -> Result<(), Failure> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)
+}
