@@ -8,9 +8,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::options::{
     AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, GetOptions,
 };
-use crate::{agent, demo, dns_record, doctor, edge, get, logging, runtime};
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
+use crate::{agent, demo, dns_record, doctor, edge, get, logging, runtime};
 
 const AFTER_HELP: &str = "\
 `headstart COMMAND --help` explains a command, with examples.

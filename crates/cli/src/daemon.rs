@@ -3,18 +3,23 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use clap::FromArgMatches;
 use headstart_net::{Handoff, Pumped, RelayCounts, RelayLimits, RelayReason};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpStream;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
 
 use crate::failure::Failure;
 use crate::listen;
 use crate::metrics::{self, Direction, Metrics, Outcome, Role};
+use crate::settings::{Invocation, Stop};
 
 /// How often relayed bytes reach the metrics.
 const RELAYED_EVERY: Duration = Duration::from_secs(1);
@@ -34,9 +39,108 @@ pub(crate) async fn after_failed_accept(error: &io::Error) {
 /// Bytes relayed by this process.
 static RELAYED: LazyLock<RelayCounts> = LazyLock::new(RelayCounts::default);
 
+/// A daemon that runs with settings `S`, which a reload replaces as a whole.
+pub(crate) struct Daemon<S> {
+    role: Role,
+    signals: Signals,
+    settings: watch::Sender<Arc<S>>,
+    stop: watch::Sender<bool>,
+    places: Places,
+}
+
+/// What each listener of a daemon has of it.
+pub(crate) struct Running<S> {
+    settings: watch::Receiver<Arc<S>>,
+    stop: watch::Receiver<bool>,
+    pub(crate) places: Places,
+}
+
+impl<S: Send + Sync + 'static> Daemon<S> {
+    /// A daemon with room for `connections` at one time.
+    pub(crate) fn new(role: Role, settings: S, connections: NonZeroUsize) -> Result<Self, Failure> {
+        raise_file_limit();
+        Ok(Self {
+            role,
+            signals: Signals::listen()?,
+            settings: watch::Sender::new(Arc::new(settings)),
+            stop: watch::Sender::new(false),
+            places: Places::new(connections.get()),
+        })
+    }
+
+    pub(crate) fn running(&self) -> Running<S> {
+        let (settings, stop) = (self.settings.subscribe(), self.stop.subscribe());
+        Running { settings, stop, places: self.places.clone() }
+    }
+
+    /// Runs `listeners` until the operator stops them, then waits for connections to end.
+    pub(crate) async fn run(
+        mut self,
+        mut listeners: JoinSet<()>,
+        metrics: Option<SocketAddr>,
+        patience: Duration,
+        reload: impl Fn(&S) -> Result<S, Failure>,
+    ) -> Result<ExitCode, Failure> {
+        let metrics = start_metrics(self.role, metrics)?;
+        metrics.as_ref().inspect(|metrics| metrics.set_ready(true));
+        while self.signals.next().await == Signal::Reload {
+            self.reload(&reload);
+        }
+        tracing::info!("stopping");
+        metrics.as_ref().inspect(|metrics| metrics.set_ready(false));
+        self.stop.send_replace(true);
+        while listeners.join_next().await.is_some() {}
+        let left = self.places.empty(patience).await;
+        if left > 0 {
+            tracing::warn!(connections = left, "stopped before they ended");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// A file with a mistake changes nothing: the daemon goes on as it was.
+    fn reload(&self, reload: impl Fn(&S) -> Result<S, Failure>) {
+        let before = Arc::clone(&self.settings.borrow());
+        match reload(&before) {
+            Ok(fresh) => {
+                self.settings.send_replace(Arc::new(fresh));
+                tracing::info!("configuration read again");
+            }
+            Err(failure) => tracing::error!("configuration kept: {}", failure.message()),
+        }
+    }
+}
+
+impl<S> Running<S> {
+    pub(crate) fn settings(&self) -> Arc<S> {
+        Arc::clone(&self.settings.borrow())
+    }
+
+    /// The settings, if they were replaced since this was last called.
+    pub(crate) fn fresh_settings(&mut self) -> Option<Arc<S>> {
+        let fresh = self.settings.has_changed().unwrap_or(false);
+        fresh.then(|| Arc::clone(&self.settings.borrow_and_update()))
+    }
+
+    /// Runs `work` unless the daemon is told to stop before.
+    pub(crate) async fn until_stop<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            done = work => Some(done),
+            _ = self.stop.wait_for(|stop| *stop) => None,
+        }
+    }
+}
+
+/// The options as they are now, for a reload.
+pub(crate) fn load<T: FromArgMatches>(invocation: &Invocation) -> Result<T, Failure> {
+    invocation.load().map_err(|stop| match stop {
+        Stop::Failure(failure) => failure,
+        Stop::Answer(_) => Failure::usage("help was asked for, not a daemon"),
+    })
+}
+
 /// What the operator asks of a running daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signal {
+enum Signal {
     /// SIGHUP: read the configuration again.
     Reload,
     /// SIGTERM or SIGINT: end in order.
@@ -44,16 +148,17 @@ pub(crate) enum Signal {
 }
 
 /// The signals of a daemon.
-pub(crate) struct Signals {
+struct Signals {
     hangup: Stream,
     terminate: Stream,
     interrupt: Stream,
 }
 
 impl Signals {
-    pub(crate) fn listen() -> Result<Self, Failure> {
+    fn listen() -> Result<Self, Failure> {
         let open = |kind| {
-            signal(kind).map_err(|error| Failure::usage(format!("cannot wait for signals: {error}")))
+            signal(kind)
+                .map_err(|error| Failure::usage(format!("cannot wait for signals: {error}")))
         };
         Ok(Self {
             hangup: open(SignalKind::hangup())?,
@@ -62,7 +167,7 @@ impl Signals {
         })
     }
 
-    pub(crate) async fn next(&mut self) -> Signal {
+    async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.hangup.recv() => Signal::Reload,
             _ = self.terminate.recv() => Signal::Stop,
@@ -79,7 +184,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    pub(crate) fn new(all: usize) -> Self {
+    fn new(all: usize) -> Self {
         let all = u32::try_from(all).unwrap_or(u32::MAX);
         let free = usize::try_from(all).unwrap_or(Semaphore::MAX_PERMITS);
         Self { free: Arc::new(Semaphore::new(free.min(Semaphore::MAX_PERMITS))), all }
@@ -94,17 +199,14 @@ impl Places {
     }
 
     /// Waits until every connection has ended, but not longer than `limit`; how many have not.
-    pub(crate) async fn empty(&self, limit: Duration) -> u32 {
+    async fn empty(&self, limit: Duration) -> u32 {
         let _ = tokio::time::timeout(limit, self.free.acquire_many(self.all)).await;
         self.all - u32::try_from(self.free.available_permits()).unwrap_or(self.all)
     }
 }
 
 /// Starts the metrics endpoint if one is wanted.
-pub(crate) fn start_metrics(
-    role: Role,
-    address: Option<SocketAddr>,
-) -> Result<Option<Metrics>, Failure> {
+fn start_metrics(role: Role, address: Option<SocketAddr>) -> Result<Option<Metrics>, Failure> {
     let Some(address) = address else { return Ok(None) };
     let listener = listen::tcp(address)?;
     let metrics = Metrics::install(role)?;
@@ -142,7 +244,11 @@ pub(crate) async fn bridge<H: Handoff>(
         Err(error) => {
             let _ = other.set_zero_linger();
             opening.reset();
-            return if error.kind() == io::ErrorKind::TimedOut { Outcome::TimedOut } else { Outcome::Reset };
+            return if error.kind() == io::ErrorKind::TimedOut {
+                Outcome::TimedOut
+            } else {
+                Outcome::Reset
+            };
         }
     }
     let Some(tcp) = opening.into_tcp() else { return Outcome::Reset };
@@ -154,18 +260,10 @@ pub(crate) async fn bridge<H: Handoff>(
 }
 
 /// Raises the soft limit of open files to the hard one: a connection takes two, and pipes.
-pub(crate) fn raise_file_limit() {
+fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "cannot raise the limit of open files");
-    }
-}
-
-/// Runs `work` unless it is told to stop before.
-pub(crate) async fn until<T>(stop: &mut tokio::sync::watch::Receiver<bool>, work: impl Future<Output = T>) -> Option<T> {
-    tokio::select! {
-        done = work => Some(done),
-        _ = stop.wait_for(|stop| *stop) => None,
     }
 }

@@ -219,7 +219,11 @@ fn describe(role: Role) {
     describe_counter!(FALLBACKS, Unit::Count, "Connections that fell back to plain TLS, by reason");
     describe_counter!(LIMITS, Unit::Count, "Times a limit was reached, by limit");
     describe_counter!(RELAYED, Unit::Bytes, "Bytes relayed, by direction");
-    describe_counter!(JOINS, Unit::Count, "TCP connections that asked to join a session, by outcome");
+    describe_counter!(
+        JOINS,
+        Unit::Count,
+        "TCP connections that asked to join a session, by outcome"
+    );
     describe_counter!(SAVED, Unit::Count, "Round trips that connections did not wait for");
     describe_gauge!(
         UNPROVEN,

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 use headstart_cli::listen;
-use headstart_cli::metrics::{Metrics, Role, round_trips_saved};
+use headstart_cli::metrics::{Metrics, Role, limit_hit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -21,12 +21,12 @@ async fn it_answers_prometheus_and_health_checks() {
     let listener = listen::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let server = metrics.serve(listener);
-    round_trips_saved(2);
+    limit_hit("sessions");
 
     let answer = ask(address, "GET /metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
-    assert!(answer.contains("\nheadstart_round_trips_saved_total 2\n"), "{answer}");
+    assert!(answer.contains("\nheadstart_limits_hit_total{limit=\"sessions\"} 1\n"), "{answer}");
     let build = concat!(
         "headstart_build_info{version=\"",
         env!("CARGO_PKG_VERSION"),

@@ -15,16 +15,15 @@ use headstart_net::{
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::inbound::{self, Inbound, Patience, Reason, Via};
-use crate::daemon::{self, Places, Signal, Signals};
+use crate::daemon::{self, Daemon, Running};
 use crate::failure::Failure;
 use crate::listen;
 use crate::metrics::{self, Connection, Opening, Outcome, Role};
 use crate::options::AgentOptions;
-use crate::settings::{Invocation, Stop};
+use crate::settings::Invocation;
 
 /// How long a redirected client on a TLS port may take for its ClientHello before the connection
 /// goes on without its name: it is on this machine, and believes itself connected.
@@ -38,31 +37,18 @@ const HALF_CLOSED_IDLE: Duration = Duration::from_secs(30);
 /// # Errors
 /// Options that contradict each other, an address that cannot be listened on.
 pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
-    let mut signals = Signals::listen()?;
-    let (settings, current) = watch::channel(Arc::new(Settings::new(options.clone(), None)?));
-    let (stop, stopped) = watch::channel(false);
-    let places = Places::new(options.max_connections.get());
-    daemon::raise_file_limit();
+    let settings = Settings::new(options.clone(), None)?;
+    let daemon = Daemon::new(Role::Agent, settings, options.max_connections)?;
     let mut listeners = JoinSet::new();
     for address in options.listen()? {
         let listener = listen::tcp(*address)?;
         tracing::info!(address = ?listener.local_addr(), "listening");
-        listeners.spawn(accept(listener, current.clone(), places.clone(), stopped.clone()));
+        listeners.spawn(accept(listener, daemon.running()));
     }
-    let metrics = daemon::start_metrics(Role::Agent, options.metrics)?;
-    metrics.as_ref().inspect(|metrics| metrics.set_ready(true));
-    while signals.next().await == Signal::Reload {
-        reload(invocation, &settings);
-    }
-    tracing::info!("stopping");
-    metrics.as_ref().inspect(|metrics| metrics.set_ready(false));
-    let _ = stop.send(true);
-    while listeners.join_next().await.is_some() {}
-    let left = places.empty(options.shutdown_timeout).await;
-    if left > 0 {
-        tracing::warn!(connections = left, "stopped before they ended");
-    }
-    Ok(ExitCode::SUCCESS)
+    let reload = |before: &Settings| {
+        daemon::load(invocation).and_then(|options| Settings::new(options, Some(before)))
+    };
+    daemon.run(listeners, options.metrics, options.shutdown_timeout, reload).await
 }
 
 /// What connections are served with; replaced as a whole by a reload.
@@ -106,36 +92,13 @@ fn connector_config(options: &AgentOptions) -> Result<ConnectorConfig, Failure> 
     })
 }
 
-/// A file with a mistake changes nothing: the daemon goes on as it was.
-fn reload(invocation: &Invocation, settings: &watch::Sender<Arc<Settings>>) {
-    let fresh = invocation.load::<AgentOptions>().map_err(|stop| match stop {
-        Stop::Failure(failure) => failure,
-        Stop::Answer(_) => Failure::usage("no options"),
-    });
-    let before = Arc::clone(&settings.borrow());
-    match fresh.and_then(|options| Settings::new(options, Some(&before))) {
-        Ok(fresh) => {
-            settings.send_replace(Arc::new(fresh));
-            tracing::info!("configuration read again");
-        }
-        Err(failure) => tracing::error!("configuration kept: {}", failure.message()),
-    }
-}
-
-async fn accept(
-    listener: TcpListener,
-    settings: watch::Receiver<Arc<Settings>>,
-    places: Places,
-    mut stop: watch::Receiver<bool>,
-) {
+async fn accept(listener: TcpListener, mut running: Running<Settings>) {
     loop {
-        let next = async {
-            let place = places.take().await;
-            (place, listener.accept().await)
-        };
-        match daemon::until(&mut stop, next).await {
+        let places = running.places.clone();
+        let next = async { (places.take().await, listener.accept().await) };
+        match running.until_stop(next).await {
             Some((place, Ok((client, _)))) => {
-                let settings = Arc::clone(&settings.borrow());
+                let settings = running.settings();
                 tokio::spawn(async move {
                     let _place = place;
                     serve(client, &settings).await;
@@ -179,7 +142,8 @@ async fn pass(inbound: Inbound, settings: &Settings) -> (Opening, Outcome) {
     let mut to = Target::new(target.host.to_string(), target.port);
     let mut answer = Some(answer);
     let mut client = None;
-    if target.via == Via::Redirect && tls
+    if target.via == Via::Redirect
+        && tls
         && let Some(answer) = answer.take()
     {
         let Ok((tcp, head)) = answer.success().await else { return lost() };

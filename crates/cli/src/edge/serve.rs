@@ -3,25 +3,24 @@
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::{
-    Acceptor, AcceptorConfig, Arrival, ConnectorConfig, Connector, Handoff, Opening as Opened,
+    Acceptor, AcceptorConfig, Arrival, Connector, ConnectorConfig, Handoff, Opening as Opened,
     OpeningPolicy, RelayLimits, ServerConfig, ServerStream, Target,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
 use super::proxy_protocol;
-use crate::daemon::{self, Places, Signal, Signals};
+use crate::daemon::{self, Daemon, Running};
 use crate::failure::Failure;
 use crate::metrics::{self, Connection, Opening, Outcome, Role};
 use crate::options::{EdgeOptions, HostPort, NameMap};
-use crate::settings::{Invocation, Stop};
+use crate::settings::Invocation;
 
 /// How long a stop still takes the TCP part of sessions whose UDP part was answered: a client
 /// farther away than this has to open its connection again.
@@ -36,32 +35,18 @@ const HALF_CLOSED_IDLE: Duration = Duration::from_secs(30);
 /// # Errors
 /// Options that contradict each other, an address that cannot be listened on.
 pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
-    let mut signals = Signals::listen()?;
-    let (settings, current) = watch::channel(Arc::new(Settings::new(&options)?));
-    let (stop, stopped) = watch::channel(false);
-    let places = Places::new(options.max_connections.get());
-    daemon::raise_file_limit();
+    let settings = Settings::new(&options)?;
+    let daemon = Daemon::new(Role::Edge, settings, options.max_connections)?;
     let mut listeners = JoinSet::new();
     for address in &options.listen {
         let acceptor = Acceptor::bind(*address, acceptor_config(&options))
             .map_err(|error| Failure::bind(*address, &error))?;
         tracing::info!(address = %acceptor.local_addr(), "listening");
-        listeners.spawn(accept(acceptor, current.clone(), places.clone(), stopped.clone()));
+        listeners.spawn(accept(acceptor, daemon.running()));
     }
-    let metrics = daemon::start_metrics(Role::Edge, options.metrics)?;
-    metrics.as_ref().inspect(|metrics| metrics.set_ready(true));
-    while signals.next().await == Signal::Reload {
-        reload(invocation, &settings);
-    }
-    tracing::info!("stopping");
-    metrics.as_ref().inspect(|metrics| metrics.set_ready(false));
-    let _ = stop.send(true);
-    while listeners.join_next().await.is_some() {}
-    let left = places.empty(options.shutdown_timeout).await;
-    if left > 0 {
-        tracing::warn!(connections = left, "stopped before they ended");
-    }
-    Ok(ExitCode::SUCCESS)
+    let reload =
+        |_: &Settings| daemon::load(invocation).and_then(|options| Settings::new(&options));
+    daemon.run(listeners, options.metrics, options.shutdown_timeout, reload).await
 }
 
 /// What connections are served with; replaced as a whole by a reload.
@@ -116,69 +101,45 @@ fn acceptor_config(options: &EdgeOptions) -> AcceptorConfig {
     }
 }
 
-/// A file with a mistake changes nothing: the daemon goes on as it was.
-fn reload(invocation: &Invocation, settings: &watch::Sender<Arc<Settings>>) {
-    let fresh = invocation.load::<EdgeOptions>().map_err(|stop| match stop {
-        Stop::Failure(failure) => failure,
-        Stop::Answer(_) => Failure::usage("no options"),
-    });
-    match fresh.and_then(|options| Settings::new(&options)) {
-        Ok(fresh) => {
-            settings.send_replace(Arc::new(fresh));
-            tracing::info!("configuration read again");
-        }
-        Err(failure) => tracing::error!("configuration kept: {}", failure.message()),
-    }
-}
-
-async fn accept(
-    mut acceptor: Acceptor,
-    mut settings: watch::Receiver<Arc<Settings>>,
-    places: Places,
-    mut stop: watch::Receiver<bool>,
-) {
-    let local = acceptor.local_addr();
+async fn accept(mut acceptor: Acceptor, mut running: Running<Settings>) {
     loop {
-        if settings.has_changed().unwrap_or(false) {
-            acceptor.configure(settings.borrow_and_update().server);
+        if let Some(settings) = running.fresh_settings() {
+            acceptor.configure(settings.server);
         }
-        let next = async {
-            let place = places.take().await;
-            (place, acceptor.accept().await)
-        };
-        match daemon::until(&mut stop, next).await {
-            Some((place, Ok(arrival))) => {
-                let settings = Arc::clone(&settings.borrow());
-                tokio::spawn(async move {
-                    let _place = place;
-                    serve(arrival, local, &settings).await;
-                });
-            }
+        let places = running.places.clone();
+        let next = async { (places.take().await, acceptor.accept().await) };
+        match running.until_stop(next).await {
+            Some((place, Ok(arrival))) => spawn(arrival, acceptor.local_addr(), &running, place),
             Some((_, Err(error))) => daemon::after_failed_accept(&error).await,
             None => break,
         }
     }
-    drain(acceptor, local, &settings, &places).await;
+    drain(acceptor, &running).await;
 }
 
 /// Sessions that were answered over UDP are promised their TCP part.
-async fn drain(
-    mut acceptor: Acceptor,
-    local: SocketAddr,
-    settings: &watch::Receiver<Arc<Settings>>,
-    places: &Places,
-) {
+async fn drain(mut acceptor: Acceptor, running: &Running<Settings>) {
     acceptor.stop_udp();
     let end = tokio::time::Instant::now() + JOIN_TIME;
     while acceptor.unproven() > 0 {
-        let Some(place) = places.take().await else { return };
-        let Ok(Ok(arrival)) = tokio::time::timeout_at(end, acceptor.accept()).await else { return };
-        let settings = Arc::clone(&settings.borrow());
-        tokio::spawn(async move {
-            let _place = place;
-            serve(arrival, local, &settings).await;
-        });
+        let next = async { (running.places.take().await, acceptor.accept().await) };
+        let Ok((place, Ok(arrival))) = tokio::time::timeout_at(end, next).await else { return };
+        spawn(arrival, acceptor.local_addr(), running, place);
     }
+}
+
+/// Serves an arrival in a task of its own, which holds its place.
+fn spawn(
+    arrival: Arrival,
+    local: SocketAddr,
+    running: &Running<Settings>,
+    place: Option<OwnedSemaphorePermit>,
+) {
+    let settings = running.settings();
+    tokio::spawn(async move {
+        let _place = place;
+        serve(arrival, local, &settings).await;
+    });
 }
 
 async fn serve(arrival: Arrival, local: SocketAddr, settings: &Settings) {

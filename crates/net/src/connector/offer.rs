@@ -3,6 +3,8 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use headstart_proto::PlainReason;
+
 use super::NotUsed;
 use crate::advert::Advert;
 use crate::dns::EdgeAdvert;
@@ -53,11 +55,15 @@ impl Offer {
         }
     }
 
-    /// Why there was no offer when the connection was made.
-    pub(super) const fn why_not(&self) -> NotUsed {
+    /// Why nothing was offered before TCP was connected to `address`.
+    pub(super) fn why_not(&self, address: Option<SocketAddr>) -> NotUsed {
         match self {
             Self::Never(reason) => *reason,
             Self::Awaited | Self::Asked(_) => NotUsed::AdvertLate,
+            // Connected at once, as on one machine.
+            _ if address.is_some_and(|address| self.at(address).is_some()) => {
+                NotUsed::Fallback(PlainReason::TcpFirst)
+            }
             Self::Known(_) | Self::Advertised(_) => NotUsed::OtherAddress,
         }
     }

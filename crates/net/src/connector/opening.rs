@@ -424,7 +424,7 @@ impl Opening {
 
     fn learn_plain(&mut self, reason: PlainReason) {
         let reason = match reason {
-            PlainReason::NotOffered => self.offer.why_not(),
+            PlainReason::NotOffered => self.offer.why_not(self.report.address),
             other => NotUsed::Fallback(other),
         };
         self.set_not_used(reason);
