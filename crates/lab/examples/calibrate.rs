@@ -28,10 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (millis, count) in ROUND_TRIPS {
         let asked = Duration::from_millis(millis);
         let start = Instant::now();
-        let lab = Lab::build(vec![
-            Host::new("client").delay(asked / 2),
-            Host::new("server"),
-        ])?;
+        let lab = Lab::build(vec![Host::new("client").delay(asked / 2), Host::new("server")])?;
         eprintln!("built in {} ms", start.elapsed().as_millis());
         let (client, server) = (&lab.nodes()[0], &lab.nodes()[1]);
         let udp = excess(asked, udp_round_trips(client, server, count)?);
@@ -53,10 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             );
         }
         assert!(
-            counters
-                .ports
-                .iter()
-                .all(|port| port.missed == 0 && port.refused == 0),
+            counters.ports.iter().all(|port| port.missed == 0 && port.refused == 0),
             "{counters:?}"
         );
     }
@@ -105,21 +99,15 @@ fn tcp_round_trips(
         Ok(start.elapsed())
     };
     client
-        .run(|| {
-            (0..count)
-                .map(|_| round_trip())
-                .collect::<std::io::Result<Vec<_>>>()
-        })?
+        .run(|| (0..count).map(|_| round_trip()).collect::<std::io::Result<Vec<_>>>())?
         .map_err(Into::into)
 }
 
 /// Microseconds above what was asked, sorted.
 fn excess(asked: Duration, round_trips: Vec<Duration>) -> Vec<i128> {
     let micros = |duration: Duration| i128::try_from(duration.as_micros()).unwrap_or(i128::MAX);
-    let mut excess: Vec<_> = round_trips
-        .into_iter()
-        .map(|seen| micros(seen) - micros(asked))
-        .collect();
+    let mut excess: Vec<_> =
+        round_trips.into_iter().map(|seen| micros(seen) - micros(asked)).collect();
     excess.sort_unstable();
     excess
 }

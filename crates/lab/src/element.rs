@@ -68,10 +68,5 @@ pub(crate) struct Kind {
 }
 
 /// Every kind that can be written as text.
-pub(crate) const KINDS: &[Kind] = &[
-    delay::KIND,
-    loss::DROP_KIND,
-    duplicate::KIND,
-    loss::KIND,
-    reorder::KIND,
-];
+pub(crate) const KINDS: &[Kind] =
+    &[delay::KIND, loss::DROP_KIND, duplicate::KIND, loss::KIND, reorder::KIND];

@@ -113,29 +113,19 @@ impl Forwarder {
         let lateness = Histogram::new_with_max(nanos(MAX_LATENESS), 3).map_err(io::Error::other)?;
         let counters = vec![WireCounters::default(); wires.len()];
         let wires: Vec<_> = wires.into_iter().map(Arc::new).collect();
-        let shared = Arc::new(Mutex::new(Shared {
-            switch,
-            wires: wires.clone(),
-            counters,
-            lateness,
-        }));
+        let shared =
+            Arc::new(Mutex::new(Shared { switch, wires: wires.clone(), counters, lateness }));
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let mut turn = Turn {
             shared: Arc::clone(&shared),
-            clock: Clock {
-                epoch: Instant::now(),
-            },
+            clock: Clock { epoch: Instant::now() },
             frame: vec![0; MAX_FRAME].into(),
         };
         let stopped = Arc::clone(&stop);
         let thread = thread::Builder::new()
             .name("lab forwarder".into())
             .spawn(move || turn.run(&wires, &stopped))?;
-        Ok(Forwarder {
-            shared,
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Forwarder { shared, stop, thread: Some(thread) })
     }
 
     /// Changes the switch while packets flow.
@@ -162,17 +152,12 @@ impl Shared {
     fn counters(&mut self) -> Counters {
         self.count_missed();
         let counters = self.counters.iter();
-        let ports = self
-            .switch
-            .ports_mut()
-            .iter()
-            .zip(counters)
-            .map(|(port, wire)| PortCounters {
-                outbound: port.outbound.counts(),
-                inbound: port.inbound.counts(),
-                missed: wire.missed,
-                refused: wire.refused,
-            });
+        let ports = self.switch.ports_mut().iter().zip(counters).map(|(port, wire)| PortCounters {
+            outbound: port.outbound.counts(),
+            inbound: port.inbound.counts(),
+            missed: wire.missed,
+            refused: wire.refused,
+        });
         let ports = ports.collect();
         let quantile = |share| Duration::from_nanos(self.lateness.value_at_quantile(share));
         let lateness = Lateness {
@@ -181,11 +166,7 @@ impl Shared {
             p99: quantile(0.99),
             max: Duration::from_nanos(self.lateness.max()),
         };
-        Counters {
-            ports,
-            unroutable: self.switch.unroutable(),
-            lateness,
-        }
+        Counters { ports, unroutable: self.switch.unroutable(), lateness }
     }
 
     /// The kernel's figure starts again at each reading.
@@ -209,20 +190,14 @@ impl Turn {
         let _ = sys::set_realtime_priority(PRIORITY);
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
-        fds.extend(
-            wires
-                .iter()
-                .map(|wire| PollFd::new(&wire.socket, PollFlags::IN)),
-        );
+        fds.extend(wires.iter().map(|wire| PollFd::new(&wire.socket, PollFlags::IN)));
         loop {
             let due = lock(&self.shared).switch.next_due();
             if self.wait(&mut fds, due).is_err() || !fds[0].revents().is_empty() {
                 return;
             }
-            for (port, wire) in wires
-                .iter()
-                .enumerate()
-                .filter(|(port, _)| !fds[port + 1].revents().is_empty())
+            for (port, wire) in
+                wires.iter().enumerate().filter(|(port, _)| !fds[port + 1].revents().is_empty())
             {
                 self.read(port, wire);
             }
@@ -263,9 +238,7 @@ impl Turn {
             let Some(departure) = shared.switch.poll(now) else {
                 return;
             };
-            shared
-                .lateness
-                .saturating_record(nanos(now.saturating_sub(departure.due)));
+            shared.lateness.saturating_record(nanos(now.saturating_sub(departure.due)));
             let sent = wires
                 .get(departure.port)
                 .is_some_and(|wire| wire.send(&departure.packet, &mut self.frame));
@@ -288,10 +261,7 @@ impl Wire {
         };
         let (header, payload) = frame.split_at_mut(ETHERNET_HEADER);
         let fields = self.node.iter().chain(&self.own).chain(&ether_type);
-        header
-            .iter_mut()
-            .zip(fields)
-            .for_each(|(to, from)| *to = *from);
+        header.iter_mut().zip(fields).for_each(|(to, from)| *to = *from);
         payload.copy_from_slice(&packet.bytes);
         self.socket.send(frame).is_ok()
     }
@@ -309,12 +279,9 @@ impl Clock {
 
     /// When the kernel received a frame, which may be well before this thread got to it.
     fn at(&self, stamp: Option<Duration>) -> Duration {
-        let wall = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        let age = stamp
-            .and_then(|stamp| wall.checked_sub(stamp))
-            .filter(|age| *age <= MAX_STAMP_AGE);
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let age =
+            stamp.and_then(|stamp| wall.checked_sub(stamp)).filter(|age| *age <= MAX_STAMP_AGE);
         self.now().saturating_sub(age.unwrap_or_default())
     }
 }

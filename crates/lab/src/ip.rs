@@ -98,11 +98,7 @@ mod tests {
 
     #[test]
     fn protocols() {
-        for (number, expected) in [
-            (6, Protocol::Tcp),
-            (17, Protocol::Udp),
-            (1, Protocol::Other),
-        ] {
+        for (number, expected) in [(6, Protocol::Tcp), (17, Protocol::Udp), (1, Protocol::Other)] {
             assert_eq!(protocol(ipv4(number)), Some(expected));
             assert_eq!(protocol(ipv6(number, &[])), Some(expected));
         }
@@ -112,10 +108,7 @@ mod tests {
     fn behind_extension_headers() {
         let hop_by_hop = [44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         let fragment = [17, 255, 0, 0, 0, 0, 0, 0];
-        assert_eq!(
-            protocol(ipv6(0, &[&hop_by_hop[..], &fragment].concat())),
-            Some(Protocol::Udp)
-        );
+        assert_eq!(protocol(ipv6(0, &[&hop_by_hop[..], &fragment].concat())), Some(Protocol::Udp));
         assert_eq!(protocol(ipv6(0, &[17])), None);
         assert_eq!(protocol(ipv6(0, &[0; 80])), Some(Protocol::Other));
     }

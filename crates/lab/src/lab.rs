@@ -29,11 +29,7 @@ impl Host {
     ///
     /// Without [`address`](Host::address), node N of a lab (counted from 1) has 10.77.N.1 and fd77::N:1.
     pub fn new(name: impl Into<String>) -> Host {
-        Host {
-            name: name.into(),
-            addresses: Vec::new(),
-            links: Port::default(),
-        }
+        Host { name: name.into(), addresses: Vec::new(), links: Port::default() }
     }
 
     /// Adds an address; there may be several.
@@ -110,11 +106,7 @@ impl Lab {
         }
         let forwarder =
             Forwarder::start(switch, wires).map_err(LabError::system("starting the forwarder"))?;
-        Ok(Lab {
-            forwarder,
-            nodes,
-            _network: network,
-        })
+        Ok(Lab { forwarder, nodes, _network: network })
     }
 
     /// The node of this name.
@@ -135,10 +127,7 @@ impl Lab {
             return false;
         };
         let replace = |switch: &mut Switch| {
-            switch
-                .ports_mut()
-                .get_mut(number)
-                .map(|port| *port = Port { outbound, inbound })
+            switch.ports_mut().get_mut(number).map(|port| *port = Port { outbound, inbound })
         };
         self.forwarder.with_switch(replace).is_some()
     }
@@ -214,13 +203,11 @@ struct Spawner {
 impl Spawner {
     fn start() -> io::Result<Spawner> {
         let (orders, received) = mpsc::channel::<(Command, mpsc::SyncSender<_>)>();
-        thread::Builder::new()
-            .name("lab spawner".into())
-            .spawn(move || {
-                for (mut command, answer) in received {
-                    let _ = answer.send(command.spawn());
-                }
-            })?;
+        thread::Builder::new().name("lab spawner".into()).spawn(move || {
+            for (mut command, answer) in received {
+                let _ = answer.send(command.spawn());
+            }
+        })?;
         Ok(Spawner { orders })
     }
 
@@ -235,10 +222,7 @@ impl Spawner {
 /// Gives hosts their default addresses and refuses what cannot be built.
 fn checked(mut hosts: Vec<Host>) -> Result<Vec<Host>, LabError> {
     if hosts.len() > MAX_NODES {
-        return Err(LabError::Topology(format!(
-            "{} nodes are more than {MAX_NODES}",
-            hosts.len()
-        )));
+        return Err(LabError::Topology(format!("{} nodes are more than {MAX_NODES}", hosts.len())));
     }
     for (number, host) in (1..).zip(&mut hosts) {
         if host.addresses.is_empty() {
@@ -246,16 +230,11 @@ fn checked(mut hosts: Vec<Host>) -> Result<Vec<Host>, LabError> {
         }
     }
     let names = hosts.iter().map(|host| host.name.clone());
-    let addresses = hosts
-        .iter()
-        .flat_map(|host| &host.addresses)
-        .map(IpAddr::to_string);
+    let addresses = hosts.iter().flat_map(|host| &host.addresses).map(IpAddr::to_string);
     for mut list in [names.collect::<Vec<_>>(), addresses.collect()] {
         list.sort_unstable();
         if let Some([twice, _]) = list.array_windows().find(|[one, next]| one == next) {
-            return Err(LabError::Topology(format!(
-                "two nodes or addresses are called {twice}"
-            )));
+            return Err(LabError::Topology(format!("two nodes or addresses are called {twice}")));
         }
     }
     Ok(hosts)
@@ -277,19 +256,14 @@ mod tests {
     fn names_and_addresses_are_unique() {
         let refused = |hosts| matches!(checked(hosts), Err(LabError::Topology(_)));
         assert!(refused(vec![Host::new("a"), Host::new("a")]));
-        assert!(refused(vec![
-            Host::new("a"),
-            Host::new("b").address([10, 77, 1, 1])
-        ]));
+        assert!(refused(vec![Host::new("a"), Host::new("b").address([10, 77, 1, 1])]));
         assert!(!refused(vec![Host::new("a"), Host::new("b")]));
     }
 
     #[test]
     fn a_lab_has_a_largest_size() {
         let hosts = |count: usize| {
-            (0..count)
-                .map(|number| Host::new(number.to_string()))
-                .collect::<Vec<_>>()
+            (0..count).map(|number| Host::new(number.to_string())).collect::<Vec<_>>()
         };
         assert!(checked(hosts(MAX_NODES)).is_ok());
         assert!(checked(hosts(MAX_NODES + 1)).is_err());

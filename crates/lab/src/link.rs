@@ -47,10 +47,7 @@ pub struct LinkCounts {
 impl Link {
     /// A link made of these elements, first to last.
     pub fn new(elements: Vec<Box<dyn Element>>) -> Link {
-        Link {
-            elements,
-            ..Link::default()
-        }
+        Link { elements, ..Link::default() }
     }
 
     /// The same link with one more element at its end.
@@ -112,11 +109,7 @@ impl Link {
         let mut outputs = std::mem::take(&mut self.outputs);
         self.count(outputs.len());
         for (delay, packet) in outputs.drain() {
-            self.arrive(
-                arrival.at.saturating_add(delay),
-                arrival.element + 1,
-                packet,
-            );
+            self.arrive(arrival.at.saturating_add(delay), arrival.element + 1, packet);
         }
         self.outputs = outputs;
     }
@@ -134,12 +127,7 @@ impl Link {
             return;
         }
         self.arrivals += 1;
-        self.under_way.push(Arrival {
-            at,
-            number: self.arrivals,
-            element,
-            packet,
-        });
+        self.under_way.push(Arrival { at, number: self.arrivals, element, packet });
     }
 }
 

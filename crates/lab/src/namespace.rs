@@ -25,17 +25,12 @@ impl Namespace {
             sys::unshare(UnshareFlags::NEWNET)?;
             sys::own_network_namespace()
         })??;
-        Ok(Namespace {
-            file: Arc::new(file),
-        })
+        Ok(Namespace { file: Arc::new(file) })
     }
 
     /// Moves the calling thread, and threads it starts later, into the namespace for good.
     pub fn enter(&self) -> io::Result<()> {
-        Ok(move_into_link_name_space(
-            self.file.as_fd(),
-            Some(LinkNameSpaceType::Network),
-        )?)
+        Ok(move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
     /// Does `work` in the namespace, in a thread of its own, and waits for it; a panic of `work` goes on here.
@@ -65,11 +60,7 @@ impl Namespace {
     /// A command that will run in the namespace and can open `other` under the path returned with it.
     pub(crate) fn command_with(&self, program: &str, other: &Namespace) -> (Command, String) {
         let mut command = Command::new(program);
-        sys::run_in(
-            &mut command,
-            Arc::clone(&self.file),
-            Some(Arc::clone(&other.file)),
-        );
+        sys::run_in(&mut command, Arc::clone(&self.file), Some(Arc::clone(&other.file)));
         (command, sys::inherited_path(&other.file))
     }
 }
@@ -77,8 +68,6 @@ impl Namespace {
 fn in_new_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().spawn_scoped(scope, work)?;
-        Ok(thread
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
 }

@@ -23,17 +23,11 @@ pub struct Packet {
 impl Packet {
     /// A packet that counts as UDP.
     pub fn udp(bytes: impl Into<Vec<u8>>) -> Packet {
-        Packet {
-            protocol: Protocol::Udp,
-            bytes: bytes.into(),
-        }
+        Packet { protocol: Protocol::Udp, bytes: bytes.into() }
     }
 
     /// A packet that counts as TCP.
     pub fn tcp(bytes: impl Into<Vec<u8>>) -> Packet {
-        Packet {
-            protocol: Protocol::Tcp,
-            bytes: bytes.into(),
-        }
+        Packet { protocol: Protocol::Tcp, bytes: bytes.into() }
     }
 }

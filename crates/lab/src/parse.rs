@@ -95,10 +95,8 @@ pub(crate) struct Words<'t> {
 
 impl<'t> Words<'t> {
     fn new(text: &'t str) -> Words<'t> {
-        let mut rest: Vec<_> = text
-            .split(|c: char| c == ',' || c.is_whitespace())
-            .filter(|w| !w.is_empty())
-            .collect();
+        let mut rest: Vec<_> =
+            text.split(|c: char| c == ',' || c.is_whitespace()).filter(|w| !w.is_empty()).collect();
         rest.reverse();
         Words { rest }
     }
@@ -127,23 +125,17 @@ impl<'t> Words<'t> {
 
     /// Takes this very word.
     pub(crate) fn expect(&mut self, word: &str) -> Result<(), ParseError> {
-        if self.take_word(word) {
-            Ok(())
-        } else {
-            Err(self.expected(&format!("`{word}`")))
-        }
+        if self.take_word(word) { Ok(()) } else { Err(self.expected(&format!("`{word}`"))) }
     }
 
     /// Takes a time.
     pub(crate) fn time(&mut self) -> Result<Duration, ParseError> {
-        self.take(time)
-            .ok_or_else(|| self.expected("a time such as 50ms, 200us or 1.5s"))
+        self.take(time).ok_or_else(|| self.expected("a time such as 50ms, 200us or 1.5s"))
     }
 
     /// Takes `udp` or `tcp`.
     pub(crate) fn protocol(&mut self) -> Result<Protocol, ParseError> {
-        self.take(protocol)
-            .ok_or_else(|| self.expected("udp or tcp"))
+        self.take(protocol).ok_or_else(|| self.expected("udp or tcp"))
     }
 
     /// Takes `PERCENT [seed NUMBER]` or `packets NUMBER NUMBER...`.
@@ -154,11 +146,7 @@ impl<'t> Words<'t> {
         let Some(probability) = self.take(probability) else {
             return Err(self.expected("a share from 0% to 100%, or `packets` and their numbers"));
         };
-        let seed = if self.take_word("seed") {
-            self.seed()?
-        } else {
-            DEFAULT_SEED
-        };
+        let seed = if self.take_word("seed") { self.seed()? } else { DEFAULT_SEED };
         Ok(Pick::random(probability, seed))
     }
 
@@ -194,13 +182,9 @@ mod tests {
 
     #[test]
     fn times() {
-        for (word, micros) in [
-            ("50ms", 50_000),
-            ("200us", 200),
-            ("1.5s", 1_500_000),
-            ("0ms", 0),
-            (".5ms", 500),
-        ] {
+        for (word, micros) in
+            [("50ms", 50_000), ("200us", 200), ("1.5s", 1_500_000), ("0ms", 0), (".5ms", 500)]
+        {
             assert_eq!(time(word), Some(Duration::from_micros(micros)), "{word}");
         }
         for word in [
@@ -254,14 +238,8 @@ mod tests {
 
     #[test]
     fn errors_name_the_word_and_what_may_stand_there() {
-        assert_eq!(
-            refused("delay"),
-            "expected a time such as 50ms, 200us or 1.5s, found the end"
-        );
-        assert_eq!(
-            refused("delay 50"),
-            "expected a time such as 50ms, 200us or 1.5s, found `50`"
-        );
+        assert_eq!(refused("delay"), "expected a time such as 50ms, 200us or 1.5s, found the end");
+        assert_eq!(refused("delay 50"), "expected a time such as 50ms, 200us or 1.5s, found `50`");
         assert_eq!(
             refused("delay 5ms jitter"),
             "expected an element (delay, drop, duplicate, loss, reorder), found `jitter`"
@@ -271,10 +249,7 @@ mod tests {
             "expected an element (delay, drop, duplicate, loss, reorder), found the end"
         );
         assert_eq!(refused("drop"), "expected udp or tcp, found the end");
-        assert_eq!(
-            refused("loss packets 0"),
-            "expected packet numbers, counted from 1, found `0`"
-        );
+        assert_eq!(refused("loss packets 0"), "expected packet numbers, counted from 1, found `0`");
         assert_eq!(refused("reorder 5% 10ms"), "expected `by`, found `10ms`");
         assert_eq!(
             refused("loss 5% seed -1"),
@@ -282,21 +257,14 @@ mod tests {
         );
         for share in ["101%", "-1%", "5", "nan%"] {
             let expected = "expected a share from 0% to 100%, or `packets` and their numbers";
-            assert_eq!(
-                refused(&format!("loss {share}")),
-                format!("{expected}, found `{share}`")
-            );
+            assert_eq!(refused(&format!("loss {share}")), format!("{expected}, found `{share}`"));
         }
     }
 
     #[test]
     fn every_form_starts_with_its_name() {
         for kind in KINDS {
-            assert!(
-                kind.form.split(' ').any(|word| word == kind.name),
-                "{}",
-                kind.form
-            );
+            assert!(kind.form.split(' ').any(|word| word == kind.name), "{}", kind.form);
         }
         assert_eq!(element_forms().count(), KINDS.len());
     }

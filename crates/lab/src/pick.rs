@@ -16,43 +16,27 @@ pub struct Pick {
 enum Rule {
     Every,
     Exact(BTreeSet<u64>),
-    Random {
-        probability: f64,
-        draws: Box<Xoshiro256PlusPlus>,
-    },
+    Random { probability: f64, draws: Box<Xoshiro256PlusPlus> },
 }
 
 impl Pick {
     /// Every packet.
     pub fn every() -> Pick {
-        Pick {
-            seen: 0,
-            rule: Rule::Every,
-        }
+        Pick { seen: 0, rule: Rule::Every }
     }
 
     /// The packets with these numbers; the first packet is number 1.
     pub fn exact(numbers: impl IntoIterator<Item = u64>) -> Pick {
-        Pick {
-            seen: 0,
-            rule: Rule::Exact(numbers.into_iter().collect()),
-        }
+        Pick { seen: 0, rule: Rule::Exact(numbers.into_iter().collect()) }
     }
 
     /// Each packet independently with this probability, clamped to 0..=1; NaN counts as 0.
     ///
     /// The generator is a named one whose output is the same in every release, so a seed can be replayed.
     pub fn random(probability: f64, seed: u64) -> Pick {
-        let probability = if probability.is_nan() {
-            0.0
-        } else {
-            probability.clamp(0.0, 1.0)
-        };
+        let probability = if probability.is_nan() { 0.0 } else { probability.clamp(0.0, 1.0) };
         let draws = Box::new(Xoshiro256PlusPlus::seed_from_u64(seed));
-        Pick {
-            seen: 0,
-            rule: Rule::Random { probability, draws },
-        }
+        Pick { seen: 0, rule: Rule::Random { probability, draws } }
     }
 
     /// Whether the next packet is picked; counts it.
@@ -107,9 +91,8 @@ mod tests {
     fn random_keeps_its_rate() {
         let count = |picks: Vec<bool>| picks.into_iter().filter(|hit| *hit).count();
         let long = count(picked(Pick::random(0.05, 42), 100_000));
-        let short: usize = (0..10_000)
-            .map(|seed| count(picked(Pick::random(0.05, seed), 10)))
-            .sum();
+        let short: usize =
+            (0..10_000).map(|seed| count(picked(Pick::random(0.05, seed), 10))).sum();
         // Five standard deviations of a binomial with n = 100,000, p = 0.05 are 345.
         for hits in [long, short] {
             assert!((4655..=5345).contains(&hits), "{hits}");

@@ -89,9 +89,7 @@ pub fn enter_user_namespace() -> Result<(), Refusal> {
     if threads() > 1 {
         return Err(Refusal::Threads);
     }
-    Identity::own()
-        .and_then(|identity| identity.enter())
-        .map_err(refusal)
+    Identity::own().and_then(|identity| identity.enter()).map_err(refusal)
 }
 
 fn has_capabilities() -> bool {
@@ -112,10 +110,7 @@ struct Identity {
 impl Identity {
     fn own() -> Result<Identity, Errno> {
         let map = |id: u32| CString::new(format!("0 {id} 1")).map_err(|_| Errno::INVAL);
-        Ok(Identity {
-            user_map: map(geteuid().as_raw())?,
-            group_map: map(getegid().as_raw())?,
-        })
+        Ok(Identity { user_map: map(geteuid().as_raw())?, group_map: map(getegid().as_raw())? })
     }
 
     /// Makes system calls only, see [`sys::try_in_child`].
@@ -176,7 +171,5 @@ fn refusal(error: Errno) -> Refusal {
     SETTINGS
         .iter()
         .find(forbids)
-        .map_or(Refusal::System(error), |setting| {
-            Refusal::Setting(setting.name)
-        })
+        .map_or(Refusal::System(error), |setting| Refusal::Setting(setting.name))
 }

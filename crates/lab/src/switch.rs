@@ -40,8 +40,7 @@ impl Switch {
     pub fn add_port(&mut self, addresses: impl IntoIterator<Item = IpAddr>, port: Port) -> usize {
         let number = self.ports.len();
         self.ports.push(port);
-        self.routes
-            .extend(addresses.into_iter().map(|address| (address, number)));
+        self.routes.extend(addresses.into_iter().map(|address| (address, number)));
         number
     }
 
@@ -63,10 +62,8 @@ impl Switch {
 
     /// When to [`poll`](Switch::poll) next.
     pub fn next_due(&self) -> Option<Duration> {
-        let dues = self
-            .ports
-            .iter()
-            .flat_map(|port| [port.outbound.next_due(), port.inbound.next_due()]);
+        let dues =
+            self.ports.iter().flat_map(|port| [port.outbound.next_due(), port.inbound.next_due()]);
         dues.flatten().min()
     }
 
@@ -89,10 +86,8 @@ impl Switch {
     /// Moves packets from outbound to inbound links.
     fn cross(&mut self, due: Duration) {
         for port in 0..self.ports.len() {
-            while let Some(packet) = self
-                .ports
-                .get_mut(port)
-                .and_then(|port| port.outbound.poll(due))
+            while let Some(packet) =
+                self.ports.get_mut(port).and_then(|port| port.outbound.poll(due))
             {
                 // Asked again, as an element may have changed the address.
                 match self.route(&packet).and_then(|to| self.ports.get_mut(to)) {
@@ -106,11 +101,7 @@ impl Switch {
     fn leave(&mut self, due: Duration) -> Option<Departure> {
         let mut ports = self.ports.iter_mut().enumerate();
         ports.find_map(|(port, links)| {
-            Some(Departure {
-                port,
-                due,
-                packet: links.inbound.poll(due)?,
-            })
+            Some(Departure { port, due, packet: links.inbound.poll(due)? })
         })
     }
 
@@ -163,10 +154,7 @@ mod tests {
         switch.handle(Duration::ZERO, 1, udp_to(3));
         switch.handle(Duration::ZERO, 2, udp_to(3));
         assert_eq!(switch.next_due(), Some(Duration::ZERO));
-        assert_eq!(
-            drained(&mut switch),
-            [(2, Duration::ZERO), (2, MS), (1, 7 * MS), (0, 8 * MS)]
-        );
+        assert_eq!(drained(&mut switch), [(2, Duration::ZERO), (2, MS), (1, 7 * MS), (0, 8 * MS)]);
         assert_eq!(switch.next_due(), None);
     }
 
@@ -188,12 +176,6 @@ mod tests {
         switch.handle(Duration::ZERO, 0, udp_to(3));
         switch.handle(Duration::ZERO, 0, udp_to(3));
         assert_eq!(drained(&mut switch).len(), 2);
-        assert_eq!(
-            (
-                switch.unroutable(),
-                switch.ports_mut()[0].outbound.counts().dropped
-            ),
-            (2, 1)
-        );
+        assert_eq!((switch.unroutable(), switch.ports_mut()[0].outbound.counts().dropped), (2, 1));
     }
 }

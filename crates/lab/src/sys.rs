@@ -86,18 +86,12 @@ fn exit_code_of(child: libc::pid_t) -> io::Result<i32> {
             return Err(error);
         }
     }
-    if libc::WIFEXITED(status) {
-        Ok(libc::WEXITSTATUS(status))
-    } else {
-        Ok(libc::EPERM)
-    }
+    if libc::WIFEXITED(status) { Ok(libc::WEXITSTATUS(status)) } else { Ok(libc::EPERM) }
 }
 
 /// Gives the calling thread real-time priority; fails without `CAP_SYS_NICE`.
 pub(crate) fn set_realtime_priority(priority: i32) -> io::Result<()> {
-    let parameters = libc::sched_param {
-        sched_priority: priority,
-    };
+    let parameters = libc::sched_param { sched_priority: priority };
     // SAFETY: 0 names the calling thread, and the parameters live until the call returns.
     checked(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) })
 }
@@ -120,9 +114,8 @@ fn interface_address(interface: u32) -> io::Result<SockAddr> {
     // SAFETY: a sockaddr_ll is smaller than the storage, whose alignment suits every socket address.
     let address = unsafe { storage.view_as::<libc::sockaddr_ll>() };
     address.sll_family = u16::try_from(libc::AF_PACKET).map_err(|_| Errno::AFNOSUPPORT)?;
-    address.sll_protocol = u16::try_from(libc::ETH_P_ALL)
-        .map_err(|_| Errno::PROTONOSUPPORT)?
-        .to_be();
+    address.sll_protocol =
+        u16::try_from(libc::ETH_P_ALL).map_err(|_| Errno::PROTONOSUPPORT)?.to_be();
     address.sll_ifindex = i32::try_from(interface).map_err(|_| Errno::NODEV)?;
     let length =
         libc::socklen_t::try_from(size_of::<libc::sockaddr_ll>()).map_err(|_| Errno::INVAL)?;
@@ -135,13 +128,7 @@ fn set_flag(socket: &Socket, level: i32, name: i32) -> io::Result<()> {
     let length = libc::socklen_t::try_from(size_of_val(&on)).map_err(|_| Errno::INVAL)?;
     // SAFETY: the option is an int, and `length` is its size.
     checked(unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            (&raw const on).cast(),
-            length,
-        )
+        libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const on).cast(), length)
     })
 }
 
@@ -149,10 +136,7 @@ fn set_flag(socket: &Socket, level: i32, name: i32) -> io::Result<()> {
 pub(crate) fn receive(socket: &Socket, frame: &mut [u8]) -> io::Result<(usize, Option<Duration>)> {
     // Room for one control message with a timespec (32 bytes), aligned as a cmsghdr must be.
     let mut control = [0_u64; 8];
-    let mut buffer = libc::iovec {
-        iov_base: frame.as_mut_ptr().cast(),
-        iov_len: frame.len(),
-    };
+    let mut buffer = libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: frame.len() };
     // SAFETY: all zeros is a valid msghdr: no buffers.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = &raw mut buffer;
@@ -173,11 +157,8 @@ fn receive_time(message: &libc::msghdr) -> Option<Duration> {
     while let Some(header) = unsafe { control.as_ref() } {
         if (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) {
             // SAFETY: this message's data is a timespec, maybe not aligned.
-            let time: libc::timespec = unsafe {
-                libc::CMSG_DATA(control)
-                    .cast::<libc::timespec>()
-                    .read_unaligned()
-            };
+            let time: libc::timespec =
+                unsafe { libc::CMSG_DATA(control).cast::<libc::timespec>().read_unaligned() };
             return Some(Duration::new(
                 u64::try_from(time.tv_sec).ok()?,
                 u32::try_from(time.tv_nsec).ok()?,
@@ -215,9 +196,7 @@ pub(crate) fn take_missed(socket: &Socket) -> io::Result<u32> {
 pub(crate) fn switch_off_offloads(interface: &str) -> io::Result<()> {
     const REQUESTS: [u32; 6] = [0x17, 0x19, 0x1f, 0x24, 0x2c, 0x15];
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
-    REQUESTS
-        .into_iter()
-        .try_for_each(|request| switch_off(&socket, interface, request))
+    REQUESTS.into_iter().try_for_each(|request| switch_off(&socket, interface, request))
 }
 
 /// `struct ethtool_value` of linux/ethtool.h.
@@ -274,9 +253,5 @@ pub(crate) fn own_network_namespace() -> io::Result<OwnedFd> {
 }
 
 fn checked(result: libc::c_int) -> io::Result<()> {
-    if result == -1 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -45,23 +45,11 @@ pub(crate) fn wire(
     run_ip("setting up the forwarder", network, node, |_| {
         format!("link set {far_end} {NO_OWN_ADDRESS} up\n")
     })?;
-    in_namespace(node, "waiting for the interface", || {
-        wait_until_running(NODE_END)
-    })?;
-    in_namespace(node, "switching off offloads", || {
-        sys::switch_off_offloads(NODE_END)
-    })?;
-    in_namespace(network, "switching off offloads", || {
-        sys::switch_off_offloads(&far_end)
-    })?;
-    let socket = in_namespace(network, "opening a packet socket", || {
-        packet_socket(&far_end)
-    })?;
-    Ok(Wire {
-        socket,
-        node: node_mac(number),
-        own: far_mac(number),
-    })
+    in_namespace(node, "waiting for the interface", || wait_until_running(NODE_END))?;
+    in_namespace(node, "switching off offloads", || sys::switch_off_offloads(NODE_END))?;
+    in_namespace(network, "switching off offloads", || sys::switch_off_offloads(&far_end))?;
+    let socket = in_namespace(network, "opening a packet socket", || packet_socket(&far_end))?;
+    Ok(Wire { socket, node: node_mac(number), own: far_mac(number) })
 }
 
 /// No link-local address: it would only bring router and listener messages.
@@ -103,11 +91,7 @@ fn node_script(number: u8, addresses: &[IpAddr], network: &str) -> String {
         ("::/0", addresses.iter().any(IpAddr::is_ipv6)),
     ];
     for (prefix, _) in defaults.into_iter().filter(|(_, used)| *used) {
-        let _ = writeln!(
-            script,
-            "route add {prefix} dev {NODE_END} {}",
-            congestion_control()
-        );
+        let _ = writeln!(script, "route add {prefix} dev {NODE_END} {}", congestion_control());
     }
     script
 }
@@ -118,11 +102,7 @@ fn node_script(number: u8, addresses: &[IpAddr], network: &str) -> String {
 fn congestion_control() -> &'static str {
     let available = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
         .unwrap_or_default();
-    if available.split_whitespace().any(|name| name == "cubic") {
-        "congctl cubic"
-    } else {
-        ""
-    }
+    if available.split_whitespace().any(|name| name == "cubic") { "congctl cubic" } else { "" }
 }
 
 /// Runs a script of `ip` commands in a namespace; `script` gets the path under which they can name the other one.
@@ -137,10 +117,7 @@ fn run_ip(
         match feed(command, &script(&path)) {
             Ok(None) => return Ok(()),
             Ok(Some(said)) => {
-                return Err(LabError::Ip {
-                    what: what.to_owned(),
-                    said,
-                });
+                return Err(LabError::Ip { what: what.to_owned(), said });
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(LabError::system(what)(error)),
@@ -162,11 +139,7 @@ fn feed(mut command: Command, script: &str) -> io::Result<Option<String>> {
         let _ = stdin.write_all(script.as_bytes());
     }
     let output = child.wait_with_output()?;
-    let said = || {
-        String::from_utf8_lossy(&output.stderr)
-            .trim()
-            .replace('\n', "; ")
-    };
+    let said = || String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
     Ok((!output.status.success()).then(said))
 }
 
@@ -175,10 +148,7 @@ fn in_namespace<T: Send>(
     what: &str,
     work: impl FnOnce() -> io::Result<T> + Send,
 ) -> Result<T, LabError> {
-    namespace
-        .run(work)
-        .flatten()
-        .map_err(LabError::system(what))
+    namespace.run(work).flatten().map_err(LabError::system(what))
 }
 
 /// Waits until the interface passes packets.

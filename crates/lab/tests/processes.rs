@@ -59,15 +59,10 @@ fn works_without_root() -> bool {
 }
 
 fn leaves_nothing_when_killed() -> bool {
-    let mut victim = this_program(VICTIM, false)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut victim =
+        this_program(VICTIM, false).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut started = String::new();
-    BufReader::new(victim.stdout.take().unwrap())
-        .read_line(&mut started)
-        .unwrap();
+    BufReader::new(victim.stdout.take().unwrap()).read_line(&mut started).unwrap();
     let Some(command) = started.trim().strip_prefix("started ") else {
         let status = victim.wait().unwrap();
         eprintln!("leaves_nothing_when_killed ... {}", outcome(status));
@@ -81,10 +76,7 @@ fn leaves_nothing_when_killed() -> bool {
         thread::sleep(Duration::from_millis(5));
     }
     let left = is_alive(command);
-    eprintln!(
-        "leaves_nothing_when_killed ... {}",
-        if left { "FAILED" } else { "ok" }
-    );
+    eprintln!("leaves_nothing_when_killed ... {}", if left { "FAILED" } else { "ok" });
     !left
 }
 
@@ -151,34 +143,21 @@ fn a_forbidding_setting_is_named() {
     let refusal = enter_user_namespace().unwrap_err();
     fs::write(setting, before).unwrap();
     assert_eq!(refusal, Refusal::Setting("user.max_user_namespaces"));
-    assert!(
-        refusal
-            .hint()
-            .contains("sysctl -w user.max_user_namespaces="),
-        "{}",
-        refusal.hint()
-    );
+    assert!(refusal.hint().contains("sysctl -w user.max_user_namespaces="), "{}", refusal.hint());
 }
 
 fn echo() {
-    let lab = Lab::build(vec![
-        Host::new("client").delay(Duration::from_millis(5)),
-        Host::new("server"),
-    ])
-    .unwrap();
+    let lab =
+        Lab::build(vec![Host::new("client").delay(Duration::from_millis(5)), Host::new("server")])
+            .unwrap();
     let [client, server] = [0, 1].map(|number: usize| {
         let node = &lab.nodes()[number];
-        let socket = node
-            .run(|| UdpSocket::bind((node.ipv4().unwrap(), 7)))
-            .unwrap()
-            .unwrap();
+        let socket = node.run(|| UdpSocket::bind((node.ipv4().unwrap(), 7))).unwrap().unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket
     });
     let start = Instant::now();
-    client
-        .send_to(b"ping", server.local_addr().unwrap())
-        .unwrap();
+    client.send_to(b"ping", server.local_addr().unwrap()).unwrap();
     let mut buffer = [0; 16];
     let (length, from) = server.recv_from(&mut buffer).unwrap();
     server.send_to(&buffer[..length], from).unwrap();

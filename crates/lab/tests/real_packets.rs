@@ -43,29 +43,21 @@ fn udp(node: &Node, address: IpAddr) -> UdpSocket {
 
 fn udp_pair(lab: &Lab, family: usize) -> (UdpSocket, UdpSocket) {
     let (client, server) = ends(lab);
-    let (here, there) = (
-        udp(client, addresses(client)[family]),
-        udp(server, addresses(server)[family]),
-    );
+    let (here, there) =
+        (udp(client, addresses(client)[family]), udp(server, addresses(server)[family]));
     here.connect(there.local_addr().unwrap()).unwrap();
     there.connect(here.local_addr().unwrap()).unwrap();
     (here, there)
 }
 
 fn listen(node: &Node, address: IpAddr) -> (TcpListener, SocketAddr) {
-    let listener = node
-        .run(|| TcpListener::bind((address, 0)))
-        .unwrap()
-        .unwrap();
+    let listener = node.run(|| TcpListener::bind((address, 0))).unwrap().unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
 
 fn connect(node: &Node, address: SocketAddr) -> TcpStream {
-    let stream = node
-        .run(|| TcpStream::connect_timeout(&address, PATIENCE))
-        .unwrap()
-        .unwrap();
+    let stream = node.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap().unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
@@ -88,9 +80,8 @@ fn receive_numbered(socket: &UdpSocket, count: usize) -> Vec<u8> {
 
 fn nothing_to_read(socket: &UdpSocket) -> bool {
     socket.set_nonblocking(true).unwrap();
-    let nothing = socket
-        .recv(&mut [0; 16])
-        .is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+    let nothing =
+        socket.recv(&mut [0; 16]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
     socket.set_nonblocking(false).unwrap();
     nothing
 }
@@ -109,29 +100,18 @@ fn a_round_trip_takes_no_less_than_asked() {
         let length = there.recv(&mut buffer).unwrap();
         there.send(&buffer[..length]).unwrap();
         assert_eq!(here.recv(&mut buffer).unwrap(), 4);
-        assert!(
-            start.elapsed() >= Duration::from_millis(10),
-            "UDP {:?}",
-            start.elapsed()
-        );
+        assert!(start.elapsed() >= Duration::from_millis(10), "UDP {:?}", start.elapsed());
 
         let (client, server) = ends(&lab);
         let (_listener, address) = listen(server, addresses(server)[family]);
         let start = Instant::now();
         connect(client, address);
-        assert!(
-            start.elapsed() >= Duration::from_millis(10),
-            "TCP {:?}",
-            start.elapsed()
-        );
+        assert!(start.elapsed() >= Duration::from_millis(10), "TCP {:?}", start.elapsed());
     }
     let counters = lab.counters();
     assert!(
         counters.lateness.count > 0
-            && counters
-                .ports
-                .iter()
-                .all(|port| port.missed == 0 && port.refused == 0)
+            && counters.ports.iter().all(|port| port.missed == 0 && port.refused == 0)
     );
 }
 
@@ -158,9 +138,8 @@ fn udp_is_dropped_while_tcp_passes() {
         return;
     }
     let blocked = Link::default().with(Loss::all_udp()).with(Delay::millis(1));
-    let lab = lab(Host::new("client")
-        .outbound(blocked)
-        .inbound(Link::default().with(Delay::millis(1))));
+    let lab =
+        lab(Host::new("client").outbound(blocked).inbound(Link::default().with(Delay::millis(1))));
     let (client, server) = ends(&lab);
     let (here, there) = udp_pair(&lab, 0);
     send_numbered(&here, 3);
@@ -234,12 +213,7 @@ fn bulk_tcp_survives_a_bad_link_unchanged() {
         let mut received = Vec::new();
         connect(client, address).read_to_end(&mut received).unwrap();
         sender.join().unwrap();
-        assert!(
-            received == sent,
-            "{} bytes of {}",
-            received.len(),
-            sent.len()
-        );
+        assert!(received == sent, "{} bytes of {}", received.len(), sent.len());
     }
     let inbound = lab.counters().ports[0].inbound;
     assert!(inbound.dropped > 0 && inbound.added > 0, "{inbound:?}");
@@ -257,11 +231,7 @@ fn several_nodes_with_several_addresses() {
     let client = lab.node("client").unwrap();
     let others = lab.node("other").unwrap().addresses().iter().copied();
     for address in many.into_iter().chain(others) {
-        let owner = lab
-            .nodes()
-            .iter()
-            .find(|node| node.addresses().contains(&address))
-            .unwrap();
+        let owner = lab.nodes().iter().find(|node| node.addresses().contains(&address)).unwrap();
         let (_listener, address) = listen(owner, address);
         connect(client, address);
     }
@@ -274,21 +244,11 @@ fn commands_run_on_their_node_and_die_with_the_lab() {
     }
     let lab = lab(Host::new("client"));
     let (client, _) = ends(&lab);
-    let output = client
-        .command("cat")
-        .arg("/proc/self/net/dev")
-        .output()
-        .unwrap();
+    let output = client.command("cat").arg("/proc/self/net/dev").output().unwrap();
     let devices = String::from_utf8(output.stdout).unwrap();
-    let names: Vec<_> = devices
-        .lines()
-        .skip(2)
-        .filter_map(|line| line.trim().split(':').next())
-        .collect();
-    assert!(
-        names.contains(&"w0") && names.iter().all(|name| *name != "eth0"),
-        "{names:?}"
-    );
+    let names: Vec<_> =
+        devices.lines().skip(2).filter_map(|line| line.trim().split(':').next()).collect();
+    assert!(names.contains(&"w0") && names.iter().all(|name| *name != "eth0"), "{names:?}");
 
     let mut sleeper = client.command("sleep");
     sleeper.arg("60");

@@ -28,48 +28,24 @@ fn drained(link: &mut Link) -> Vec<(Duration, Packet)> {
 /// Sends packets 1, 2, ... one millisecond apart and returns (time in ms, first byte) of what comes out.
 fn through(mut link: Link, protocols: &[Protocol]) -> Vec<(u128, u8)> {
     for (number, protocol) in (1..).zip(protocols) {
-        link.send(
-            ms(u32::from(number)),
-            Packet {
-                protocol: *protocol,
-                bytes: vec![number],
-            },
-        );
+        link.send(ms(u32::from(number)), Packet { protocol: *protocol, bytes: vec![number] });
     }
-    drained(&mut link)
-        .into_iter()
-        .map(|(at, packet)| (at.as_millis(), packet.bytes[0]))
-        .collect()
+    drained(&mut link).into_iter().map(|(at, packet)| (at.as_millis(), packet.bytes[0])).collect()
 }
 
 const FOUR_UDP: [Protocol; 4] = [Protocol::Udp; 4];
-const MIXED: [Protocol; 6] = [
-    Protocol::Udp,
-    Protocol::Tcp,
-    Protocol::Udp,
-    Protocol::Other,
-    Protocol::Tcp,
-    Protocol::Udp,
-];
+const MIXED: [Protocol; 6] =
+    [Protocol::Udp, Protocol::Tcp, Protocol::Udp, Protocol::Other, Protocol::Tcp, Protocol::Udp];
 
 #[test]
 fn an_empty_link_passes_at_once() {
-    assert_eq!(
-        through(Link::default(), &FOUR_UDP),
-        [(1, 1), (2, 2), (3, 3), (4, 4)]
-    );
+    assert_eq!(through(Link::default(), &FOUR_UDP), [(1, 1), (2, 2), (3, 3), (4, 4)]);
 }
 
 #[test]
 fn delays_add_up() {
-    let link = Link::new(vec![
-        Box::new(Delay::millis(10)),
-        Box::new(Delay::millis(15)),
-    ]);
-    assert_eq!(
-        through(link, &FOUR_UDP),
-        [(26, 1), (27, 2), (28, 3), (29, 4)]
-    );
+    let link = Link::new(vec![Box::new(Delay::millis(10)), Box::new(Delay::millis(15))]);
+    assert_eq!(through(link, &FOUR_UDP), [(26, 1), (27, 2), (28, 3), (29, 4)]);
 }
 
 #[test]
@@ -84,76 +60,51 @@ fn nothing_comes_early() {
 
 #[test]
 fn exact_loss() {
-    assert_eq!(
-        through(Link::default().with(Loss::exact([2, 4])), &FOUR_UDP),
-        [(1, 1), (3, 3)]
-    );
+    assert_eq!(through(Link::default().with(Loss::exact([2, 4])), &FOUR_UDP), [(1, 1), (3, 3)]);
 }
 
 #[test]
 fn exact_loss_of_one_protocol_counts_only_that() {
     let link = Link::default().with(Loss::exact([2]).only(Protocol::Udp));
-    assert_eq!(
-        through(link, &MIXED),
-        [(1, 1), (2, 2), (4, 4), (5, 5), (6, 6)]
-    );
+    assert_eq!(through(link, &MIXED), [(1, 1), (2, 2), (4, 4), (5, 5), (6, 6)]);
     let link = Link::default().with(Loss::exact([1]).only(Protocol::Tcp));
-    assert_eq!(
-        through(link, &MIXED),
-        [(1, 1), (3, 3), (4, 4), (5, 5), (6, 6)]
-    );
+    assert_eq!(through(link, &MIXED), [(1, 1), (3, 3), (4, 4), (5, 5), (6, 6)]);
 }
 
 #[test]
 fn reordered_packets_are_overtaken() {
-    let link = Link::default()
-        .with(Reorder::exact([1, 3], ms(2)))
-        .with(Delay::millis(5));
+    let link = Link::default().with(Reorder::exact([1, 3], ms(2))).with(Delay::millis(5));
     // Packet 1 reaches the delay at 3 ms together with nothing, packet 3 at 5 ms; ties would keep arrival order.
     assert_eq!(through(link, &FOUR_UDP), [(7, 2), (8, 1), (9, 4), (10, 3)]);
 }
 
 #[test]
 fn packets_due_together_leave_in_the_order_they_arrived() {
-    let mut link = Link::default()
-        .with(Reorder::exact([1], ms(2)))
-        .with(Delay::millis(5));
+    let mut link = Link::default().with(Reorder::exact([1], ms(2))).with(Delay::millis(5));
     link.send(ms(0), Packet::udp([1]));
     for number in 2..=5 {
         link.send(ms(2), Packet::udp([number]));
     }
-    let order: Vec<_> = drained(&mut link)
-        .into_iter()
-        .map(|(at, packet)| (at, packet.bytes[0]))
-        .collect();
+    let order: Vec<_> =
+        drained(&mut link).into_iter().map(|(at, packet)| (at, packet.bytes[0])).collect();
     assert_eq!(order, [1, 2, 3, 4, 5].map(|number| (ms(7), number)));
 }
 
 #[test]
 fn duplicates_come_right_behind() {
-    let link = Link::default()
-        .with(Duplicate::exact([2]))
-        .with(Delay::millis(5));
-    assert_eq!(
-        through(link, &FOUR_UDP),
-        [(6, 1), (7, 2), (7, 2), (8, 3), (9, 4)]
-    );
+    let link = Link::default().with(Duplicate::exact([2])).with(Delay::millis(5));
+    assert_eq!(through(link, &FOUR_UDP), [(6, 1), (7, 2), (7, 2), (8, 3), (9, 4)]);
 }
 
 #[test]
 fn a_copy_is_a_packet_of_its_own_for_what_follows() {
-    let link = Link::default()
-        .with(Duplicate::exact([1]))
-        .with(Loss::exact([1]));
+    let link = Link::default().with(Duplicate::exact([1])).with(Loss::exact([1]));
     assert_eq!(through(link, &FOUR_UDP), [(1, 1), (2, 2), (3, 3), (4, 4)]);
 }
 
 #[test]
 fn blocked_or_late_udp_leaves_the_rest_alone() {
-    assert_eq!(
-        through(Link::default().with(Loss::all_udp()), &MIXED),
-        [(2, 2), (4, 4), (5, 5)]
-    );
+    assert_eq!(through(Link::default().with(Loss::all_udp()), &MIXED), [(2, 2), (4, 4), (5, 5)]);
     assert_eq!(
         through(Link::default().with(Delay::udp(ms(10))), &MIXED),
         [(2, 2), (4, 4), (5, 5), (11, 1), (13, 3), (16, 6)]
@@ -162,21 +113,12 @@ fn blocked_or_late_udp_leaves_the_rest_alone() {
 
 #[test]
 fn a_packet_may_be_lost_late_and_the_wait_says_so() {
-    let mut link = Link::default()
-        .with(Delay::millis(10))
-        .with(Loss(Pick::every()));
+    let mut link = Link::default().with(Delay::millis(10)).with(Loss(Pick::every()));
     link.send(Duration::ZERO, Packet::tcp([1]));
     assert_eq!(link.next_due(), Some(ms(10)));
     assert_eq!(link.poll(ms(10)), None);
     assert_eq!(link.next_due(), None);
-    assert_eq!(
-        (
-            link.counts().sent,
-            link.counts().dropped,
-            link.counts().delivered
-        ),
-        (1, 1, 0)
-    );
+    assert_eq!((link.counts().sent, link.counts().dropped, link.counts().delivered), (1, 1, 0));
 }
 
 #[test]
@@ -184,10 +126,7 @@ fn time_never_goes_back() {
     let mut link = Link::default().with(Delay::millis(10));
     link.send(ms(5), Packet::udp([1]));
     link.send(ms(3), Packet::udp([2]));
-    assert_eq!(
-        drained(&mut link),
-        [(ms(15), Packet::udp([1])), (ms(15), Packet::udp([2]))]
-    );
+    assert_eq!(drained(&mut link), [(ms(15), Packet::udp([1])), (ms(15), Packet::udp([2]))]);
 }
 
 #[test]
@@ -212,9 +151,7 @@ fn an_endless_delay_holds_for_ever_without_overflow() {
 #[test]
 fn text_makes_the_same_link() {
     let from_text: Link = "delay 5ms, udp loss packets 2".parse().unwrap();
-    let built = Link::default()
-        .with(Delay::millis(5))
-        .with(Loss::exact([2]).only(Protocol::Udp));
+    let built = Link::default().with(Delay::millis(5)).with(Loss::exact([2]).only(Protocol::Udp));
     assert_eq!(through(from_text, &MIXED), through(built, &MIXED));
 }
 
@@ -224,19 +161,10 @@ fn some_elements() -> impl Strategy<Value = String> {
         (0..=100u8, any::<u64>()).prop_map(|(percent, seed)| format!("{percent}% seed {seed}")),
         prop::collection::vec(1..20u64, 1..4).prop_map(|numbers| format!(
             "packets {}",
-            numbers
-                .iter()
-                .map(u64::to_string)
-                .collect::<Vec<_>>()
-                .join(",")
+            numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
         )),
     ];
-    let element = (
-        prop_oneof![Just(""), Just("udp "), Just("tcp ")],
-        pick,
-        0..20u8,
-        0..4u8,
-    )
+    let element = (prop_oneof![Just(""), Just("udp "), Just("tcp ")], pick, 0..20u8, 0..4u8)
         .prop_map(|(narrowed, pick, millis, kind)| match kind {
             0 => format!("{narrowed}delay {millis}ms"),
             1 => format!("{narrowed}loss {pick}"),
@@ -248,22 +176,12 @@ fn some_elements() -> impl Strategy<Value = String> {
 
 /// Packets as (milliseconds after the one before, protocol); each carries its number.
 fn some_packets() -> impl Strategy<Value = Vec<(Duration, Packet)>> {
-    let protocol = prop_oneof![
-        Just(Protocol::Udp),
-        Just(Protocol::Tcp),
-        Just(Protocol::Other)
-    ];
+    let protocol = prop_oneof![Just(Protocol::Udp), Just(Protocol::Tcp), Just(Protocol::Other)];
     prop::collection::vec((0..5u32, protocol), 0..40).prop_map(|packets| {
         let mut at = Duration::ZERO;
         let numbered = (0u8..).zip(packets).map(|(number, (gap, protocol))| {
             at += ms(gap);
-            (
-                at,
-                Packet {
-                    protocol,
-                    bytes: vec![number],
-                },
-            )
+            (at, Packet { protocol, bytes: vec![number] })
         });
         numbered.collect()
     })

@@ -29,11 +29,7 @@ impl Reorder {
 
 impl Element for Reorder {
     fn handle(&mut self, _now: Duration, packet: Packet, out: &mut Outputs) {
-        let held = if self.picked.next_is_picked() {
-            self.hold
-        } else {
-            Duration::ZERO
-        };
+        let held = if self.picked.next_is_picked() { self.hold } else { Duration::ZERO };
         out.pass_after(held, packet);
     }
 }
