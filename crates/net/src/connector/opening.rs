@@ -319,7 +319,19 @@ impl Opening {
         if self.tcp.is_none() {
             return Ok(false);
         }
-        Ok(self.poll_tcp_write(cx)? | self.poll_tcp_read(cx)?)
+        let written = self.poll_tcp_write(cx);
+        let passed = written.and_then(|written| Ok(written | self.poll_tcp_read(cx)?));
+        passed.inspect_err(|error| self.handle_tcp_lost(error.kind()))
+    }
+
+    /// A join that is reset instead of answered is refused as well: by a network that lets nothing
+    /// but TLS pass, or because the edge is gone. The application sees that once, not each time.
+    fn handle_tcp_lost(&mut self, kind: io::ErrorKind) {
+        if matches!(kind, io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) {
+            self.client.handle_tcp_finished();
+            // It says that the stream is reset, as the caller does.
+            let _ = self.take_events();
+        }
     }
 
     fn poll_tcp_write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
