@@ -15,6 +15,7 @@ mod race;
 mod redirect;
 mod relay;
 mod udp;
+mod wakers;
 
 pub use headstart_proto::{ClientEvent, PlainReason, ResetReason, ServerConfig, hello};
 

@@ -1,0 +1,105 @@
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Wake, Waker};
+
+/// The tasks that wait on one stream: reader and writer may be two.
+///
+/// What both wait for (a join, the end of the opening) is polled with the [common waker](Self::waker),
+/// so that whichever task polled last, the event wakes the two. A task is woken once, and has to be
+/// noted again at its next poll, as everywhere.
+#[derive(Debug, Default)]
+pub(crate) struct Wakers(Arc<Noted>);
+
+#[derive(Debug, Default)]
+struct Noted(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+impl Wakers {
+    /// Notes the task that reads.
+    pub(crate) fn reader(&self, waker: &Waker) {
+        self.0.change(|waiting| note(&mut waiting.reader, waker));
+    }
+
+    /// Notes the task that writes.
+    pub(crate) fn writer(&self, waker: &Waker) {
+        self.0.change(|waiting| note(&mut waiting.writer, waker));
+    }
+
+    /// Wakes whichever tasks are noted by then.
+    pub(crate) fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.0))
+    }
+}
+
+impl Noted {
+    fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Wake for Noted {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Woken after the lock is given back: a waker is foreign code, and may poll at once.
+        let waiting = self.change(std::mem::take);
+        [waiting.reader, waiting.writer].into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+fn note(place: &mut Option<Waker>, waker: &Waker) {
+    match place {
+        Some(noted) => noted.clone_from(waker),
+        None => *place = Some(waker.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn counter() -> (Arc<Count>, Waker) {
+        let count = Arc::new(Count::default());
+        (Arc::clone(&count), Waker::from(count))
+    }
+
+    #[test]
+    fn one_event_wakes_both_tasks() {
+        let wakers = Wakers::default();
+        let ((reads, reader), (writes, writer)) = (counter(), counter());
+        wakers.reader(&reader);
+        let waker = wakers.waker();
+        wakers.writer(&writer);
+        waker.wake_by_ref();
+        assert_eq!((reads.0.load(Ordering::Relaxed), writes.0.load(Ordering::Relaxed)), (1, 1));
+    }
+
+    #[test]
+    fn the_last_waker_of_a_side_counts_and_is_woken_once() {
+        let wakers = Wakers::default();
+        let ((before, earlier), (after, later)) = (counter(), counter());
+        wakers.reader(&earlier);
+        wakers.reader(&later);
+        let waker = wakers.waker();
+        waker.wake_by_ref();
+        waker.wake();
+        assert_eq!((before.0.load(Ordering::Relaxed), after.0.load(Ordering::Relaxed)), (0, 1));
+    }
+}
