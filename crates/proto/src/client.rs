@@ -13,7 +13,7 @@ use flight::Flight;
 
 use crate::event::{ClientEvent, PlainReason, ResetReason};
 use crate::id::{JoinKey, RouteTag, SessionId};
-use crate::limits::{CLIENT_BYTES, JOIN_MARGIN, SESSION_LIFE, SLOTS_DEFAULT_MAX, STREAM_BUFFER};
+use crate::limits::{CLIENT_BYTES, JOIN_ANSWER_LIFE, JOIN_MARGIN, SESSION_LIFE, SLOTS_DEFAULT_MAX, STREAM_BUFFER};
 use crate::time::Instant;
 use crate::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Response, Status};
 
@@ -74,7 +74,7 @@ enum State {
     /// TCP is connected and the edge may still answer over UDP.
     Waiting { connected: Instant, grace: Duration },
     /// The join was sent; the bytes of its answer so far.
-    Joining { answer: Vec<u8>, server_offset: u32 },
+    Joining { answer: Vec<u8>, server_offset: u32, deadline: Instant },
     /// TCP carries the raw streams. `silent`: a datagram that still comes was late.
     Open { silent: bool },
     /// Over, by reset.
@@ -193,9 +193,9 @@ impl Client {
         self.events.push_back(ClientEvent::TcpConnected);
         self.state = State::Waiting { connected: now, grace };
         if self.flight.is_sent() && !same_address {
-            self.give_up(PlainReason::OtherAddress);
+            self.give_up(now, PlainReason::OtherAddress);
         } else if self.is_stale(now) {
-            self.give_up(PlainReason::TcpLate);
+            self.give_up(now, PlainReason::TcpLate);
         } else if !self.config.hold {
             self.downstream.release();
             self.note_first_bytes();
@@ -231,9 +231,21 @@ impl Client {
         }
     }
 
+    /// TCP broke. What becomes of the application is the caller's to say; an edge that broke off
+    /// instead of answering a join has refused it.
+    pub fn handle_tcp_failed(&mut self) {
+        match self.state {
+            State::Joining { .. } => self.refused(),
+            _ => self.state = State::Reset,
+        }
+    }
+
     /// The moment given by [`poll_timeout`](Self::poll_timeout) has come.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.decide(now);
+        match self.state {
+            State::Joining { deadline, .. } if deadline <= now => self.refused(),
+            _ => self.decide(now),
+        }
     }
 
     /// The next datagram to send to the edge.
@@ -254,9 +266,16 @@ impl Client {
         decided && self.app_finished && self.to_tcp.is_empty()
     }
 
-    /// Whether bytes of TCP can be made sense of: not before it is decided how TCP goes on.
+    /// Whether bytes of TCP are welcome: once it is connected, while the application takes them.
     #[must_use]
     pub const fn wants_tcp_data(&self) -> bool {
+        let connected = !matches!(self.state, State::Connecting | State::Reset);
+        connected && self.downstream.waiting() < STREAM_BUFFER
+    }
+
+    /// Whether it is decided how TCP goes on, so that what the application wrote is on its way.
+    #[must_use]
+    pub const fn is_decided(&self) -> bool {
         matches!(self.state, State::Joining { .. } | State::Open { .. })
     }
 
@@ -290,6 +309,7 @@ impl Client {
             State::Waiting { connected, grace } => {
                 Some((connected.max(self.last_datagram) + grace).min(connected + grace * 2))
             }
+            State::Joining { deadline, .. } => Some(deadline),
             _ => None,
         }
     }
@@ -357,18 +377,23 @@ impl Client {
         let expired = self.poll_timeout().is_some_and(|deadline| deadline <= now);
         if self.tag.is_some() {
             if expired || self.config.hold || self.has_unsent_bytes() || self.flight.is_answered() {
-                self.join();
+                self.join(now);
             }
         } else if self.unreachable {
-            self.give_up(PlainReason::Unreachable);
+            self.give_up(now, PlainReason::Unreachable);
         } else if expired {
-            self.give_up(PlainReason::Silence);
+            self.give_up(now, PlainReason::Silence);
         }
     }
 
     /// The flight is lost. Early data that may have been acted on binds the client to the session.
-    fn give_up(&mut self, reason: PlainReason) {
-        if self.flight.holds_early_data() { self.join() } else { self.go_plain(reason) }
+    fn give_up(&mut self, now: Instant, reason: PlainReason) {
+        if self.flight.holds_early_data() {
+            self.events.push_back(ClientEvent::GivenUp(reason));
+            self.join(now);
+        } else {
+            self.go_plain(reason);
+        }
     }
 
     /// Whether the edge may forget the session before a join gets there: nothing may be built on it.
@@ -388,7 +413,7 @@ impl Client {
         self.to_tcp.append(&mut self.upstream);
     }
 
-    fn join(&mut self) {
+    fn join(&mut self, now: Instant) {
         let server_offset = self.downstream.released();
         // Without a server byte delivered, the whole stream: an edge that knows nothing of the
         // session can still serve it.
@@ -404,7 +429,8 @@ impl Client {
         self.to_tcp.extend_from_slice(self.upstream.get(from..).unwrap_or_default());
         self.upstream = Vec::new();
         self.downstream.tcp_starts_at(server_offset);
-        self.state = State::Joining { answer: Vec::new(), server_offset };
+        let deadline = now + JOIN_ANSWER_LIFE;
+        self.state = State::Joining { answer: Vec::new(), server_offset, deadline };
         self.events.push_back(ClientEvent::JoinSent { client_offset, server_offset });
     }
 

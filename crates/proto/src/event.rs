@@ -41,6 +41,8 @@ pub enum ClientEvent {
     TcpConnected,
     /// From here on the connection is ordinary TLS over TCP.
     Plain(PlainReason),
+    /// The flight is given up, but early data went with it: a join has to follow.
+    GivenUp(PlainReason),
     /// The join was sent on TCP.
     JoinSent {
         /// The TCP stream starts at this offset of the client stream.

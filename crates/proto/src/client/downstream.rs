@@ -95,6 +95,11 @@ impl Downstream {
         self.tcp_offset >= self.released && self.to_app.is_empty()
     }
 
+    /// Bytes that the application has not taken.
+    pub(super) const fn waiting(&self) -> usize {
+        self.to_app.len()
+    }
+
     /// Once: whether the first bytes for the application came over UDP.
     pub(super) fn take_first_source(&mut self) -> Option<bool> {
         self.first_source.take()
