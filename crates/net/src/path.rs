@@ -191,9 +191,20 @@ impl PathMemory {
     /// Remembers that a whole first flight from `name` took `datagrams`, counted up to
     /// [`SLOTS_MAX`]; zero says nothing.
     pub fn record_flight(&self, name: &str, datagrams: usize) {
-        let slots = u8::try_from(datagrams).unwrap_or(SLOTS_MAX).min(SLOTS_MAX);
-        if let Some(key) = flight_key(name).filter(|_| slots > 0) {
-            self.lock().flights.insert(key, slots);
+        self.record_slots(name, datagrams, |_, new| new);
+    }
+
+    /// Remembers that a first flight from `name` took `datagrams` or more: its end was not seen.
+    pub fn record_long_flight(&self, name: &str, datagrams: usize) {
+        self.record_slots(name, datagrams, u8::max);
+    }
+
+    fn record_slots(&self, name: &str, datagrams: usize, choose: impl FnOnce(u8, u8) -> u8) {
+        let new = u8::try_from(datagrams).unwrap_or(SLOTS_MAX).min(SLOTS_MAX);
+        if let Some(key) = flight_key(name).filter(|_| new > 0) {
+            let flights = &mut self.lock().flights;
+            let slots = choose(flights.get(&key).copied().unwrap_or(0), new);
+            flights.insert(key, slots);
         }
     }
 

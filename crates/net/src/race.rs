@@ -159,9 +159,12 @@ impl Race {
         }
     }
 
-    /// The address that was or will be tried first, where a UDP flight should go.
+    /// The address that was or will be tried first, of those that have not failed: where a UDP
+    /// flight should go.
     pub fn first(&self) -> Option<SocketAddr> {
-        self.attempts.first().map(|attempt| attempt.addr).or_else(|| self.waiting.peek())
+        let alive = |attempt: &&Attempt| !matches!(attempt.outcome, Outcome::Failed(_));
+        let tried = self.attempts.iter().find(alive).map(|attempt| attempt.addr);
+        tried.or_else(|| self.waiting.peek())
     }
 
     /// The attempts so far, in the order of starting.

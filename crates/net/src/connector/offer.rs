@@ -30,10 +30,10 @@ impl Offer {
         Self::Asked(Box::pin(question))
     }
 
-    /// Takes what the lookup says; a configured edge or a refusal stands.
+    /// Takes what the lookup of the host says, where that was waited for.
     pub(super) fn learn(&mut self, edge: Option<EdgeAdvert>) {
-        if matches!(self, Self::Awaited | Self::Asked(_) | Self::Advertised(_)) {
-            *self = edge.map_or(Self::Never(NotUsed::NotAdvertised), Self::Advertised);
+        if matches!(self, Self::Awaited | Self::Advertised(_)) {
+            self.set(edge);
         }
     }
 
@@ -42,8 +42,12 @@ impl Offer {
         if let Self::Asked(question) = self
             && let Poll::Ready(answer) = question.as_mut().poll(cx)
         {
-            self.learn(answer);
+            self.set(answer);
         }
+    }
+
+    fn set(&mut self, edge: Option<EdgeAdvert>) {
+        *self = edge.map_or(Self::Never(NotUsed::NotAdvertised), Self::Advertised);
     }
 
     /// What is offered at `address`, as far as known.
@@ -66,5 +70,20 @@ impl Offer {
             }
             Self::Known(_) | Self::Advertised(_) => NotUsed::OtherAddress,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_of_its_own_is_not_answered_by_the_lookup_of_the_address() {
+        let mut offer = Offer::asked(std::future::pending());
+        offer.learn(None);
+        assert_eq!(offer.why_not(None), NotUsed::AdvertLate);
+        let mut offer = Offer::asked(std::future::ready(None));
+        offer.poll(&mut Context::from_waker(std::task::Waker::noop()));
+        assert_eq!(offer.why_not(None), NotUsed::NotAdvertised);
     }
 }

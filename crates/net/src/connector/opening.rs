@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use headstart_proto::limits::{REQUEST_MIN, SEQUENCES};
-use headstart_proto::wire::RESPONSE_PAYLOAD_MAX;
+use headstart_proto::wire::{RESPONSE_PAYLOAD_MAX, Status};
 use headstart_proto::{Client, ClientConfig, ClientEvent, JoinKey, PlainReason, ResetReason};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -42,8 +42,11 @@ pub(super) struct Opening {
     offer: Offer,
     race: Option<Race>,
     udp: Option<Udp>,
+    /// Where no UDP socket could be connected to.
+    unreachable: Option<SocketAddr>,
     tcp: Option<TcpStream>,
     tcp_queue: Vec<u8>,
+    tcp_read: Vec<u8>,
     tcp_finished: bool,
     client: Client,
     timer: Option<Pin<Box<Sleep>>>,
@@ -81,8 +84,10 @@ impl Opening {
             offer,
             race: Some(race),
             udp: None,
+            unreachable: None,
             tcp: None,
             tcp_queue: Vec::new(),
+            tcp_read: Vec::new(),
             tcp_finished: false,
             client: Client::new(JoinKey::new(rand::random()), ClientConfig::default()),
             timer: None,
@@ -147,8 +152,8 @@ impl Opening {
 
     /// Whether all that was written has been given to TCP.
     pub(super) fn is_flushed(&self) -> bool {
-        self.tcp.is_some() && self.tcp_queue.is_empty() && !self.client.wants_tcp_finish()
-            || self.tcp_finished
+        let written = self.client.is_decided() && self.tcp_queue.is_empty();
+        written && (!self.client.wants_tcp_finish() || self.tcp_finished)
     }
 
     pub(super) const fn is_connected(&self) -> bool {
@@ -166,6 +171,7 @@ impl Opening {
     /// come are waited for in the background, since they tell how long the grace should be.
     pub(super) fn into_tcp(mut self) -> Option<(TcpStream, Report)> {
         let tcp = self.tcp.take()?;
+        self.record_long_flight();
         if let (true, Some(udp), Some(connected)) =
             (self.client.awaits_late_datagram(), self.udp.take(), self.connected)
         {
@@ -179,6 +185,27 @@ impl Opening {
             );
         }
         Some((tcp, self.report))
+    }
+
+    /// The application has not said its second word, so the server's flight goes on over TCP: the
+    /// slots were too few, by one at least.
+    fn record_long_flight(&self) {
+        let over_udp = self.report.opened_by == OpenedBy::TurboTls;
+        if let Some(flight) = self.flight_bytes.filter(|flight| over_udp && *flight > 0) {
+            let datagrams = flight.div_ceil(RESPONSE_PAYLOAD_MAX) + 1;
+            self.shared.paths.record_long_flight(&self.name, datagrams);
+        }
+    }
+
+    /// Ends the connection so that the server sees a reset.
+    pub(super) fn reset(self) {
+        if let Some(tcp) = self.tcp {
+            let _ = tcp.set_zero_linger();
+        }
+    }
+
+    pub(super) fn into_report(self) -> Report {
+        self.report
     }
 
     fn note(&mut self, what: What) {
@@ -245,10 +272,15 @@ impl Opening {
             return;
         }
         let Some(first) = self.race.as_ref().and_then(Race::first) else { return };
+        if self.unreachable == Some(first) {
+            return;
+        }
         let Some(advert) = self.offer.at(first) else { return };
-        self.note(What::Offered);
-        if let Err(reason) = self.open_udp(first, advert) {
-            self.set_not_used(reason);
+        match self.open_udp(first, advert) {
+            Ok(()) => self.note(What::Offered),
+            // No route to this family: the race finds out too, and goes on to another address.
+            Err(NotUsed::Socket) => self.unreachable = Some(first),
+            Err(reason) => self.set_not_used(reason),
         }
     }
 
@@ -321,17 +353,11 @@ impl Opening {
         }
         let written = self.poll_tcp_write(cx);
         let passed = written.and_then(|written| Ok(written | self.poll_tcp_read(cx)?));
-        passed.inspect_err(|error| self.handle_tcp_lost(error.kind()))
-    }
-
-    /// A join that is reset instead of answered is refused as well: by a network that lets nothing
-    /// but TLS pass, or because the edge is gone. The application sees that once, not each time.
-    fn handle_tcp_lost(&mut self, kind: io::ErrorKind) {
-        if matches!(kind, io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) {
-            self.client.handle_tcp_finished();
+        passed.inspect_err(|_| {
+            self.client.handle_tcp_failed();
             // It says that the stream is reset, as the caller does.
             let _ = self.take_events();
-        }
+        })
     }
 
     fn poll_tcp_write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
@@ -361,8 +387,8 @@ impl Opening {
             return Ok(false);
         }
         let Some(tcp) = &mut self.tcp else { return Ok(false) };
-        let mut buffer = vec![0; TCP_READ];
-        let mut read = ReadBuf::new(&mut buffer);
+        self.tcp_read.resize(TCP_READ, 0);
+        let mut read = ReadBuf::new(&mut self.tcp_read);
         if Pin::new(tcp).poll_read(cx, &mut read)?.is_pending() {
             return Ok(false);
         }
@@ -404,49 +430,77 @@ impl Opening {
     /// What an event means for the report, the path's memory and the counters.
     fn learn(&mut self, event: ClientEvent) -> io::Result<()> {
         match event {
+            ClientEvent::FlightSent { .. } | ClientEvent::SlotSent { .. } => {
+                count(TO_SERVER, "sent")
+            }
             ClientEvent::DatagramReceived { .. } => {
-                let lag = self.connected.map_or(Duration::ZERO, |connected| connected.elapsed());
+                count(TO_CLIENT, "accepted");
+                let lag = self.lag();
                 self.first_lag.get_or_insert(lag);
             }
-            ClientEvent::JoinSent { .. } => {
-                self.report.opened_by = OpenedBy::TurboTls;
-                let rtt = self.report.rtt.unwrap_or_default();
+            ClientEvent::DatagramIgnored => count(TO_CLIENT, "ignored"),
+            ClientEvent::LateDatagram => {
+                count(TO_CLIENT, "late");
+                self.record(Outcome::Late { rtt: self.rtt(), lag: self.lag() });
+            }
+            ClientEvent::JoinSent { .. } => self.report.opened_by = OpenedBy::TurboTls,
+            ClientEvent::JoinAnswered(Status::Joined | Status::Fresh) => {
                 if let Some(lag) = self.first_lag {
-                    self.record(Outcome::Opened { rtt, lag });
+                    self.record(Outcome::Opened { rtt: self.rtt(), lag });
                 }
             }
-            ClientEvent::FirstServerBytes { udp: true } => {
+            ClientEvent::FirstServerBytes { udp: true } if !self.shared.config.hold => {
                 metrics::counter!("headstart_round_trips_saved_total").increment(1);
             }
+            ClientEvent::GivenUp(reason) => self.record_failure(reason),
             ClientEvent::Plain(reason) => self.learn_plain(reason),
-            ClientEvent::Reset(reason) => {
-                self.report.reset = Some(reason);
-                metrics::counter!("headstart_fallbacks_total", "reason" => reason.name())
-                    .increment(1);
-                self.record(match reason {
-                    ResetReason::CommittedRefusal => Outcome::Reset,
-                    ResetReason::Refused | ResetReason::Protocol => Outcome::Refused,
-                });
-                return Err(io::ErrorKind::ConnectionReset.into());
-            }
+            ClientEvent::Reset(reason) => return Err(self.learn_reset(reason)),
             _ => {}
         }
         Ok(())
     }
 
+    fn learn_reset(&mut self, reason: ResetReason) -> io::Error {
+        self.report.reset = Some(reason);
+        metrics::counter!("headstart_fallbacks_total", "reason" => reason.name()).increment(1);
+        self.record(match reason {
+            ResetReason::CommittedRefusal => Outcome::Reset,
+            ResetReason::Refused | ResetReason::Protocol => Outcome::Refused,
+        });
+        io::ErrorKind::ConnectionReset.into()
+    }
+
     fn learn_plain(&mut self, reason: PlainReason) {
         let reason = match reason {
+            PlainReason::NotOffered if self.unreachable.is_some() => NotUsed::Socket,
             PlainReason::NotOffered => self.offer.why_not(self.report.address),
             other => NotUsed::Fallback(other),
         };
         self.set_not_used(reason);
         let reason = self.report.not_used.unwrap_or(reason);
-        metrics::counter!("headstart_fallbacks_total", "reason" => reason.name()).increment(1);
+        if reason != NotUsed::Policy {
+            metrics::counter!("headstart_fallbacks_total", "reason" => reason.name()).increment(1);
+        }
+        if let NotUsed::Fallback(reason) = reason {
+            self.record_failure(reason);
+        }
+    }
+
+    fn record_failure(&self, reason: PlainReason) {
         match reason {
-            NotUsed::Fallback(PlainReason::Silence) => self.record(Outcome::Silent),
-            NotUsed::Fallback(PlainReason::Unreachable) => self.record(Outcome::Unreachable),
+            PlainReason::Silence => self.record(Outcome::Silent),
+            PlainReason::Unreachable => self.record(Outcome::Unreachable),
             _ => {}
         }
+    }
+
+    fn rtt(&self) -> Duration {
+        self.report.rtt.unwrap_or_default()
+    }
+
+    /// How long TCP has been connected.
+    fn lag(&self) -> Duration {
+        self.connected.map_or(Duration::ZERO, |connected| connected.elapsed())
     }
 
     fn record(&self, outcome: Outcome) {
@@ -473,6 +527,14 @@ fn take_datagrams(client: &mut Client, now: headstart_proto::Instant, buffers: &
     for datagram in buffers.datagrams() {
         client.handle_datagram(now, datagram.bytes);
     }
+}
+
+const TO_SERVER: &str = "to_server";
+const TO_CLIENT: &str = "to_client";
+
+fn count(direction: &'static str, outcome: &'static str) {
+    metrics::counter!("headstart_udp_datagrams_total", "direction" => direction, "outcome" => outcome)
+        .increment(1);
 }
 
 /// The path's memory lives longer than the clock of one connection.

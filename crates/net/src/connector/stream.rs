@@ -1,7 +1,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -15,6 +15,7 @@ use super::report::Report;
 use crate::bridge::Handoff;
 use crate::path::{LAG_MAX, Outcome, PathKey};
 use crate::udp::{RecvBuffers, UdpPort};
+use crate::wakers::Wakers;
 
 /// Sockets that wait for late datagrams at the same time; without a permit nothing is learnt.
 static LATE_SOCKETS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(64)));
@@ -27,45 +28,45 @@ pub struct ClientStream {
     state: State,
     /// Bytes for the reader that did not fit its last buffer.
     to_read: Vec<u8>,
-    /// Reader and writer may be two tasks: what one sets in motion, the other has to hear of.
-    reader: Option<Waker>,
-    writer: Option<Waker>,
+    wakers: Wakers,
 }
 
 #[derive(Debug)]
 enum State {
     Opening(Box<Opening>),
     Open(TcpStream, Box<Report>),
-    /// Only while one state becomes another.
-    Between,
+    Failed(Failure),
+}
+
+/// An error is given as it was once, then by its kind.
+#[derive(Debug)]
+struct Failure {
+    kind: io::ErrorKind,
+    first: Option<io::Error>,
+    report: Option<Box<Report>>,
 }
 
 impl ClientStream {
     pub(super) fn new(opening: Opening) -> Self {
-        Self {
-            state: State::Opening(Box::new(opening)),
-            to_read: Vec::new(),
-            reader: None,
-            writer: None,
-        }
+        let state = State::Opening(Box::new(opening));
+        Self { state, to_read: Vec::new(), wakers: Wakers::default() }
     }
 
     /// How the opening went so far.
-    ///
-    /// `None` only if the stream failed.
     #[must_use]
     pub fn report(&self) -> Option<&Report> {
         match &self.state {
             State::Opening(opening) => Some(&opening.report),
             State::Open(_, report) => Some(report),
-            State::Between => None,
+            State::Failed(failure) => failure.report.as_deref(),
         }
     }
 
-    /// Sends the SYN and asks DNS now, instead of at the first use of the stream.
+    /// Asks DNS, and for an address sends the SYN, now instead of at the first use of the stream.
+    ///
+    /// An error shows at the first use.
     pub fn start(&mut self) {
-        // An error is met again at the first use.
-        let _ = self.poll_state(&mut Context::from_waker(Waker::noop()));
+        self.drive();
     }
 
     /// Waits until TCP is connected.
@@ -74,7 +75,8 @@ impl ClientStream {
     /// Why it cannot be.
     pub async fn connected(&mut self) -> io::Result<()> {
         std::future::poll_fn(|cx| {
-            self.poll_state(cx)?;
+            self.wakers.reader(cx.waker());
+            self.poll_state()?;
             match &self.state {
                 State::Opening(opening) if !opening.is_connected() => Poll::Pending,
                 _ => Poll::Ready(Ok(())),
@@ -83,20 +85,49 @@ impl ClientStream {
         .await
     }
 
-    /// Drives the opening, and leaves it as soon as TCP alone carries the stream.
-    fn poll_state(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let State::Opening(opening) = &mut self.state else { return Ok(()) };
-        if opening.poll_drive(cx)? {
-            let waiting = [self.reader.take(), self.writer.take()];
-            waiting.into_iter().flatten().for_each(Waker::wake);
+    /// Drives the opening for the tasks that are noted; says why there is no connection.
+    fn poll_state(&mut self) -> io::Result<()> {
+        self.drive();
+        match &mut self.state {
+            State::Failed(failure) => {
+                Err(failure.first.take().unwrap_or_else(|| failure.kind.into()))
+            }
+            State::Opening(_) | State::Open(..) => Ok(()),
         }
-        if opening.is_transparent()
-            && let State::Opening(opening) = std::mem::replace(&mut self.state, State::Between)
-            && let Some((tcp, report)) = opening.into_tcp()
-        {
-            self.state = State::Open(tcp, Box::new(report));
+    }
+
+    /// Does what can be done, and leaves the opening as soon as TCP alone carries the stream.
+    fn drive(&mut self) {
+        let State::Opening(opening) = &mut self.state else { return };
+        let waker = self.wakers.waker();
+        let driven = opening.poll_drive(&mut Context::from_waker(&waker));
+        let (over, changed) = match &driven {
+            Ok(progress) => (opening.is_transparent(), *progress),
+            Err(_) => (true, true),
+        };
+        if over {
+            self.leave_opening(driven.err());
         }
-        Ok(())
+        if over || changed {
+            // What one task set in motion, the other has to hear of.
+            waker.wake();
+        }
+    }
+
+    fn leave_opening(&mut self, error: Option<io::Error>) {
+        let kind = error.as_ref().map_or(io::ErrorKind::NotConnected, io::Error::kind);
+        let failed = State::Failed(Failure { kind, first: error, report: None });
+        let State::Opening(opening) = std::mem::replace(&mut self.state, failed) else { return };
+        match &mut self.state {
+            State::Failed(failure) if failure.first.is_some() => {
+                failure.report = Some(Box::new(opening.into_report()));
+            }
+            state => {
+                if let Some((tcp, report)) = opening.into_tcp() {
+                    *state = State::Open(tcp, Box::new(report));
+                }
+            }
+        }
     }
 
     fn give(&mut self, buf: &mut ReadBuf<'_>) {
@@ -113,9 +144,9 @@ impl AsyncRead for ClientStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.reader = Some(cx.waker().clone());
+        this.wakers.reader(cx.waker());
         if this.to_read.is_empty() {
-            this.poll_state(cx)?;
+            this.poll_state()?;
             if let State::Opening(opening) = &mut this.state
                 && let Some(bytes) = opening.read()
             {
@@ -126,13 +157,11 @@ impl AsyncRead for ClientStream {
             this.give(buf);
             return Poll::Ready(Ok(()));
         }
-        // Taking the last bytes may have made it transparent.
-        this.poll_state(cx)?;
         match &mut this.state {
             State::Opening(opening) if opening.is_read_finished() => Poll::Ready(Ok(())),
             State::Opening(_) => Poll::Pending,
             State::Open(tcp, _) => Pin::new(tcp).poll_read(cx, buf),
-            State::Between => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            State::Failed(failure) => Poll::Ready(Err(failure.kind.into())),
         }
     }
 }
@@ -144,42 +173,45 @@ impl AsyncWrite for ClientStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        this.writer = Some(cx.waker().clone());
-        let mut taken = 0;
-        if let State::Opening(opening) = &mut this.state {
-            taken = opening.write(bytes);
-        }
-        this.poll_state(cx)?;
-        if taken > 0 {
-            return Poll::Ready(Ok(taken));
+        this.wakers.writer(cx.waker());
+        // The second time, what was driven may have made room.
+        for _ in 0..2 {
+            let taken = match &mut this.state {
+                State::Opening(opening) => opening.write(bytes),
+                State::Open(..) | State::Failed(_) => 0,
+            };
+            this.poll_state()?;
+            if taken > 0 {
+                return Poll::Ready(Ok(taken));
+            }
         }
         match &mut this.state {
-            State::Opening(opening) => match opening.write(bytes) {
-                0 if !bytes.is_empty() => Poll::Pending,
-                taken => Poll::Ready(Ok(taken)),
-            },
+            State::Opening(_) if bytes.is_empty() => Poll::Ready(Ok(0)),
+            State::Opening(_) => Poll::Pending,
             State::Open(tcp, _) => Pin::new(tcp).poll_write(cx, bytes),
-            State::Between => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            State::Failed(failure) => Poll::Ready(Err(failure.kind.into())),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Bytes on their way need no flush: whoever waits for their answer drives the opening.
-        Poll::Ready(self.get_mut().poll_state(cx))
+        let this = self.get_mut();
+        this.wakers.writer(cx.waker());
+        Poll::Ready(this.poll_state())
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.writer = Some(cx.waker().clone());
+        this.wakers.writer(cx.waker());
         if let State::Opening(opening) = &mut this.state {
             opening.finish();
         }
-        this.poll_state(cx)?;
+        this.poll_state()?;
         match &mut this.state {
             State::Opening(opening) if opening.is_flushed() => Poll::Ready(Ok(())),
             State::Opening(_) => Poll::Pending,
             State::Open(tcp, _) => Pin::new(tcp).poll_shutdown(cx),
-            State::Between => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            State::Failed(failure) => Poll::Ready(Err(failure.kind.into())),
         }
     }
 }
@@ -192,13 +224,17 @@ impl Handoff for ClientStream {
     fn into_tcp(self) -> Option<TcpStream> {
         match self.state {
             State::Open(tcp, _) => Some(tcp),
-            State::Opening(_) | State::Between => None,
+            State::Opening(_) | State::Failed(_) => None,
         }
     }
 
     fn reset(self) {
-        if let State::Open(tcp, _) = self.state {
-            let _ = tcp.set_zero_linger();
+        match self.state {
+            State::Opening(opening) => opening.reset(),
+            State::Open(tcp, _) => {
+                let _ = tcp.set_zero_linger();
+            }
+            State::Failed(_) => {}
         }
     }
 }

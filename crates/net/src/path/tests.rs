@@ -308,3 +308,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_flight_whose_end_was_not_seen_only_raises_what_is_known() {
+    let memory = PathMemory::new();
+    memory.record_long_flight("a.example", 5);
+    assert_eq!(memory.slots_for("a.example"), Some(5));
+    memory.record_long_flight("a.example", 3);
+    assert_eq!(memory.slots_for("a.example"), Some(5));
+    memory.record_flight("a.example", 3);
+    assert_eq!(memory.slots_for("a.example"), Some(3), "seen whole");
+    memory.record_long_flight("a.example", 100);
+    assert_eq!(memory.slots_for("a.example"), Some(SLOTS_MAX));
+}

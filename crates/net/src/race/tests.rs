@@ -176,3 +176,16 @@ async fn the_local_address_is_used() {
     assert_eq!(listener.accept().unwrap().1, won.stream.local_addr().unwrap());
     assert_eq!(won.stream.local_addr().unwrap().ip(), local);
 }
+
+#[tokio::test]
+async fn an_address_that_failed_is_not_the_first_any_more() {
+    let (refused, hole) = (refusing(), black_hole());
+    let mut race = Race::new([refused, hole.addr], NEVER);
+    assert_eq!(race.first(), Some(refused));
+    let failed = poll_fn(|cx| {
+        let _ = race.poll_winner(cx);
+        if race.attempts().len() == 2 { Poll::Ready(()) } else { Poll::Pending }
+    });
+    failed.await;
+    assert_eq!(race.first(), Some(hole.addr));
+}
