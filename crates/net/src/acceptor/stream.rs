@@ -1,7 +1,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use headstart_proto::hello::ClientHello;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 
 use super::session::{Session, Tcp, ToSession};
 use crate::bridge::Handoff;
+use crate::wakers::Wakers;
 
 /// How a connection was opened, seen from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,13 +30,10 @@ pub struct ServerStream {
     opening: Opening,
     hello: Option<ClientHello>,
     carrier: Carrier,
-    /// Reader and writer may be two tasks: what one is told, the other has to hear of.
-    waiting: [Option<Waker>; 2],
+    wakers: Wakers,
+    /// Why it failed while it opened: what it is told only once, it says again whenever asked.
+    failed: Option<io::ErrorKind>,
 }
-
-/// Places in [`ServerStream::waiting`].
-const READER: usize = 0;
-const WRITER: usize = 1;
 
 #[derive(Debug)]
 enum Carrier {
@@ -44,27 +42,25 @@ enum Carrier {
 }
 
 impl ServerStream {
-    pub(super) const fn session(
-        session: Session,
-        peer: SocketAddr,
-        hello: Option<ClientHello>,
-    ) -> Self {
+    pub(super) fn session(session: Session, peer: SocketAddr, hello: Option<ClientHello>) -> Self {
         Self {
             peer,
             opening: Opening::TurboTls,
             hello,
             carrier: Carrier::Session(session),
-            waiting: [None, None],
+            wakers: Wakers::default(),
+            failed: None,
         }
     }
 
-    pub(super) const fn tcp(tcp: Tcp, peer: SocketAddr, hello: Option<ClientHello>) -> Self {
+    pub(super) fn tcp(tcp: Tcp, peer: SocketAddr, hello: Option<ClientHello>) -> Self {
         Self {
             peer,
             opening: Opening::Plain,
             hello,
             carrier: Carrier::Tcp(tcp),
-            waiting: [None, None],
+            wakers: Wakers::default(),
+            failed: None,
         }
     }
 
@@ -92,22 +88,63 @@ impl ServerStream {
         matches!(self.carrier, Carrier::Tcp(_))
     }
 
-    /// Takes what the session was told; ready once TCP carries the stream.
-    fn poll_joined(&mut self, cx: &mut Context<'_>, who: usize) -> Poll<io::Result<()>> {
-        let Carrier::Session(session) = &mut self.carrier else { return Poll::Ready(Ok(())) };
-        if let Some(place) = self.waiting.get_mut(who) {
-            *place = Some(cx.waker().clone());
+    /// The connection, once it carries the stream and nothing else.
+    fn transparent(&mut self) -> Option<Pin<&mut TcpStream>> {
+        match &mut self.carrier {
+            Carrier::Tcp(tcp) if tcp.is_transparent() => Some(Pin::new(&mut tcp.tcp)),
+            _ => None,
         }
+    }
+
+    /// Takes what the session was told; the connection, once TCP carries the stream.
+    fn poll_joined(&mut self) -> Poll<io::Result<&mut Tcp>> {
+        if let Some(kind) = self.failed {
+            return Poll::Ready(Err(kind.into()));
+        }
+        if let Carrier::Session(session) = &mut self.carrier {
+            // Reader and writer both wait for it, and may be two tasks.
+            let waker = self.wakers.waker();
+            let joined = ready!(session.poll_joined(&mut Context::from_waker(&waker)));
+            self.carrier =
+                Carrier::Tcp(joined.inspect_err(|error| self.failed = Some(error.kind()))?);
+        }
+        match &mut self.carrier {
+            Carrier::Tcp(tcp) => Poll::Ready(Ok(tcp)),
+            Carrier::Session(_) => Poll::Pending,
+        }
+    }
+
+    /// As [`poll_joined`](Self::poll_joined), and what the session owed the client is written.
+    fn poll_settled(&mut self) -> Poll<io::Result<&mut Tcp>> {
+        let waker = self.wakers.waker();
+        let tcp = ready!(self.poll_joined())?;
+        let written = ready!(tcp.poll_write_owed(&mut Context::from_waker(&waker)));
+        written.inspect_err(|error| self.failed = Some(error.kind()))?;
+        self.poll_joined()
+    }
+
+    /// Gives the reader what is here already.
+    fn give(&mut self, buf: &mut ReadBuf<'_>) -> bool {
+        let to_read = match &mut self.carrier {
+            Carrier::Session(session) => &mut session.to_read,
+            Carrier::Tcp(tcp) => &mut tcp.to_read,
+        };
+        let count = to_read.len().min(buf.remaining());
+        buf.put_slice(to_read.get(..count).unwrap_or_default());
+        to_read.drain(..count);
+        count > 0
+    }
+}
+
+impl Session {
+    fn poll_joined(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Tcp>> {
         loop {
-            let message = ready!(session.messages.poll_recv(cx));
-            self.waiting.iter().flatten().for_each(Waker::wake_by_ref);
-            match message {
-                Some(ToSession::ClientBytes(bytes)) => session.to_read.extend_from_slice(&bytes),
+            match ready!(self.messages.poll_recv(cx)) {
+                Some(ToSession::ClientBytes(bytes)) => self.to_read.extend_from_slice(&bytes),
                 Some(ToSession::Joined(mut tcp)) => {
-                    session.to_read.append(&mut tcp.to_read);
-                    tcp.to_read = std::mem::take(&mut session.to_read);
-                    self.carrier = Carrier::Tcp(*tcp);
-                    return Poll::Ready(Ok(()));
+                    self.to_read.append(&mut tcp.to_read);
+                    tcp.to_read = std::mem::take(&mut self.to_read);
+                    return Poll::Ready(Ok(*tcp));
                 }
                 Some(ToSession::Expired) | None => {
                     return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
@@ -118,6 +155,10 @@ impl ServerStream {
 }
 
 impl Tcp {
+    const fn is_transparent(&self) -> bool {
+        self.to_write.is_empty() && self.to_read.is_empty() && self.skip == 0 && !self.finish
+    }
+
     fn poll_write_owed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.to_write.is_empty() {
             let written = ready!(Pin::new(&mut self.tcp).poll_write(cx, &self.to_write))?;
@@ -155,28 +196,23 @@ impl AsyncRead for ServerStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let joined = this.poll_joined(cx, READER);
-        let to_read = match &mut this.carrier {
-            Carrier::Session(session) => &mut session.to_read,
-            Carrier::Tcp(tcp) => &mut tcp.to_read,
-        };
-        if !to_read.is_empty() {
-            let count = to_read.len().min(buf.remaining());
-            buf.put_slice(to_read.get(..count).unwrap_or_default());
-            to_read.drain(..count);
+        if let Some(tcp) = this.transparent() {
+            return tcp.poll_read(cx, buf);
+        }
+        this.wakers.reader(cx.waker());
+        let joined = this.poll_joined().map_ok(|_| ());
+        if this.give(buf) {
             return Poll::Ready(Ok(()));
         }
         ready!(joined)?;
-        match &mut this.carrier {
-            Carrier::Session(_) => Poll::Pending,
-            Carrier::Tcp(tcp) => {
-                if let Poll::Ready(Err(error)) = tcp.poll_write_owed(cx) {
-                    return Poll::Ready(Err(error));
-                }
-                ready!(tcp.poll_skip(cx))?;
-                Pin::new(&mut tcp.tcp).poll_read(cx, buf)
-            }
+        // Whoever reads need not write any more; but what is owed does not have to go first.
+        if let Poll::Ready(Err(error)) = this.poll_settled() {
+            return Poll::Ready(Err(error));
         }
+        let tcp = ready!(this.poll_joined())?;
+        ready!(tcp.poll_skip(cx)).inspect_err(|error| this.failed = Some(error.kind()))?;
+        let tcp = ready!(this.poll_joined())?;
+        Pin::new(&mut tcp.tcp).poll_read(cx, buf)
     }
 }
 
@@ -187,47 +223,42 @@ impl AsyncWrite for ServerStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if let Poll::Ready(Err(error)) = this.poll_joined(cx, WRITER) {
-            return Poll::Ready(Err(error));
+        if let Some(tcp) = this.transparent() {
+            return tcp.poll_write(cx, bytes);
         }
-        match &mut this.carrier {
-            Carrier::Session(session) => {
-                match session.shared.handle_origin_data(session.id, bytes) {
-                    // Full, or being joined: either way a message comes, and wakes this task.
-                    0 if !bytes.is_empty() => Poll::Pending,
-                    taken => Poll::Ready(Ok(taken)),
-                }
-            }
-            Carrier::Tcp(tcp) => {
-                ready!(tcp.poll_write_owed(cx))?;
-                Pin::new(&mut tcp.tcp).poll_write(cx, bytes)
-            }
+        this.wakers.writer(cx.waker());
+        if let Poll::Ready(tcp) = this.poll_settled() {
+            return Pin::new(&mut tcp?.tcp).poll_write(cx, bytes);
+        }
+        let Carrier::Session(session) = &mut this.carrier else { return Poll::Pending };
+        match session.shared.handle_origin_data(session.id, bytes) {
+            // Full, or being joined: either way a message comes, and wakes this task.
+            0 if !bytes.is_empty() => Poll::Pending,
+            taken => Poll::Ready(Ok(taken)),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().carrier {
+        let this = self.get_mut();
+        match &this.carrier {
             Carrier::Session(_) => Poll::Ready(Ok(())),
-            Carrier::Tcp(tcp) => tcp.poll_write_owed(cx),
+            Carrier::Tcp(_) => {
+                this.wakers.writer(cx.waker());
+                this.poll_settled().map_ok(|_| ())
+            }
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if let Poll::Ready(Err(error)) = this.poll_joined(cx, WRITER) {
-            return Poll::Ready(Err(error));
+        this.wakers.writer(cx.waker());
+        if let Poll::Ready(tcp) = this.poll_settled() {
+            return Pin::new(&mut tcp?.tcp).poll_shutdown(cx);
         }
-        match &mut this.carrier {
-            Carrier::Session(session) => {
-                session.shared.handle_origin_finished(session.id);
-                session.finished = true;
-                Poll::Ready(Ok(()))
-            }
-            Carrier::Tcp(tcp) => {
-                ready!(tcp.poll_write_owed(cx))?;
-                Pin::new(&mut tcp.tcp).poll_shutdown(cx)
-            }
-        }
+        let Carrier::Session(session) = &mut this.carrier else { return Poll::Pending };
+        session.shared.handle_origin_finished(session.id);
+        session.finished = true;
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -235,9 +266,7 @@ impl Handoff for ServerStream {
     fn is_transparent(&self) -> bool {
         match &self.carrier {
             Carrier::Session(_) => false,
-            Carrier::Tcp(tcp) => {
-                tcp.to_write.is_empty() && tcp.to_read.is_empty() && tcp.skip == 0 && !tcp.finish
-            }
+            Carrier::Tcp(tcp) => tcp.is_transparent(),
         }
     }
 

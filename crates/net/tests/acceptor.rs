@@ -1,0 +1,179 @@
+//! The acceptor on loopback, met by a client made of frames: what a real client does not do alone.
+#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use headstart_net::{Acceptor, AcceptorConfig, ServerStream};
+use headstart_proto::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Request, Response, Status};
+use headstart_proto::{JoinKey, RouteTag};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::timeout;
+
+/// Longer than any machine takes, so that a hang becomes a failure.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Size of the ClientHellos here.
+const HELLO: usize = 100;
+
+/// A ClientHello with that random value and an extension of padding.
+fn hello(random: [u8; 8]) -> Vec<u8> {
+    let two = |value: usize| u16::try_from(value).unwrap().to_be_bytes();
+    let padding = HELLO - 56;
+    let mut bytes = vec![22, 3, 1];
+    bytes.extend(two(HELLO - 5));
+    bytes.extend([1, 0]);
+    bytes.extend(two(HELLO - 9));
+    bytes.extend([3, 3]);
+    bytes.extend([0; 24]);
+    bytes.extend(random);
+    bytes.extend([0, 0, 2, 0x13, 1, 1, 0]);
+    bytes.extend(two(padding + 4));
+    bytes.extend([0, 21]);
+    bytes.extend(two(padding));
+    bytes.resize(HELLO, 0);
+    bytes
+}
+
+/// One session, seen from the client.
+struct Client {
+    edge: SocketAddr,
+    udp: UdpSocket,
+    key: JoinKey,
+    hello: Vec<u8>,
+    tag: RouteTag,
+}
+
+impl Client {
+    async fn new(edge: SocketAddr) -> Self {
+        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        udp.connect(edge).await.unwrap();
+        let key = JoinKey::new(rand::random());
+        Self { edge, udp, key, hello: hello(rand::random()), tag: RouteTag::default() }
+    }
+
+    async fn send(&self, seq: u8) {
+        let id = self.key.session_id();
+        let request = Request { id, seq, offset: 0, payload: &self.hello };
+        self.udp.send(&request.emit()).await.unwrap();
+    }
+
+    /// Sends the ClientHello and takes the acknowledgement.
+    async fn flight(&mut self) {
+        self.send(0).await;
+        self.answered().await;
+    }
+
+    async fn answered(&mut self) {
+        let mut datagram = [0; 2048];
+        let length = timeout(PATIENCE, self.udp.recv(&mut datagram)).await.unwrap().unwrap();
+        self.tag = Response::parse(&datagram[..length]).unwrap().tag;
+    }
+
+    /// The join of a client that read nothing over UDP.
+    async fn join(&self) -> (TcpStream, Status) {
+        self.join_at(u32::try_from(HELLO).unwrap(), 0).await
+    }
+
+    async fn join_at(&self, client_offset: u32, server_offset: u32) -> (TcpStream, Status) {
+        let join = Join { key: self.key.clone(), tag: self.tag, client_offset, server_offset };
+        let mut tcp = TcpStream::connect(self.edge).await.unwrap();
+        tcp.write_all(&join.emit()).await.unwrap();
+        let mut answer = [0; JOIN_ANSWER_LEN];
+        timeout(PATIENCE, tcp.read_exact(&mut answer)).await.unwrap().unwrap();
+        (tcp, JoinAnswer::parse(&answer).unwrap().status)
+    }
+}
+
+fn bind(config: AcceptorConfig) -> Acceptor {
+    Acceptor::bind("127.0.0.1:0".parse().unwrap(), config).unwrap()
+}
+
+/// The next stream of an acceptor.
+async fn next(acceptor: &mut Acceptor) -> ServerStream {
+    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    arrival.establish().await.unwrap().unwrap()
+}
+
+/// Accepts until the end of the test, and has everything establish itself.
+fn establish_all(mut acceptor: Acceptor) {
+    tokio::spawn(async move {
+        while let Ok(arrival) = acceptor.accept().await {
+            tokio::spawn(arrival.establish());
+        }
+    });
+}
+
+/// Lets every other task of this thread run until it waits.
+async fn others_wait() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_join_wakes_the_reader_though_another_task_wrote_last() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let (mut reader, mut writer) = tokio::io::split(next(&mut acceptor).await);
+    establish_all(acceptor);
+    let read = tokio::spawn(async move {
+        let mut bytes = [0; HELLO + 5];
+        reader.read_exact(&mut bytes).await.map(|_| bytes)
+    });
+    others_wait().await;
+    let flight = vec![7; 3000];
+    tokio::spawn(async move { writer.write_all(&flight).await }).await.unwrap().unwrap();
+    let (mut tcp, status) = client.join().await;
+    assert_eq!(status, Status::Joined);
+    tcp.write_all(b"ready").await.unwrap();
+    let bytes = timeout(PATIENCE, read).await.expect("the reader heard of the join").unwrap();
+    assert_eq!(bytes.unwrap()[HELLO..], *b"ready");
+}
+
+#[tokio::test]
+async fn a_join_wakes_the_writer_though_another_task_read_last() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let (mut reader, mut writer) = tokio::io::split(next(&mut acceptor).await);
+    establish_all(acceptor);
+    // More than a session holds, so the writer waits for the join, and more than a socket does.
+    let size = 4 << 20;
+    let written = tokio::spawn(async move { writer.write_all(&vec![7; size]).await });
+    others_wait().await;
+    let read = tokio::spawn(async move { reader.read_to_end(&mut Vec::new()).await });
+    others_wait().await;
+    let (tcp, _) = client.join().await;
+    let (mut from_edge, mut to_edge) = tcp.into_split();
+    to_edge.write_all(b"ready").await.unwrap();
+    let mut bytes = vec![0; size];
+    timeout(PATIENCE, from_edge.read_exact(&mut bytes)).await.expect("all is written").unwrap();
+    written.await.unwrap().unwrap();
+    to_edge.shutdown().await.unwrap();
+    let length = timeout(PATIENCE, read).await.expect("the end is read").unwrap().unwrap();
+    assert_eq!(length, HELLO + 5);
+}
+
+#[tokio::test]
+async fn an_ended_session_says_so_whenever_asked() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    let mut bytes = [0; HELLO];
+    stream.read_exact(&mut bytes).await.unwrap();
+    establish_all(acceptor);
+    // A join that names another start of the edge ends the session.
+    client.tag = RouteTag([255; 4]);
+    assert_eq!(client.join().await.1, Status::Refused);
+    for _ in 0..3 {
+        let read = timeout(PATIENCE, stream.read(&mut bytes)).await.unwrap();
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let written = timeout(PATIENCE, stream.write(b"late")).await.unwrap();
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+}
