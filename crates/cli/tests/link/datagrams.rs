@@ -1,0 +1,91 @@
+//! Networks that block or delay UDP, and servers that are no edge: plain TLS, and the reason told.
+
+use headstart_lab::{Delay, Loss};
+
+use crate::curl::{Via, small};
+use crate::daemon::Daemon;
+use crate::net::{Net, ms};
+use crate::nginx::Nginx;
+
+const RTT: std::time::Duration = ms(40);
+const VIA: Via = Via::Socks(1080);
+const HOST: &str = "www.four.test";
+
+fn agent(net: &Net) -> Daemon<'_> {
+    Daemon::agent(net, 1080, &[&format!("--edge=*.four.test={}", net.edge4())])
+}
+
+pub(crate) fn blocked_one_way() {
+    let net = Net::new(RTT);
+    let _nginx = Nginx::behind(&net);
+    let _edge = Daemon::edge(&net, 0, &["--origin", "127.0.0.1:8443"]);
+    for to_server in [true, false] {
+        let block = |this: bool| this.then(|| Box::new(Loss::all_udp()) as _);
+        net.set_link(RTT, block(to_server), block(!to_server));
+        let agent = agent(&net);
+        small(&net, VIA, HOST);
+        agent.reaches("silences", 1, |agent| agent.fell_back("silence"));
+        agent.reaches("plain connections", 1, |agent| agent.opened("plain"));
+        small(&net, VIA, HOST);
+        agent.reaches("silences", 2, |agent| agent.fell_back("silence"));
+        // Two in a row are enough: no third connection pays.
+        small(&net, VIA, HOST);
+        agent.reaches("connections spared", 1, |agent| agent.fell_back("path_memory"));
+        assert_eq!(agent.saved(), 0);
+    }
+}
+
+pub(crate) fn late() {
+    let net = Net::new(RTT);
+    let _nginx = Nginx::behind(&net);
+    let edge = Daemon::edge(&net, 0, &["--origin", "127.0.0.1:8443"]);
+    let agent = agent(&net);
+    // Later than any grace, and late for the edge too: TCP has brought the ClientHello by then.
+    net.set_link(RTT, Some(Box::new(Delay::udp(ms(300)))), None);
+    small(&net, VIA, HOST);
+    agent.reaches("silences", 1, |agent| agent.fell_back("silence"));
+    let dropped = |edge: &Daemon<'_>| {
+        let to_server = "direction=\"to_server\"";
+        let all = edge.count("headstart_udp_datagrams_total", &[to_server]);
+        all - edge.count("headstart_udp_datagrams_total", &[to_server, "\"accepted\""])
+    };
+    crate::net::until("the late flight to be dropped", || dropped(&edge) > 0);
+    assert_eq!(agent.saved(), 0);
+}
+
+pub(crate) fn lag_is_learnt() {
+    let net = Net::new(RTT);
+    let _nginx = Nginx::behind(&net);
+    let _edge = Daemon::edge(&net, 0, &["--origin", "127.0.0.1:8443"]);
+    let agent = agent(&net);
+    // Behind the first grace (RTT/4 = 10 ms), within the largest (RTT/2 = 20 ms).
+    net.set_link(RTT, None, Some(Box::new(Delay::udp(ms(13)))));
+    small(&net, VIA, HOST);
+    agent.reaches("silences", 1, |agent| agent.fell_back("silence"));
+    // The late datagram is a sample: from then on the grace covers the lag.
+    for _ in 0..4 {
+        small(&net, VIA, HOST);
+    }
+    assert!(agent.saved() >= 3, "of four connections {} used UDP", agent.saved());
+}
+
+pub(crate) fn no_edge_icmp() {
+    let net = Net::new(RTT);
+    let _nginx = Nginx::start(&net, net.server(), &[&net.edge4().to_string()]);
+    let agent = agent(&net);
+    small(&net, VIA, HOST);
+    agent.reaches("unreachable", 1, |agent| agent.fell_back("unreachable"));
+    small(&net, VIA, HOST);
+    agent.reaches("connections spared", 1, |agent| agent.fell_back("path_memory"));
+    assert_eq!((agent.saved(), agent.opened("turbo")), (0, 0));
+}
+
+pub(crate) fn no_edge_silent() {
+    let net = Net::new(RTT);
+    let _nginx = Nginx::start(&net, net.server(), &[&net.edge4().to_string()]);
+    net.rules("server", "ip", &["input udp dport 443 drop"]);
+    let agent = agent(&net);
+    small(&net, VIA, HOST);
+    agent.reaches("silences", 1, |agent| agent.fell_back("silence"));
+    assert_eq!((agent.saved(), agent.opened("turbo")), (0, 0));
+}

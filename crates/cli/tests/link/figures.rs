@@ -1,0 +1,40 @@
+//! Figures of repeated measurements.
+
+use std::time::Duration;
+
+/// The value below or at which so many per cent of the values lie (nearest rank).
+pub(crate) fn percentile(values: &[Duration], percent: usize) -> Duration {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    let rank = (percent * sorted.len()).div_ceil(100);
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+/// The middle value.
+pub(crate) fn median(values: &[Duration]) -> Duration {
+    percentile(values, 50)
+}
+
+/// In milliseconds, for tables.
+pub(crate) fn millis(value: Duration) -> f64 {
+    value.as_secs_f64() * 1000.0
+}
+
+/// How many round trips that is.
+pub(crate) fn round_trips(value: Duration, rtt: Duration) -> f64 {
+    value.as_secs_f64() / rtt.as_secs_f64()
+}
+
+/// Judges a measurement, and if that says no, a second one: the machine is shared, and a burst of
+/// other work spoils one cell of a table. Both are printed.
+pub(crate) fn judged_twice<T>(
+    measure: impl Fn() -> T,
+    judge: impl Fn(&T) -> Result<(), String>,
+) -> T {
+    let first = measure();
+    let Err(why) = judge(&first) else { return first };
+    println!("  measured once more, because {why}");
+    let second = measure();
+    judge(&second).unwrap_or_else(|why| panic!("{why}"));
+    second
+}

@@ -1,0 +1,122 @@
+//! Random loss each way: every connection completes, and half of them no later than plain TLS does.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use headstart_lab::Loss;
+
+use crate::arms::agent;
+use crate::client;
+use crate::daemon::Daemon;
+use crate::figures::{judged_twice, median, millis, percentile};
+use crate::net::{Net, ms};
+use crate::nginx::{self, Nginx};
+
+const RTT: Duration = ms(20);
+
+/// Connections of each arm.
+const COUNT: usize = 300;
+
+/// In flight at one time, all arms together: the edge takes 16 unjoined sessions of one address.
+const IN_FLIGHT: usize = 24;
+
+/// Two key shares, as today's browsers send: a ClientHello of two datagrams.
+const GROUPS: &str = "*X25519MLKEM768 / *X25519";
+
+/// The port of each agent and how it opens: `auto` avoids UDP after silences, `turbo` does not.
+const ARMS: [(u16, &str); 3] = [(1081, "plain"), (1082, "turbo"), (1083, "auto")];
+
+/// How far two medians of the same thing may lie apart.
+const NOISE: f64 = 1.1;
+
+/// Replays a run's losses as far as the processes' timing lets it.
+fn seed() -> u64 {
+    std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
+}
+
+pub(crate) fn five_percent() {
+    with_loss(0.05);
+}
+
+pub(crate) fn twenty_percent() {
+    with_loss(0.20);
+}
+
+fn with_loss(share: f64) {
+    println!("  {:.0} % each way, RTT {} ms, SEED={}", share * 100.0, RTT.as_millis(), seed());
+    // A median that is not above plain's is a close call only if the machine made it one.
+    judged_twice(|| measure(share), |medians| judge(*medians));
+}
+
+/// `auto` may have given UDP up after two silences in a row; then it is plain, but for the noise.
+fn judge([plain, turbo, auto]: [Duration; 3]) -> Result<(), String> {
+    for (arm, median, bar) in [("turbo", turbo, plain), ("auto", auto, plain.mul_f64(NOISE))] {
+        if median > bar {
+            return Err(format!("the median of {arm} is {median:?}, that of plain {plain:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn measure(share: f64) -> [Duration; 3] {
+    let net = Net::new(RTT);
+    let _nginx = Nginx::behind(&net);
+    let _edge = Daemon::edge(&net, 0, &["--origin", "127.0.0.1:8443"]);
+    let agents =
+        ARMS.map(|(port, opening)| agent(&net, port, opening, &["--connect-timeout", "2m"]));
+    let loss = |seed| Some(Box::new(Loss::random(share, seed)) as _);
+    net.set_link(RTT, loss(seed()), loss(seed() + 1));
+    let times = open_all(&net);
+    for ((agent, (_, opening)), times) in agents.iter().zip(ARMS).zip(&times) {
+        println!(
+            "  {opening:<5}  median {:7.1} ms  p99 {:8.1} ms  fell back or did without {:5.1} %",
+            millis(median(times)),
+            millis(percentile(times, 99)),
+            100.0 - 100.0 * agent.saved() as f64 / COUNT as f64,
+        );
+        for reason in
+            ["silence", "path_busy", "path_memory", "tcp_late", "refused", "committed_refusal"]
+        {
+            print!("  {reason} {}", agent.fell_back(reason));
+        }
+        println!();
+    }
+    assert!(
+        times.iter().all(|times| times.len() == COUNT),
+        "not all of {COUNT} connections completed"
+    );
+    times.each_ref().map(|times| median(times))
+}
+
+/// Opens all connections, arms alternating: times of those that got the right answer.
+fn open_all(net: &Net) -> [Vec<Duration>; 3] {
+    let tls = client::tls(net, GROUPS);
+    let (next, times) = (AtomicUsize::new(0), Mutex::new([vec![], vec![], vec![]]));
+    let work = || {
+        loop {
+            let arm = match next.fetch_add(1, Ordering::Relaxed) {
+                number if number < COUNT * ARMS.len() => number % ARMS.len(),
+                _ => return,
+            };
+            let (port, opening) = ARMS[arm];
+            let got = client::fetch(&tls, port, "www.four.test", "/small");
+            match got {
+                Ok((took, body)) if body == nginx::content(nginx::SMALL) => {
+                    times.lock().unwrap()[arm].push(took);
+                }
+                Ok((_, body)) => println!("  {opening}: {} bytes, or others", body.len()),
+                Err(error) => println!("  {opening}: {error}"),
+            }
+        }
+    };
+    client::on(net.client(), || {
+        thread::scope(|scope| {
+            (0..IN_FLIGHT).for_each(|_| {
+                scope.spawn(work);
+            });
+        });
+    });
+    times.into_inner().unwrap()
+}
