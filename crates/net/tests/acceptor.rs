@@ -177,3 +177,21 @@ async fn an_ended_session_says_so_whenever_asked() {
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }
+
+#[tokio::test]
+async fn a_join_with_impossible_offsets_leaves_the_session() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    establish_all(acceptor);
+    let beyond = u32::try_from(HELLO).unwrap() + 1;
+    assert_eq!(client.join_at(beyond, 0).await.1, Status::Refused);
+    assert_eq!(client.join_at(0, 1).await.1, Status::Refused);
+    let (mut tcp, status) = client.join().await;
+    assert_eq!(status, Status::Joined);
+    tcp.write_all(b"ready").await.unwrap();
+    let mut bytes = [0; HELLO + 5];
+    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(bytes[HELLO..], *b"ready");
+}

@@ -117,7 +117,11 @@ impl Shared {
     ) -> (JoinOutcome, Option<Link>) {
         let mut state = self.lock();
         let outcome = state.server.handle_join(self.clock.now(), peer, join);
-        let link = state.links.remove(&join.key.session_id());
+        // A session that the join ended is told by settle; one that was refused bad offsets stays.
+        let link = match &outcome {
+            JoinOutcome::Joined(_, handover) => state.links.remove(&handover.id),
+            JoinOutcome::Fresh(_) | JoinOutcome::Refused(_) => None,
+        };
         self.settle(state);
         (outcome, link)
     }
