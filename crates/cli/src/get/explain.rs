@@ -113,6 +113,7 @@ fn transport(event: &ClientEvent) -> String {
         ClientEvent::TcpConnected => "TCP <-  connected".into(),
         ClientEvent::Plain(PlainReason::NotOffered) => "plain TLS over TCP from here on".into(),
         ClientEvent::Plain(reason) => format!("plain TLS over TCP from here on: {reason}"),
+        ClientEvent::GivenUp(reason) => format!("UDP  given up: {reason}"),
         ClientEvent::JoinSent { client_offset, server_offset } => {
             format!(
                 "TCP  -> join: from client byte {client_offset}, server byte {server_offset} on"
