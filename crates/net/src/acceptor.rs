@@ -51,14 +51,16 @@ impl Default for AcceptorConfig {
 }
 
 /// Accepts connections on one address, on TCP and on the UDP port of the same number.
+///
+/// Sessions that are not joined when it is dropped end with it.
 #[derive(Debug)]
 pub struct Acceptor {
     listener: TcpListener,
     local: SocketAddr,
     shared: Arc<Shared>,
     sessions: mpsc::Receiver<Arrival>,
-    /// The UDP tasks, which end with the acceptor.
-    workers: JoinSet<()>,
+    /// The tasks that read datagrams.
+    receivers: JoinSet<()>,
 }
 
 impl Acceptor {
@@ -77,8 +79,8 @@ impl Acceptor {
         let config = AcceptorConfig { server: with_tag(config.server), ..config };
         let (sessions_in, sessions) = mpsc::channel(headstart_proto::limits::SESSIONS);
         let shared = Arc::new(Shared::new(config, ports, sessions_in));
-        let workers = worker::spawn(&shared);
-        Ok(Self { listener, local, shared, sessions, workers })
+        let receivers = worker::spawn(&shared);
+        Ok(Self { listener, local, shared, sessions, receivers })
     }
 
     /// The address that connections are accepted on.
@@ -92,9 +94,9 @@ impl Acceptor {
         self.shared.configure(server);
     }
 
-    /// Takes no more datagrams; what was answered can still be joined.
+    /// Takes no more datagrams; what was answered can still be joined in its time.
     pub fn stop_udp(&mut self) {
-        self.workers.abort_all();
+        self.receivers.abort_all();
     }
 
     /// Sessions that were answered over UDP, or are about to be, and have not joined.
@@ -117,6 +119,12 @@ impl Acceptor {
                 Ok(Arrival::tcp(Arc::clone(&self.shared), tcp, peer))
             }
         }
+    }
+}
+
+impl Drop for Acceptor {
+    fn drop(&mut self) {
+        self.shared.close();
     }
 }
 

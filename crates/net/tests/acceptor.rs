@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use headstart_net::{Acceptor, AcceptorConfig, ServerStream};
+use headstart_proto::limits::SESSION_LIFE;
 use headstart_proto::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Request, Response, Status};
 use headstart_proto::{JoinKey, RouteTag};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -194,4 +195,45 @@ async fn a_join_with_impossible_offsets_leaves_the_session() {
     let mut bytes = [0; HELLO + 5];
     timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
     assert_eq!(bytes[HELLO..], *b"ready");
+}
+
+#[tokio::test]
+async fn sessions_end_in_their_time_though_no_datagram_is_taken_any_more() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    let mut bytes = [0; HELLO];
+    stream.read_exact(&mut bytes).await.unwrap();
+    acceptor.stop_udp();
+    tokio::time::pause();
+    let read = timeout(2 * SESSION_LIFE, stream.read(&mut bytes)).await.expect("it ends");
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(acceptor.unproven(), 0);
+}
+
+#[tokio::test]
+async fn sessions_end_with_their_acceptor() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    let mut bytes = [0; HELLO];
+    stream.read_exact(&mut bytes).await.unwrap();
+    let reads = tokio::spawn(async move { stream.read(&mut bytes).await });
+    others_wait().await;
+    drop(acceptor);
+    let read = timeout(PATIENCE, reads).await.expect("it ends").unwrap();
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+}
+
+#[tokio::test]
+async fn an_arrival_that_nobody_wants_ends_its_session() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    assert_eq!((arrival.is_unproven(), acceptor.unproven()), (true, 1));
+    drop(arrival);
+    assert_eq!(acceptor.unproven(), 0);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use headstart_proto::hello::{self, ClientHello, Progress};
 use headstart_proto::wire::{JOIN_LEN, JOIN_TYPE, Join, JoinAnswer};
-use headstart_proto::{Attachment, Handover, JoinOutcome, OriginEnd, SessionId};
+use headstart_proto::{Attachment, Handover, JoinOutcome, OriginEnd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -19,30 +19,23 @@ const FIRST_READ: usize = 2048;
 /// A connection of which nothing was read yet, or a session whose ClientHello came over UDP.
 #[derive(Debug)]
 pub struct Arrival {
-    shared: Arc<Shared>,
     peer: SocketAddr,
     kind: Kind,
 }
 
 #[derive(Debug)]
 enum Kind {
-    Tcp(TcpStream),
-    Session { id: SessionId, bytes: Vec<u8>, messages: mpsc::UnboundedReceiver<ToSession> },
+    Tcp(Arc<Shared>, TcpStream),
+    Session(Session),
 }
 
 impl Arrival {
     pub(super) const fn tcp(shared: Arc<Shared>, tcp: TcpStream, peer: SocketAddr) -> Self {
-        Self { shared, peer, kind: Kind::Tcp(tcp) }
+        Self { peer, kind: Kind::Tcp(shared, tcp) }
     }
 
-    pub(super) const fn session(
-        shared: Arc<Shared>,
-        id: SessionId,
-        peer: SocketAddr,
-        bytes: Vec<u8>,
-        messages: mpsc::UnboundedReceiver<ToSession>,
-    ) -> Self {
-        Self { shared, peer, kind: Kind::Session { id, bytes, messages } }
+    pub(super) const fn session(session: Session, peer: SocketAddr) -> Self {
+        Self { peer, kind: Kind::Session(session) }
     }
 
     /// The client's address; not proven if [`is_unproven`](Self::is_unproven).
@@ -54,7 +47,7 @@ impl Arrival {
     /// Whether anybody could have sent this: it came over UDP.
     #[must_use]
     pub const fn is_unproven(&self) -> bool {
-        matches!(self.kind, Kind::Session { .. })
+        matches!(self.kind, Kind::Session(_))
     }
 
     /// Reads as far as needed to know what the connection is.
@@ -66,15 +59,13 @@ impl Arrival {
     /// whatever TCP reports.
     pub async fn establish(self) -> io::Result<Option<ServerStream>> {
         match self.kind {
-            Kind::Session { id, bytes, messages } => {
-                let hello = complete(&bytes);
-                let shared = self.shared;
-                let session = Session { shared, id, messages, to_read: bytes, finished: false };
+            Kind::Session(session) => {
+                let hello = complete(&session.to_read);
                 Ok(Some(ServerStream::session(session, self.peer, hello)))
             }
-            Kind::Tcp(tcp) => {
-                let limit = self.shared.hello_timeout;
-                let first = First { shared: self.shared, peer: self.peer, tcp, read: Vec::new() };
+            Kind::Tcp(shared, tcp) => {
+                let limit = shared.hello_timeout;
+                let first = First { shared, peer: self.peer, tcp, read: Vec::new() };
                 tokio::time::timeout(limit, first.establish()).await?
             }
         }

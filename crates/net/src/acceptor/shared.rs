@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::AcceptorConfig;
 use super::arrival::Arrival;
-use super::session::{Link, ToSession};
+use super::session::{Link, Session, ToSession};
 use crate::clock::Clock;
 use crate::udp::{Datagram, Received, UdpPort};
 
@@ -31,6 +31,10 @@ struct State {
     server: Server,
     /// Where the messages of each running session go.
     links: HashMap<SessionId, Link>,
+    /// Nobody accepts any more.
+    closed: bool,
+    /// Sessions that the gauge shows for this acceptor: all acceptors of a process add up in it.
+    shown: usize,
 }
 
 impl Shared {
@@ -39,7 +43,12 @@ impl Shared {
         ports: Vec<Arc<UdpPort>>,
         arrivals: mpsc::Sender<Arrival>,
     ) -> Self {
-        let state = State { server: Server::new(config.server), links: HashMap::new() };
+        let state = State {
+            server: Server::new(config.server),
+            links: HashMap::new(),
+            closed: false,
+            shown: 0,
+        };
         Self {
             hello_timeout: config.hello_timeout,
             ports,
@@ -57,6 +66,15 @@ impl Shared {
         self.lock().server.unproven()
     }
 
+    /// Ends all sessions, and starts no other.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.server = Server::new(ServerConfig::default());
+        state.links.clear();
+        state.show();
+    }
+
     /// Takes a batch of datagrams under one lock.
     pub(super) fn handle_datagrams<'a>(
         self: &Arc<Self>,
@@ -64,6 +82,9 @@ impl Shared {
     ) {
         let now = self.clock.now();
         let mut state = self.lock();
+        if state.closed {
+            return;
+        }
         for Received { from, to, bytes } in datagrams {
             let outcome = match state.server.handle_datagram(now, from, Some(to), bytes) {
                 Ok(()) => "accepted",
@@ -85,7 +106,7 @@ impl Shared {
     pub(super) fn handle_timeout(self: &Arc<Self>) -> Option<tokio::time::Instant> {
         let mut state = self.lock();
         state.server.handle_timeout(self.clock.now());
-        metrics::gauge!("headstart_sessions_unproven").set(small(state.server.unproven()));
+        state.show();
         let next = state.server.poll_timeout();
         self.settle(state);
         next.map(|moment| self.clock.to_tokio(moment))
@@ -157,14 +178,15 @@ impl Shared {
     fn dispatch(self: &Arc<Self>, state: &mut State, event: ServerEvent) {
         match event {
             ServerEvent::Started { id, peer, bytes } => {
+                // Nobody accepts: the session ends, and the client finds a new stream on TCP.
+                let Ok(place) = self.arrivals.try_reserve() else {
+                    return state.server.handle_origin_lost(self.clock.now(), id);
+                };
                 let (link, messages) = mpsc::unbounded_channel();
-                let arrival = Arrival::session(Arc::clone(self), id, peer, bytes, messages);
-                if self.arrivals.try_send(arrival).is_ok() {
-                    state.links.insert(id, link);
-                } else {
-                    // Nobody accepts: the session ends, and the client finds a new stream on TCP.
-                    state.server.handle_origin_lost(self.clock.now(), id);
-                }
+                let shared = Arc::clone(self);
+                let session = Session { shared, id, messages, to_read: bytes, finished: false };
+                state.links.insert(id, link);
+                place.send(Arrival::session(session, peer));
             }
             ServerEvent::ClientBytes { id, bytes } => {
                 if let Some(link) = state.links.get(&id) {
@@ -197,6 +219,15 @@ impl Shared {
     /// half-way through a change.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn show(&mut self) {
+        let unproven = self.server.unproven();
+        metrics::gauge!("headstart_sessions_unproven")
+            .increment(small(unproven) - small(self.shown));
+        self.shown = unproven;
     }
 }
 

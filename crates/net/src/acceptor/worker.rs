@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -12,16 +12,17 @@ const TICK: Duration = Duration::from_millis(250);
 /// Messages read in one system call, 64 kB of memory each.
 const BATCH: usize = 8;
 
-/// One task for each socket, and one for the deadlines.
+/// One task for each socket. Another keeps the deadlines, which hold for sessions that outlive the
+/// sockets too: it ends when nobody can have one any more.
 pub(super) fn spawn(shared: &Arc<Shared>) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
+    let mut receivers = JoinSet::new();
     for port in &shared.ports {
-        tasks.spawn(receive(Arc::clone(shared), Arc::clone(port)));
+        receivers.spawn(receive(Arc::clone(shared), Arc::clone(port)));
     }
     if !shared.ports.is_empty() {
-        tasks.spawn(keep_time(Arc::clone(shared)));
+        tokio::spawn(keep_time(Arc::downgrade(shared)));
     }
-    tasks
+    receivers
 }
 
 async fn receive(shared: Arc<Shared>, port: Arc<UdpPort>) {
@@ -38,10 +39,11 @@ async fn receive(shared: Arc<Shared>, port: Arc<UdpPort>) {
     }
 }
 
-async fn keep_time(shared: Arc<Shared>) {
-    loop {
+async fn keep_time(shared: Weak<Shared>) {
+    while let Some(shared) = shared.upgrade() {
         let latest = tokio::time::Instant::now() + TICK;
         let next = shared.handle_timeout();
+        drop(shared);
         tokio::time::sleep_until(next.map_or(latest, |next| next.clamp(latest - TICK / 2, latest)))
             .await;
     }
