@@ -237,3 +237,31 @@ async fn an_arrival_that_nobody_wants_ends_its_session() {
     drop(arrival);
     assert_eq!(acceptor.unproven(), 0);
 }
+
+#[tokio::test]
+async fn a_session_that_ended_in_the_queue_is_not_served() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    tokio::time::pause();
+    tokio::time::sleep(2 * SESSION_LIFE).await;
+    assert_eq!(arrival.establish().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+}
+
+#[tokio::test]
+async fn a_session_that_was_joined_in_the_queue_is_served() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    establish_all(acceptor);
+    let (mut tcp, status) = client.join().await;
+    assert_eq!(status, Status::Joined);
+    tcp.write_all(b"ready").await.unwrap();
+    let mut stream = arrival.establish().await.unwrap().unwrap();
+    assert!(stream.is_joined());
+    let mut bytes = [0; HELLO + 5];
+    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(bytes[HELLO..], *b"ready");
+}

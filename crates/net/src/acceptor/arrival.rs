@@ -55,13 +55,13 @@ impl Arrival {
     /// `None`: it was the TCP part of a session, whose stream has it now.
     ///
     /// # Errors
-    /// `TimedOut` if the client says nothing, `InvalidData` if its join is malformed or refused, and
+    /// `TimedOut` if the client says nothing or its session ended already, `InvalidData` if its join is malformed or refused, and
     /// whatever TCP reports.
     pub async fn establish(self) -> io::Result<Option<ServerStream>> {
         match self.kind {
             Kind::Session(session) => {
                 let hello = complete(&session.to_read);
-                Ok(Some(ServerStream::session(session, self.peer, hello)))
+                ServerStream::session(session, self.peer, hello).if_alive().map(Some)
             }
             Kind::Tcp(shared, tcp) => {
                 let limit = shared.hello_timeout;

@@ -64,6 +64,14 @@ impl ServerStream {
         }
     }
 
+    /// Not if the session ended while nobody had time for it; whatever else it was told is kept.
+    pub(super) fn if_alive(mut self) -> io::Result<Self> {
+        match self.poll_joined() {
+            Poll::Ready(Err(error)) => Err(error),
+            Poll::Ready(Ok(_)) | Poll::Pending => Ok(self),
+        }
+    }
+
     /// The client's address. With TurboTLS that of its datagrams, proven once it has joined.
     #[must_use]
     pub const fn peer_addr(&self) -> SocketAddr {
