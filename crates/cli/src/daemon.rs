@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use clap::FromArgMatches;
-use headstart_net::{Handoff, Pumped, RelayCounts, RelayLimits, RelayReason};
+use headstart_net::{Handoff, RelayCounts, RelayLimits, RelayReason};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpStream;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
@@ -230,32 +230,20 @@ async fn count_relayed() {
 /// Joins a connection that opens with an ordinary one, counted for the metrics; `head` was read
 /// from `other` before. `opened` is called when the opening is over, however it went.
 pub(crate) async fn bridge<H: Handoff>(
-    mut opening: H,
-    mut other: TcpStream,
+    opening: H,
+    other: TcpStream,
     head: &[u8],
     limits: RelayLimits,
     opened: impl FnOnce(&H),
 ) -> Outcome {
-    let pumped = headstart_net::pump(&mut opening, &mut other, head, limits.idle).await;
-    opened(&opening);
-    match pumped {
-        Ok(Pumped::Open) => {}
-        Ok(Pumped::Ended) => return Outcome::Closed,
-        Err(error) => {
-            let _ = other.set_zero_linger();
-            opening.reset();
-            return if error.kind() == io::ErrorKind::TimedOut {
-                Outcome::TimedOut
-            } else {
-                Outcome::Reset
-            };
-        }
-    }
-    let Some(tcp) = opening.into_tcp() else { return Outcome::Reset };
-    match headstart_net::relay(tcp, other, limits, &RELAYED).await.reason {
+    let bridge = headstart_net::bridge(opening, other, head, limits, &RELAYED, opened);
+    match bridge.await.reason {
         RelayReason::Closed => Outcome::Closed,
-        RelayReason::Reset(_) | RelayReason::Error(..) => Outcome::Reset,
         RelayReason::IdleLimit | RelayReason::TotalLimit => Outcome::TimedOut,
+        RelayReason::Error(_, error) if error.kind() == io::ErrorKind::TimedOut => {
+            Outcome::TimedOut
+        }
+        RelayReason::Reset(_) | RelayReason::Error(..) => Outcome::Reset,
     }
 }
 

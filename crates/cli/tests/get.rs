@@ -138,7 +138,8 @@ async fn pass(mut edge: Acceptor, origin: SocketAddr) {
         tokio::spawn(async move {
             let Ok(Some(stream)) = arrival.establish().await else { return };
             let origin = TcpStream::connect(origin).await.unwrap();
-            let _ = bridge(stream, origin, RelayLimits::default(), &RelayCounts::default()).await;
+            let counts = RelayCounts::default();
+            bridge(stream, origin, &[], RelayLimits::default(), &counts, |_| {}).await;
         });
     }
 }

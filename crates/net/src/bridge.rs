@@ -1,21 +1,17 @@
 //! Joins a connection that is still opening with an ordinary one, until splicing can take over.
 
-use std::future::poll_fn;
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use std::time::Duration;
+mod flow;
+#[cfg(test)]
+mod tests;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::relay::{RelayCounts, RelayEnd, RelayLimits, RelayReason, relay};
-
-/// Bytes copied at a time while a connection opens; a TLS flight rarely has more.
-const BUFFER: usize = 8 * 1024;
-
-/// Turns of one direction before the task gives way to others.
-const BUDGET: usize = 32;
+use crate::relay::{Clock, Relay, RelayCounts, RelayEnd, RelayLimits, RelayReason, Side, Ways};
+use flow::Flow;
 
 /// A stream that becomes a plain TCP connection after its opening.
 pub trait Handoff: AsyncRead + AsyncWrite + Unpin {
@@ -29,163 +25,131 @@ pub trait Handoff: AsyncRead + AsyncWrite + Unpin {
     fn reset(self);
 }
 
-/// Passes bytes between `opening` and `other` until both are done.
+/// Passes bytes between `opening` and `other` until both are done, as [`relay`](crate::relay) does
+/// with `opening` as its side A.
 ///
-/// Half-closes and resets are passed on: an error of one side resets the other.
-///
-/// # Errors
-/// Those of either side while the connection opens; later ones are in the [`RelayEnd`].
-pub async fn bridge(
-    mut opening: impl Handoff,
-    mut other: TcpStream,
+/// `head` was read from `other` before, and goes first. `opened` is called once, when the opening
+/// is over, however it went. Half-closes and resets are passed on: an error of one side resets the
+/// other. The limits hold from the start, and opening bytes are counted like all others.
+pub async fn bridge<H: Handoff>(
+    opening: H,
+    other: TcpStream,
+    head: &[u8],
     limits: RelayLimits,
     counts: &RelayCounts,
-) -> io::Result<RelayEnd> {
-    match pump(&mut opening, &mut other, &[], limits.idle).await {
-        Ok(Pumped::Open) => {}
-        Ok(Pumped::Ended) => {
-            return Ok(RelayEnd { reason: RelayReason::Closed, bytes_a_to_b: 0, bytes_b_to_a: 0 });
-        }
-        Err(error) => {
-            let _ = other.set_zero_linger();
-            opening.reset();
-            return Err(error);
-        }
-    }
-    match opening.into_tcp() {
-        Some(tcp) => Ok(relay(tcp, other, limits, counts).await),
-        None => Err(io::ErrorKind::NotConnected.into()),
-    }
+    opened: impl FnOnce(&H),
+) -> RelayEnd {
+    Start::new(opening, other, head, limits).run(counts, opened).await
 }
 
-/// How a [`pump`] ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pumped {
-    /// The opening is over: its TCP connection can be relayed.
-    Open,
-    /// Both streams have ended and their ends were passed on: nothing is left to do.
+/// How an opening went.
+enum Outcome {
+    /// Only TCP is left, to be relayed.
+    Transparent,
+    /// Both directions have ended in order before.
     Ended,
+    Failed(RelayReason),
 }
 
-/// The first part of [`bridge`]: copies both ways until `opening` is transparent, for at most
-/// `limit`. `head` was read from `other` before, and goes first.
-///
-/// # Errors
-/// Those of either side, `TimedOut`; both are then to be reset.
-pub async fn pump(
-    opening: &mut impl Handoff,
-    other: &mut TcpStream,
-    head: &[u8],
-    limit: Option<Duration>,
-) -> io::Result<Pumped> {
-    let mut up = Direction::new(head);
-    let mut down = Direction::new(&[]);
-    let copied = poll_fn(|cx| {
-        let up_done = up.poll(cx, &mut *other, &mut *opening)?.is_ready();
-        let down_done = down.poll(cx, &mut *opening, &mut *other)?.is_ready();
-        if up_done && down_done {
-            return Poll::Ready(Ok(Pumped::Ended));
+/// The time until `opening` is transparent.
+struct Start<H: Handoff> {
+    ends: Ends<H>,
+    /// From `opening` to `other`.
+    down: Flow,
+    /// From `other` to `opening`.
+    up: Flow,
+    clock: Clock,
+}
+
+impl<H: Handoff> Start<H> {
+    fn new(opening: H, other: TcpStream, head: &[u8], limits: RelayLimits) -> Self {
+        Self {
+            ends: Ends(Some((opening, other))),
+            down: Flow::new(&[]),
+            up: Flow::new(head),
+            clock: Clock::new(limits),
         }
-        if up.is_empty() && down.is_empty() && opening.is_transparent() {
-            return Poll::Ready(Ok(Pumped::Open));
+    }
+
+    /// Opens, and goes on as a relay.
+    async fn run(mut self, counts: &RelayCounts, opened: impl FnOnce(&H)) -> RelayEnd {
+        let outcome = poll_fn(|cx| self.poll(cx, counts)).await;
+        if let Some((opening, _)) = &self.ends.0 {
+            opened(opening);
         }
-        Poll::Pending
-    });
-    match limit {
-        Some(limit) => tokio::time::timeout(limit, copied).await?,
-        None => copied.await,
-    }
-}
-
-/// One direction: a buffer, and whether its source has ended.
-struct Direction {
-    buffer: Vec<u8>,
-    filled: usize,
-    written: usize,
-    end: End,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    Open,
-    Read,
-    Passed,
-}
-
-impl Direction {
-    fn new(head: &[u8]) -> Self {
-        let mut buffer = head.to_vec();
-        buffer.resize(BUFFER.max(head.len()), 0);
-        Self { buffer, filled: head.len(), written: 0, end: End::Open }
-    }
-
-    const fn is_empty(&self) -> bool {
-        self.written == self.filled && !matches!(self.end, End::Read)
-    }
-
-    /// Ready when the end of the source was passed on.
-    fn poll<R, W>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut W) -> io::Result<Poll<()>>
-    where
-        R: AsyncRead + Unpin,
-        W: AsyncWrite + Unpin,
-    {
-        for _ in 0..BUDGET {
-            let step = if self.written < self.filled {
-                self.poll_write(cx, to)?
-            } else {
-                match self.end {
-                    End::Open => self.poll_read(cx, from)?,
-                    End::Read => self.poll_end(cx, to)?,
-                    End::Passed => return Ok(Poll::Ready(())),
+        let Self { ends, down, up, clock } = self;
+        let (bytes_a_to_b, bytes_b_to_a) = (down.bytes(), up.bytes());
+        let reason = match outcome {
+            Outcome::Transparent => match ends.into_tcp() {
+                Some((a, b)) => {
+                    let ways = Ways { ab: down.into(), ba: up.into() };
+                    return Relay::new(a, b, ways, clock).run(counts).await;
                 }
-            };
-            if step.is_pending() {
-                return Ok(Poll::Pending);
+                None => RelayReason::Reset(Side::A),
+            },
+            Outcome::Ended => {
+                ends.close();
+                RelayReason::Closed
+            }
+            Outcome::Failed(reason) => reason,
+        };
+        RelayEnd { reason, bytes_a_to_b, bytes_b_to_a }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, counts: &RelayCounts) -> Poll<Outcome> {
+        let Some((opening, other)) = &mut self.ends.0 else { return Poll::Pending };
+        let up = self.up.poll(cx, other, opening, &counts.b_to_a);
+        if let Poll::Ready(Err(fault)) = up {
+            return Poll::Ready(Outcome::Failed(fault.reason(Side::B, Side::A)));
+        }
+        // Either direction may find the opening over. Whatever it holds then is relayed first.
+        if opening.is_transparent() {
+            return Poll::Ready(Outcome::Transparent);
+        }
+        let down = self.down.poll(cx, opening, other, &counts.a_to_b);
+        if let Poll::Ready(Err(fault)) = down {
+            return Poll::Ready(Outcome::Failed(fault.reason(Side::A, Side::B)));
+        }
+        if opening.is_transparent() {
+            return Poll::Ready(Outcome::Transparent);
+        }
+        if up.is_ready() && down.is_ready() {
+            return Poll::Ready(Outcome::Ended);
+        }
+        let moved = self.up.bytes().wrapping_add(self.down.bytes());
+        let half_closed = self.up.is_ended() || self.down.is_ended();
+        self.clock.poll(cx, moved, half_closed).map(Outcome::Failed)
+    }
+}
+
+/// The two connections; dropped with them inside, it resets both.
+struct Ends<H: Handoff>(Option<(H, TcpStream)>);
+
+impl<H: Handoff> Ends<H> {
+    /// Both as TCP connections.
+    fn into_tcp(mut self) -> Option<(TcpStream, TcpStream)> {
+        let (opening, other) = self.0.take()?;
+        match opening.into_tcp() {
+            Some(tcp) => Some((tcp, other)),
+            None => {
+                let _ = other.set_zero_linger();
+                None
             }
         }
-        cx.waker().wake_by_ref();
-        Ok(Poll::Pending)
     }
 
-    fn poll_read<R>(&mut self, cx: &mut Context<'_>, from: &mut R) -> io::Result<Poll<()>>
-    where
-        R: AsyncRead + Unpin,
-    {
-        let mut buffer = ReadBuf::new(&mut self.buffer);
-        if Pin::new(from).poll_read(cx, &mut buffer)?.is_pending() {
-            return Ok(Poll::Pending);
-        }
-        self.filled = buffer.filled().len();
-        self.written = 0;
-        if self.filled == 0 {
-            self.end = End::Read;
-        }
-        Ok(Poll::Ready(()))
+    /// Closes both in order.
+    fn close(mut self) {
+        self.0 = None;
     }
+}
 
-    fn poll_write<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> io::Result<Poll<()>>
-    where
-        W: AsyncWrite + Unpin,
-    {
-        let waiting = self.buffer.get(self.written..self.filled).unwrap_or_default();
-        match Pin::new(to).poll_write(cx, waiting)? {
-            Poll::Ready(0) => Err(io::ErrorKind::WriteZero.into()),
-            Poll::Ready(count) => {
-                self.written += count;
-                Ok(Poll::Ready(()))
-            }
-            Poll::Pending => Ok(Poll::Pending),
+impl<H: Handoff> Drop for Ends<H> {
+    fn drop(&mut self) {
+        if let Some((opening, other)) = self.0.take() {
+            opening.reset();
+            // An error here leaves an ordinary close, which is all that remains to be done.
+            let _ = other.set_zero_linger();
         }
-    }
-
-    fn poll_end<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> io::Result<Poll<()>>
-    where
-        W: AsyncWrite + Unpin,
-    {
-        let ended = Pin::new(to).poll_shutdown(cx)?;
-        if ended.is_ready() {
-            self.end = End::Passed;
-        }
-        Ok(ended)
     }
 }

@@ -20,7 +20,7 @@ mod wakers;
 pub use headstart_proto::{ClientEvent, PlainReason, ResetReason, ServerConfig, hello};
 
 pub use acceptor::{Acceptor, AcceptorConfig, Arrival, Opening, ServerStream};
-pub use bridge::{Handoff, Pumped, bridge, pump};
+pub use bridge::{Handoff, bridge};
 pub use connector::{
     ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, Moment, NotUsed, OpenedBy,
     OpeningPolicy, Report, Target, What,

@@ -8,22 +8,23 @@
 //! relays copy only. The rest is the kernel's socket buffers: a reader that is slow stops the sender by TCP.
 
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep};
 
+mod clock;
 mod direction;
 mod pipe;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use clock::Clock;
 pub use direction::{COPY_BUFFER, SPLICE_AFTER};
-use direction::{Direction, Fault};
+pub(crate) use direction::{Direction, Fault, Stage};
 pub use pipe::{PIPE_CAPACITY, PIPES_IN_USE};
 
 /// How long a relay may last; `None` means without limit.
@@ -40,8 +41,8 @@ pub struct RelayLimits {
 /// Bytes relayed so far, readable while relays run; may be shared by many of them.
 #[derive(Debug, Default)]
 pub struct RelayCounts {
-    a_to_b: AtomicU64,
-    b_to_a: AtomicU64,
+    pub(crate) a_to_b: AtomicU64,
+    pub(crate) b_to_a: AtomicU64,
 }
 
 impl RelayCounts {
@@ -102,45 +103,59 @@ pub async fn relay(
     limits: RelayLimits,
     counts: &RelayCounts,
 ) -> RelayEnd {
-    let mut ends = Ends { a, b, orderly: false };
-    let mut ways = Ways { ab: Direction::default(), ba: Direction::default() };
-    let reason = match ends.set_no_delay() {
-        Ok(()) => run(&ends, &mut ways, limits, counts).await,
-        Err(reason) => reason,
-    };
-    ends.orderly = matches!(reason, RelayReason::Closed);
-    RelayEnd { reason, bytes_a_to_b: ways.ab.bytes(), bytes_b_to_a: ways.ba.bytes() }
+    Relay::new(a, b, Ways::default(), Clock::new(limits)).run(counts).await
 }
 
-/// Runs both directions, the watch for resets and the clock in one task.
-async fn run(
-    ends: &Ends,
-    ways: &mut Ways,
-    limits: RelayLimits,
-    counts: &RelayCounts,
-) -> RelayReason {
-    let mut clock = Clock::new(limits);
-    let mut fault_a = pin!(fault(&ends.a));
-    let mut fault_b = pin!(fault(&ends.b));
-    std::future::poll_fn(|cx| {
-        let moved = match ways.poll(cx, ends, counts) {
-            Poll::Ready(reason) => return Poll::Ready(reason),
-            Poll::Pending => ways.ab.bytes().wrapping_add(ways.ba.bytes()),
+/// A relay that others may have begun.
+pub(crate) struct Relay {
+    ends: Ends,
+    ways: Ways,
+    clock: Clock,
+}
+
+impl Relay {
+    /// `ways` holds what was read before and not written; `clock` runs since the relay began.
+    pub(crate) fn new(a: TcpStream, b: TcpStream, ways: Ways, clock: Clock) -> Self {
+        Self { ends: Ends { a, b, orderly: false }, ways, clock }
+    }
+
+    /// Runs to the end, which says all bytes, also those from before.
+    pub(crate) async fn run(&mut self, counts: &RelayCounts) -> RelayEnd {
+        let reason = match self.ends.set_no_delay() {
+            Ok(()) => self.pass(counts).await,
+            Err(reason) => reason,
         };
-        // Whoever is being read shows its reset there, after the bytes before it. The watch is for a side that is not.
-        if !ways.ab.is_reading()
-            && let Poll::Ready(error) = fault_a.as_mut().poll(cx)
-        {
-            return Poll::Ready(reason(Side::A, error));
-        }
-        if !ways.ba.is_reading()
-            && let Poll::Ready(error) = fault_b.as_mut().poll(cx)
-        {
-            return Poll::Ready(reason(Side::B, error));
-        }
-        clock.poll(cx, moved, ways.ab.is_done() || ways.ba.is_done())
-    })
-    .await
+        self.ends.orderly = matches!(reason, RelayReason::Closed);
+        let ways = &self.ways;
+        RelayEnd { reason, bytes_a_to_b: ways.ab.bytes(), bytes_b_to_a: ways.ba.bytes() }
+    }
+
+    /// Runs both directions, the watch for resets and the clock in one task.
+    async fn pass(&mut self, counts: &RelayCounts) -> RelayReason {
+        let Self { ends, ways, clock } = self;
+        let mut fault_a = pin!(fault(&ends.a));
+        let mut fault_b = pin!(fault(&ends.b));
+        std::future::poll_fn(|cx| {
+            let moved = match ways.poll(cx, ends, counts) {
+                Poll::Ready(reason) => return Poll::Ready(reason),
+                Poll::Pending => ways.ab.bytes().wrapping_add(ways.ba.bytes()),
+            };
+            // Whoever is being read shows its reset there, after the bytes before it. The watch is for a side that is
+            // not.
+            if !ways.ab.is_reading()
+                && let Poll::Ready(error) = fault_a.as_mut().poll(cx)
+            {
+                return Poll::Ready(reason(Side::A, error));
+            }
+            if !ways.ba.is_reading()
+                && let Poll::Ready(error) = fault_b.as_mut().poll(cx)
+            {
+                return Poll::Ready(reason(Side::B, error));
+            }
+            clock.poll(cx, moved, ways.ab.is_done() || ways.ba.is_done())
+        })
+        .await
+    }
 }
 
 /// The two connections; closes them with a reset unless the relay ended in order.
@@ -168,9 +183,11 @@ impl Drop for Ends {
     }
 }
 
-struct Ways {
-    ab: Direction,
-    ba: Direction,
+/// Both directions.
+#[derive(Default)]
+pub(crate) struct Ways {
+    pub(crate) ab: Direction,
+    pub(crate) ba: Direction,
 }
 
 impl Ways {
@@ -207,7 +224,7 @@ impl Ways {
 }
 
 impl Fault {
-    fn reason(self, from: Side, to: Side) -> RelayReason {
+    pub(crate) fn reason(self, from: Side, to: Side) -> RelayReason {
         match self {
             Self::From(error) => reason(from, error),
             Self::To(error) => reason(to, error),
@@ -236,82 +253,6 @@ async fn fault(stream: &TcpStream) -> io::Error {
             Ok(Some(error)) | Err(error) => return error,
             // The error was taken by a read or a write, which has reported it by now: nothing is left to watch for.
             Ok(None) => std::future::pending().await,
-        }
-    }
-}
-
-/// The limits of a relay on one timer, which is set again only when it fires.
-struct Clock {
-    limits: RelayLimits,
-    started: Instant,
-    last_moved: Instant,
-    moved: u64,
-    half_closed: bool,
-    sleep: Option<Pin<Box<Sleep>>>,
-}
-
-impl Clock {
-    fn new(limits: RelayLimits) -> Self {
-        let now = Instant::now();
-        Self { limits, started: now, last_moved: now, moved: 0, half_closed: false, sleep: None }
-    }
-
-    /// Notes progress (`moved` differs from last time) and says when a limit is reached.
-    fn poll(&mut self, cx: &mut Context<'_>, moved: u64, half_closed: bool) -> Poll<RelayReason> {
-        if self.limits == RelayLimits::default() {
-            return Poll::Pending;
-        }
-        let now = Instant::now();
-        if moved != self.moved || half_closed != self.half_closed {
-            self.moved = moved;
-            self.last_moved = now;
-        }
-        let shorter = half_closed && !self.half_closed;
-        self.half_closed = half_closed;
-        self.poll_timer(cx, now, shorter)
-    }
-
-    fn poll_timer(
-        &mut self,
-        cx: &mut Context<'_>,
-        mut now: Instant,
-        mut set: bool,
-    ) -> Poll<RelayReason> {
-        loop {
-            let Some((deadline, reason)) = self.next() else {
-                return Poll::Pending;
-            };
-            if deadline <= now {
-                return Poll::Ready(reason);
-            }
-            let sleep =
-                self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-            if set {
-                sleep.as_mut().reset(deadline);
-            }
-            if sleep.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            now = Instant::now();
-            set = true;
-        }
-    }
-
-    /// The limit that is reached first.
-    fn next(&self) -> Option<(Instant, RelayReason)> {
-        let idle = match (self.limits.idle, self.limits.half_closed_idle) {
-            (Some(idle), Some(half_closed)) if self.half_closed => Some(idle.min(half_closed)),
-            (None, half_closed) if self.half_closed => half_closed,
-            (idle, _) => idle,
-        };
-        // A limit beyond the end of the clock is none.
-        let idle = idle.and_then(|idle| self.last_moved.checked_add(idle));
-        let total = self.limits.total.and_then(|total| self.started.checked_add(total));
-        match (idle, total) {
-            (Some(idle), Some(total)) if total <= idle => Some((total, RelayReason::TotalLimit)),
-            (Some(idle), _) => Some((idle, RelayReason::IdleLimit)),
-            (None, Some(total)) => Some((total, RelayReason::TotalLimit)),
-            (None, None) => None,
         }
     }
 }

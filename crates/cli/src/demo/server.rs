@@ -135,6 +135,7 @@ async fn pass(arrival: Arrival, origin: SocketAddr) -> io::Result<()> {
     let Some(stream) = arrival.establish().await? else { return Ok(()) };
     let origin = TcpStream::connect(origin).await?;
     origin.set_nodelay(true)?;
-    bridge(stream, origin, RelayLimits::default(), &RelayCounts::default()).await?;
+    let counts = RelayCounts::default();
+    bridge(stream, origin, &[], RelayLimits::default(), &counts, |_| {}).await;
     Ok(())
 }

@@ -30,7 +30,7 @@ thread_local! {
 }
 
 /// Which connection failed.
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// The one that is read.
     From(io::Error),
     /// The one that is written.
@@ -39,7 +39,7 @@ pub(super) enum Fault {
 
 /// Bytes on their way in one direction.
 #[derive(Default)]
-pub(super) struct Direction {
+pub(crate) struct Direction {
     held: Held,
     stage: Stage,
     /// The last piece was so large that the next is worth a pipe.
@@ -59,8 +59,9 @@ enum Held {
     Piped(Pipe),
 }
 
+/// How far a direction has come.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Stage {
+pub(crate) enum Stage {
     #[default]
     Reading,
     /// The sender has ended; what is held goes out first, then the end.
@@ -70,6 +71,15 @@ enum Stage {
 }
 
 impl Direction {
+    /// Goes on at `stage`: `held` was read and not yet written, `bytes` were written before.
+    pub(crate) fn resumed(held: Vec<u8>, stage: Stage, bytes: u64) -> Self {
+        let held = match held.len() {
+            0 => Held::Nothing,
+            _ => Held::Copied { bytes: held, written: 0 },
+        };
+        Self { held, stage, bulk: false, bytes }
+    }
+
     /// Bytes that the receiving connection took.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes

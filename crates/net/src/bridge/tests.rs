@@ -1,0 +1,359 @@
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::*;
+
+/// Far beyond anything that happens on loopback; only a hang reaches it.
+const PATIENCE: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(40);
+/// An idle limit that a busy machine does not reach between two bytes.
+const IDLE: Duration = Duration::from_millis(300);
+const NEVER: usize = usize::MAX;
+
+/// A TCP connection whose opening lasts until so many bytes went through it.
+struct Slow {
+    tcp: TcpStream,
+    opening: usize,
+}
+
+impl Slow {
+    fn take(&mut self, count: usize) {
+        if self.opening != NEVER {
+            self.opening = self.opening.saturating_sub(count);
+        }
+    }
+}
+
+impl AsyncRead for Slow {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.tcp).poll_read(cx, buf))?;
+        this.take(buf.filled().len() - before);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Slow {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let count = ready!(Pin::new(&mut this.tcp).poll_write(cx, bytes))?;
+        this.take(count);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().tcp).poll_shutdown(cx)
+    }
+}
+
+impl Handoff for Slow {
+    fn is_transparent(&self) -> bool {
+        self.opening == 0
+    }
+
+    fn into_tcp(self) -> Option<TcpStream> {
+        self.is_transparent().then_some(self.tcp)
+    }
+
+    fn reset(self) {
+        let _ = self.tcp.set_zero_linger();
+    }
+}
+
+/// Both peers of a bridge that runs: `a` behind the opening connection, `b` behind the other.
+struct Running {
+    a: TcpStream,
+    b: TcpStream,
+    counts: Arc<RelayCounts>,
+    opened: Arc<AtomicUsize>,
+    bridge: JoinHandle<RelayEnd>,
+}
+
+impl Running {
+    /// A bridge whose opening lasts for so many bytes.
+    async fn start(opening: usize, head: &'static [u8], limits: RelayLimits) -> Self {
+        let ((a, tcp), (b, other)) = (pair().await, pair().await);
+        for stream in [&b, &other] {
+            // Small, so that a slow reader is soon felt; the source stays well ahead.
+            SockRef::from(stream).set_send_buffer_size(64 * 1024).unwrap();
+            SockRef::from(stream).set_recv_buffer_size(64 * 1024).unwrap();
+        }
+        let (counts, opened) = (Arc::<RelayCounts>::default(), Arc::<AtomicUsize>::default());
+        let (shared, calls) = (counts.clone(), opened.clone());
+        let bridge = tokio::spawn(async move {
+            let count = |_: &Slow| {
+                calls.fetch_add(1, Ordering::Relaxed);
+            };
+            bridge(Slow { tcp, opening }, other, head, limits, &shared, count).await
+        });
+        Self { a, b, counts, opened, bridge }
+    }
+
+    /// The end of the bridge, which has counted what it says and told of its opening once.
+    async fn end(self) -> RelayEnd {
+        let end = tokio::time::timeout(PATIENCE, self.bridge).await.expect("it ends").unwrap();
+        assert_eq!(self.opened.load(Ordering::Relaxed), 1);
+        let counted = (self.counts.a_to_b(), self.counts.b_to_a());
+        assert_eq!((end.bytes_a_to_b, end.bytes_b_to_a), counted);
+        end
+    }
+
+    /// Sends a byte each way until it was seen there.
+    async fn ping(&mut self) {
+        self.b.write_all(b"?").await.unwrap();
+        self.a.read_exact(&mut [0; 1]).await.unwrap();
+        self.a.write_all(b"!").await.unwrap();
+        self.b.read_exact(&mut [0; 1]).await.unwrap();
+    }
+}
+
+async fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
+    (near.unwrap(), far.unwrap().0)
+}
+
+async fn expect_reset(stream: &mut TcpStream) {
+    let mut rest = Vec::new();
+    let read = stream.read_to_end(&mut rest);
+    let error = tokio::time::timeout(PATIENCE, read).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+}
+
+async fn read_all(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.unwrap().unwrap();
+    bytes
+}
+
+/// Bytes of which no two stretches are alike.
+fn numbered(length: usize) -> Vec<u8> {
+    (0u32..).flat_map(u32::to_be_bytes).take(length).collect()
+}
+
+fn idle() -> RelayLimits {
+    RelayLimits { idle: Some(IDLE), ..RelayLimits::default() }
+}
+
+#[tokio::test]
+async fn a_slow_reader_of_a_fast_source_gets_everything() {
+    /// More than the sockets of a connection hold.
+    const SENT: usize = 32_000_000;
+    let sent = numbered(SENT);
+    // Enough for the reader to be behind when the opening ends.
+    let mut running = Running::start(500_000, b"", idle()).await;
+    let (mut source, bytes) = (running.a, sent.clone());
+    let sender = tokio::spawn(async move {
+        source.write_all(&bytes).await.unwrap();
+        source.shutdown().await.unwrap();
+        source
+    });
+    // Slow for longer than the idle limit, with the source ahead all the time.
+    let mut received = Vec::new();
+    let started = Instant::now();
+    while started.elapsed() < 3 * IDLE {
+        tokio::time::sleep(IDLE / 10).await;
+        let mut piece = vec![0; 32 * 1024];
+        running.b.read_exact(&mut piece).await.unwrap();
+        received.extend(piece);
+    }
+    assert!(received.len() < sent.len() && !sender.is_finished(), "not a slow reader");
+    // Splicing has taken over, although there was something to pass on at every moment.
+    assert_eq!(running.opened.load(Ordering::Relaxed), 1);
+    received.extend(read_all(&mut running.b).await);
+    assert!(received == sent);
+    running.b.shutdown().await.unwrap();
+    running.a = sender.await.unwrap();
+    let end = running.end().await;
+    assert!(matches!(end.reason, RelayReason::Closed), "{end:?}");
+    assert_eq!((end.bytes_a_to_b, end.bytes_b_to_a), (SENT as u64, 0));
+}
+
+#[tokio::test]
+async fn what_is_held_at_the_hand_over_goes_first() {
+    // The opening ends amid a stream whose reader has not begun: buffer and sockets are full.
+    let (up, down) = (numbered(3_000_000), numbered(2_000_001));
+    for opening in [1, flow::BUFFER, 100_000, 1_000_000] {
+        let mut running = Running::start(opening, b"head", RelayLimits::default()).await;
+        let (mut read_a, mut write_a) = running.a.split();
+        let (mut read_b, mut write_b) = running.b.split();
+        let (mut at_a, mut at_b) = (Vec::new(), Vec::new());
+        let exchange = async {
+            tokio::join!(
+                async {
+                    write_a.write_all(&down).await.unwrap();
+                    write_a.shutdown().await.unwrap();
+                },
+                async {
+                    write_b.write_all(&up).await.unwrap();
+                    write_b.shutdown().await.unwrap();
+                },
+                async {
+                    tokio::time::sleep(SHORT).await;
+                    read_a.read_to_end(&mut at_a).await.unwrap();
+                },
+                async {
+                    tokio::time::sleep(SHORT).await;
+                    read_b.read_to_end(&mut at_b).await.unwrap();
+                },
+            )
+        };
+        tokio::time::timeout(PATIENCE, exchange).await.unwrap();
+        assert!(at_a == [b"head", up.as_slice()].concat() && at_b == down, "{opening}");
+        let end = running.end().await;
+        assert!(matches!(end.reason, RelayReason::Closed), "{end:?}");
+        assert_eq!((end.bytes_a_to_b, end.bytes_b_to_a), (2_000_001, 3_000_004));
+    }
+}
+
+#[tokio::test]
+async fn a_head_larger_than_the_buffer_goes_first() {
+    static HEAD: [u8; 3 * flow::BUFFER + 1] = [7; 3 * flow::BUFFER + 1];
+    let mut running = Running::start(10, &HEAD, RelayLimits::default()).await;
+    running.b.write_all(b"rest").await.unwrap();
+    running.b.shutdown().await.unwrap();
+    assert!(read_all(&mut running.a).await == [&HEAD[..], b"rest"].concat());
+    running.a.shutdown().await.unwrap();
+    assert_eq!(running.end().await.bytes_b_to_a, HEAD.len() as u64 + 4);
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_while_it_opens_is_counted() {
+    let mut running = Running::start(NEVER, b"head", RelayLimits::default()).await;
+    running.b.shutdown().await.unwrap();
+    assert_eq!(read_all(&mut running.a).await, b"head");
+    running.a.write_all(b"answer").await.unwrap();
+    running.a.shutdown().await.unwrap();
+    assert_eq!(read_all(&mut running.b).await, b"answer");
+    let end = running.end().await;
+    assert!(matches!(end.reason, RelayReason::Closed), "{end:?}");
+    assert_eq!((end.bytes_a_to_b, end.bytes_b_to_a), (6, 4));
+}
+
+#[tokio::test]
+async fn the_end_of_one_direction_outlasts_the_opening() {
+    for (opening, head) in [(12, &b"x"[..]), (NEVER, b""), (1, b"x")] {
+        let mut running = Running::start(opening, head, RelayLimits::default()).await;
+        running.b.shutdown().await.unwrap();
+        assert_eq!(read_all(&mut running.a).await, head);
+        for _ in 0..3 {
+            running.a.write_all(b"answer").await.unwrap();
+            let mut answer = [0; 6];
+            running.b.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer, b"answer");
+        }
+        running.a.shutdown().await.unwrap();
+        assert_eq!(read_all(&mut running.b).await, b"");
+        let end = running.end().await;
+        assert!(matches!(end.reason, RelayReason::Closed), "{end:?}");
+    }
+}
+
+#[tokio::test]
+async fn bytes_put_the_idle_limit_off_while_it_opens() {
+    let mut running = Running::start(NEVER, b"", idle()).await;
+    let started = Instant::now();
+    while started.elapsed() < 3 * IDLE {
+        tokio::time::sleep(IDLE / 10).await;
+        running.ping().await;
+    }
+    expect_reset(&mut running.a).await;
+    expect_reset(&mut running.b).await;
+    assert!(matches!(running.end().await.reason, RelayReason::IdleLimit));
+}
+
+#[tokio::test]
+async fn the_total_limit_counts_from_the_start() {
+    for opening in [NEVER, 20] {
+        let total = Some(IDLE);
+        let limits = RelayLimits { total, ..RelayLimits::default() };
+        let mut running = Running::start(opening, b"", limits).await;
+        while running.b.write_all(b"?").await.is_ok()
+            && running.a.read_exact(&mut [0; 1]).await.is_ok()
+        {}
+        let end = running.end().await;
+        assert!(matches!(end.reason, RelayReason::TotalLimit), "{end:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_time_of_the_opening_is_part_of_the_total() {
+    let ((_a, tcp), (_b, other)) = (pair().await, pair().await);
+    let total = 2 * PATIENCE;
+    let limits = RelayLimits { total: Some(total), ..RelayLimits::default() };
+    // The head ends the opening at once, so that only the relay can find that it took so long.
+    let mut start = Start::new(Slow { tcp, opening: 1 }, other, b"x", limits);
+    start.clock = Clock::since(limits, tokio::time::Instant::now() - total);
+    let counts = RelayCounts::default();
+    let end = tokio::time::timeout(PATIENCE, start.run(&counts, |_| {})).await.unwrap();
+    assert!(matches!(end.reason, RelayReason::TotalLimit), "{end:?}");
+    assert_eq!((end.bytes_b_to_a, counts.b_to_a()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_half_closed_opening_has_its_own_idle_limit() {
+    let half_closed_idle = Some(SHORT);
+    let limits = RelayLimits { idle: Some(PATIENCE * 10), half_closed_idle, total: None };
+    let mut running = Running::start(NEVER, b"", limits).await;
+    running.b.shutdown().await.unwrap();
+    expect_reset(&mut running.b).await;
+    assert!(matches!(running.end().await.reason, RelayReason::IdleLimit));
+}
+
+#[tokio::test]
+async fn an_error_of_one_side_resets_the_other() {
+    let mut running = Running::start(NEVER, b"", RelayLimits::default()).await;
+    running.ping().await;
+    running.a.set_zero_linger().unwrap();
+    running.a = pair().await.0;
+    expect_reset(&mut running.b).await;
+    assert!(matches!(running.end().await.reason, RelayReason::Reset(Side::A)));
+
+    let mut running = Running::start(NEVER, b"", RelayLimits::default()).await;
+    running.ping().await;
+    running.b.set_zero_linger().unwrap();
+    running.b = pair().await.0;
+    expect_reset(&mut running.a).await;
+    assert!(matches!(running.end().await.reason, RelayReason::Reset(Side::B)));
+}
+
+#[tokio::test]
+async fn dropping_the_future_while_it_opens_resets_both() {
+    let mut running = Running::start(NEVER, b"", RelayLimits::default()).await;
+    running.ping().await;
+    running.bridge.abort();
+    expect_reset(&mut running.a).await;
+    expect_reset(&mut running.b).await;
+}
+
+#[tokio::test]
+async fn a_bridge_takes_little_memory() {
+    let ((_a, tcp), (_b, other)) = (pair().await, pair().await);
+    let counts = RelayCounts::default();
+    let slow = Slow { tcp, opening: 0 };
+    let size = size_of_val(&bridge(slow, other, b"", idle(), &counts, |_| {}));
+    assert!(size <= 2048, "{size} bytes");
+}
