@@ -90,13 +90,15 @@ pub enum Discard {
     NetworkLimit,
     /// Too many unjoined sessions in all.
     SessionLimit,
+    /// The server starts no session at the moment.
+    Paused,
 }
 
 impl Discard {
     /// Whether a limit on unproven addresses was reached.
     #[must_use]
     pub const fn is_limit(self) -> bool {
-        matches!(self, Self::AddressLimit | Self::NetworkLimit | Self::SessionLimit)
+        matches!(self, Self::AddressLimit | Self::NetworkLimit | Self::SessionLimit | Self::Paused)
     }
 
     /// A short stable name, for counters and logs.
@@ -113,6 +115,7 @@ impl Discard {
             Self::AddressLimit => "address_limit",
             Self::NetworkLimit => "network_limit",
             Self::SessionLimit => "session_limit",
+            Self::Paused => "paused",
         }
     }
 }

@@ -117,6 +117,7 @@ pub enum Attachment {
 #[derive(Debug)]
 pub struct Server {
     config: ServerConfig,
+    paused: bool,
     sessions: BTreeMap<SessionId, Session>,
     /// Ends of sessions without a whole ClientHello, the oldest first; they may be displaced.
     gathering: BTreeSet<(Instant, SessionId)>,
@@ -137,6 +138,7 @@ impl Server {
     pub fn new(config: ServerConfig) -> Self {
         Self {
             config,
+            paused: false,
             sessions: BTreeMap::new(),
             gathering: BTreeSet::new(),
             running: BTreeSet::new(),
@@ -151,6 +153,13 @@ impl Server {
     /// Replaces the configuration but for the tag, by which running sessions go on.
     pub const fn configure(&mut self, config: ServerConfig) {
         self.config = ServerConfig { tag: self.config.tag, ..config };
+    }
+
+    /// Whether no session starts: while the driver could not serve one.
+    ///
+    /// Clients hear nothing then, and come over TCP. What runs goes on, and what is half there waits.
+    pub const fn pause(&mut self, paused: bool) {
+        self.paused = paused;
     }
 
     /// Sessions that are not joined: addresses that are not proven.
@@ -303,6 +312,9 @@ impl Server {
         if self.ended.get(now, &id).is_some() {
             return Err(Discard::Ended);
         }
+        if self.paused {
+            return Err(Discard::Paused);
+        }
         self.admission.check(from.ip())?;
         let total = SESSIONS.min(self.config.origin_streams / UNPROVEN_SHARE);
         if self.gathering.len() >= SESSIONS_GATHERING.min(total) || self.sessions.len() >= total {
@@ -341,6 +353,9 @@ impl Server {
                 }
             }
         } else if let Some(end) = session.hello_end()? {
+            if self.paused {
+                return Err(Discard::Paused);
+            }
             self.start(now, request.id, end)?;
         }
         if let Some(session) = self.sessions.get_mut(&request.id) {

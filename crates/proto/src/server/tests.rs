@@ -106,6 +106,25 @@ fn a_whole_hello_starts_the_origin_once_and_is_acknowledged() {
 }
 
 #[test]
+fn a_paused_server_starts_nothing_and_goes_on_with_what_runs() {
+    let mut server = server();
+    let (running, half) = (hello(1, 100), hello(2, 100));
+    assert_eq!(server.begin(1, peer(1)), Ok(()));
+    assert_eq!(server.datagram(peer(2), &request(2, 0, 0, &half[..50])), Ok(()));
+    server.pause(true);
+    assert_eq!(server.transmitted().len(), 1);
+    assert_eq!(server.begin(3, peer(3)), Err(Discard::Paused));
+    assert_eq!(server.datagram(peer(2), &request(2, 1, 50, &half[50..])), Err(Discard::Paused));
+    assert_eq!((server.happened().len(), server.transmitted().len()), (1, 0), "silence");
+    assert_eq!(server.datagram(peer(1), &request(1, 1, 0, &running)), Ok(()));
+    assert_eq!(server.handle_origin_data(id(1), b"flight"), 6);
+    assert_eq!(server.transmitted().len(), 1);
+    server.pause(false);
+    assert_eq!(server.datagram(peer(2), &request(2, 2, 0, b"")), Ok(()));
+    assert_eq!(server.happened().len(), 1, "what was half there starts");
+}
+
+#[test]
 fn sessions_per_address() {
     let mut server = server();
     let limit = u64::from(SESSIONS_PER_ADDRESS);
