@@ -14,7 +14,7 @@ use std::time::Duration;
 use headstart_proto::{RouteTag, ServerConfig};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 pub use arrival::Arrival;
@@ -27,6 +27,12 @@ use shared::Shared;
 /// load; the kernel caps it at net.core.somaxconn.
 const BACKLOG: i32 = 4096;
 
+/// TCP connections at one time that have not said yet what they are, or wait for a place.
+///
+/// As many as [`BACKLOG`] holds behind them. They are apart from the places of those that are served,
+/// or sessions that hold all places would wait for joins that wait for a place.
+const ESTABLISHING: usize = 4096;
+
 /// How an [`Acceptor`] listens and what it allows.
 #[derive(Clone, Debug)]
 pub struct AcceptorConfig {
@@ -36,6 +42,11 @@ pub struct AcceptorConfig {
     pub udp_workers: usize,
     /// How long a client may take for its ClientHello or join once TCP is connected.
     pub hello_timeout: Duration,
+    /// One place for each stream that is served; several acceptors may share them. Without a free one
+    /// no session starts over UDP, so that its client comes over TCP, and TCP connections wait.
+    pub places: Arc<Semaphore>,
+    /// TCP connections at one time without a place: in their first bytes, or waiting for one.
+    pub establishing: usize,
 }
 
 impl Default for AcceptorConfig {
@@ -46,6 +57,8 @@ impl Default for AcceptorConfig {
             // As nginx's client_header_timeout. HAProxy's usual 10 s cut off one client in 150 where
             // 20 % are lost each way: after a lost SYN, TCP repeats the ClientHello at 1, 3 and 7 s.
             hello_timeout: Duration::from_secs(60),
+            places: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            establishing: ESTABLISHING,
         }
     }
 }
@@ -58,6 +71,7 @@ pub struct Acceptor {
     listener: TcpListener,
     local: SocketAddr,
     shared: Arc<Shared>,
+    establishing: Arc<Semaphore>,
     sessions: mpsc::Receiver<Arrival>,
     /// The tasks that read datagrams.
     receivers: JoinSet<()>,
@@ -78,9 +92,10 @@ impl Acceptor {
             .collect::<io::Result<Vec<_>>>()?;
         let config = AcceptorConfig { server: with_tag(config.server), ..config };
         let (sessions_in, sessions) = mpsc::channel(headstart_proto::limits::SESSIONS);
+        let establishing = Arc::new(Semaphore::new(config.establishing));
         let shared = Arc::new(Shared::new(config, ports, sessions_in));
         let receivers = worker::spawn(&shared);
-        Ok(Self { listener, local, shared, sessions, receivers })
+        Ok(Self { listener, local, shared, establishing, sessions, receivers })
     }
 
     /// The address that connections are accepted on.
@@ -110,14 +125,17 @@ impl Acceptor {
     /// # Errors
     /// Those of `accept(2)`; `EMFILE` and the like pass, so retry after a pause.
     pub async fn accept(&mut self) -> io::Result<Arrival> {
+        let (listener, establishing) = (&self.listener, &self.establishing);
+        let tcp = async {
+            let room = Arc::clone(establishing).acquire_owned().await.map_err(io::Error::other)?;
+            let (tcp, peer) = listener.accept().await?;
+            // A client that is gone already is met again at the first read.
+            let _ = tcp.set_nodelay(true);
+            Ok(Arrival::tcp(Arc::clone(&self.shared), room, tcp, peer))
+        };
         tokio::select! {
             Some(session) = self.sessions.recv() => Ok(session),
-            accepted = self.listener.accept() => {
-                let (tcp, peer) = accepted?;
-                // A client that is gone already is met again at the first read.
-                let _ = tcp.set_nodelay(true);
-                Ok(Arrival::tcp(Arc::clone(&self.shared), tcp, peer))
-            }
+            accepted = tcp => accepted,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use headstart_net::{Acceptor, AcceptorConfig, ServerStream};
@@ -11,6 +12,7 @@ use headstart_proto::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Request, Response
 use headstart_proto::{JoinKey, RouteTag};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// Longer than any machine takes, so that a hang becomes a failure.
@@ -67,10 +69,13 @@ impl Client {
         self.answered().await;
     }
 
-    async fn answered(&mut self) {
+    /// Takes a response; the sequence number that it answers.
+    async fn answered(&mut self) -> u8 {
         let mut datagram = [0; 2048];
         let length = timeout(PATIENCE, self.udp.recv(&mut datagram)).await.unwrap().unwrap();
-        self.tag = Response::parse(&datagram[..length]).unwrap().tag;
+        let response = Response::parse(&datagram[..length]).unwrap();
+        self.tag = response.tag;
+        response.seq
     }
 
     /// The join of a client that read nothing over UDP.
@@ -264,4 +269,93 @@ async fn a_session_that_was_joined_in_the_queue_is_served() {
     let mut bytes = [0; HELLO + 5];
     timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
     assert_eq!(bytes[HELLO..], *b"ready");
+}
+
+fn with_places(places: usize) -> AcceptorConfig {
+    AcceptorConfig { places: Arc::new(Semaphore::new(places)), ..AcceptorConfig::default() }
+}
+
+#[tokio::test]
+async fn a_session_that_holds_the_last_place_can_be_joined() {
+    let mut acceptor = bind(with_places(1));
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    establish_all(acceptor);
+    let (mut tcp, status) = client.join().await;
+    assert_eq!(status, Status::Joined);
+    tcp.write_all(b"ready").await.unwrap();
+    let mut bytes = [0; HELLO + 5];
+    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(bytes[HELLO..], *b"ready");
+}
+
+#[tokio::test]
+async fn without_a_free_place_no_session_starts() {
+    let mut acceptor = bind(with_places(1));
+    let mut client = Client::new(acceptor.local_addr()).await;
+    let mut other = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    other.send(0).await;
+    // What the same socket reads afterwards shows that it was read.
+    client.send(1).await;
+    stream.write_all(b"flight").await.unwrap();
+    assert_eq!(client.answered().await, 1);
+    assert_eq!(acceptor.unproven(), 1);
+    drop(stream);
+    other.send(1).await;
+    assert_eq!(other.answered().await, 1, "nothing was said to the first");
+}
+
+#[tokio::test]
+async fn one_batch_of_datagrams_starts_no_more_sessions_than_there_are_places() {
+    let mut acceptor = bind(with_places(2));
+    let edge = acceptor.local_addr();
+    // On this thread nothing is read before all are sent.
+    let mut clients = Vec::new();
+    for _ in 0..5 {
+        clients.push(Client::new(edge).await);
+    }
+    for client in &clients {
+        client.send(0).await;
+    }
+    let first = next(&mut acceptor).await;
+    let second = next(&mut acceptor).await;
+    clients[0].send(1).await;
+    others_wait().await;
+    assert_eq!(acceptor.unproven(), 2);
+    drop((first, second));
+}
+
+#[tokio::test]
+async fn a_tcp_connection_waits_for_a_place() {
+    let mut acceptor = bind(with_places(1));
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    let mut tcp = TcpStream::connect(acceptor.local_addr()).await.unwrap();
+    tcp.write_all(&hello([0; 8])).await.unwrap();
+    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    let waiting = tokio::spawn(arrival.establish());
+    let place = stream.take_place();
+    drop(stream);
+    others_wait().await;
+    assert!(!waiting.is_finished());
+    drop(place);
+    let plain = timeout(PATIENCE, waiting).await.expect("a place is free").unwrap();
+    assert!(plain.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn silent_tcp_connections_leave_room_for_sessions() {
+    let mut acceptor = bind(AcceptorConfig { establishing: 1, ..AcceptorConfig::default() });
+    let _silent = TcpStream::connect(acceptor.local_addr()).await.unwrap();
+    let _waits = TcpStream::connect(acceptor.local_addr()).await.unwrap();
+    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    assert!(timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap().is_unproven());
+    drop(arrival);
+    assert!(!timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap().is_unproven());
 }

@@ -7,7 +7,7 @@ use headstart_proto::wire::{JOIN_LEN, JOIN_TYPE, Join, JoinAnswer};
 use headstart_proto::{Attachment, Handover, JoinOutcome, OriginEnd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::session::{Link, Session, Tcp, ToSession};
 use super::shared::Shared;
@@ -25,17 +25,27 @@ pub struct Arrival {
 
 #[derive(Debug)]
 enum Kind {
-    Tcp(Arc<Shared>, TcpStream),
-    Session(Session),
+    /// With its share of the connections that may be in their first bytes.
+    Tcp(Arc<Shared>, OwnedSemaphorePermit, TcpStream),
+    Session(Session, Option<OwnedSemaphorePermit>),
 }
 
 impl Arrival {
-    pub(super) const fn tcp(shared: Arc<Shared>, tcp: TcpStream, peer: SocketAddr) -> Self {
-        Self { peer, kind: Kind::Tcp(shared, tcp) }
+    pub(super) const fn tcp(
+        shared: Arc<Shared>,
+        room: OwnedSemaphorePermit,
+        tcp: TcpStream,
+        peer: SocketAddr,
+    ) -> Self {
+        Self { peer, kind: Kind::Tcp(shared, room, tcp) }
     }
 
-    pub(super) const fn session(session: Session, peer: SocketAddr) -> Self {
-        Self { peer, kind: Kind::Session(session) }
+    pub(super) const fn session(
+        session: Session,
+        place: Option<OwnedSemaphorePermit>,
+        peer: SocketAddr,
+    ) -> Self {
+        Self { peer, kind: Kind::Session(session, place) }
     }
 
     /// The client's address; not proven if [`is_unproven`](Self::is_unproven).
@@ -47,26 +57,33 @@ impl Arrival {
     /// Whether anybody could have sent this: it came over UDP.
     #[must_use]
     pub const fn is_unproven(&self) -> bool {
-        matches!(self.kind, Kind::Session(_))
+        matches!(self.kind, Kind::Session(..))
     }
 
-    /// Reads as far as needed to know what the connection is.
+    /// Reads as far as needed to know what the connection is, and waits for a place to serve it.
     ///
     /// `None`: it was the TCP part of a session, whose stream has it now.
     ///
     /// # Errors
-    /// `TimedOut` if the client says nothing or its session ended already, `InvalidData` if its join is malformed or refused, and
-    /// whatever TCP reports.
+    /// `TimedOut` if the client says nothing or its session ended already, `InvalidData` if its join
+    /// is malformed or refused, and whatever TCP reports.
     pub async fn establish(self) -> io::Result<Option<ServerStream>> {
         match self.kind {
-            Kind::Session(session) => {
+            Kind::Session(session, place) => {
+                let place = match place {
+                    Some(place) => place,
+                    None => session.shared.place().await?,
+                };
                 let hello = complete(&session.to_read);
-                ServerStream::session(session, self.peer, hello).if_alive().map(Some)
+                let stream = ServerStream::session(session, self.peer, hello).if_alive()?;
+                Ok(Some(stream.with_place(place)))
             }
-            Kind::Tcp(shared, tcp) => {
-                let limit = shared.hello_timeout;
-                let first = First { shared, peer: self.peer, tcp, read: Vec::new() };
-                tokio::time::timeout(limit, first.establish()).await?
+            Kind::Tcp(shared, _room, tcp) => {
+                let first =
+                    First { shared: Arc::clone(&shared), peer: self.peer, tcp, read: Vec::new() };
+                let established = tokio::time::timeout(shared.hello_timeout, first.establish());
+                let Some(stream) = established.await?? else { return Ok(None) };
+                Ok(Some(stream.with_place(shared.place().await?)))
             }
         }
     }

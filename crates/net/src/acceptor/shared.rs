@@ -8,7 +8,7 @@ use headstart_proto::wire::Join;
 use headstart_proto::{
     Attachment, JoinOutcome, Server, ServerConfig, ServerEvent, SessionId, Transmit,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::AcceptorConfig;
 use super::arrival::Arrival;
@@ -23,6 +23,7 @@ pub(super) struct Shared {
     pub(super) ports: Vec<Arc<UdpPort>>,
     clock: Clock,
     arrivals: mpsc::Sender<Arrival>,
+    places: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
@@ -54,6 +55,7 @@ impl Shared {
             ports,
             clock: Clock::start(),
             arrivals,
+            places: config.places,
             state: Mutex::new(state),
         }
     }
@@ -64,6 +66,15 @@ impl Shared {
 
     pub(super) fn unproven(&self) -> usize {
         self.lock().server.unproven()
+    }
+
+    /// A place to serve a stream in, once there is one.
+    pub(super) async fn place(&self) -> io::Result<OwnedSemaphorePermit> {
+        if self.places.available_permits() == 0 {
+            metrics::counter!("headstart_limits_hit_total", "limit" => "max_connections")
+                .increment(1);
+        }
+        Arc::clone(&self.places).acquire_owned().await.map_err(io::Error::other)
     }
 
     /// Ends all sessions, and starts no other.
@@ -86,6 +97,7 @@ impl Shared {
             return;
         }
         for Received { from, to, bytes } in datagrams {
+            state.server.pause(self.places.available_permits() == 0);
             let outcome = match state.server.handle_datagram(now, from, Some(to), bytes) {
                 Ok(()) => "accepted",
                 Err(discard) => {
@@ -98,6 +110,8 @@ impl Shared {
             };
             metrics::counter!("headstart_udp_datagrams_total", "direction" => "to_server", "outcome" => outcome)
                 .increment(1);
+            // Each session takes its place before the next datagram is looked at.
+            self.dispatch_all(&mut state);
         }
         self.settle(state);
     }
@@ -166,27 +180,33 @@ impl Shared {
 
     /// Does what the core asks for; datagrams are sent after the lock is given back.
     fn settle(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        while let Some(event) = state.server.poll_event() {
-            self.dispatch(&mut state, event);
-        }
+        self.dispatch_all(&mut state);
         let transmits: Vec<Transmit> =
             std::iter::from_fn(|| state.server.poll_transmit()).collect();
         drop(state);
         transmits.iter().for_each(|transmit| self.send(transmit));
     }
 
+    fn dispatch_all(self: &Arc<Self>, state: &mut State) {
+        while let Some(event) = state.server.poll_event() {
+            self.dispatch(state, event);
+        }
+    }
+
     fn dispatch(self: &Arc<Self>, state: &mut State, event: ServerEvent) {
         match event {
             ServerEvent::Started { id, peer, bytes } => {
                 // Nobody accepts: the session ends, and the client finds a new stream on TCP.
-                let Ok(place) = self.arrivals.try_reserve() else {
+                let Ok(room) = self.arrivals.try_reserve() else {
                     return state.server.handle_origin_lost(self.clock.now(), id);
                 };
                 let (link, messages) = mpsc::unbounded_channel();
                 let shared = Arc::clone(self);
                 let session = Session { shared, id, messages, to_read: bytes, finished: false };
                 state.links.insert(id, link);
-                place.send(Arrival::session(session, peer));
+                // There was one just now; if somebody was faster, the session waits for the next.
+                let place = Arc::clone(&self.places).try_acquire_owned().ok();
+                room.send(Arrival::session(session, place, peer));
             }
             ServerEvent::ClientBytes { id, bytes } => {
                 if let Some(link) = state.links.get(&id) {

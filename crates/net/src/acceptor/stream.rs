@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use headstart_proto::hello::ClientHello;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::session::{Session, Tcp, ToSession};
 use crate::bridge::Handoff;
@@ -30,6 +31,7 @@ pub struct ServerStream {
     opening: Opening,
     hello: Option<ClientHello>,
     carrier: Carrier,
+    place: Option<OwnedSemaphorePermit>,
     wakers: Wakers,
     /// Why it failed while it opened: what it is told only once, it says again whenever asked.
     failed: Option<io::ErrorKind>,
@@ -48,6 +50,7 @@ impl ServerStream {
             opening: Opening::TurboTls,
             hello,
             carrier: Carrier::Session(session),
+            place: None,
             wakers: Wakers::default(),
             failed: None,
         }
@@ -59,9 +62,20 @@ impl ServerStream {
             opening: Opening::Plain,
             hello,
             carrier: Carrier::Tcp(tcp),
+            place: None,
             wakers: Wakers::default(),
             failed: None,
         }
+    }
+
+    pub(super) fn with_place(self, place: OwnedSemaphorePermit) -> Self {
+        Self { place: Some(place), ..self }
+    }
+
+    /// The place among [`AcceptorConfig::places`](super::AcceptorConfig::places) that it takes, for
+    /// whoever serves it beyond its own life: it is free again when the stream or this is dropped.
+    pub const fn take_place(&mut self) -> Option<OwnedSemaphorePermit> {
+        self.place.take()
     }
 
     /// Not if the session ended while nobody had time for it; whatever else it was told is kept.
