@@ -211,19 +211,24 @@ fn start_metrics(role: Role, address: Option<SocketAddr>) -> Result<Option<Metri
     let listener = listen::tcp(address)?;
     let metrics = Metrics::install(role)?;
     metrics.serve(listener);
-    tokio::spawn(count_relayed());
+    tokio::spawn(count_relayed(role));
     tracing::info!(%address, "metrics");
     Ok(Some(metrics))
 }
 
-async fn count_relayed() {
-    let (mut up, mut down) = (0, 0);
+async fn count_relayed(role: Role) {
+    // Side a is the connection that opens: to an edge its client, to an agent the server.
+    let (from_a, from_b) = match role {
+        Role::Edge => (Direction::ToServer, Direction::ToClient),
+        Role::Agent => (Direction::ToClient, Direction::ToServer),
+    };
+    let mut before = (0, 0);
     loop {
         tokio::time::sleep(RELAYED_EVERY).await;
-        let now = (RELAYED.b_to_a(), RELAYED.a_to_b());
-        metrics::relayed(Direction::ToServer, now.0.wrapping_sub(up));
-        metrics::relayed(Direction::ToClient, now.1.wrapping_sub(down));
-        (up, down) = now;
+        let now = (RELAYED.a_to_b(), RELAYED.b_to_a());
+        metrics::relayed(from_a, now.0.wrapping_sub(before.0));
+        metrics::relayed(from_b, now.1.wrapping_sub(before.1));
+        before = now;
     }
 }
 
