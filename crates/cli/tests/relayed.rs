@@ -1,4 +1,5 @@
 //! What the daemons say of the bytes they relayed.
+#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const QUESTION: [u8; 1_000] = [b'q'; 1_000];
-const ANSWER: [u8; 300_000] = [b'a'; 300_000];
+static ANSWER: [u8; 300_000] = [b'a'; 300_000];
 
 struct Daemon {
     child: Child,
