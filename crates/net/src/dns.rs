@@ -333,6 +333,8 @@ type Answer = Result<Found, DnsError>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Found {
+    /// The name at which they stand: the end of the CNAME chain, which may differ by family.
+    owner: Name,
     addresses: Vec<IpAddr>,
     valid_until: Instant,
 }
@@ -352,7 +354,7 @@ impl Inner {
         if addresses.is_empty() {
             return Err(DnsError::NoAddress);
         }
-        Ok(Found { addresses, valid_until: lookup.valid_until() })
+        Ok(Found { owner, addresses, valid_until: lookup.valid_until() })
     }
 
     /// The addresses of `name` in the hosts file, IPv6 first.

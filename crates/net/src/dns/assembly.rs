@@ -1,5 +1,6 @@
 //! Puts the three answers of a lookup into one order of events; no clock, no IO.
 
+use hickory_resolver::proto::rr::Name;
 use std::{
     net::{IpAddr, SocketAddr},
     time::Instant,
@@ -26,8 +27,8 @@ pub(super) struct Assembly {
     v4: Family,
     v6: Family,
     service: Option<Discovered>,
-    /// What was handed over, and until when all of it is known.
-    given: Option<Found>,
+    /// What was handed over.
+    given: Vec<Found>,
     deadline: Option<Instant>,
     advert: AdvertState,
     failed: bool,
@@ -62,7 +63,7 @@ impl Assembly {
             v4: Family::Asked,
             v6: Family::Asked,
             service: (!service).then_some(Discovered::Nothing),
-            given: None,
+            given: Vec::new(),
             deadline: None,
             advert: AdvertState::Open,
             failed: false,
@@ -71,7 +72,7 @@ impl Assembly {
 
     /// For addresses that need no question; they have no advertisement.
     pub(super) fn known(addresses: Vec<IpAddr>) -> Self {
-        let found = Found { addresses, valid_until: Instant::now() };
+        let found = Found { owner: Name::root(), addresses, valid_until: Instant::now() };
         Self { v4: Family::Ready(found), v6: Family::Settled, ..Self::new(0, false) }
     }
 
@@ -82,7 +83,7 @@ impl Assembly {
     pub(super) fn on_v4(&mut self, answer: Answer, now: Instant) {
         self.v4 = Family::from(answer);
         let waits = matches!(self.v4, Family::Ready(_)) && !self.v6.is_answered();
-        if self.given.is_none() && waits {
+        if self.given.is_empty() && waits {
             self.deadline = Some(now + RESOLUTION_DELAY);
         }
     }
@@ -98,32 +99,26 @@ impl Assembly {
         if let Some(addresses) = self.take_addresses(now) {
             return Step::Event(Event::Addresses(addresses));
         }
-        match &self.given {
-            Some(_) => self.step_advert(now),
-            None => self.step_without_addresses(now),
-        }
+        if self.given.is_empty() { self.step_without_addresses(now) } else { self.step_advert(now) }
     }
 
     /// Addresses due now: IPv6 at once, IPv4 with it or when the Resolution Delay is over.
     fn take_addresses(&mut self, now: Instant) -> Option<Vec<IpAddr>> {
-        let late = self.given.is_some() || self.deadline.is_some_and(|deadline| now >= deadline);
+        let late = !self.given.is_empty() || self.deadline.is_some_and(|deadline| now >= deadline);
         if !self.v6.is_answered() && !late {
             return None;
         }
         let ready: Vec<_> = [self.v6.take(), self.v4.take()].into_iter().flatten().collect();
-        let valid_until = ready.iter().map(|found| found.valid_until).min()?;
-        let addresses = ready.into_iter().flat_map(|found| found.addresses).collect();
-        Some(self.give(addresses, valid_until, now))
+        (!ready.is_empty()).then(|| self.give(ready, now))
     }
 
-    fn give(&mut self, new: Vec<IpAddr>, valid_until: Instant, now: Instant) -> Vec<IpAddr> {
-        if self.given.is_none() {
+    fn give(&mut self, new: Vec<Found>, now: Instant) -> Vec<IpAddr> {
+        if self.given.is_empty() {
             self.deadline = Some(now + ADVERT_DELAY);
         }
-        let given = self.given.get_or_insert(Found { addresses: Vec::new(), valid_until });
-        given.addresses.extend(&new);
-        given.valid_until = given.valid_until.min(valid_until);
-        new
+        let addresses = new.iter().flat_map(|found| &found.addresses).copied().collect();
+        self.given.extend(new);
+        addresses
     }
 
     fn step_advert(&mut self, now: Instant) -> Step {
@@ -136,6 +131,7 @@ impl Assembly {
                     self.advert = AdvertState::Said { addresses: edge.addresses.len() };
                     Step::Event(Event::Advert(Some(edge)))
                 }
+                None if self.advert == AdvertState::Open => self.step_elsewhere(now),
                 None => self.rest(),
             },
             Some(Discovered::Elsewhere(edge)) => {
@@ -148,14 +144,24 @@ impl Assembly {
         }
     }
 
-    /// The offer at the addresses given so far, if it was not yet said for all of them.
+    /// The offer holds for no address so far: a slow family can still bring one, while there is time.
+    fn step_elsewhere(&mut self, now: Instant) -> Step {
+        let late = self.deadline.is_some_and(|deadline| now >= deadline);
+        if late || self.rest() == Step::Done {
+            return self.say_finally(None);
+        }
+        Step::Wait(self.deadline)
+    }
+
+    /// The offer at those addresses given so far for which it holds, if it was not yet said for all
+    /// of them.
     fn widened(&self, offer: &Offer) -> Option<EdgeAdvert> {
-        let given = self.given.as_ref()?;
+        let edge = offer.at(self.given.iter().filter(|found| offer.holds_for(found)));
         let said = match self.advert {
             AdvertState::Said { addresses } => addresses,
             _ => 0,
         };
-        (given.addresses.len() > said).then(|| offer.at(&given.addresses, given.valid_until))
+        (edge.addresses.len() > said).then_some(edge)
     }
 
     fn say_finally(&mut self, edge: Option<EdgeAdvert>) -> Step {
@@ -175,7 +181,8 @@ impl Assembly {
         let error = graver(*v4, *v6);
         let behind = self.behind_alias();
         if !behind.is_empty() {
-            return Step::Event(Event::Addresses(self.give(behind, now, now)));
+            let found = Found { owner: Name::root(), addresses: behind, valid_until: now };
+            return Step::Event(Event::Addresses(self.give(vec![found], now)));
         }
         // NXDOMAIN holds for every type (RFC 8020): then there is no alias to wait for.
         if self.service.is_none() && error != DnsError::NoSuchName {
@@ -255,18 +262,23 @@ mod tests {
         "2001:db8::1".parse().unwrap()
     }
 
+    fn www() -> Name {
+        Name::from_ascii("www.example.").unwrap()
+    }
+
     fn found(address: IpAddr, now: Instant) -> Answer {
-        Ok(Found { addresses: vec![address], valid_until: now + LIFE })
+        Ok(Found { owner: www(), addresses: vec![address], valid_until: now + LIFE })
+    }
+
+    /// An address that the CNAME chain of another answer led to.
+    fn strange(address: IpAddr, now: Instant) -> Answer {
+        let owner = Name::from_ascii("cdn.example.").unwrap();
+        Ok(Found { owner, addresses: vec![address], valid_until: now })
     }
 
     fn own(now: Instant) -> Discovered {
         let advert = Advert::default();
-        Discovered::Own(Offer {
-            advert,
-            port: 443,
-            target: "www.example".into(),
-            valid_until: now + LIFE,
-        })
+        Discovered::Own(Offer { advert, port: 443, target: www(), valid_until: now + LIFE })
     }
 
     fn given(addresses: &[IpAddr]) -> Step {
@@ -355,6 +367,51 @@ mod tests {
     }
 
     #[test]
+    fn the_offer_is_for_addresses_of_its_own_name_only() {
+        let now = Instant::now();
+        let mut assembly = Assembly::new(443, true);
+        assembly.on_service(own(now));
+        assembly.on_v4(found(v4(), now), now);
+        assembly.on_v6(strange(v6(), now));
+        assert_eq!(assembly.step(now), given(&[v6(), v4()]));
+        let Step::Event(Event::Advert(Some(edge))) = assembly.step(now) else { panic!() };
+        assert!(edge.covers(v4()) && !edge.covers(v6()));
+        // What the other name's records say of their life is no matter here.
+        assert_eq!(edge.valid_until, now + LIFE);
+        assert_eq!(assembly.step(now), Step::Done);
+    }
+
+    #[test]
+    fn an_offer_for_no_address_waits_for_the_other_family_and_no_longer() {
+        let now = Instant::now();
+        let end = now + ADVERT_DELAY;
+        let waiting = || {
+            let mut assembly = Assembly::new(443, true);
+            assembly.on_service(own(now));
+            assembly.on_v6(strange(v6(), now));
+            assert_eq!(assembly.step(now), given(&[v6()]));
+            assert_eq!(assembly.step(end - MS), Step::Wait(Some(end)));
+            assembly
+        };
+        let mut late = waiting();
+        assert_eq!(late.step(end), Step::Event(Event::Advert(None)));
+        late.on_v4(found(v4(), now), end);
+        assert_eq!(late.step(end), given(&[v4()]));
+        assert_eq!(late.step(end), Step::Done);
+
+        let mut in_time = waiting();
+        in_time.on_v4(found(v4(), now), end - MS);
+        assert_eq!(in_time.step(end - MS), given(&[v4()]));
+        assert_eq!(offered(in_time.step(end - MS)), [v4()]);
+
+        let mut strange_too = waiting();
+        strange_too.on_v4(strange(v4(), now), end - MS);
+        assert_eq!(strange_too.step(end - MS), given(&[v4()]));
+        assert_eq!(strange_too.step(end - MS), Step::Event(Event::Advert(None)));
+        assert_eq!(strange_too.step(end - MS), Step::Done);
+    }
+
+    #[test]
     fn without_addresses_the_alias_is_waited_for() {
         let now = Instant::now();
         let mut assembly = Assembly::new(443, true);
@@ -412,7 +469,7 @@ mod tests {
         fn every_order_ends(
             order in Just(vec![0u8, 1, 2]).prop_shuffle(),
             gaps in prop::collection::vec(0u64..3000, 3),
-            v4_ok: bool, v6_ok: bool, kind in 0u8..3,
+            v4_ok: bool, v6_ok: bool, v6_own: bool, kind in 0u8..3,
         ) {
             let mut now = Instant::now();
             let mut assembly = Assembly::new(443, true);
@@ -441,7 +498,11 @@ mod tests {
                         now += Duration::from_millis(gap);
                         match which {
                             0 => assembly.on_v4(if v4_ok { found(v4(), now) } else { Err(DnsError::NoAddress) }, now),
-                            1 => assembly.on_v6(if v6_ok { found(v6(), now) } else { Err(DnsError::Timeout) }),
+                            1 => assembly.on_v6(match (v6_ok, v6_own) {
+                                (false, _) => Err(DnsError::Timeout),
+                                (true, true) => found(v6(), now),
+                                (true, false) => strange(v6(), now),
+                            }),
                             _ => assembly.on_service(match kind {
                                 0 => Discovered::Nothing,
                                 1 => own(now),

@@ -25,7 +25,7 @@ pub(super) enum Discovered {
     Nothing,
     /// An alias without advertisement: the service has these addresses.
     Alias(Vec<IpAddr>),
-    /// An edge at the name's own addresses, whatever they are.
+    /// An edge at those of the name's own addresses that stand where its record stands.
     Own(Offer),
     /// An edge at addresses of its own.
     Elsewhere(EdgeAdvert),
@@ -36,7 +36,7 @@ pub(super) enum Discovered {
 pub(super) struct Offer {
     pub(super) advert: Advert,
     pub(super) port: u16,
-    pub(super) target: String,
+    pub(super) target: Name,
     pub(super) valid_until: Instant,
 }
 
@@ -45,19 +45,41 @@ impl Offer {
         Self {
             advert,
             port: service.port.unwrap_or(HTTPS_PORT),
-            target: target.to_ascii().trim_end_matches('.').to_owned(),
+            target: target.clone(),
             valid_until,
         }
     }
 
-    /// The offer for `addresses`, which are known until `valid_until`.
-    pub(super) fn at(&self, addresses: &[IpAddr], valid_until: Instant) -> EdgeAdvert {
+    /// Whether `found` are addresses of the target itself.
+    ///
+    /// A CNAME record may change from answer to answer, and then the addresses are those of a host
+    /// that advertises nothing.
+    pub(super) fn holds_for(&self, found: &Found) -> bool {
+        found.owner == self.target
+    }
+
+    /// The offer for `found`.
+    pub(super) fn at<'a>(&self, found: impl IntoIterator<Item = &'a Found>) -> EdgeAdvert {
+        let mut edge = self.for_addresses(&[]);
+        for found in found {
+            edge.addresses.extend(self.sockets(&found.addresses));
+            edge.valid_until = edge.valid_until.min(found.valid_until);
+        }
+        edge
+    }
+
+    /// The offer for addresses that its own record gives.
+    fn for_addresses(&self, addresses: &[IpAddr]) -> EdgeAdvert {
         EdgeAdvert {
             advert: self.advert,
-            addresses: addresses.iter().map(|ip| SocketAddr::new(*ip, self.port)).collect(),
-            target: self.target.clone(),
-            valid_until: self.valid_until.min(valid_until),
+            addresses: self.sockets(addresses).collect(),
+            target: self.target.to_ascii().trim_end_matches('.').to_owned(),
+            valid_until: self.valid_until,
         }
+    }
+
+    fn sockets(&self, addresses: &[IpAddr]) -> impl Iterator<Item = SocketAddr> {
+        addresses.iter().map(|ip| SocketAddr::new(*ip, self.port))
     }
 }
 
@@ -129,25 +151,30 @@ async fn follow_alias(
             return elsewhere(dns, &service, offer).await;
         }
         let offer = Offer::new(advert, &service, &set.owner, valid_until);
-        return found.map_or(Discovered::Nothing, |found| {
-            Discovered::Elsewhere(offer.at(&found.addresses, found.valid_until))
-        });
+        return match found {
+            Ok(found) if found.iter().all(|found| offer.holds_for(found)) => {
+                Discovered::Elsewhere(offer.at(&found))
+            }
+            found => behind_alias(found),
+        };
     }
     tracing::debug!(aliases = seen.len(), "alias chain of HTTPS records ends nowhere");
     Discovered::Nothing
 }
 
-fn behind_alias(found: Result<Found, DnsError>) -> Discovered {
-    found.map_or(Discovered::Nothing, |found| Discovered::Alias(found.addresses))
+fn behind_alias(found: Result<Vec<Found>, DnsError>) -> Discovered {
+    found.map_or(Discovered::Nothing, |found| {
+        Discovered::Alias(found.into_iter().flat_map(|found| found.addresses).collect())
+    })
 }
 
 /// The offer at the hinted addresses of its target, or else at those that the DNS gives.
 async fn elsewhere(dns: &Inner, service: &Service, offer: Offer) -> Discovered {
     if !service.hints.is_empty() {
-        return Discovered::Elsewhere(offer.at(&service.hints, offer.valid_until));
+        return Discovered::Elsewhere(offer.for_addresses(&service.hints));
     }
     match dns.both_families(&service.target).await {
-        Ok(found) => Discovered::Elsewhere(offer.at(&found.addresses, found.valid_until)),
+        Ok(found) => Discovered::Elsewhere(offer.at(&found)),
         Err(_) => Discovered::Nothing,
     }
 }
@@ -169,18 +196,15 @@ impl Inner {
         Ok(ServiceSet { owner, choice, valid_until: lookup.valid_until() })
     }
 
-    async fn both_families(&self, name: &Name) -> Result<Found, DnsError> {
+    /// What each family has, IPv6 first; never empty.
+    async fn both_families(&self, name: &Name) -> Result<Vec<Found>, DnsError> {
         let (v6, v4) = tokio::join!(
             self.addresses(name, RecordType::AAAA),
             self.addresses(name, RecordType::A)
         );
         match (v6, v4) {
-            (Ok(mut both), Ok(v4)) => {
-                both.addresses.extend(v4.addresses);
-                both.valid_until = both.valid_until.min(v4.valid_until);
-                Ok(both)
-            }
-            (Ok(found), Err(_)) | (Err(_), Ok(found)) => Ok(found),
+            (Ok(v6), Ok(v4)) => Ok(vec![v6, v4]),
+            (Ok(found), Err(_)) | (Err(_), Ok(found)) => Ok(vec![found]),
             (Err(_), Err(error)) => Err(error),
         }
     }

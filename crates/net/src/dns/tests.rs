@@ -1,5 +1,6 @@
 //! Lookups over real sockets.
 
+mod rotation;
 mod server;
 
 use super::*;

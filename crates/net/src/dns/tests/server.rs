@@ -29,6 +29,8 @@ pub(super) struct Zone {
     /// Added to every positive answer.
     pub(super) slipped_in: Vec<Record>,
     replies: HashMap<(Name, RecordType), Reply>,
+    /// CNAME records that only one kind of question is answered with.
+    rotated: HashMap<(Name, RecordType), Name>,
     pub(super) asked: Mutex<Vec<(Name, RecordType)>>,
     pub(super) gate: Notify,
 }
@@ -61,6 +63,12 @@ impl Zone {
 
     pub(super) fn cname(self, owner: &str, target: &str) -> Self {
         self.with(owner, 300, RData::CNAME(CNAME(name(target))))
+    }
+
+    /// A CNAME record that changes between the answers: this is the one that `kind` gets.
+    pub(super) fn rotated(mut self, owner: &str, kind: RecordType, target: &str) -> Self {
+        self.rotated.insert((name(owner), kind), name(target));
+        self
     }
 
     pub(super) fn https(
@@ -137,6 +145,14 @@ impl Zone {
         };
         let mut answers = Vec::new();
         let mut owner = owner.clone();
+        if let Some(target) = self.rotated.get(&(owner.clone(), kind)) {
+            let alias = RData::CNAME(CNAME(target.clone()));
+            answers.push(Record::from_rdata(
+                std::mem::replace(&mut owner, target.clone()),
+                300,
+                alias,
+            ));
+        }
         for _ in 0..3 {
             let alias = at(&owner, RecordType::CNAME);
             let Some(RData::CNAME(target)) = alias.first().map(|record| &record.data) else {

@@ -1,0 +1,65 @@
+//! CNAME records that change from answer to answer, as content networks let them.
+
+use super::*;
+
+/// Addresses of a host that is no edge.
+const OTHER4: &str = "192.0.2.66";
+const OTHER6: &str = "2001:db8::66";
+
+/// Which of two hosts each question of a name is led to; only the first is an edge.
+fn rotations() -> impl Iterator<Item = [&'static str; 3]> {
+    let hosts = ["cdn-a.example.", "cdn-b.example."];
+    (0..8).map(move |n| [hosts[n & 1], hosts[n >> 1 & 1], hosts[n >> 2]])
+}
+
+fn rotated(owner: &str, [https, v4, v6]: [&str; 3]) -> Zone {
+    Zone::default()
+        .edge("cdn-a.example.")
+        .host("cdn-a.example.", EDGE4)
+        .host("cdn-a.example.", EDGE6)
+        .host("cdn-b.example.", OTHER4)
+        .host("cdn-b.example.", OTHER6)
+        .rotated(owner, RecordType::HTTPS, https)
+        .rotated(owner, RecordType::A, v4)
+        .rotated(owner, RecordType::AAAA, v6)
+}
+
+/// What of both is an edge: the record and the address have to be of the same host.
+fn rotated_outcome(addresses: [&str; 2], offered: bool) -> Outcome {
+    let is_edge = |address: &&str| offered && [EDGE4, EDGE6].contains(address);
+    let edge: Vec<_> = addresses.iter().copied().filter(is_edge).map(|a| at(a, 443)).collect();
+    found(&addresses, (!edge.is_empty()).then_some(("cdn-a.example", &edge)))
+}
+
+fn rotated_addresses([_, v4, v6]: [&str; 3]) -> [&'static str; 2] {
+    [
+        if v6 == "cdn-a.example." { EDGE6 } else { OTHER6 },
+        if v4 == "cdn-a.example." { EDGE4 } else { OTHER4 },
+    ]
+}
+
+#[tokio::test]
+async fn a_rotating_cname_brings_no_offer_to_the_other_host() {
+    for hosts in rotations() {
+        let (_zone, resolver) = rotated("www.example.", hosts).serve().await;
+        let offered = hosts[0] == "cdn-a.example.";
+        let expected = rotated_outcome(rotated_addresses(hosts), offered);
+        assert_eq!(warm_outcome(&resolver, "www.example").await, expected, "{hosts:?}");
+        for other in [OTHER4, OTHER6] {
+            let advert = resolver.advert_for("www.example", at(other, 443)).await;
+            assert_eq!(advert, None, "{hosts:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rotating_cname_behind_an_alias_brings_no_offer_to_the_other_host() {
+    for hosts in rotations() {
+        let zone = rotated("far.example.", hosts).https("www.example.", 0, "far.example.", vec![]);
+        let (_zone, resolver) = zone.serve().await;
+        // Here the offer is for all of them or none: the addresses are known only with it.
+        let offered = hosts == ["cdn-a.example."; 3];
+        let expected = rotated_outcome(rotated_addresses(hosts), offered);
+        assert_eq!(warm_outcome(&resolver, "www.example").await, expected, "{hosts:?}");
+    }
+}
