@@ -55,6 +55,16 @@ pub(crate) struct Running<S> {
     pub(crate) places: Places,
 }
 
+/// What a listener has to do next.
+pub(crate) enum Next<S, T> {
+    /// Its work came to this.
+    Done(T),
+    /// The settings were replaced by these; its work was dropped.
+    Reloaded(Arc<S>),
+    /// To end; its work was dropped.
+    Stop,
+}
+
 impl<S: Send + Sync + 'static> Daemon<S> {
     /// A daemon with room for `connections` at one time.
     pub(crate) fn new(role: Role, settings: S, connections: NonZeroUsize) -> Result<Self, Failure> {
@@ -115,10 +125,14 @@ impl<S> Running<S> {
         Arc::clone(&self.settings.borrow())
     }
 
-    /// The settings, if they were replaced since this was last called.
-    pub(crate) fn fresh_settings(&mut self) -> Option<Arc<S>> {
-        let fresh = self.settings.has_changed().unwrap_or(false);
-        fresh.then(|| Arc::clone(&self.settings.borrow_and_update()))
+    /// Runs `work` unless there is something else to do before.
+    pub(crate) async fn next<T>(&mut self, work: impl Future<Output = T>) -> Next<S, T> {
+        tokio::select! {
+            biased;
+            _ = self.stop.wait_for(|stop| *stop) => Next::Stop,
+            Ok(()) = self.settings.changed() => Next::Reloaded(Arc::clone(&self.settings.borrow())),
+            done = work => Next::Done(done),
+        }
     }
 
     /// Runs `work` unless the daemon is told to stop before.
@@ -176,18 +190,22 @@ impl Signals {
     }
 }
 
+/// Tasks of a process at one time: more than it could have files.
+const TASKS: u32 = u32::MAX >> 3;
+
 /// The connections that run, at most so many at one time.
 #[derive(Clone)]
 pub(crate) struct Places {
     free: Arc<Semaphore>,
     all: u32,
+    /// What is left of [`TASKS`]: connections that have no place yet are not to be cut off either.
+    tasks: Arc<Semaphore>,
 }
 
 impl Places {
     fn new(all: usize) -> Self {
-        let all = u32::try_from(all).unwrap_or(u32::MAX);
-        let free = usize::try_from(all).unwrap_or(Semaphore::MAX_PERMITS);
-        Self { free: Arc::new(Semaphore::new(free.min(Semaphore::MAX_PERMITS))), all }
+        let all = u32::try_from(all).unwrap_or(u32::MAX).min(TASKS);
+        Self { free: semaphore(all), all, tasks: semaphore(TASKS) }
     }
 
     /// A place for a connection, once there is one.
@@ -198,11 +216,33 @@ impl Places {
         Arc::clone(&self.free).acquire_owned().await.ok()
     }
 
+    /// The free places, for whoever takes them itself.
+    pub(crate) fn free(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.free)
+    }
+
+    /// Held by the task of a connection that takes its place later, so that a stop waits for it.
+    pub(crate) fn task(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.tasks).try_acquire_owned().ok()
+    }
+
     /// Waits until every connection has ended, but not longer than `limit`; how many have not.
     async fn empty(&self, limit: Duration) -> u32 {
-        let _ = tokio::time::timeout(limit, self.free.acquire_many(self.all)).await;
-        self.all - u32::try_from(self.free.available_permits()).unwrap_or(self.all)
+        let ended = async {
+            let _ = self.tasks.acquire_many(TASKS).await;
+            let _ = self.free.acquire_many(self.all).await;
+        };
+        let _ = tokio::time::timeout(limit, ended).await;
+        taken(&self.tasks, TASKS).max(taken(&self.free, self.all))
     }
+}
+
+fn semaphore(permits: u32) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(usize::try_from(permits).unwrap_or(Semaphore::MAX_PERMITS)))
+}
+
+fn taken(semaphore: &Semaphore, all: u32) -> u32 {
+    all - u32::try_from(semaphore.available_permits()).unwrap_or(all)
 }
 
 /// Starts the metrics endpoint if one is wanted.
@@ -258,5 +298,39 @@ fn raise_file_limit() {
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: NonZeroUsize = NonZeroUsize::MIN;
+
+    #[tokio::test]
+    async fn a_listener_hears_of_a_reload_while_it_waits() {
+        let daemon = Daemon::new(Role::Edge, 1, ONE).unwrap();
+        let mut running = daemon.running();
+        let waits = tokio::spawn(async move {
+            match running.next(std::future::pending::<()>()).await {
+                Next::Reloaded(settings) => *settings,
+                Next::Done(()) | Next::Stop => 0,
+            }
+        });
+        tokio::task::yield_now().await;
+        daemon.reload(|before| Ok(before + 1));
+        assert_eq!(waits.await.unwrap(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_stop_waits_for_connections_with_and_without_a_place() {
+        let places = Places::new(1);
+        let place = places.take().await;
+        let tasks = [places.task(), places.task()];
+        assert_eq!(places.empty(Duration::ZERO).await, 2);
+        drop(tasks);
+        assert_eq!(places.empty(Duration::ZERO).await, 1);
+        drop(place);
+        assert_eq!(places.empty(Duration::from_secs(20)).await, 0);
     }
 }

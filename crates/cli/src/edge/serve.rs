@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use headstart_net::dns::{DnsConfig, Resolver};
@@ -12,11 +13,11 @@ use headstart_net::{
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::proxy_protocol;
-use crate::daemon::{self, Daemon, Running};
+use crate::daemon::{self, Daemon, Next, Running};
 use crate::failure::Failure;
 use crate::metrics::{self, Connection, Opening, Outcome, Role};
 use crate::options::{EdgeOptions, HostPort, NameMap};
@@ -35,25 +36,30 @@ const HALF_CLOSED_IDLE: Duration = Duration::from_secs(30);
 /// # Errors
 /// Options that contradict each other, an address that cannot be listened on.
 pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
-    let settings = Settings::new(&options)?;
+    let streams = streams(&options);
+    let settings = Settings::new(&options, streams)?;
+    let server = settings.server;
     let daemon = Daemon::new(Role::Edge, settings, options.max_connections)?;
     let mut listeners = JoinSet::new();
     for address in &options.listen {
-        let acceptor = Acceptor::bind(*address, acceptor_config(&options))
-            .map_err(|error| Failure::bind(*address, &error))?;
+        let running = daemon.running();
+        let config = acceptor_config(&options, server, running.places.free());
+        let acceptor =
+            Acceptor::bind(*address, config).map_err(|error| Failure::bind(*address, &error))?;
         tracing::info!(address = %acceptor.local_addr(), "listening");
-        listeners.spawn(accept(acceptor, daemon.running()));
+        listeners.spawn(accept(acceptor, running));
     }
-    let reload =
-        |_: &Settings| daemon::load(invocation).and_then(|options| Settings::new(&options));
+    let reload = |_: &Settings| {
+        daemon::load(invocation).and_then(|options| Settings::new(&options, streams))
+    };
     daemon.run(listeners, options.metrics, options.shutdown_timeout, reload).await
 }
 
 /// What connections are served with; replaced as a whole by a reload.
 struct Settings {
     origins: NameMap<HostPort>,
-    /// To origins that are names.
-    connector: Connector,
+    /// To origins that are names; none if all are addresses.
+    connector: Option<Connector>,
     connect_timeout: Duration,
     limits: RelayLimits,
     proxy_protocol: bool,
@@ -61,17 +67,12 @@ struct Settings {
 }
 
 impl Settings {
-    fn new(options: &EdgeOptions) -> Result<Self, Failure> {
-        let resolver = Resolver::new(&DnsConfig::default())
-            .map_err(|error| Failure::usage(format!("cannot look up names: {error}")))?;
-        let connector = Connector::new(ConnectorConfig {
-            opening: OpeningPolicy::Plain,
-            connect_timeout: options.origin_connect_timeout,
-            ..ConnectorConfig::new(resolver)
-        });
+    /// `streams` is what [`streams`] said at the start.
+    fn new(options: &EdgeOptions, streams: usize) -> Result<Self, Failure> {
+        let names = options.origin.iter().any(|origin| origin.address.ip().is_none());
         Ok(Self {
             origins: options.origins()?,
-            connector,
+            connector: if names { Some(connector(options)?) } else { None },
             connect_timeout: options.origin_connect_timeout,
             limits: RelayLimits {
                 idle: Some(options.idle_timeout),
@@ -79,39 +80,57 @@ impl Settings {
                 total: options.total_timeout,
             },
             proxy_protocol: options.proxy_protocol,
-            server: server_config(options),
+            server: ServerConfig {
+                origin_streams: streams,
+                early_data: options.early_data,
+                same_address: options.proxy_protocol,
+                ..ServerConfig::default()
+            },
         })
     }
 }
 
-fn server_config(options: &EdgeOptions) -> ServerConfig {
-    ServerConfig {
-        origin_streams: options.max_connections.get(),
-        early_data: options.early_data,
-        same_address: options.proxy_protocol,
-        ..ServerConfig::default()
-    }
+/// Streams to origins for each address listened on: it grants unproven sessions their share of them.
+///
+/// From the options of the start, as the number of places.
+fn streams(options: &EdgeOptions) -> usize {
+    options.max_connections.get() / options.listen.len().max(1)
 }
 
-fn acceptor_config(options: &EdgeOptions) -> AcceptorConfig {
+fn connector(options: &EdgeOptions) -> Result<Connector, Failure> {
+    let resolver = Resolver::new(&DnsConfig::default())
+        .map_err(|error| Failure::usage(format!("cannot look up names: {error}")))?;
+    Ok(Connector::new(ConnectorConfig {
+        opening: OpeningPolicy::Plain,
+        connect_timeout: options.origin_connect_timeout,
+        ..ConnectorConfig::new(resolver)
+    }))
+}
+
+fn acceptor_config(
+    options: &EdgeOptions,
+    server: ServerConfig,
+    places: Arc<Semaphore>,
+) -> AcceptorConfig {
+    let default = AcceptorConfig::default();
     AcceptorConfig {
-        server: server_config(options),
+        server,
         udp_workers: options.udp_workers.get(),
-        ..AcceptorConfig::default()
+        places,
+        // Whoever wants to keep others out by saying nothing needs as many connections as one who
+        // says something.
+        establishing: default.establishing.max(options.max_connections.get()),
+        ..default
     }
 }
 
 async fn accept(mut acceptor: Acceptor, mut running: Running<Settings>) {
     loop {
-        if let Some(settings) = running.fresh_settings() {
-            acceptor.configure(settings.server);
-        }
-        let places = running.places.clone();
-        let next = async { (places.take().await, acceptor.accept().await) };
-        match running.until_stop(next).await {
-            Some((place, Ok(arrival))) => spawn(arrival, acceptor.local_addr(), &running, place),
-            Some((_, Err(error))) => daemon::after_failed_accept(&error).await,
-            None => break,
+        match running.next(acceptor.accept()).await {
+            Next::Done(Ok(arrival)) => spawn(arrival, acceptor.local_addr(), &running),
+            Next::Done(Err(error)) => daemon::after_failed_accept(&error).await,
+            Next::Reloaded(settings) => acceptor.configure(settings.server),
+            Next::Stop => break,
         }
     }
     drain(acceptor, &running).await;
@@ -122,22 +141,19 @@ async fn drain(mut acceptor: Acceptor, running: &Running<Settings>) {
     acceptor.stop_udp();
     let end = tokio::time::Instant::now() + JOIN_TIME;
     while acceptor.unproven() > 0 {
-        let next = async { (running.places.take().await, acceptor.accept().await) };
-        let Ok((place, Ok(arrival))) = tokio::time::timeout_at(end, next).await else { return };
-        spawn(arrival, acceptor.local_addr(), running, place);
+        match tokio::time::timeout_at(end, acceptor.accept()).await {
+            Ok(Ok(arrival)) => spawn(arrival, acceptor.local_addr(), running),
+            Ok(Err(error)) => daemon::after_failed_accept(&error).await,
+            Err(_) => return,
+        }
     }
 }
 
-/// Serves an arrival in a task of its own, which holds its place.
-fn spawn(
-    arrival: Arrival,
-    local: SocketAddr,
-    running: &Running<Settings>,
-    place: Option<OwnedSemaphorePermit>,
-) {
-    let settings = running.settings();
+/// Serves an arrival in a task of its own.
+fn spawn(arrival: Arrival, local: SocketAddr, running: &Running<Settings>) {
+    let (settings, task) = (running.settings(), running.places.task());
     tokio::spawn(async move {
-        let _place = place;
+        let _task = task;
         serve(arrival, local, &settings).await;
     });
 }
@@ -146,7 +162,8 @@ async fn serve(arrival: Arrival, local: SocketAddr, settings: &Settings) {
     let peer = arrival.peer_addr();
     let counted = Connection::accepted(Role::Edge);
     match arrival.establish().await {
-        Ok(Some(stream)) => {
+        Ok(Some(mut stream)) => {
+            let _place = stream.take_place();
             let opening = match stream.opening() {
                 Opened::Plain => Opening::Plain,
                 Opened::TurboTls => Opening::Turbo,
@@ -203,7 +220,75 @@ async fn connect(
 
 async fn by_name(origin: &HostPort, settings: &Settings) -> io::Result<TcpStream> {
     let target = Target::new(origin.host.as_str(), origin.port);
-    let mut stream = settings.connector.connect(&target)?;
+    let connector = settings.connector.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+    let mut stream = connector.connect(&target)?;
     stream.connected().await?;
     stream.into_tcp().ok_or_else(|| io::ErrorKind::NotConnected.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        edge: EdgeOptions,
+    }
+
+    fn options(arguments: &[&str]) -> EdgeOptions {
+        Command::parse_from([&["edge"], arguments].concat()).edge
+    }
+
+    #[test]
+    fn names_are_looked_up_only_where_an_origin_is_one() {
+        let options = options(&["--origin", "192.0.2.1:443,www.example.com=[::1]:443"]);
+        assert!(Settings::new(&options, 1).unwrap().connector.is_none());
+    }
+
+    #[test]
+    fn addresses_share_the_streams() {
+        assert_eq!(streams(&options(&["--max-connections", "1000"])), 500);
+    }
+
+    /// Listens on two addresses with one place; an origin that sends what it got back.
+    #[tokio::test]
+    async fn one_place_serves_all_addresses() {
+        let origin = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = origin.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok((mut tcp, _)) = origin.accept().await {
+                let (mut from, mut to) = tcp.split();
+                let _ = tokio::io::copy(&mut from, &mut to).await;
+            }
+        });
+        let options = options(&["--origin", &address, "--max-connections", "1"]);
+        let settings = Settings::new(&options, 1).unwrap();
+        let server = settings.server;
+        let daemon = Daemon::new(Role::Edge, settings, options.max_connections).unwrap();
+        let listen = || {
+            let running = daemon.running();
+            let config = acceptor_config(&options, server, running.places.free());
+            let acceptor = Acceptor::bind("127.0.0.1:0".parse().unwrap(), config).unwrap();
+            let address = acceptor.local_addr();
+            tokio::spawn(accept(acceptor, running));
+            address
+        };
+        for edge in [listen(), listen()] {
+            let asked = async {
+                let mut tcp = TcpStream::connect(edge).await?;
+                tcp.write_all(b"not TLS").await?;
+                tcp.shutdown().await?;
+                let mut answer = Vec::new();
+                tcp.read_to_end(&mut answer).await?;
+                io::Result::Ok(answer)
+            };
+            let answer = tokio::time::timeout(Duration::from_secs(20), asked).await;
+            assert_eq!(answer.expect("both have the place in turn").unwrap(), b"not TLS");
+        }
+    }
 }
