@@ -36,7 +36,7 @@ async fn main() -> Result<(), Failure> {
 async fn serve(arrival: Arrival, ssl: Ssl) -> Result<(), Failure> {
     // `None` is the TCP part of a connection that another task serves already.
     let Some(stream) = arrival.establish().await? else { return Ok(()) };
-    println!("{:?} from {}", stream.opening(), stream.peer_addr());
+    println!("{:?} from {}", stream.opened_by(), stream.peer_addr());
     let mut stream = tokio_openssl::SslStream::new(ssl, stream)?;
     Pin::new(&mut stream).accept().await?;
     let mut request = [0; 1024];

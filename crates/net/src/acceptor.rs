@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 pub use arrival::Arrival;
-pub use stream::{Opening, ServerStream};
+pub use stream::ServerStream;
 
 use crate::udp::UdpPort;
 use shared::Shared;

@@ -19,7 +19,7 @@ mod wakers;
 
 pub use headstart_proto::{ClientEvent, PlainReason, ResetReason, ServerConfig, hello};
 
-pub use acceptor::{Acceptor, AcceptorConfig, Arrival, Opening, ServerStream};
+pub use acceptor::{Acceptor, AcceptorConfig, Arrival, ServerStream};
 pub use bridge::{Handoff, bridge};
 pub use connector::{
     ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, Moment, NotUsed, OpenedBy,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::{
-    Acceptor, AcceptorConfig, Arrival, Connector, ConnectorConfig, Handoff, Opening as Opened,
+    Acceptor, AcceptorConfig, Arrival, Connector, ConnectorConfig, Handoff, OpenedBy,
     OpeningPolicy, RelayLimits, ServerConfig, ServerStream, Target,
 };
 use tokio::io::AsyncWriteExt;
@@ -27,9 +27,10 @@ use crate::settings::Invocation;
 /// farther away than this has to open its connection again.
 const JOIN_TIME: Duration = Duration::from_secs(1);
 
-/// Half-closed connections may be quiet this long; HAProxy's documentation suggests as much for
-/// its `timeout client-fin`.
-const HALF_CLOSED_IDLE: Duration = Duration::from_secs(30);
+/// Half-closed connections may be quiet this long: longer than the 120 s that TCP may pause before it
+/// sends a lost segment again (RFC 6298 allows no less than 60 s as the maximum, Linux takes 120 s).
+/// With 30 s, the end of an answer was thrown away on links that lose 20 % each way.
+const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 
 /// Runs the edge until it is told to stop.
 ///
@@ -164,9 +165,9 @@ async fn serve(arrival: Arrival, local: SocketAddr, settings: &Settings) {
     match arrival.establish().await {
         Ok(Some(mut stream)) => {
             let _place = stream.take_place();
-            let opening = match stream.opening() {
-                Opened::Plain => Opening::Plain,
-                Opened::TurboTls => Opening::Turbo,
+            let opening = match stream.opened_by() {
+                OpenedBy::Plain => Opening::Plain,
+                OpenedBy::TurboTls => Opening::Turbo,
             };
             let outcome = pass(stream, local, settings).await;
             tracing::debug!(%peer, ?opening, ?outcome, "connection ended");

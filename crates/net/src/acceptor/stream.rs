@@ -10,16 +10,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::session::{Session, Tcp, ToSession};
 use crate::bridge::Handoff;
+use crate::connector::OpenedBy;
 use crate::wakers::Wakers;
-
-/// How a connection was opened, seen from the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Opening {
-    /// TLS, or whatever it is, over TCP alone.
-    Plain,
-    /// The first flights went over UDP.
-    TurboTls,
-}
 
 /// A client's connection: a byte stream like any other, on which TLS may be spoken.
 ///
@@ -28,7 +20,7 @@ pub enum Opening {
 #[derive(Debug)]
 pub struct ServerStream {
     peer: SocketAddr,
-    opening: Opening,
+    opened_by: OpenedBy,
     hello: Option<ClientHello>,
     carrier: Carrier,
     place: Option<OwnedSemaphorePermit>,
@@ -47,7 +39,7 @@ impl ServerStream {
     pub(super) fn session(session: Session, peer: SocketAddr, hello: Option<ClientHello>) -> Self {
         Self {
             peer,
-            opening: Opening::TurboTls,
+            opened_by: OpenedBy::TurboTls,
             hello,
             carrier: Carrier::Session(session),
             place: None,
@@ -59,7 +51,7 @@ impl ServerStream {
     pub(super) fn tcp(tcp: Tcp, peer: SocketAddr, hello: Option<ClientHello>) -> Self {
         Self {
             peer,
-            opening: Opening::Plain,
+            opened_by: OpenedBy::Plain,
             hello,
             carrier: Carrier::Tcp(tcp),
             place: None,
@@ -94,8 +86,8 @@ impl ServerStream {
 
     /// How the connection was opened.
     #[must_use]
-    pub const fn opening(&self) -> Opening {
-        self.opening
+    pub const fn opened_by(&self) -> OpenedBy {
+        self.opened_by
     }
 
     /// What is public of the ClientHello, whose bytes are still to be read; none if it is not TLS.
