@@ -2,5 +2,6 @@
 
 pub mod proxy_protocol;
 mod serve;
+mod sparse;
 
 pub use serve::run;

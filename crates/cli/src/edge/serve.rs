@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::{
@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::proxy_protocol;
+use super::sparse::Sparse;
 use crate::daemon::{self, Daemon, Next, Running};
 use crate::failure::Failure;
 use crate::metrics::{self, Connection, Opening, Outcome, Role};
@@ -31,6 +32,9 @@ const JOIN_TIME: Duration = Duration::from_secs(1);
 /// sends a lost segment again (RFC 6298 allows no less than 60 s as the maximum, Linux takes 120 s).
 /// With 30 s, the end of an answer was thrown away on links that lose 20 % each way.
 const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
+
+/// Origins that cannot be connected to: a ClientHello over UDP, from any address, is enough to try.
+static UNREACHABLE: Sparse = Sparse::new();
 
 /// Runs the edge until it is told to stop.
 ///
@@ -192,7 +196,9 @@ async fn pass(stream: ServerStream, local: SocketAddr, settings: &Settings) -> O
     match connect(origin, &stream, local, settings).await {
         Ok(origin) => daemon::bridge(stream, origin, &[], settings.limits, |_| {}).await,
         Err(error) => {
-            tracing::warn!(%origin, %error, "cannot connect to the origin");
+            if let Some(left_out) = UNREACHABLE.line(Instant::now()) {
+                tracing::warn!(%origin, %error, left_out, "cannot connect to the origin");
+            }
             stream.reset();
             Outcome::Unreachable
         }

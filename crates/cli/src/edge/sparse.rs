@@ -1,0 +1,47 @@
+//! Log lines whose number strangers decide.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A line at most this often: anybody may cause a failure, and a log is not to be filled by it.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Lets one line a second pass, and counts the others.
+#[derive(Debug)]
+pub(super) struct Sparse(Mutex<Lines>);
+
+#[derive(Debug)]
+struct Lines {
+    last: Option<Instant>,
+    left_out: u64,
+}
+
+impl Sparse {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(Lines { last: None, left_out: 0 }))
+    }
+
+    /// If a line may be written: how many were left out since the last one.
+    pub(super) fn line(&self, now: Instant) -> Option<u64> {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.last.is_some_and(|last| now.saturating_duration_since(last) < EVERY) {
+            lines.left_out += 1;
+            return None;
+        }
+        lines.last = Some(now);
+        Some(std::mem::take(&mut lines.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_a_second_that_counts_the_others() {
+        let (sparse, start) = (Sparse::new(), Instant::now());
+        let at = |millis| sparse.line(start + Duration::from_millis(millis));
+        assert_eq!([at(0), at(1), at(999), at(1000)], [Some(0), None, None, Some(2)]);
+        assert_eq!([at(1500), at(2000)], [None, Some(1)]);
+    }
+}
