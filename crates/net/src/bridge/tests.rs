@@ -16,7 +16,7 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(40);
 /// An idle limit that a busy machine does not reach between two bytes.
-const IDLE: Duration = Duration::from_millis(300);
+const IDLE: Duration = Duration::from_secs(1);
 const NEVER: usize = usize::MAX;
 
 /// A TCP connection whose opening lasts until so many bytes went through it.
