@@ -30,7 +30,7 @@ use crate::settings::Invocation;
 const HELLO_TIME: Duration = Duration::from_millis(50);
 
 /// As for the edge.
-const HALF_CLOSED_IDLE: Duration = Duration::from_secs(30);
+const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 
 /// Runs the agent until it is told to stop.
 ///
