@@ -5,6 +5,10 @@
 //! Worst-case memory of one [`Server`](crate::Server) (tested in `server::tests`):
 //! [`SESSIONS`] x ([`CLIENT_BYTES`] + [`SERVER_BYTES`]) = 1,024 x 36 KiB = 37.7 MB, plus
 //! [`RECENT_ENTRIES`] x about 100 B x 2 tables = 13 MB when 6,500 connections a second arrive.
+//!
+//! The driver has the client bytes a second time until the origin took them: [`SESSIONS`] x
+//! [`CLIENT_BYTES`] = 16.8 MB, and whatever buffers it copies with. An edge has a server for each
+//! address it listens on.
 
 use core::time::Duration;
 

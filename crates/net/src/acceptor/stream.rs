@@ -146,6 +146,10 @@ impl ServerStream {
         let count = to_read.len().min(buf.remaining());
         buf.put_slice(to_read.get(..count).unwrap_or_default());
         to_read.drain(..count);
+        if to_read.is_empty() {
+            // Not only empty: its memory is given back, which is up to 16 KiB for each session.
+            *to_read = Vec::new();
+        }
         count > 0
     }
 }
