@@ -61,6 +61,10 @@ pub struct EdgeOptions {
     ///
     /// The origin must expect it, or it answers no connection. TurboTLS connections are then
     /// accepted only if UDP and TCP come from the same address.
+    ///
+    /// The address of a TurboTLS connection is not proven when the origin is told it, with the
+    /// ClientHello: anybody can have a false one appear there, with a handshake that never ends. Let
+    /// nothing such as fail2ban act on handshakes alone. Requests come from proven addresses only.
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub proxy_protocol: bool,
@@ -81,7 +85,7 @@ pub struct EdgeOptions {
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub workers: Option<NonZeroUsize>,
 
-    /// Threads for datagrams
+    /// Tasks for datagrams, for each address, each with a socket of its own
     #[arg(long, value_name = "N", default_value = "1", help_heading = "Limits")]
     pub udp_workers: NonZeroUsize,
 
