@@ -100,6 +100,7 @@ fn configuration(net: &Net, dir: &std::path::Path, listen: &[&str]) -> String {
          fastcgi_temp_path {dir}/temp; uwsgi_temp_path {dir}/temp; scgi_temp_path {dir}/temp;\n\
          ssl_certificate {files}/cert.pem; ssl_certificate_key {files}/key.pem;\n\
          ssl_protocols TLSv1.2 TLSv1.3;\n\
+         client_header_timeout 10m; send_timeout 10m;\n\
          server {{ root {dir}/html;\n"
     );
     for address in listen {
