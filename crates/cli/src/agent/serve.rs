@@ -191,19 +191,23 @@ async fn relay(
     to: &Target,
     limits: RelayLimits,
 ) -> (Opening, Outcome) {
-    let (mut opening, mut committed) = (Opening::Plain, false);
+    let (mut opening, mut harm) = (Opening::Plain, None);
     let outcome = daemon::bridge(stream, client.tcp, &client.head, limits, |stream| {
         let Some(report) = stream.report() else { return };
         opening = match report.opened_by {
             OpenedBy::Plain => Opening::Plain,
             OpenedBy::TurboTls => Opening::Turbo,
         };
-        committed = report.reset == Some(ResetReason::CommittedRefusal);
+        harm = if report.reset == Some(ResetReason::CommittedRefusal) {
+            Some(Outcome::Committed)
+        } else {
+            report.address.is_none().then_some(Outcome::Unreachable)
+        };
         let not_used = report.not_used.map(|reason| reason.name());
         tracing::debug!(host = %to.host, port = to.port, ?opening, not_used, rtt = ?report.rtt, "opened");
     });
-    let outcome = outcome.await;
-    let outcome = if committed { Outcome::Committed } else { outcome };
+    let relayed = outcome.await;
+    let outcome = harm.unwrap_or(relayed);
     tracing::debug!(host = %to.host, port = to.port, ?outcome, "connection ended");
     (opening, outcome)
 }
