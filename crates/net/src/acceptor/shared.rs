@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use headstart_proto::wire::Join;
 use headstart_proto::{
-    Attachment, JoinOutcome, Server, ServerConfig, ServerEvent, SessionId, Transmit,
+    Attachment, Discard, JoinOutcome, Server, ServerConfig, ServerEvent, SessionId, Transmit,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -96,24 +96,15 @@ impl Shared {
         if state.closed {
             return;
         }
+        let mut outcomes = Outcomes::default();
         for Received { from, to, bytes } in datagrams {
             state.server.pause(self.places.available_permits() == 0);
-            let outcome = match state.server.handle_datagram(now, from, Some(to), bytes) {
-                Ok(()) => "accepted",
-                Err(discard) => {
-                    if discard.is_limit() {
-                        metrics::counter!("headstart_limits_hit_total", "limit" => discard.name())
-                            .increment(1);
-                    }
-                    discard.name()
-                }
-            };
-            metrics::counter!("headstart_udp_datagrams_total", "direction" => "to_server", "outcome" => outcome)
-                .increment(1);
+            outcomes.add(state.server.handle_datagram(now, from, Some(to), bytes).err());
             // Each session takes its place before the next datagram is looked at.
             self.dispatch_all(&mut state);
         }
         self.settle(state);
+        outcomes.count();
     }
 
     /// Ends what has to end; answers when to call again.
@@ -248,6 +239,32 @@ impl State {
         metrics::gauge!("headstart_sessions_unproven")
             .increment(small(unproven) - small(self.shown));
         self.shown = unproven;
+    }
+}
+
+/// What became of a batch. Counted once for each kind and without the lock: to look a counter up
+/// costs as much as to drop a datagram.
+#[derive(Default)]
+struct Outcomes(Vec<(Option<Discard>, u64)>);
+
+impl Outcomes {
+    fn add(&mut self, discard: Option<Discard>) {
+        match self.0.iter_mut().find(|(known, _)| *known == discard) {
+            Some((_, count)) => *count += 1,
+            None => self.0.push((discard, 1)),
+        }
+    }
+
+    fn count(self) {
+        for (discard, count) in self.0 {
+            let outcome = discard.map_or("accepted", Discard::name);
+            metrics::counter!("headstart_udp_datagrams_total", "direction" => "to_server", "outcome" => outcome)
+                .increment(count);
+            if discard.is_some_and(Discard::is_limit) {
+                metrics::counter!("headstart_limits_hit_total", "limit" => outcome)
+                    .increment(count);
+            }
+        }
     }
 }
 
