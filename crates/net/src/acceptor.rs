@@ -15,13 +15,12 @@ use headstart_proto::{RouteTag, ServerConfig};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinSet;
 
 pub use arrival::Arrival;
 pub use stream::ServerStream;
 
-use crate::udp::UdpPort;
 use shared::Shared;
+use worker::{Receivers, Worker};
 
 /// Connections the kernel completes before they are accepted: what nginx and HAProxy ask for under
 /// load; the kernel caps it at net.core.somaxconn.
@@ -38,7 +37,7 @@ const ESTABLISHING: usize = 4096;
 pub struct AcceptorConfig {
     /// What unproven sessions may take, and what is done with early data.
     pub server: ServerConfig,
-    /// Tasks that read datagrams, each with a socket of its own (SO_REUSEPORT); 0 for no UDP at all.
+    /// Threads that read datagrams, each with a socket of its own (SO_REUSEPORT); 0 for no UDP at all.
     pub udp_workers: usize,
     /// How long a client may take for its ClientHello or join once TCP is connected.
     pub hello_timeout: Duration,
@@ -73,8 +72,8 @@ pub struct Acceptor {
     shared: Arc<Shared>,
     establishing: Arc<Semaphore>,
     sessions: mpsc::Receiver<Arrival>,
-    /// The tasks that read datagrams.
-    receivers: JoinSet<()>,
+    /// The threads that read datagrams.
+    receivers: Option<Receivers>,
 }
 
 impl Acceptor {
@@ -87,14 +86,15 @@ impl Acceptor {
     pub fn bind(address: SocketAddr, config: AcceptorConfig) -> io::Result<Self> {
         let listener = listen(address)?;
         let local = listener.local_addr()?;
-        let ports = (0..config.udp_workers)
-            .map(|_| UdpPort::listen(local, config.udp_workers > 1).map(Arc::new))
+        let workers = (0..config.udp_workers)
+            .map(|_| Worker::listen(local, config.udp_workers > 1))
             .collect::<io::Result<Vec<_>>>()?;
+        let ports = workers.iter().map(|worker| Arc::clone(&worker.port)).collect();
         let config = AcceptorConfig { server: with_tag(config.server), ..config };
         let (sessions_in, sessions) = mpsc::channel(headstart_proto::limits::SESSIONS);
         let establishing = Arc::new(Semaphore::new(config.establishing));
         let shared = Arc::new(Shared::new(config, ports, sessions_in));
-        let receivers = worker::spawn(&shared);
+        let receivers = Some(worker::spawn(&shared, workers)?);
         Ok(Self { listener, local, shared, establishing, sessions, receivers })
     }
 
@@ -111,7 +111,7 @@ impl Acceptor {
 
     /// Takes no more datagrams; what was answered can still be joined in its time.
     pub fn stop_udp(&mut self) {
-        self.receivers.abort_all();
+        self.receivers = None;
     }
 
     /// Sessions that were answered over UDP, or are about to be, and have not joined.

@@ -1,7 +1,11 @@
+use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
+use std::thread;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
 use super::shared::Shared;
 use crate::udp::{RecvBuffers, UdpPort};
@@ -12,17 +16,55 @@ const TICK: Duration = Duration::from_millis(250);
 /// Messages read in one system call, 64 kB of memory each.
 const BATCH: usize = 8;
 
-/// One task for each socket. Another keeps the deadlines, which hold for sessions that outlive the
-/// sockets too: it ends when nobody can have one any more.
-pub(super) fn spawn(shared: &Arc<Shared>) -> JoinSet<()> {
-    let mut receivers = JoinSet::new();
-    for port in &shared.ports {
-        receivers.spawn(receive(Arc::clone(shared), Arc::clone(port)));
+/// A socket, and the runtime that waits for it.
+pub(super) struct Worker {
+    runtime: Runtime,
+    pub(super) port: Arc<UdpPort>,
+}
+
+impl Worker {
+    /// Opens a socket at `address`, `shared` with other workers or alone.
+    pub(super) fn listen(address: SocketAddr, shared: bool) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let port = {
+            let _entered = runtime.enter();
+            Arc::new(UdpPort::listen(address, shared)?)
+        };
+        Ok(Self { runtime, port })
     }
-    if !shared.ports.is_empty() {
+}
+
+/// Threads that read datagrams; they end when it is dropped.
+#[derive(Debug)]
+pub(super) struct Receivers {
+    /// Never sent on: the threads see that it is gone.
+    _running: watch::Sender<()>,
+}
+
+/// One thread for each socket. A task keeps the deadlines, which hold for sessions that outlive the
+/// sockets too: it ends when nobody can have one any more.
+///
+/// Threads, as in the TurboTLS paper: a datagram that wakes a thread of the common runtime makes it
+/// wake another to take its place, which under a flood costs TCP clients more than the datagram
+/// (`bench/README.md`).
+pub(super) fn spawn(shared: &Arc<Shared>, workers: Vec<Worker>) -> io::Result<Receivers> {
+    if !workers.is_empty() {
         tokio::spawn(keep_time(Arc::downgrade(shared)));
     }
-    receivers
+    let (running, ended) = watch::channel(());
+    for Worker { runtime, port } in workers {
+        let receive = receive(Arc::clone(shared), port);
+        let mut ended = ended.clone();
+        thread::Builder::new().name("headstart-udp".into()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = receive => {}
+                    _ = ended.changed() => {}
+                }
+            });
+        })?;
+    }
+    Ok(Receivers { _running: running })
 }
 
 async fn receive(shared: Arc<Shared>, port: Arc<UdpPort>) {
