@@ -3,7 +3,8 @@
 //! Both arms pay for making the load, so the ratio of TCP connection rates is what the edge loses by looking at the
 //! datagrams.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use headstart_proto::limits::{CLIENT_BYTES, RECENT_ENTRIES, SERVER_BYTES, SESSIONS};
@@ -33,6 +34,9 @@ const SLACK: usize = 16 << 20;
 
 const EDGE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9100);
 
+/// Counting is part of what an attack costs.
+const METRICS: &str = "127.0.0.1:9190";
+
 pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<bool, Failure> {
     let origin = tcp::start_origin()?;
     let unread = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -41,7 +45,12 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<bool, Failure> {
     let kinds = Kind::ALL.into_iter().enumerate();
     for (index, kind) in kinds.filter(|(_, kind)| kind.name().contains(&plan.only)) {
         let threads = plan.threads.to_string();
-        let edge = process::edge(EDGE, origin, &["--workers", &threads])?;
+        let edge = process::edge(
+            plan.beside.as_deref(),
+            EDGE,
+            origin,
+            &["--workers", &threads, "--metrics", METRICS],
+        )?;
         let era = u32::try_from(index * 1_000)?;
         met &= Attack { plan, kind, edge, sink, era }.run(report)?;
     }
@@ -88,6 +97,11 @@ impl Attack<'_> {
             }
         }
         let (after, most) = self.edge.memory()?;
+        let metrics = metrics()?;
+        for line in metrics.lines().filter(|line| COUNTED.iter().any(|name| line.starts_with(name)))
+        {
+            println!("    {line}");
+        }
         report.median(test, "TCP connections per s, sink attacked", &without);
         report.median(test, "TCP connections per s, edge attacked", &with);
         let kept = report.median(test, "part of the rate kept", &ratios(&with, &without));
@@ -140,6 +154,18 @@ impl Attack<'_> {
                 account.bytes_answered as f64 <= AMPLIFICATION * account.bytes_sent as f64,
             )
     }
+}
+
+/// Metrics that tell what became of an attack.
+const COUNTED: [&str; 3] =
+    ["headstart_udp_datagrams_total", "headstart_limits_hit_total", "headstart_sessions_unproven"];
+
+fn metrics() -> Result<String, Failure> {
+    let mut stream = TcpStream::connect(METRICS)?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: edge\r\nconnection: close\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// What unproven sessions and the memory of them may take, bytes.

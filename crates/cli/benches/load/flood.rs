@@ -28,6 +28,9 @@ const POOL: usize = 4096;
 /// How often due datagrams are sent.
 const TICK: Duration = Duration::from_millis(1);
 
+/// How long answers may be on their way after the last datagram.
+const LINGER: Duration = Duration::from_millis(500);
+
 /// Datagrams sent in one tick at most, when the attacker itself was late.
 const BURST: u64 = 2_000;
 
@@ -128,8 +131,7 @@ async fn attack(
             }
             _ = ticks.tick() => {
                 if stop.load(Ordering::Relaxed) {
-                    // Answers may still be on their way.
-                    let end = *end.get_or_insert_with(|| Instant::now() + 100 * TICK);
+                    let end = *end.get_or_insert_with(|| Instant::now() + LINGER);
                     if Instant::now() >= end {
                         break;
                     }
@@ -236,7 +238,11 @@ impl Source {
         let first = answered.insert((response.id, response.seq));
         match self.kind {
             Kind::Random => false,
-            Kind::Replayed => to == replayed_from() && answer.len() <= DATAGRAM_MAX,
+            // Once the edge has forgotten the flight, any address may be the next that starts it.
+            Kind::Replayed => {
+                let asked = self.pool.get(usize::from(response.seq));
+                asked.is_some_and(|asked| answer.len() <= asked.len() * AMPLIFICATION)
+            }
             Kind::HalfFinished | Kind::WellFormed => {
                 let Some(session) =
                     response.id.0.last_chunk().map(|last| u64::from_be_bytes(*last))

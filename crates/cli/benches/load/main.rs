@@ -23,7 +23,7 @@ use report::Report;
 /// Any failure of the bench itself, with its words.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-const USAGE: &str = "usage: load relay|attack|udp-workers [--rounds N] [--seconds N] [--rate N] [--threads N] [--only WORD] [--out DIR]";
+const USAGE: &str = "usage: load relay|attack|udp-workers [--rounds N] [--seconds N] [--rate N] [--threads N] [--only WORD] [--beside PROGRAM] [--out DIR]";
 
 /// What to run, and for how long.
 #[derive(Clone, Debug)]
@@ -39,6 +39,8 @@ struct Plan {
     threads: usize,
     /// Only loads and attacks whose name has this word.
     only: String,
+    /// Another build of headstart: for the relay a further arm, else in the place of this one.
+    beside: Option<PathBuf>,
     out: Option<PathBuf>,
 }
 
@@ -72,6 +74,7 @@ fn plan(args: impl Iterator<Item = String>) -> Result<Option<Plan>, Failure> {
         rate: 50_000,
         threads: 2,
         only: String::new(),
+        beside: None,
         out: None,
     };
     let mut args = args.filter(|arg| arg != "--bench" && arg != "--test");
@@ -83,6 +86,7 @@ fn plan(args: impl Iterator<Item = String>) -> Result<Option<Plan>, Failure> {
             "--rate" => plan.rate = value()?.parse()?,
             "--threads" => plan.threads = value()?.parse()?,
             "--only" => plan.only = value()?,
+            "--beside" => plan.beside = Some(value()?.into()),
             "--out" => plan.out = Some(value()?.into()),
             "relay" | "attack" | "udp-workers" => plan.what = arg,
             _ => return Err(format!("unknown: {arg}").into()),

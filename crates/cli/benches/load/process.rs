@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -66,13 +67,15 @@ impl Drop for Program {
     }
 }
 
-/// `headstart edge` on `address` before `origin`.
+/// `headstart edge` on `address` before `origin`; this build, unless another `program` is given.
 pub(crate) fn edge(
+    program: Option<&Path>,
     address: SocketAddr,
     origin: SocketAddr,
     options: &[&str],
 ) -> Result<Program, Failure> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+    let program = program.unwrap_or(Path::new(env!("CARGO_BIN_EXE_headstart")));
+    let mut command = Command::new(program);
     command.arg("edge").args(["--listen", &address.to_string(), "--origin", &origin.to_string()]);
     command.args(options).env("HEADSTART_LOG", "error");
     Program::start(&mut command, address)

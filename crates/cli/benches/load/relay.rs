@@ -69,12 +69,18 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<bool, Failure> {
     let threads = plan.threads;
     let haproxy =
         |name, options, port| start_haproxy(threads, origin, folder.path(), name, options, port);
-    let arms = [
+    let mut arms = vec![
         start_edge(threads, origin)?,
         haproxy("haproxy", "", 9000)?,
         haproxy("haproxy-splice", "option splice-auto", 9001)?,
         haproxy("haproxy-sni", INSPECT, 9002)?,
     ];
+    if let Some(program) = &plan.beside {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9110));
+        let workers = threads.to_string();
+        let program = process::edge(Some(program), address, origin, &["--workers", &workers])?;
+        arms.push(Arm { name: "other edge", program, address });
+    }
     print!("{}", report::output("haproxy", &["-v"]).lines().next().unwrap_or_default());
     println!("; {threads} threads each");
     let mut met = true;
@@ -87,7 +93,7 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<bool, Failure> {
 
 fn start_edge(threads: usize, origin: SocketAddr) -> Result<Arm, Failure> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9100));
-    let program = process::edge(address, origin, &["--workers", &threads.to_string()])?;
+    let program = process::edge(None, address, origin, &["--workers", &threads.to_string()])?;
     Ok(Arm { name: "edge", program, address })
 }
 

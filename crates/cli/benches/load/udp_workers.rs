@@ -72,8 +72,12 @@ fn start(
     let port = 9100 + workers.parse::<u16>()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let threads = plan.threads.to_string();
-    let program =
-        process::edge(address, origin, &["--workers", &threads, "--udp-workers", workers])?;
+    let program = process::edge(
+        plan.beside.as_deref(),
+        address,
+        origin,
+        &["--workers", &threads, "--udp-workers", workers],
+    )?;
     let (rates, costs, medians, tails) = Default::default();
     Ok(Arm { name, program, address, rates, costs, medians, tails })
 }
