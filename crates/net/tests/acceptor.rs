@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headstart_net::{Acceptor, AcceptorConfig, ServerStream};
-use headstart_proto::limits::SESSION_LIFE;
+use headstart_proto::limits::SESSION_LIFE_SPARE;
 use headstart_proto::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Request, Response, Status};
 use headstart_proto::{JoinKey, RouteTag};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -212,7 +212,7 @@ async fn sessions_end_in_their_time_though_no_datagram_is_taken_any_more() {
     stream.read_exact(&mut bytes).await.unwrap();
     acceptor.stop_udp();
     tokio::time::pause();
-    let read = timeout(2 * SESSION_LIFE, stream.read(&mut bytes)).await.expect("it ends");
+    let read = timeout(2 * SESSION_LIFE_SPARE, stream.read(&mut bytes)).await.expect("it ends");
     assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
     assert_eq!(acceptor.unproven(), 0);
 }
@@ -250,7 +250,7 @@ async fn a_session_that_ended_in_the_queue_is_not_served() {
     client.flight().await;
     let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
     tokio::time::pause();
-    tokio::time::sleep(2 * SESSION_LIFE).await;
+    tokio::time::sleep(2 * SESSION_LIFE_SPARE).await;
     assert_eq!(arrival.establish().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
 }
 

@@ -13,7 +13,10 @@ use flight::Flight;
 
 use crate::event::{ClientEvent, PlainReason, ResetReason};
 use crate::id::{JoinKey, RouteTag, SessionId};
-use crate::limits::{CLIENT_BYTES, JOIN_ANSWER_LIFE, JOIN_MARGIN, SESSION_LIFE, SLOTS_DEFAULT_MAX, STREAM_BUFFER};
+use crate::limits::{
+    CLIENT_BYTES, EARLY_DATA_LIFE, JOIN_ANSWER_LIFE, JOIN_MARGIN, SESSION_LIFE, SLOTS_DEFAULT_MAX,
+    STREAM_BUFFER,
+};
 use crate::time::Instant;
 use crate::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Response, Status};
 
@@ -390,7 +393,12 @@ impl Client {
     fn give_up(&mut self, now: Instant, reason: PlainReason) {
         if self.flight.holds_early_data() {
             self.events.push_back(ClientEvent::GivenUp(reason));
-            self.join(now);
+            if self.age(now).is_some_and(|age| age >= EARLY_DATA_LIFE) {
+                // An edge that forgot it all would give the early data to the origin again.
+                self.reset(ResetReason::EarlyDataTooOld);
+            } else {
+                self.join(now);
+            }
         } else {
             self.go_plain(reason);
         }
@@ -398,8 +406,13 @@ impl Client {
 
     /// Whether the edge may forget the session before a join gets there: nothing may be built on it.
     fn is_stale(&self, now: Instant) -> bool {
-        let age = self.begun.map(|begun| now.since(begun));
-        self.flight.is_sent() && age.is_some_and(|age| age + JOIN_MARGIN >= SESSION_LIFE)
+        let stale = |age| age + JOIN_MARGIN >= SESSION_LIFE;
+        self.flight.is_sent() && self.age(now).is_some_and(stale)
+    }
+
+    /// Time since the first byte of the application.
+    fn age(&self, now: Instant) -> Option<Duration> {
+        self.begun.map(|begun| now.since(begun))
     }
 
     fn has_unsent_bytes(&self) -> bool {

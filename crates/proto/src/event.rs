@@ -129,6 +129,8 @@ pub enum ResetReason {
     Refused,
     /// What came on TCP is no answer to a join.
     Protocol,
+    /// TCP connected so late that nobody can say any more whether early data was acted on.
+    EarlyDataTooOld,
 }
 
 impl ResetReason {
@@ -139,6 +141,7 @@ impl ResetReason {
             Self::CommittedRefusal => "committed_refusal",
             Self::Refused => "refused",
             Self::Protocol => "protocol",
+            Self::EarlyDataTooOld => "early_data_too_old",
         }
     }
 }

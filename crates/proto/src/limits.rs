@@ -66,6 +66,12 @@ pub const GATHERING_LIFE: Duration = Duration::from_secs(2);
 /// SYN retransmissions at 1 s, 3 s and 7 s.
 pub const SESSION_LIFE: Duration = Duration::from_secs(10);
 
+/// How long a session waits while at most half of every limit on sessions is in use.
+///
+/// After a lost SYN, TCP sends a lost join again at 3 s, 9 s, 21 s and 45 s: where a fifth of all
+/// packets is lost, one join in a hundred takes longer than [`SESSION_LIFE`].
+pub const SESSION_LIFE_SPARE: Duration = Duration::from_secs(60);
+
 /// So long before the end of [`SESSION_LIFE`] a client that is not connected yet gives a session up.
 ///
 /// Covers the grace and a join's way to the edge. A client that shows bytes of an expired session
@@ -74,12 +80,17 @@ pub const JOIN_MARGIN: Duration = Duration::from_secs(2);
 
 /// How long a client waits for the answer to its join before it counts as refused.
 ///
-/// TCP sends a lost segment again after 0.2 s, 0.6 s, 1.4 s, 3 s and 6.2 s on a short path: five
-/// losses in a row are more likely a network that swallows what is not TLS.
-pub const JOIN_ANSWER_LIFE: Duration = Duration::from_secs(10);
+/// As long as an edge may know the session. After that, a network that swallows what is not TLS is
+/// more likely than one that loses every copy of a segment.
+pub const JOIN_ANSWER_LIFE: Duration = SESSION_LIFE_SPARE;
 
 /// How long ended sessions and started ClientHellos are remembered, so that none runs twice.
 pub const HELLO_MEMORY: Duration = Duration::from_secs(10);
+
+/// How old early data may be when it is sent again by a join: as long as the edge surely knows that
+/// it had it, running or ended, less [`JOIN_MARGIN`].
+pub const EARLY_DATA_LIFE: Duration =
+    SESSION_LIFE.saturating_add(HELLO_MEMORY).saturating_sub(JOIN_MARGIN);
 
 /// Entries in each table of [`HELLO_MEMORY`]; beyond it the oldest is forgotten early.
 ///

@@ -17,7 +17,9 @@ use session::{Phase, Session};
 use crate::error::Discard;
 use crate::event::ServerEvent;
 use crate::id::{HelloHash, RouteTag, SessionId};
-use crate::limits::{GATHERING_LIFE, SESSION_LIFE, SESSIONS, SESSIONS_GATHERING, UNPROVEN_SHARE};
+use crate::limits::{
+    GATHERING_LIFE, SESSION_LIFE, SESSION_LIFE_SPARE, SESSIONS, SESSIONS_GATHERING, UNPROVEN_SHARE,
+};
 use crate::time::Instant;
 use crate::wire::{Join, JoinAnswer, Request, Status};
 
@@ -280,7 +282,9 @@ impl Server {
             if deadline > now {
                 break;
             }
-            self.end(now, id);
+            if !self.spare(id) {
+                self.end(now, id);
+            }
         }
         self.ended.expire(now);
         self.hellos.expire(now);
@@ -316,7 +320,7 @@ impl Server {
             return Err(Discard::Paused);
         }
         self.admission.check(from.ip())?;
-        let total = SESSIONS.min(self.config.origin_streams / UNPROVEN_SHARE);
+        let total = self.places();
         if self.gathering.len() >= SESSIONS_GATHERING.min(total) || self.sessions.len() >= total {
             self.displace(now)?;
         }
@@ -325,6 +329,11 @@ impl Server {
         self.gathering.insert((deadline, id));
         self.sessions.insert(id, Session::new(from, to, deadline));
         Ok(())
+    }
+
+    /// Sessions at one time at most.
+    fn places(&self) -> usize {
+        SESSIONS.min(self.config.origin_streams / UNPROVEN_SHARE)
     }
 
     /// Makes room by the oldest session that was promised nothing.
@@ -396,6 +405,21 @@ impl Server {
         server_offset: u32,
     ) -> Option<Handover> {
         self.remove(now, id)?.hand_over(id, client_offset, server_offset)
+    }
+
+    /// Keeps a running session, once, while nobody else needs its place.
+    fn spare(&mut self, id: SessionId) -> bool {
+        let room = self.sessions.len() <= self.places() / 2;
+        let Some(session) = self.sessions.get_mut(&id) else { return false };
+        let spare = room && session.is_running() && self.admission.is_half_free(session.peer.ip());
+        if session.spared || !spare {
+            return false;
+        }
+        self.running.remove(&(session.deadline, id));
+        session.spared = true;
+        session.deadline = session.deadline + (SESSION_LIFE_SPARE - SESSION_LIFE);
+        self.running.insert((session.deadline, id));
+        true
     }
 
     /// Ends a session that nobody will join; the origin's stream is closed.

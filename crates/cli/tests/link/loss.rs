@@ -54,7 +54,7 @@ fn with_loss(share: f64) {
     judged_twice(|| measure(share), |medians| judge(*medians));
 }
 
-/// `auto` may have given UDP up after two silences in a row; then it is plain, but for the noise.
+/// `auto` may have given UDP up after some silences in a row; then it is plain, but for the noise.
 fn judge([plain, turbo, auto]: [Duration; 3]) -> Result<(), String> {
     for (arm, median, bar) in [("turbo", turbo, plain), ("auto", auto, plain.mul_f64(NOISE))] {
         if median > bar {

@@ -463,10 +463,11 @@ impl Opening {
     fn learn_reset(&mut self, reason: ResetReason) -> io::Error {
         self.report.reset = Some(reason);
         metrics::counter!("headstart_fallbacks_total", "reason" => reason.name()).increment(1);
-        self.record(match reason {
-            ResetReason::CommittedRefusal => Outcome::Reset,
-            ResetReason::Refused | ResetReason::Protocol => Outcome::Refused,
-        });
+        match reason {
+            ResetReason::CommittedRefusal => self.record(Outcome::Reset),
+            ResetReason::Refused | ResetReason::Protocol => self.record(Outcome::Refused),
+            ResetReason::EarlyDataTooOld => {}
+        }
         io::ErrorKind::ConnectionReset.into()
     }
 

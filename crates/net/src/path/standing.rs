@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 /// Openings in silence, one after the other, that block a path.
 ///
 /// One lost ClientHello is one silence. If it takes two datagrams and 5 % are lost, that is one
-/// opening in ten, and two in a row are one in a hundred; the harm of a needless block is that a
-/// minute's connections cost what they cost today.
-pub const SILENCES_TO_BLOCK: u8 = 2;
+/// opening in ten, and four in a row are one in 10,000; two were one in a hundred, and kept most
+/// connections of such a link from saving anything. Where UDP is blocked, four connections pay the
+/// grace of at most 25 ms before the first back-off.
+pub const SILENCES_TO_BLOCK: u8 = 4;
 
 /// First back-off: short enough for a network that was just joined (a captive portal), long
 /// enough that the grace is paid once a minute at most.

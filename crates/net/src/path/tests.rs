@@ -55,6 +55,7 @@ impl Bench {
 }
 
 const MILLISECOND: Duration = Duration::from_millis(1);
+const BLOCKING: usize = SILENCES_TO_BLOCK as usize;
 
 #[test]
 fn a_new_path_is_used() {
@@ -63,11 +64,12 @@ fn a_new_path_is_used() {
 }
 
 #[test]
-fn one_silence_is_noted_the_second_in_a_row_blocks() {
+fn silences_in_a_row_at_the_limit_block_and_one_fewer_do_not() {
     let bench = Bench::new();
-    bench.record(&[Outcome::Silent]);
+    bench.record(&[Outcome::Silent; BLOCKING - 1]);
     bench.assert_turbo(false);
-    bench.record(&[opened(1), Outcome::Silent]);
+    bench.record(&[opened(1)]);
+    bench.record(&[Outcome::Silent; BLOCKING - 1]);
     bench.assert_turbo(false);
     bench.record(&[Outcome::Silent]);
     bench.assert_plain(PathReason::Silent, BACKOFF_FIRST);
@@ -83,7 +85,7 @@ fn silences_of_parallel_openings_do_not_double_the_back_off() {
 #[test]
 fn one_at_a_time_probes_after_the_back_off() {
     let mut bench = Bench::new();
-    bench.record(&[Outcome::Silent; 2]);
+    bench.record(&[Outcome::Silent; BLOCKING]);
     bench.pass(BACKOFF_FIRST - MILLISECOND);
     bench.assert_plain(PathReason::Silent, MILLISECOND);
     bench.pass(MILLISECOND);
@@ -98,7 +100,7 @@ fn one_at_a_time_probes_after_the_back_off() {
 #[test]
 fn a_good_probe_clears_a_bad_one_doubles_up_to_an_hour() {
     let mut bench = Bench::new();
-    bench.record(&[Outcome::Silent; 2]);
+    bench.record(&[Outcome::Silent; BLOCKING]);
     let mut expected = BACKOFF_FIRST;
     for _ in 0..40 {
         bench.assert_plain(PathReason::Silent, expected);
@@ -110,7 +112,8 @@ fn a_good_probe_clears_a_bad_one_doubles_up_to_an_hour() {
     assert_eq!(expected, BACKOFF_MAX);
     bench.pass(BACKOFF_MAX);
     bench.assert_turbo(true);
-    bench.record(&[opened(1), Outcome::Silent]);
+    bench.record(&[opened(1)]);
+    bench.record(&[Outcome::Silent; BLOCKING - 1]);
     bench.assert_turbo(false);
     bench.record(&[Outcome::Silent]);
     bench.assert_plain(PathReason::Silent, BACKOFF_FIRST);
@@ -129,7 +132,7 @@ fn a_late_datagram_corrects_the_grace_instead_of_blocking() {
 #[test]
 fn later_than_any_grace_is_a_failure_but_one_only() {
     let bench = Bench::new();
-    bench.record(&[Outcome::Silent, late(51)]);
+    (1..BLOCKING).for_each(|_| bench.record(&[Outcome::Silent, late(51)]));
     bench.assert_turbo(false);
     bench.record(&[Outcome::Silent, late(51)]);
     bench.assert_plain(PathReason::Late, BACKOFF_FIRST);
@@ -138,7 +141,8 @@ fn later_than_any_grace_is_a_failure_but_one_only() {
 #[test]
 fn a_datagram_that_some_grace_covers_lifts_the_block() {
     let bench = Bench::new();
-    bench.record(&[Outcome::Silent, Outcome::Silent, late(50)]);
+    bench.record(&[Outcome::Silent; BLOCKING]);
+    bench.record(&[late(50)]);
     bench.assert_turbo(false);
 }
 

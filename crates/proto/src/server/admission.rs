@@ -27,6 +27,13 @@ impl Admission {
         Ok(())
     }
 
+    /// Whether at most half of what `address` and its network may have is in use.
+    pub(super) fn is_half_free(&self, address: IpAddr) -> bool {
+        let [host, network] = blocks(address);
+        self.count(host) <= SESSIONS_PER_ADDRESS / 2
+            && self.count(network) <= SESSIONS_PER_NETWORK / 2
+    }
+
     pub(super) fn enter(&mut self, address: IpAddr) {
         for block in blocks(address) {
             let count = self.counts.entry(block).or_default();

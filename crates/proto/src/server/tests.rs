@@ -162,7 +162,9 @@ fn sessions_in_all_and_none_that_runs_is_evicted() {
     server.handle_timeout(at(9_999));
     assert_eq!(server.unproven(), SESSIONS, "a running session is kept for its life");
     server.handle_timeout(at(10_000));
-    assert_eq!(server.happened().len(), SESSIONS);
+    assert_eq!(server.happened().len(), SESSIONS / 2, "then until half is free");
+    server.handle_timeout(at(60_000));
+    assert_eq!(server.happened().len(), SESSIONS / 2);
     assert!(server.is_empty());
 }
 
@@ -224,9 +226,30 @@ fn a_running_session_lives_for_its_time_from_its_first_answer() {
     assert_eq!(server.poll_timeout(), Some(at(1999) + SESSION_LIFE));
     server.happened();
     server.handle_timeout(at(1999) + SESSION_LIFE);
+    assert_eq!(server.happened(), [], "nobody needs its place");
+    assert_eq!(server.poll_timeout(), Some(at(1999) + SESSION_LIFE_SPARE));
+    server.handle_timeout(at(1999) + SESSION_LIFE_SPARE);
     assert_eq!(server.happened(), [ServerEvent::Expired { id: id(1) }]);
-    let late = server.handle_datagram(at(12_000), peer(1), None, &second);
+    let late = server.handle_datagram(at(62_000), peer(1), None, &second);
     assert_eq!(late, Err(Discard::Ended));
+}
+
+#[test]
+fn a_session_is_spared_while_half_of_every_limit_is_free() {
+    let half = u64::from(SESSIONS_PER_ADDRESS / 2);
+    for (sessions, spared) in [(half, half), (half + 1, half)] {
+        let mut server = server();
+        (0..sessions).for_each(|number| server.begin(number, peer(1)).unwrap());
+        server.handle_timeout(at(0) + SESSION_LIFE);
+        assert_eq!(server.unproven() as u64, spared, "{sessions} sessions of one address");
+    }
+    let half = u64::try_from(SESSIONS / 2).unwrap();
+    for (sessions, spared) in [(half, half), (half + 1, half)] {
+        let mut server = server();
+        (0..sessions).for_each(|number| server.begin(number, peer(number)).unwrap());
+        server.handle_timeout(at(0) + SESSION_LIFE);
+        assert_eq!(server.unproven() as u64, spared, "{sessions} sessions in all");
+    }
 }
 
 #[test]

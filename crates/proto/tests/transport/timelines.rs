@@ -305,10 +305,10 @@ fn early_data_too_old() {
     let scenario = Scenario {
         offer: Some(client(true, false)),
         host: edge(true, false),
-        connect: Some(Duration::from_secs(15)),
+        connect: Some(Duration::from_secs(75)),
         ..turbo(early_data())
     };
-    let outcome = expect("early-data-tcp-after-15-s", scenario, 0, None);
+    let outcome = expect("early-data-tcp-after-75-s", scenario, 0, None);
     assert_eq!(outcome.app, (Vec::new(), Some(End::Reset)));
 }
 

@@ -189,7 +189,7 @@ proptest! {
         let tag = RouteTag::default();
         let mut trial = Trial::new(ServerConfig { origin_streams, early_data, same_address, tag });
         operations.iter().for_each(|operation| trial.apply(operation));
-        trial.apply(&Operation::Wait(10_000));
+        trial.apply(&Operation::Wait(60_000));
         prop_assert!(trial.server.is_empty() && trial.running.is_empty());
         prop_assert_eq!(trial.server.poll_timeout(), None);
     }
