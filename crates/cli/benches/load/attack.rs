@@ -52,10 +52,22 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<bool, Failure> {
             &["--workers", &threads, "--metrics", METRICS],
         )?;
         let era = u32::try_from(index * 1_000)?;
-        met &= Attack { plan, kind, edge, sink, era }.run(report)?;
+        let mut plan = plan.clone();
+        if kind == Kind::WellFormed {
+            plan.turn = plan.turn.max(LONG_TURN);
+            plan.rounds = plan.rounds.min(LONG_ROUNDS);
+        }
+        met &= Attack { plan: &plan, kind, edge, sink, era }.run(report)?;
     }
     Ok(met)
 }
+
+/// A turn of well-formed ClientHellos: their sessions live 10 s and are then started again all at once, so that
+/// shorter turns with pauses in between count these bursts more often than they come.
+const LONG_TURN: Duration = Duration::from_secs(12);
+
+/// Long turns at most.
+const LONG_ROUNDS: usize = 6;
 
 struct Attack<'a> {
     plan: &'a Plan,
