@@ -53,6 +53,17 @@ impl Reassembly {
         self.bytes.capacity()
     }
 
+    /// Whether everything stored also stands in `stream`, at its place.
+    #[must_use]
+    pub fn is_part_of(&self, stream: &[u8]) -> bool {
+        let same = |range: &Range<usize>| {
+            stream
+                .get(range.clone())
+                .is_some_and(|bytes| self.bytes.get(range.clone()) == Some(bytes))
+        };
+        self.filled.iter().all(same)
+    }
+
     fn range_of(&self, offset: usize, piece: &[u8]) -> Result<Range<usize>, Misfit> {
         let end = offset.checked_add(piece.len()).ok_or(Misfit::TooFar)?;
         if end > self.capacity { Err(Misfit::TooFar) } else { Ok(offset..end) }
@@ -115,6 +126,15 @@ mod tests {
         assert_eq!(stream.prefix(), b"");
         stream.insert(0, b"abcd").unwrap();
         assert_eq!(stream.prefix(), b"abcdef");
+    }
+
+    #[test]
+    fn what_is_stored_is_part_of_its_stream_alone() {
+        let mut stream = Reassembly::new(9);
+        assert!(stream.is_part_of(b""));
+        stream.insert(3, b"def").unwrap();
+        assert!(stream.is_part_of(b"abcdef") && stream.is_part_of(b"xyzdefghi"));
+        assert!(!stream.is_part_of(b"abcde") && !stream.is_part_of(b"abcdex"));
     }
 
     #[test]

@@ -260,7 +260,8 @@ impl Server {
     /// A TCP stream from `peer` begins with the whole ClientHello `hello`, without a join.
     ///
     /// If that ClientHello runs for a session of the same address, the stream takes it over;
-    /// otherwise it is remembered, so that a late copy over UDP starts nothing.
+    /// otherwise it is remembered, so that a late copy over UDP starts nothing, and its fragments
+    /// that came over UDP are forgotten.
     pub fn handle_plain(&mut self, now: Instant, peer: SocketAddr, hello: &[u8]) -> Attachment {
         let hash = HelloHash::of(hello);
         let running =
@@ -273,7 +274,20 @@ impl Server {
         if self.hellos.get(now, &hash).is_none() {
             self.hellos.insert(now, hash, None);
         }
+        self.forget_fragments(now, peer.ip(), hello);
         Attachment::New
+    }
+
+    /// Gives back the place of a session whose ClientHello came on TCP: the oldest of the address
+    /// that holds nothing else. At most [`SESSIONS_GATHERING`] are looked at.
+    fn forget_fragments(&mut self, now: Instant, address: IpAddr, hello: &[u8]) {
+        let is_this = |id: &SessionId| {
+            let session = self.sessions.get(id);
+            session.is_some_and(|session| session.is_from(address) && session.may_be(hello))
+        };
+        if let Some(id) = self.gathering.iter().map(|(_, id)| *id).find(is_this) {
+            self.end(now, id);
+        }
     }
 
     /// The moment given by [`poll_timeout`](Self::poll_timeout) has come.

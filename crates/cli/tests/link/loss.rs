@@ -67,7 +67,7 @@ fn judge([plain, turbo, auto]: [Duration; 3]) -> Result<(), String> {
 fn measure(share: f64) -> [Duration; 3] {
     let net = Net::new(RTT);
     let _nginx = Nginx::behind(&net);
-    let _edge = Daemon::edge(&net, 0, &["--origin", "127.0.0.1:8443"]);
+    let edge = Daemon::edge(&net, 0, &["--origin", "127.0.0.1:8443"]);
     let agents =
         ARMS.map(|(port, opening, _)| agent(&net, port, opening, &["--connect-timeout", "2m"]));
     let loss = |seed| Some(Box::new(Loss::random(share, seed)) as _);
@@ -87,6 +87,13 @@ fn measure(share: f64) -> [Duration; 3] {
         }
         println!();
     }
+    print!("  datagrams at the edge:");
+    let outcomes = ["accepted", "repeated", "ended", "hello_runs", "address_limit", "misfit", "paused"];
+    for outcome in outcomes {
+        let label = format!("outcome=\"{outcome}\"");
+        print!(" {outcome} {}", edge.count("headstart_udp_datagrams_total", &[&label, "to_server"]));
+    }
+    println!();
     for (((_, opening, every), times), agent) in ARMS.iter().zip(&times).zip(&agents) {
         let refused = agent.fell_back("committed_refusal") + agent.fell_back("refused");
         let lost = (COUNT / every - times.len()) as u64;

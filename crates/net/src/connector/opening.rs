@@ -53,6 +53,9 @@ pub(super) struct Opening {
     connected: Option<Instant>,
     /// Server bytes before the application's second flight.
     flight_bytes: Option<usize>,
+    /// When the ClientHello went out over UDP, and how long after the SYN that was.
+    flight_sent: Option<Instant>,
+    behind: Duration,
     first_lag: Option<Duration>,
     pub(super) report: Report,
 }
@@ -93,6 +96,8 @@ impl Opening {
             timer: None,
             connected: None,
             flight_bytes: Some(0),
+            flight_sent: None,
+            behind: Duration::ZERO,
             first_lag: None,
             report: Report::new(),
         }
@@ -181,7 +186,7 @@ impl Opening {
                 udp.socket,
                 udp.key,
                 rtt,
-                connected,
+                connected + self.behind,
             );
         }
         Some((tcp, self.report))
@@ -253,7 +258,13 @@ impl Opening {
 
     fn handle_connected(&mut self, won: Won) {
         let rtt = won.connected - won.started;
-        let grace = self.udp.as_ref().map_or(Duration::ZERO, |udp| udp.grace.grace(rtt));
+        if let Some(sent) = self.flight_sent {
+            self.behind = sent.saturating_duration_since(won.started);
+        }
+        // An answer comes as much later than the SYN-ACK as the flight left later than the SYN.
+        let grace = self.udp.as_ref().map_or(Duration::ZERO, |udp| {
+            (udp.grace.grace(rtt) + self.behind).min(GraceEstimator::largest(rtt))
+        });
         let same_address = self.udp.as_ref().is_none_or(|udp| udp.key.edge == won.addr);
         self.report.rtt = Some(rtt);
         self.report.address = Some(won.addr);
@@ -431,7 +442,8 @@ impl Opening {
     fn learn(&mut self, event: ClientEvent) -> io::Result<()> {
         match event {
             ClientEvent::FlightSent { .. } | ClientEvent::SlotSent { .. } => {
-                count(TO_SERVER, "sent")
+                self.flight_sent.get_or_insert_with(Instant::now);
+                count(TO_SERVER, "sent");
             }
             ClientEvent::DatagramReceived { .. } => {
                 count(TO_CLIENT, "accepted");
@@ -499,9 +511,10 @@ impl Opening {
         self.report.rtt.unwrap_or_default()
     }
 
-    /// How long TCP has been connected.
+    /// How late a datagram is that arrives now, compared with TCP's own round trip.
     fn lag(&self) -> Duration {
-        self.connected.map_or(Duration::ZERO, |connected| connected.elapsed())
+        let since = self.connected.map_or(Duration::ZERO, |connected| connected.elapsed());
+        since.saturating_sub(self.behind)
     }
 
     fn record(&self, outcome: Outcome) {

@@ -239,21 +239,22 @@ impl Handoff for ClientStream {
     }
 }
 
-/// Listens on for a datagram after the fallback, so that the next grace is better.
+/// Listens on for a datagram after the fallback, so that the next grace is better. It was `expected`
+/// when TCP had connected.
 pub(super) fn await_late(
     shared: Arc<Inner>,
     socket: UdpPort,
     key: PathKey,
     rtt: Duration,
-    connected: Instant,
+    expected: Instant,
 ) {
     let Ok(permit) = Arc::clone(&LATE_SOCKETS).try_acquire_owned() else { return };
     tokio::spawn(async move {
         let _permit = permit;
         let mut buffers = RecvBuffers::new(1);
-        let until = connected + LAG_MAX;
+        let until = expected + LAG_MAX;
         if let Ok(Ok(_)) = tokio::time::timeout_at(until, socket.recv(&mut buffers)).await {
-            let outcome = Outcome::Late { rtt, lag: connected.elapsed() };
+            let outcome = Outcome::Late { rtt, lag: expected.elapsed() };
             shared.paths.record(key, outcome, Instant::now().into_std());
         }
     });

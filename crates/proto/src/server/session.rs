@@ -75,6 +75,11 @@ impl Session {
         self.peer.ip().to_canonical() == address.to_canonical()
     }
 
+    /// Whether its fragments may be of this ClientHello.
+    pub(super) fn may_be(&self, hello: &[u8]) -> bool {
+        self.client.is_part_of(hello)
+    }
+
     pub(super) const fn hello(&self) -> Option<HelloHash> {
         match self.phase {
             Phase::Running { hello, .. } => Some(hello),

@@ -538,6 +538,20 @@ fn a_plain_stream_is_attached_to_its_running_hello() {
 }
 
 #[test]
+fn fragments_of_a_hello_that_came_on_tcp_give_their_place_back() {
+    let mut server = server();
+    let bytes = hello(1, 100);
+    server.datagram(peer(1), &request(1, 0, 0, &bytes[..50])).unwrap();
+    server.datagram(peer(1), &request(2, 0, 0, &hello(2, 100)[..50])).unwrap();
+    server.datagram(peer(2), &request(3, 0, 0, &bytes[..50])).unwrap();
+    assert_eq!(server.handle_plain(at(0), peer(1), &bytes), Attachment::New);
+    let left: Vec<_> = server.sessions.keys().copied().collect();
+    let mut expected = [id(2), id(3)];
+    expected.sort();
+    assert_eq!(left, expected, "of the same address and the same bytes only");
+}
+
+#[test]
 fn a_hello_that_runs_on_tcp_does_not_run_again_over_udp() {
     let mut server = server();
     assert_eq!(server.handle_plain(at(0), peer(1), &hello(1, 100)), Attachment::New);
