@@ -28,7 +28,7 @@ make make
 perl perl
 curl curl
 openssl openssl
-nginx nginx-light
+nginx nginx
 haproxy haproxy
 ip iproute2
 nft nftables
