@@ -1,7 +1,7 @@
 //! Networks that block or delay UDP, and servers that are no edge: plain TLS, and the reason told.
 
-use headstart_net::path::SILENCES_TO_BLOCK;
 use headstart_lab::{Delay, Loss};
+use headstart_net::path::SILENCES_TO_BLOCK;
 
 use crate::curl::{Via, small};
 use crate::daemon::Daemon;

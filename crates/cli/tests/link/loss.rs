@@ -88,10 +88,14 @@ fn measure(share: f64) -> [Duration; 3] {
         println!();
     }
     print!("  datagrams at the edge:");
-    let outcomes = ["accepted", "repeated", "ended", "hello_runs", "address_limit", "misfit", "paused"];
+    let outcomes =
+        ["accepted", "repeated", "ended", "hello_runs", "address_limit", "misfit", "paused"];
     for outcome in outcomes {
         let label = format!("outcome=\"{outcome}\"");
-        print!(" {outcome} {}", edge.count("headstart_udp_datagrams_total", &[&label, "to_server"]));
+        print!(
+            " {outcome} {}",
+            edge.count("headstart_udp_datagrams_total", &[&label, "to_server"])
+        );
     }
     println!();
     for (((_, opening, every), times), agent) in ARMS.iter().zip(&times).zip(&agents) {
