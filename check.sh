@@ -39,7 +39,7 @@ LIST
         local sudo=()
         [ "$(id -u)" = 0 ] || sudo=(sudo)
         "${sudo[@]}" apt-get update -qq
-        DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+        "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
     fi
     cargo fmt --version >/dev/null && cargo clippy --version >/dev/null
     if ! cargo deny --version 2>/dev/null | grep -qF "$DENY"; then

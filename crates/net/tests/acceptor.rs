@@ -359,3 +359,13 @@ async fn silent_tcp_connections_leave_room_for_sessions() {
     drop(arrival);
     assert!(!timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap().is_unproven());
 }
+
+#[tokio::test]
+async fn a_udp_port_in_use_is_an_error_and_no_panic() {
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for udp_workers in [1, 2] {
+        let config = AcceptorConfig { udp_workers, ..AcceptorConfig::default() };
+        let error = Acceptor::bind(udp.local_addr().unwrap(), config).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+}

@@ -234,11 +234,10 @@ impl Client {
         }
     }
 
-    /// TCP broke. What becomes of the application is the caller's to say; an edge that broke off
-    /// instead of answering a join has refused it.
+    /// TCP broke. What becomes of the application is the caller's to say, unless a join was on its way.
     pub fn handle_tcp_failed(&mut self) {
         match self.state {
-            State::Joining { .. } => self.refused(),
+            State::Joining { .. } => self.reset(ResetReason::JoinLost),
             _ => self.state = State::Reset,
         }
     }
@@ -246,7 +245,7 @@ impl Client {
     /// The moment given by [`poll_timeout`](Self::poll_timeout) has come.
     pub fn handle_timeout(&mut self, now: Instant) {
         match self.state {
-            State::Joining { deadline, .. } if deadline <= now => self.refused(),
+            State::Joining { deadline, .. } if deadline <= now => self.reset(ResetReason::JoinLost),
             _ => self.decide(now),
         }
     }
@@ -273,7 +272,7 @@ impl Client {
     #[must_use]
     pub const fn wants_tcp_data(&self) -> bool {
         let connected = !matches!(self.state, State::Connecting | State::Reset);
-        connected && self.downstream.waiting() < STREAM_BUFFER
+        connected && self.downstream.wants_more()
     }
 
     /// Whether it is decided how TCP goes on, so that what the application wrote is on its way.

@@ -127,6 +127,8 @@ pub enum ResetReason {
     CommittedRefusal,
     /// The edge refused the join; nothing had been delivered.
     Refused,
+    /// TCP broke or stayed silent while the join was on its way: the network's doing, or the edge's.
+    JoinLost,
     /// What came on TCP is no answer to a join.
     Protocol,
     /// TCP connected so late that nobody can say any more whether early data was acted on.
@@ -140,6 +142,7 @@ impl ResetReason {
         match self {
             Self::CommittedRefusal => "committed_refusal",
             Self::Refused => "refused",
+            Self::JoinLost => "join_lost",
             Self::Protocol => "protocol",
             Self::EarlyDataTooOld => "early_data_too_old",
         }

@@ -128,8 +128,10 @@ pub struct Server {
     admission: Admission,
     /// Sessions that ended: their datagrams are dropped, their joins refused.
     ended: Recent<SessionId, ()>,
-    /// ClientHellos that started, and the session that still runs them.
-    hellos: Recent<HelloHash, Option<SessionId>>,
+    /// ClientHellos that started or ended.
+    hellos: Recent<HelloHash, ()>,
+    /// ClientHellos of the sessions that run, however long.
+    running_hellos: BTreeMap<HelloHash, SessionId>,
     transmits: VecDeque<Transmit>,
     events: VecDeque<ServerEvent>,
 }
@@ -147,6 +149,7 @@ impl Server {
             admission: Admission::default(),
             ended: Recent::default(),
             hellos: Recent::default(),
+            running_hellos: BTreeMap::new(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
         }
@@ -265,14 +268,14 @@ impl Server {
     pub fn handle_plain(&mut self, now: Instant, peer: SocketAddr, hello: &[u8]) -> Attachment {
         let hash = HelloHash::of(hello);
         let running =
-            self.hellos.get(now, &hash).copied().flatten().filter(|id| {
+            self.running_hellos.get(&hash).copied().filter(|id| {
                 self.sessions.get(id).is_some_and(|session| session.is_from(peer.ip()))
             });
         if let Some(handover) = running.and_then(|id| self.hand_over(now, id, 0, 0)) {
             return Attachment::Attached(handover);
         }
         if self.hellos.get(now, &hash).is_none() {
-            self.hellos.insert(now, hash, None);
+            self.hellos.insert(now, hash, ());
         }
         self.forget_fragments(now, peer.ip(), hello);
         Attachment::New
@@ -393,10 +396,11 @@ impl Server {
             return Err(Discard::Ended);
         };
         let hash = HelloHash::of(session.hello_bytes(hello_end));
-        if self.hellos.get(now, &hash).is_some() {
+        if self.hellos.get(now, &hash).is_some() || self.running_hellos.contains_key(&hash) {
             return Err(Discard::HelloRuns);
         }
-        self.hellos.insert(now, hash, Some(id));
+        self.hellos.insert(now, hash, ());
+        self.running_hellos.insert(hash, id);
         self.gathering.remove(&(session.deadline, id));
         session.deadline = now + SESSION_LIFE;
         self.running.insert((session.deadline, id));
@@ -450,7 +454,8 @@ impl Server {
         self.running.remove(&(session.deadline, id));
         if let Some(hello) = session.hello() {
             self.ended.insert(now, id, ());
-            self.hellos.insert(now, hello, None);
+            self.hellos.insert(now, hello, ());
+            self.running_hellos.remove(&hello);
         }
         Some(session)
     }

@@ -80,9 +80,15 @@ fn measure(share: f64) -> [Duration; 3] {
             millis(percentile(times, 99)),
             100.0 - 100.0 * agent.saved() as f64 / (COUNT / every) as f64,
         );
-        for reason in
-            ["silence", "path_busy", "path_memory", "tcp_late", "refused", "committed_refusal"]
-        {
+        for reason in [
+            "silence",
+            "path_busy",
+            "path_memory",
+            "tcp_late",
+            "refused",
+            "join_lost",
+            "committed_refusal",
+        ] {
             print!("  {reason} {}", agent.fell_back(reason));
         }
         println!();
@@ -99,7 +105,10 @@ fn measure(share: f64) -> [Duration; 3] {
     }
     println!();
     for (((_, opening, every), times), agent) in ARMS.iter().zip(&times).zip(&agents) {
-        let refused = agent.fell_back("committed_refusal") + agent.fell_back("refused");
+        let refused: u64 = ["committed_refusal", "refused", "join_lost"]
+            .map(|reason| agent.fell_back(reason))
+            .iter()
+            .sum();
         let lost = (COUNT / every - times.len()) as u64;
         assert!(lost <= refused, "{opening}: {lost} connections failed, {refused} as documented");
         assert!(refused <= REFUSED_MAX, "{opening}: {refused} joins refused");

@@ -9,15 +9,11 @@ use headstart_lab::Loss;
 use crate::arms::{self, Arms, PLAIN, TURBO};
 use crate::curl::Via;
 use crate::daemon::Daemon;
-use crate::figures::{judged_twice, median, round_trips};
+use crate::figures::{judged_twice, median, round_trips, turbo_bar};
 use crate::net::{Net, ms};
 use crate::nginx::Nginx;
 
-/// The bar: TurboTLS opens within this many round trips, where plain TLS takes two.
-///
-/// In a debug build at 50 ms a round trip is half of what plain TLS takes in the same run: the
-/// programs' own time is not the link's.
-const TURBO_MAX: f64 = 1.10;
+/// Less than this, and plain TLS is not what it claims to be.
 const PLAIN_MIN: f64 = 1.9;
 
 /// Largest grace on a path that is new (`GRACE_MAX_FIRST` of headstart-net).
@@ -79,8 +75,7 @@ impl Cell {
         let bar = match self.rtt.as_millis() {
             // The programs' own time counts for more than the bar allows; it is still less than plain.
             0..50 => plain,
-            50..150 if cfg!(debug_assertions) => TURBO_MAX * plain / 2.0,
-            _ => TURBO_MAX,
+            _ => turbo_bar(self.rtt, plain),
         };
         if turbo > bar {
             return Err(format!("TurboTLS took {turbo:.3} RTT in {self:?}, more than {bar:.3}"));

@@ -78,11 +78,13 @@ impl Arrival {
                 let stream = ServerStream::session(session, self.peer, hello).if_alive()?;
                 Ok(Some(stream.with_place(place)))
             }
-            Kind::Tcp(shared, _room, tcp) => {
+            Kind::Tcp(shared, room, tcp) => {
                 let first =
                     First { shared: Arc::clone(&shared), peer: self.peer, tcp, read: Vec::new() };
                 let established = tokio::time::timeout(shared.hello_timeout, first.establish());
                 let Some(stream) = established.await?? else { return Ok(None) };
+                // Those that wait leave their room to others: joins have to be read.
+                drop(room);
                 Ok(Some(stream.with_place(shared.place().await?)))
             }
         }
@@ -127,7 +129,11 @@ impl First {
             }
             JoinOutcome::Fresh(answer) => {
                 count_join("fresh");
-                self.plain(answer.emit().to_vec()).await
+                // At once: the client waits for it, whatever becomes of the origin.
+                let mut to_write = answer.emit().to_vec();
+                let written = self.tcp.try_write(&to_write).unwrap_or(0);
+                to_write.drain(..written);
+                self.plain(to_write).await
             }
             JoinOutcome::Refused(answer) => {
                 count_join("refused");

@@ -24,6 +24,8 @@ pub(super) struct Shared {
     clock: Clock,
     arrivals: mpsc::Sender<Arrival>,
     places: Arc<Semaphore>,
+    /// For connections that wait for a place, as many as may be establishing.
+    waiting: Semaphore,
     state: Mutex<State>,
 }
 
@@ -56,6 +58,7 @@ impl Shared {
             clock: Clock::start(),
             arrivals,
             places: config.places,
+            waiting: Semaphore::new(config.establishing),
             state: Mutex::new(state),
         }
     }
@@ -70,11 +73,14 @@ impl Shared {
 
     /// A place to serve a stream in, once there is one.
     pub(super) async fn place(&self) -> io::Result<OwnedSemaphorePermit> {
-        if self.places.available_permits() == 0 {
-            metrics::counter!("headstart_limits_hit_total", "limit" => "max_connections")
-                .increment(1);
+        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+            return Ok(place);
         }
-        Arc::clone(&self.places).acquire_owned().await.map_err(io::Error::other)
+        metrics::counter!("headstart_limits_hit_total", "limit" => "max_connections").increment(1);
+        let too_many = |_| io::Error::from(io::ErrorKind::ConnectionAborted);
+        let _waiting = self.waiting.try_acquire().map_err(too_many)?;
+        let place = Arc::clone(&self.places).acquire_owned();
+        tokio::time::timeout(self.hello_timeout, place).await?.map_err(io::Error::other)
     }
 
     /// Ends all sessions, and starts no other.

@@ -18,19 +18,31 @@ const BATCH: usize = 8;
 
 /// A socket, and the runtime that waits for it.
 pub(super) struct Worker {
-    runtime: Runtime,
+    runtime: Quiet,
     pub(super) port: Arc<UdpPort>,
+}
+
+/// A runtime that may be dropped within another one, as when a socket cannot be opened.
+struct Quiet(Option<Runtime>);
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Worker {
     /// Opens a socket at `address`, `shared` with other workers or alone.
     pub(super) fn listen(address: SocketAddr, shared: bool) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let port = {
+        let opened = {
             let _entered = runtime.enter();
-            Arc::new(UdpPort::listen(address, shared)?)
+            UdpPort::listen(address, shared)
         };
-        Ok(Self { runtime, port })
+        let runtime = Quiet(Some(runtime));
+        Ok(Self { runtime, port: Arc::new(opened?) })
     }
 }
 
@@ -56,6 +68,7 @@ pub(super) fn spawn(shared: &Arc<Shared>, workers: Vec<Worker>) -> io::Result<Re
         let receive = receive(Arc::clone(shared), port);
         let mut ended = ended.clone();
         thread::Builder::new().name("headstart-udp".into()).spawn(move || {
+            let Some(runtime) = &runtime.0 else { return };
             runtime.block_on(async {
                 tokio::select! {
                     () = receive => {}

@@ -56,6 +56,8 @@ pub(super) struct Opening {
     /// When the ClientHello went out over UDP, and how long after the SYN that was.
     flight_sent: Option<Instant>,
     behind: Duration,
+    /// Whether no answer could be there in time: silence then says nothing of the path.
+    cut_short: bool,
     first_lag: Option<Duration>,
     pub(super) report: Report,
 }
@@ -98,6 +100,7 @@ impl Opening {
             flight_bytes: Some(0),
             flight_sent: None,
             behind: Duration::ZERO,
+            cut_short: false,
             first_lag: None,
             report: Report::new(),
         }
@@ -262,9 +265,10 @@ impl Opening {
             self.behind = sent.saturating_duration_since(won.started);
         }
         // An answer comes as much later than the SYN-ACK as the flight left later than the SYN.
-        let grace = self.udp.as_ref().map_or(Duration::ZERO, |udp| {
-            (udp.grace.grace(rtt) + self.behind).min(GraceEstimator::largest(rtt))
-        });
+        let wanted =
+            self.udp.as_ref().map_or(Duration::ZERO, |udp| udp.grace.grace(rtt) + self.behind);
+        let grace = wanted.min(GraceEstimator::largest(rtt));
+        self.cut_short = wanted > grace;
         let same_address = self.udp.as_ref().is_none_or(|udp| udp.key.edge == won.addr);
         self.report.rtt = Some(rtt);
         self.report.address = Some(won.addr);
@@ -477,7 +481,9 @@ impl Opening {
         metrics::counter!("headstart_fallbacks_total", "reason" => reason.name()).increment(1);
         match reason {
             ResetReason::CommittedRefusal => self.record(Outcome::Reset),
-            ResetReason::Refused | ResetReason::Protocol => self.record(Outcome::Refused),
+            ResetReason::Refused | ResetReason::JoinLost | ResetReason::Protocol => {
+                self.record(Outcome::Refused);
+            }
             ResetReason::EarlyDataTooOld => {}
         }
         io::ErrorKind::ConnectionReset.into()
@@ -501,7 +507,7 @@ impl Opening {
 
     fn record_failure(&self, reason: PlainReason) {
         match reason {
-            PlainReason::Silence => self.record(Outcome::Silent),
+            PlainReason::Silence if !self.cut_short => self.record(Outcome::Silent),
             PlainReason::Unreachable => self.record(Outcome::Unreachable),
             _ => {}
         }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use crate::error::Misfit;
-use crate::limits::SERVER_BYTES;
+use crate::limits::{SERVER_BYTES, STREAM_BUFFER};
 use crate::reassembly::Reassembly;
 
 #[derive(Debug)]
@@ -95,9 +95,9 @@ impl Downstream {
         self.tcp_offset >= self.released && self.to_app.is_empty()
     }
 
-    /// Bytes that the application has not taken.
-    pub(super) const fn waiting(&self) -> usize {
-        self.to_app.len()
+    /// Whether TCP may bring more: it has not ended, and the application takes what there is.
+    pub(super) const fn wants_more(&self) -> bool {
+        !self.finished && self.to_app.len() < STREAM_BUFFER
     }
 
     /// Once: whether the first bytes for the application came over UDP.

@@ -538,6 +538,19 @@ fn a_plain_stream_is_attached_to_its_running_hello() {
 }
 
 #[test]
+fn a_plain_stream_is_attached_as_long_as_its_session_runs() {
+    let mut server = server();
+    server.begin(1, peer(1)).unwrap();
+    server.handle_timeout(at(10_000));
+    assert_eq!(server.unproven(), 1, "spared");
+    let again =
+        server.handle_datagram(at(15_000), peer(1), None, &request(2, 0, 0, &hello(1, 100)));
+    assert_eq!(again, Err(Discard::HelloRuns));
+    let outcome = server.handle_plain(at(15_000), peer(1), &hello(1, 100));
+    assert!(matches!(outcome, Attachment::Attached(handover) if handover.id == id(1)));
+}
+
+#[test]
 fn fragments_of_a_hello_that_came_on_tcp_give_their_place_back() {
     let mut server = server();
     let bytes = hello(1, 100);
