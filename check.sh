@@ -15,7 +15,6 @@ if [ -z "${HEADSTART_TEST_NET:-}" ] && [ "$(id -u)" = 0 ]; then
     export HEADSTART_TEST_NET=1
 fi
 [ -n "${HEADSTART_TEST_NET:-}" ] || echo "note: not root, so tests in network namespaces are skipped (HEADSTART_TEST_NET=1 runs them)"
-[ -n "${HEADSTART_DATA:-}" ] || echo "note: HEADSTART_DATA is unset, so tests on recorded pages are skipped"
 
 # Packages by the command that they bring.
 tools() {

@@ -19,7 +19,7 @@ const RTT: Duration = ms(20);
 const COUNT: usize = 300;
 
 /// In flight at one time, all arms together: the edge takes 16 unjoined sessions of one address.
-const IN_FLIGHT: usize = 24;
+const IN_FLIGHT: usize = 16;
 
 /// Two key shares, as today's browsers send: a ClientHello of two datagrams.
 const GROUPS: &str = "*X25519MLKEM768 / *X25519";
@@ -28,12 +28,13 @@ const GROUPS: &str = "*X25519MLKEM768 / *X25519";
 /// silences, `turbo` does not.
 const ARMS: [(u16, &str, usize); 3] = [(1081, "plain", 1), (1082, "turbo", 1), (1083, "auto", 3)];
 
-/// How far two medians of the same thing may lie apart.
-const NOISE: f64 = 1.1;
+/// How far two medians of the same thing may lie apart, of 100 and of 300 connections: times under loss
+/// come in steps of TCP's retransmission timeouts.
+const NOISE: f64 = 1.5;
 
-/// Connections of an arm that may meet the one documented exception: TCP lost the join again and again
-/// until the edge forgot the session (KNOWN-LIMITS). Up to 4 of 300 were seen at 20 %, none at 5 %.
-const REFUSED_MAX: u64 = 6;
+/// Connections of all arms, 700, that may fail for documented reasons: TCP lost a ClientHello or a join
+/// again and again until the edge gave it up (KNOWN-LIMITS). None was seen at 5 %, up to two at 20 %.
+const FAILED_MAX: usize = 7;
 
 /// Replays a run's losses as far as the processes' timing lets it.
 fn seed() -> u64 {
@@ -104,15 +105,17 @@ fn measure(share: f64) -> [Duration; 3] {
         );
     }
     println!();
-    for (((_, opening, every), times), agent) in ARMS.iter().zip(&times).zip(&agents) {
-        let refused: u64 = ["committed_refusal", "refused", "join_lost"]
-            .map(|reason| agent.fell_back(reason))
-            .iter()
-            .sum();
-        let lost = (COUNT / every - times.len()) as u64;
-        assert!(lost <= refused, "{opening}: {lost} connections failed, {refused} as documented");
-        assert!(refused <= REFUSED_MAX, "{opening}: {refused} joins refused");
-    }
+    let lost: usize =
+        ARMS.iter().zip(&times).map(|((_, _, every), got)| COUNT / every - got.len()).sum();
+    let refusals = ["committed_refusal", "refused", "join_lost"];
+    let refused =
+        |agent: &Daemon<'_>| refusals.map(|reason| agent.fell_back(reason)).iter().sum::<u64>();
+    let refused: u64 = agents.iter().map(refused).sum();
+    // The edge's patience with a ClientHello is 60 s, as nginx's: five losses of it in a row.
+    let cut_off = edge.count("headstart_connections_total", &["result=\"refused\""]);
+    println!("  failed {lost}: joins refused {refused}, cut off by the edge {cut_off}");
+    assert!(lost as u64 <= refused + cut_off, "{lost} connections failed, not all as documented");
+    assert!(lost <= FAILED_MAX, "{lost} connections failed");
     times.each_ref().map(|times| median(times))
 }
 
