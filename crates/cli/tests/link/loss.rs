@@ -32,8 +32,9 @@ const ARMS: [(u16, &str, usize); 3] = [(1081, "plain", 1), (1082, "turbo", 1), (
 /// come in steps of TCP's retransmission timeouts.
 const NOISE: f64 = 1.5;
 
-/// Connections of all arms, 700, that may fail for documented reasons: TCP lost a ClientHello or a join
-/// again and again until the edge gave it up (KNOWN-LIMITS). None was seen at 5 %, up to two at 20 %.
+/// Connections of all arms, 700, that may fail at 20 %, one in a hundred: TCP lost a ClientHello, a join or
+/// data again and again until the edge (60 s) or this client gave up. None may at 5 %; up to two were
+/// seen at 20 %.
 const FAILED_MAX: usize = 7;
 
 /// Replays a run's losses as far as the processes' timing lets it.
@@ -114,8 +115,8 @@ fn measure(share: f64) -> [Duration; 3] {
     // The edge's patience with a ClientHello is 60 s, as nginx's: five losses of it in a row.
     let cut_off = edge.count("headstart_connections_total", &["result=\"refused\""]);
     println!("  failed {lost}: joins refused {refused}, cut off by the edge {cut_off}");
-    assert!(lost as u64 <= refused + cut_off, "{lost} connections failed, not all as documented");
-    assert!(lost <= FAILED_MAX, "{lost} connections failed");
+    let most = if share > 0.1 { FAILED_MAX } else { 0 };
+    assert!(lost <= most, "{lost} connections failed, at most {most} may");
     times.each_ref().map(|times| median(times))
 }
 
