@@ -52,10 +52,10 @@ pub const SESSIONS: usize = 1024;
 pub const SESSIONS_GATHERING: usize = 256;
 
 /// Unjoined sessions of one IPv4 address or IPv6 /64: a host, a household.
-pub const SESSIONS_PER_ADDRESS: u16 = 16;
+pub const SESSIONS_PER_ADDRESS: usize = 16;
 
 /// Unjoined sessions of one IPv4 /24 or IPv6 /48: a spoofer or botnet inside one network.
-pub const SESSIONS_PER_NETWORK: u16 = 64;
+pub const SESSIONS_PER_NETWORK: usize = 64;
 
 /// How long fragments of an incomplete ClientHello are kept (the paper's 2 s).
 pub const GATHERING_LIFE: Duration = Duration::from_secs(2);
@@ -66,11 +66,11 @@ pub const GATHERING_LIFE: Duration = Duration::from_secs(2);
 /// SYN retransmissions at 1 s, 3 s and 7 s.
 pub const SESSION_LIFE: Duration = Duration::from_secs(10);
 
-/// How long a session waits while at most half of every limit on sessions is in use.
+/// How long a session waits while nobody else needs its place; at most half of all do so.
 ///
-/// After a lost SYN, TCP sends a lost join again at 3 s, 9 s, 21 s and 45 s: where a fifth of all
+/// After a lost SYN, TCP sends a lost join again at 3 s, 9 s, 21 s, 45 s and 93 s: where a fifth of all
 /// packets is lost, one join in a hundred takes longer than [`SESSION_LIFE`].
-pub const SESSION_LIFE_SPARE: Duration = Duration::from_secs(60);
+pub const SESSION_LIFE_SPARE: Duration = Duration::from_secs(120);
 
 /// So long before the end of [`SESSION_LIFE`] a client that is not connected yet gives a session up.
 ///

@@ -123,8 +123,10 @@ pub struct Server {
     sessions: BTreeMap<SessionId, Session>,
     /// Ends of sessions without a whole ClientHello, the oldest first; they may be displaced.
     gathering: BTreeSet<(Instant, SessionId)>,
-    /// Ends of running sessions.
+    /// Ends of running sessions' promised time.
     running: BTreeSet<(Instant, SessionId)>,
+    /// Ends of running sessions that outlived it, the oldest first; they may be displaced.
+    spared: BTreeSet<(Instant, SessionId)>,
     admission: Admission,
     /// Sessions that ended: their datagrams are dropped, their joins refused.
     ended: Recent<SessionId, ()>,
@@ -146,6 +148,7 @@ impl Server {
             sessions: BTreeMap::new(),
             gathering: BTreeSet::new(),
             running: BTreeSet::new(),
+            spared: BTreeSet::new(),
             admission: Admission::default(),
             ended: Recent::default(),
             hellos: Recent::default(),
@@ -282,13 +285,14 @@ impl Server {
     }
 
     /// Gives back the place of a session whose ClientHello came on TCP: the oldest of the address
-    /// that holds nothing else. At most [`SESSIONS_GATHERING`] are looked at.
+    /// that holds nothing else.
     fn forget_fragments(&mut self, now: Instant, address: IpAddr, hello: &[u8]) {
         let is_this = |id: &SessionId| {
-            let session = self.sessions.get(id);
+            let session = self.sessions.get(id).filter(|session| !session.is_running());
             session.is_some_and(|session| session.is_from(address) && session.may_be(hello))
         };
-        if let Some(id) = self.gathering.iter().map(|(_, id)| *id).find(is_this) {
+        let of_host = self.admission.of_host(address).find(is_this);
+        if let Some(id) = of_host {
             self.end(now, id);
         }
     }
@@ -299,7 +303,7 @@ impl Server {
             if deadline > now {
                 break;
             }
-            if !self.spare(id) {
+            if !self.spare(now, id) {
                 self.end(now, id);
             }
         }
@@ -336,12 +340,22 @@ impl Server {
         if self.paused {
             return Err(Discard::Paused);
         }
-        self.admission.check(from.ip())?;
-        let total = self.places();
-        if self.gathering.len() >= SESSIONS_GATHERING.min(total) || self.sessions.len() >= total {
-            self.displace(now)?;
+        while let Err(full) = self.admission.check(from.ip()) {
+            let is_spared = |id: &SessionId| self.is_spared(id);
+            let spared = self.admission.in_the_way(from.ip(), full).find(is_spared);
+            self.end(now, spared.ok_or_else(|| full.discard())?);
         }
-        self.admission.enter(from.ip());
+        let total = self.places();
+        if self.sessions.len() >= total {
+            let oldest = self.spared.first().or_else(|| self.gathering.first()).copied();
+            self.end(now, oldest.ok_or(Discard::SessionLimit)?.1);
+        }
+        if self.gathering.len() >= SESSIONS_GATHERING.min(total)
+            && let Some((_, oldest)) = self.gathering.first().copied()
+        {
+            self.end(now, oldest);
+        }
+        self.admission.enter(from.ip(), id);
         let deadline = now + GATHERING_LIFE;
         self.gathering.insert((deadline, id));
         self.sessions.insert(id, Session::new(from, to, deadline));
@@ -351,13 +365,6 @@ impl Server {
     /// Sessions at one time at most.
     fn places(&self) -> usize {
         SESSIONS.min(self.config.origin_streams / UNPROVEN_SHARE)
-    }
-
-    /// Makes room by the oldest session that was promised nothing.
-    fn displace(&mut self, now: Instant) -> Result<(), Discard> {
-        let (_, oldest) = self.gathering.first().copied().ok_or(Discard::SessionLimit)?;
-        self.end(now, oldest);
-        Ok(())
     }
 
     fn take_request(
@@ -425,19 +432,26 @@ impl Server {
         self.remove(now, id)?.hand_over(id, client_offset, server_offset)
     }
 
-    /// Keeps a running session, once, while nobody else needs its place.
-    fn spare(&mut self, id: SessionId) -> bool {
-        let room = self.sessions.len() <= self.places() / 2;
+    /// Keeps a session whose promised time is over until somebody needs its place, with at most half
+    /// of all places for such sessions.
+    fn spare(&mut self, now: Instant, id: SessionId) -> bool {
         let Some(session) = self.sessions.get_mut(&id) else { return false };
-        let spare = room && session.is_running() && self.admission.is_half_free(session.peer.ip());
-        if session.spared || !spare {
+        if !self.running.remove(&(session.deadline, id)) {
             return false;
         }
-        self.running.remove(&(session.deadline, id));
-        session.spared = true;
         session.deadline = session.deadline + (SESSION_LIFE_SPARE - SESSION_LIFE);
-        self.running.insert((session.deadline, id));
+        self.spared.insert((session.deadline, id));
+        if self.spared.len() > self.places() / 2
+            && let Some((_, oldest)) = self.spared.first().copied()
+        {
+            self.end(now, oldest);
+        }
         true
+    }
+
+    fn is_spared(&self, id: &SessionId) -> bool {
+        let session = self.sessions.get(id);
+        session.is_some_and(|session| self.spared.contains(&(session.deadline, *id)))
     }
 
     /// Ends a session that nobody will join; the origin's stream is closed.
@@ -449,9 +463,10 @@ impl Server {
 
     fn remove(&mut self, now: Instant, id: SessionId) -> Option<Session> {
         let session = self.sessions.remove(&id)?;
-        self.admission.leave(session.peer.ip());
+        self.admission.leave(session.peer.ip(), id);
         self.gathering.remove(&(session.deadline, id));
         self.running.remove(&(session.deadline, id));
+        self.spared.remove(&(session.deadline, id));
         if let Some(hello) = session.hello() {
             self.ended.insert(now, id, ());
             self.hellos.insert(now, hello, ());
@@ -461,7 +476,7 @@ impl Server {
     }
 
     fn next_deadline(&self) -> Option<(Instant, SessionId)> {
-        let first = [self.gathering.first(), self.running.first()];
+        let first = [&self.gathering, &self.running, &self.spared].map(BTreeSet::first);
         first.into_iter().flatten().min().copied()
     }
 }

@@ -1,91 +1,128 @@
-//! How many unjoined sessions an unproven address may have.
+//! How many unjoined sessions an unproven address may have, and which they are.
 
 use alloc::collections::BTreeMap;
-use core::net::IpAddr;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::error::Discard;
+use crate::id::SessionId;
 use crate::limits::{SESSIONS_PER_ADDRESS, SESSIONS_PER_NETWORK};
 
-/// Counts by address and by network. An entry exists only while its count is not zero.
+/// Sessions by network, the oldest first. A network has an entry only while it has a session.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
-    counts: BTreeMap<Block, u16>,
+    networks: BTreeMap<IpAddr, Vec<Place>>,
 }
 
-/// A block of addresses that is counted as one: its prefix length and its first bits.
-type Block = (u8, u128);
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    host: IpAddr,
+    id: SessionId,
+}
+
+/// Whose share is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    Host,
+    Network,
+}
+
+impl Full {
+    pub(super) const fn discard(self) -> Discard {
+        match self {
+            Self::Host => Discard::AddressLimit,
+            Self::Network => Discard::NetworkLimit,
+        }
+    }
+}
 
 impl Admission {
-    pub(super) fn check(&self, address: IpAddr) -> Result<(), Discard> {
-        let [host, network] = blocks(address);
-        if self.count(host) >= SESSIONS_PER_ADDRESS {
-            return Err(Discard::AddressLimit);
+    pub(super) fn check(&self, address: IpAddr) -> Result<(), Full> {
+        if self.of_host(address).count() >= SESSIONS_PER_ADDRESS {
+            return Err(Full::Host);
         }
-        if self.count(network) >= SESSIONS_PER_NETWORK {
-            return Err(Discard::NetworkLimit);
+        if self.of_network(address).count() >= SESSIONS_PER_NETWORK {
+            return Err(Full::Network);
         }
         Ok(())
     }
 
-    /// Whether at most half of what `address` and its network may have is in use.
-    pub(super) fn is_half_free(&self, address: IpAddr) -> bool {
-        let [host, network] = blocks(address);
-        self.count(host) <= SESSIONS_PER_ADDRESS / 2
-            && self.count(network) <= SESSIONS_PER_NETWORK / 2
+    pub(super) fn enter(&mut self, address: IpAddr, id: SessionId) {
+        let places = self.networks.entry(network(address)).or_default();
+        places.push(Place { host: host(address), id });
     }
 
-    pub(super) fn enter(&mut self, address: IpAddr) {
-        for block in blocks(address) {
-            let count = self.counts.entry(block).or_default();
-            *count = count.saturating_add(1);
-        }
-    }
-
-    pub(super) fn leave(&mut self, address: IpAddr) {
-        for block in blocks(address) {
-            if let Some(count) = self.counts.get_mut(&block) {
-                *count = count.saturating_sub(1);
-                if *count == 0 {
-                    self.counts.remove(&block);
-                }
+    pub(super) fn leave(&mut self, address: IpAddr, id: SessionId) {
+        let network = network(address);
+        if let Some(places) = self.networks.get_mut(&network) {
+            places.retain(|place| place.id != id);
+            if places.is_empty() {
+                self.networks.remove(&network);
             }
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.counts.is_empty()
+    /// Sessions of which one has to end to make room for one of `address`, the oldest first.
+    pub(super) fn in_the_way(
+        &self,
+        address: IpAddr,
+        full: Full,
+    ) -> impl Iterator<Item = SessionId> + '_ {
+        let host = (full == Full::Host).then(|| host(address));
+        let places = self.of_network(address);
+        places.filter(move |place| host.is_none_or(|host| place.host == host)).map(|place| place.id)
     }
 
-    fn count(&self, block: Block) -> u16 {
-        self.counts.get(&block).copied().unwrap_or_default()
+    /// Sessions of the host that `address` belongs to, the oldest first.
+    pub(super) fn of_host(&self, address: IpAddr) -> impl Iterator<Item = SessionId> + '_ {
+        self.in_the_way(address, Full::Host)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.networks.is_empty()
+    }
+
+    fn of_network(&self, address: IpAddr) -> impl Iterator<Item = &Place> {
+        self.networks.get(&network(address)).into_iter().flatten()
     }
 }
 
-/// A host and its network: /32 and /24, or /64 and /48 of IPv6.
-fn blocks(address: IpAddr) -> [Block; 2] {
+/// An IPv4 address, or a /64 of IPv6.
+fn host(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V4(v4) => {
-            let bits = u128::from(v4.to_bits());
-            [(32, bits), (24, bits >> 8)]
-        }
-        IpAddr::V6(v6) => {
-            let bits = v6.to_bits();
-            [(64, bits >> 64), (48, bits >> 80)]
-        }
+        IpAddr::V6(v6) => first_bits(v6, 64),
+        v4 => v4,
     }
+}
+
+/// A /24 of IPv4, or a /48 of IPv6.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() >> 8 << 8)),
+        IpAddr::V6(v6) => first_bits(v6, 48),
+    }
+}
+
+fn first_bits(address: Ipv6Addr, length: u32) -> IpAddr {
+    let rest = u128::BITS - length;
+    IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> rest << rest))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::net::{Ipv4Addr, Ipv6Addr};
+    use crate::id::JoinKey;
 
-    fn fill(admission: &mut Admission, addresses: impl Iterator<Item = IpAddr>) -> usize {
-        let mut admitted = 0;
+    fn id(number: u8) -> SessionId {
+        JoinKey::new([number; 16]).session_id()
+    }
+
+    fn fill(admission: &mut Admission, addresses: impl Iterator<Item = IpAddr>) -> u8 {
+        let mut admitted = 0_u8;
         for address in addresses {
             if admission.check(address).is_ok() {
-                admission.enter(address);
+                admission.enter(address, id(admitted));
                 admitted += 1;
             }
         }
@@ -97,11 +134,11 @@ mod tests {
         let mut admission = Admission::default();
         let address = IpAddr::from([192, 0, 2, 1]);
         assert_eq!(fill(&mut admission, core::iter::repeat_n(address, 20)), 16);
-        assert_eq!(admission.check(address), Err(Discard::AddressLimit));
+        assert_eq!(admission.check(address), Err(Full::Host));
         let mapped = IpAddr::V6(Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped());
-        assert_eq!(admission.check(mapped), Err(Discard::AddressLimit));
-        (0..16).for_each(|_| admission.leave(address));
-        assert!(admission.counts.is_empty());
+        assert_eq!(admission.check(mapped), Err(Full::Host));
+        (0..16).for_each(|number| admission.leave(address, id(number)));
+        assert!(admission.is_empty());
     }
 
     #[test]
@@ -109,7 +146,7 @@ mod tests {
         let mut admission = Admission::default();
         let hosts = (0..=255).map(|host| IpAddr::from([192, 0, 2, host]));
         assert_eq!(fill(&mut admission, hosts), 64);
-        assert_eq!(admission.check(IpAddr::from([192, 0, 2, 200])), Err(Discard::NetworkLimit));
+        assert_eq!(admission.check(IpAddr::from([192, 0, 2, 200])), Err(Full::Network));
         assert_eq!(admission.check(IpAddr::from([192, 0, 3, 200])), Ok(()));
     }
 

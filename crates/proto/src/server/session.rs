@@ -20,8 +20,6 @@ pub(super) struct Session {
     /// The own address they come to.
     local: Option<IpAddr>,
     pub(super) deadline: Instant,
-    /// Whether its time was prolonged.
-    pub(super) spared: bool,
     pub(super) phase: Phase,
     client: Reassembly,
     /// Requests seen, a bit each.
@@ -56,7 +54,6 @@ impl Session {
             peer,
             local,
             deadline,
-            spared: false,
             phase: Phase::Gathering,
             client: Reassembly::new(CLIENT_BYTES),
             seen: 0,

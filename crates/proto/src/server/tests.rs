@@ -71,6 +71,12 @@ impl Server {
         self.datagram(from, &request(number, 0, 0, &hello(number, 100)))
     }
 
+    /// [`begin`](Self::begin), `number` milliseconds after the start, so that the lowest is the oldest.
+    fn begin_in_turn(&mut self, number: u64, from: SocketAddr) -> Result<(), Discard> {
+        let bytes = request(number, 0, 0, &hello(number, 100));
+        self.handle_datagram(at(number), from, None, &bytes)
+    }
+
     fn transmitted(&mut self) -> Vec<Vec<u8>> {
         core::iter::from_fn(|| self.poll_transmit().map(|transmit| transmit.bytes)).collect()
     }
@@ -83,6 +89,7 @@ impl Server {
         self.sessions.is_empty()
             && self.gathering.is_empty()
             && self.running.is_empty()
+            && self.spared.is_empty()
             && self.admission.is_empty()
     }
 }
@@ -127,7 +134,7 @@ fn a_paused_server_starts_nothing_and_goes_on_with_what_runs() {
 #[test]
 fn sessions_per_address() {
     let mut server = server();
-    let limit = u64::from(SESSIONS_PER_ADDRESS);
+    let limit = u64::try_from(SESSIONS_PER_ADDRESS).unwrap();
     for number in 0..limit {
         assert_eq!(server.begin(number, peer(1)), Ok(()));
     }
@@ -141,7 +148,7 @@ fn sessions_per_address() {
 fn sessions_per_network() {
     let mut server = server();
     let host = |number: u64| SocketAddr::from(([192, 0, 2, u8::try_from(number).unwrap()], 9));
-    let limit = u64::from(SESSIONS_PER_NETWORK);
+    let limit = u64::try_from(SESSIONS_PER_NETWORK).unwrap();
     for number in 0..limit {
         assert_eq!(server.begin(number, host(number)), Ok(()));
     }
@@ -162,8 +169,12 @@ fn sessions_in_all_and_none_that_runs_is_evicted() {
     server.handle_timeout(at(9_999));
     assert_eq!(server.unproven(), SESSIONS, "a running session is kept for its life");
     server.handle_timeout(at(10_000));
-    assert_eq!(server.happened().len(), SESSIONS / 2, "then until half is free");
-    server.handle_timeout(at(60_000));
+    assert_eq!(
+        server.happened().len(),
+        SESSIONS / 2,
+        "then half of the places are for those who wait"
+    );
+    server.handle_timeout(at(120_000));
     assert_eq!(server.happened().len(), SESSIONS / 2);
     assert!(server.is_empty());
 }
@@ -230,26 +241,67 @@ fn a_running_session_lives_for_its_time_from_its_first_answer() {
     assert_eq!(server.poll_timeout(), Some(at(1999) + SESSION_LIFE_SPARE));
     server.handle_timeout(at(1999) + SESSION_LIFE_SPARE);
     assert_eq!(server.happened(), [ServerEvent::Expired { id: id(1) }]);
-    let late = server.handle_datagram(at(62_000), peer(1), None, &second);
+    let late = server.handle_datagram(at(122_000), peer(1), None, &second);
     assert_eq!(late, Err(Discard::Ended));
 }
 
 #[test]
-fn a_session_is_spared_while_half_of_every_limit_is_free() {
-    let half = u64::from(SESSIONS_PER_ADDRESS / 2);
-    for (sessions, spared) in [(half, half), (half + 1, half)] {
-        let mut server = server();
-        (0..sessions).for_each(|number| server.begin(number, peer(1)).unwrap());
-        server.handle_timeout(at(0) + SESSION_LIFE);
-        assert_eq!(server.unproven() as u64, spared, "{sessions} sessions of one address");
-    }
-    let half = u64::try_from(SESSIONS / 2).unwrap();
-    for (sessions, spared) in [(half, half), (half + 1, half)] {
-        let mut server = server();
-        (0..sessions).for_each(|number| server.begin(number, peer(number)).unwrap());
-        server.handle_timeout(at(0) + SESSION_LIFE);
-        assert_eq!(server.unproven() as u64, spared, "{sessions} sessions in all");
-    }
+fn a_session_is_spared_until_somebody_needs_its_place() {
+    let mut server = server();
+    let share = u64::try_from(SESSIONS_PER_ADDRESS).unwrap();
+    (0..share).for_each(|number| server.begin_in_turn(number, peer(1)).unwrap());
+    assert_eq!(
+        server.begin_in_turn(share, peer(1)),
+        Err(Discard::AddressLimit),
+        "none has outlived its time"
+    );
+    server.handle_timeout(at(share) + SESSION_LIFE);
+    server.happened();
+    server
+        .handle_datagram(at(10_100), peer(1), None, &request(share, 0, 0, &hello(9, 100)[..50]))
+        .unwrap();
+    assert!(server.happened().contains(&ServerEvent::Expired { id: id(0) }), "the oldest");
+    assert_eq!(server.unproven() as u64, share);
+    assert_eq!(server.handle_join(at(10_101), peer(1), &join(0, 0, 1)), refused());
+    let kept = server.handle_join(at(10_101), peer(1), &join(1, 0, 0));
+    assert!(matches!(kept, JoinOutcome::Joined(..)), "{kept:?}");
+}
+
+#[test]
+fn a_session_of_another_host_is_displaced_only_for_the_network_or_for_all() {
+    let mut server = server();
+    let network = |host: u64| SocketAddr::from(([10, 1, 1, u8::try_from(host).unwrap()], 5));
+    let per_network = u64::try_from(SESSIONS_PER_NETWORK).unwrap();
+    server.begin(900, peer(1)).unwrap();
+    (0..per_network).for_each(|number| server.begin_in_turn(number, network(number)).unwrap());
+    server.handle_timeout(at(per_network) + SESSION_LIFE);
+    server.happened();
+    let later = |server: &mut Server, number, from| {
+        server.handle_datagram(at(10_100), from, None, &request(number, 0, 0, &hello(9, 100)[..50]))
+    };
+    later(&mut server, 901, network(200)).unwrap();
+    assert_eq!(server.unproven() as u64, per_network + 1, "one for one");
+    assert!(server.happened().contains(&ServerEvent::Expired { id: id(0) }));
+    later(&mut server, 902, peer(2)).unwrap();
+    assert_eq!(server.unproven() as u64, per_network + 2, "there was room");
+}
+
+#[test]
+fn at_most_half_of_all_places_are_of_spared_sessions_and_they_go_first() {
+    let mut server = server();
+    let all = u64::try_from(SESSIONS).unwrap();
+    (0..all).for_each(|number| server.begin(number, peer(number)).unwrap());
+    assert_eq!(server.begin(all, peer(all)), Err(Discard::SessionLimit));
+    server.handle_timeout(at(0) + SESSION_LIFE);
+    assert_eq!(server.unproven() as u64, all / 2);
+    let new = |server: &mut Server, number| {
+        let first = request(number, 0, 0, &hello(number, 100));
+        server.handle_datagram(at(10_001), peer(number), None, &first)
+    };
+    (all..all * 2).for_each(|number| new(&mut server, number).unwrap());
+    assert_eq!(server.unproven() as u64, all);
+    assert_eq!(server.spared.len(), 0, "all gave way");
+    assert_eq!(new(&mut server, all * 2), Err(Discard::SessionLimit));
 }
 
 #[test]

@@ -169,8 +169,10 @@ impl Trial {
         let server = &self.server;
         let limit = SESSIONS.min(server.config.origin_streams / UNPROVEN_SHARE);
         assert!(server.unproven() <= limit && server.gathering.len() <= SESSIONS_GATHERING);
-        assert_eq!(server.gathering.len() + server.running.len(), server.sessions.len());
-        assert_eq!(server.running.len(), self.running.len());
+        let running = server.running.len() + server.spared.len();
+        assert_eq!(server.gathering.len() + running, server.sessions.len());
+        assert_eq!(running, self.running.len());
+        assert!(server.spared.len() <= limit / 2);
         let allocated = server.sessions.values().map(Session::allocated);
         assert!(allocated.max().unwrap_or_default() <= CLIENT_BYTES + SERVER_BYTES);
     }
@@ -189,7 +191,7 @@ proptest! {
         let tag = RouteTag::default();
         let mut trial = Trial::new(ServerConfig { origin_streams, early_data, same_address, tag });
         operations.iter().for_each(|operation| trial.apply(operation));
-        trial.apply(&Operation::Wait(60_000));
+        trial.apply(&Operation::Wait(120_000));
         prop_assert!(trial.server.is_empty() && trial.running.is_empty());
         prop_assert_eq!(trial.server.poll_timeout(), None);
     }
