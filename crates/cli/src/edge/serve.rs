@@ -125,6 +125,7 @@ fn acceptor_config(
         // Whoever wants to keep others out by saying nothing needs as many connections as one who
         // says something.
         establishing: default.establishing.max(options.max_connections.get()),
+        hello_timeout: options.hello_timeout,
         ..default
     }
 }

@@ -108,6 +108,13 @@ pub struct EdgeOptions {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration, help_heading = "Limits")]
     pub origin_connect_timeout: Duration,
 
+    /// Close a connection whose client has not sent its whole ClientHello after this long
+    ///
+    /// As nginx's client_header_timeout. A fifth of all packets lost each way needs more for one
+    /// connection in some thousands.
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    pub hello_timeout: Duration,
+
     /// How long a stop waits for connections to end
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration, help_heading = "Limits")]
     pub shutdown_timeout: Duration,

@@ -10,6 +10,9 @@ use socket2::{Domain, Socket, Type};
 
 use crate::net::{Net, PATIENCE};
 
+/// How long a read waits: TCP that loses every fifth packet backs off for minutes.
+const READ_PATIENCE: Duration = Duration::from_secs(15 * 60);
+
 /// A connection by way of the agent, and when the agent took it.
 pub(crate) struct Tunnel {
     pub(crate) tcp: TcpStream,
@@ -21,7 +24,7 @@ pub(crate) fn socks(port: u16, host: &str, to: u16) -> io::Result<Tunnel> {
     let mut tcp = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     let accepted = Instant::now();
     tcp.set_nodelay(true)?;
-    tcp.set_read_timeout(Some(PATIENCE * 6))?;
+    tcp.set_read_timeout(Some(READ_PATIENCE))?;
     tcp.write_all(&[5, 1, 0])?;
     let mut method = [0; 2];
     tcp.read_exact(&mut method)?;

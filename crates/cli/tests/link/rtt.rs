@@ -9,7 +9,7 @@ use headstart_lab::Loss;
 use crate::arms::{self, Arms, PLAIN, TURBO};
 use crate::curl::Via;
 use crate::daemon::Daemon;
-use crate::figures::{judged_twice, median, round_trips, turbo_bar};
+use crate::figures::{TURBO_BAR, judged_twice, median, round_trips};
 use crate::net::{Net, ms};
 use crate::nginx::Nginx;
 
@@ -75,7 +75,7 @@ impl Cell {
         let bar = match self.rtt.as_millis() {
             // The programs' own time counts for more than the bar allows; it is still less than plain.
             0..50 => plain,
-            _ => turbo_bar(self.rtt, plain),
+            _ => TURBO_BAR,
         };
         if turbo > bar {
             return Err(format!("TurboTLS took {turbo:.3} RTT in {self:?}, more than {bar:.3}"));
