@@ -45,12 +45,19 @@ pub(crate) fn wire(
     run_ip("setting up the forwarder", network, node, |_| {
         format!("link set {far_end} {NO_OWN_ADDRESS} up\n")
     })?;
+    in_namespace(node, "setting a sysctl", || fs::write(NO_METRICS_SAVE, "1"))?;
     in_namespace(node, "waiting for the interface", || wait_until_running(NODE_END))?;
     in_namespace(node, "switching off offloads", || sys::switch_off_offloads(NODE_END))?;
     in_namespace(network, "switching off offloads", || sys::switch_off_offloads(&far_end))?;
     let socket = in_namespace(network, "opening a packet socket", || packet_socket(&far_end))?;
     Ok(Wire { socket, node: node_mac(number), own: far_mac(number) })
 }
+
+/// Whether TCP keeps what one connection learnt of a destination for the next ones (ip-sysctl).
+///
+/// On a lossy link it keeps variances that let later connections begin with retransmission timeouts of
+/// several seconds, so that none of them is a fresh one.
+const NO_METRICS_SAVE: &str = "/proc/sys/net/ipv4/tcp_no_metrics_save";
 
 /// No link-local address: it would only bring router and listener messages.
 const NO_OWN_ADDRESS: &str = "addrgenmode none";
