@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::options::{
-    AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, GetOptions,
+    AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, GetOptions, LabOptions,
 };
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
-use crate::{agent, demo, dns_record, doctor, edge, get, logging, runtime};
+use crate::{agent, demo, dns_record, doctor, edge, get, lab, logging, runtime};
 
 const AFTER_HELP: &str = "\
 `headstart COMMAND --help` explains a command, with examples.
@@ -38,6 +38,7 @@ enum Name {
     Agent(AgentOptions),
     Get(GetOptions),
     Demo(DemoOptions),
+    Lab(LabOptions),
     Doctor(DoctorOptions),
     DnsRecord(DnsRecordOptions),
     Completions(CompletionsOptions),
@@ -73,6 +74,8 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
             logging::start(&options.log, logging::COMMAND)?;
             demo::run(&options)
         }
+        // No runtime: it enters namespaces, too.
+        Name::Lab(options) => lab::run(&options),
         // No runtime yet: it tries a user namespace in a child.
         Name::Doctor(options) => {
             logging::start(&options.log, logging::COMMAND)?;

@@ -43,7 +43,8 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn become_privileged() -> Result<(), Failure> {
+/// Makes this process able to build a lab. Call it while it has one thread.
+pub(crate) fn become_privileged() -> Result<(), Failure> {
     let done = match privilege() {
         Privilege::Root => Ok(()),
         Privilege::UserNamespace => enter_user_namespace(),
@@ -54,7 +55,8 @@ fn become_privileged() -> Result<(), Failure> {
     })
 }
 
-fn not_built(error: &LabError) -> Failure {
+/// A lab that could not be built, with what to do about it.
+pub(crate) fn not_built(error: &LabError) -> Failure {
     let failure = Failure::usage(format!("cannot make an emulated network: {error}"));
     match error.hint() {
         Some(hint) => failure.hint(hint),
