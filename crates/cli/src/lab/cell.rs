@@ -231,14 +231,19 @@ impl Cell {
     }
 
     fn row(&self, context: Context<'_>, trial: u32, round: u32, said: Trial) -> Row {
-        let key = Key {
+        let key = self.key(context, &context.stage.variant.column(trial));
+        Row::new(key, trial, round, context.stage.link.rtt, said)
+    }
+
+    /// The key of its samples that have this in the column `variant`.
+    pub(crate) fn key(&self, context: Context<'_>, column: &str) -> Key {
+        Key {
             experiment: context.experiment.to_owned(),
             link: context.stage.link.name.clone(),
-            variant: context.stage.variant.column(trial),
+            variant: column.to_owned(),
             suite: self.spec.suite.to_string(),
             arm: self.spec.arm.to_string(),
-        };
-        Row::new(key, trial, round, context.stage.link.rtt, said)
+        }
     }
 
     /// Keeps why the cell broke; only the user's wish goes on as an error.
@@ -247,7 +252,6 @@ impl Cell {
             Ok(value) => Ok(Some(value)),
             Err(Broken::Interrupted) => Err(Broken::Interrupted),
             Err(Broken::Program(why)) => {
-                tracing::warn!(cell = self.name(), "{why}");
                 self.broken = Some(why);
                 Ok(None)
             }

@@ -109,6 +109,11 @@ impl Run {
         let context = Context { experiment: &name, stage, topology, interrupt: &interrupt };
         let mut cells =
             cell::begin(&self.place, stage, topology, &interrupt).map_err(interrupted)?;
+        for column in stage.variant.columns() {
+            cells
+                .iter()
+                .for_each(|cell| self.groups.expect(cell.key(context, &column), stage.link.rtt));
+        }
         for cell in &mut cells {
             cell.warm_up(context).map_err(interrupted)?;
         }
