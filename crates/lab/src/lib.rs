@@ -55,4 +55,4 @@ pub use packet::{Packet, Protocol};
 pub use parse::{ParseError, element_forms, parse_elements};
 pub use pick::Pick;
 pub use privilege::{Privilege, Refusal, enter_user_namespace, privilege};
-pub use switch::{Departure, Port, Switch};
+pub use switch::{Departure, Diversion, Port, Switch};

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::{Link, Packet};
+use crate::{Link, Packet, Protocol};
 
 /// Ports joined in a star: what enters one goes to the port that owns its destination address.
 ///
@@ -12,7 +12,21 @@ use crate::{Link, Packet};
 pub struct Switch {
     ports: Vec<Port>,
     routes: HashMap<IpAddr, usize>,
+    diversions: Vec<Diversion>,
     unroutable: u64,
+}
+
+/// A route for some packets only, before all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Diversion {
+    /// Number of the port they enter by.
+    pub from: usize,
+    /// What they carry.
+    pub protocol: Protocol,
+    /// Where they go to.
+    pub destination: IpAddr,
+    /// Number of the port they leave by.
+    pub to: usize,
 }
 
 /// The two links of one port.
@@ -44,6 +58,11 @@ impl Switch {
         number
     }
 
+    /// Sends some packets to another port than the owner of their destination address.
+    pub fn divert(&mut self, diversion: Diversion) {
+        self.diversions.push(diversion);
+    }
+
     /// The ports by number; replacing a link drops the packets in it.
     pub fn ports_mut(&mut self) -> &mut [Port] {
         &mut self.ports
@@ -53,7 +72,7 @@ impl Switch {
     ///
     /// One that goes to no port's address, such as multicast, is dropped before any element counts it.
     pub fn handle(&mut self, now: Duration, port: usize, packet: Packet) {
-        let routable = self.route(&packet).is_some();
+        let routable = self.route(port, &packet).is_some();
         match self.ports.get_mut(port) {
             Some(port) if routable => port.outbound.send(now, packet),
             _ => self.unroutable += 1,
@@ -90,7 +109,7 @@ impl Switch {
                 self.ports.get_mut(port).and_then(|port| port.outbound.poll(due))
             {
                 // Asked again, as an element may have changed the address.
-                match self.route(&packet).and_then(|to| self.ports.get_mut(to)) {
+                match self.route(port, &packet).and_then(|to| self.ports.get_mut(to)) {
                     Some(to) => to.inbound.send(due, packet),
                     None => self.unroutable += 1,
                 }
@@ -105,8 +124,14 @@ impl Switch {
         })
     }
 
-    fn route(&self, packet: &Packet) -> Option<usize> {
-        self.routes.get(&packet.destination()?).copied()
+    fn route(&self, from: usize, packet: &Packet) -> Option<usize> {
+        let destination = packet.destination()?;
+        let key = (from, packet.protocol, destination);
+        let diverted = self
+            .diversions
+            .iter()
+            .find(|other| key == (other.from, other.protocol, other.destination));
+        diverted.map(|diversion| diversion.to).or_else(|| self.routes.get(&destination).copied())
     }
 }
 
@@ -156,6 +181,22 @@ mod tests {
         assert_eq!(switch.next_due(), Some(Duration::ZERO));
         assert_eq!(drained(&mut switch), [(2, Duration::ZERO), (2, MS), (1, 7 * MS), (0, 8 * MS)]);
         assert_eq!(switch.next_due(), None);
+    }
+
+    #[test]
+    fn a_diversion_is_for_one_port_protocol_and_address() {
+        let mut switch = star();
+        let udp = Protocol::Udp;
+        switch.divert(Diversion { from: 0, protocol: udp, destination: address(2), to: 2 });
+        for (from, to) in [(0, 2), (0, 3), (1, 2)] {
+            switch.handle(Duration::ZERO, from, udp_to(to));
+        }
+        let mut tcp = udp_to(2);
+        tcp.protocol = Protocol::Tcp;
+        switch.handle(Duration::ZERO, 0, tcp);
+        let mut ports: Vec<_> = drained(&mut switch).into_iter().map(|(port, _)| port).collect();
+        ports.sort_unstable();
+        assert_eq!(ports, [1, 1, 2, 2]);
     }
 
     #[test]
