@@ -30,6 +30,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod capture;
 mod element;
 mod error;
 mod forwarder;
@@ -41,18 +42,27 @@ mod packet;
 mod parse;
 mod pick;
 mod privilege;
+mod probe;
+mod record;
+mod schedule;
+mod split;
 mod switch;
 mod sys;
 mod wiring;
 
+pub use capture::{Capture, Captured};
 pub use element::{Delay, Duplicate, Element, Loss, Only, Outputs, Reorder};
 pub use error::LabError;
 pub use forwarder::{Counters, Lateness, PortCounters};
-pub use lab::{Host, Lab, MAX_NODES, Node};
+pub use lab::{Host, Lab, LabOptions, MAX_NODES, Node};
 pub use link::{Link, LinkCounts, MAX_QUEUED};
 pub use namespace::Namespace;
 pub use packet::{Packet, Protocol};
 pub use parse::{ParseError, element_forms, parse_elements};
 pub use pick::Pick;
 pub use privilege::{Privilege, Refusal, enter_user_namespace, privilege};
+pub use probe::{ProbeOptions, Seen, probe};
+pub use record::Disturbance;
+pub use schedule::{Exactness, Scheduling};
+pub use split::SplitTcp;
 pub use switch::{Departure, Diversion, Port, Switch};
