@@ -292,7 +292,7 @@ fn unreachable_is_plain_without_grace() {
 }
 
 #[test]
-fn tcp_that_connects_after_the_session_ended_is_plain() {
+fn tcp_that_connects_too_late_for_a_join_is_plain() {
     let scenario = Scenario { connect: Some(Duration::from_secs(15)), ..turbo(tls13(0)) };
     let (script, outcome) = (scenario.script.clone(), run(scenario));
     assert_eq!(outcome.first_request, Some(Duration::from_millis(15_100)));
