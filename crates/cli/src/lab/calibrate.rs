@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use headstart_lab::{
@@ -30,7 +30,9 @@ Examples:
   One round trip, many samples:
       headstart lab calibrate --rtt 20ms --samples 10000
 
-The error holds the time of forwarder, kernel and programs, and is never taken off results.
+The error holds the time of forwarder, kernel and programs, and is never taken off results. The
+column 'over' counts packets that the forwarder itself sent more than 0.3 ms late: trials in which
+that happens are flagged.
 Exit code 1: the forwarder and the programs were real-time and pinned, and the bar was missed.";
 
 /// Check how exact emulated links are: round trips asked for against round trips seen
@@ -102,9 +104,13 @@ fn measure(
     let [near, far] = lab.nodes() else { return Err(Failure::usage("the lab has no nodes")) };
     let connects = usize::from(options.samples / ECHOES_PER_CONNECT);
     let echoes = usize::from(options.samples);
+    let start = Instant::now();
     let probed = probe(near, far, ProbeOptions { rtt, echoes, connects, client, server });
     let seen = probed.map_err(|error| demo::not_started(&error))?;
-    Ok(Calibrated::new(rtt, &seen, lab.counters().lateness, lab.exactness()))
+    let late = lab.disturbance(start, Instant::now()).late;
+    let forwarder =
+        Forwarding { lateness: lab.counters().lateness, late, exactness: lab.exactness() };
+    Ok(Calibrated::new(rtt, &seen, forwarder))
 }
 
 /// All links.
@@ -119,7 +125,15 @@ struct Calibrated {
     echo: Errors,
     connect: Errors,
     lost: usize,
+    forwarder: Forwarding,
+}
+
+/// What the forwarder says of itself.
+#[derive(Clone, Copy, Default)]
+struct Forwarding {
     lateness: Lateness,
+    /// Packets that it held up for longer than a lab allows: not the link's doing, but that of other programs.
+    late: u64,
     exactness: Exactness,
 }
 
@@ -133,22 +147,24 @@ struct Errors {
 }
 
 impl Calibrated {
-    fn new(rtt: Duration, seen: &Seen, lateness: Lateness, exactness: Exactness) -> Self {
+    fn new(rtt: Duration, seen: &Seen, forwarder: Forwarding) -> Self {
         let (echo, connect) = (Errors::new(rtt, &seen.echoes), Errors::new(rtt, &seen.connects));
-        Self { rtt, echo, connect, lost: seen.lost, lateness, exactness }
+        Self { rtt, echo, connect, lost: seen.lost, forwarder }
     }
 
     fn json(&self) -> Value {
+        let Forwarding { lateness, late, .. } = self.forwarder;
         json!({
             "rtt_ms": self.rtt.as_secs_f64() * 1e3,
             "udp_echo": self.echo.json(),
             "tcp_connect": self.connect.json(),
             "lost": self.lost,
             "forwarder_late_us": {
-                "n": self.lateness.count,
-                "p50": rounded(micros(self.lateness.p50)),
-                "p99": rounded(micros(self.lateness.p99)),
-                "max": rounded(micros(self.lateness.max)),
+                "n": lateness.count,
+                "p50": rounded(micros(lateness.p50)),
+                "p99": rounded(micros(lateness.p99)),
+                "max": rounded(micros(lateness.max)),
+                "over_300": late,
             },
         })
     }
@@ -181,7 +197,9 @@ impl Calibration {
 
     /// That of every link.
     fn exactness(&self) -> Exactness {
-        let all = |of: fn(&Exactness) -> bool| self.links.iter().all(|link| of(&link.exactness));
+        let all = |of: fn(&Exactness) -> bool| {
+            self.links.iter().all(|link| of(&link.forwarder.exactness))
+        };
         Exactness {
             realtime: all(|exactness| exactness.realtime),
             pinned: all(|exactness| exactness.pinned),
@@ -243,13 +261,21 @@ impl Calibration {
                 "would be missed; it is for real-time, pinned programs (root, two CPUs)"
             }
         };
-        format!("\nThe bar, 99 of 100 UDP echoes within {bar}, {verdict}.\n")
+        let mut text = format!("\nThe bar, 99 of 100 UDP echoes within {bar}, {verdict}.\n");
+        let late: u64 = self.links.iter().map(|link| link.forwarder.late).sum();
+        if late > 0 {
+            let _ = writeln!(
+                text,
+                "{late} packets were held up on this machine for longer than {bar}: is it idle?"
+            );
+        }
+        text
     }
 }
 
 const HEADING: &str = concat!(
-    "                UDP echo, us too long    TCP connect, us too long     forwarder late, us\n",
-    "asked           p50     p99     max       p50     p99     max        p50     p99     max\n",
+    "            UDP echo, us too long   TCP connect, us too long      forwarder late, us\n",
+    "asked         p50     p99     max       p50     p99     max       p50     p99     max   over\n",
 );
 
 fn row(text: &mut String, link: &Calibrated) {
@@ -258,9 +284,9 @@ fn row(text: &mut String, link: &Calibrated) {
         let Errors { p50, p99, max, .. } = errors;
         let _ = write!(text, "{p50:>8.0}{p99:>8.0}{max:>8.0}  ");
     }
-    let Lateness { p50, p99, max, .. } = link.lateness;
+    let Lateness { p50, p99, max, .. } = link.forwarder.lateness;
     let [p50, p99, max] = [p50, p99, max].map(micros);
-    let _ = write!(text, " {p50:>8.0}{p99:>8.0}{max:>8.0}");
+    let _ = write!(text, "{p50:>8.0}{p99:>8.0}{max:>8.0}{:>7}", link.forwarder.late);
     if link.lost > 0 {
         let _ = write!(text, "  {} LOST", link.lost);
     }
@@ -290,7 +316,8 @@ mod tests {
         let echoes = vec![rtt + error; 100];
         let seen = Seen { connects: echoes.clone(), echoes, lost };
         let exactness = Exactness { realtime: true, pinned: true, timestamps: true };
-        let link = Calibrated::new(rtt, &seen, Lateness::default(), exactness);
+        let forwarder = Forwarding { exactness, ..Forwarding::default() };
+        let link = Calibrated::new(rtt, &seen, forwarder);
         Calibration { programs: [programs; 2], links: vec![link] }
     }
 
@@ -313,6 +340,14 @@ mod tests {
         assert!(text(bound, EXACT, 1).contains("MISSED"));
         assert!(text(bound, Scheduling::default(), 0).contains("would hold"));
         assert!(text(2 * bound, Scheduling::default(), 0).contains("would be missed"));
+    }
+
+    #[test]
+    fn what_other_programs_held_up_is_said() {
+        let mut calibration = calibration(BAR, EXACT, 0);
+        assert!(!calibration.text().contains("held up"));
+        calibration.links[0].forwarder.late = 3;
+        assert!(calibration.text().contains("\n3 packets were held up"));
     }
 
     #[test]
