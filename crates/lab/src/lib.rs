@@ -30,6 +30,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod balance;
 mod element;
 mod error;
 mod forwarder;
@@ -39,13 +40,19 @@ mod link;
 mod namespace;
 mod packet;
 mod parse;
+mod path;
 mod pick;
+mod presets;
 mod privilege;
 mod switch;
 mod sys;
 mod wiring;
 
-pub use element::{Delay, Duplicate, Element, Loss, Only, Outputs, Reorder};
+pub use balance::Balance;
+pub use element::{
+    Delay, DropSynData, Duplicate, Element, Jitter, Loss, Mtu, Only, Outputs, Rate, Reorder,
+    StripFastOpen,
+};
 pub use error::LabError;
 pub use forwarder::{Counters, Lateness, PortCounters};
 pub use lab::{Host, Lab, MAX_NODES, Node};
@@ -53,6 +60,8 @@ pub use link::{Link, LinkCounts, MAX_QUEUED};
 pub use namespace::Namespace;
 pub use packet::{Packet, Protocol};
 pub use parse::{ParseError, element_forms, parse_elements};
+pub use path::Path;
 pub use pick::Pick;
+pub use presets::{PRESETS, Preset};
 pub use privilege::{Privilege, Refusal, enter_user_namespace, privilege};
 pub use switch::{Departure, Port, Switch};

@@ -23,6 +23,7 @@ pub struct Link {
     elements: Vec<Box<dyn Element>>,
     under_way: BinaryHeap<Arrival>,
     at_end: VecDeque<(Duration, Packet)>,
+    replies: VecDeque<(Duration, Packet)>,
     now: Duration,
     arrivals: u64,
     outputs: Outputs,
@@ -40,6 +41,8 @@ pub struct LinkCounts {
     pub dropped: u64,
     /// Packets an element made, beyond the one it was given.
     pub added: u64,
+    /// Packets an element sent to wherever they are addressed, such as ICMP errors; none of them passes this link.
+    pub replied: u64,
     /// Packets dropped because the link held [`MAX_QUEUED`] packets.
     pub overflowed: u64,
 }
@@ -79,9 +82,14 @@ impl Link {
         Some(packet)
     }
 
+    /// The next packet that an element sent back, and when; [`next_due`](Link::next_due) says nothing of these.
+    pub fn take_reply(&mut self) -> Option<(Duration, Packet)> {
+        self.replies.pop_front()
+    }
+
     /// How many packets are in the link.
     pub fn queued(&self) -> usize {
-        self.under_way.len() + self.at_end.len()
+        self.under_way.len() + self.at_end.len() + self.replies.len()
     }
 
     /// What happened so far.
@@ -111,6 +119,9 @@ impl Link {
         for (delay, packet) in outputs.drain() {
             self.arrive(arrival.at.saturating_add(delay), arrival.element + 1, packet);
         }
+        for packet in outputs.drain_replies() {
+            self.answer(arrival.at, packet);
+        }
         self.outputs = outputs;
     }
 
@@ -119,6 +130,15 @@ impl Link {
             0 => self.counts.dropped += 1,
             many => self.counts.added += many as u64 - 1,
         }
+    }
+
+    fn answer(&mut self, at: Duration, packet: Packet) {
+        if self.queued() >= MAX_QUEUED {
+            self.counts.overflowed += 1;
+            return;
+        }
+        self.counts.replied += 1;
+        self.replies.push_back((at, packet));
     }
 
     fn arrive(&mut self, at: Duration, element: usize, packet: Packet) {

@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::balance::Balance;
 use crate::{Link, Packet};
 
 /// Ports joined in a star: what enters one goes to the port that owns its destination address.
@@ -11,8 +12,15 @@ use crate::{Link, Packet};
 #[derive(Debug, Default)]
 pub struct Switch {
     ports: Vec<Port>,
-    routes: HashMap<IpAddr, usize>,
+    routes: HashMap<IpAddr, Route>,
     unroutable: u64,
+}
+
+/// Where packets to one address go.
+#[derive(Clone, Debug)]
+enum Route {
+    Port(usize),
+    Balanced(Balance, Vec<usize>),
 }
 
 /// The two links of one port.
@@ -40,8 +48,25 @@ impl Switch {
     pub fn add_port(&mut self, addresses: impl IntoIterator<Item = IpAddr>, port: Port) -> usize {
         let number = self.ports.len();
         self.ports.push(port);
-        self.routes.extend(addresses.into_iter().map(|address| (address, number)));
+        for address in addresses {
+            self.route_to(address, number);
+        }
         number
+    }
+
+    /// Sends what goes to this address to a port, whatever was so before: an address that a NAT there shows outside.
+    pub fn route_to(&mut self, address: IpAddr, port: usize) {
+        self.routes.insert(address, Route::Port(port));
+    }
+
+    /// Adds a port to those that share an address; the address is balanced in this way from now on.
+    pub fn share(&mut self, address: IpAddr, balance: Balance, port: usize) {
+        let mut sharing = match self.routes.remove(&address) {
+            Some(Route::Balanced(_, sharing)) => sharing,
+            _ => Vec::new(),
+        };
+        sharing.push(port);
+        self.routes.insert(address, Route::Balanced(balance, sharing));
     }
 
     /// The ports by number; replacing a link drops the packets in it.
@@ -58,6 +83,7 @@ impl Switch {
             Some(port) if routable => port.outbound.send(now, packet),
             _ => self.unroutable += 1,
         }
+        self.deliver_replies();
     }
 
     /// When to [`poll`](Switch::poll) next.
@@ -71,8 +97,10 @@ impl Switch {
     pub fn poll(&mut self, now: Duration) -> Option<Departure> {
         while let Some(due) = self.next_due().filter(|due| *due <= now) {
             self.cross(due);
-            if let Some(departure) = self.leave(due) {
-                return Some(departure);
+            let departure = self.leave(due);
+            self.deliver_replies();
+            if departure.is_some() {
+                return departure;
             }
         }
         None
@@ -90,12 +118,28 @@ impl Switch {
                 self.ports.get_mut(port).and_then(|port| port.outbound.poll(due))
             {
                 // Asked again, as an element may have changed the address.
-                match self.route(&packet).and_then(|to| self.ports.get_mut(to)) {
-                    Some(to) => to.inbound.send(due, packet),
-                    None => self.unroutable += 1,
-                }
+                self.enter(due, packet);
             }
         }
+    }
+
+    /// Puts a packet from the core into the link of the node it goes to.
+    fn enter(&mut self, now: Duration, packet: Packet) {
+        match self.route(&packet).and_then(|to| self.ports.get_mut(to)) {
+            Some(to) => to.inbound.send(now, packet),
+            None => self.unroutable += 1,
+        }
+    }
+
+    fn deliver_replies(&mut self) {
+        while let Some((at, reply)) = self.take_reply() {
+            self.enter(at, reply);
+        }
+    }
+
+    fn take_reply(&mut self) -> Option<(Duration, Packet)> {
+        let mut ports = self.ports.iter_mut();
+        ports.find_map(|port| port.outbound.take_reply().or_else(|| port.inbound.take_reply()))
     }
 
     fn leave(&mut self, due: Duration) -> Option<Departure> {
@@ -106,14 +150,18 @@ impl Switch {
     }
 
     fn route(&self, packet: &Packet) -> Option<usize> {
-        self.routes.get(&packet.destination()?).copied()
+        match self.routes.get(&packet.destination()?)? {
+            Route::Port(port) => Some(*port),
+            Route::Balanced(balance, ports) => balance.choose(packet, ports),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Delay, Loss};
+    use crate::ip::{TcpFields, tcp, udp};
+    use crate::{Delay, Element, Loss, Outputs};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -126,6 +174,93 @@ mod tests {
 
     fn address(last: u8) -> IpAddr {
         IpAddr::from([10, 77, last, 1])
+    }
+
+    /// Answers each packet to address(3) by one that goes back to where `back` says, in place of it.
+    #[derive(Debug)]
+    struct Bounce(u8);
+
+    impl Element for Bounce {
+        fn handle(&mut self, _now: Duration, packet: Packet, out: &mut Outputs) {
+            if packet.destination() == Some(address(3)) {
+                out.reply(udp_to(self.0));
+            } else {
+                out.pass(packet);
+            }
+        }
+    }
+
+    #[test]
+    fn replies_pass_the_inbound_link_of_whom_they_go_to() {
+        let mut switch = star();
+        switch.ports_mut()[0].outbound = Link::default().with(Delay::millis(5)).with(Bounce(1));
+        switch.handle(Duration::ZERO, 0, udp_to(3));
+        assert_eq!(drained(&mut switch), [(0, 12 * MS)]);
+        let counts = switch.ports_mut()[0].outbound.counts();
+        assert_eq!((counts.dropped, counts.replied, counts.added), (1, 1, 0));
+        // From an inbound link, to a third, at once, and to nobody.
+        switch.ports_mut()[2].inbound = Link::default().with(Bounce(2));
+        switch.ports_mut()[0].outbound = Link::default();
+        switch.handle(20 * MS, 0, udp_to(3));
+        assert_eq!(drained(&mut switch), [(1, 22 * MS)]);
+        switch.ports_mut()[2].inbound = Link::default().with(Bounce(99));
+        switch.handle(30 * MS, 0, udp_to(3));
+        assert_eq!((drained(&mut switch), switch.unroutable()), (vec![], 1));
+    }
+
+    #[test]
+    fn an_address_may_move_to_another_port() {
+        let mut switch = star();
+        switch.route_to(address(9), 1);
+        switch.handle(Duration::ZERO, 2, udp_to(9));
+        assert_eq!(drained(&mut switch), [(1, 2 * MS)]);
+        switch.route_to(address(9), 2);
+        switch.handle(3 * MS, 2, udp_to(9));
+        assert_eq!(drained(&mut switch), [(2, 3 * MS)]);
+    }
+
+    /// Which of three servers behind 10.77.100.1 gets each flow.
+    fn balanced(balance: Balance, flows: impl Iterator<Item = (u8, u16, bool)>) -> Vec<usize> {
+        let mut switch = Switch::default();
+        switch.add_port([], Port::default());
+        for _ in 0..3 {
+            let server = switch.add_port([], Port::default());
+            switch.share(address(100), balance, server);
+        }
+        let each = flows.map(|(client, port, is_udp)| {
+            let from = (address(client), port).into();
+            let to = (address(100), 443).into();
+            let packet =
+                if is_udp { udp(from, to, b"x") } else { tcp(from, to, TcpFields::default()) };
+            switch.handle(Duration::ZERO, 0, packet.unwrap());
+            let departure = switch.poll(Duration::ZERO).unwrap();
+            assert!((1..=3).contains(&departure.port));
+            departure.port
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn a_balancer_by_flow_splits_by_ports_and_protocol() {
+        let flows = || (0..300_u16).map(|n| (1, 40_000 + n / 2, n % 2 == 0));
+        let ports = balanced(Balance::Flow, flows());
+        assert_eq!(ports, balanced(Balance::Flow, flows()));
+        for server in 1..=3 {
+            let share = ports.iter().filter(|port| **port == server).count();
+            // Five standard deviations of a binomial with n = 300, p = 1/3 are 41.
+            assert!((59..=141).contains(&share), "{share}");
+        }
+        // TCP and UDP of one client port meet by chance only: one time in three.
+        let together = ports.chunks(2).filter(|pair| pair[0] == pair[1]).count();
+        assert!((21..=79).contains(&together), "{together}");
+    }
+
+    #[test]
+    fn a_balancer_by_source_keeps_a_client_together() {
+        let one = balanced(Balance::Source, (0..100_u16).map(|n| (7, n, n % 2 == 0)));
+        assert!(one.iter().all(|port| *port == one[0]));
+        let many = balanced(Balance::Source, (0..200).map(|client| (client, 1, true)));
+        assert!((1..=3).all(|server| many.contains(&server)));
     }
 
     fn star() -> Switch {
