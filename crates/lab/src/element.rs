@@ -69,11 +69,11 @@ impl Outputs {
         self.packets.push((delay, packet));
     }
 
-    /// Sends a packet of the element's own, such as an ICMP error, to wherever it is addressed, at once.
+    /// Sends a packet of the element's own back, such as an ICMP error, at once.
     ///
-    /// A [`Switch`](crate::Switch) routes it as if it came from the network's core: it passes the inbound link of the
-    /// node it goes to, and no other. An element must not answer ICMP errors and resets, or two could answer each
-    /// other for ever.
+    /// A [`Switch`](crate::Switch) takes it into the link of the other direction. On a [`Path`](crate::Path) it passes
+    /// the elements between this one and the end it goes to; of an element in a link made otherwise, as if it stood at
+    /// the network's core. An element must not answer ICMP errors and resets, or two could answer each other for ever.
     pub fn reply(&mut self, packet: Packet) {
         self.replies.push(packet);
     }

@@ -158,7 +158,7 @@ pub(crate) struct Words<'t> {
     /// For whose packets the elements are read.
     pub(crate) direction: Direction,
     /// Place of the element that is read, from 1.
-    place: u64,
+    place: usize,
 }
 
 impl<'t> Words<'t> {
@@ -190,6 +190,11 @@ impl<'t> Words<'t> {
             expected: what.to_owned(),
             found: self.rest.last().map(|word| (*word).to_owned()),
         }
+    }
+
+    /// Place of the element that was read last, from 1.
+    pub(crate) fn place(&self) -> usize {
+        self.place
     }
 
     /// Takes this very word.
@@ -224,7 +229,7 @@ impl<'t> Words<'t> {
             self.take(|word| word.parse().ok())
                 .ok_or_else(|| self.expected("a seed, 0 to 18446744073709551615"))?
         } else {
-            self.place
+            self.place as u64
         };
         Ok(match self.direction {
             Direction::Outbound => seed,

@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use crate::Link;
-use crate::element::Element;
+use crate::link::Placed;
 use crate::parse::{Direction, ParseError, Parsed, Words, element, read};
 
 /// Both directions between a node and the network's core, and the boxes that see both.
@@ -55,8 +55,8 @@ impl FromStr for Path {
         }
         parts.inbound.reverse();
         Ok(Path {
-            outbound: Link::new(parts.outbound),
-            inbound: Link::new(parts.inbound),
+            outbound: Link::placed(parts.outbound),
+            inbound: Link::placed(parts.inbound),
             public: parts.public,
             text: text.split_whitespace().collect::<Vec<_>>().join(" "),
         })
@@ -66,8 +66,8 @@ impl FromStr for Path {
 /// The elements of a path in the order of the text.
 #[derive(Default)]
 struct Parts {
-    outbound: Vec<Box<dyn Element>>,
-    inbound: Vec<Box<dyn Element>>,
+    outbound: Vec<Placed>,
+    inbound: Vec<Placed>,
     public: Vec<IpAddr>,
 }
 
@@ -87,29 +87,31 @@ impl Parts {
 
     fn read_element(&mut self, words: &mut Words<'_>) -> Result<(), ParseError> {
         let mut again = words.clone();
-        match read(words)? {
+        let (outbound, inbound) = match read(words)? {
             Parsed::OneWay(outbound) => {
                 again.direction = Direction::Inbound;
-                self.outbound.push(outbound);
-                self.inbound.push(element(&mut again)?);
+                (outbound, element(&mut again)?)
             }
             Parsed::TwoWay(both) => {
-                self.outbound.push(both.outbound);
-                self.inbound.push(both.inbound);
                 self.public.extend(both.public);
+                (both.outbound, both.inbound)
             }
-        }
+        };
+        let place = words.place();
+        self.outbound.push(Placed { place, element: outbound });
+        self.inbound.push(Placed { place, element: inbound });
         Ok(())
     }
 }
 
 /// What stands in brackets behind `up` or `down`.
-fn group(words: &mut Words<'_>, direction: Direction) -> Result<Vec<Box<dyn Element>>, ParseError> {
+fn group(words: &mut Words<'_>, direction: Direction) -> Result<Vec<Placed>, ParseError> {
     let mut elements = Vec::new();
     words.expect("(")?;
     words.direction = direction;
     while !words.take_word(")") {
-        elements.push(element(words)?);
+        let element = element(words)?;
+        elements.push(Placed { place: words.place(), element });
     }
     words.direction = Direction::Outbound;
     Ok(elements)

@@ -83,7 +83,7 @@ impl Switch {
             Some(port) if routable => port.outbound.send(now, packet),
             _ => self.unroutable += 1,
         }
-        self.deliver_replies();
+        self.carry_replies();
     }
 
     /// When to [`poll`](Switch::poll) next.
@@ -98,7 +98,7 @@ impl Switch {
         while let Some(due) = self.next_due().filter(|due| *due <= now) {
             self.cross(due);
             let departure = self.leave(due);
-            self.deliver_replies();
+            self.carry_replies();
             if departure.is_some() {
                 return departure;
             }
@@ -118,28 +118,27 @@ impl Switch {
                 self.ports.get_mut(port).and_then(|port| port.outbound.poll(due))
             {
                 // Asked again, as an element may have changed the address.
-                self.enter(due, packet);
+                match self.route(&packet).and_then(|to| self.ports.get_mut(to)) {
+                    Some(to) => to.inbound.send(due, packet),
+                    None => self.unroutable += 1,
+                }
             }
         }
     }
 
-    /// Puts a packet from the core into the link of the node it goes to.
-    fn enter(&mut self, now: Duration, packet: Packet) {
-        match self.route(&packet).and_then(|to| self.ports.get_mut(to)) {
-            Some(to) => to.inbound.send(now, packet),
-            None => self.unroutable += 1,
+    /// Moves what elements sent back into the links of the other direction.
+    fn carry_replies(&mut self) {
+        for Port { outbound, inbound } in &mut self.ports {
+            loop {
+                if let Some(reply) = outbound.take_placed_reply() {
+                    inbound.carry_to_node(reply);
+                } else if let Some(reply) = inbound.take_placed_reply() {
+                    outbound.carry_to_core(reply);
+                } else {
+                    break;
+                }
+            }
         }
-    }
-
-    fn deliver_replies(&mut self) {
-        while let Some((at, reply)) = self.take_reply() {
-            self.enter(at, reply);
-        }
-    }
-
-    fn take_reply(&mut self) -> Option<(Duration, Packet)> {
-        let mut ports = self.ports.iter_mut();
-        ports.find_map(|port| port.outbound.take_reply().or_else(|| port.inbound.take_reply()))
     }
 
     fn leave(&mut self, due: Duration) -> Option<Departure> {
@@ -176,7 +175,7 @@ mod tests {
         IpAddr::from([10, 77, last, 1])
     }
 
-    /// Answers each packet to address(3) by one that goes back to where `back` says, in place of it.
+    /// Answers each packet to address(3) by one for this address, in place of it.
     #[derive(Debug)]
     struct Bounce(u8);
 
@@ -191,21 +190,42 @@ mod tests {
     }
 
     #[test]
-    fn replies_pass_the_inbound_link_of_whom_they_go_to() {
+    fn replies_pass_the_link_of_the_other_direction() {
         let mut switch = star();
         switch.ports_mut()[0].outbound = Link::default().with(Delay::millis(5)).with(Bounce(1));
         switch.handle(Duration::ZERO, 0, udp_to(3));
         assert_eq!(drained(&mut switch), [(0, 12 * MS)]);
         let counts = switch.ports_mut()[0].outbound.counts();
         assert_eq!((counts.dropped, counts.replied, counts.added), (1, 1, 0));
-        // From an inbound link, to a third, at once, and to nobody.
+        // From an inbound link, to a third node, and to nobody.
         switch.ports_mut()[2].inbound = Link::default().with(Bounce(2));
         switch.ports_mut()[0].outbound = Link::default();
         switch.handle(20 * MS, 0, udp_to(3));
         assert_eq!(drained(&mut switch), [(1, 22 * MS)]);
+        assert_eq!(switch.ports_mut()[2].outbound.counts().added, 1);
         switch.ports_mut()[2].inbound = Link::default().with(Bounce(99));
         switch.handle(30 * MS, 0, udp_to(3));
         assert_eq!((drained(&mut switch), switch.unroutable()), (vec![], 1));
+    }
+
+    /// A box beyond a delay answers the node after that delay, there and back; one before it at once.
+    #[test]
+    fn replies_pass_only_what_lies_between() {
+        for (path, answered) in [
+            ("delay 5ms, mtu 1300, delay 20ms", Some(10 * MS)),
+            ("mtu 1300, delay 20ms", Some(Duration::ZERO)),
+            ("delay 20ms, mtu 1300 silent", None),
+        ] {
+            let mut switch = Switch::default();
+            for (number, path) in [(1, path), (2, "")] {
+                let path: crate::Path = path.parse().unwrap();
+                let port = Port { outbound: path.outbound, inbound: path.inbound };
+                switch.add_port([address(number)], port);
+            }
+            let long = udp((address(1), 9).into(), (address(2), 9).into(), &[0; 1400]).unwrap();
+            switch.handle(Duration::ZERO, 0, long);
+            assert_eq!(drained(&mut switch), answered.map(|due| (0, due)).as_slice());
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ const _: () = assert!(MAX_FLOWS < (u16::MAX - FIRST_PORT) as usize);
 /// Shows the node to others under other addresses, with ports of its own (RFC 2663's NAPT).
 ///
 /// Each flow has its own mapping, and only its peer can answer (RFC 4787: address- and port-dependent). TCP, UDP and
-/// ICMP errors about them are translated; other packets between the node and its public addresses are dropped, later
+/// ICMP errors about them are translated; other packets from the node, or to its public addresses, are dropped, later
 /// fragments among them. A packet of a family without a public address passes as it is.
 #[derive(Debug)]
 struct Nat {
@@ -118,6 +118,29 @@ impl Nat {
         self.public.iter().any(|public| Some(public.is_ipv4()) == address.map(|a| a.is_ipv4()))
     }
 
+    /// Translates a packet from the node; `None` if it has no flow.
+    fn outward(&mut self, bytes: &mut [u8]) -> Option<()> {
+        let headers = Headers::read(bytes)?;
+        if let Some(at) = headers.icmp_quote(bytes) {
+            return self.outward_error(bytes, &headers, at);
+        }
+        let public = self.mapping(headers.flow(bytes)?)?;
+        headers.set_end(bytes, Side::Source, public);
+        Some(())
+    }
+
+    /// An ICMP error, by the node or a router before this box, quotes a packet that was translated here (RFC 5508
+    /// section 4.2).
+    fn outward_error(&mut self, bytes: &mut [u8], headers: &Headers, at: usize) -> Option<()> {
+        let quote = bytes.get_mut(at..)?;
+        let quoted = Headers::quoted(quote)?;
+        let public = self.outbound.get_mut(&quoted.flow(quote)?.back())?.public;
+        quoted.set_end(quote, Side::Destination, public);
+        headers.set_address(bytes, Side::Source, public.ip());
+        headers.refresh_icmp(bytes);
+        Some(())
+    }
+
     /// Translates a packet to the node; `None` if no mapping is there for it.
     fn inward(&self, bytes: &mut [u8]) -> Option<()> {
         let headers = Headers::read(bytes)?;
@@ -148,10 +171,7 @@ impl Middlebox for Nat {
             return;
         }
         self.count(now);
-        let headers = Headers::read(&packet.bytes);
-        let flow = headers.and_then(|headers| headers.flow(&packet.bytes));
-        if let Some((headers, public)) = headers.zip(flow.and_then(|flow| self.mapping(flow))) {
-            headers.set_end(&mut packet.bytes, Side::Source, public);
+        if self.outward(&mut packet.bytes).is_some() {
             out.pass(packet);
         }
     }
@@ -264,6 +284,18 @@ mod tests {
             let (packet, _) = out(&mut path, NOW, original.clone());
             let error = back(&mut path, too_big(&packet.bytes, 1280).unwrap()).unwrap();
             assert_eq!(error, too_big(&original.bytes, 1280).unwrap());
+            // And those about what comes in find their way out.
+            let source = packet.flow().unwrap().source;
+            let answer = datagram(server, &source.to_string());
+            let inside = back(&mut path, answer.clone()).unwrap();
+            path.outbound.send(NOW, too_big(&inside.bytes, 1280).unwrap());
+            let error = path.outbound.poll(NOW).unwrap();
+            assert!(has_right_checksums(&error));
+            assert_eq!(error.source(), Some(source.ip()));
+            let expected = too_big(&answer.bytes, 1280).unwrap();
+            let (from, body) = if source.is_ipv4() { (12..16, 24) } else { (8..24, 44) };
+            assert_eq!(error.bytes[body..], expected.bytes[body..]);
+            assert_eq!(error.bytes[from.end..][..4], expected.bytes[from.end..][..4]);
         }
     }
 
