@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use crate::Link;
 use crate::link::Placed;
-use crate::parse::{Direction, ParseError, Parsed, Words, element, read};
+use crate::parse::{Direction, ParseError, Parsed, Words, element, element_forms, read};
 
 /// Both directions between a node and the network's core, and the boxes that see both.
 ///
@@ -43,7 +43,12 @@ impl fmt::Display for Path {
     }
 }
 
-/// Reads [`element_forms`](crate::element_forms), `up(...)`, `down(...)` and `preset NAME`; empty text passes everything.
+/// What may stand in the text of a path, for help texts.
+pub fn path_forms() -> impl Iterator<Item = &'static str> {
+    ["up(ELEMENTS)", "down(ELEMENTS)", "preset NAME"].into_iter().chain(element_forms())
+}
+
+/// Reads [`path_forms`], in any number; empty text passes everything.
 impl FromStr for Path {
     type Err = ParseError;
 

@@ -22,14 +22,15 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "lte",
         path: "delay 30ms jitter 8ms",
-        reason: "the middle of what mobile users measure is near 60 ms; a device waits up to 10 ms for leave to send, \
-                 and each repeated transmission takes 8 ms (3GPP TS 36.321), in order, as the link layer sorts them",
+        reason: "60 ms chosen as an ordinary figure, not measured; a device waits up to 10 ms for leave to send and a \
+                 repeated transmission takes 8 ms more (3GPP TS 36.321), in order, since the link layer sorts them",
     },
     Preset {
         name: "transatlantic",
         path: "delay 40ms",
-        reason: "London to New York: 5,570 km are 56 ms there and back in fibre at 200 km/ms, and 70 to 80 ms by the \
-                 cables and access lines there are; no jitter or loss, as on an idle backbone",
+        reason: "London to New York: 5,570 km there and back are 56 ms in fibre at 200 km/ms, operators promise at \
+                 most 90 ms between the two (Verizon's service level), and 80 ms leave some for both access lines; no \
+                 jitter or loss, as on an idle backbone",
     },
     Preset {
         name: "wifi",
