@@ -12,7 +12,7 @@ use crate::forwarder::{Counters, Forwarder};
 use crate::namespace::Namespace;
 use crate::switch::{Port, Switch};
 use crate::wiring;
-use crate::{Balance, Delay, Link, Path};
+use crate::{Balance, Delay, Link};
 
 /// Nodes a lab has at most: default addresses and hardware addresses count them in one byte.
 pub const MAX_NODES: usize = 250;
@@ -67,7 +67,7 @@ impl Host {
 
     /// Both links at once, and what boxes on them need.
     #[must_use]
-    pub fn path(mut self, path: Path) -> Host {
+    pub fn path(mut self, path: crate::Path) -> Host {
         self.public.extend(path.public_addresses());
         self.outbound(path.outbound).inbound(path.inbound)
     }
@@ -168,7 +168,7 @@ impl Lab {
     /// The same with a path: what others send to the public addresses of its boxes comes here from now on.
     ///
     /// False if there is no such node, or if another node has one of the addresses.
-    pub fn set_path(&self, name: &str, path: Path) -> bool {
+    pub fn set_path(&self, name: &str, path: crate::Path) -> bool {
         let Some(number) = self.nodes.iter().position(|node| node.name == name) else {
             return false;
         };
