@@ -7,10 +7,11 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::options::{
     AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, GetOptions,
+    LabCommand, LabOptions,
 };
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
-use crate::{agent, demo, dns_record, doctor, edge, get, logging, runtime};
+use crate::{agent, demo, dns_record, doctor, edge, get, lab, logging, runtime};
 
 const AFTER_HELP: &str = "\
 `headstart COMMAND --help` explains a command, with examples.
@@ -40,6 +41,7 @@ enum Name {
     Demo(DemoOptions),
     Doctor(DoctorOptions),
     DnsRecord(DnsRecordOptions),
+    Lab(LabOptions),
     Completions(CompletionsOptions),
     Man(ManOptions),
 }
@@ -78,6 +80,13 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
             logging::start(&options.log, logging::COMMAND)?;
             doctor::run(&options)
         }
+        // No runtime: as for the demo.
+        Name::Lab(options) => match options.command {
+            LabCommand::Calibrate(options) => {
+                logging::start(&options.log, logging::COMMAND)?;
+                lab::calibrate::run(&options)
+            }
+        },
         Name::DnsRecord(options) => dns_record::run(&options),
         Name::Completions(options) => shell::completions(&options, invocation.command()),
         Name::Man(options) => shell::man(&options, invocation.command()),

@@ -43,7 +43,8 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn become_privileged() -> Result<(), Failure> {
+/// Gets the right to make namespaces, if need be in a user namespace.
+pub(crate) fn become_privileged() -> Result<(), Failure> {
     let done = match privilege() {
         Privilege::Root => Ok(()),
         Privilege::UserNamespace => enter_user_namespace(),
@@ -54,7 +55,7 @@ fn become_privileged() -> Result<(), Failure> {
     })
 }
 
-fn not_built(error: &LabError) -> Failure {
+pub(crate) fn not_built(error: &LabError) -> Failure {
     let failure = Failure::usage(format!("cannot make an emulated network: {error}"));
     match error.hint() {
         Some(hint) => failure.hint(hint),
@@ -62,7 +63,7 @@ fn not_built(error: &LabError) -> Failure {
     }
 }
 
-fn not_started(error: &std::io::Error) -> Failure {
+pub(crate) fn not_started(error: &std::io::Error) -> Failure {
     Failure::usage(format!("cannot start on the emulated network: {error}"))
 }
 

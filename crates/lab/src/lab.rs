@@ -2,14 +2,19 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::capture::Capture;
 use crate::error::LabError;
 use crate::forwarder::{Counters, Forwarder};
 use crate::namespace::Namespace;
+use crate::record::Disturbance;
+use crate::schedule::Exactness;
+use crate::split::{SplitProxy, SplitTcp};
 use crate::switch::{Port, Switch};
 use crate::wiring;
 use crate::{Balance, Delay, Link};
@@ -94,6 +99,28 @@ impl Host {
     }
 }
 
+/// How a lab is to be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabOptions {
+    /// Gives the forwarder the last CPU for itself, where there are several; see [`Scheduling::exact`].
+    ///
+    /// Off unless asked for: labs side by side would be in each other's way.
+    ///
+    /// [`Scheduling::exact`]: crate::Scheduling::exact
+    pub pinned: bool,
+    /// Packets that leave later than this count as [disturbed](Lab::disturbance); 0.3 ms, the exactness that a
+    /// calibrated lab must have.
+    pub late: Duration,
+    /// Proxies that split TCP connections.
+    pub split_tcp: Vec<SplitTcp>,
+}
+
+impl Default for LabOptions {
+    fn default() -> LabOptions {
+        LabOptions { pinned: false, late: Duration::from_micros(300), split_tcp: Vec::new() }
+    }
+}
+
 /// Nodes in network namespaces of their own, joined in a star by emulated links that carry real packets.
 ///
 /// A packet from node A to node B passes A's outbound and then B's inbound link. Everything ends with this value, or
@@ -103,6 +130,7 @@ impl Host {
 pub struct Lab {
     // Dropped first: no packet moves while the rest goes away.
     forwarder: Forwarder,
+    _proxies: Vec<SplitProxy>,
     nodes: Vec<Node>,
     _network: Namespace,
 }
@@ -119,6 +147,14 @@ pub struct Node {
 impl Lab {
     /// Builds the nodes and starts to forward; needs [`Privilege::Root`](crate::Privilege::Root) and the command `ip`.
     pub fn build(hosts: Vec<Host>) -> Result<Lab, LabError> {
+        Lab::build_with(hosts, LabOptions::default())
+    }
+
+    /// As [`build`](Lab::build), with options.
+    pub fn build_with(mut hosts: Vec<Host>, options: LabOptions) -> Result<Lab, LabError> {
+        for split in &options.split_tcp {
+            hosts.extend(split.hosts());
+        }
         let hosts = checked(hosts)?;
         let network = Namespace::new().map_err(LabError::system("creating a network namespace"))?;
         let spawner = Spawner::start().map_err(LabError::system("starting a thread"))?;
@@ -137,9 +173,12 @@ impl Lab {
             }
             nodes.push(Node { name: host.name, addresses, namespace, spawner: spawner.clone() });
         }
-        let forwarder =
-            Forwarder::start(switch, wires).map_err(LabError::system("starting the forwarder"))?;
-        Ok(Lab { forwarder, nodes, _network: network })
+        let splits = options.split_tcp.iter();
+        let proxies =
+            splits.map(|split| split.start(&nodes, &mut switch)).collect::<Result<_, _>>()?;
+        let forwarder = Forwarder::start(switch, wires, options.pinned, options.late)
+            .map_err(LabError::system("starting the forwarder"))?;
+        Ok(Lab { forwarder, _proxies: proxies, nodes, _network: network })
     }
 
     /// The node of this name.
@@ -187,6 +226,42 @@ impl Lab {
     /// What the forwarder did so far, ports in the order of the nodes.
     pub fn counters(&self) -> Counters {
         self.forwarder.counters()
+    }
+
+    /// How exact the forwarder can be here.
+    pub fn exactness(&self) -> Exactness {
+        self.forwarder.exactness()
+    }
+
+    /// What the forwarder did wrong between two moments.
+    ///
+    /// It goes by the forwarder's own record, never by what came of it, so that results may be flagged by it. Ask
+    /// soon after `to`: the record is long but not endless.
+    pub fn disturbance(&self, from: Instant, to: Instant) -> Disturbance {
+        self.forwarder.disturbance(from, to)
+    }
+
+    /// Whether the forwarder did anything wrong between two moments, or may have.
+    pub fn disturbed(&self, from: Instant, to: Instant) -> bool {
+        !self.disturbance(from, to).is_none()
+    }
+
+    /// Writes what passes a node's interface from now on to a file that Wireshark and tcpdump open (pcapng).
+    ///
+    /// Packets have the times at which they left the node, before its links, and reached it, behind its links. The
+    /// file gets at most `limit` bytes, and is replaced if it is there. A new capture of a node ends an earlier one.
+    pub fn capture(
+        &self,
+        name: &str,
+        path: impl AsRef<Path>,
+        limit: u64,
+    ) -> Result<Capture, LabError> {
+        let number = self.nodes.iter().position(|node| node.name == name);
+        let number = number.ok_or_else(|| no_node(name))?;
+        let (capture, tap) = Capture::start(name, path.as_ref(), limit)
+            .map_err(LabError::system(format!("capturing to {}", path.as_ref().display())))?;
+        self.forwarder.tap(number, tap);
+        Ok(capture)
     }
 }
 
@@ -241,6 +316,8 @@ impl Node {
     }
 
     /// Starts a command made by [`command`](Node::command) so that it is killed when the lab ends, and not before.
+    ///
+    /// Only the command's own process: one that starts others must see to them.
     pub fn spawn(&self, command: Command) -> io::Result<Child> {
         self.spawner.spawn(command)
     }
@@ -269,6 +346,10 @@ impl Spawner {
         self.orders.send((command, answer)).map_err(|_| gone())?;
         child.recv().map_err(|_| gone())?
     }
+}
+
+pub(crate) fn no_node(name: &str) -> LabError {
+    LabError::Topology(format!("there is no node called {name}"))
 }
 
 /// Gives hosts their default addresses and refuses what cannot be built.

@@ -40,6 +40,7 @@
 //! ```
 
 mod balance;
+mod capture;
 mod element;
 mod error;
 mod forwarder;
@@ -53,18 +54,23 @@ mod path;
 mod pick;
 mod presets;
 mod privilege;
+mod probe;
+mod record;
+mod schedule;
+mod split;
 mod switch;
 mod sys;
 mod wiring;
 
 pub use balance::Balance;
+pub use capture::{Capture, Captured};
 pub use element::{
     Delay, DropSynData, Duplicate, Element, Jitter, Loss, Mtu, Only, Outputs, Rate, Reorder,
     StripFastOpen,
 };
 pub use error::LabError;
 pub use forwarder::{Counters, Lateness, PortCounters};
-pub use lab::{Host, Lab, MAX_NODES, Node};
+pub use lab::{Host, Lab, LabOptions, MAX_NODES, Node};
 pub use link::{Link, LinkCounts, MAX_QUEUED};
 pub use namespace::Namespace;
 pub use packet::{Packet, Protocol};
@@ -73,4 +79,8 @@ pub use path::{Path, path_forms};
 pub use pick::Pick;
 pub use presets::{PRESETS, Preset};
 pub use privilege::{Privilege, Refusal, enter_user_namespace, privilege};
-pub use switch::{Departure, Port, Switch};
+pub use probe::{ProbeOptions, Seen, probe};
+pub use record::Disturbance;
+pub use schedule::{Exactness, Scheduling};
+pub use split::SplitTcp;
+pub use switch::{Departure, Diversion, Port, Switch};

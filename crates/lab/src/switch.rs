@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::balance::Balance;
-use crate::{Link, Packet};
+use crate::{Link, Packet, Protocol};
 
 /// Ports joined in a star: what enters one goes to the port that owns its destination address.
 ///
@@ -13,6 +13,7 @@ use crate::{Link, Packet};
 pub struct Switch {
     ports: Vec<Port>,
     routes: HashMap<IpAddr, Route>,
+    diversions: Vec<Diversion>,
     unroutable: u64,
 }
 
@@ -21,6 +22,19 @@ pub struct Switch {
 enum Route {
     Port(usize),
     Balanced(Balance, Vec<usize>),
+}
+
+/// A route for some packets only, before all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Diversion {
+    /// Number of the port they enter by.
+    pub from: usize,
+    /// What they carry.
+    pub protocol: Protocol,
+    /// Where they go to.
+    pub destination: IpAddr,
+    /// Number of the port they leave by.
+    pub to: usize,
 }
 
 /// The two links of one port.
@@ -69,6 +83,11 @@ impl Switch {
         self.routes.insert(address, Route::Balanced(balance, sharing));
     }
 
+    /// Sends some packets to another port than the owner of their destination address.
+    pub fn divert(&mut self, diversion: Diversion) {
+        self.diversions.push(diversion);
+    }
+
     /// The ports by number; replacing a link drops the packets in it.
     pub fn ports_mut(&mut self) -> &mut [Port] {
         &mut self.ports
@@ -78,7 +97,7 @@ impl Switch {
     ///
     /// One that goes to no port's address, such as multicast, is dropped before any element counts it.
     pub fn handle(&mut self, now: Duration, port: usize, packet: Packet) {
-        let routable = self.route(&packet).is_some();
+        let routable = self.route(port, &packet).is_some();
         match self.ports.get_mut(port) {
             Some(port) if routable => port.outbound.send(now, packet),
             _ => self.unroutable += 1,
@@ -118,7 +137,7 @@ impl Switch {
                 self.ports.get_mut(port).and_then(|port| port.outbound.poll(due))
             {
                 // Asked again, as an element may have changed the address.
-                match self.route(&packet).and_then(|to| self.ports.get_mut(to)) {
+                match self.route(port, &packet).and_then(|to| self.ports.get_mut(to)) {
                     Some(to) => to.inbound.send(due, packet),
                     None => self.unroutable += 1,
                 }
@@ -148,8 +167,17 @@ impl Switch {
         })
     }
 
-    fn route(&self, packet: &Packet) -> Option<usize> {
-        match self.routes.get(&packet.destination()?)? {
+    fn route(&self, from: usize, packet: &Packet) -> Option<usize> {
+        let destination = packet.destination()?;
+        let key = (from, packet.protocol, destination);
+        let diverted = self
+            .diversions
+            .iter()
+            .find(|other| key == (other.from, other.protocol, other.destination));
+        if let Some(diversion) = diverted {
+            return Some(diversion.to);
+        }
+        match self.routes.get(&destination)? {
             Route::Port(port) => Some(*port),
             Route::Balanced(balance, ports) => balance.choose(packet, ports),
         }
@@ -311,6 +339,22 @@ mod tests {
         assert_eq!(switch.next_due(), Some(Duration::ZERO));
         assert_eq!(drained(&mut switch), [(2, Duration::ZERO), (2, MS), (1, 7 * MS), (0, 8 * MS)]);
         assert_eq!(switch.next_due(), None);
+    }
+
+    #[test]
+    fn a_diversion_is_for_one_port_protocol_and_address() {
+        let mut switch = star();
+        let udp = Protocol::Udp;
+        switch.divert(Diversion { from: 0, protocol: udp, destination: address(2), to: 2 });
+        for (from, to) in [(0, 2), (0, 3), (1, 2)] {
+            switch.handle(Duration::ZERO, from, udp_to(to));
+        }
+        let mut tcp = udp_to(2);
+        tcp.protocol = Protocol::Tcp;
+        switch.handle(Duration::ZERO, 0, tcp);
+        let mut ports: Vec<_> = drained(&mut switch).into_iter().map(|(port, _)| port).collect();
+        ports.sort_unstable();
+        assert_eq!(ports, [1, 1, 2, 2]);
     }
 
     #[test]

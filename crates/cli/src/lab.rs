@@ -1,0 +1,3 @@
+//! `headstart lab`: measurements over emulated networks.
+
+pub(crate) mod calibrate;

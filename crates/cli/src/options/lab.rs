@@ -1,0 +1,21 @@
+//! Options of `headstart lab`.
+
+use clap::{Args, Subcommand};
+
+use crate::lab::calibrate::CalibrateOptions;
+
+/// Measure over emulated networks on this machine
+#[derive(Debug, Clone, Args)]
+#[command(disable_help_subcommand = true)]
+pub struct LabOptions {
+    /// What to do
+    #[command(subcommand)]
+    pub command: LabCommand,
+}
+
+/// What `headstart lab` can do.
+#[derive(Debug, Clone, Subcommand)]
+#[allow(missing_docs)] // a comment here would replace the command's own help text
+pub enum LabCommand {
+    Calibrate(CalibrateOptions),
+}
