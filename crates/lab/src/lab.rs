@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,7 +17,7 @@ use crate::schedule::Exactness;
 use crate::split::{SplitProxy, SplitTcp};
 use crate::switch::{Port, Switch};
 use crate::wiring;
-use crate::{Delay, Link};
+use crate::{Balance, Delay, Link};
 
 /// Nodes a lab has at most: default addresses and hardware addresses count them in one byte.
 pub const MAX_NODES: usize = 250;
@@ -26,6 +27,8 @@ pub const MAX_NODES: usize = 250;
 pub struct Host {
     name: String,
     addresses: Vec<IpAddr>,
+    shared: Vec<(IpAddr, Balance)>,
+    public: Vec<IpAddr>,
     links: Port,
 }
 
@@ -34,7 +37,13 @@ impl Host {
     ///
     /// Without [`address`](Host::address), node N of a lab (counted from 1) has 10.77.N.1 and fd77::N:1.
     pub fn new(name: impl Into<String>) -> Host {
-        Host { name: name.into(), addresses: Vec::new(), links: Port::default() }
+        Host {
+            name: name.into(),
+            addresses: Vec::new(),
+            shared: Vec::new(),
+            public: Vec::new(),
+            links: Port::default(),
+        }
     }
 
     /// Adds an address; there may be several.
@@ -42,6 +51,30 @@ impl Host {
     pub fn address(mut self, address: impl Into<IpAddr>) -> Host {
         self.addresses.push(address.into());
         self
+    }
+
+    /// Adds an address that other nodes have as well, behind a balancer: all of them must name the same [`Balance`].
+    ///
+    /// The node has an address of its own besides.
+    #[must_use]
+    pub fn shared_address(mut self, address: impl Into<IpAddr>, balance: Balance) -> Host {
+        self.shared.push((address.into(), balance));
+        self
+    }
+
+    /// Adds an address that the node does not have but a box on its path shows to others; [`path`](Host::path) does it
+    /// for the boxes in it.
+    #[must_use]
+    pub fn public(mut self, address: impl Into<IpAddr>) -> Host {
+        self.public.push(address.into());
+        self
+    }
+
+    /// Both links at once, and what boxes on them need.
+    #[must_use]
+    pub fn path(mut self, path: crate::Path) -> Host {
+        self.public.extend(path.public_addresses());
+        self.outbound(path.outbound).inbound(path.inbound)
     }
 
     /// The link from the node into the network.
@@ -131,14 +164,14 @@ impl Lab {
         for (number, host) in (1..).zip(hosts) {
             let namespace =
                 Namespace::new().map_err(LabError::system("creating a network namespace"))?;
-            wires.push(wiring::wire(number, &host.addresses, &namespace, &network)?);
-            switch.add_port(host.addresses.iter().copied(), host.links);
-            nodes.push(Node {
-                name: host.name,
-                addresses: host.addresses,
-                namespace,
-                spawner: spawner.clone(),
-            });
+            let shared = host.shared.iter().map(|(address, _)| *address);
+            let addresses: Vec<_> = host.addresses.iter().copied().chain(shared).collect();
+            wires.push(wiring::wire(number, &addresses, &namespace, &network)?);
+            let port = switch.add_port(host.addresses.into_iter().chain(host.public), host.links);
+            for (address, balance) in host.shared {
+                switch.share(address, balance, port);
+            }
+            nodes.push(Node { name: host.name, addresses, namespace, spawner: spawner.clone() });
         }
         let splits = options.split_tcp.iter();
         let proxies =
@@ -169,6 +202,25 @@ impl Lab {
             switch.ports_mut().get_mut(number).map(|port| *port = Port { outbound, inbound })
         };
         self.forwarder.with_switch(replace).is_some()
+    }
+
+    /// The same with a path: what others send to the public addresses of its boxes comes here from now on.
+    ///
+    /// False if there is no such node, or if another node has one of the addresses.
+    pub fn set_path(&self, name: &str, path: crate::Path) -> bool {
+        let Some(number) = self.nodes.iter().position(|node| node.name == name) else {
+            return false;
+        };
+        let is_taken = |address| self.nodes.iter().any(|node| node.addresses.contains(address));
+        if path.public_addresses().iter().any(is_taken) {
+            return false;
+        }
+        self.forwarder.with_switch(|switch| {
+            for address in path.public_addresses() {
+                switch.route_to(*address, number);
+            }
+        });
+        self.set_links(name, path.outbound, path.inbound)
     }
 
     /// What the forwarder did so far, ports in the order of the nodes.
@@ -219,7 +271,7 @@ impl Node {
         &self.name
     }
 
-    /// Its addresses, in the order they were given.
+    /// Its addresses, in the order they were given; those it shares with others come last.
     pub fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }
@@ -311,7 +363,9 @@ fn checked(mut hosts: Vec<Host>) -> Result<Vec<Host>, LabError> {
         }
     }
     let names = hosts.iter().map(|host| host.name.clone());
-    let addresses = hosts.iter().flat_map(|host| &host.addresses).map(IpAddr::to_string);
+    let shared = shared_addresses(&hosts)?;
+    let addresses = hosts.iter().flat_map(|host| host.addresses.iter().chain(&host.public));
+    let addresses = addresses.chain(&shared).map(IpAddr::to_string);
     for mut list in [names.collect::<Vec<_>>(), addresses.collect()] {
         list.sort_unstable();
         if let Some([twice, _]) = list.array_windows().find(|[one, next]| one == next) {
@@ -319,6 +373,21 @@ fn checked(mut hosts: Vec<Host>) -> Result<Vec<Host>, LabError> {
         }
     }
     Ok(hosts)
+}
+
+/// Each shared address once.
+fn shared_addresses(hosts: &[Host]) -> Result<Vec<IpAddr>, LabError> {
+    let mut balances = BTreeMap::new();
+    for host in hosts {
+        for (number, (address, balance)) in host.shared.iter().enumerate() {
+            let twice = host.shared.iter().take(number).any(|(other, _)| other == address);
+            if twice || balances.insert(*address, *balance).is_some_and(|other| other != *balance) {
+                let what = "is shared twice by one node, or balanced in two ways";
+                return Err(LabError::Topology(format!("{address} {what}")));
+            }
+        }
+    }
+    Ok(balances.into_keys().collect())
 }
 
 fn default_addresses(number: u8) -> Vec<IpAddr> {
@@ -339,6 +408,20 @@ mod tests {
         assert!(refused(vec![Host::new("a"), Host::new("a")]));
         assert!(refused(vec![Host::new("a"), Host::new("b").address([10, 77, 1, 1])]));
         assert!(!refused(vec![Host::new("a"), Host::new("b")]));
+    }
+
+    #[test]
+    fn shared_addresses_are_shared_in_one_way_and_by_nobody_else() {
+        let shared = |name, balance| Host::new(name).shared_address([192, 0, 2, 1], balance);
+        let other = |host: Host| checked(vec![shared("a", Balance::Flow), host]).is_ok();
+        assert!(other(shared("b", Balance::Flow)));
+        assert!(!other(shared("b", Balance::Source)));
+        assert!(!other(shared("b", Balance::Flow).shared_address([192, 0, 2, 1], Balance::Flow)));
+        assert!(!other(Host::new("b").address([192, 0, 2, 1])));
+        assert!(!other(Host::new("b").public([192, 0, 2, 1])));
+        let behind_nat = |text: &str| Host::new("b").path(text.parse().unwrap());
+        assert!(!other(behind_nat("nat 192.0.2.1")));
+        assert!(other(behind_nat("nat 192.0.2.2")));
     }
 
     #[test]

@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::balance::Balance;
 use crate::{Link, Packet, Protocol};
 
 /// Ports joined in a star: what enters one goes to the port that owns its destination address.
@@ -11,9 +12,16 @@ use crate::{Link, Packet, Protocol};
 #[derive(Debug, Default)]
 pub struct Switch {
     ports: Vec<Port>,
-    routes: HashMap<IpAddr, usize>,
+    routes: HashMap<IpAddr, Route>,
     diversions: Vec<Diversion>,
     unroutable: u64,
+}
+
+/// Where packets to one address go.
+#[derive(Clone, Debug)]
+enum Route {
+    Port(usize),
+    Balanced(Balance, Vec<usize>),
 }
 
 /// A route for some packets only, before all others.
@@ -54,8 +62,25 @@ impl Switch {
     pub fn add_port(&mut self, addresses: impl IntoIterator<Item = IpAddr>, port: Port) -> usize {
         let number = self.ports.len();
         self.ports.push(port);
-        self.routes.extend(addresses.into_iter().map(|address| (address, number)));
+        for address in addresses {
+            self.route_to(address, number);
+        }
         number
+    }
+
+    /// Sends what goes to this address to a port, whatever was so before: an address that a NAT there shows outside.
+    pub fn route_to(&mut self, address: IpAddr, port: usize) {
+        self.routes.insert(address, Route::Port(port));
+    }
+
+    /// Adds a port to those that share an address; the address is balanced in this way from now on.
+    pub fn share(&mut self, address: IpAddr, balance: Balance, port: usize) {
+        let mut sharing = match self.routes.remove(&address) {
+            Some(Route::Balanced(_, sharing)) => sharing,
+            _ => Vec::new(),
+        };
+        sharing.push(port);
+        self.routes.insert(address, Route::Balanced(balance, sharing));
     }
 
     /// Sends some packets to another port than the owner of their destination address.
@@ -77,6 +102,7 @@ impl Switch {
             Some(port) if routable => port.outbound.send(now, packet),
             _ => self.unroutable += 1,
         }
+        self.carry_replies();
     }
 
     /// When to [`poll`](Switch::poll) next.
@@ -90,8 +116,10 @@ impl Switch {
     pub fn poll(&mut self, now: Duration) -> Option<Departure> {
         while let Some(due) = self.next_due().filter(|due| *due <= now) {
             self.cross(due);
-            if let Some(departure) = self.leave(due) {
-                return Some(departure);
+            let departure = self.leave(due);
+            self.carry_replies();
+            if departure.is_some() {
+                return departure;
             }
         }
         None
@@ -117,6 +145,21 @@ impl Switch {
         }
     }
 
+    /// Moves what elements sent back into the links of the other direction.
+    fn carry_replies(&mut self) {
+        for Port { outbound, inbound } in &mut self.ports {
+            loop {
+                if let Some(reply) = outbound.take_placed_reply() {
+                    inbound.carry_to_node(reply);
+                } else if let Some(reply) = inbound.take_placed_reply() {
+                    outbound.carry_to_core(reply);
+                } else {
+                    break;
+                }
+            }
+        }
+    }
+
     fn leave(&mut self, due: Duration) -> Option<Departure> {
         let mut ports = self.ports.iter_mut().enumerate();
         ports.find_map(|(port, links)| {
@@ -131,14 +174,21 @@ impl Switch {
             .diversions
             .iter()
             .find(|other| key == (other.from, other.protocol, other.destination));
-        diverted.map(|diversion| diversion.to).or_else(|| self.routes.get(&destination).copied())
+        if let Some(diversion) = diverted {
+            return Some(diversion.to);
+        }
+        match self.routes.get(&destination)? {
+            Route::Port(port) => Some(*port),
+            Route::Balanced(balance, ports) => balance.choose(packet, ports),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Delay, Loss};
+    use crate::ip::{TcpFields, tcp, udp};
+    use crate::{Delay, Element, Loss, Outputs};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -151,6 +201,114 @@ mod tests {
 
     fn address(last: u8) -> IpAddr {
         IpAddr::from([10, 77, last, 1])
+    }
+
+    /// Answers each packet to address(3) by one for this address, in place of it.
+    #[derive(Debug)]
+    struct Bounce(u8);
+
+    impl Element for Bounce {
+        fn handle(&mut self, _now: Duration, packet: Packet, out: &mut Outputs) {
+            if packet.destination() == Some(address(3)) {
+                out.reply(udp_to(self.0));
+            } else {
+                out.pass(packet);
+            }
+        }
+    }
+
+    #[test]
+    fn replies_pass_the_link_of_the_other_direction() {
+        let mut switch = star();
+        switch.ports_mut()[0].outbound = Link::default().with(Delay::millis(5)).with(Bounce(1));
+        switch.handle(Duration::ZERO, 0, udp_to(3));
+        assert_eq!(drained(&mut switch), [(0, 12 * MS)]);
+        let counts = switch.ports_mut()[0].outbound.counts();
+        assert_eq!((counts.dropped, counts.replied, counts.added), (1, 1, 0));
+        // From an inbound link, to a third node, and to nobody.
+        switch.ports_mut()[2].inbound = Link::default().with(Bounce(2));
+        switch.ports_mut()[0].outbound = Link::default();
+        switch.handle(20 * MS, 0, udp_to(3));
+        assert_eq!(drained(&mut switch), [(1, 22 * MS)]);
+        assert_eq!(switch.ports_mut()[2].outbound.counts().added, 1);
+        switch.ports_mut()[2].inbound = Link::default().with(Bounce(99));
+        switch.handle(30 * MS, 0, udp_to(3));
+        assert_eq!((drained(&mut switch), switch.unroutable()), (vec![], 1));
+    }
+
+    /// A box beyond a delay answers the node after that delay, there and back; one before it at once.
+    #[test]
+    fn replies_pass_only_what_lies_between() {
+        for (path, answered) in [
+            ("delay 5ms, mtu 1300, delay 20ms", Some(10 * MS)),
+            ("mtu 1300, delay 20ms", Some(Duration::ZERO)),
+            ("delay 20ms, mtu 1300 silent", None),
+        ] {
+            let mut switch = Switch::default();
+            for (number, path) in [(1, path), (2, "")] {
+                let path: crate::Path = path.parse().unwrap();
+                let port = Port { outbound: path.outbound, inbound: path.inbound };
+                switch.add_port([address(number)], port);
+            }
+            let long = udp((address(1), 9).into(), (address(2), 9).into(), &[0; 1400]).unwrap();
+            switch.handle(Duration::ZERO, 0, long);
+            assert_eq!(drained(&mut switch), answered.map(|due| (0, due)).as_slice());
+        }
+    }
+
+    #[test]
+    fn an_address_may_move_to_another_port() {
+        let mut switch = star();
+        switch.route_to(address(9), 1);
+        switch.handle(Duration::ZERO, 2, udp_to(9));
+        assert_eq!(drained(&mut switch), [(1, 2 * MS)]);
+        switch.route_to(address(9), 2);
+        switch.handle(3 * MS, 2, udp_to(9));
+        assert_eq!(drained(&mut switch), [(2, 3 * MS)]);
+    }
+
+    /// Which of three servers behind 10.77.100.1 gets each flow.
+    fn balanced(balance: Balance, flows: impl Iterator<Item = (u8, u16, bool)>) -> Vec<usize> {
+        let mut switch = Switch::default();
+        switch.add_port([], Port::default());
+        for _ in 0..3 {
+            let server = switch.add_port([], Port::default());
+            switch.share(address(100), balance, server);
+        }
+        let each = flows.map(|(client, port, is_udp)| {
+            let from = (address(client), port).into();
+            let to = (address(100), 443).into();
+            let packet =
+                if is_udp { udp(from, to, b"x") } else { tcp(from, to, TcpFields::default()) };
+            switch.handle(Duration::ZERO, 0, packet.unwrap());
+            let departure = switch.poll(Duration::ZERO).unwrap();
+            assert!((1..=3).contains(&departure.port));
+            departure.port
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn a_balancer_by_flow_splits_by_ports_and_protocol() {
+        let flows = || (0..300_u16).map(|n| (1, 40_000 + n / 2, n % 2 == 0));
+        let ports = balanced(Balance::Flow, flows());
+        assert_eq!(ports, balanced(Balance::Flow, flows()));
+        for server in 1..=3 {
+            let share = ports.iter().filter(|port| **port == server).count();
+            // Five standard deviations of a binomial with n = 300, p = 1/3 are 41.
+            assert!((59..=141).contains(&share), "{share}");
+        }
+        // TCP and UDP of one client port meet by chance only: one time in three.
+        let together = ports.chunks(2).filter(|pair| pair[0] == pair[1]).count();
+        assert!((21..=79).contains(&together), "{together}");
+    }
+
+    #[test]
+    fn a_balancer_by_source_keeps_a_client_together() {
+        let one = balanced(Balance::Source, (0..100_u16).map(|n| (7, n, n % 2 == 0)));
+        assert!(one.iter().all(|port| *port == one[0]));
+        let many = balanced(Balance::Source, (0..200).map(|client| (client, 1, true)));
+        assert!((1..=3).all(|server| many.contains(&server)));
     }
 
     fn star() -> Switch {
