@@ -1,0 +1,3 @@
+//! `headstart lab`: emulated networks, and what is measured on them.
+
+pub(crate) mod stats;
