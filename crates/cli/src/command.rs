@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::lab::{self, LabOptions};
 use crate::options::{
     AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, GetOptions,
 };
@@ -39,6 +40,7 @@ enum Name {
     Get(GetOptions),
     Demo(DemoOptions),
     Doctor(DoctorOptions),
+    Lab(LabOptions),
     DnsRecord(DnsRecordOptions),
     Completions(CompletionsOptions),
     Man(ManOptions),
@@ -78,6 +80,7 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
             logging::start(&options.log, logging::COMMAND)?;
             doctor::run(&options)
         }
+        Name::Lab(options) => lab::run(&options),
         Name::DnsRecord(options) => dns_record::run(&options),
         Name::Completions(options) => shell::completions(&options, invocation.command()),
         Name::Man(options) => shell::man(&options, invocation.command()),

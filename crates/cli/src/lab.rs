@@ -1,3 +1,32 @@
 //! `headstart lab`: emulated networks, and what is measured on them.
 
-pub(crate) mod stats;
+mod report;
+mod stats;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::failure::Failure;
+
+/// Measurements on emulated networks
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LabOptions {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Command {
+    Report(report::ReportOptions),
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Those of the command.
+pub(crate) fn run(options: &LabOptions) -> Result<ExitCode, Failure> {
+    match &options.command {
+        Command::Report(options) => report::run(options),
+    }
+}

@@ -235,7 +235,8 @@ mod tests {
         let mut short: Vec<f64> = (0..20_000).map(|_| medians.draw(&mut random)).collect();
         short.sort_by(f64::total_cmp);
         for sample in sorted.0 {
-            let share = |all: &[f64]| all.partition_point(|drawn| *drawn <= sample) as f64 / 20_000.0;
+            let share =
+                |all: &[f64]| all.partition_point(|drawn| *drawn <= sample) as f64 / 20_000.0;
             assert!((share(&literal) - share(&short)).abs() < 0.02, "at {sample}");
         }
     }
