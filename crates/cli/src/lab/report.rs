@@ -2,6 +2,7 @@
 //! the terminal, both from one model.
 
 mod distribution;
+mod environment;
 mod figure;
 mod folder;
 mod html;

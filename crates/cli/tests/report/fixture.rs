@@ -57,7 +57,7 @@ impl Fixture {
         }
     }
 
-    /// Writes the four files.
+    /// Writes the files.
     pub(crate) fn write(&self, dir: &Path) {
         fs::create_dir_all(dir).unwrap();
         let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
@@ -72,6 +72,7 @@ impl Fixture {
         }
         fs::write(dir.join("samples.csv"), samples).unwrap();
         write_json(dir, "summary.json", &Value::Array(summary));
+        write_json(dir, "bars.json", &self.verdicts());
         write_json(dir, "environment.json", &environment());
         fs::write(dir.join("experiment.toml"), self.experiment()).unwrap();
     }
@@ -122,6 +123,17 @@ impl Fixture {
         })
     }
 
+    fn verdicts(&self) -> Value {
+        let verdict = |link: &Link| {
+            json!({
+                "bar": {"arm": "turbo", "against": "tls13", "of": "first_request_byte", "ratio_max": 0.505},
+                "arm": "turbo", "suite": self.suites[0], "link": link.name, "variant": "",
+                "condition": "ratio_max", "limit": 0.505, "found": 0.5, "met": link.rtt_ms > 1.0,
+            })
+        };
+        self.links.iter().map(verdict).collect()
+    }
+
     fn experiment(&self) -> String {
         let mut text = String::from(
             "title = \"A fixture, drawn and not measured\"\nabout = \"\"\"\nTimes here are drawn from a seeded law, to test the report.\"\"\"\n",
@@ -170,9 +182,9 @@ fn environment() -> Value {
     json!({
         "command": ["headstart", "lab", "run", "fixture"],
         "date": "2026-11-21T12:00:00Z", "commit": "0000000", "kernel": "Linux 0.0",
-        "cpu": "none: drawn by a test", "privileges": "root", "seed": 7,
+        "cpu": "none: drawn by a test", "privilege": "root", "seed": 7,
         "exactness": {"realtime": true, "pinned": true, "timestamps": true},
-        "forwarder": {"late_us": {"p50": 14.0, "p99": 78.0}, "missed": 0},
+        "stages": [{"name": "all links", "packets": 1000, "lateness_us": {"p50": 14, "p99": 78}, "missed": 0}],
     })
 }
 

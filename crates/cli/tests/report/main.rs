@@ -104,6 +104,9 @@ fn the_html_is_well_formed_and_needs_nothing_else() {
         "headstart lab run fixture",
         "2026-11-21T12:00:00Z",
         "exactness.realtime",
+        "78 µs",
+        "2 of 3",
+        "ratio max to tls13 of first request byte",
         "Aguilar-Melchor",
         "timed out",
         "no answer over UDP in time",
@@ -196,6 +199,29 @@ fn an_arm_that_never_completed_is_shown() {
 }
 
 #[test]
+fn cells_that_were_cut_short_say_why() {
+    let dir = tempfile::tempdir().unwrap();
+    Fixture::small().write(dir.path());
+    edit(dir.path(), "summary.json", |text| {
+        let mut summary: Value = serde_json::from_str(&text).unwrap();
+        summary[1]["broken"] = "the server died".into();
+        summary[1]["server_cpu_ms"] = 0.75.into();
+        summary.to_string()
+    });
+    let (code, out, err) = report(&[dir.path()]);
+    assert!(
+        code == Some(0) && out.contains("Cut short: turbo, p256, paris-oregon: the server died"),
+        "{err}{out}"
+    );
+    let (text, _) = parse(&fs::read_to_string(dir.path().join("report.html")).unwrap());
+    assert!(
+        text.contains("the server died")
+            && text.contains("0.750")
+            && text.contains("CPU ms, server")
+    );
+}
+
+#[test]
 fn several_folders_make_one_report() {
     let dir = tempfile::tempdir().unwrap();
     let (one, other) = (dir.path().join("one"), dir.path().join("other"));
@@ -225,9 +251,12 @@ fn refused(change: impl Fn(&Path)) -> String {
 
 #[test]
 fn half_a_result_is_refused() {
-    for name in ["samples.csv", "summary.json", "environment.json", "experiment.toml"] {
-        let said = refused(|dir| fs::remove_file(dir.join(name)).unwrap());
-        assert!(said.contains(name), "{said}");
+    for name in ["samples.csv", "summary.json", "bars.json", "environment.json", "experiment.toml"]
+    {
+        if name != "bars.json" {
+            let said = refused(|dir| fs::remove_file(dir.join(name)).unwrap());
+            assert!(said.contains(name), "{said}");
+        }
         let said = refused(|dir| fs::write(dir.join(name), [0xff, 0xfe]).unwrap());
         assert!(said.contains(name), "{said}");
     }

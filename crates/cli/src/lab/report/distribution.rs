@@ -9,18 +9,19 @@ use super::scale::{self, Scale};
 
 /// Sizes in CSS pixels: three panels stand side by side in 1,200.
 const WIDTH: f64 = 390.0;
-const LEFT: f64 = 38.0;
-const RIGHT: f64 = 8.0;
+const LEFT: f64 = 46.0;
+const RIGHT: f64 = 4.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 40.0;
 /// Height for a label, and of a panel with few of them.
 const LABEL: f64 = 19.0;
 const PLOT_MIN: f64 = 170.0;
 
-/// Width of a letter of a label, about: to know on which side of its line there is room.
-const LETTER: f64 = 6.3;
-/// The piece of line before a label, with the gaps around it.
-const SWATCH: f64 = 24.0;
+/// Width of a letter of a label, at most about, and of the gap before the first.
+const LETTER: f64 = 7.2;
+const GAP: f64 = 8.0;
+/// Longer names are cut, so that a plot remains.
+const LETTERS_MAX: usize = 20;
 
 /// Steps of a line are drawn no finer than this.
 const FINEST: f64 = 0.5;
@@ -117,22 +118,30 @@ impl<'a> Line<'a> {
         path
     }
 
-    /// The arm's name beside its line, each at a height of its own so that they do not collide.
+    /// The arm's name at the right, each at a height of its own, and from there to where the line has
+    /// that height. So names stand neither on each other nor on the lines.
     fn label(&self, frame: &Frame, at: usize, of: usize) -> Markup {
-        let level = 1.0 - (at as f64 + 0.5) / of as f64;
-        let y = frame.y(level * 0.96 + 0.02);
-        let x = frame.x(self.time_at(level * self.share()));
-        let room = SWATCH + LETTER * self.arm.chars().count() as f64;
-        let left = x + room > WIDTH - RIGHT;
-        let start = if left { (x - room).max(LEFT) } else { x };
+        let level = (1.0 - (at as f64 + 0.5) / of as f64) * 0.96 + 0.02;
+        let share = level * self.share();
+        let (x, y) = (frame.x(self.time_at(share)), frame.y(share));
+        let (end, text_y) = (LEFT + frame.width, frame.y(level));
         html! {
-            g.label {
-                path class=(format!("line {}", class(self.arm)))
-                    d=(format!("M{:.1} {y:.1}h14", start + 5.0)) {}
-                text x=(format!("{:.1}", start + SWATCH - 1.0)) y=(format!("{:.1}", y + 4.0)) { (self.arm) }
+            g class=(class(self.arm)) {
+                path.leader d=(format!("M{x:.1} {y:.1}L{end:.1} {text_y:.1}")) {}
+                circle cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="3" {}
+                text x=(format!("{:.1}", end + GAP)) y=(format!("{:.1}", text_y + 4.0)) { (shown(self.arm)) }
             }
         }
     }
+}
+
+/// The arm's name, as much of it as there is room for.
+fn shown(arm: &str) -> String {
+    if arm.chars().count() <= LETTERS_MAX {
+        return arm.to_owned();
+    }
+    let start: String = arm.chars().take(LETTERS_MAX - 1).collect();
+    format!("{start}…")
 }
 
 /// Colour by what opens the connection, dashes by what is remembered of earlier ones.
@@ -167,7 +176,9 @@ impl Frame {
             [line.samples.first(), line.samples.last()].into_iter().flatten().copied()
         });
         let plot = (LABEL * lines.len() as f64).max(PLOT_MIN);
-        Self { scale: Scale::of(times), width: WIDTH - LEFT - RIGHT, plot }
+        let letters = lines.iter().map(|line| shown(line.arm).chars().count()).max();
+        let labels = GAP + LETTER * letters.unwrap_or_default() as f64;
+        Self { scale: Scale::of(times), width: WIDTH - LEFT - RIGHT - labels, plot }
     }
 
     fn height(&self) -> f64 {
@@ -175,8 +186,7 @@ impl Frame {
     }
 
     fn x(&self, time: f64) -> f64 {
-        // The last step keeps clear of the frame.
-        LEFT + self.scale.place(time) * (self.width - 6.0)
+        LEFT + self.scale.place(time) * self.width
     }
 
     fn y(&self, share: f64) -> f64 {
@@ -216,8 +226,8 @@ mod tests {
     fn steps_are_at_the_times_and_end_at_the_share_that_came() {
         let all = line(&[10.0, 20.0], 2);
         let frame = Frame::new(&[line(&[10.0, 20.0], 2)]);
-        let middle = LEFT + (frame.width - 6.0) / 2.0;
-        let right = LEFT + frame.width - 6.0;
+        let middle = LEFT + frame.width / 2.0;
+        let right = LEFT + frame.width;
         assert_eq!(
             all.path(&frame),
             format!("M{middle:.1} 180.0H{middle:.1}V95.0H{right:.1}V10.0")

@@ -1,4 +1,4 @@
-//! What a run wrote: four files, read with more patience than they are written with, so that old
+//! What a run wrote: its files, read with more patience than they are written with, so that old
 //! results stay readable, and with none for half a run.
 
 use std::collections::BTreeMap;
@@ -25,6 +25,7 @@ pub(super) struct Folder {
     pub(super) path: PathBuf,
     pub(super) trials: Vec<Trial>,
     pub(super) cells: Vec<CellSummary>,
+    pub(super) verdicts: Vec<Verdict>,
     pub(super) environment: Map<String, Value>,
     pub(super) experiment: Experiment,
 }
@@ -46,6 +47,7 @@ impl Folder {
             path: path.to_owned(),
             trials,
             cells,
+            verdicts: verdicts(path)?,
             environment: json(path, "environment.json")?,
             experiment: experiment(path)?,
         })
@@ -100,6 +102,13 @@ pub(super) struct CellSummary {
     #[serde(default)]
     pub(super) openings: BTreeMap<String, usize>,
     pub(super) handshakes_per_s: Option<f64>,
+    pub(super) rtt_ms: Option<f64>,
+    /// Processor time of a connection.
+    pub(super) client_cpu_ms: Option<f64>,
+    pub(super) server_cpu_ms: Option<f64>,
+    pub(super) flight_bytes: Option<u64>,
+    /// Why there are fewer trials than there should be.
+    pub(super) broken: Option<String>,
 }
 
 impl CellSummary {
@@ -118,6 +127,30 @@ impl CellSummary {
             names.into_iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
         names.join(", ")
     }
+}
+
+/// What bars.json says: one demand of the experiment on one cell.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Verdict {
+    pub(super) bar: Bar,
+    pub(super) arm: String,
+    pub(super) suite: String,
+    pub(super) link: String,
+    #[serde(default)]
+    pub(super) variant: String,
+    pub(super) condition: String,
+    pub(super) limit: f64,
+    /// None if there was nothing to judge by.
+    pub(super) found: Option<f64>,
+    pub(super) met: bool,
+}
+
+/// The demand as the experiment says it.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Bar {
+    pub(super) against: Option<String>,
+    #[serde(default)]
+    pub(super) of: String,
 }
 
 /// The distribution of one of the times, in ms.
@@ -218,6 +251,12 @@ fn text(path: &Path, name: &str) -> Result<String, Failure> {
 
 fn json<T: DeserializeOwned>(path: &Path, name: &str) -> Result<T, Failure> {
     serde_json::from_str(&text(path, name)?).map_err(|error| not_understood(path, name, &error))
+}
+
+/// An experiment without demands, or an older version, leaves no such file.
+fn verdicts(path: &Path) -> Result<Vec<Verdict>, Failure> {
+    let name = "bars.json";
+    if path.join(name).exists() { json(path, name) } else { Ok(Vec::new()) }
 }
 
 fn experiment(path: &Path) -> Result<Experiment, Failure> {

@@ -14,8 +14,20 @@ const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf
     <meta name=\"color-scheme\" content=\"light dark\"/>";
 
 /// What of the environment stands in the head of a run; the rest follows in a table.
-const FOREMOST: [&str; 8] =
-    ["command", "date", "commit", "machine", "cpu", "kernel", "privileges", "seed"];
+const FOREMOST: [&str; 12] = [
+    "command",
+    "date",
+    "commit",
+    "version",
+    "build",
+    "machine",
+    "cpu",
+    "cpus",
+    "kernel",
+    "privilege",
+    "privileges",
+    "seed",
+];
 
 /// The whole file.
 pub(super) fn document(runs: &[Run]) -> Markup {
@@ -54,7 +66,7 @@ fn whole(run: &Run, at: usize) -> Markup {
         section id=(format!("run-{at}")) {
             h1 { (run.title) }
             @if !run.about.is_empty() { p.about { (run.about.trim()) } }
-            (head(run))
+            (head(run, at))
             (reading(run))
             @if let Some(comparison) = &run.comparison {
                 h2 { "Beside the published figures" }
@@ -65,31 +77,55 @@ fn whole(run: &Run, at: usize) -> Markup {
                 }
                 (table::paper(comparison))
             }
-            h2 id=(format!("run-{at}-failures")) { "Failed trials" }
-            @if run.failures.is_empty() {
-                p { "None of " (run.trials) "." }
-            } @else {
-                p { (figure::share(run.failed, run.trials)) " of all trials." }
-                (table::reasons(&run.failures, "why"))
-            }
-            @if !run.reasons.is_empty() {
-                h2 { "Why not opened better" }
-                p { "Trials that completed, and what they say of why no better opening was used." }
-                (table::reasons(&run.reasons, "reason"))
+            @if !run.verdicts.is_empty() {
+                h2 { "What the experiment demands" }
+                (table::verdicts(&run.verdicts))
             }
             h2 { "By link and suite" }
             @if run.groups.len() > 1 { (groups(run, at)) }
             @for (number, group) in run.groups.iter().enumerate() {
                 (side_by_side(group, &format!("run-{at}-group-{number}")))
             }
+            (failures(run, at))
             h2 { "Environment" }
             (environment(run.environment.iter()))
+            @for list in &run.lists { h3 { (list.name) } (table::list(list)) }
+        }
+    }
+}
+
+/// What failed, what fell short, and why.
+fn failures(run: &Run, at: usize) -> Markup {
+    let cells = run.groups.iter().flat_map(|group| &group.cells);
+    let broken: Vec<_> =
+        cells.filter_map(|cell| Some((&cell.summary, cell.summary.broken.as_ref()?))).collect();
+    html! {
+        h2 id=(format!("run-{at}-failures")) { "Failed trials" }
+        @if run.failures.is_empty() {
+            p { "None of " (run.trials) "." }
+        } @else {
+            p { (figure::share(run.failed, run.trials)) " of all trials." }
+            (table::reasons(&run.failures, "why"))
+        }
+        @if !run.reasons.is_empty() {
+            h2 { "Why not opened better" }
+            p { "Trials that completed, and what they say of why no better opening was used." }
+            (table::reasons(&run.reasons, "reason"))
+        }
+        @if !broken.is_empty() {
+            h2 { "Cut short" }
+            p { "Cells with fewer trials than planned." }
+            dl { @for (cell, why) in broken { dt { (cell.name()) } dd { (why) } } }
         }
     }
 }
 
 /// What, when, where; how exact the lab was and how much of it was disturbed.
-fn head(run: &Run) -> Markup {
+fn head(run: &Run, at: usize) -> Markup {
+    let own = [
+        ("experiment".to_owned(), run.name.clone()),
+        ("folder".to_owned(), run.folder.display().to_string()),
+    ];
     let named =
         FOREMOST.iter().filter_map(|name| run.environment.iter().find(|(key, _)| key == name));
     let exactness = run.environment.iter().filter(|(key, _)| {
@@ -98,15 +134,17 @@ fn head(run: &Run) -> Markup {
     html! {
         div.tiles {
             (tile(&run.trials.to_string(), "trials"))
-            (tile(&figure::share(run.failed, run.trials), "failed"))
+            a href=(format!("#run-{at}-failures")) { (tile(&figure::share(run.failed, run.trials), "failed")) }
             (tile(&figure::share(run.flagged, run.trials), "flagged: the lab itself was late"))
-            (tile(&run.groups.len().to_string(), "links × suites × variants"))
+            @if let Some(late) = run.lateness_us {
+                (tile(&format!("{late:.0} µs"), "p99 of the forwarder's lateness, at its worst"))
+            }
+            @if !run.verdicts.is_empty() {
+                @let met = run.verdicts.iter().filter(|verdict| verdict.met).count();
+                (tile(&format!("{met} of {}", run.verdicts.len()), "demands met"))
+            }
         }
-        dl {
-            dt { "experiment" } dd { (run.name) }
-            dt { "folder" } dd { code { (run.folder.display()) } }
-        }
-        (environment(named.chain(exactness)))
+        (environment(own.iter().chain(named).chain(exactness)))
     }
 }
 
@@ -128,7 +166,8 @@ fn reading(run: &Run) -> Markup {
              median (percentile method, 2,000 resamples, fixed seed)."
             @if compared {
                 " Right of the times: the ratio of the medians to " (BASELINE)
-                ", with its interval, and their difference."
+                ", with its interval, and their difference. Both come from the same resamples: where the \
+                 ratio's interval excludes 1, the difference's excludes 0."
             }
             @if run.groups.iter().any(Group::few) {
                 " " strong {

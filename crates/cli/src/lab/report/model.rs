@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
-use super::folder::{CellSummary, Experiment, Folder, Times, Trial};
+use super::environment::{self, List};
+use super::folder::{CellSummary, Experiment, Folder, Times, Trial, Verdict};
 use super::paper::{Comparison, Paper};
 use crate::failure::Failure;
 use crate::lab::stats::{self, Estimate, Summary};
@@ -71,6 +71,11 @@ pub(super) struct Run {
     pub(super) flagged: usize,
     /// The environment as dotted names and texts.
     pub(super) environment: Vec<(String, String)>,
+    /// Lists of the environment, for example of what the forwarder did, link by link.
+    pub(super) lists: Vec<List>,
+    /// How late the forwarder's slowest packet in a hundred was where that was worst, in us.
+    pub(super) lateness_us: Option<f64>,
+    pub(super) verdicts: Vec<Verdict>,
     pub(super) comparison: Option<Comparison>,
     pub(super) groups: Vec<Group>,
     /// Trials that failed, by cell and reason.
@@ -131,7 +136,7 @@ impl Run {
         let groups = groups(&folder)?;
         let paper = folder.experiment.reference.as_deref().map(Paper::named).transpose()?;
         let named = folder.cells.first().map(|cell| cell.experiment.clone()).unwrap_or_default();
-        let Folder { trials, experiment, environment, path, cells } = folder;
+        let Folder { trials, experiment, environment, path, cells, verdicts } = folder;
         Ok(Self {
             title: if experiment.title.is_empty() { named.clone() } else { experiment.title },
             name: named,
@@ -140,7 +145,10 @@ impl Run {
             trials: trials.len(),
             failed: trials.iter().filter(|trial| !trial.completed()).count(),
             flagged: trials.iter().filter(|trial| trial.flagged).count(),
-            environment: flat(&environment),
+            environment: environment::flat(&environment),
+            lists: environment::lists(&environment),
+            lateness_us: environment::lateness(&environment),
+            verdicts,
             comparison: paper.map(|paper| Comparison::new(paper, &groups)),
             groups,
             failures: reasons(&cells, &trials, |trial| {
@@ -266,7 +274,7 @@ impl Group {
         Self {
             link: summary.link.clone(),
             path: link.map(|link| link.path.clone()).unwrap_or_default(),
-            rtt_ms: link.and_then(|link| link.rtt_ms()),
+            rtt_ms: link.and_then(|link| link.rtt_ms()).or(summary.rtt_ms),
             suite: summary.suite.clone(),
             variant: summary.variant.clone(),
             cells: vec![cell],
@@ -386,62 +394,9 @@ fn words(parts: [&String; 2]) -> String {
     if parts.is_empty() { "no reason given".into() } else { parts.join("; ") }
 }
 
-/// A tree of values as dotted names and texts.
-fn flat(values: &Map<String, Value>) -> Vec<(String, String)> {
-    let mut lines = Vec::new();
-    let mut open: Vec<(String, &Value)> =
-        values.iter().rev().map(|(name, value)| (name.clone(), value)).collect();
-    while let Some((name, value)) = open.pop() {
-        match value {
-            Value::Object(inner) => {
-                let inner = inner.iter().rev();
-                open.extend(inner.map(|(key, value)| (format!("{name}.{key}"), value)));
-            }
-            Value::Array(values) if values.iter().all(|value| !value.is_object()) => {
-                let values: Vec<_> = values.iter().map(plain).collect();
-                lines.push((name, values.join(" ")));
-            }
-            Value::Array(values) => {
-                let values = values.iter().enumerate().rev();
-                open.extend(values.map(|(at, value)| (format!("{name}.{at}"), value)));
-            }
-            value => lines.push((name, plain(value))),
-        }
-    }
-    lines
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Bool(yes) => (if *yes { "yes" } else { "no" }).into(),
-        Value::Null => "unknown".into(),
-        value => value.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_environment_is_shown_whole() {
-        let values = serde_json::json!({
-            "command": ["headstart", "lab"], "root": true,
-            "forwarder": {"late": {"p99": 0.5}}, "cpus": [{"mhz": 1}], "git": null,
-        });
-        let lines = flat(values.as_object().unwrap());
-        let text: Vec<_> = lines.iter().map(|(name, text)| format!("{name}={text}")).collect();
-        for line in [
-            "command=headstart lab",
-            "root=yes",
-            "forwarder.late.p99=0.5",
-            "cpus.0.mhz=1",
-            "git=unknown",
-        ] {
-            assert!(text.contains(&line.into()), "{text:?}");
-        }
-    }
 
     #[test]
     fn figures_that_are_not_those_of_the_samples_are_found() {

@@ -146,11 +146,11 @@ impl Comparison {
 
 impl Paper {
     fn figures(&self, row: &Row) -> Figures {
-        let factor = match self.unit {
-            Unit::Us => 1e-3,
+        let per_ms = match self.unit {
+            Unit::Us => 1e3,
             Unit::Ms => 1.0,
         };
-        let ms = |time: Option<f64>| time.map(|time| time * factor);
+        let ms = |time: Option<f64>| time.map(|time| time / per_ms);
         let baseline = self.rows.iter().find(|other| {
             other.arm == BASELINE && other.place == row.place && other.suite == row.suite
         });
@@ -159,7 +159,7 @@ impl Paper {
             .filter(|_| row.arm != BASELINE)
             .and_then(|baseline| Some(middle(row)? / middle(baseline)?));
         Figures {
-            rtt: row.rtt * factor,
+            rtt: row.rtt / per_ms,
             handshakes_per_s: row.handshakes_per_s,
             p50: ms(row.p50),
             p90: ms(row.p90),

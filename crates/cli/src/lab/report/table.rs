@@ -2,13 +2,18 @@
 
 use maud::{Markup, html};
 
+use super::environment::List;
 use super::figure;
+use super::folder::Verdict;
 use super::model::{BASELINE, Cell, Group, Moment, Reason};
 use super::paper::{Comparison, Figures, Line, Ours};
 
 /// Arms side by side: how many, how opened, how long.
 pub(super) fn arms(group: &Group) -> Markup {
-    let rates = group.cells.iter().any(|cell| cell.summary.handshakes_per_s.is_some());
+    let columns: Vec<Extra> = EXTRAS
+        .into_iter()
+        .filter(|extra| group.cells.iter().any(|cell| (extra.cell)(cell).is_some()))
+        .collect();
     html! {
         div.wide { table.arms {
             thead {
@@ -18,7 +23,7 @@ pub(super) fn arms(group: &Group) -> Markup {
                     th.n rowspan="2" { "failed" }
                     th.n rowspan="2" { "flagged" }
                     th.n rowspan="2" { "RTTs" }
-                    @if rates { th.n rowspan="2" { "per s" } }
+                    @for extra in &columns { th.n rowspan="2" { (extra.title) } }
                     @for moment in Moment::ALL { th.group colspan="4" { "ms to the " (moment.title()) } }
                 }
                 tr {
@@ -27,12 +32,25 @@ pub(super) fn arms(group: &Group) -> Markup {
                     }
                 }
             }
-            tbody { @for cell in &group.cells { (arm(cell, rates)) } }
+            tbody { @for cell in &group.cells { (arm(cell, &columns)) } }
         } }
     }
 }
 
-fn arm(cell: &Cell, rates: bool) -> Markup {
+/// A column that only some experiments have.
+struct Extra {
+    title: &'static str,
+    cell: fn(&Cell) -> Option<String>,
+}
+
+const EXTRAS: [Extra; 4] = [
+    Extra { title: "per s", cell: |cell| cell.summary.handshakes_per_s.map(figure::per_s) },
+    Extra { title: "CPU ms, client", cell: |cell| cell.summary.client_cpu_ms.map(figure::ms) },
+    Extra { title: "CPU ms, server", cell: |cell| cell.summary.server_cpu_ms.map(figure::ms) },
+    Extra { title: "flight, bytes", cell: |cell| Some(cell.summary.flight_bytes?.to_string()) },
+];
+
+fn arm(cell: &Cell, columns: &[Extra]) -> Markup {
     let summary = &cell.summary;
     html! {
         tr {
@@ -41,7 +59,7 @@ fn arm(cell: &Cell, rates: bool) -> Markup {
             td.n.bad[summary.failed > 0] { (summary.failed) }
             td.n { (summary.flagged) }
             td.n { (summary.rtts.map_or("–".into(), |rtts| format!("{rtts:.2}"))) }
-            @if rates { td.n { (summary.handshakes_per_s.map_or("–".into(), figure::per_s)) } }
+            @for extra in columns { td.n { ((extra.cell)(cell).unwrap_or_else(|| "–".into())) } }
             @for moment in Moment::ALL { (times(cell, moment)) }
         }
     }
@@ -163,6 +181,53 @@ fn measured(ours: &Ours) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// What the experiment demanded, missed first.
+pub(super) fn verdicts(verdicts: &[Verdict]) -> Markup {
+    let (met, missed): (Vec<_>, Vec<_>) = verdicts.iter().partition(|verdict| verdict.met);
+    html! {
+        div.wide { table.verdicts {
+            thead { tr {
+                th { "arm" } th { "suite" } th { "link" } th { "demand" } th.n { "limit" } th.n { "found" } th { "" }
+            } }
+            tbody {
+                @for verdict in missed.into_iter().chain(met) {
+                    tr {
+                        td { (verdict.arm) }
+                        td { (verdict.suite) }
+                        td { (verdict.link) @if !verdict.variant.is_empty() { small { (verdict.variant) } } }
+                        td { (demand(verdict)) }
+                        td.n { (verdict.limit) }
+                        td.n { @match verdict.found { Some(found) => (found), None => "nothing to judge by" } }
+                        @if verdict.met { td { "met" } } @else { td.bad { "missed" } }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+/// A demand in words, as the experiment's file names it.
+pub(super) fn demand(verdict: &Verdict) -> String {
+    let mut words = verdict.condition.clone();
+    if let Some(against) = &verdict.bar.against {
+        words.push_str(&format!(" to {against}"));
+    }
+    if !verdict.bar.of.is_empty() {
+        words.push_str(&format!(" of {}", verdict.bar.of));
+    }
+    words.replace('_', " ")
+}
+
+/// A list as it is.
+pub(super) fn list(list: &List) -> Markup {
+    html! {
+        div.wide { table.list {
+            thead { tr { @for column in &list.columns { th { (column) } } } }
+            tbody { @for row in &list.rows { tr { @for cell in row { td { (cell) } } } } }
+        } }
     }
 }
 

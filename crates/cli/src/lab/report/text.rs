@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::figure;
 use super::model::{BASELINE, Cell, Group, Moment, Run};
 use super::paper::{Comparison, Line};
-use super::table::{counterpart, openings, printed};
+use super::table::{counterpart, demand, openings, printed};
 use crate::lab::stats::FEW;
 
 /// Reasons for failures that are listed; the HTML has them all.
@@ -30,6 +30,7 @@ fn run(run: &Run) -> String {
     if let Some(comparison) = &run.comparison {
         beside(&mut text, comparison);
     }
+    verdicts(&mut text, run);
     failures(&mut text, run);
     if run.groups.iter().any(Group::few) {
         let _ = writeln!(
@@ -94,7 +95,29 @@ fn line(line: &Line) -> Vec<String> {
     [&theirs[..], &ours[..]].concat()
 }
 
+fn verdicts(text: &mut String, run: &Run) {
+    if run.verdicts.is_empty() {
+        return;
+    }
+    let missed: Vec<_> = run.verdicts.iter().filter(|verdict| !verdict.met).collect();
+    let met = run.verdicts.len() - missed.len();
+    let _ = writeln!(text, "\n{met} of {} demands met", run.verdicts.len());
+    for verdict in missed {
+        let found = verdict.found.map_or("nothing to judge by".into(), |found| found.to_string());
+        let names = [&verdict.arm, &verdict.suite, &verdict.link, &verdict.variant];
+        let names: Vec<_> =
+            names.into_iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
+        let (demand, limit) = (demand(verdict), verdict.limit);
+        let _ = writeln!(text, "  missed: {}: {demand} {limit}: {found}", names.join(", "));
+    }
+}
+
 fn failures(text: &mut String, run: &Run) {
+    for cell in run.groups.iter().flat_map(|group| &group.cells) {
+        if let Some(why) = &cell.summary.broken {
+            let _ = writeln!(text, "\nCut short: {}: {why}", cell.summary.name());
+        }
+    }
     if run.failures.is_empty() {
         return;
     }
