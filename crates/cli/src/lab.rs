@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
+use crate::options::LabReportOptions;
 
 /// Measurements on emulated networks
 #[derive(Debug, Clone, Args)]
@@ -18,7 +19,7 @@ pub(crate) struct LabOptions {
 
 #[derive(Debug, Clone, Subcommand)]
 enum Command {
-    Report(report::ReportOptions),
+    Report(LabReportOptions),
 }
 
 /// Runs the command.

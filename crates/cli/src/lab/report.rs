@@ -17,43 +17,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
-
 use self::folder::Folder;
 use self::model::Run;
 use crate::failure::Failure;
+use crate::options::LabReportOptions;
 use crate::output;
-
-const EXAMPLES: &str = "\
-Examples:
-  The report of one run, written into its folder:
-      headstart lab report results/2026-11-21-loss
-  Several runs in one file:
-      headstart lab report results/2026-11-21-* --html report.html";
-
-/// Write the report of measurements: tables, distributions, timelines, published figures beside ours
-///
-/// Reads what `headstart lab run` wrote and makes one HTML file that needs nothing else, no network
-/// and no script. A summary of it goes to standard output.
-#[derive(Debug, Clone, Args)]
-#[command(after_long_help = EXAMPLES)]
-#[command(after_help = "See --help for examples.")]
-pub(crate) struct ReportOptions {
-    /// Results folders, each of one run
-    #[arg(value_name = "DIR", required = true)]
-    pub(crate) folders: Vec<PathBuf>,
-
-    /// Where the HTML goes [default: report.html in the folder, if it is only one]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
-}
 
 /// Reads the folders, writes the report and prints its summary.
 ///
 /// # Errors
 /// A folder that is not that of a whole run, figures that contradict each other, a file that cannot
 /// be read or written.
-pub(crate) fn run(options: &ReportOptions) -> Result<ExitCode, Failure> {
+pub(crate) fn run(options: &LabReportOptions) -> Result<ExitCode, Failure> {
     let to = target(options)?;
     let runs = options.folders.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
     let document = html::document(&runs).into_string();
@@ -66,7 +41,7 @@ pub(crate) fn run(options: &ReportOptions) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn target(options: &ReportOptions) -> Result<PathBuf, Failure> {
+fn target(options: &LabReportOptions) -> Result<PathBuf, Failure> {
     match (&options.html, options.folders.as_slice()) {
         (Some(file), _) => Ok(file.clone()),
         (None, [folder]) => Ok(folder.join("report.html")),

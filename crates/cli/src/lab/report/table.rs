@@ -132,10 +132,10 @@ fn published(line: &Line) -> Markup {
     let theirs = &line.theirs;
     html! {
         tr {
-            th scope="row" { (line.place) small { (figure::ms(theirs.rtt)) " ms" } }
+            th scope="row" { (line.place) small { (theirs.rtt) " ms" } }
             td { (line.printed) }
             td { (line.arm) }
-            td.n.first { (theirs.handshakes_per_s.map_or("–".into(), figure::per_s)) }
+            td.n.first { (theirs.handshakes_per_s.map_or_else(|| "–".into(), |rate| rate.to_string())) }
             td.n { (printed(theirs)) }
             td.n { (theirs.to_baseline.map_or("–".into(), figure::ratio)) }
             @match &line.ours {
@@ -146,12 +146,16 @@ fn published(line: &Line) -> Markup {
     }
 }
 
-/// Published times: percentiles, or a mean with its standard deviation.
+/// Published times with the digits they were printed with: percentiles, or a mean with its standard
+/// deviation.
 pub(super) fn printed(theirs: &Figures) -> String {
     match (theirs.mean, theirs.sd) {
-        (Some(mean), Some(sd)) => format!("{} ({})", figure::ms(mean), figure::ms(sd)),
-        (Some(mean), None) => figure::ms(mean),
-        _ => [theirs.p50, theirs.p90, theirs.p99].map(figure::some_ms).join(" / "),
+        (Some(mean), Some(sd)) => format!("{mean} ({sd})"),
+        (Some(mean), None) => mean.to_string(),
+        _ => {
+            let times = [theirs.p50, theirs.p90, theirs.p99];
+            times.map(|time| time.map_or_else(|| "–".into(), |ms| ms.to_string())).join(" / ")
+        }
     }
 }
 
