@@ -97,25 +97,36 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Steps up at each time; at most one step for each [`FINEST`] of width.
+    /// Steps up at each time; times within [`FINEST`] make one step, as high as all of them.
     fn path(&self, frame: &Frame) -> String {
         let mut path = String::new();
-        let mut drawn = f64::NEG_INFINITY;
+        let mut step: Option<(f64, usize)> = None;
         for (at, time) in self.samples.iter().enumerate() {
-            let (x, y) = (frame.x(*time), frame.y((at as f64 + 1.0) / self.trials as f64));
-            let last = at + 1 == self.samples.len();
-            if path.is_empty() {
-                let _ = write!(path, "M{x:.1} {:.1}", frame.y(0.0));
-            } else if x - drawn < FINEST && !last {
-                continue;
+            let x = frame.x(*time);
+            match step {
+                Some((begun, _)) if x - begun < FINEST => step = Some((begun, at + 1)),
+                before => {
+                    self.rise(&mut path, frame, before);
+                    let verb = if path.is_empty() { 'M' } else { 'H' };
+                    let _ = write!(path, "{verb}{x:.1}");
+                    if before.is_none() {
+                        let _ = write!(path, " {:.1}", frame.y(0.0));
+                    }
+                    step = Some((x, at + 1));
+                }
             }
-            drawn = x;
-            let _ = write!(path, "H{x:.1}V{y:.1}");
         }
+        self.rise(&mut path, frame, step);
         if self.samples.len() < self.trials {
             let _ = write!(path, "H{:.1}", LEFT + frame.width);
         }
         path
+    }
+
+    fn rise(&self, path: &mut String, frame: &Frame, step: Option<(f64, usize)>) {
+        if let Some((_, count)) = step {
+            let _ = write!(path, "V{:.1}", frame.y(count as f64 / self.trials as f64));
+        }
     }
 
     /// The arm's name at the right, each at a height of its own, and from there to where the line has
@@ -228,13 +239,19 @@ mod tests {
         let frame = Frame::new(&[line(&[10.0, 20.0], 2)]);
         let middle = LEFT + frame.width / 2.0;
         let right = LEFT + frame.width;
-        assert_eq!(
-            all.path(&frame),
-            format!("M{middle:.1} 180.0H{middle:.1}V95.0H{right:.1}V10.0")
-        );
+        assert_eq!(all.path(&frame), format!("M{middle:.1} 180.0V95.0H{right:.1}V10.0"));
         let half = line(&[10.0, 20.0], 4);
         assert!(half.path(&frame).ends_with(&format!("V95.0H{:.1}", LEFT + frame.width)));
         assert_eq!((half.time_at(0.2), half.time_at(0.4), half.time_at(0.9)), (10.0, 20.0, 20.0));
+    }
+
+    #[test]
+    fn times_that_lie_close_rise_where_they_lie() {
+        let samples = [500.0, 500.001, 500.002, 1_000.0];
+        let line = line(&samples, 4);
+        let frame = Frame::new(&[Line { arm: "turbo", samples: &samples, trials: 4 }]);
+        let (middle, right) = (LEFT + frame.width / 2.0, LEFT + frame.width);
+        assert_eq!(line.path(&frame), format!("M{middle:.1} 180.0V52.5H{right:.1}V10.0"));
     }
 
     #[test]
