@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::options::{
     AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, GetOptions,
-    LabCommand, LabOptions,
+    LabOptions,
 };
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
@@ -40,8 +40,8 @@ enum Name {
     Get(GetOptions),
     Demo(DemoOptions),
     Doctor(DoctorOptions),
-    DnsRecord(DnsRecordOptions),
     Lab(LabOptions),
+    DnsRecord(DnsRecordOptions),
     Completions(CompletionsOptions),
     Man(ManOptions),
 }
@@ -81,12 +81,7 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
             doctor::run(&options)
         }
         // No runtime: as for the demo.
-        Name::Lab(options) => match options.command {
-            LabCommand::Calibrate(options) => {
-                logging::start(&options.log, logging::COMMAND)?;
-                lab::calibrate::run(&options)
-            }
-        },
+        Name::Lab(options) => lab::run(&options),
         Name::DnsRecord(options) => dns_record::run(&options),
         Name::Completions(options) => shell::completions(&options, invocation.command()),
         Name::Man(options) => shell::man(&options, invocation.command()),

@@ -2,7 +2,9 @@
 
 use clap::{Args, Subcommand};
 
+use super::LabReportOptions;
 use crate::lab::calibrate::CalibrateOptions;
+use crate::lab::peer::PeerOptions;
 
 /// Measure over emulated networks on this machine
 #[derive(Debug, Clone, Args)]
@@ -18,4 +20,7 @@ pub struct LabOptions {
 #[allow(missing_docs)] // a comment here would replace the command's own help text
 pub enum LabCommand {
     Calibrate(CalibrateOptions),
+    Report(LabReportOptions),
+    #[command(hide = true)]
+    Peer(PeerOptions),
 }
