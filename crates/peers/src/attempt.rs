@@ -1,12 +1,13 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use openssl::error::ErrorStack;
 use openssl::ssl::{Error, Ssl, SslSession};
 use openssl::x509::X509VerifyResult;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_openssl::SslStream;
 
-use crate::content::Response;
+use crate::content::{self, Response};
 use crate::sys;
 use crate::transport::Transport;
 use crate::trial::{Marks, Trial};
@@ -18,6 +19,20 @@ const READ: usize = 16 * 1024;
 /// trips of a satellite link and one retransmission.
 const END: Duration = Duration::from_secs(3);
 
+/// What is asked and what should come, on any connection.
+pub(crate) struct Exchange {
+    request: Vec<u8>,
+    response: Response,
+    pub(crate) marks: Marks,
+}
+
+impl Exchange {
+    /// Asks the server of this name for so many bytes.
+    pub(crate) fn new(name: &str, bytes: u64, marks: Marks) -> Self {
+        Self { request: content::request(name, bytes), response: Response::new(bytes), marks }
+    }
+}
+
 /// One connection over TLS: request, response, and what is measured of it.
 pub(crate) struct Attempt<S> {
     stream: SslStream<S>,
@@ -25,9 +40,7 @@ pub(crate) struct Attempt<S> {
     offered: bool,
     early: bool,
     accepted: bool,
-    request: Vec<u8>,
-    response: Response,
-    marks: Marks,
+    exchange: Exchange,
 }
 
 impl<S: Transport> Attempt<S> {
@@ -36,15 +49,13 @@ impl<S: Transport> Attempt<S> {
         (ssl, session): (Ssl, Option<SslSession>),
         transport: S,
         early: bool,
-        request: Vec<u8>,
-        response: Response,
-        marks: Marks,
-    ) -> Result<Self, String> {
+        exchange: Exchange,
+    ) -> Result<Self, ErrorStack> {
         let allowed = session.as_ref().is_some_and(|session| session.max_early_data() > 0);
-        let stream = SslStream::new(ssl, transport).map_err(|error| error.to_string())?;
+        let stream = SslStream::new(ssl, transport)?;
         let offered = session.is_some();
         let early = early && allowed;
-        Ok(Self { stream, offered, early, accepted: false, request, response, marks })
+        Ok(Self { stream, offered, early, accepted: false, exchange })
     }
 
     /// All of it, up to the last response byte.
@@ -60,16 +71,16 @@ impl<S: Transport> Attempt<S> {
         }
         self.accepted = self.early && sys::early_data_accepted(self.stream.ssl());
         if !self.accepted {
-            self.marks.request();
-            let written = self.stream.write_all(&self.request).await;
-            written.map_err(|error| format!("{}: {error}", self.marks.stage()))?;
+            self.exchange.marks.request();
+            let written = self.stream.write_all(&self.exchange.request).await;
+            written.map_err(|error| format!("{}: {error}", self.exchange.marks.stage()))?;
         }
         self.read().await
     }
 
     async fn write_early(&mut self) -> Result<(), String> {
-        self.marks.request();
-        let mut left = self.request.as_slice();
+        self.exchange.marks.request();
+        let mut left = self.exchange.request.as_slice();
         while !left.is_empty() {
             let written = Pin::new(&mut self.stream).write_early_data(left).await;
             let count = written.map_err(|error| self.refusal(&error))?;
@@ -82,11 +93,12 @@ impl<S: Transport> Attempt<S> {
         let mut room = vec![0; READ];
         loop {
             let count = match self.stream.read(&mut room).await {
-                Ok(0) => return Err(self.marks.stage().to_owned()),
+                Ok(0) => return Err(self.exchange.marks.stage().to_owned()),
                 Ok(count) => count,
-                Err(error) => return Err(format!("{}: {error}", self.marks.stage())),
+                Err(error) => return Err(format!("{}: {error}", self.exchange.marks.stage())),
             };
-            if self.response.take(room.get(..count).unwrap_or_default(), &mut self.marks)? {
+            let Exchange { response, marks, .. } = &mut self.exchange;
+            if response.take(room.get(..count).unwrap_or_default(), marks)? {
                 return Ok(());
             }
         }
@@ -117,12 +129,12 @@ impl<S: Transport> Attempt<S> {
             resumed,
             early_data: self.accepted,
             reason: reason.to_owned(),
-            ..self.marks.trial(outcome)
+            ..self.exchange.marks.trial(outcome)
         }
     }
 
     pub(crate) const fn stage(&self) -> &'static str {
-        self.marks.stage()
+        self.exchange.marks.stage()
     }
 
     fn refusal(&self, error: &Error) -> String {

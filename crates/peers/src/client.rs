@@ -9,8 +9,7 @@ use headstart_net::{Connector, ConnectorConfig, Edge, OpeningPolicy, Target};
 use tokio::time::timeout_at;
 
 use crate::arm::{Arm, Carrier, Policy, Suite};
-use crate::attempt::Attempt;
-use crate::content::{self, Response};
+use crate::attempt::{Attempt, Exchange};
 use crate::error::PeerError;
 use crate::identity;
 use crate::quic::QuicClient;
@@ -180,26 +179,24 @@ impl Client {
     }
 
     async fn attempt(&self, bytes: u64, marks: Marks) -> Trial {
+        let ClientOptions { name, to, timeout, .. } = &self.options;
+        let deadline = Instant::now() + *timeout;
+        let exchange = Exchange::new(name, bytes, marks);
         match &self.engine {
-            Engine::Quic(quic) => {
-                quic.open(self.options.to, bytes, marks, self.options.timeout).await
-            }
+            Engine::Quic(quic) => quic.open(*to, bytes, marks, *timeout).await,
             Engine::Turbo(tls, connector) => {
                 let connector = connector.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 // The port is that of names with edges; where it goes is up to the edge.
-                let target = Target::new(self.options.name.as_str(), HTTPS_PORT);
-                match connector.connect(&target) {
-                    Ok(stream) => self.over_tls(tls, stream, bytes, marks).await,
+                match connector.connect(&Target::new(name.as_str(), HTTPS_PORT)) {
+                    Ok(stream) => self.over_tls(tls, stream, exchange, deadline).await,
                     Err(error) => marks.trial(Err(error.to_string())),
                 }
             }
-            Engine::Tcp(tls) => {
-                match tokio::time::timeout(self.options.timeout, self.connect()).await {
-                    Ok(Ok(stream)) => self.over_tls(tls, stream, bytes, marks).await,
-                    Ok(Err(error)) => marks.trial(Err(format!("cannot connect: {error}"))),
-                    Err(_) => marks.trial(Err(out_of_time(marks.stage()))),
-                }
-            }
+            Engine::Tcp(tls) => match timeout_at(deadline.into(), self.connect()).await {
+                Ok(Ok(stream)) => self.over_tls(tls, stream, exchange, deadline).await,
+                Ok(Err(error)) => marks.trial(Err(format!("cannot connect: {error}"))),
+                Err(_) => marks.trial(Err(out_of_time(marks.stage()))),
+            },
         }
     }
 
@@ -212,20 +209,23 @@ impl Client {
         }
     }
 
-    async fn over_tls(&self, tls: &Tls, stream: impl Transport, bytes: u64, marks: Marks) -> Trial {
-        let connection = match tls.connection() {
-            Ok(connection) => connection,
-            Err(error) => return marks.trial(Err(error.to_string())),
-        };
-        let request = content::request(&self.options.name, bytes);
-        let (early, response) = (self.options.arm.sends_early_data(), Response::new(bytes));
-        let deadline = tokio::time::Instant::now() + self.options.timeout;
-        let attempt = Attempt::new(connection, stream, early, request, response, marks);
+    async fn over_tls(
+        &self,
+        tls: &Tls,
+        stream: impl Transport,
+        exchange: Exchange,
+        deadline: Instant,
+    ) -> Trial {
+        let early = self.options.arm.sends_early_data();
+        let marks = exchange.marks;
+        let attempt = tls
+            .connection()
+            .and_then(|connection| Attempt::new(connection, stream, early, exchange));
         let mut attempt = match attempt {
             Ok(attempt) => attempt,
-            Err(error) => return marks.trial(Err(error)),
+            Err(error) => return marks.trial(Err(format!("cannot use OpenSSL: {error}"))),
         };
-        let outcome = timeout_at(deadline, attempt.run()).await;
+        let outcome = timeout_at(deadline.into(), attempt.run()).await;
         let outcome = outcome.unwrap_or_else(|_| Err(out_of_time(attempt.stage())));
         let trial = attempt.trial(outcome);
         if trial.ok {

@@ -27,7 +27,7 @@ use crate::tls;
 const BACKLOG: i32 = 4096;
 
 /// How long one connection is served; longer than any client of an experiment waits.
-const LIFE: Duration = Duration::from_secs(300);
+pub(crate) const LIFE: Duration = Duration::from_secs(300);
 
 /// Pause after accepting failed, as for want of file descriptors.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -209,6 +209,22 @@ async fn loads_open_as_many_as_they_say() {
 }
 
 #[tokio::test]
+async fn every_carrier_takes_ipv6() {
+    let directory = tempfile::tempdir().unwrap();
+    let listen: SocketAddr = "[::1]:0".parse().unwrap();
+    if std::net::UdpSocket::bind(listen).is_err() {
+        eprintln!("skipped: this machine has no IPv6");
+        return;
+    }
+    for arm in [Arm::Tls13, Arm::FastOpen, Arm::Turbo, Arm::Quic] {
+        let server = start(&ServerOptions::new(arm, Suite::P256, listen, directory.path()));
+        let options = ClientOptions::new(arm, Suite::P256, server.local_addr(), directory.path());
+        let client = Client::new(steady(options)).unwrap();
+        assert_whole(arm, Suite::P256, &client.open(BYTES).await);
+    }
+}
+
+#[tokio::test]
 async fn servers_that_share_a_directory_are_one() {
     let directory = tempfile::tempdir().unwrap();
     let (_one, options) = pair(Arm::Tls13, Suite::P256, directory.path());

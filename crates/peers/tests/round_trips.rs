@@ -172,6 +172,8 @@ fn post_quantum_flights_cost_turbotls_no_more() {
         let trials = trials(&lab, Arm::Turbo, suite, directory.path());
         let to_request = round_trips(&trials, |trial| trial.ms_to_first_request_byte);
         println!("{suite:18} request {to_request:.2} round trips");
+        let turbo = trials.iter().filter(|trial| trial.opening == Opening::Turbo).count();
+        assert!(turbo >= CONNECTIONS - 1, "{suite}: {trials:#?}");
         assert!((to_request - 1.0).abs() <= TOLERANCE, "{suite}: {trials:#?}");
     }
 }

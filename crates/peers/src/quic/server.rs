@@ -1,6 +1,5 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream, ServerConfig};
@@ -13,12 +12,10 @@ use crate::arm::Suite;
 use crate::content::{Answer, asked};
 use crate::error::PeerError;
 use crate::identity::Identity;
+use crate::server::LIFE;
 
 /// Sessions kept for tickets that allow early data, as OpenSSL keeps by default.
 const SESSIONS_MAX: usize = 20_480;
-
-/// How long one connection is served.
-const LIFE: Duration = Duration::from_secs(300);
 
 /// Bytes written at a time.
 const WRITE: usize = 16 * 1024;
