@@ -64,7 +64,7 @@ pub(crate) fn not_built(error: &LabError) -> Failure {
     }
 }
 
-fn not_started(error: &std::io::Error) -> Failure {
+pub(crate) fn not_started(error: &std::io::Error) -> Failure {
     Failure::usage(format!("cannot start on the emulated network: {error}"))
 }
 

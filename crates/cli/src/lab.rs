@@ -2,18 +2,20 @@
 
 mod bars;
 mod builtin;
+pub(crate) mod calibrate;
 mod capture;
 mod cell;
 mod environment;
 mod experiment;
 mod interrupt;
 mod list;
+pub(crate) mod peer;
 mod plan;
 mod process;
 mod progress;
+mod report;
 mod results;
 mod run;
-#[allow(dead_code)] // the report uses the rest
 mod stats;
 mod summary;
 mod topology;
@@ -33,5 +35,11 @@ pub(crate) fn run(options: &LabOptions) -> Result<ExitCode, Failure> {
             logging::start(&options.log, logging::COMMAND)?;
             run::run(options)
         }
+        LabCommand::Report(options) => report::run(options),
+        LabCommand::Calibrate(options) => {
+            logging::start(&options.log, logging::COMMAND)?;
+            calibrate::run(options)
+        }
+        LabCommand::Peer(options) => peer::run(options),
     }
 }

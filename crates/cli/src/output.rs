@@ -1,6 +1,6 @@
 //! Data on standard output.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use crate::failure::Failure;
 
@@ -16,5 +16,14 @@ pub fn print(text: &[u8]) -> Result<(), Failure> {
             Err(Failure::usage(format!("cannot write to standard output: {error}")))
         }
         _ => Ok(()),
+    }
+}
+
+/// Shows a line on standard error that replaces the last one, on a terminal only; an empty one removes it.
+pub(crate) fn progress(line: &str) {
+    let mut stderr = io::stderr().lock();
+    if stderr.is_terminal() {
+        // Nobody is left to tell when standard error itself fails.
+        let _ = write!(stderr, "\r\x1b[K{line}").and_then(|()| stderr.flush());
     }
 }

@@ -6,17 +6,34 @@ use std::time::Duration;
 use crate::parse::{ParseError, Words};
 use crate::{Packet, Protocol};
 
+#[cfg(test)]
+mod any_bytes;
+mod bursts;
 mod delay;
 mod duplicate;
+mod fast_open;
+mod flow_table;
+mod jitter;
 mod loss;
+mod mtu;
+mod nat;
+mod one_reply;
 mod only;
+mod rate;
 mod reorder;
+mod tls_only;
+mod two_way;
 
 pub use delay::Delay;
 pub use duplicate::Duplicate;
+pub use fast_open::{DropSynData, StripFastOpen};
+pub use jitter::Jitter;
 pub use loss::Loss;
+pub use mtu::Mtu;
 pub use only::Only;
+pub use rate::Rate;
 pub use reorder::Reorder;
+pub(crate) use two_way::TwoWay;
 
 /// Something that happens to packets on their way: a list of these makes a [`Link`](crate::Link).
 pub trait Element: fmt::Debug + Send {
@@ -38,6 +55,7 @@ pub trait Element: fmt::Debug + Send {
 #[derive(Debug, Default)]
 pub struct Outputs {
     packets: Vec<(Duration, Packet)>,
+    replies: Vec<Packet>,
 }
 
 impl Outputs {
@@ -51,6 +69,15 @@ impl Outputs {
         self.packets.push((delay, packet));
     }
 
+    /// Sends a packet of the element's own back, such as an ICMP error, at once.
+    ///
+    /// A [`Switch`](crate::Switch) takes it into the link of the other direction. On a [`Path`](crate::Path) it passes
+    /// the elements between this one and the end it goes to; of an element in a link made otherwise, as if it stood at
+    /// the network's core. An element must not answer ICMP errors and resets, or two could answer each other for ever.
+    pub fn reply(&mut self, packet: Packet) {
+        self.replies.push(packet);
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.packets.len()
     }
@@ -58,15 +85,40 @@ impl Outputs {
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Duration, Packet)> {
         self.packets.drain(..)
     }
+
+    pub(crate) fn drain_replies(&mut self) -> impl Iterator<Item = Packet> {
+        self.replies.drain(..)
+    }
 }
 
 /// One kind of element in text form: its first word, its whole form, its parser.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) form: &'static str,
-    pub(crate) parse: fn(&mut Words<'_>) -> Result<Box<dyn Element>, ParseError>,
+    pub(crate) parse: Parse,
+}
+
+/// Reads what follows the first word.
+pub(crate) enum Parse {
+    /// Of an element for one direction; in a path each direction has one of its own.
+    OneWay(fn(&mut Words<'_>) -> Result<Box<dyn Element>, ParseError>),
+    /// Of a box that sees both directions of a path.
+    TwoWay(fn(&mut Words<'_>) -> Result<TwoWay, ParseError>),
 }
 
 /// Every kind that can be written as text.
-pub(crate) const KINDS: &[Kind] =
-    &[delay::KIND, loss::DROP_KIND, duplicate::KIND, loss::KIND, reorder::KIND];
+pub(crate) const KINDS: &[Kind] = &[
+    delay::KIND,
+    loss::DROP_KIND,
+    fast_open::DROP_KIND,
+    duplicate::KIND,
+    loss::KIND,
+    bursts::KIND,
+    reorder::KIND,
+    rate::KIND,
+    mtu::KIND,
+    fast_open::STRIP_KIND,
+    one_reply::KIND,
+    tls_only::KIND,
+    nat::KIND,
+];

@@ -3,7 +3,7 @@
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,6 +12,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use socket2::Socket;
 
+use crate::capture::{Direction, Tap};
+use crate::record::{Disturbance, Record};
+use crate::schedule::{Exactness, Scheduling};
 use crate::switch::Switch;
 use crate::{LinkCounts, Packet, sys};
 
@@ -28,13 +31,11 @@ const MAX_FRAME: usize = 65_536 + ETHERNET_HEADER;
 
 const ETHERNET_HEADER: usize = 14;
 
-/// Lowest real-time priority above 0: enough to go before every ordinary thread.
-const PRIORITY: i32 = 1;
-
 /// Lateness above this counts as this; it only bounds the histogram.
 const MAX_LATENESS: Duration = Duration::from_secs(10);
 
-/// A kernel time stamp further off than this is a step of the wall clock, not a wait in the socket.
+/// A kernel time stamp further off than this is a step of the wall clock or a pause of the machine, not a wait in the
+/// socket.
 const MAX_STAMP_AGE: Duration = Duration::from_secs(1);
 
 /// What the forwarder did so far.
@@ -88,6 +89,8 @@ pub(crate) struct Wire {
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     shared: Arc<Mutex<Shared>>,
+    clock: Clock,
+    granted: Scheduling,
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -96,36 +99,71 @@ pub(crate) struct Forwarder {
 #[derive(Debug)]
 struct Shared {
     switch: Switch,
-    wires: Vec<Arc<Wire>>,
-    counters: Vec<WireCounters>,
+    ports: Vec<WirePort>,
     lateness: Histogram<u64>,
+    record: Record,
+    /// Frames without a usable time stamp of the kernel.
+    unstamped: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct WireCounters {
+/// One wire and what happened on it.
+#[derive(Debug)]
+struct WirePort {
+    wire: Arc<Wire>,
     missed: u64,
     refused: u64,
+    /// When the kernel was last asked for what it dropped.
+    asked: Duration,
+    tap: Option<Tap>,
 }
 
 impl Forwarder {
-    /// Starts forwarding; wire N is port N of the switch.
-    pub(crate) fn start(switch: Switch, wires: Vec<Wire>) -> io::Result<Forwarder> {
-        let lateness = Histogram::new_with_max(nanos(MAX_LATENESS), 3).map_err(io::Error::other)?;
-        let counters = vec![WireCounters::default(); wires.len()];
+    /// Starts forwarding; wire N is port N of the switch. Packets later than `late` are put on record.
+    pub(crate) fn start(
+        switch: Switch,
+        wires: Vec<Wire>,
+        pinned: bool,
+        late: Duration,
+    ) -> io::Result<Forwarder> {
         let wires: Vec<_> = wires.into_iter().map(Arc::new).collect();
-        let shared =
-            Arc::new(Mutex::new(Shared { switch, wires: wires.clone(), counters, lateness }));
+        let shared = Arc::new(Mutex::new(Shared::new(switch, &wires, late)?));
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let mut turn = Turn {
-            shared: Arc::clone(&shared),
-            clock: Clock { epoch: Instant::now() },
-            frame: vec![0; MAX_FRAME].into(),
-        };
+        let clock = Clock::start();
+        let mut turn =
+            Turn { shared: Arc::clone(&shared), clock, frame: vec![0; MAX_FRAME].into() };
         let stopped = Arc::clone(&stop);
-        let thread = thread::Builder::new()
-            .name("lab forwarder".into())
-            .spawn(move || turn.run(&wires, &stopped))?;
-        Ok(Forwarder { shared, stop, thread: Some(thread) })
+        let (started, granted) = mpsc::sync_channel(1);
+        let run = move || {
+            // Only makes waits more exact; without it the lateness figures say how much was lost.
+            let _ = started.send(Scheduling::enter_as_forwarder(pinned));
+            turn.run(&wires, &stopped);
+        };
+        let thread = thread::Builder::new().name("lab forwarder".into()).spawn(run)?;
+        let granted = granted.recv().map_err(io::Error::other)?;
+        Ok(Forwarder { shared, clock, granted, stop, thread: Some(thread) })
+    }
+
+    /// How exact it is, so far.
+    pub(crate) fn exactness(&self) -> Exactness {
+        Exactness {
+            realtime: self.granted.realtime,
+            pinned: self.granted.cpu.is_some(),
+            timestamps: lock(&self.shared).unstamped == 0,
+        }
+    }
+
+    /// What it did wrong between two moments.
+    pub(crate) fn disturbance(&self, from: Instant, to: Instant) -> Disturbance {
+        let mut shared = lock(&self.shared);
+        shared.count_missed(self.clock.now());
+        shared.record.between(self.clock.since_epoch(from), self.clock.since_epoch(to))
+    }
+
+    /// Shows the packets of a port to a tap from now on, instead of an earlier one; false if there is no such port.
+    pub(crate) fn tap(&self, port: usize, tap: impl FnOnce(SystemTime) -> Tap) -> bool {
+        let mut shared = lock(&self.shared);
+        let port = shared.ports.get_mut(port);
+        port.map(|port| port.tap = Some(tap(self.clock.wall))).is_some()
     }
 
     /// Changes the switch while packets flow.
@@ -134,7 +172,7 @@ impl Forwarder {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        lock(&self.shared).counters()
+        lock(&self.shared).counters(self.clock.now())
     }
 }
 
@@ -149,14 +187,27 @@ impl Drop for Forwarder {
 }
 
 impl Shared {
-    fn counters(&mut self) -> Counters {
-        self.count_missed();
-        let counters = self.counters.iter();
-        let ports = self.switch.ports_mut().iter().zip(counters).map(|(port, wire)| PortCounters {
-            outbound: port.outbound.counts(),
-            inbound: port.inbound.counts(),
-            missed: wire.missed,
-            refused: wire.refused,
+    fn new(switch: Switch, wires: &[Arc<Wire>], late: Duration) -> io::Result<Shared> {
+        let lateness = Histogram::new_with_max(nanos(MAX_LATENESS), 3).map_err(io::Error::other)?;
+        let ports = wires.iter().map(|wire| WirePort {
+            wire: Arc::clone(wire),
+            missed: 0,
+            refused: 0,
+            asked: Duration::ZERO,
+            tap: None,
+        });
+        let ports = ports.collect();
+        Ok(Shared { switch, ports, lateness, record: Record::new(late), unstamped: 0 })
+    }
+
+    fn counters(&mut self, now: Duration) -> Counters {
+        self.count_missed(now);
+        let links = self.switch.ports_mut().iter();
+        let ports = links.zip(&self.ports).map(|(links, port)| PortCounters {
+            outbound: links.outbound.counts(),
+            inbound: links.inbound.counts(),
+            missed: port.missed,
+            refused: port.refused,
         });
         let ports = ports.collect();
         let quantile = |share| Duration::from_nanos(self.lateness.value_at_quantile(share));
@@ -169,10 +220,58 @@ impl Shared {
         Counters { ports, unroutable: self.switch.unroutable(), lateness }
     }
 
+    fn count_missed(&mut self, now: Duration) {
+        for port in &mut self.ports {
+            port.count_missed(now, &mut self.record);
+        }
+    }
+
+    /// Takes a packet from a node, which came at `stamp` and is read at `now`.
+    fn handle(&mut self, now: Duration, stamp: Option<Duration>, number: usize, packet: Packet) {
+        if stamp.is_none() {
+            self.unstamped += 1;
+            // How long it waited is not known: up to what would have been believed.
+            self.record.sent(now.saturating_sub(MAX_STAMP_AGE), now);
+        }
+        let at = stamp.unwrap_or(now);
+        if let Some(port) = self.ports.get_mut(number) {
+            port.show(at, Direction::FromNode, &packet);
+        }
+        self.switch.handle(at, number, packet);
+    }
+
+    /// Sends the next packet that is due, using `frame` as room; false if there is none.
+    fn send_next(&mut self, now: Duration, frame: &mut [u8]) -> bool {
+        let Some(departure) = self.switch.poll(now) else {
+            return false;
+        };
+        self.lateness.saturating_record(nanos(now.saturating_sub(departure.due)));
+        self.record.sent(departure.due, now);
+        if let Some(port) = self.ports.get_mut(departure.port) {
+            if port.wire.send(&departure.packet, frame) {
+                port.show(now, Direction::ToNode, &departure.packet);
+            } else {
+                port.refused += 1;
+                self.record.refused(now);
+            }
+        }
+        true
+    }
+}
+
+impl WirePort {
     /// The kernel's figure starts again at each reading.
-    fn count_missed(&mut self) {
-        for (wire, counters) in self.wires.iter().zip(&mut self.counters) {
-            counters.missed += sys::take_missed(&wire.socket).map_or(0, u64::from);
+    fn count_missed(&mut self, now: Duration, record: &mut Record) {
+        let missed = sys::take_missed(&self.wire.socket).map_or(0, u64::from);
+        self.missed += missed;
+        record.missed(std::mem::replace(&mut self.asked, now), now, missed);
+    }
+
+    fn show(&mut self, at: Duration, direction: Direction, packet: &Packet) {
+        if let Some(tap) = &mut self.tap
+            && tap.show(at, direction, &packet.bytes).is_break()
+        {
+            self.tap = None;
         }
     }
 }
@@ -186,8 +285,7 @@ struct Turn {
 
 impl Turn {
     fn run(&mut self, wires: &[Arc<Wire>], stop: &OwnedFd) {
-        // Both only make waits more exact; without them the lateness figures say how much was lost.
-        let _ = sys::set_realtime_priority(PRIORITY);
+        // As for real-time priority.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
         fds.extend(wires.iter().map(|wire| PollFd::new(&wire.socket, PollFlags::IN)));
@@ -201,7 +299,7 @@ impl Turn {
             {
                 self.read(port, wire);
             }
-            self.send_due(wires);
+            self.send_due();
         }
     }
 
@@ -225,25 +323,25 @@ impl Turn {
             };
             let ip = self.frame.get(ETHERNET_HEADER..length).unwrap_or_default();
             if let Some(packet) = Packet::from_ip(ip.to_vec()) {
-                let at = self.clock.at(stamp);
-                lock(&self.shared).switch.handle(at, port, packet);
+                let now = self.clock.now();
+                let stamp = stamp.and_then(|stamp| self.clock.at(stamp));
+                lock(&self.shared).handle(now, stamp, port, packet);
             }
+        }
+        // So much at once is what comes before frames are lost.
+        let now = self.clock.now();
+        let mut shared = lock(&self.shared);
+        let Shared { ports, record, .. } = &mut *shared;
+        if let Some(port) = ports.get_mut(port) {
+            port.count_missed(now, record);
         }
     }
 
-    fn send_due(&mut self, wires: &[Arc<Wire>]) {
+    fn send_due(&mut self) {
         loop {
             let mut shared = lock(&self.shared);
-            let now = self.clock.now();
-            let Some(departure) = shared.switch.poll(now) else {
+            if !shared.send_next(self.clock.now(), &mut self.frame) {
                 return;
-            };
-            shared.lateness.saturating_record(nanos(now.saturating_sub(departure.due)));
-            let sent = wires
-                .get(departure.port)
-                .is_some_and(|wire| wire.send(&departure.packet, &mut self.frame));
-            if let Some(counters) = shared.counters.get_mut(departure.port).filter(|_| !sent) {
-                counters.refused += 1;
             }
         }
     }
@@ -268,21 +366,32 @@ impl Wire {
 }
 
 /// Time since the forwarder started.
+#[derive(Clone, Copy, Debug)]
 struct Clock {
     epoch: Instant,
+    /// The wall clock at the epoch.
+    wall: SystemTime,
 }
 
 impl Clock {
+    fn start() -> Clock {
+        Clock { epoch: Instant::now(), wall: SystemTime::now() }
+    }
+
     fn now(&self) -> Duration {
         self.epoch.elapsed()
     }
 
-    /// When the kernel received a frame, which may be well before this thread got to it.
-    fn at(&self, stamp: Option<Duration>) -> Duration {
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let age =
-            stamp.and_then(|stamp| wall.checked_sub(stamp)).filter(|age| *age <= MAX_STAMP_AGE);
-        self.now().saturating_sub(age.unwrap_or_default())
+    fn since_epoch(&self, moment: Instant) -> Duration {
+        moment.saturating_duration_since(self.epoch)
+    }
+
+    /// When the kernel received a frame, which may be well before this thread got to it; `None` if the wall clock, by
+    /// which the kernel stamps, cannot be right.
+    fn at(&self, stamp: Duration) -> Option<Duration> {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        let age = wall.checked_sub(stamp).filter(|age| *age <= MAX_STAMP_AGE)?;
+        Some(self.now().saturating_sub(age))
     }
 }
 

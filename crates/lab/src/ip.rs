@@ -1,34 +1,51 @@
-//! What the forwarder needs to know of an IP packet (RFC 791, RFC 8200).
+//! What the forwarder and the elements need to know of an IP packet (RFC 791, RFC 8200), and how they change it.
+//!
+//! By hand and in place: libraries such as etherparse read headers into values and write whole packets anew, while a
+//! box that is emulated changes a few bytes and leaves the rest as it came, wrong checksums included.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
 
 use crate::{Packet, Protocol};
+
+mod checksum;
+mod made;
+
+pub(crate) use made::{ACK, RST, SYN, TcpFields, fragments, tcp, too_big};
+#[cfg(test)]
+pub(crate) use made::{has_right_checksums, udp};
 
 /// IPv6 extension headers looked through for the transport protocol; ordinary packets have none or one.
 const MAX_EXTENSION_HEADERS: usize = 8;
 
+/// Bytes of a transport header that say the flow; an ICMP error quotes at least so many (RFC 792).
+const FLOW_BYTES: usize = 8;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+
 impl Packet {
     /// A whole IP packet, told apart by its protocol field; `None` if it is neither IPv4 nor IPv6.
     pub fn from_ip(bytes: Vec<u8>) -> Option<Packet> {
-        let number = match version(&bytes)? {
-            Version::V4 => *bytes.get(9)?,
-            Version::V6 => ipv6_protocol(&bytes)?,
-        };
-        let protocol = match number {
-            6 => Protocol::Tcp,
-            17 => Protocol::Udp,
-            _ => Protocol::Other,
-        };
+        let protocol = protocol(upper(&bytes)?.protocol);
         Some(Packet { protocol, bytes })
+    }
+
+    /// Where the IP packet comes from.
+    pub fn source(&self) -> Option<IpAddr> {
+        address(&self.bytes, Side::Source)
     }
 
     /// Where the IP packet goes.
     pub fn destination(&self) -> Option<IpAddr> {
-        let bytes = &self.bytes;
-        Some(match version(bytes)? {
-            Version::V4 => Ipv4Addr::from(*bytes.get(16..)?.first_chunk::<4>()?).into(),
-            Version::V6 => Ipv6Addr::from(*bytes.get(24..)?.first_chunk::<16>()?).into(),
-        })
+        address(&self.bytes, Side::Destination)
+    }
+
+    /// The flow of a whole TCP or UDP packet.
+    pub(crate) fn flow(&self) -> Option<Flow> {
+        Headers::read(&self.bytes)?.flow(&self.bytes)
     }
 
     /// The Ethernet type of the IP packet.
@@ -40,9 +57,218 @@ impl Packet {
     }
 }
 
+/// The two ends of a TCP connection or UDP exchange, as one direction of its packets has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Flow {
+    pub(crate) protocol: Protocol,
+    pub(crate) source: SocketAddr,
+    pub(crate) destination: SocketAddr,
+}
+
+impl Flow {
+    /// The flow of the packets that go back.
+    pub(crate) fn back(self) -> Flow {
+        Flow { source: self.destination, destination: self.source, ..self }
+    }
+
+    /// The same in every run and release.
+    pub(crate) fn stable_hash(&self) -> u64 {
+        let ends = [self.source, self.destination].into_iter();
+        let ends = ends.flat_map(|end| [octets(end.ip()), end.port().to_be_bytes().into()]);
+        stable_hash([u8::from(self.protocol == Protocol::Udp)].into_iter().chain(ends.flatten()))
+    }
+}
+
+/// A hash that is the same in every run and release, so that a choice made by it can be repeated.
+///
+/// FNV-1a, and the finalizer of SplitMix64 so that neighbouring addresses and ports spread over all bits.
+pub(crate) fn stable_hash(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let hash = bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, step);
+    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+/// The address as bytes to hash.
+pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().into(),
+        IpAddr::V6(address) => address.octets().into(),
+    }
+}
+
+/// Which end of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Source,
+    Destination,
+}
+
+/// Where the headers of an IP packet are; places were checked against its length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Headers {
+    version: Version,
+    upper: Upper,
+    /// Where the packet ends by its own length field.
+    end: usize,
+}
+
+/// A whole TCP segment's header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) seq: u32,
+    pub(crate) ack: u32,
+    pub(crate) flags: u8,
+    /// Where its options are in the packet.
+    pub(crate) options: Range<usize>,
+    /// Where its data are in the packet.
+    pub(crate) payload: Range<usize>,
+}
+
+impl Headers {
+    /// Of a whole packet; `None` if it is not IP or shorter than it says.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Headers> {
+        Headers::quoted(bytes).filter(|headers| headers.end <= bytes.len())
+    }
+
+    /// Of a packet whose end may be missing, as ICMP errors quote them.
+    pub(crate) fn quoted(bytes: &[u8]) -> Option<Headers> {
+        let version = version(bytes)?;
+        let end = match version {
+            Version::V4 => u16_at(bytes, 2)?.into(),
+            Version::V6 => 40 + usize::from(u16_at(bytes, 4)?),
+        };
+        let upper = upper(bytes)?;
+        (upper.at <= end).then_some(Headers { version, upper, end })
+    }
+
+    /// The flow of a TCP or UDP packet; a fragment other than the first has none.
+    pub(crate) fn flow(&self, bytes: &[u8]) -> Option<Flow> {
+        let protocol = protocol(self.upper.protocol);
+        if protocol == Protocol::Other || self.upper.is_later_fragment {
+            return None;
+        }
+        let header = bytes.get(self.upper.at..self.end.min(bytes.len()))?.get(..FLOW_BYTES)?;
+        let end = |side, at| Some(SocketAddr::new(address(bytes, side)?, u16_at(header, at)?));
+        Some(Flow {
+            protocol,
+            source: end(Side::Source, 0)?,
+            destination: end(Side::Destination, 2)?,
+        })
+    }
+
+    /// The TCP header of an unfragmented segment.
+    pub(crate) fn segment(&self, bytes: &[u8]) -> Option<Segment> {
+        let at = self.upper.at;
+        if self.upper.protocol != TCP || self.upper.is_later_fragment {
+            return None;
+        }
+        let header = bytes.get(at..self.end)?;
+        let data = 4 * usize::from(header.get(12)? >> 4);
+        (20..=header.len()).contains(&data).then_some(Segment {
+            seq: u32_at(header, 4)?,
+            ack: u32_at(header, 8)?,
+            flags: *header.get(13)?,
+            options: at + 20..at + data,
+            payload: at + data..self.end,
+        })
+    }
+
+    /// Where the packet that an ICMP error is about begins in it (RFC 792, RFC 4443).
+    pub(crate) fn icmp_quote(&self, bytes: &[u8]) -> Option<usize> {
+        let kind = *bytes.get(self.upper.at)?;
+        let is_error = match self.upper.protocol {
+            // Unreachable, quench, time exceeded, parameter problem.
+            ICMP => matches!(kind, 3 | 4 | 11 | 12),
+            ICMPV6 => kind < 128,
+            _ => false,
+        };
+        (is_error && !self.upper.is_later_fragment).then_some(self.upper.at + 8)
+    }
+
+    /// Whether routers may split the packet: IPv4 without Don't Fragment.
+    pub(crate) fn is_splittable(&self, bytes: &[u8]) -> bool {
+        matches!(self.version, Version::V4)
+            && bytes.get(6).is_some_and(|flags| flags & made::DONT_FRAGMENT == 0)
+    }
+
+    /// Whether the packet begins with a transport header.
+    pub(crate) fn has_transport(&self) -> bool {
+        !self.upper.is_later_fragment
+    }
+
+    /// Writes address and port of a TCP or UDP packet; an address of the other family changes nothing.
+    pub(crate) fn set_end(&self, bytes: &mut [u8], side: Side, to: SocketAddr) {
+        if self.set_address(bytes, side, to.ip()) {
+            let port = self.upper.at + if side == Side::Source { 0 } else { 2 };
+            self.patch(bytes, port, &to.port().to_be_bytes());
+        }
+    }
+
+    /// Writes an address; false if it is of the other family.
+    pub(crate) fn set_address(&self, bytes: &mut [u8], side: Side, to: IpAddr) -> bool {
+        let place = address_place(self.version, side);
+        match (to, &self.version) {
+            (IpAddr::V4(to), Version::V4) => {
+                let old = replace(bytes, place.start, &to.octets());
+                checksum::update(bytes, 10, &old, &to.octets());
+                self.update_transport(bytes, &old, &to.octets());
+            }
+            (IpAddr::V6(to), Version::V6) => {
+                let old = replace(bytes, place.start, &to.octets());
+                self.update_transport(bytes, &old, &to.octets());
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Overwrites bytes of the transport header, from an even place on.
+    pub(crate) fn patch(&self, bytes: &mut [u8], at: usize, new: &[u8]) {
+        let old = replace(bytes, at, new);
+        self.update_transport(bytes, &old, new);
+    }
+
+    /// Computes the checksum of an ICMP message anew.
+    pub(crate) fn refresh_icmp(&self, bytes: &mut [u8]) {
+        made::seal(bytes, self);
+    }
+
+    /// Brings the transport checksum up to date; other transports than TCP and UDP are left alone.
+    fn update_transport(&self, bytes: &mut [u8], old: &[u8], new: &[u8]) {
+        let place = match self.upper.protocol {
+            TCP => 16,
+            UDP => 6,
+            _ => return,
+        };
+        let at = self.upper.at + place;
+        // A zero in UDP says that there is no checksum (RFC 768).
+        if self.upper.is_later_fragment
+            || (self.upper.protocol == UDP && u16_at(bytes, at) == Some(0))
+        {
+            return;
+        }
+        checksum::update(bytes, at, old, new);
+        if self.upper.protocol == UDP && u16_at(bytes, at) == Some(0) {
+            replace(bytes, at, &[0xff, 0xff]);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
 enum Version {
     V4,
     V6,
+}
+
+/// What follows the IP header and its extensions.
+#[derive(Clone, Copy, Debug)]
+struct Upper {
+    protocol: u8,
+    at: usize,
+    /// Whether it is the middle of something, and no header.
+    is_later_fragment: bool,
 }
 
 fn version(bytes: &[u8]) -> Option<Version> {
@@ -53,22 +279,85 @@ fn version(bytes: &[u8]) -> Option<Version> {
     }
 }
 
+fn protocol(number: u8) -> Protocol {
+    match number {
+        TCP => Protocol::Tcp,
+        UDP => Protocol::Udp,
+        _ => Protocol::Other,
+    }
+}
+
+fn upper(bytes: &[u8]) -> Option<Upper> {
+    match version(bytes)? {
+        Version::V4 => ipv4_upper(bytes),
+        Version::V6 => ipv6_upper(bytes),
+    }
+}
+
+fn ipv4_upper(bytes: &[u8]) -> Option<Upper> {
+    let at = 4 * usize::from(bytes.first()? & 0x0f);
+    let is_later_fragment = u16_at(bytes, 6)? & 0x1fff != 0;
+    (at >= 20).then_some(Upper { protocol: *bytes.get(9)?, at, is_later_fragment })
+}
+
 /// The protocol behind the extension headers (RFC 8200 section 4).
-fn ipv6_protocol(bytes: &[u8]) -> Option<u8> {
-    let mut next = *bytes.get(6)?;
-    let mut at = 40;
+fn ipv6_upper(bytes: &[u8]) -> Option<Upper> {
+    let mut upper = Upper { protocol: *bytes.get(6)?, at: 40, is_later_fragment: false };
     for _ in 0..MAX_EXTENSION_HEADERS {
-        let header = match next {
+        let at = upper.at;
+        let length = match upper.protocol {
             // Hop-by-hop, routing, destination options: length in units of 8 bytes beyond the first 8.
-            0 | 43 | 60 => bytes.get(at..at + 2)?,
+            0 | 43 | 60 => 8 + 8 * usize::from(*bytes.get(at + 1)?),
             // Fragment: 8 bytes; the length byte is reserved.
-            44 => &[*bytes.get(at)?, 0],
+            44 => 8,
             _ => break,
         };
-        next = *header.first()?;
-        at += 8 + 8 * usize::from(*header.get(1)?);
+        if upper.protocol == 44 {
+            upper.is_later_fragment = u16_at(bytes, at + 2)? & 0xfff8 != 0;
+        }
+        upper.protocol = *bytes.get(at)?;
+        upper.at += length;
+        if upper.is_later_fragment {
+            break;
+        }
     }
-    Some(next)
+    Some(upper)
+}
+
+fn address_place(version: Version, side: Side) -> Range<usize> {
+    match (version, side) {
+        (Version::V4, Side::Source) => 12..16,
+        (Version::V4, Side::Destination) => 16..20,
+        (Version::V6, Side::Source) => 8..24,
+        (Version::V6, Side::Destination) => 24..40,
+    }
+}
+
+fn address(bytes: &[u8], side: Side) -> Option<IpAddr> {
+    let version = version(bytes)?;
+    let octets = bytes.get(address_place(version, side))?;
+    Some(match version {
+        Version::V4 => Ipv4Addr::from(*octets.first_chunk::<4>()?).into(),
+        Version::V6 => Ipv6Addr::from(*octets.first_chunk::<16>()?).into(),
+    })
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// Writes over the bytes there and returns them; beyond the end nothing happens, and `new` comes back as if it had been there.
+fn replace(bytes: &mut [u8], at: usize, new: &[u8]) -> Vec<u8> {
+    let Some(place) = bytes.get_mut(at..at + new.len()) else {
+        return new.to_vec();
+    };
+    let old = place.to_vec();
+    place.copy_from_slice(new);
+    old
 }
 
 #[cfg(test)]

@@ -1,17 +1,23 @@
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::capture::Capture;
 use crate::error::LabError;
 use crate::forwarder::{Counters, Forwarder};
 use crate::namespace::Namespace;
+use crate::record::Disturbance;
+use crate::schedule::Exactness;
+use crate::split::{SplitProxy, SplitTcp};
 use crate::switch::{Port, Switch};
 use crate::wiring;
-use crate::{Delay, Link};
+use crate::{Balance, Delay, Link};
 
 /// Nodes a lab has at most: default addresses and hardware addresses count them in one byte.
 pub const MAX_NODES: usize = 250;
@@ -21,6 +27,8 @@ pub const MAX_NODES: usize = 250;
 pub struct Host {
     name: String,
     addresses: Vec<IpAddr>,
+    shared: Vec<(IpAddr, Balance)>,
+    public: Vec<IpAddr>,
     links: Port,
 }
 
@@ -29,7 +37,13 @@ impl Host {
     ///
     /// Without [`address`](Host::address), node N of a lab (counted from 1) has 10.77.N.1 and fd77::N:1.
     pub fn new(name: impl Into<String>) -> Host {
-        Host { name: name.into(), addresses: Vec::new(), links: Port::default() }
+        Host {
+            name: name.into(),
+            addresses: Vec::new(),
+            shared: Vec::new(),
+            public: Vec::new(),
+            links: Port::default(),
+        }
     }
 
     /// Adds an address; there may be several.
@@ -37,6 +51,30 @@ impl Host {
     pub fn address(mut self, address: impl Into<IpAddr>) -> Host {
         self.addresses.push(address.into());
         self
+    }
+
+    /// Adds an address that other nodes have as well, behind a balancer: all of them must name the same [`Balance`].
+    ///
+    /// The node has an address of its own besides.
+    #[must_use]
+    pub fn shared_address(mut self, address: impl Into<IpAddr>, balance: Balance) -> Host {
+        self.shared.push((address.into(), balance));
+        self
+    }
+
+    /// Adds an address that the node does not have but a box on its path shows to others; [`path`](Host::path) does it
+    /// for the boxes in it.
+    #[must_use]
+    pub fn public(mut self, address: impl Into<IpAddr>) -> Host {
+        self.public.push(address.into());
+        self
+    }
+
+    /// Both links at once, and what boxes on them need.
+    #[must_use]
+    pub fn path(mut self, path: crate::Path) -> Host {
+        self.public.extend(path.public_addresses());
+        self.outbound(path.outbound).inbound(path.inbound)
     }
 
     /// The link from the node into the network.
@@ -61,6 +99,28 @@ impl Host {
     }
 }
 
+/// How a lab is to be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabOptions {
+    /// Gives the forwarder the last CPU for itself, where there are several; see [`Scheduling::exact`].
+    ///
+    /// Off unless asked for: labs side by side would be in each other's way.
+    ///
+    /// [`Scheduling::exact`]: crate::Scheduling::exact
+    pub pinned: bool,
+    /// Packets that leave later than this count as [disturbed](Lab::disturbance); 0.3 ms, the exactness that a
+    /// calibrated lab must have.
+    pub late: Duration,
+    /// Proxies that split TCP connections.
+    pub split_tcp: Vec<SplitTcp>,
+}
+
+impl Default for LabOptions {
+    fn default() -> LabOptions {
+        LabOptions { pinned: false, late: Duration::from_micros(300), split_tcp: Vec::new() }
+    }
+}
+
 /// Nodes in network namespaces of their own, joined in a star by emulated links that carry real packets.
 ///
 /// A packet from node A to node B passes A's outbound and then B's inbound link. Everything ends with this value, or
@@ -70,6 +130,7 @@ impl Host {
 pub struct Lab {
     // Dropped first: no packet moves while the rest goes away.
     forwarder: Forwarder,
+    _proxies: Vec<SplitProxy>,
     nodes: Vec<Node>,
     _network: Namespace,
 }
@@ -86,6 +147,14 @@ pub struct Node {
 impl Lab {
     /// Builds the nodes and starts to forward; needs [`Privilege::Root`](crate::Privilege::Root) and the command `ip`.
     pub fn build(hosts: Vec<Host>) -> Result<Lab, LabError> {
+        Lab::build_with(hosts, LabOptions::default())
+    }
+
+    /// As [`build`](Lab::build), with options.
+    pub fn build_with(mut hosts: Vec<Host>, options: LabOptions) -> Result<Lab, LabError> {
+        for split in &options.split_tcp {
+            hosts.extend(split.hosts());
+        }
         let hosts = checked(hosts)?;
         let network = Namespace::new().map_err(LabError::system("creating a network namespace"))?;
         let spawner = Spawner::start().map_err(LabError::system("starting a thread"))?;
@@ -95,18 +164,21 @@ impl Lab {
         for (number, host) in (1..).zip(hosts) {
             let namespace =
                 Namespace::new().map_err(LabError::system("creating a network namespace"))?;
-            wires.push(wiring::wire(number, &host.addresses, &namespace, &network)?);
-            switch.add_port(host.addresses.iter().copied(), host.links);
-            nodes.push(Node {
-                name: host.name,
-                addresses: host.addresses,
-                namespace,
-                spawner: spawner.clone(),
-            });
+            let shared = host.shared.iter().map(|(address, _)| *address);
+            let addresses: Vec<_> = host.addresses.iter().copied().chain(shared).collect();
+            wires.push(wiring::wire(number, &addresses, &namespace, &network)?);
+            let port = switch.add_port(host.addresses.into_iter().chain(host.public), host.links);
+            for (address, balance) in host.shared {
+                switch.share(address, balance, port);
+            }
+            nodes.push(Node { name: host.name, addresses, namespace, spawner: spawner.clone() });
         }
-        let forwarder =
-            Forwarder::start(switch, wires).map_err(LabError::system("starting the forwarder"))?;
-        Ok(Lab { forwarder, nodes, _network: network })
+        let splits = options.split_tcp.iter();
+        let proxies =
+            splits.map(|split| split.start(&nodes, &mut switch)).collect::<Result<_, _>>()?;
+        let forwarder = Forwarder::start(switch, wires, options.pinned, options.late)
+            .map_err(LabError::system("starting the forwarder"))?;
+        Ok(Lab { forwarder, _proxies: proxies, nodes, _network: network })
     }
 
     /// The node of this name.
@@ -132,9 +204,64 @@ impl Lab {
         self.forwarder.with_switch(replace).is_some()
     }
 
+    /// The same with a path: what others send to the public addresses of its boxes comes here from now on.
+    ///
+    /// False if there is no such node, or if another node has one of the addresses.
+    pub fn set_path(&self, name: &str, path: crate::Path) -> bool {
+        let Some(number) = self.nodes.iter().position(|node| node.name == name) else {
+            return false;
+        };
+        let is_taken = |address| self.nodes.iter().any(|node| node.addresses.contains(address));
+        if path.public_addresses().iter().any(is_taken) {
+            return false;
+        }
+        self.forwarder.with_switch(|switch| {
+            for address in path.public_addresses() {
+                switch.route_to(*address, number);
+            }
+        });
+        self.set_links(name, path.outbound, path.inbound)
+    }
+
     /// What the forwarder did so far, ports in the order of the nodes.
     pub fn counters(&self) -> Counters {
         self.forwarder.counters()
+    }
+
+    /// How exact the forwarder can be here.
+    pub fn exactness(&self) -> Exactness {
+        self.forwarder.exactness()
+    }
+
+    /// What the forwarder did wrong between two moments.
+    ///
+    /// It goes by the forwarder's own record, never by what came of it, so that results may be flagged by it. Ask
+    /// soon after `to`: the record is long but not endless.
+    pub fn disturbance(&self, from: Instant, to: Instant) -> Disturbance {
+        self.forwarder.disturbance(from, to)
+    }
+
+    /// Whether the forwarder did anything wrong between two moments, or may have.
+    pub fn disturbed(&self, from: Instant, to: Instant) -> bool {
+        !self.disturbance(from, to).is_none()
+    }
+
+    /// Writes what passes a node's interface from now on to a file that Wireshark and tcpdump open (pcapng).
+    ///
+    /// Packets have the times at which they left the node, before its links, and reached it, behind its links. The
+    /// file gets at most `limit` bytes, and is replaced if it is there. A new capture of a node ends an earlier one.
+    pub fn capture(
+        &self,
+        name: &str,
+        path: impl AsRef<Path>,
+        limit: u64,
+    ) -> Result<Capture, LabError> {
+        let number = self.nodes.iter().position(|node| node.name == name);
+        let number = number.ok_or_else(|| no_node(name))?;
+        let (capture, tap) = Capture::start(name, path.as_ref(), limit)
+            .map_err(LabError::system(format!("capturing to {}", path.as_ref().display())))?;
+        self.forwarder.tap(number, tap);
+        Ok(capture)
     }
 }
 
@@ -144,7 +271,7 @@ impl Node {
         &self.name
     }
 
-    /// Its addresses, in the order they were given.
+    /// Its addresses, in the order they were given; those it shares with others come last.
     pub fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }
@@ -189,6 +316,8 @@ impl Node {
     }
 
     /// Starts a command made by [`command`](Node::command) so that it is killed when the lab ends, and not before.
+    ///
+    /// Only the command's own process: one that starts others must see to them.
     pub fn spawn(&self, command: Command) -> io::Result<Child> {
         self.spawner.spawn(command)
     }
@@ -219,6 +348,10 @@ impl Spawner {
     }
 }
 
+pub(crate) fn no_node(name: &str) -> LabError {
+    LabError::Topology(format!("there is no node called {name}"))
+}
+
 /// Gives hosts their default addresses and refuses what cannot be built.
 fn checked(mut hosts: Vec<Host>) -> Result<Vec<Host>, LabError> {
     if hosts.len() > MAX_NODES {
@@ -230,7 +363,9 @@ fn checked(mut hosts: Vec<Host>) -> Result<Vec<Host>, LabError> {
         }
     }
     let names = hosts.iter().map(|host| host.name.clone());
-    let addresses = hosts.iter().flat_map(|host| &host.addresses).map(IpAddr::to_string);
+    let shared = shared_addresses(&hosts)?;
+    let addresses = hosts.iter().flat_map(|host| host.addresses.iter().chain(&host.public));
+    let addresses = addresses.chain(&shared).map(IpAddr::to_string);
     for mut list in [names.collect::<Vec<_>>(), addresses.collect()] {
         list.sort_unstable();
         if let Some([twice, _]) = list.array_windows().find(|[one, next]| one == next) {
@@ -238,6 +373,21 @@ fn checked(mut hosts: Vec<Host>) -> Result<Vec<Host>, LabError> {
         }
     }
     Ok(hosts)
+}
+
+/// Each shared address once.
+fn shared_addresses(hosts: &[Host]) -> Result<Vec<IpAddr>, LabError> {
+    let mut balances = BTreeMap::new();
+    for host in hosts {
+        for (number, (address, balance)) in host.shared.iter().enumerate() {
+            let twice = host.shared.iter().take(number).any(|(other, _)| other == address);
+            if twice || balances.insert(*address, *balance).is_some_and(|other| other != *balance) {
+                let what = "is shared twice by one node, or balanced in two ways";
+                return Err(LabError::Topology(format!("{address} {what}")));
+            }
+        }
+    }
+    Ok(balances.into_keys().collect())
 }
 
 fn default_addresses(number: u8) -> Vec<IpAddr> {
@@ -258,6 +408,20 @@ mod tests {
         assert!(refused(vec![Host::new("a"), Host::new("a")]));
         assert!(refused(vec![Host::new("a"), Host::new("b").address([10, 77, 1, 1])]));
         assert!(!refused(vec![Host::new("a"), Host::new("b")]));
+    }
+
+    #[test]
+    fn shared_addresses_are_shared_in_one_way_and_by_nobody_else() {
+        let shared = |name, balance| Host::new(name).shared_address([192, 0, 2, 1], balance);
+        let other = |host: Host| checked(vec![shared("a", Balance::Flow), host]).is_ok();
+        assert!(other(shared("b", Balance::Flow)));
+        assert!(!other(shared("b", Balance::Source)));
+        assert!(!other(shared("b", Balance::Flow).shared_address([192, 0, 2, 1], Balance::Flow)));
+        assert!(!other(Host::new("b").address([192, 0, 2, 1])));
+        assert!(!other(Host::new("b").public([192, 0, 2, 1])));
+        let behind_nat = |text: &str| Host::new("b").path(text.parse().unwrap());
+        assert!(!other(behind_nat("nat 192.0.2.1")));
+        assert!(other(behind_nat("nat 192.0.2.2")));
     }
 
     #[test]

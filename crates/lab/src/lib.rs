@@ -17,6 +17,15 @@
 //! assert_eq!(link.poll(Duration::from_millis(25)), Some(Packet::udp([3])));
 //! ```
 //!
+//! A [`Path`] is both directions between a node and the network, written as text, with boxes that see both:
+//!
+//! ```
+//! use headstart_lab::Path;
+//!
+//! let path: Path = "preset lte, down(rate 10Mbit queue 64kB), dpi tls-only, nat 203.0.113.1".parse()?;
+//! # Ok::<(), headstart_lab::ParseError>(())
+//! ```
+//!
 //! A [`Lab`] drives the same links with real packets: each node is a network namespace, and a thread of this process
 //! carries its packets. It needs root, or [`enter_user_namespace`] where the system allows it.
 //!
@@ -30,6 +39,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod balance;
+mod capture;
 mod element;
 mod error;
 mod forwarder;
@@ -39,20 +50,37 @@ mod link;
 mod namespace;
 mod packet;
 mod parse;
+mod path;
 mod pick;
+mod presets;
 mod privilege;
+mod probe;
+mod record;
+mod schedule;
+mod split;
 mod switch;
 mod sys;
 mod wiring;
 
-pub use element::{Delay, Duplicate, Element, Loss, Only, Outputs, Reorder};
+pub use balance::Balance;
+pub use capture::{Capture, Captured};
+pub use element::{
+    Delay, DropSynData, Duplicate, Element, Jitter, Loss, Mtu, Only, Outputs, Rate, Reorder,
+    StripFastOpen,
+};
 pub use error::LabError;
 pub use forwarder::{Counters, Lateness, PortCounters};
-pub use lab::{Host, Lab, MAX_NODES, Node};
+pub use lab::{Host, Lab, LabOptions, MAX_NODES, Node};
 pub use link::{Link, LinkCounts, MAX_QUEUED};
 pub use namespace::Namespace;
 pub use packet::{Packet, Protocol};
 pub use parse::{ParseError, element_forms, parse_elements};
+pub use path::{Path, path_forms};
 pub use pick::Pick;
+pub use presets::{PRESETS, Preset};
 pub use privilege::{Privilege, Refusal, enter_user_namespace, privilege};
-pub use switch::{Departure, Port, Switch};
+pub use probe::{ProbeOptions, Seen, probe};
+pub use record::Disturbance;
+pub use schedule::{Exactness, Scheduling};
+pub use split::SplitTcp;
+pub use switch::{Departure, Diversion, Port, Switch};

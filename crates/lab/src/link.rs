@@ -20,13 +20,36 @@ pub const MAX_QUEUED: usize = 65_536;
 /// A packet sent at a `now` before an earlier one counts as sent at the earlier one.
 #[derive(Debug, Default)]
 pub struct Link {
-    elements: Vec<Box<dyn Element>>,
+    elements: Vec<Placed>,
     under_way: BinaryHeap<Arrival>,
     at_end: VecDeque<(Duration, Packet)>,
+    replies: VecDeque<Reply>,
     now: Duration,
     arrivals: u64,
     outputs: Outputs,
     counts: LinkCounts,
+}
+
+/// An element, and how far from the node it stands.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    /// Larger is nearer to the network's core.
+    pub(crate) place: usize,
+    pub(crate) element: Box<dyn Element>,
+}
+
+impl Placed {
+    /// Where elements stand that nothing else is said of: the other direction has all of its elements before them.
+    const CORE: usize = usize::MAX;
+}
+
+/// A packet that an element sent back.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) at: Duration,
+    /// Where the element stands.
+    pub(crate) place: usize,
+    pub(crate) packet: Packet,
 }
 
 /// What happened to the packets of a [`Link`] so far.
@@ -38,8 +61,10 @@ pub struct LinkCounts {
     pub delivered: u64,
     /// Packets dropped by an element.
     pub dropped: u64,
-    /// Packets an element made, beyond the one it was given.
+    /// Packets an element made, beyond the one it was given, and those sent back by elements of the other direction.
     pub added: u64,
+    /// Packets an element sent back, such as ICMP errors; they pass the link of the other direction.
+    pub replied: u64,
     /// Packets dropped because the link held [`MAX_QUEUED`] packets.
     pub overflowed: u64,
 }
@@ -47,13 +72,20 @@ pub struct LinkCounts {
 impl Link {
     /// A link made of these elements, first to last.
     pub fn new(elements: Vec<Box<dyn Element>>) -> Link {
+        Link::placed(
+            elements.into_iter().map(|element| Placed { place: Placed::CORE, element }).collect(),
+        )
+    }
+
+    /// A link made of elements first to last, whose places between node and core are known.
+    pub(crate) fn placed(elements: Vec<Placed>) -> Link {
         Link { elements, ..Link::default() }
     }
 
     /// The same link with one more element at its end.
     #[must_use]
     pub fn with(mut self, element: impl Element + 'static) -> Link {
-        self.elements.push(Box::new(element));
+        self.elements.push(Placed { place: Placed::CORE, element: Box::new(element) });
         self
     }
 
@@ -79,9 +111,41 @@ impl Link {
         Some(packet)
     }
 
+    /// The next packet that an element sent back, and when; [`next_due`](Link::next_due) says nothing of these.
+    pub fn take_reply(&mut self) -> Option<(Duration, Packet)> {
+        self.take_placed_reply().map(|reply| (reply.at, reply.packet))
+    }
+
+    /// The same, with the place it comes from.
+    pub(crate) fn take_placed_reply(&mut self) -> Option<Reply> {
+        self.replies.pop_front()
+    }
+
+    /// Takes what an element of the inbound link sent back towards the core: this is the outbound link.
+    pub(crate) fn carry_to_core(&mut self, reply: Reply) {
+        let next = self.elements.iter().position(|element| element.place > reply.place);
+        self.carry(reply, next);
+    }
+
+    /// Takes what an element of the outbound link sent back towards the node: this is the inbound link.
+    pub(crate) fn carry_to_node(&mut self, reply: Reply) {
+        let next = self
+            .elements
+            .iter()
+            .position(|element| element.place < reply.place || element.place == Placed::CORE);
+        self.carry(reply, next);
+    }
+
+    fn carry(&mut self, reply: Reply, next: Option<usize>) {
+        self.advance(reply.at);
+        self.counts.added += 1;
+        self.arrive(self.now, next.unwrap_or(self.elements.len()), reply.packet);
+        self.advance(self.now);
+    }
+
     /// How many packets are in the link.
     pub fn queued(&self) -> usize {
-        self.under_way.len() + self.at_end.len()
+        self.under_way.len() + self.at_end.len() + self.replies.len()
     }
 
     /// What happened so far.
@@ -101,15 +165,19 @@ impl Link {
     }
 
     fn step(&mut self, arrival: Arrival) {
-        let Some(element) = self.elements.get_mut(arrival.element) else {
+        let Some(Placed { place, element }) = self.elements.get_mut(arrival.element) else {
             self.at_end.push_back((arrival.at, arrival.packet));
             return;
         };
+        let place = *place;
         element.handle(arrival.at, arrival.packet, &mut self.outputs);
         let mut outputs = std::mem::take(&mut self.outputs);
         self.count(outputs.len());
         for (delay, packet) in outputs.drain() {
             self.arrive(arrival.at.saturating_add(delay), arrival.element + 1, packet);
+        }
+        for packet in outputs.drain_replies() {
+            self.answer(Reply { at: arrival.at, place, packet });
         }
         self.outputs = outputs;
     }
@@ -119,6 +187,15 @@ impl Link {
             0 => self.counts.dropped += 1,
             many => self.counts.added += many as u64 - 1,
         }
+    }
+
+    fn answer(&mut self, reply: Reply) {
+        if self.queued() >= MAX_QUEUED {
+            self.counts.overflowed += 1;
+            return;
+        }
+        self.counts.replied += 1;
+        self.replies.push_back(reply);
     }
 
     fn arrive(&mut self, at: Duration, element: usize, packet: Packet) {

@@ -1,5 +1,5 @@
 /// What a packet carries, as far as elements tell packets apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// A UDP datagram.
     Udp,

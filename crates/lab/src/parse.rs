@@ -1,12 +1,17 @@
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::element::{Element, KINDS, Only};
+use crate::element::{Element, KINDS, Only, Parse, TwoWay};
+use crate::presets::PRESETS;
 use crate::{Pick, Protocol};
 
-/// Seed of a random pick whose text names none; fixed, so that a run can be repeated.
-const DEFAULT_SEED: u64 = 1;
+/// Changes the seeds of inbound elements, so that they do not draw what the outbound ones draw (any odd bits will do).
+const INBOUND_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The least a link must carry unsplit (RFC 791 section 3.2).
+const LEAST_MTU: u16 = 68;
 
 /// The text forms of all elements, for help texts.
 pub fn element_forms() -> impl Iterator<Item = &'static str> {
@@ -16,7 +21,8 @@ pub fn element_forms() -> impl Iterator<Item = &'static str> {
 /// Parses a list of elements such as `delay 50ms, udp loss packets 2,5`; empty text is an empty list.
 ///
 /// Commas and line ends are blanks. Times are written `50ms`, `200us` or `1.5s`; packets are counted from 1; a seed
-/// that is not given is 1.
+/// that is not given is the element's place in the list, from 1. Boxes that see both directions, such as `nat`, are
+/// refused: they need a [`Path`](crate::Path).
 pub fn parse_elements(text: &str) -> Result<Vec<Box<dyn Element>>, ParseError> {
     let mut words = Words::new(text);
     let mut elements = Vec::new();
@@ -46,17 +52,45 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-fn element(words: &mut Words<'_>) -> Result<Box<dyn Element>, ParseError> {
+/// One element as it stands in a text.
+#[derive(Debug)]
+pub(crate) enum Parsed {
+    OneWay(Box<dyn Element>),
+    TwoWay(TwoWay),
+}
+
+/// Reads an element for one direction.
+pub(crate) fn element(words: &mut Words<'_>) -> Result<Box<dyn Element>, ParseError> {
+    let before = words.clone();
+    match read(words)? {
+        Parsed::OneWay(element) => Ok(element),
+        Parsed::TwoWay(_) => Err(before.expected("an element for one direction")),
+    }
+}
+
+/// Reads an element of any kind.
+pub(crate) fn read(words: &mut Words<'_>) -> Result<Parsed, ParseError> {
+    words.place += 1;
     let narrowed = words.take(protocol);
     let Some(kind) = words.take(|word| KINDS.iter().find(|kind| kind.name == word)) else {
-        let names: Vec<_> = KINDS.iter().map(|kind| kind.name).collect();
-        return Err(words.expected(&format!("an element ({})", names.join(", "))));
+        return Err(words.expected(&one_of("an element", KINDS.iter().map(|kind| kind.name))));
     };
-    let element = (kind.parse)(words)?;
-    Ok(match narrowed {
+    let narrow = |element: Box<dyn Element>| match narrowed {
         Some(protocol) => Box::new(Only::new(protocol, element)),
         None => element,
+    };
+    Ok(match kind.parse {
+        Parse::OneWay(parse) => Parsed::OneWay(narrow(parse(words)?)),
+        Parse::TwoWay(parse) => {
+            let TwoWay { outbound, inbound, public } = parse(words)?;
+            let (outbound, inbound) = (narrow(outbound), narrow(inbound));
+            Parsed::TwoWay(TwoWay { outbound, inbound, public })
+        }
     })
+}
+
+fn one_of(what: &str, names: impl Iterator<Item = &'static str>) -> String {
+    format!("{what} ({})", names.collect::<Vec<_>>().join(", "))
 }
 
 fn protocol(word: &str) -> Option<Protocol> {
@@ -84,24 +118,57 @@ fn probability(word: &str) -> Option<f64> {
     (0.0..=100.0).contains(&percent).then_some(percent / 100.0)
 }
 
+/// A whole number above 0 with one of these units.
+fn with_unit(word: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let unit = word.trim_start_matches(|c: char| c.is_ascii_digit());
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+    let number: u64 = word.strip_suffix(unit)?.parse().ok()?;
+    number.checked_mul(*factor).filter(|value| *value > 0)
+}
+
+/// Words and brackets.
+fn split(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| c == ',' || c.is_whitespace());
+    let pieces = words.flat_map(|word| word.split_inclusive(['(', ')']));
+    let parts = pieces.flat_map(|piece| {
+        let bracket = usize::from(piece.ends_with(['(', ')']));
+        let (word, bracket) = piece.split_at(piece.len() - bracket);
+        [word, bracket]
+    });
+    parts.filter(|part| !part.is_empty())
+}
+
 fn packet_number(word: &str) -> Option<u64> {
     word.parse().ok().filter(|number| *number > 0)
 }
 
+/// Where the packets of an element go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// From the node.
+    Outbound,
+    /// To the node.
+    Inbound,
+}
+
 /// The words that are left to read.
+#[derive(Clone, Debug)]
 pub(crate) struct Words<'t> {
     rest: Vec<&'t str>,
+    /// For whose packets the elements are read.
+    pub(crate) direction: Direction,
+    /// Place of the element that is read, from 1.
+    place: usize,
 }
 
 impl<'t> Words<'t> {
-    fn new(text: &'t str) -> Words<'t> {
-        let mut rest: Vec<_> =
-            text.split(|c: char| c == ',' || c.is_whitespace()).filter(|w| !w.is_empty()).collect();
+    pub(crate) fn new(text: &'t str) -> Words<'t> {
+        let mut rest: Vec<_> = split(text).collect();
         rest.reverse();
-        Words { rest }
+        Words { rest, direction: Direction::Outbound, place: 0 }
     }
 
-    fn at_end(&self) -> bool {
+    pub(crate) fn at_end(&self) -> bool {
         self.rest.is_empty()
     }
 
@@ -112,15 +179,22 @@ impl<'t> Words<'t> {
         Some(value)
     }
 
-    fn take_word(&mut self, word: &str) -> bool {
+    /// Takes this very word if it is the next.
+    pub(crate) fn take_word(&mut self, word: &str) -> bool {
         self.take(|next| (next == word).then_some(())).is_some()
     }
 
-    fn expected(&self, what: &str) -> ParseError {
+    /// That something else should stand here.
+    pub(crate) fn expected(&self, what: &str) -> ParseError {
         ParseError {
             expected: what.to_owned(),
             found: self.rest.last().map(|word| (*word).to_owned()),
         }
+    }
+
+    /// Place of the element that was read last, from 1.
+    pub(crate) fn place(&self) -> usize {
+        self.place
     }
 
     /// Takes this very word.
@@ -143,16 +217,85 @@ impl<'t> Words<'t> {
         if self.take_word("packets") {
             return self.packet_numbers().map(Pick::exact);
         }
-        let Some(probability) = self.take(probability) else {
+        let Some(share) = self.take(probability) else {
             return Err(self.expected("a share from 0% to 100%, or `packets` and their numbers"));
         };
-        let seed = if self.take_word("seed") { self.seed()? } else { DEFAULT_SEED };
-        Ok(Pick::random(probability, seed))
+        Ok(Pick::random(share, self.seed()?))
     }
 
-    fn seed(&mut self) -> Result<u64, ParseError> {
-        self.take(|word| word.parse().ok())
-            .ok_or_else(|| self.expected("a seed, 0 to 18446744073709551615"))
+    /// Takes `[seed NUMBER]`.
+    pub(crate) fn seed(&mut self) -> Result<u64, ParseError> {
+        let seed = if self.take_word("seed") {
+            self.take(|word| word.parse().ok())
+                .ok_or_else(|| self.expected("a seed, 0 to 18446744073709551615"))?
+        } else {
+            self.place as u64
+        };
+        Ok(match self.direction {
+            Direction::Outbound => seed,
+            Direction::Inbound => seed ^ INBOUND_SEED,
+        })
+    }
+
+    /// Takes a share in percent.
+    pub(crate) fn share(&mut self) -> Result<f64, ParseError> {
+        self.take(probability).ok_or_else(|| self.expected("a share from 0% to 100%"))
+    }
+
+    /// Takes the mean length of bursts.
+    pub(crate) fn mean_length(&mut self) -> Result<f64, ParseError> {
+        let length = |word: &str| word.parse().ok().filter(|length: &f64| *length >= 1.0);
+        self.take(length).ok_or_else(|| self.expected("a mean length in packets, from 1 on"))
+    }
+
+    /// Takes a number of packets, if there is one.
+    pub(crate) fn take_count(&mut self) -> Option<u64> {
+        self.take(packet_number)
+    }
+
+    /// Takes bits per second.
+    pub(crate) fn rate(&mut self) -> Result<u64, ParseError> {
+        let units = [("bit", 1), ("kbit", 1_000), ("Mbit", 1_000_000), ("Gbit", 1_000_000_000)];
+        self.take(|word| with_unit(word, &units))
+            .ok_or_else(|| self.expected("a rate such as 10Mbit, 512kbit or 1Gbit"))
+    }
+
+    /// Takes bytes.
+    pub(crate) fn size(&mut self) -> Result<u64, ParseError> {
+        let units = [("B", 1), ("kB", 1_000), ("MB", 1_000_000)];
+        self.take(|word| with_unit(word, &units))
+            .ok_or_else(|| self.expected("a size such as 64kB, 1MB or 1500B"))
+    }
+
+    /// Takes the longest length of packets.
+    pub(crate) fn mtu(&mut self) -> Result<u16, ParseError> {
+        let mtu = |word: &str| word.parse().ok().filter(|mtu| *mtu >= LEAST_MTU);
+        self.take(mtu).ok_or_else(|| self.expected("a length of packets, 68 to 65535"))
+    }
+
+    /// Takes a port.
+    pub(crate) fn port(&mut self) -> Result<u16, ParseError> {
+        self.take(|word| word.parse().ok()).ok_or_else(|| self.expected("a port, 0 to 65535"))
+    }
+
+    /// Takes at least one IP address.
+    pub(crate) fn addresses(&mut self) -> Result<Vec<IpAddr>, ParseError> {
+        let mut addresses = Vec::new();
+        while let Some(address) = self.take(|word| word.parse().ok()) {
+            addresses.push(address);
+        }
+        if addresses.is_empty() { Err(self.expected("an IP address")) } else { Ok(addresses) }
+    }
+
+    /// Takes the name of a preset and puts what it stands for in its place.
+    pub(crate) fn expand_preset(&mut self) -> Result<(), ParseError> {
+        let Some(preset) = self.take(|word| PRESETS.iter().find(|preset| preset.name == word))
+        else {
+            let names = PRESETS.iter().map(|preset| preset.name);
+            return Err(self.expected(&one_of("a preset", names)));
+        };
+        self.rest.extend(Words::new(preset.path).rest);
+        Ok(())
     }
 
     fn packet_numbers(&mut self) -> Result<Vec<u64>, ParseError> {
@@ -231,8 +374,9 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_not_given_is_one() {
+    fn a_seed_not_given_is_the_place() {
         assert_eq!(parsed("loss 5%"), parsed("loss 5% seed 1"));
+        assert_eq!(parsed("loss 5%, loss 5%"), parsed("loss 5% seed 1, loss 5% seed 2"));
         assert_ne!(parsed("loss 5%"), parsed("loss 5% seed 2"));
     }
 
@@ -242,12 +386,16 @@ mod tests {
         assert_eq!(refused("delay 50"), "expected a time such as 50ms, 200us or 1.5s, found `50`");
         assert_eq!(
             refused("delay 5ms jitter"),
-            "expected an element (delay, drop, duplicate, loss, reorder), found `jitter`"
+            "expected a time such as 50ms, 200us or 1.5s, found the end"
         );
+        let names = "delay, drop, drop-syn-data, duplicate, loss, bursts, reorder, rate, mtu, \
+                     strip-fast-open, one-reply, dpi, nat";
         assert_eq!(
-            refused("udp"),
-            "expected an element (delay, drop, duplicate, loss, reorder), found the end"
+            refused("delay 5ms jiter"),
+            format!("expected an element ({names}), found `jiter`")
         );
+        assert_eq!(refused("udp"), format!("expected an element ({names}), found the end"));
+        assert_eq!(refused("nat 192.0.2.1"), "expected an element for one direction, found `nat`");
         assert_eq!(refused("drop"), "expected udp or tcp, found the end");
         assert_eq!(refused("loss packets 0"), "expected packet numbers, counted from 1, found `0`");
         assert_eq!(refused("reorder 5% 10ms"), "expected `by`, found `10ms`");

@@ -17,6 +17,7 @@ enum Rule {
     Every,
     Exact(BTreeSet<u64>),
     Random { probability: f64, draws: Box<Xoshiro256PlusPlus> },
+    Bursts { begin: f64, end: f64, within: bool, draws: Box<Xoshiro256PlusPlus> },
 }
 
 impl Pick {
@@ -39,6 +40,23 @@ impl Pick {
         Pick { seen: 0, rule: Rule::Random { probability, draws } }
     }
 
+    /// This share of the packets, in runs whose length is geometric with this mean.
+    ///
+    /// The two-state model of Gilbert (1960), of Elliott's (1963) the case that picks all in the one state and none
+    /// in the other: a run ends after each packet with probability 1 / `mean_length` and begins with the one that
+    /// makes up the share. Numbers out of range count as the nearest that makes sense: a mean from 1 on, and long
+    /// enough that runs are not more frequent than packets.
+    pub fn bursts(share: f64, mean_length: f64, seed: u64) -> Pick {
+        let share = if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) };
+        let end = if mean_length > 1.0 { 1.0 / mean_length } else { 1.0 };
+        let begin = if share < 1.0 { (end * share / (1.0 - share)).min(1.0) } else { 1.0 };
+        let end = if share < 1.0 { end } else { 0.0 };
+        let mut draws = Box::new(Xoshiro256PlusPlus::seed_from_u64(seed));
+        // As if packets had gone before.
+        let within = draws.random_bool(share);
+        Pick { seen: 0, rule: Rule::Bursts { begin, end, within, draws } }
+    }
+
     /// Whether the next packet is picked; counts it.
     pub fn next_is_picked(&mut self) -> bool {
         self.seen += 1;
@@ -46,6 +64,12 @@ impl Pick {
             Rule::Every => true,
             Rule::Exact(numbers) => numbers.contains(&self.seen),
             Rule::Random { probability, draws } => draws.random_bool(*probability),
+            Rule::Bursts { begin, end, within, draws } => {
+                let picked = *within;
+                let turns = draws.random_bool(if picked { *end } else { *begin });
+                *within = picked != turns;
+                picked
+            }
         }
     }
 }
@@ -85,6 +109,27 @@ mod tests {
         assert_eq!(numbers, SEED_7_AT_20_PERCENT);
     }
     const SEED_7_AT_20_PERCENT: &[usize] = &[1, 2, 10, 11, 12, 14, 16, 17, 18, 19, 26, 27, 28];
+
+    /// A share of 5 % in runs of 4 packets on average.
+    #[test]
+    fn bursts_keep_share_and_length() {
+        let picks = picked(Pick::bursts(0.05, 4.0, 42), 400_000);
+        let hits = picks.iter().filter(|hit| **hit).count();
+        let runs = picks.array_windows().filter(|[before, hit]| !before && *hit).count();
+        // 5,000 runs of 4 are 20,000; the deviation of a run's length is 3.5, so five of the sum are 1,900 or so.
+        assert!((18_000..=22_000).contains(&hits), "{hits}");
+        assert!((3.7..=4.3).contains(&(hits as f64 / runs as f64)), "{hits} in {runs}");
+    }
+
+    #[test]
+    fn bursts_at_the_edges() {
+        assert_eq!(picked(Pick::bursts(0.0, 3.0, 1), 100), [false; 100]);
+        assert_eq!(picked(Pick::bursts(1.0, 3.0, 1), 100), [true; 100]);
+        assert_eq!(picked(Pick::bursts(f64::NAN, f64::NAN, 1), 100), [false; 100]);
+        // Runs of one, as often as they can be: every other packet.
+        let every_other = picked(Pick::bursts(0.5, 0.0, 1), 100);
+        assert!(every_other.array_windows().all(|[one, next]| one != next));
+    }
 
     /// Over one long run, and over the first packets of many neighbouring seeds.
     #[test]

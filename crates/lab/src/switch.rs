@@ -2,7 +2,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::{Link, Packet};
+use crate::balance::Balance;
+use crate::{Link, Packet, Protocol};
 
 /// Ports joined in a star: what enters one goes to the port that owns its destination address.
 ///
@@ -11,8 +12,29 @@ use crate::{Link, Packet};
 #[derive(Debug, Default)]
 pub struct Switch {
     ports: Vec<Port>,
-    routes: HashMap<IpAddr, usize>,
+    routes: HashMap<IpAddr, Route>,
+    diversions: Vec<Diversion>,
     unroutable: u64,
+}
+
+/// Where packets to one address go.
+#[derive(Clone, Debug)]
+enum Route {
+    Port(usize),
+    Balanced(Balance, Vec<usize>),
+}
+
+/// A route for some packets only, before all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Diversion {
+    /// Number of the port they enter by.
+    pub from: usize,
+    /// What they carry.
+    pub protocol: Protocol,
+    /// Where they go to.
+    pub destination: IpAddr,
+    /// Number of the port they leave by.
+    pub to: usize,
 }
 
 /// The two links of one port.
@@ -40,8 +62,30 @@ impl Switch {
     pub fn add_port(&mut self, addresses: impl IntoIterator<Item = IpAddr>, port: Port) -> usize {
         let number = self.ports.len();
         self.ports.push(port);
-        self.routes.extend(addresses.into_iter().map(|address| (address, number)));
+        for address in addresses {
+            self.route_to(address, number);
+        }
         number
+    }
+
+    /// Sends what goes to this address to a port, whatever was so before: an address that a NAT there shows outside.
+    pub fn route_to(&mut self, address: IpAddr, port: usize) {
+        self.routes.insert(address, Route::Port(port));
+    }
+
+    /// Adds a port to those that share an address; the address is balanced in this way from now on.
+    pub fn share(&mut self, address: IpAddr, balance: Balance, port: usize) {
+        let mut sharing = match self.routes.remove(&address) {
+            Some(Route::Balanced(_, sharing)) => sharing,
+            _ => Vec::new(),
+        };
+        sharing.push(port);
+        self.routes.insert(address, Route::Balanced(balance, sharing));
+    }
+
+    /// Sends some packets to another port than the owner of their destination address.
+    pub fn divert(&mut self, diversion: Diversion) {
+        self.diversions.push(diversion);
     }
 
     /// The ports by number; replacing a link drops the packets in it.
@@ -53,11 +97,12 @@ impl Switch {
     ///
     /// One that goes to no port's address, such as multicast, is dropped before any element counts it.
     pub fn handle(&mut self, now: Duration, port: usize, packet: Packet) {
-        let routable = self.route(&packet).is_some();
+        let routable = self.route(port, &packet).is_some();
         match self.ports.get_mut(port) {
             Some(port) if routable => port.outbound.send(now, packet),
             _ => self.unroutable += 1,
         }
+        self.carry_replies();
     }
 
     /// When to [`poll`](Switch::poll) next.
@@ -71,8 +116,10 @@ impl Switch {
     pub fn poll(&mut self, now: Duration) -> Option<Departure> {
         while let Some(due) = self.next_due().filter(|due| *due <= now) {
             self.cross(due);
-            if let Some(departure) = self.leave(due) {
-                return Some(departure);
+            let departure = self.leave(due);
+            self.carry_replies();
+            if departure.is_some() {
+                return departure;
             }
         }
         None
@@ -90,9 +137,24 @@ impl Switch {
                 self.ports.get_mut(port).and_then(|port| port.outbound.poll(due))
             {
                 // Asked again, as an element may have changed the address.
-                match self.route(&packet).and_then(|to| self.ports.get_mut(to)) {
+                match self.route(port, &packet).and_then(|to| self.ports.get_mut(to)) {
                     Some(to) => to.inbound.send(due, packet),
                     None => self.unroutable += 1,
+                }
+            }
+        }
+    }
+
+    /// Moves what elements sent back into the links of the other direction.
+    fn carry_replies(&mut self) {
+        for Port { outbound, inbound } in &mut self.ports {
+            loop {
+                if let Some(reply) = outbound.take_placed_reply() {
+                    inbound.carry_to_node(reply);
+                } else if let Some(reply) = inbound.take_placed_reply() {
+                    outbound.carry_to_core(reply);
+                } else {
+                    break;
                 }
             }
         }
@@ -105,15 +167,28 @@ impl Switch {
         })
     }
 
-    fn route(&self, packet: &Packet) -> Option<usize> {
-        self.routes.get(&packet.destination()?).copied()
+    fn route(&self, from: usize, packet: &Packet) -> Option<usize> {
+        let destination = packet.destination()?;
+        let key = (from, packet.protocol, destination);
+        let diverted = self
+            .diversions
+            .iter()
+            .find(|other| key == (other.from, other.protocol, other.destination));
+        if let Some(diversion) = diverted {
+            return Some(diversion.to);
+        }
+        match self.routes.get(&destination)? {
+            Route::Port(port) => Some(*port),
+            Route::Balanced(balance, ports) => balance.choose(packet, ports),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Delay, Loss};
+    use crate::ip::{TcpFields, tcp, udp};
+    use crate::{Delay, Element, Loss, Outputs};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -126,6 +201,114 @@ mod tests {
 
     fn address(last: u8) -> IpAddr {
         IpAddr::from([10, 77, last, 1])
+    }
+
+    /// Answers each packet to address(3) by one for this address, in place of it.
+    #[derive(Debug)]
+    struct Bounce(u8);
+
+    impl Element for Bounce {
+        fn handle(&mut self, _now: Duration, packet: Packet, out: &mut Outputs) {
+            if packet.destination() == Some(address(3)) {
+                out.reply(udp_to(self.0));
+            } else {
+                out.pass(packet);
+            }
+        }
+    }
+
+    #[test]
+    fn replies_pass_the_link_of_the_other_direction() {
+        let mut switch = star();
+        switch.ports_mut()[0].outbound = Link::default().with(Delay::millis(5)).with(Bounce(1));
+        switch.handle(Duration::ZERO, 0, udp_to(3));
+        assert_eq!(drained(&mut switch), [(0, 12 * MS)]);
+        let counts = switch.ports_mut()[0].outbound.counts();
+        assert_eq!((counts.dropped, counts.replied, counts.added), (1, 1, 0));
+        // From an inbound link, to a third node, and to nobody.
+        switch.ports_mut()[2].inbound = Link::default().with(Bounce(2));
+        switch.ports_mut()[0].outbound = Link::default();
+        switch.handle(20 * MS, 0, udp_to(3));
+        assert_eq!(drained(&mut switch), [(1, 22 * MS)]);
+        assert_eq!(switch.ports_mut()[2].outbound.counts().added, 1);
+        switch.ports_mut()[2].inbound = Link::default().with(Bounce(99));
+        switch.handle(30 * MS, 0, udp_to(3));
+        assert_eq!((drained(&mut switch), switch.unroutable()), (vec![], 1));
+    }
+
+    /// A box beyond a delay answers the node after that delay, there and back; one before it at once.
+    #[test]
+    fn replies_pass_only_what_lies_between() {
+        for (path, answered) in [
+            ("delay 5ms, mtu 1300, delay 20ms", Some(10 * MS)),
+            ("mtu 1300, delay 20ms", Some(Duration::ZERO)),
+            ("delay 20ms, mtu 1300 silent", None),
+        ] {
+            let mut switch = Switch::default();
+            for (number, path) in [(1, path), (2, "")] {
+                let path: crate::Path = path.parse().unwrap();
+                let port = Port { outbound: path.outbound, inbound: path.inbound };
+                switch.add_port([address(number)], port);
+            }
+            let long = udp((address(1), 9).into(), (address(2), 9).into(), &[0; 1400]).unwrap();
+            switch.handle(Duration::ZERO, 0, long);
+            assert_eq!(drained(&mut switch), answered.map(|due| (0, due)).as_slice());
+        }
+    }
+
+    #[test]
+    fn an_address_may_move_to_another_port() {
+        let mut switch = star();
+        switch.route_to(address(9), 1);
+        switch.handle(Duration::ZERO, 2, udp_to(9));
+        assert_eq!(drained(&mut switch), [(1, 2 * MS)]);
+        switch.route_to(address(9), 2);
+        switch.handle(3 * MS, 2, udp_to(9));
+        assert_eq!(drained(&mut switch), [(2, 3 * MS)]);
+    }
+
+    /// Which of three servers behind 10.77.100.1 gets each flow.
+    fn balanced(balance: Balance, flows: impl Iterator<Item = (u8, u16, bool)>) -> Vec<usize> {
+        let mut switch = Switch::default();
+        switch.add_port([], Port::default());
+        for _ in 0..3 {
+            let server = switch.add_port([], Port::default());
+            switch.share(address(100), balance, server);
+        }
+        let each = flows.map(|(client, port, is_udp)| {
+            let from = (address(client), port).into();
+            let to = (address(100), 443).into();
+            let packet =
+                if is_udp { udp(from, to, b"x") } else { tcp(from, to, TcpFields::default()) };
+            switch.handle(Duration::ZERO, 0, packet.unwrap());
+            let departure = switch.poll(Duration::ZERO).unwrap();
+            assert!((1..=3).contains(&departure.port));
+            departure.port
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn a_balancer_by_flow_splits_by_ports_and_protocol() {
+        let flows = || (0..300_u16).map(|n| (1, 40_000 + n / 2, n % 2 == 0));
+        let ports = balanced(Balance::Flow, flows());
+        assert_eq!(ports, balanced(Balance::Flow, flows()));
+        for server in 1..=3 {
+            let share = ports.iter().filter(|port| **port == server).count();
+            // Five standard deviations of a binomial with n = 300, p = 1/3 are 41.
+            assert!((59..=141).contains(&share), "{share}");
+        }
+        // TCP and UDP of one client port meet by chance only: one time in three.
+        let together = ports.chunks(2).filter(|pair| pair[0] == pair[1]).count();
+        assert!((21..=79).contains(&together), "{together}");
+    }
+
+    #[test]
+    fn a_balancer_by_source_keeps_a_client_together() {
+        let one = balanced(Balance::Source, (0..100_u16).map(|n| (7, n, n % 2 == 0)));
+        assert!(one.iter().all(|port| *port == one[0]));
+        let many = balanced(Balance::Source, (0..200).map(|client| (client, 1, true)));
+        assert!((1..=3).all(|server| many.contains(&server)));
     }
 
     fn star() -> Switch {
@@ -156,6 +339,22 @@ mod tests {
         assert_eq!(switch.next_due(), Some(Duration::ZERO));
         assert_eq!(drained(&mut switch), [(2, Duration::ZERO), (2, MS), (1, 7 * MS), (0, 8 * MS)]);
         assert_eq!(switch.next_due(), None);
+    }
+
+    #[test]
+    fn a_diversion_is_for_one_port_protocol_and_address() {
+        let mut switch = star();
+        let udp = Protocol::Udp;
+        switch.divert(Diversion { from: 0, protocol: udp, destination: address(2), to: 2 });
+        for (from, to) in [(0, 2), (0, 3), (1, 2)] {
+            switch.handle(Duration::ZERO, from, udp_to(to));
+        }
+        let mut tcp = udp_to(2);
+        tcp.protocol = Protocol::Tcp;
+        switch.handle(Duration::ZERO, 0, tcp);
+        let mut ports: Vec<_> = drained(&mut switch).into_iter().map(|(port, _)| port).collect();
+        ports.sort_unstable();
+        assert_eq!(ports, [1, 1, 2, 2]);
     }
 
     #[test]

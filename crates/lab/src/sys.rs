@@ -54,6 +54,18 @@ pub(crate) fn run_in(
     unsafe { command.pre_exec(before_exec) };
 }
 
+/// Does `work` in the new process just before the program starts.
+///
+/// `work` must only make system calls: no allocation, no locks, no panic.
+pub(crate) fn before_exec(command: &mut Command, work: impl Fn() + Send + Sync + 'static) {
+    let before_exec = move || {
+        work();
+        Ok(())
+    };
+    // SAFETY: the closure makes system calls only (the caller's duty, stated above).
+    unsafe { command.pre_exec(before_exec) };
+}
+
 /// Runs `work` in a child process and returns the error it ended with, `None` if it ended well.
 ///
 /// `work` must only make system calls: no allocation, no locks, no panic.

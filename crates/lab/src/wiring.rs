@@ -84,15 +84,7 @@ fn node_script(number: u8, addresses: &[IpAddr], network: &str) -> String {
          link add {NODE_END} address {near} type veth peer name p{number} address {far} netns {network}\n\
          link set {NODE_END} {own_address} arp off up\n"
     );
-    for address in addresses {
-        // Writing to a string cannot fail.
-        let _ = match address {
-            IpAddr::V4(address) => writeln!(script, "address add {address}/32 dev {NODE_END}"),
-            IpAddr::V6(address) => {
-                writeln!(script, "address add {address}/128 dev {NODE_END} nodad")
-            }
-        };
-    }
+    script += &address_script(addresses, NODE_END);
     let defaults = [
         ("0.0.0.0/0", addresses.iter().any(IpAddr::is_ipv4)),
         ("::/0", addresses.iter().any(IpAddr::is_ipv6)),
@@ -101,6 +93,19 @@ fn node_script(number: u8, addresses: &[IpAddr], network: &str) -> String {
         let _ = writeln!(script, "route add {prefix} dev {NODE_END} {}", congestion_control());
     }
     script
+}
+
+fn address_script(addresses: &[IpAddr], interface: &str) -> String {
+    let line = |address: &IpAddr| match address {
+        IpAddr::V4(address) => format!("address add {address}/32 dev {interface}\n"),
+        IpAddr::V6(address) => format!("address add {address}/128 dev {interface} nodad\n"),
+    };
+    addresses.iter().map(line).collect()
+}
+
+/// Makes a wired node answer to more addresses.
+pub(crate) fn add_addresses(node: &Namespace, addresses: &[IpAddr]) -> Result<(), LabError> {
+    run_ip("adding addresses", node, node, |_| address_script(addresses, NODE_END))
 }
 
 /// The route attribute for cubic, the usual sender of the Internet; a kernel's own default may be another.

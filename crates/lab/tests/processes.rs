@@ -10,13 +10,14 @@ use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_lab::{Host, Lab, Privilege, Refusal, enter_user_namespace, privilege};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::geteuid;
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 /// First argument of the process that plays the ordinary user.
 const ORDINARY_USER: &str = "--as-ordinary-user";
@@ -45,7 +46,8 @@ fn main() -> ExitCode {
         eprintln!("skipped: set HEADSTART_TEST_NET=1");
         return ExitCode::SUCCESS;
     }
-    if works_without_root() & leaves_nothing_when_killed() {
+    let signals = [Signal::KILL, Signal::INT, Signal::TERM];
+    if works_without_root() & signals.into_iter().all(leaves_nothing_when_killed_by) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -58,26 +60,39 @@ fn works_without_root() -> bool {
     skipped(status) || status.success()
 }
 
-fn leaves_nothing_when_killed() -> bool {
+/// As by Ctrl-C, and by what nobody can catch.
+fn leaves_nothing_when_killed_by(signal: Signal) -> bool {
     let mut victim =
         this_program(VICTIM, false).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut started = String::new();
     BufReader::new(victim.stdout.take().unwrap()).read_line(&mut started).unwrap();
     let Some(command) = started.trim().strip_prefix("started ") else {
         let status = victim.wait().unwrap();
-        eprintln!("leaves_nothing_when_killed ... {}", outcome(status));
+        eprintln!("leaves_nothing_when_killed_by {signal:?} ... {}", outcome(status));
         return skipped(status);
     };
     assert!(is_alive(command));
-    victim.kill().unwrap();
+    let namespace = fs::read_link(format!("/proc/{command}/ns/net")).unwrap();
+    assert!(has_processes(&namespace));
+    kill_process(Pid::from_child(&victim), signal).unwrap();
     victim.wait().unwrap();
     let start = Instant::now();
-    while is_alive(command) && start.elapsed() < PATIENCE {
+    // Nothing but processes and open files can hold a namespace that has no name.
+    let left = || is_alive(command) || has_processes(&namespace);
+    while left() && start.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(5));
     }
-    let left = is_alive(command);
-    eprintln!("leaves_nothing_when_killed ... {}", if left { "FAILED" } else { "ok" });
+    let left = left();
+    let outcome = if left { "FAILED" } else { "ok" };
+    eprintln!("leaves_nothing_when_killed_by {signal:?} ... {outcome}");
     !left
+}
+
+/// Whether any process is in this network namespace.
+fn has_processes(namespace: &Path) -> bool {
+    let mut processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    processes
+        .any(|process| fs::read_link(process.path().join("ns/net")).is_ok_and(|ns| ns == namespace))
 }
 
 fn skipped(status: ExitStatus) -> bool {

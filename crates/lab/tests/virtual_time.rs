@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use headstart_lab::{
-    Delay, Duplicate, Element, Link, Loss, MAX_QUEUED, Packet, Pick, Protocol, Reorder,
+    Delay, Duplicate, Element, Jitter, Link, Loss, MAX_QUEUED, Packet, Pick, Protocol, Rate,
+    Reorder,
 };
 use proptest::prelude::*;
 
@@ -155,6 +156,84 @@ fn text_makes_the_same_link() {
     assert_eq!(through(from_text, &MIXED), through(built, &MIXED));
 }
 
+#[test]
+fn jitter_stays_within_its_bounds_and_uses_them() {
+    let delays = |jitter: Jitter| {
+        let mut link = Link::default().with(jitter);
+        // Far enough apart that none waits for the one before.
+        for second in 0..1000 {
+            link.send(Duration::from_secs(second), Packet::udp([]));
+        }
+        let out = drained(&mut link);
+        (0..).zip(out).map(|(second, (at, _))| at - Duration::from_secs(second)).collect::<Vec<_>>()
+    };
+    let delays = delays(Jitter::new(ms(25), ms(5), 7));
+    let (least, most) = (delays.iter().min().unwrap(), delays.iter().max().unwrap());
+    assert!(*least >= ms(20) && *least < ms(21) && *most <= ms(30) && *most > ms(29));
+    let mean = delays.iter().sum::<Duration>() / 1000;
+    // Five standard errors of an even spread over 10 ms are 0.46 ms.
+    assert!(mean > ms(24) && mean < ms(26), "{mean:?}");
+}
+
+#[test]
+fn jitter_keeps_order_unless_told_otherwise() {
+    let order = |jitter: Jitter| {
+        let mut link = Link::default().with(jitter);
+        for number in 0..100 {
+            link.send(MS * number / 10, Packet::udp([u8::try_from(number).unwrap()]));
+        }
+        drained(&mut link).into_iter().map(|(_, packet)| packet.bytes[0]).collect::<Vec<_>>()
+    };
+    assert!(order(Jitter::new(ms(25), ms(5), 7)).is_sorted());
+    let mixed = order(Jitter::new(ms(25), ms(5), 7).reordering());
+    assert!(!mixed.is_sorted() && mixed.len() == 100);
+    // Never below zero.
+    assert!(order(Jitter::new(ms(1), ms(5), 7)).is_sorted());
+}
+
+/// 1,000 bytes at 8 Mbit/s take 1 ms each.
+#[test]
+fn a_rate_spaces_packets_and_its_queue_drops_the_last() {
+    let mut link = Link::default().with(Rate::new(8_000_000, 3_000));
+    let mut send = |at, number| {
+        let mut bytes = vec![0; 1000];
+        bytes[0] = number;
+        link.send(at, Packet::udp(bytes));
+    };
+    // The first is under way, two wait; the fourth finds 3,000 bytes before it.
+    for number in 1..=4 {
+        send(Duration::ZERO, number);
+    }
+    // Half of the first has gone: there is still no room for a fifth; after the whole of it there is.
+    send(MS / 2, 5);
+    send(MS, 6);
+    // Idle again.
+    send(ms(10), 7);
+    let out: Vec<_> = drained(&mut link)
+        .into_iter()
+        .map(|(at, packet)| (at.as_millis(), packet.bytes[0]))
+        .collect();
+    assert_eq!(out, [(1, 1), (2, 2), (3, 3), (4, 6), (11, 7)]);
+    assert_eq!(link.counts().dropped, 2);
+}
+
+#[test]
+fn an_idle_rate_takes_what_its_queue_never_could() {
+    let mut link = Link::default().with(Rate::new(8, 0));
+    link.send(Duration::ZERO, Packet::udp([0; 3]));
+    link.send(Duration::ZERO, Packet::udp([0; 1]));
+    assert_eq!(drained(&mut link), [(ms(3000), Packet::udp([0; 3]))]);
+}
+
+#[test]
+fn bursts_lose_neighbours() {
+    let link: Link = "bursts 20% mean-length 3 seed 5".parse().unwrap();
+    let passed = through(link, &[Protocol::Udp; 40]);
+    let lost: Vec<u8> = (1..=40).filter(|n| passed.iter().all(|(_, number)| number != n)).collect();
+    assert_eq!(lost, SEED_5_IN_BURSTS);
+}
+const SEED_5_IN_BURSTS: &[u8] = &[4, 5, 6, 7, 25, 26, 27, 28, 31, 32, 33, 34];
+
 /// A list of elements as text, so that a failing case prints itself.
 fn some_elements() -> impl Strategy<Value = String> {
     let pick = prop_oneof![
@@ -164,9 +243,14 @@ fn some_elements() -> impl Strategy<Value = String> {
             numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
         )),
     ];
-    let element = (prop_oneof![Just(""), Just("udp "), Just("tcp ")], pick, 0..20u8, 0..4u8)
+    let element = (prop_oneof![Just(""), Just("udp "), Just("tcp ")], pick, 0..20u8, 0..9u8)
         .prop_map(|(narrowed, pick, millis, kind)| match kind {
             0 => format!("{narrowed}delay {millis}ms"),
+            4 => format!("{narrowed}delay 9ms jitter {millis}ms seed 3"),
+            5 => format!("{narrowed}delay 9ms jitter {millis}ms reordering"),
+            6 => format!("{narrowed}bursts {millis}% mean-length 3"),
+            7 => format!("{narrowed}rate {}kbit queue 3B", 1 + millis),
+            8 => format!("{narrowed}mtu 68, strip-fast-open, drop-syn-data"),
             1 => format!("{narrowed}loss {pick}"),
             2 => format!("{narrowed}duplicate {pick}"),
             _ => format!("{narrowed}reorder {pick} by {millis}ms"),

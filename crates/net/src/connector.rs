@@ -56,7 +56,7 @@ pub struct ConnectorConfig {
     pub opening: OpeningPolicy,
     /// Whether server bytes are withheld until the edge has accepted the join.
     pub hold: bool,
-    /// Empty slots in one flight at most, that for the acknowledgement not counted.
+    /// Slots in one flight at most, that for the acknowledgement not counted.
     pub slots_max: u8,
     /// How long all attempts to connect may take together.
     pub connect_timeout: Duration,

@@ -40,7 +40,7 @@ const NAME_MAX: usize = 253;
 /// The application saw a reset: the one harm that TurboTLS can do, so not twice a day.
 pub const RESET_LIFE: Duration = Duration::from_secs(24 * 3600);
 
-/// Bytes of empty slots in flight on one path at most: seven connections with
+/// Bytes of slots, whatever they carry, in flight on one path at most: seven connections with
 /// eleven slots of 411 bytes each.
 pub const SLOT_BUDGET: usize = 32_768;
 
@@ -208,7 +208,7 @@ impl PathMemory {
         }
     }
 
-    /// Takes as many of `slots` empty slots of `slot_bytes` as fit the path's [`SLOT_BUDGET`].
+    /// Takes as many of `slots` slots of `slot_bytes` as fit the path's [`SLOT_BUDGET`].
     ///
     /// None if not even one does. They are in flight until the reservation is dropped.
     pub fn reserve_slots(
@@ -262,7 +262,7 @@ fn flight_key(name: &str) -> Option<Box<str>> {
     (name.len() <= NAME_MAX).then(|| name.to_ascii_lowercase().into_boxed_str())
 }
 
-/// Empty slots that may be in flight; dropping it gives them back.
+/// Slots that may be in flight; dropping it gives them back.
 #[derive(Debug)]
 pub struct SlotReservation {
     memory: Arc<PathMemory>,

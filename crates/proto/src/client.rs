@@ -23,7 +23,7 @@ use crate::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Response, Status};
 /// How a connection is to be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Empty slots to send behind the flight, the one for the acknowledgement included.
+    /// Slots to send behind the flight, the one for the acknowledgement included.
     pub slots: u8,
     /// Whether bytes behind the ClientHello may go over UDP: only where the edge says so.
     pub early_data: bool,

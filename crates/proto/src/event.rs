@@ -17,7 +17,7 @@ pub enum ClientEvent {
         /// Length of the payload.
         bytes: usize,
     },
-    /// An empty slot was queued.
+    /// A slot was queued, which repeats a piece of the ClientHello.
     SlotSent {
         /// Sequence number.
         seq: u8,

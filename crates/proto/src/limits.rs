@@ -26,7 +26,7 @@ pub const REQUEST_MIN: usize = DATAGRAM_MAX.div_ceil(AMPLIFICATION);
 /// Client datagrams of one session: sequence numbers are below this, each answered at most once.
 pub const SEQUENCES: u8 = 16;
 
-/// Empty slots a client sends by default at most, the one for the acknowledgement not counted.
+/// Slots a client sends by default at most, the one for the acknowledgement not counted.
 ///
 /// Ten segments are TCP's initial window (RFC 6928): more would be unfair to the path. The other
 /// [`SEQUENCES`] are reached only by configuration.

@@ -249,6 +249,10 @@ impl Server {
         let elsewhere = self.config.same_address && !session.is_from(peer.ip());
         // The client was answered by another start of this edge, whose bytes it may hold.
         let earlier = join.tag != self.config.tag && join.tag != RouteTag::default();
+        if earlier && from_start && !elsewhere {
+            // A late copy of the flight started it: the stream that follows takes it over.
+            return fresh();
+        }
         if elsewhere || earlier {
             self.end(now, id);
             return if from_start { fresh() } else { refused() };

@@ -42,7 +42,7 @@ const REQUEST_TYPE: u8 = 0x08;
 const RESPONSE_TYPE: u8 = 0x09;
 const JOIN_ANSWER_TYPE: u8 = 0x0b;
 
-/// A piece of the client stream, or an empty slot; asks for at most one [`Response`].
+/// A piece of the client stream, or none; asks for at most one [`Response`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// The session.

@@ -1,6 +1,5 @@
 //! The near end: connections of both kinds in turn.
 
-use std::io::{IsTerminal, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -15,6 +14,7 @@ use super::figures::{Sample, Samples};
 use crate::failure::Failure;
 use crate::get::{self, Visit};
 use crate::options::{DemoOptions, OpeningPolicy};
+use crate::output;
 use crate::tls::Trust;
 
 /// Opens the connections; the first of each kind is not counted, since it finds nothing warm.
@@ -28,7 +28,7 @@ pub(super) async fn measure(
     let plain = connector(edge, OpeningPolicy::Plain)?;
     let turbo = connector(edge, OpeningPolicy::Turbo)?;
     for round in 0..=options.connections {
-        show(&format!("round {round} of {}", options.connections));
+        output::progress(&format!("round {round} of {}", options.connections));
         let one = visit(&plain, &trust).await?;
         let other = visit(&turbo, &trust).await?;
         if round > 0 {
@@ -36,7 +36,7 @@ pub(super) async fn measure(
             samples.turbo.push(other);
         }
     }
-    show("");
+    output::progress("");
     Ok(samples)
 }
 
@@ -65,13 +65,4 @@ async fn visit(connector: &Connector, trust: &Trust) -> Result<Sample, Failure> 
         whole.ok_or_else(|| Failure::negative("a connection ended without being measured"))?;
     let turbo = account.opened_by() == OpenedBy::TurboTls;
     Ok(Sample { request, response, rtt, turbo, group: account.facts.and_then(|facts| facts.group) })
-}
-
-/// A line that replaces itself, on a terminal only; empty to remove it.
-fn show(progress: &str) {
-    let mut stderr = std::io::stderr().lock();
-    if stderr.is_terminal() {
-        // Nobody is left to tell when standard error itself fails.
-        let _ = write!(stderr, "\r\x1b[K{progress}").and_then(|()| stderr.flush());
-    }
 }

@@ -117,16 +117,14 @@ fn acceptor_config(
     server: ServerConfig,
     places: Arc<Semaphore>,
 ) -> AcceptorConfig {
-    let default = AcceptorConfig::default();
     AcceptorConfig {
         server,
         udp_workers: options.udp_workers.get(),
         places,
         // Whoever wants to keep others out by saying nothing needs as many connections as one who
         // says something.
-        establishing: default.establishing.max(options.max_connections.get()),
+        establishing: AcceptorConfig::default().establishing.max(options.max_connections.get()),
         hello_timeout: options.hello_timeout,
-        ..default
     }
 }
 

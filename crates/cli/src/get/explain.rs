@@ -101,7 +101,7 @@ fn transport(event: &ClientEvent) -> String {
         ClientEvent::FlightSent { seq, offset, bytes } => {
             format!("UDP  -> #{seq} client bytes {offset}..{}", end(*offset, *bytes))
         }
-        ClientEvent::SlotSent { seq } => format!("UDP  -> #{seq} empty, for an answer"),
+        ClientEvent::SlotSent { seq } => format!("UDP  -> #{seq} slot for an answer"),
         ClientEvent::DatagramReceived { seq, ack, bytes: 0, .. } => {
             format!("UDP <-  #{seq} the edge has {ack} bytes")
         }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::LogOptions;
+use super::{LabReportOptions, LogOptions};
+use crate::lab::calibrate::CalibrateOptions;
+use crate::lab::peer::PeerOptions;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,6 +41,10 @@ pub struct LabOptions {
 pub enum LabCommand {
     List(LabListOptions),
     Run(LabRunOptions),
+    Report(LabReportOptions),
+    Calibrate(CalibrateOptions),
+    #[command(hide = true)]
+    Peer(PeerOptions),
 }
 
 /// Show the experiments that are built in, with their cells and an estimate of their time

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Element, Kind, Outputs};
+use super::{Element, Jitter, Kind, Outputs, Parse};
 use crate::{Packet, Protocol};
 
 /// Lets every packet out a fixed time later; order is kept.
@@ -27,6 +27,15 @@ impl Element for Delay {
 
 pub(super) const KIND: Kind = Kind {
     name: "delay",
-    form: "[udp|tcp] delay TIME",
-    parse: |words| Ok(Box::new(Delay(words.time()?))),
+    form: "[udp|tcp] delay TIME [jitter TIME [reordering] [seed NUMBER]]",
+    parse: Parse::OneWay(|words| {
+        let delay = words.time()?;
+        if !words.take_word("jitter") {
+            return Ok(Box::new(Delay(delay)));
+        }
+        let spread = words.time()?;
+        let keeps_order = !words.take_word("reordering");
+        let jitter = Jitter::new(delay, spread, words.seed()?);
+        Ok(Box::new(if keeps_order { jitter } else { jitter.reordering() }))
+    }),
 };

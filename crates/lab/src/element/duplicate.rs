@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Element, Kind, Outputs};
+use super::{Element, Kind, Outputs, Parse};
 use crate::{Packet, Pick};
 
 /// Lets the picked packets out twice, the copy right behind the original.
@@ -31,5 +31,5 @@ impl Element for Duplicate {
 pub(super) const KIND: Kind = Kind {
     name: "duplicate",
     form: "[udp|tcp] duplicate PERCENT [seed NUMBER] | [udp|tcp] duplicate packets NUMBER,NUMBER...",
-    parse: |words| Ok(Box::new(Duplicate(words.pick()?))),
+    parse: Parse::OneWay(|words| Ok(Box::new(Duplicate(words.pick()?)))),
 };

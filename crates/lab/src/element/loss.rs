@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Element, Kind, Only, Outputs};
+use super::{Element, Kind, Only, Outputs, Parse};
 use crate::{Packet, Pick, Protocol};
 
 /// Drops the picked packets.
@@ -16,6 +16,11 @@ impl Loss {
     /// Drops the packets with these numbers; the first packet is number 1.
     pub fn exact(numbers: impl IntoIterator<Item = u64>) -> Loss {
         Loss(Pick::exact(numbers))
+    }
+
+    /// Drops this share of the packets, in runs of `mean_length` packets on average; see [`Pick::bursts`].
+    pub fn bursts(share: f64, mean_length: f64, seed: u64) -> Loss {
+        Loss(Pick::bursts(share, mean_length, seed))
     }
 
     /// Drops all UDP and nothing else, as networks do that block it.
@@ -35,11 +40,11 @@ impl Element for Loss {
 pub(super) const KIND: Kind = Kind {
     name: "loss",
     form: "[udp|tcp] loss PERCENT [seed NUMBER] | [udp|tcp] loss packets NUMBER,NUMBER...",
-    parse: |words| Ok(Box::new(Loss(words.pick()?))),
+    parse: Parse::OneWay(|words| Ok(Box::new(Loss(words.pick()?)))),
 };
 
 pub(super) const DROP_KIND: Kind = Kind {
     name: "drop",
     form: "drop udp | drop tcp",
-    parse: |words| Ok(Box::new(Loss(Pick::every()).only(words.protocol()?))),
+    parse: Parse::OneWay(|words| Ok(Box::new(Loss(Pick::every()).only(words.protocol()?)))),
 };

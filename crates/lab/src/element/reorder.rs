@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Element, Kind, Outputs};
+use super::{Element, Kind, Outputs, Parse};
 use crate::{Packet, Pick};
 
 /// Holds the picked packets back by a fixed time, so that those behind them overtake; the others pass at once.
@@ -37,9 +37,9 @@ impl Element for Reorder {
 pub(super) const KIND: Kind = Kind {
     name: "reorder",
     form: "[udp|tcp] reorder PERCENT [seed NUMBER] by TIME | [udp|tcp] reorder packets NUMBER,NUMBER... by TIME",
-    parse: |words| {
+    parse: Parse::OneWay(|words| {
         let picked = words.pick()?;
         words.expect("by")?;
         Ok(Box::new(Reorder::new(picked, words.time()?)))
-    },
+    }),
 };

@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use headstart_proto::hello::{self, ClientHello, Progress};
-use headstart_proto::wire::{JOIN_LEN, JOIN_TYPE, Join, JoinAnswer};
+use headstart_proto::wire::{JOIN_LEN, JOIN_TYPE, Join};
 use headstart_proto::{Attachment, Handover, JoinOutcome, OriginEnd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -124,7 +124,7 @@ impl First {
         match outcome {
             JoinOutcome::Joined(answer, handover) => {
                 count_join("joined");
-                self.hand_over(Some(answer), handover, link).await?;
+                self.hand_over(answer.emit().to_vec(), handover, link).await?;
                 Ok(None)
             }
             JoinOutcome::Fresh(answer) => {
@@ -164,7 +164,7 @@ impl First {
             let (attachment, link) = self.shared.handle_plain(self.peer, hello);
             if let Attachment::Attached(handover) = attachment {
                 count_join("attached");
-                self.hand_over(None, handover, link).await?;
+                self.hand_over(to_write, handover, link).await?;
                 return Ok(None);
             }
         }
@@ -172,14 +172,13 @@ impl First {
         Ok(Some(ServerStream::tcp(tcp, self.peer, hello)))
     }
 
-    /// Gives the connection to the session's task, or ends it as the origin ended.
+    /// Gives the connection to the session's task, or ends it as the origin ended; `to_write` goes out first.
     async fn hand_over(
         mut self,
-        answer: Option<JoinAnswer>,
+        mut to_write: Vec<u8>,
         handover: Handover,
         link: Option<Link>,
     ) -> io::Result<()> {
-        let mut to_write = answer.map_or_else(Vec::new, |answer| answer.emit().to_vec());
         to_write.extend_from_slice(&handover.server_bytes);
         let written = self.tcp.try_write(&to_write).unwrap_or(0);
         to_write.drain(..written);

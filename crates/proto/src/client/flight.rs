@@ -1,4 +1,4 @@
-//! What the client sends over UDP: its flight, then empty slots for the answers.
+//! What the client sends over UDP: its flight, then slots for the answers, which repeat it.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -7,8 +7,11 @@ use crate::error::HelloError;
 use crate::event::{ClientEvent, PlainReason};
 use crate::hello::{self, Progress};
 use crate::id::SessionId;
-use crate::limits::SEQUENCES;
-use crate::wire::{REQUEST_PAYLOAD_MAX, Request};
+use crate::limits::{REQUEST_MIN, SEQUENCES};
+use crate::wire::{REQUEST_HEADER, REQUEST_PAYLOAD_MAX, Request};
+
+/// Bytes that fit into a slot without making it longer.
+const SLOT_PAYLOAD: usize = REQUEST_MIN - REQUEST_HEADER;
 
 #[derive(Debug)]
 pub(super) struct Flight {
@@ -64,7 +67,7 @@ impl Flight {
                 Ok(Progress::Complete(hello)) => {
                     let end = if early_data { stream.len() } else { hello.end };
                     self.send_bytes(stream, 0, end, hello.end, events);
-                    self.send_slots(slots, events);
+                    self.send_slots(slots, stream.get(..hello.end).unwrap_or_default(), events);
                 }
                 Err(error) => self.phase = Phase::Unfit(unfit(error)),
             },
@@ -143,9 +146,11 @@ impl Flight {
         self.phase = Phase::Sent { hello_end, sent };
     }
 
-    fn send_slots(&mut self, slots: u8, events: &mut VecDeque<ClientEvent>) {
-        for _ in 0..slots {
-            let Some(seq) = self.queue_request(0, &[]) else {
+    /// A slot is as long as the byte rule wants it, so it repeats a piece of the ClientHello instead of
+    /// padding: a datagram of the flight may be lost where the pieces of its bytes arrive.
+    fn send_slots(&mut self, slots: u8, hello: &[u8], events: &mut VecDeque<ClientEvent>) {
+        for (offset, piece) in pieces(hello).take(slots.into()) {
+            let Some(seq) = self.queue_request(offset, piece) else {
                 break;
             };
             events.push_back(ClientEvent::SlotSent { seq });
@@ -160,9 +165,44 @@ impl Flight {
     }
 }
 
+/// Pieces of the ClientHello with their offsets, from its end to its start, and round again: the last
+/// datagram of a flight is the shortest, so the fewest slots make up for it.
+fn pieces(hello: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
+    let ends = (1..=hello.len()).rev().step_by(SLOT_PAYLOAD);
+    ends.cycle().filter_map(|end| {
+        let start = end.saturating_sub(SLOT_PAYLOAD);
+        Some((u32::try_from(start).ok()?, hello.get(start..end)?))
+    })
+}
+
 const fn unfit(error: HelloError) -> PlainReason {
     match error {
         HelloError::NotTls => PlainReason::NotTls,
         HelloError::NotHello | HelloError::Malformed | HelloError::TooLarge => PlainReason::Hello,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    fn ranges(hello: usize, slots: usize) -> Vec<(u32, usize)> {
+        let bytes = vec![0; hello];
+        pieces(&bytes).take(slots).map(|(offset, piece)| (offset, piece.len())).collect()
+    }
+
+    #[test]
+    fn pieces_go_from_the_end_to_the_start_and_round_again() {
+        assert_eq!(ranges(1500, 5), [(1109, 391), (718, 391), (327, 391), (0, 327), (1109, 391)]);
+        assert_eq!(ranges(300, 2), [(0, 300), (0, 300)]);
+    }
+
+    #[test]
+    fn a_slot_holds_391_bytes_and_not_one_more() {
+        assert_eq!(ranges(391, 2), [(0, 391), (0, 391)]);
+        assert_eq!(ranges(392, 3), [(1, 391), (0, 1), (1, 391)]);
+        assert_eq!(ranges(782, 3), [(391, 391), (0, 391), (391, 391)]);
     }
 }

@@ -448,6 +448,17 @@ fn answers_of_another_start_are_not_gone_on_from() {
 }
 
 #[test]
+fn a_flight_started_again_after_a_restart_does_not_run_a_third_time() {
+    let mut server = Server::new(ServerConfig { tag: RouteTag([1; 4]), ..ServerConfig::default() });
+    server.begin(1, peer(1)).unwrap();
+    let earlier = Join { tag: RouteTag([2; 4]), ..join(1, 0, 0) };
+    assert_eq!(server.handle_join(at(1), peer(1), &earlier), fresh());
+    let stream = server.handle_plain(at(1), peer(1), &hello(1, 100));
+    assert!(matches!(stream, Attachment::Attached(handover) if handover.id == id(1)));
+    assert!(server.is_empty());
+}
+
+#[test]
 fn late_datagrams_of_a_fresh_stream_start_nothing() {
     let mut server = server();
     assert_eq!(server.handle_join(at(0), peer(1), &join(1, 0, 0)), fresh());

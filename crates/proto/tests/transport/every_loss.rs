@@ -1,10 +1,12 @@
 //! Every subset of lost datagrams, and reorderings, duplications and delays.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use headstart_lab::{Delay, Duplicate, Link, Loss, Pick, Reorder};
 use headstart_proto::ClientConfig;
-use headstart_proto::wire::{REQUEST_PAYLOAD_MAX, RESPONSE_PAYLOAD_MAX};
+use headstart_proto::limits::REQUEST_MIN;
+use headstart_proto::wire::{REQUEST_HEADER, REQUEST_PAYLOAD_MAX, RESPONSE_PAYLOAD_MAX};
 
 use crate::sim::{End, GRACE, HALF, Outcome, RTT, Scenario, Script, run};
 
@@ -23,6 +25,8 @@ enum Tcp {
 
 const TCP: [Tcp; 4] = [Tcp::Before, Tcp::WithFirst, Tcp::WithLast, Tcp::After];
 const LAG: Duration = Duration::from_millis(8);
+/// Bytes of the ClientHello in a slot.
+const SLOT_PAYLOAD: usize = REQUEST_MIN - REQUEST_HEADER;
 
 impl Tcp {
     fn connect(self) -> Duration {
@@ -55,9 +59,8 @@ struct Case {
 
 impl Case {
     fn script(&self) -> Script {
-        let hello = (self.up - 1) * REQUEST_PAYLOAD_MAX + 700;
         let flight = (self.down - 1) * RESPONSE_PAYLOAD_MAX + 600;
-        Script::tls13(hello, flight, Duration::ZERO)
+        Script::tls13(self.hello(), flight, Duration::ZERO)
     }
 
     fn scenario(&self) -> Scenario {
@@ -74,13 +77,30 @@ impl Case {
         }
     }
 
-    /// Whether all that one round trip needs arrives: the ClientHello, and slots for a flight of
-    /// which nothing is lost. The acknowledgement may be.
+    /// Whether all that one round trip needs arrives: every byte of the ClientHello in some datagram,
+    /// and slots for a flight of which nothing is lost. The acknowledgement may be.
     fn is_whole(&self) -> bool {
-        let (up, down) = (bits(self.up), bits(self.down) << 1);
-        let sent = self.up + usize::from(self.slots);
-        let lost = numbers(self.lost_up & bits(sent)).len();
-        self.lost_up & up == 0 && self.lost_down & down == 0 && sent - lost > self.down
+        let sent = self.sent();
+        let arrived = sent.iter().enumerate().filter(|(bit, _)| self.lost_up & (1 << bit) == 0);
+        let arrived: Vec<_> = arrived.map(|(_, bytes)| bytes.clone()).collect();
+        let slots = arrived.len() > self.down;
+        let flight = self.lost_down & (bits(self.down) << 1) == 0;
+        slots && flight && covers(arrived, self.hello())
+    }
+
+    fn hello(&self) -> usize {
+        (self.up - 1) * REQUEST_PAYLOAD_MAX + 700
+    }
+
+    /// The bytes of the ClientHello in each client datagram (docs/wire.md section 5.1).
+    fn sent(&self) -> Vec<Range<usize>> {
+        let hello = self.hello();
+        let flight = (0..self.up).map(|n| n * REQUEST_PAYLOAD_MAX);
+        let flight = flight.map(|start| start..hello.min(start + REQUEST_PAYLOAD_MAX));
+        let around = hello.div_ceil(SLOT_PAYLOAD);
+        let slots = (0..usize::from(self.slots)).map(|n| hello - n % around * SLOT_PAYLOAD);
+        let slots = slots.map(|end| end.saturating_sub(SLOT_PAYLOAD)..end);
+        flight.chain(slots).collect()
     }
 
     /// Runs the case, checks every promise, and says whether it took one round trip.
@@ -95,6 +115,15 @@ impl Case {
         assert!(first_request <= plain + waited, "{first_request:?}, plain {plain:?}: {self:?}");
         first_request <= connect.max(RTT + self.tcp.lag())
     }
+}
+
+/// Whether the ranges leave no gap in the first `len` bytes.
+fn covers(mut ranges: Vec<Range<usize>>, len: usize) -> bool {
+    ranges.sort_by_key(|range| range.start);
+    let reach = |end: usize, range: &Range<usize>| {
+        if range.start <= end { end.max(range.end) } else { end }
+    };
+    ranges.iter().fold(0, reach) >= len
 }
 
 fn check_streams(script: &Script, outcome: &Outcome) -> Result<(), String> {
@@ -138,16 +167,16 @@ fn any_datagrams_of_both_flights_may_be_lost() {
     println!("{count} subsets of lost datagrams, {one_rtt} of them harmless: 1 RTT");
     // 4 timings x (2 + 4 + 8) subsets of the flight x (4 + 8 + .. + 128) of the responses.
     assert_eq!(count, 4 * 14 * 252);
-    // 4 timings x 3 x 6 sizes, the acknowledgement lost or not.
-    assert_eq!(one_rtt, 4 * 18 * 2);
+    // 4 timings x 6 server flights, the acknowledgement lost or not, x the subsets that slots make up
+    // for: all of a flight of one or two, and of three those with the first, of which slots bring the end.
+    assert_eq!(one_rtt, 4 * 6 * 2 * (2 + 4 + 4));
 }
 
 #[test]
-fn any_slots_may_be_lost() {
+fn any_fragments_and_slots_may_be_lost() {
     let (mut count, mut one_rtt) = (0, 0);
-    for (up, down, tcp) in shapes().filter(|(_, _, tcp)| !matches!(tcp, Tcp::WithLast)) {
-        for lost_slots in 0..=bits(7) {
-            let lost_up = lost_slots << up;
+    for (up, down, tcp) in shapes() {
+        for lost_up in 0..=bits(up + 7) {
             let case = Case { up, down, slots: 7, tcp, lost_up, lost_down: 0 };
             let took_one = case.check(case.scenario());
             assert_eq!(took_one, case.is_whole(), "{case:?}");
@@ -155,9 +184,10 @@ fn any_slots_may_be_lost() {
             one_rtt += usize::from(took_one);
         }
     }
-    println!("{count} subsets of lost slots, {one_rtt} of them harmless: 1 RTT");
-    assert_eq!(count, 3 * 18 * 128);
-    assert!(one_rtt > 3 * 18 && one_rtt < count);
+    println!("{count} subsets of lost client datagrams, {one_rtt} of them harmless: 1 RTT");
+    // 4 timings x 6 server flights x the subsets of client flight and slots.
+    assert_eq!(count, 4 * 6 * (256 + 512 + 1024));
+    assert!(one_rtt > count / 10 && one_rtt < count);
 }
 
 /// What happens to one datagram besides loss.
@@ -187,12 +217,25 @@ fn with_trouble(link: Link, number: u64, trouble: Trouble) -> Link {
     }
 }
 
-/// Each datagram of either direction in each trouble, alone and while any other one is lost.
+impl Trouble {
+    fn delays(self) -> bool {
+        matches!(self, Self::Late(_, false))
+    }
+}
+
+/// The bit of the datagram that is the `number`th, from 1, of those not lost.
+fn bit_of(number: u64, lost: u32) -> u32 {
+    let arriving = (0..32).map(|bit| 1 << bit).filter(|bit| lost & bit == 0);
+    arriving.zip(1..).find(|(_, at)| *at == number).map_or(0, |(bit, _)| bit)
+}
+
+/// Each datagram of either direction in each trouble, alone and while any other one is lost. What is
+/// late does no more harm than what is lost, and what is doubled none.
 #[test]
 fn any_datagram_may_be_late_or_doubled() {
-    let mut count = 0;
+    let (mut count, mut harmless) = (0, 0);
     for (up, down, tcp) in shapes() {
-        let (ups, downs) = (up as u64 + 2, down as u64 + 1);
+        let (ups, downs) = (up as u64 + 7, down as u64 + 1);
         for (number, trouble) in (1..=ups + downs).flat_map(|n| TROUBLES.map(|t| (n, t))) {
             for lost in 0..=up + down + 1 {
                 let lost_bit = (1 << lost) >> 1;
@@ -204,21 +247,28 @@ fn any_datagram_may_be_late_or_doubled() {
                     lost_up: lost_bit & bits(up),
                     lost_down: lost_bit >> up,
                 };
-                let mut scenario = case.scenario();
+                let (mut scenario, mut worst) = (case.scenario(), case);
                 if number <= ups {
                     scenario.up = with_trouble(scenario.up, number, trouble);
+                    worst.lost_up |= bit_of(number, case.lost_up);
                 } else {
                     scenario.down = with_trouble(scenario.down, number - ups, trouble);
+                    worst.lost_down |= bit_of(number - ups, case.lost_down);
                 }
-                case.check(scenario);
+                let promised = if trouble.delays() { worst } else { case }.is_whole();
+                assert!(case.check(scenario) || !promised, "{trouble:?} of {number}: {case:?}");
                 count += 1;
+                harmless += usize::from(promised);
             }
         }
     }
-    println!("{count} combinations of a late or doubled datagram and a lost one");
-    let expected: usize = shapes().map(|(up, down, _)| (up + down + 3) * 6 * (up + down + 2)).sum();
+    println!(
+        "{count} combinations of a late or doubled datagram and a lost one, {harmless} harmless"
+    );
+    let expected: usize = shapes().map(|(up, down, _)| (up + down + 8) * 6 * (up + down + 2)).sum();
     assert_eq!(count, expected);
-    assert_eq!(expected, 29_088);
+    assert_eq!(expected, 45_288);
+    assert!(harmless > count / 4 && harmless < count);
 }
 
 /// A whole flight in reverse, or all of it delayed, each way.

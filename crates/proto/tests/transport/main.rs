@@ -1,6 +1,7 @@
 //! Client and server of the core, an application, an origin and a network in one thread, in virtual time.
 //!
 //! * `every_loss`: every subset of lost datagrams, and reorderings, duplications, delays.
+//! * `loss`: how often a ClientHello gets through random loss.
 //! * `timelines`: one snapshot for each path, compared with the ledger of round trips.
 //! * `random`: properties of arbitrary runs. A failure prints the shrunk case; `PROPTEST_RNG_SEED`
 //!   repeats a run.
@@ -8,6 +9,7 @@
 
 mod every_loss;
 mod faults;
+mod loss;
 mod random;
 mod sim;
 mod timelines;

@@ -46,8 +46,8 @@ fn way() -> Link {
     Link::default().with(Delay(HALF))
 }
 
-fn lossy(number: u64) -> Link {
-    way().with(Loss::exact([number]))
+fn lossy(numbers: &[u64]) -> Link {
+    way().with(Loss::exact(numbers.iter().copied()))
 }
 
 /// Compares the run with its file, and its totals with what the path may cost: milliseconds of a
@@ -163,17 +163,30 @@ fn early_data_blocked_is_joined_from_the_start() {
 }
 
 #[test]
-fn a_lost_fragment_costs_plain_and_grace() {
-    for lost in 1..=3 {
-        let scenario = Scenario { up: lossy(lost), ..turbo(large_hello()) };
-        expect(&format!("fragment-{lost}-lost"), scenario, 225, 325);
+fn a_lost_fragment_whose_pieces_arrive_in_slots_costs_nothing() {
+    // Five slots reach back to byte 1,169: into the first fragment.
+    for lost in 2..=3 {
+        let scenario = Scenario { up: lossy(&[lost]), ..turbo(large_hello()) };
+        expect(&format!("fragment-{lost}-lost"), scenario, 100, 200);
     }
+    let scenario = Scenario { up: lossy(&[1]), ..turbo(tls13(0)) };
+    expect("hello-lost", scenario, 100, 200);
+}
+
+#[test]
+fn a_lost_fragment_that_no_slot_brings_costs_plain_and_grace() {
+    let expect = |name, lost: &[u64]| {
+        let scenario = Scenario { up: lossy(lost), ..turbo(large_hello()) };
+        expect(name, scenario, 225, 325);
+    };
+    expect("fragment-1-lost", &[1]);
+    expect("fragment-3-and-its-pieces-lost", &[3, 4, 5]);
 }
 
 #[test]
 fn a_lost_response_costs_plain_and_grace_and_a_lost_acknowledgement_nothing() {
     for lost in 1..=4 {
-        let scenario = Scenario { down: lossy(lost), ..turbo(tls13(0)) };
+        let scenario = Scenario { down: lossy(&[lost]), ..turbo(tls13(0)) };
         let late = if lost == 1 { 0 } else { 125 };
         expect(&format!("response-{lost}-lost"), scenario, 100 + late, 200 + late);
     }
@@ -239,7 +252,7 @@ fn an_edge_restarted_under_an_uncommitted_client_starts_anew() {
     let scenario = Scenario {
         restart_at: Some(RTT),
         connect: Some(Duration::from_millis(160)),
-        down: lossy(2),
+        down: lossy(&[2]),
         ..turbo(tls13(0))
     };
     expect("restart-uncommitted", scenario, 285, 385);
@@ -279,7 +292,7 @@ fn unreachable_is_plain_without_grace() {
 }
 
 #[test]
-fn tcp_that_connects_after_the_session_ended_is_plain() {
+fn tcp_that_connects_too_late_for_a_join_is_plain() {
     let scenario = Scenario { connect: Some(Duration::from_secs(15)), ..turbo(tls13(0)) };
     let (script, outcome) = (scenario.script.clone(), run(scenario));
     assert_eq!(outcome.first_request, Some(Duration::from_millis(15_100)));
@@ -293,7 +306,7 @@ fn early_data_of_which_a_fragment_is_lost_goes_on_over_tcp() {
     let scenario = Scenario {
         offer: Some(client(true, false)),
         host: edge(true, false),
-        up: lossy(2),
+        up: lossy(&[2]),
         ..turbo(Script::early_data(500, 1400, 2000, Duration::ZERO))
     };
     expect("early-data-fragment-lost", scenario, 0, 200);

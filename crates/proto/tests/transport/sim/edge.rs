@@ -36,6 +36,8 @@ pub(super) struct EdgeSide {
     host: Host,
     machine: Option<Server>,
     pub(super) origins: Vec<Origin>,
+    /// Whether a session was started.
+    pub(super) hello_over_udp: bool,
     sessions: BTreeMap<SessionId, usize>,
     connection: Connection,
     requests: BTreeMap<(SessionId, u8), usize>,
@@ -68,6 +70,7 @@ impl EdgeSide {
             host,
             machine,
             origins: Vec::new(),
+            hello_over_udp: false,
             sessions: BTreeMap::new(),
             connection: Connection::First(Vec::new()),
             requests: BTreeMap::new(),
@@ -183,6 +186,7 @@ impl EdgeSide {
             any = true;
             match event {
                 ServerEvent::Started { id, bytes, .. } => {
+                    self.hello_over_udp = true;
                     log.note(
                         now,
                         "edge",

@@ -90,6 +90,8 @@ pub(crate) struct Outcome {
     pub(crate) origins: Vec<Vec<u8>>,
     /// How many of them got a whole ClientHello.
     pub(crate) hellos: usize,
+    /// Whether a whole one came over UDP.
+    pub(crate) hello_over_udp: bool,
     pub(crate) first_request: Option<Duration>,
     pub(crate) first_response: Option<Duration>,
     pub(crate) events: Vec<(Duration, ClientEvent)>,
@@ -289,10 +291,12 @@ impl World {
     fn outcome(self) -> Outcome {
         let other = self.other.into_iter().flat_map(|edge| edge.origins);
         let unproven = self.host.unproven();
+        let hello_over_udp = self.host.hello_over_udp;
         let origins: Vec<_> = self.host.origins.into_iter().chain(other).collect();
         Outcome {
             app: (self.client.app.received, self.client.app.end),
             hellos: origins.iter().filter(|origin| origin.got_hello()).count(),
+            hello_over_udp,
             origins: origins.into_iter().map(|origin| origin.received).collect(),
             first_request: self.client.first_request,
             first_response: self.client.app.first_response,

@@ -1,0 +1,158 @@
+//! `headstart lab peer`: the client and server programs that experiments start on their nodes.
+
+use std::io::{stdin, stdout};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use headstart_peers::{
+    Arm, ClientOptions, NAME, PeerError, Policy, ServerOptions, Suite, run_client, run_server,
+};
+
+use crate::failure::Failure;
+
+/// Longest time for one connection; an experiment's patience ends before.
+const TIMEOUT_MAX_S: f64 = 3600.0;
+
+/// One end of an experiment's connections, driven by lines on standard input
+#[derive(Debug, Clone, Args)]
+pub struct PeerOptions {
+    #[command(subcommand)]
+    side: Side,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Side {
+    /// Serves until standard input ends
+    Server(ServerArgs),
+    /// Obeys open, load, rate and forget
+    Client(ClientArgs),
+}
+
+#[derive(Debug, Clone, Args)]
+struct Common {
+    /// How connections are opened
+    #[arg(long)]
+    arm: Arm,
+
+    /// Key exchange and certificates
+    #[arg(long)]
+    suite: Suite,
+
+    /// Folder of the servers' certificates and keys; the first server makes what is missing
+    #[arg(long, value_name = "DIR")]
+    identity: PathBuf,
+
+    /// The server's name
+    #[arg(long, default_value = NAME)]
+    name: String,
+
+    /// Threads of the program
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+}
+
+#[derive(Debug, Clone, Args)]
+struct ServerArgs {
+    #[command(flatten)]
+    common: Common,
+
+    /// Where to listen
+    #[arg(long, value_name = "IP:PORT")]
+    listen: SocketAddr,
+
+    /// Pad the certificate so that the first flight has so many bytes
+    #[arg(long, value_name = "BYTES")]
+    flight: Option<usize>,
+
+    /// Threads that read the datagrams of TurboTLS
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    udp_workers: Option<u16>,
+}
+
+#[derive(Debug, Clone, Args)]
+struct ClientArgs {
+    #[command(flatten)]
+    common: Common,
+
+    /// The server
+    #[arg(long, value_name = "IP:PORT")]
+    to: SocketAddr,
+
+    /// SOCKS5 proxy that is asked for the server's name at the port of --to
+    #[arg(long, value_name = "IP:PORT")]
+    proxy: Option<SocketAddr>,
+
+    /// Openings that TurboTLS may use: auto, turbo, plain
+    #[arg(long, default_value_t)]
+    policy: Policy,
+
+    /// Empty slots in a flight of TurboTLS
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    slots: Option<u8>,
+
+    /// Seconds that one connection may take
+    #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
+    timeout: Duration,
+
+    /// Seed of the arrival times of rate
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs one end until standard input ends.
+pub(crate) fn run(options: &PeerOptions) -> Result<ExitCode, Failure> {
+    let ran = match options.side.clone() {
+        Side::Server(server) => run_server(server.into(), stdin(), stdout()),
+        Side::Client(client) => run_client(client.into(), stdin(), stdout()),
+    };
+    ran.map(|()| ExitCode::SUCCESS).map_err(|error| failure(&error))
+}
+
+impl From<ServerArgs> for ServerOptions {
+    fn from(args: ServerArgs) -> Self {
+        let Common { arm, suite, identity, name, threads } = args.common;
+        let usual = Self::new(arm, suite, args.listen, identity);
+        Self {
+            name,
+            flight: args.flight,
+            threads: threads.map_or(usual.threads, usize::from),
+            udp_workers: args.udp_workers.map_or(usual.udp_workers, usize::from),
+            ..usual
+        }
+    }
+}
+
+impl From<ClientArgs> for ClientOptions {
+    fn from(args: ClientArgs) -> Self {
+        let Common { arm, suite, identity, name, threads } = args.common;
+        let usual = Self::new(arm, suite, args.to, identity);
+        Self {
+            name,
+            proxy: args.proxy,
+            policy: args.policy,
+            slots: args.slots,
+            timeout: args.timeout,
+            threads: threads.map_or(usual.threads, usize::from),
+            seed: args.seed,
+            ..usual
+        }
+    }
+}
+
+fn failure(error: &PeerError) -> Failure {
+    let failure = Failure::usage(error.to_string());
+    match error.hint() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= TIMEOUT_MAX_S);
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| format!("not a number of seconds above 0 and up to {TIMEOUT_MAX_S}"))
+}

@@ -1,0 +1,217 @@
+//! The report as one HTML file: no script, nothing from elsewhere, also well-formed XML.
+
+use maud::{Markup, PreEscaped, html};
+
+use super::model::{BASELINE, Group, Run};
+use super::{distribution, figure, table, waterfall};
+use crate::lab::stats::FEW;
+
+const STYLE: &str = include_str!("report.css");
+
+/// What XML and HTML both take as the beginning of a document.
+const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
+    <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\
+    <meta name=\"color-scheme\" content=\"light dark\"/>";
+
+/// What of the environment stands in the head of a run; the rest follows in a table.
+const FOREMOST: [&str; 12] = [
+    "command",
+    "date",
+    "commit",
+    "version",
+    "build",
+    "machine",
+    "cpu",
+    "cpus",
+    "kernel",
+    "privilege",
+    "privileges",
+    "seed",
+];
+
+/// The whole file.
+pub(super) fn document(runs: &[Run]) -> Markup {
+    let title = match runs {
+        [run] => run.title.clone(),
+        runs => format!("{} runs", runs.len()),
+    };
+    html! {
+        (PreEscaped(HEAD))
+        title { (title) " – headstart lab" }
+        style { (PreEscaped(STYLE)) }
+        (PreEscaped("</head>"))
+        body {
+            main {
+                @if runs.len() > 1 { h1 { (title) } (contents(runs)) }
+                @for (at, run) in runs.iter().enumerate() { (whole(run, at)) }
+                footer { "Made by headstart " (env!("CARGO_PKG_VERSION")) " from the files named above." }
+            }
+        }
+        (PreEscaped("</html>"))
+    }
+}
+
+fn contents(runs: &[Run]) -> Markup {
+    html! {
+        nav { ul {
+            @for (at, run) in runs.iter().enumerate() {
+                li { a href=(format!("#run-{at}")) { (run.title) } }
+            }
+        } }
+    }
+}
+
+fn whole(run: &Run, at: usize) -> Markup {
+    html! {
+        section id=(format!("run-{at}")) {
+            h1 { (run.title) }
+            @if !run.about.is_empty() { p.about { (run.about.trim()) } }
+            (head(run, at))
+            (reading(run))
+            @if let Some(comparison) = &run.comparison {
+                h2 { "Beside the published figures" }
+                p {
+                    cite { (comparison.paper.title) } ", " (comparison.paper.source) ". "
+                    (comparison.paper.about.trim()) " Compared is our time to the "
+                    (comparison.paper.moment.title()) ". Their figures have no intervals: the interval is of ours alone."
+                }
+                (table::paper(comparison))
+            }
+            @if !run.verdicts.is_empty() {
+                h2 { "What the experiment demands" }
+                (table::verdicts(&run.verdicts))
+            }
+            h2 { "By link and suite" }
+            @if run.groups.len() > 1 { (groups(run, at)) }
+            @for (number, group) in run.groups.iter().enumerate() {
+                (side_by_side(group, &format!("run-{at}-group-{number}")))
+            }
+            (failures(run, at))
+            h2 { "Environment" }
+            (environment(run.environment.iter()))
+            @for list in &run.lists { h3 { (list.name) } (table::list(list)) }
+        }
+    }
+}
+
+/// What failed, what fell short, and why.
+fn failures(run: &Run, at: usize) -> Markup {
+    let cells = run.groups.iter().flat_map(|group| &group.cells);
+    let broken: Vec<_> =
+        cells.filter_map(|cell| Some((&cell.summary, cell.summary.broken.as_ref()?))).collect();
+    html! {
+        h2 id=(format!("run-{at}-failures")) { "Failed trials" }
+        @if run.failures.is_empty() {
+            p { "None of " (run.trials) "." }
+        } @else {
+            p { (figure::share(run.failed, run.trials)) " of all trials." }
+            (table::reasons(&run.failures, "why"))
+        }
+        @if !run.reasons.is_empty() {
+            h2 { "Why not opened better" }
+            p { "Trials that completed, and what they say of why no better opening was used." }
+            (table::reasons(&run.reasons, "reason"))
+        }
+        @if !broken.is_empty() {
+            h2 { "Cut short" }
+            p { "Cells with fewer trials than planned." }
+            dl { @for (cell, why) in broken { dt { (cell.name()) } dd { (why) } } }
+        }
+    }
+}
+
+/// What, when, where; how exact the lab was and how much of it was disturbed.
+fn head(run: &Run, at: usize) -> Markup {
+    let own = [
+        ("experiment".to_owned(), run.name.clone()),
+        ("folder".to_owned(), run.folder.display().to_string()),
+    ];
+    let named =
+        FOREMOST.iter().filter_map(|name| run.environment.iter().find(|(key, _)| key == name));
+    let exactness = run.environment.iter().filter(|(key, _)| {
+        ["exactness", "forwarder", "late"].iter().any(|part| key.starts_with(part))
+    });
+    html! {
+        div.tiles {
+            (tile(&run.trials.to_string(), "trials"))
+            a href=(format!("#run-{at}-failures")) { (tile(&figure::share(run.failed, run.trials), "failed")) }
+            (tile(&figure::share(run.flagged, run.trials), "flagged: the lab itself was late"))
+            @if let Some(late) = run.lateness_us {
+                (tile(&format!("{late:.0} µs"), "p99 of the forwarder's lateness, at its worst"))
+            }
+            @if !run.verdicts.is_empty() {
+                @let met = run.verdicts.iter().filter(|verdict| verdict.met).count();
+                (tile(&format!("{met} of {}", run.verdicts.len()), "demands met"))
+            }
+        }
+        (environment(own.iter().chain(named).chain(exactness)))
+    }
+}
+
+fn tile(figure: &str, words: &str) -> Markup {
+    html! { div { b { (figure) } span { (words) } } }
+}
+
+fn environment<'r>(lines: impl Iterator<Item = &'r (String, String)>) -> Markup {
+    html! { dl { @for (name, text) in lines { dt { (name) } dd { (text) } } } }
+}
+
+/// How to read the figures.
+fn reading(run: &Run) -> Markup {
+    let compared = run.groups.iter().any(|group| group.cell(BASELINE).is_some());
+    html! {
+        p.reading {
+            "Times are in ms from just before the first socket call. Percentiles are by nearest rank, over \
+             all trials that completed, flagged ones included. In brackets: 95 % bootstrap intervals of the \
+             median (percentile method, 2,000 resamples, fixed seed)."
+            @if compared {
+                " Right of the times: the ratio of the medians to " (BASELINE)
+                ", with its interval, and their difference. Both come from the same resamples: where the \
+                 ratio's interval excludes 1, the difference's excludes 0."
+            }
+            @if run.groups.iter().any(Group::few) {
+                " " strong {
+                    "Some medians here rest on fewer than " (FEW)
+                    " trials: their brackets show the spread and are no interval of 95 %."
+                }
+            }
+        }
+    }
+}
+
+fn groups(run: &Run, at: usize) -> Markup {
+    html! {
+        nav { ul {
+            @for (number, group) in run.groups.iter().enumerate() {
+                li { a href=(format!("#run-{at}-group-{number}")) { (group.name()) } }
+            }
+        } }
+    }
+}
+
+fn side_by_side(group: &Group, id: &str) -> Markup {
+    html! {
+        section.group id=(id) {
+            h3 { (group.name()) }
+            p.link {
+                @if let Some(rtt) = group.rtt_ms { "Round trip " (figure::ms(rtt)) " ms" }
+                @if !group.path.is_empty() { " · " code { (group.path) } }
+            }
+            (table::arms(group))
+            figure {
+                (distribution::panels(group))
+                figcaption {
+                    "Share of all trials, failed ones included, by the time they took; a line that ends below 100 % "
+                    "shows what failed. Dashed: resumed, dotted: 0-RTT."
+                }
+            }
+            figure {
+                (waterfall::timelines(group))
+                figcaption {
+                    (waterfall::legend())
+                    "Of each arm the connection whose last byte came nearest to the median."
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Published figures, and ours beside them.
+
+use serde::Deserialize;
+
+use super::folder::Times;
+use super::model::{BASELINE, Cell, Group, Moment, SEED};
+use crate::failure::Failure;
+use crate::lab::stats::{self, Estimate};
+
+/// The tables that can be compared with, by the name that an experiment calls them.
+const PAPERS: [(&str, &str); 2] = [
+    ("turbotls", include_str!("../../../../../lab/papers/turbotls.toml")),
+    ("fop", include_str!("../../../../../lab/papers/fop.toml")),
+];
+
+/// Round trips that differ by at most this share are the same place of a table. Ours are asked for
+/// in ms or us, theirs were measured.
+const SAME_RTT: f64 = 0.05;
+
+/// A published table.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Paper {
+    pub(super) title: String,
+    pub(super) source: String,
+    pub(super) about: String,
+    unit: Unit,
+    /// Which of our times theirs is.
+    pub(super) moment: Moment,
+    #[serde(rename = "row")]
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Unit {
+    Us,
+    Ms,
+}
+
+/// Figures of one arm, in the table's unit until they are published as [`Figures`].
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    place: String,
+    rtt: f64,
+    /// None if it stands for every suite.
+    suite: Option<String>,
+    printed: String,
+    arm: String,
+    handshakes_per_s: Option<f64>,
+    p50: Option<f64>,
+    p90: Option<f64>,
+    p99: Option<f64>,
+    mean: Option<f64>,
+    sd: Option<f64>,
+}
+
+/// A table beside our figures.
+#[derive(Debug)]
+pub(super) struct Comparison {
+    pub(super) paper: Paper,
+    pub(super) lines: Vec<Line>,
+}
+
+/// One line of the table: theirs, and ours if we measured it.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) place: String,
+    pub(super) printed: String,
+    pub(super) arm: String,
+    pub(super) theirs: Figures,
+    pub(super) ours: Option<Ours>,
+}
+
+/// Figures in ms.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Figures {
+    pub(super) rtt: f64,
+    pub(super) handshakes_per_s: Option<f64>,
+    pub(super) p50: Option<f64>,
+    pub(super) p90: Option<f64>,
+    pub(super) p99: Option<f64>,
+    pub(super) mean: Option<f64>,
+    pub(super) sd: Option<f64>,
+    /// To the same of [`BASELINE`].
+    pub(super) to_baseline: Option<f64>,
+}
+
+/// What we measured of the same.
+#[derive(Debug)]
+pub(super) struct Ours {
+    pub(super) link: String,
+    pub(super) suite: String,
+    pub(super) variant: String,
+    pub(super) n: usize,
+    pub(super) handshakes_per_s: Option<f64>,
+    pub(super) times: Option<Times>,
+    pub(super) mean: Option<Estimate>,
+    /// Ours, median or mean as theirs, in parts of theirs.
+    pub(super) to_paper: Option<Estimate>,
+    pub(super) to_baseline: Option<Estimate>,
+}
+
+impl Paper {
+    /// The table of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn named(name: &str) -> Result<Self, Failure> {
+        let Some((_, text)) = PAPERS.iter().find(|(known, _)| *known == name) else {
+            let known: Vec<_> = PAPERS.iter().map(|(known, _)| *known).collect();
+            return Err(Failure::usage(format!("experiment.toml: no published table '{name}'"))
+                .hint(format!("reference may be {}", known.join(" or "))));
+        };
+        toml::from_str(text)
+            .map_err(|error| Failure::usage(format!("published table '{name}': {error}")))
+    }
+}
+
+impl Comparison {
+    /// Every line of the table, once for each of our groups that is like it.
+    pub(super) fn new(paper: Paper, groups: &[Group]) -> Self {
+        let mut lines = Vec::new();
+        for row in &paper.rows {
+            let theirs = paper.figures(row);
+            let like = groups.iter().filter(|group| group.is_like(row, theirs.rtt));
+            let ours: Vec<_> = like
+                .filter_map(|group| Some(Ours::new(group, group.cell(&row.arm)?, &paper, &theirs)))
+                .collect();
+            let line = |ours| Line {
+                place: row.place.clone(),
+                printed: row.printed.clone(),
+                arm: row.arm.clone(),
+                theirs,
+                ours,
+            };
+            match ours.is_empty() {
+                true => lines.push(line(None)),
+                false => lines.extend(ours.into_iter().map(|ours| line(Some(ours)))),
+            }
+        }
+        Self { paper, lines }
+    }
+}
+
+impl Paper {
+    fn figures(&self, row: &Row) -> Figures {
+        let per_ms = match self.unit {
+            Unit::Us => 1e3,
+            Unit::Ms => 1.0,
+        };
+        let ms = |time: Option<f64>| time.map(|time| time / per_ms);
+        let baseline = self.rows.iter().find(|other| {
+            other.arm == BASELINE && other.place == row.place && other.suite == row.suite
+        });
+        let middle = |row: &Row| row.p50.or(row.mean);
+        let to_baseline = baseline
+            .filter(|_| row.arm != BASELINE)
+            .and_then(|baseline| Some(middle(row)? / middle(baseline)?));
+        Figures {
+            rtt: row.rtt / per_ms,
+            handshakes_per_s: row.handshakes_per_s,
+            p50: ms(row.p50),
+            p90: ms(row.p90),
+            p99: ms(row.p99),
+            mean: ms(row.mean),
+            sd: ms(row.sd),
+            to_baseline,
+        }
+    }
+}
+
+impl Group {
+    fn is_like(&self, row: &Row, rtt: f64) -> bool {
+        let suite = row.suite.as_ref().is_none_or(|suite| *suite == self.suite);
+        let near = |ours: f64| (ours - rtt).abs() <= SAME_RTT * rtt;
+        suite && self.rtt_ms.is_some_and(near)
+    }
+}
+
+impl Ours {
+    fn new(group: &Group, cell: &Cell, paper: &Paper, theirs: &Figures) -> Self {
+        let times = cell.times(paper.moment);
+        let mean = theirs.mean.and_then(|_| stats::mean(cell.samples(paper.moment), SEED));
+        let median = times.map(|times| Estimate { value: times.p50, ci95: times.ci95 });
+        let to_paper = match (theirs.p50, theirs.mean) {
+            (Some(p50), _) => median.map(|ours| ours.scaled(1.0 / p50)),
+            (None, Some(theirs)) => mean.map(|ours| ours.scaled(1.0 / theirs)),
+            (None, None) => None,
+        };
+        Self {
+            link: group.link.clone(),
+            suite: group.suite.clone(),
+            variant: group.variant.clone(),
+            n: cell.summary.n,
+            handshakes_per_s: cell.summary.handshakes_per_s,
+            times,
+            mean,
+            to_paper,
+            to_baseline: cell.ratio(paper.moment),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_are_whole() {
+        let turbo = Paper::named("turbotls").unwrap();
+        assert_eq!(turbo.rows.len(), 4 * 2 * 2);
+        let fop = Paper::named("fop").unwrap();
+        assert_eq!(fop.rows.len(), 4 * 3 * 2);
+        for row in turbo.rows.iter().chain(&fop.rows) {
+            assert!(row.p50.is_some() != row.mean.is_some(), "{row:?}");
+        }
+        let failure = Paper::named("turbo").unwrap_err();
+        assert!(failure.is_usage() && failure.advice().is_some());
+    }
+
+    /// The abstract of the TurboTLS paper: one round trip of two is saved.
+    #[test]
+    fn published_ratios_are_as_the_papers_say() {
+        let turbo = Paper::named("turbotls").unwrap();
+        let far = turbo.rows.iter().filter(|row| row.rtt > 100_000.0 && row.arm == "turbo");
+        for row in far {
+            let ratio = turbo.figures(row).to_baseline.unwrap();
+            assert!((0.49..0.51).contains(&ratio), "{row:?}");
+        }
+        let oregon = turbo.figures(&turbo.rows[8]);
+        assert_eq!((oregon.rtt, oregon.p50, oregon.p99), (133.021, Some(266.984), Some(268.54)));
+    }
+}

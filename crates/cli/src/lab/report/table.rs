@@ -1,0 +1,259 @@
+//! The tables of a report.
+
+use maud::{Markup, html};
+
+use super::environment::List;
+use super::figure;
+use super::folder::Verdict;
+use super::model::{BASELINE, Cell, Group, Moment, Reason};
+use super::paper::{Comparison, Figures, Line, Ours};
+
+/// Arms side by side: how many, how opened, how long.
+pub(super) fn arms(group: &Group) -> Markup {
+    let columns: Vec<Extra> = EXTRAS
+        .into_iter()
+        .filter(|extra| group.cells.iter().any(|cell| (extra.cell)(cell).is_some()))
+        .collect();
+    html! {
+        div.wide { table.arms {
+            thead {
+                tr {
+                    th rowspan="2" { "arm" small { "opened by" } }
+                    th.n rowspan="2" { "n" }
+                    th.n rowspan="2" { "failed" }
+                    th.n rowspan="2" { "flagged" }
+                    th.n rowspan="2" { "RTTs" }
+                    @for extra in &columns { th.n rowspan="2" { (extra.title) } }
+                    @for moment in Moment::ALL { th.group colspan="4" { "ms to the " (moment.title()) } }
+                }
+                tr {
+                    @for _ in Moment::ALL {
+                        th.n.first { "p50" } th.n { "p90" } th.n { "p99" } th.n { "to " (BASELINE) }
+                    }
+                }
+            }
+            tbody { @for cell in &group.cells { (arm(cell, &columns)) } }
+        } }
+    }
+}
+
+/// A column that only some experiments have.
+struct Extra {
+    title: &'static str,
+    cell: fn(&Cell) -> Option<String>,
+}
+
+const EXTRAS: [Extra; 4] = [
+    Extra { title: "per s", cell: |cell| cell.summary.handshakes_per_s.map(figure::per_s) },
+    Extra { title: "CPU ms, client", cell: |cell| cell.summary.client_cpu_ms.map(figure::ms) },
+    Extra { title: "CPU ms, server", cell: |cell| cell.summary.server_cpu_ms.map(figure::ms) },
+    Extra { title: "flight, bytes", cell: |cell| Some(cell.summary.flight_bytes?.to_string()) },
+];
+
+fn arm(cell: &Cell, columns: &[Extra]) -> Markup {
+    let summary = &cell.summary;
+    html! {
+        tr {
+            th scope="row" { (summary.arm) small { (openings(cell)) } }
+            td.n { (summary.n) }
+            td.n.bad[summary.failed > 0] { (summary.failed) }
+            td.n { (summary.flagged) }
+            td.n { (summary.rtts.map_or("–".into(), |rtts| format!("{rtts:.2}"))) }
+            @for extra in columns { td.n { ((extra.cell)(cell).unwrap_or_else(|| "–".into())) } }
+            @for moment in Moment::ALL { (times(cell, moment)) }
+        }
+    }
+}
+
+/// How the connections were opened, most often first.
+pub(super) fn openings(cell: &Cell) -> String {
+    let mut openings: Vec<_> = cell.summary.openings.iter().collect();
+    openings.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let openings: Vec<_> = openings.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    openings.join(", ")
+}
+
+fn times(cell: &Cell, moment: Moment) -> Markup {
+    let times = cell.times(moment);
+    html! {
+        @match times {
+            Some(times) => {
+                td.n.first { (figure::ms(times.p50)) small { (figure::interval(times.ci95, figure::ms)) } }
+                td.n { (figure::ms(times.p90)) }
+                td.n { (figure::ms(times.p99)) }
+            }
+            None => { td.n.first { "–" } td.n { "–" } td.n { "–" } }
+        }
+        td.n {
+            @match (cell.ratio(moment), cell.difference(moment)) {
+                (Some(ratio), Some(difference)) => {
+                    (figure::ratio(ratio.value))
+                    small { (figure::interval(ratio.ci95, figure::ratio)) }
+                    small title=(format!("ms, 95 %: {}", figure::interval(difference.ci95, figure::change))) {
+                        (figure::change(difference.value)) " ms"
+                    }
+                }
+                (None, Some(difference)) => {
+                    (figure::change(difference.value)) " ms"
+                    small { (figure::interval(difference.ci95, figure::change)) }
+                }
+                _ => { "–" }
+            }
+        }
+    }
+}
+
+/// A published table, ours beside it.
+pub(super) fn paper(comparison: &Comparison) -> Markup {
+    let means = comparison.lines.iter().any(|line| line.theirs.mean.is_some());
+    let measure = if means { "mean (sd)" } else { "p50 / p90 / p99" };
+    html! {
+        div.wide { table.paper {
+            thead {
+                tr {
+                    th rowspan="2" { "where" small { "round trip" } }
+                    th rowspan="2" { "with" }
+                    th rowspan="2" { "arm" }
+                    th.group colspan="3" { "paper" }
+                    th.group colspan="5" { "ours" }
+                    th.n rowspan="2" { "ours / paper" small { "95 %" } }
+                }
+                tr {
+                    th.n.first { "per s" } th.n { "ms: " (measure) } th.n { "to " (BASELINE) }
+                    th.first { "link" } th.n { "n" } th.n { "per s" } th.n { "ms: " (measure) } th.n { "to " (BASELINE) }
+                }
+            }
+            tbody { @for line in &comparison.lines { (published(line)) } }
+        } }
+    }
+}
+
+fn published(line: &Line) -> Markup {
+    let theirs = &line.theirs;
+    html! {
+        tr {
+            th scope="row" { (line.place) small { (theirs.rtt) " ms" } }
+            td { (line.printed) }
+            td { (line.arm) }
+            td.n.first { (theirs.handshakes_per_s.map_or_else(|| "–".into(), |rate| rate.to_string())) }
+            td.n { (printed(theirs)) }
+            td.n { (theirs.to_baseline.map_or("–".into(), figure::ratio)) }
+            @match &line.ours {
+                Some(ours) => (measured(ours)),
+                None => td.first.none colspan="6" { "not measured in this run" },
+            }
+        }
+    }
+}
+
+/// Published times with the digits they were printed with: percentiles, or a mean with its standard
+/// deviation.
+pub(super) fn printed(theirs: &Figures) -> String {
+    match (theirs.mean, theirs.sd) {
+        (Some(mean), Some(sd)) => format!("{mean} ({sd})"),
+        (Some(mean), None) => mean.to_string(),
+        _ => {
+            let times = [theirs.p50, theirs.p90, theirs.p99];
+            times.map(|time| time.map_or_else(|| "–".into(), |ms| ms.to_string())).join(" / ")
+        }
+    }
+}
+
+/// Ours, of the same kind.
+pub(super) fn counterpart(ours: &Ours) -> String {
+    match (&ours.mean, &ours.times) {
+        (Some(mean), _) => figure::ms(mean.value),
+        (None, Some(times)) => [times.p50, times.p90, times.p99].map(figure::ms).join(" / "),
+        (None, None) => "–".into(),
+    }
+}
+
+fn measured(ours: &Ours) -> Markup {
+    let interval = ours.mean.map(|mean| mean.ci95).or(ours.times.map(|times| times.ci95));
+    html! {
+        td.first { (ours.link) small { (ours.suite) } @if !ours.variant.is_empty() { small { (ours.variant) } } }
+        td.n { (ours.n) }
+        td.n { (ours.handshakes_per_s.map_or("–".into(), figure::per_s)) }
+        td.n { (counterpart(ours)) @if let Some(ci95) = interval { small { (figure::interval(ci95, figure::ms)) } } }
+        @for estimate in [ours.to_baseline, ours.to_paper] {
+            td.n {
+                @match estimate {
+                    Some(estimate) => {
+                        (figure::ratio(estimate.value)) small { (figure::interval(estimate.ci95, figure::ratio)) }
+                    }
+                    None => { "–" }
+                }
+            }
+        }
+    }
+}
+
+/// What the experiment demanded, missed first.
+pub(super) fn verdicts(verdicts: &[Verdict]) -> Markup {
+    let (met, missed): (Vec<_>, Vec<_>) = verdicts.iter().partition(|verdict| verdict.met);
+    html! {
+        div.wide { table.verdicts {
+            thead { tr {
+                th { "arm" } th { "suite" } th { "link" } th { "demand" } th.n { "limit" } th.n { "found" } th { "" }
+            } }
+            tbody {
+                @for verdict in missed.into_iter().chain(met) {
+                    tr {
+                        td { (verdict.arm) }
+                        td { (verdict.suite) }
+                        td { (verdict.link) @if !verdict.variant.is_empty() { small { (verdict.variant) } } }
+                        td { (demand(verdict)) }
+                        td.n { (verdict.limit) }
+                        td.n { @match verdict.found { Some(found) => (found), None => "nothing to judge by" } }
+                        @if verdict.met { td { "met" } } @else { td.bad { "missed" } }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+/// A demand in words, as the experiment's file names it.
+pub(super) fn demand(verdict: &Verdict) -> String {
+    let mut words = verdict.condition.clone();
+    if let Some(against) = &verdict.bar.against {
+        words.push_str(&format!(" to {against}"));
+    }
+    if !verdict.bar.of.is_empty() {
+        words.push_str(&format!(" of {}", verdict.bar.of));
+    }
+    words.replace('_', " ")
+}
+
+/// A list as it is.
+pub(super) fn list(list: &List) -> Markup {
+    html! {
+        div.wide { table.list {
+            thead { tr { @for column in &list.columns { th { (column) } } } }
+            tbody { @for row in &list.rows { tr { @for cell in row { td { (cell) } } } } }
+        } }
+    }
+}
+
+/// Trials by what was said of them.
+pub(super) fn reasons(reasons: &[Reason], words: &str) -> Markup {
+    html! {
+        div.wide { table.reasons {
+            thead { tr {
+                th { "arm, suite, link, variant" } th { "opened by" } th { (words) }
+                th.n { "trials" } th.n { "first" }
+            } }
+            tbody {
+                @for reason in reasons {
+                    tr {
+                        td { (reason.cell) }
+                        td { (reason.opening) }
+                        td { (reason.words) }
+                        td.n { (figure::share(reason.count, reason.of)) }
+                        td.n { "trial " (reason.first) }
+                    }
+                }
+            }
+        } }
+    }
+}

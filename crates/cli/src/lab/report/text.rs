@@ -1,0 +1,152 @@
+//! The report in a few lines for the terminal.
+
+use std::fmt::Write;
+
+use super::figure;
+use super::model::{BASELINE, Cell, Group, Moment, Run};
+use super::paper::{Comparison, Line};
+use super::table::{counterpart, demand, openings, printed};
+use crate::lab::stats::FEW;
+
+/// Reasons for failures that are listed; the HTML has them all.
+const FAILURES_SHOWN: usize = 10;
+
+/// The runs one after another.
+pub(super) fn summary(runs: &[Run]) -> String {
+    let runs: Vec<String> = runs.iter().map(run).collect();
+    runs.join("\n")
+}
+
+fn run(run: &Run) -> String {
+    let mut text = format!(
+        "{}\n{}: {} trials, {} failed, {} flagged\n",
+        run.title,
+        run.folder.display(),
+        run.trials,
+        figure::share(run.failed, run.trials),
+        figure::share(run.flagged, run.trials),
+    );
+    run.groups.iter().for_each(|group| side_by_side(&mut text, group));
+    if let Some(comparison) = &run.comparison {
+        beside(&mut text, comparison);
+    }
+    verdicts(&mut text, run);
+    failures(&mut text, run);
+    if run.groups.iter().any(Group::few) {
+        let _ = writeln!(
+            text,
+            "\nMedians of fewer than {FEW} trials: their brackets show the spread and are no interval of 95 %."
+        );
+    }
+    text
+}
+
+fn side_by_side(text: &mut String, group: &Group) {
+    let rtt = group.rtt_ms.map(|rtt| format!(", round trip {} ms", figure::ms(rtt)));
+    let _ = writeln!(text, "\n{}{}", group.name(), rtt.unwrap_or_default());
+    let header = ["arm", "n", "failed", "RTTs", "request, ms p50 [95 %]", "p90", "p99"];
+    let compared = format!("to {BASELINE} [95 %]");
+    let header = [&header[..], &["response p50", "all p50", &compared, "opened by"]].concat();
+    let mut rows = vec![header.into_iter().map(str::to_owned).collect()];
+    rows.extend(group.cells.iter().map(cells));
+    // Names at the left, figures at the right, the list of openings as it is.
+    columns(text, &rows, &[0, 9, 10]);
+}
+
+fn cells(cell: &Cell) -> Vec<String> {
+    let summary = &cell.summary;
+    let request = cell.times(Moment::FirstRequest);
+    let middle = |moment| figure::some_ms(cell.times(moment).map(|times| times.p50));
+    vec![
+        summary.arm.clone(),
+        summary.n.to_string(),
+        summary.failed.to_string(),
+        summary.rtts.map_or("–".into(), |rtts| format!("{rtts:.2}")),
+        request.as_ref().map_or("–".into(), figure::median),
+        figure::some_ms(request.map(|times| times.p90)),
+        figure::some_ms(request.map(|times| times.p99)),
+        middle(Moment::FirstResponse),
+        middle(Moment::LastResponse),
+        cell.ratio(Moment::FirstRequest).as_ref().map_or("–".into(), figure::estimate),
+        openings(cell),
+    ]
+}
+
+fn beside(text: &mut String, comparison: &Comparison) {
+    let _ = writeln!(text, "\nBeside {} ({})", comparison.paper.title, comparison.paper.source);
+    let header = ["where", "with", "arm", "paper, ms", "ours, ms", "ours / paper [95 %]", "link"];
+    let mut rows: Vec<Vec<String>> = vec![header.map(str::to_owned).into()];
+    rows.extend(comparison.lines.iter().map(line));
+    columns(text, &rows, &[0, 1, 2, 5, 6]);
+}
+
+fn line(line: &Line) -> Vec<String> {
+    let theirs =
+        [line.place.clone(), line.printed.clone(), line.arm.clone(), printed(&line.theirs)];
+    let ours = match &line.ours {
+        None => ["not measured".into(), "–".into(), "–".into()],
+        Some(ours) => {
+            let names = [ours.link.as_str(), ours.variant.as_str()];
+            let names: Vec<_> = names.into_iter().filter(|name| !name.is_empty()).collect();
+            let ratio = ours.to_paper.as_ref().map_or("–".into(), figure::estimate);
+            [counterpart(ours), ratio, names.join(", ")]
+        }
+    };
+    [&theirs[..], &ours[..]].concat()
+}
+
+fn verdicts(text: &mut String, run: &Run) {
+    if run.verdicts.is_empty() {
+        return;
+    }
+    let missed: Vec<_> = run.verdicts.iter().filter(|verdict| !verdict.met).collect();
+    let met = run.verdicts.len() - missed.len();
+    let _ = writeln!(text, "\n{met} of {} demands met", run.verdicts.len());
+    for verdict in missed {
+        let found = verdict.found.map_or("nothing to judge by".into(), |found| found.to_string());
+        let names = [&verdict.arm, &verdict.suite, &verdict.link, &verdict.variant];
+        let names: Vec<_> =
+            names.into_iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
+        let (demand, limit) = (demand(verdict), verdict.limit);
+        let _ = writeln!(text, "  missed: {}: {demand} {limit}: {found}", names.join(", "));
+    }
+}
+
+fn failures(text: &mut String, run: &Run) {
+    for cell in run.groups.iter().flat_map(|group| &group.cells) {
+        if let Some(why) = &cell.summary.broken {
+            let _ = writeln!(text, "\nCut short: {}: {why}", cell.summary.name());
+        }
+    }
+    if run.failures.is_empty() {
+        return;
+    }
+    text.push_str("\nFailed\n");
+    for failure in run.failures.iter().take(FAILURES_SHOWN) {
+        let share = figure::share(failure.count, failure.of);
+        let _ = writeln!(text, "  {share} of {}: {}", failure.cell, failure.words);
+    }
+    if let Some(more) = run.failures.len().checked_sub(FAILURES_SHOWN).filter(|more| *more > 0) {
+        let _ = writeln!(text, "  and {more} more kinds, see the HTML");
+    }
+}
+
+/// Rows under each other; the columns of `left` begin at the left.
+fn columns(text: &mut String, rows: &[Vec<String>], left: &[usize]) {
+    let count = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    for row in rows {
+        let mut line = String::new();
+        for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let _ = match left.contains(&at) {
+                true => write!(line, "  {cell:<width$}"),
+                false => write!(line, "  {cell:>width$}"),
+            };
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+}

@@ -1,0 +1,275 @@
+use std::fmt;
+use std::str::FromStr;
+
+/// A way to open a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Arm {
+    /// TCP, then TLS 1.3.
+    Tls13,
+    /// The same with a session of an earlier connection.
+    Tls13Resumed,
+    /// The same, and the request is early data.
+    Tls13EarlyData,
+    /// TLS 1.3 whose ClientHello is in the SYN (RFC 7413). A baseline: its cookies can be linked.
+    FastOpen,
+    /// TurboTLS in the program itself.
+    Turbo,
+    /// The same with a session of an earlier connection.
+    TurboResumed,
+    /// The same, and the request is early data over UDP.
+    TurboEarlyData,
+    /// A plain client of an agent (SOCKS5), and a plain server behind an edge.
+    TurboAgent,
+    /// QUIC.
+    Quic,
+    /// QUIC with a session of an earlier connection, and the request is early data.
+    QuicEarlyData,
+}
+
+/// What carries an arm's TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    Tcp,
+    FastOpen,
+    Turbo,
+    Quic,
+}
+
+impl Arm {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Tls13,
+        Self::Tls13Resumed,
+        Self::Tls13EarlyData,
+        Self::FastOpen,
+        Self::Turbo,
+        Self::TurboResumed,
+        Self::TurboEarlyData,
+        Self::TurboAgent,
+        Self::Quic,
+        Self::QuicEarlyData,
+    ];
+
+    /// The name in experiments and results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tls13 => "tls13",
+            Self::Tls13Resumed => "tls13-resumed",
+            Self::Tls13EarlyData => "tls13-0rtt",
+            Self::FastOpen => "tfo",
+            Self::Turbo => "turbo",
+            Self::TurboResumed => "turbo-resumed",
+            Self::TurboEarlyData => "turbo-0rtt",
+            Self::TurboAgent => "turbo-agent",
+            Self::Quic => "quic",
+            Self::QuicEarlyData => "quic-0rtt",
+        }
+    }
+
+    /// Whether there is such an arm with `suite`: rustls, below QUIC, lacks ML-KEM-512, and the chain of
+    /// RSA certificates would compare nothing that the others do not.
+    #[must_use]
+    pub const fn supports(self, suite: Suite) -> bool {
+        match self.carrier() {
+            Carrier::Quic => matches!(suite, Suite::P256 | Suite::X25519MlKem768),
+            Carrier::Tcp | Carrier::FastOpen | Carrier::Turbo => true,
+        }
+    }
+
+    /// Whether its client resumes, so that the first connection only makes a session.
+    #[must_use]
+    pub const fn resumes(self) -> bool {
+        matches!(self, Self::Tls13Resumed | Self::TurboResumed) || self.sends_early_data()
+    }
+
+    /// Whether its request is early data.
+    #[must_use]
+    pub const fn sends_early_data(self) -> bool {
+        matches!(self, Self::Tls13EarlyData | Self::TurboEarlyData | Self::QuicEarlyData)
+    }
+
+    pub(crate) const fn carrier(self) -> Carrier {
+        match self {
+            Self::Tls13 | Self::Tls13Resumed | Self::Tls13EarlyData | Self::TurboAgent => {
+                Carrier::Tcp
+            }
+            Self::FastOpen => Carrier::FastOpen,
+            Self::Turbo | Self::TurboResumed | Self::TurboEarlyData => Carrier::Turbo,
+            Self::Quic | Self::QuicEarlyData => Carrier::Quic,
+        }
+    }
+}
+
+/// Key exchange and certificates. The cipher is AES-128-GCM with SHA-256 in all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Suite {
+    /// P-256 and a self-signed ECDSA certificate of P-256.
+    P256,
+    /// X25519MLKEM768, what browsers offer, with the same certificate.
+    ///
+    /// With one group and one cipher its ClientHello has 1,407 bytes: it just fits a SYN (1,420 bytes),
+    /// where those of browsers (1.7 kB and more) and of OpenSSL as it comes (1,493) do not.
+    X25519MlKem768,
+    /// ML-KEM-512 and a self-signed ML-DSA-44 certificate: the sizes of the TurboTLS paper.
+    MlKem512MlDsa44,
+    /// X25519 and three RSA certificates of 2,048 bits.
+    RsaChain,
+}
+
+impl Suite {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::P256, Self::X25519MlKem768, Self::MlKem512MlDsa44, Self::RsaChain];
+
+    /// The name in experiments and results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::P256 => "p256",
+            Self::X25519MlKem768 => "x25519mlkem768",
+            Self::MlKem512MlDsa44 => "mlkem512-mldsa44",
+            Self::RsaChain => "rsa-chain",
+        }
+    }
+
+    /// The one group that both sides use, as OpenSSL calls it.
+    pub(crate) const fn group(self) -> &'static str {
+        match self {
+            Self::P256 => "P-256",
+            Self::X25519MlKem768 => "X25519MLKEM768",
+            Self::MlKem512MlDsa44 => "MLKEM512",
+            Self::RsaChain => "X25519",
+        }
+    }
+}
+
+/// Which openings a client of TurboTLS may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// TurboTLS unless the path is remembered not to bear it.
+    #[default]
+    Auto,
+    /// TurboTLS whatever is remembered.
+    Turbo,
+    /// TLS over TCP.
+    Plain,
+}
+
+impl Policy {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Turbo, Self::Plain];
+
+    /// The name in options and experiments.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Turbo => "turbo",
+            Self::Plain => "plain",
+        }
+    }
+}
+
+/// No arm, suite or policy has this name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownName {
+    kind: &'static str,
+    name: String,
+    known: Vec<&'static str>,
+}
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, name, known } = self;
+        write!(f, "there is no {kind} {name:?}; there are {}", known.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownName {}
+
+fn find<T: Copy>(
+    kind: &'static str,
+    all: &[T],
+    name_of: fn(T) -> &'static str,
+    name: &str,
+) -> Result<T, UnknownName> {
+    all.iter().copied().find(|one| name_of(*one) == name).ok_or_else(|| UnknownName {
+        kind,
+        name: name.to_owned(),
+        known: all.iter().copied().map(name_of).collect(),
+    })
+}
+
+impl FromStr for Arm {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        find("arm", &Self::ALL, Self::name, name)
+    }
+}
+
+impl FromStr for Suite {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        find("suite", &Self::ALL, Self::name, name)
+    }
+}
+
+impl FromStr for Policy {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        find("policy", &Self::ALL, Self::name, name)
+    }
+}
+
+impl fmt::Display for Arm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for arm in Arm::ALL {
+            assert_eq!(arm.to_string().parse(), Ok(arm));
+        }
+        for suite in Suite::ALL {
+            assert_eq!(suite.to_string().parse(), Ok(suite));
+        }
+        for policy in Policy::ALL {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let error = "tls12".parse::<Arm>().unwrap_err().to_string();
+        assert!(error.starts_with("there is no arm \"tls12\"; there are tls13, "), "{error}");
+    }
+
+    #[test]
+    fn quic_has_the_suites_of_rustls() {
+        let missing: Vec<_> =
+            Suite::ALL.into_iter().filter(|suite| !Arm::Quic.supports(*suite)).collect();
+        assert_eq!(missing, [Suite::MlKem512MlDsa44, Suite::RsaChain]);
+    }
+}

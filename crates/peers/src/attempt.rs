@@ -1,0 +1,150 @@
+use std::pin::Pin;
+use std::time::Duration;
+
+use openssl::error::ErrorStack;
+use openssl::ssl::{Error, Ssl, SslSession};
+use openssl::x509::X509VerifyResult;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_openssl::SslStream;
+
+use crate::content::{self, Response};
+use crate::sys;
+use crate::transport::Transport;
+use crate::trial::{Marks, Trial};
+
+/// Bytes read at a time: a whole TLS record.
+const READ: usize = 16 * 1024;
+
+/// How long the server's end of the connection is waited for, which brings its tickets: two round
+/// trips of a satellite link and one retransmission.
+const END: Duration = Duration::from_secs(3);
+
+/// What is asked and what should come, on any connection.
+pub(crate) struct Exchange {
+    request: Vec<u8>,
+    response: Response,
+    pub(crate) marks: Marks,
+}
+
+impl Exchange {
+    /// Asks the server of this name for so many bytes.
+    pub(crate) fn new(name: &str, bytes: u64, marks: Marks) -> Self {
+        Self { request: content::request(name, bytes), response: Response::new(bytes), marks }
+    }
+}
+
+/// One connection over TLS: request, response, and what is measured of it.
+pub(crate) struct Attempt<S> {
+    stream: SslStream<S>,
+    /// Whether a session was offered, whether the request is early data, and whether it was taken.
+    offered: bool,
+    early: bool,
+    accepted: bool,
+    exchange: Exchange,
+}
+
+impl<S: Transport> Attempt<S> {
+    /// Over `transport`; the request is early data if `session` allows it and `early` is wanted.
+    pub(crate) fn new(
+        (ssl, session): (Ssl, Option<SslSession>),
+        transport: S,
+        early: bool,
+        exchange: Exchange,
+    ) -> Result<Self, ErrorStack> {
+        let allowed = session.as_ref().is_some_and(|session| session.max_early_data() > 0);
+        let stream = SslStream::new(ssl, transport)?;
+        let offered = session.is_some();
+        let early = early && allowed;
+        Ok(Self { stream, offered, early, accepted: false, exchange })
+    }
+
+    /// All of it, up to the last response byte.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub(crate) async fn run(&mut self) -> Result<(), String> {
+        if self.early {
+            self.write_early().await?;
+        }
+        if let Err(error) = Pin::new(&mut self.stream).connect().await {
+            return Err(self.refusal(&error));
+        }
+        self.accepted = self.early && sys::early_data_accepted(self.stream.ssl());
+        if !self.accepted {
+            self.exchange.marks.request();
+            let written = self.stream.write_all(&self.exchange.request).await;
+            written.map_err(|error| format!("{}: {error}", self.exchange.marks.stage()))?;
+        }
+        self.read().await
+    }
+
+    async fn write_early(&mut self) -> Result<(), String> {
+        self.exchange.marks.request();
+        let mut left = self.exchange.request.as_slice();
+        while !left.is_empty() {
+            let written = Pin::new(&mut self.stream).write_early_data(left).await;
+            let count = written.map_err(|error| self.refusal(&error))?;
+            left = left.get(count..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    async fn read(&mut self) -> Result<(), String> {
+        let mut room = vec![0; READ];
+        loop {
+            let count = match self.stream.read(&mut room).await {
+                Ok(0) => return Err(self.exchange.marks.stage().to_owned()),
+                Ok(count) => count,
+                Err(error) => return Err(format!("{}: {error}", self.exchange.marks.stage())),
+            };
+            let Exchange { response, marks, .. } = &mut self.exchange;
+            if response.take(room.get(..count).unwrap_or_default(), marks)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for the end of the connection, since tickets may come until then.
+    pub(crate) async fn end(mut self) {
+        let mut room = [0; 1024];
+        let rest =
+            async { while self.stream.read(&mut room).await.is_ok_and(|count| count > 0) {} };
+        // The response is here: whatever ends the rest says nothing of the trial.
+        let _ = tokio::time::timeout(END, rest).await;
+        let _ = tokio::time::timeout(END, self.stream.shutdown()).await;
+    }
+
+    /// The account of it, once `outcome` is known.
+    pub(crate) fn trial(&self, outcome: Result<(), String>) -> Trial {
+        let (opening, reason) = self.stream.get_ref().account();
+        let resumed = outcome.is_ok() && self.stream.ssl().session_reused();
+        let reason = match () {
+            () if !reason.is_empty() => reason,
+            () if self.offered && outcome.is_ok() && !resumed => "session_refused",
+            () if self.early && outcome.is_ok() && !self.accepted => "early_data_refused",
+            () => "",
+        };
+        Trial {
+            opening,
+            resumed,
+            early_data: self.accepted,
+            reason: reason.to_owned(),
+            ..self.exchange.marks.trial(outcome)
+        }
+    }
+
+    pub(crate) const fn stage(&self) -> &'static str {
+        self.exchange.marks.stage()
+    }
+
+    fn refusal(&self, error: &Error) -> String {
+        let verdict = self.stream.ssl().verify_result();
+        match error.io_error() {
+            Some(error) => format!("the connection broke: {error}"),
+            None if verdict != X509VerifyResult::OK => {
+                format!("the certificate is not trusted: {}", verdict.error_string())
+            }
+            None => format!("TLS: {error}"),
+        }
+    }
+}

@@ -1,0 +1,277 @@
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use headstart_net::advert::Advert;
+use headstart_net::dns::{DnsConfig, HTTPS_PORT, Resolver};
+use headstart_net::{Connector, ConnectorConfig, Edge, OpeningPolicy, Target};
+use tokio::time::timeout_at;
+
+use crate::arm::{Arm, Carrier, Policy, Suite};
+use crate::attempt::{Attempt, Exchange};
+use crate::error::PeerError;
+use crate::identity;
+use crate::quic::QuicClient;
+use crate::tls::Tls;
+use crate::transport::{Transport, connect, connect_by, connect_fast};
+use crate::trial::{Marks, Opening, Trial};
+
+/// The server's name where none is given.
+pub const NAME: &str = "peer.test";
+
+/// How long a connection may take where nothing is said: curl's users wait as long.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What a client does.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// How connections are opened.
+    pub arm: Arm,
+    /// What they agree on; as the server's.
+    pub suite: Suite,
+    /// The server.
+    pub to: SocketAddr,
+    /// Where servers leave the certificates that are trusted.
+    pub identity: PathBuf,
+    /// The server's name.
+    pub name: String,
+    /// A SOCKS5 proxy, which is asked for the name and the port of `to`.
+    pub proxy: Option<SocketAddr>,
+    /// Which openings TurboTLS may use.
+    pub policy: Policy,
+    /// Empty slots in a flight of TurboTLS, advertised and at most; by default as advertised usually.
+    pub slots: Option<u8>,
+    /// How long one connection may take.
+    pub timeout: Duration,
+    /// Threads of the program; one suffices but for load.
+    pub threads: usize,
+    /// Of the arrival times of [`Load::PerSecond`](crate::Load::PerSecond).
+    pub seed: u64,
+}
+
+impl ClientOptions {
+    /// As usual.
+    #[must_use]
+    pub fn new(arm: Arm, suite: Suite, to: SocketAddr, identity: impl Into<PathBuf>) -> Self {
+        Self {
+            arm,
+            suite,
+            to,
+            identity: identity.into(),
+            name: NAME.to_owned(),
+            proxy: None,
+            policy: Policy::default(),
+            slots: None,
+            timeout: TIMEOUT,
+            threads: 1,
+            seed: 1,
+        }
+    }
+
+    fn check(&self) -> Result<(), PeerError> {
+        let Self { arm, suite, proxy, slots, .. } = self;
+        supported(*arm, *suite)?;
+        match (proxy, arm.carrier()) {
+            (None, _) if *arm == Arm::TurboAgent => {
+                Err(PeerError::new(format!("{arm} opens its connections through an agent"))
+                    .with_hint("give the agent's address with --proxy IP:PORT"))
+            }
+            (Some(_), Carrier::FastOpen | Carrier::Turbo | Carrier::Quic) => {
+                Err(PeerError::new(format!("{arm} does not go through a proxy"))
+                    .with_hint("use turbo-agent, or tls13 and its kin"))
+            }
+            _ if slots.is_some_and(|slots| slots == 0) => {
+                Err(PeerError::new("a flight without slots brings no answer")
+                    .with_hint("give 1 to 16 with --slots"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn supported(arm: Arm, suite: Suite) -> Result<(), PeerError> {
+    match arm.supports(suite) {
+        true => Ok(()),
+        false => Err(PeerError::new(format!("there is no {arm} with {suite}"))
+            .with_hint("QUIC is measured with p256 and x25519mlkem768")),
+    }
+}
+
+/// Opens connections of one arm, and remembers between them what that arm may.
+#[derive(Debug)]
+pub struct Client {
+    options: ClientOptions,
+    engine: Engine,
+}
+
+#[derive(Debug)]
+enum Engine {
+    Tcp(Tls),
+    Turbo(Tls, Mutex<Connector>),
+    Quic(Box<QuicClient>),
+}
+
+impl Client {
+    /// A client that remembers nothing yet. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// Options that do not go together, or no certificate to trust.
+    pub fn new(options: ClientOptions) -> Result<Self, PeerError> {
+        options.check()?;
+        let ClientOptions { arm, suite, name, .. } = &options;
+        let roots = identity::roots(&options.identity, *suite)?;
+        let engine = match arm.carrier() {
+            Carrier::Quic => Engine::Quic(Box::new(QuicClient::new(
+                *suite,
+                &roots,
+                name,
+                arm.sends_early_data(),
+            )?)),
+            Carrier::Turbo => Engine::Turbo(
+                Tls::client(*suite, roots, name, arm.resumes())?,
+                Mutex::new(connector(&options)?),
+            ),
+            Carrier::Tcp | Carrier::FastOpen => {
+                Engine::Tcp(Tls::client(*suite, roots, name, arm.resumes())?)
+            }
+        };
+        Ok(Self { options, engine })
+    }
+
+    /// What it does.
+    #[must_use]
+    pub const fn options(&self) -> &ClientOptions {
+        &self.options
+    }
+
+    /// Opens one connection now and asks for so many bytes on it.
+    pub async fn open(&self, bytes: u64) -> Trial {
+        self.open_planned(bytes, Instant::now()).await
+    }
+
+    /// The same, with times from `start`, which may be past.
+    pub async fn open_planned(&self, bytes: u64, start: Instant) -> Trial {
+        let mut trial = self.attempt(bytes, Marks::new(start)).await;
+        if trial.ok && trial.reason.is_empty() {
+            trial.reason = self.shortfall(&trial).to_owned();
+        }
+        trial
+    }
+
+    /// Drops sessions, tickets and path memory.
+    ///
+    /// The kernel's Fast Open cookies stay: `ip tcp_metrics flush` in the client's namespace drops them.
+    ///
+    /// # Errors
+    /// Want of memory.
+    pub fn forget(&self) -> Result<(), PeerError> {
+        match &self.engine {
+            Engine::Tcp(tls) => tls.forget(),
+            Engine::Turbo(tls, kept) => {
+                tls.forget();
+                let new = connector(&self.options)?;
+                *kept.lock().unwrap_or_else(PoisonError::into_inner) = new;
+            }
+            Engine::Quic(quic) => quic.forget(),
+        }
+        Ok(())
+    }
+
+    async fn attempt(&self, bytes: u64, marks: Marks) -> Trial {
+        let ClientOptions { name, to, timeout, .. } = &self.options;
+        let deadline = Instant::now() + *timeout;
+        let exchange = Exchange::new(name, bytes, marks);
+        match &self.engine {
+            Engine::Quic(quic) => quic.open(*to, bytes, marks, *timeout).await,
+            Engine::Turbo(tls, connector) => {
+                let connector = connector.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                // The port is that of names with edges; where it goes is up to the edge.
+                match connector.connect(&Target::new(name.as_str(), HTTPS_PORT)) {
+                    Ok(stream) => self.over_tls(tls, stream, exchange, deadline).await,
+                    Err(error) => marks.trial(Err(error.to_string())),
+                }
+            }
+            Engine::Tcp(tls) => match timeout_at(deadline.into(), self.connect()).await {
+                Ok(Ok(stream)) => self.over_tls(tls, stream, exchange, deadline).await,
+                Ok(Err(error)) => marks.trial(Err(format!("cannot connect: {error}"))),
+                Err(_) => marks.trial(Err(out_of_time(marks.stage()))),
+            },
+        }
+    }
+
+    async fn connect(&self) -> std::io::Result<tokio::net::TcpStream> {
+        let ClientOptions { arm, to, name, proxy, .. } = &self.options;
+        match (proxy, arm.carrier()) {
+            (Some(proxy), _) => connect_by(*proxy, name, to.port()).await,
+            (None, Carrier::FastOpen) => connect_fast(*to).await,
+            (None, _) => connect(*to).await,
+        }
+    }
+
+    async fn over_tls(
+        &self,
+        tls: &Tls,
+        stream: impl Transport,
+        exchange: Exchange,
+        deadline: Instant,
+    ) -> Trial {
+        let early = self.options.arm.sends_early_data();
+        let marks = exchange.marks;
+        let attempt = tls
+            .connection()
+            .and_then(|connection| Attempt::new(connection, stream, early, exchange));
+        let mut attempt = match attempt {
+            Ok(attempt) => attempt,
+            Err(error) => return marks.trial(Err(format!("cannot use OpenSSL: {error}"))),
+        };
+        let outcome = timeout_at(deadline.into(), attempt.run()).await;
+        let outcome = outcome.unwrap_or_else(|_| Err(out_of_time(attempt.stage())));
+        let trial = attempt.trial(outcome);
+        if trial.ok {
+            attempt.end().await;
+        }
+        trial
+    }
+
+    /// What is missing of the arm's best, where nobody said why.
+    fn shortfall(&self, trial: &Trial) -> &'static str {
+        let arm = self.options.arm;
+        match () {
+            () if arm == Arm::TurboAgent => "behind_agent",
+            () if arm == Arm::FastOpen && trial.opening != Opening::Tfo => "syn_data_not_taken",
+            () if arm.resumes() && !trial.resumed => "no_session",
+            () if arm.sends_early_data() && !trial.early_data => "no_early_data_allowed",
+            () => "",
+        }
+    }
+}
+
+pub(crate) fn out_of_time(stage: &str) -> String {
+    format!("out of time: {stage}")
+}
+
+fn connector(options: &ClientOptions) -> Result<Connector, PeerError> {
+    // Never asked: the edge is known by its address. The system's may be none.
+    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 53));
+    let dns = DnsConfig { name_servers: vec![nobody], ..DnsConfig::default() };
+    let resolver = Resolver::new(&dns)
+        .map_err(|error| PeerError::new(format!("cannot make a resolver: {error}")))?;
+    let mut config = ConnectorConfig::new(resolver);
+    let usual = Advert::default();
+    let advert = Advert {
+        slots: options.slots.unwrap_or(usual.slots),
+        early_data: options.arm.sends_early_data(),
+        ..usual
+    };
+    let edge = Edge { host: options.to.ip().to_string(), port: options.to.port(), advert };
+    config.edges = Arc::new(move |_| Some(edge.clone()));
+    config.slots_max = options.slots.unwrap_or(config.slots_max);
+    config.connect_timeout = options.timeout;
+    config.opening = match options.policy {
+        Policy::Auto => OpeningPolicy::Auto,
+        Policy::Turbo => OpeningPolicy::Turbo,
+        Policy::Plain => OpeningPolicy::Plain,
+    };
+    Ok(Connector::new(config))
+}

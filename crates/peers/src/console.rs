@@ -1,0 +1,237 @@
+//! Clients and servers as programs: lines in, lines of JSON out.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use serde::Serialize;
+use serde_json::json;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
+
+use crate::client::{Client, ClientOptions};
+use crate::content::BYTES_MAX;
+use crate::error::PeerError;
+use crate::load::{Load, OUTSTANDING_MAX, cpu_time};
+use crate::server::{Server, ServerOptions};
+
+/// Lines read ahead of the one that is worked on.
+const LINES_AHEAD: usize = 16;
+
+/// Bytes in a line at most: the longest order takes 40.
+const LINE_MAX: u64 = 256;
+
+/// How long a load may last: a day.
+const LASTING_MAX_MS: u64 = 24 * 3600 * 1000;
+
+/// Runs a client that obeys the lines of `input` until it ends:
+///
+/// * `open BYTES`: one connection; its [`Trial`](crate::Trial).
+/// * `load BYTES INFLIGHT MILLIS`, `rate BYTES PER_SECOND MILLIS`: a line for each connection, then a
+///   [`Tally`](crate::Tally).
+/// * `forget`: see [`Client::forget`]; `{"forgot":true}`.
+///
+/// What cannot be obeyed is answered with `{"error":...}`.
+///
+/// # Errors
+/// The client cannot run, or nobody reads its answers.
+pub fn run_client(
+    options: ClientOptions,
+    input: impl Read + Send + 'static,
+    mut output: impl Write,
+) -> Result<(), PeerError> {
+    raise_file_limit();
+    let runtime = runtime(options.threads)?;
+    let mut orders = lines(input)?;
+    runtime.block_on(async {
+        let client = Arc::new(Client::new(options)?);
+        while let Some(line) = orders.recv().await {
+            match Order::parse(&line) {
+                Ok(order) => obey(&client, order, &mut output).await?,
+                Err(error) => say(&mut output, &json!({ "error": error }))?,
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Runs a server until `input` ends. It says `{"ready":true,"listen":"IP:PORT","flight_bytes":N}` as soon as
+/// connections are accepted; a line `cpu` is answered with `{"cpu_ms":...}`, the process's CPU time.
+///
+/// # Errors
+/// The server cannot run, or nobody reads its answers.
+pub fn run_server(
+    options: ServerOptions,
+    input: impl Read + Send + 'static,
+    mut output: impl Write,
+) -> Result<(), PeerError> {
+    raise_file_limit();
+    let runtime = runtime(options.threads)?;
+    let mut orders = lines(input)?;
+    runtime.block_on(async {
+        let server = Server::start(options)?;
+        let (listen, flight) = (server.local_addr(), server.flight_bytes());
+        say(&mut output, &json!({ "ready": true, "listen": listen, "flight_bytes": flight }))?;
+        while let Some(line) = orders.recv().await {
+            match line.trim() {
+                "cpu" => {
+                    let cpu_ms = cpu_time().as_secs_f64() * 1000.0;
+                    say(&mut output, &json!({ "cpu_ms": cpu_ms }))?;
+                }
+                other => say(&mut output, &json!({ "error": format!("no such order: {other}") }))?,
+            }
+        }
+        Ok(())
+    })
+}
+
+async fn obey(
+    client: &Arc<Client>,
+    order: Order,
+    output: &mut impl Write,
+) -> Result<(), PeerError> {
+    match order {
+        Order::Open { bytes } => say(output, &client.open(bytes).await),
+        Order::Forget => {
+            client.forget()?;
+            say(output, &json!({ "forgot": true }))
+        }
+        Order::Load { bytes, load, lasting } => {
+            let mut told = Ok(());
+            let mut sink = |trial| {
+                if told.is_ok() {
+                    told = say(output, &trial);
+                }
+            };
+            let tally = client.load(bytes, load, lasting, &mut sink).await;
+            told?;
+            say(output, &tally)
+        }
+    }
+}
+
+/// A line of a client's input.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Order {
+    Open { bytes: u64 },
+    Load { bytes: u64, load: Load, lasting: Duration },
+    Forget,
+}
+
+impl Order {
+    fn parse(line: &str) -> Result<Self, String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["open", bytes] => Ok(Self::Open { bytes: number(bytes, BYTES_MAX)? }),
+            ["load", bytes, in_flight, lasting] => {
+                let most = u64::try_from(OUTSTANDING_MAX).unwrap_or(u64::MAX);
+                let in_flight = usize::try_from(number(in_flight, most)?).unwrap_or(1);
+                Self::load(bytes, Load::InFlight(in_flight), lasting)
+            }
+            ["rate", bytes, rate, lasting] => {
+                let per_second = rate.parse().ok().filter(|rate: &f64| rate.is_finite());
+                let per_second = per_second.filter(|rate| *rate > 0.0);
+                let per_second = per_second.ok_or_else(|| format!("not a rate: {rate}"))?;
+                Self::load(bytes, Load::PerSecond(per_second), lasting)
+            }
+            ["forget"] => Ok(Self::Forget),
+            _ => Err(format!(
+                "no such order: {}; there are open BYTES, load BYTES INFLIGHT MILLIS, \
+                 rate BYTES PER_SECOND MILLIS, forget",
+                line.trim()
+            )),
+        }
+    }
+
+    fn load(bytes: &str, load: Load, lasting: &str) -> Result<Self, String> {
+        let lasting = Duration::from_millis(number(lasting, LASTING_MAX_MS)?);
+        Ok(Self::Load { bytes: number(bytes, BYTES_MAX)?, load, lasting })
+    }
+}
+
+fn number(word: &str, most: u64) -> Result<u64, String> {
+    let number = word.parse().ok().filter(|number| *number <= most);
+    number.ok_or_else(|| format!("not a number up to {most}: {word}"))
+}
+
+fn say(output: &mut impl Write, value: &impl Serialize) -> Result<(), PeerError> {
+    let written = serde_json::to_string(value).map_err(std::io::Error::other);
+    written
+        .and_then(|line| writeln!(output, "{line}").and_then(|()| output.flush()))
+        .map_err(|error| PeerError::new(format!("cannot write an answer: {error}")))
+}
+
+/// Reads lines in a thread of its own, since a read of standard input cannot be abandoned.
+fn lines(input: impl Read + Send + 'static) -> Result<mpsc::Receiver<String>, PeerError> {
+    let (lines, received) = mpsc::channel(LINES_AHEAD);
+    let read = move || {
+        let mut input = BufReader::new(input);
+        loop {
+            let mut line = String::new();
+            let read = input.by_ref().take(LINE_MAX).read_line(&mut line);
+            if !read.is_ok_and(|count| count > 0) || lines.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("orders".into())
+        .spawn(read)
+        .map_err(|error| PeerError::new(format!("cannot start a thread: {error}")))?;
+    Ok(received)
+}
+
+fn runtime(threads: usize) -> Result<Runtime, PeerError> {
+    let built = match threads {
+        0 | 1 => Builder::new_current_thread().enable_all().build(),
+        more => Builder::new_multi_thread().worker_threads(more).enable_all().build(),
+    };
+    built.map_err(|error| PeerError::new(format!("cannot start the runtime: {error}")))
+}
+
+/// As many open files as the system lets this user have: connections take two each.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where it cannot be raised, too many connections fail and say so.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_read() {
+        assert_eq!(Order::parse("open 100\n"), Ok(Order::Open { bytes: 100 }));
+        assert_eq!(Order::parse("forget"), Ok(Order::Forget));
+        let second = Duration::from_secs(1);
+        assert_eq!(
+            Order::parse("load 10 4 1000"),
+            Ok(Order::Load { bytes: 10, load: Load::InFlight(4), lasting: second })
+        );
+        assert_eq!(
+            Order::parse("rate 10 2.5 1000"),
+            Ok(Order::Load { bytes: 10, load: Load::PerSecond(2.5), lasting: second })
+        );
+    }
+
+    #[test]
+    fn what_is_no_order_is_said_to_be_none() {
+        let wrong = [
+            "",
+            "open",
+            "open -1",
+            "open 1 2",
+            "load 1 2",
+            "load 1 99999 3",
+            "rate 1 0 3",
+            "rate 1 inf 3",
+            "open 99999999999",
+        ];
+        for line in wrong {
+            assert!(Order::parse(line).is_err(), "{line}");
+        }
+    }
+}

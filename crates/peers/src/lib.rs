@@ -1,0 +1,39 @@
+//! Clients and servers of every way to open a connection, side by side for measurements.
+//!
+//! An [`Arm`] is a way to open a connection, a [`Suite`] what is agreed on in TLS. A [`Server`] serves one
+//! arm with one suite; a [`Client`] opens connections to it and gives a [`Trial`] of each: when the first
+//! request byte left, when response bytes came, and how the connection was opened in truth. All speak
+//! HTTP/1.1, `GET /bytes/N`, so that other servers can stand behind; every response byte is checked.
+//!
+//! [`run_client`] and [`run_server`] make programs of them, driven by lines on standard input.
+//!
+//! All arms over TCP use OpenSSL, which has the post-quantum suites and early data; those over QUIC use
+//! quinn with rustls. This is a crate of its own so that only measurements pay for the second TLS library.
+
+mod arm;
+mod attempt;
+mod certificate;
+mod client;
+mod console;
+mod content;
+mod error;
+mod flight;
+mod identity;
+mod load;
+mod quic;
+mod server;
+mod sys;
+mod tls;
+mod transport;
+mod trial;
+
+pub use arm::{Arm, Policy, Suite, UnknownName};
+pub use client::{Client, ClientOptions, NAME, TIMEOUT};
+pub use console::{run_client, run_server};
+pub use content::{BYTES_MAX, fill};
+pub use error::PeerError;
+pub use flight::FLIGHT_MAX;
+pub use identity::Identity;
+pub use load::{Load, OUTSTANDING_MAX, Tally};
+pub use server::{Server, ServerOptions};
+pub use trial::{Opening, Trial};

@@ -1,0 +1,198 @@
+//! Many connections at a time, closed loop and open loop.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use crate::client::Client;
+use crate::trial::Trial;
+
+/// Connections open at a time at most: each takes two descriptors and some 100 kB. Those that should
+/// begin above it count as failed: the server is long beyond what it bears.
+pub const OUTSTANDING_MAX: usize = 4096;
+
+/// When connections begin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Load {
+    /// So many at a time, each followed by the next.
+    InFlight(usize),
+    /// So many a second on average, whatever becomes of them: a Poisson process.
+    PerSecond(f64),
+}
+
+/// What a load came to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Always true; tells its line from those of trials.
+    pub done: bool,
+    /// Connections that ended, well or not.
+    pub connections: u64,
+    /// From the first to the end of the last.
+    pub ms: f64,
+    /// CPU time of the whole process meanwhile.
+    pub cpu_ms: f64,
+}
+
+impl Client {
+    /// Opens connections for `lasting` and waits for the last of them; each one's trial goes to `sink`.
+    ///
+    /// Without in-flight connections or rate there are none.
+    pub async fn load(
+        self: &Arc<Self>,
+        bytes: u64,
+        load: Load,
+        lasting: Duration,
+        sink: &mut impl FnMut(Trial),
+    ) -> Tally {
+        let (started, cpu) = (Instant::now(), cpu_time());
+        let mut run =
+            Run { client: Arc::clone(self), bytes, tasks: JoinSet::new(), count: 0, sink };
+        match load {
+            Load::InFlight(number) => {
+                run.closed_loop(number.min(OUTSTANDING_MAX), started + lasting).await;
+            }
+            Load::PerSecond(rate) if rate > 0.0 => {
+                run.open_loop(rate, started, lasting, self.options().seed).await;
+            }
+            Load::PerSecond(_) => {}
+        }
+        while run.one_ended().await {}
+        Tally {
+            done: true,
+            connections: run.count,
+            ms: started.elapsed().as_secs_f64() * 1000.0,
+            cpu_ms: cpu_time().saturating_sub(cpu).as_secs_f64() * 1000.0,
+        }
+    }
+}
+
+struct Run<'a, Sink> {
+    client: Arc<Client>,
+    bytes: u64,
+    tasks: JoinSet<Trial>,
+    count: u64,
+    sink: &'a mut Sink,
+}
+
+impl<Sink: FnMut(Trial)> Run<'_, Sink> {
+    async fn closed_loop(&mut self, number: usize, until: Instant) {
+        while Instant::now() < until && number > 0 {
+            while self.tasks.len() < number {
+                self.begin(Instant::now());
+            }
+            self.one_ended().await;
+        }
+    }
+
+    async fn open_loop(&mut self, rate: f64, started: Instant, lasting: Duration, seed: u64) {
+        let mut arrivals = Arrivals::new(rate, seed);
+        loop {
+            let after = arrivals.next();
+            if after >= lasting {
+                return;
+            }
+            let planned = started + after;
+            while tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(planned.into()) => false,
+                ended = self.one_ended(), if !self.tasks.is_empty() => ended,
+            } {}
+            if self.tasks.len() < OUTSTANDING_MAX {
+                self.begin(planned);
+            } else {
+                let error = "too many connections at a time".to_owned();
+                self.take(Trial { error, ..Trial::default() });
+            }
+        }
+    }
+
+    fn begin(&mut self, planned: Instant) {
+        let (client, bytes) = (Arc::clone(&self.client), self.bytes);
+        self.tasks.spawn(async move { client.open_planned(bytes, planned).await });
+    }
+
+    /// Waits for any connection to end; false if there is none.
+    async fn one_ended(&mut self) -> bool {
+        let Some(ended) = self.tasks.join_next().await else { return false };
+        let lost = |error| Trial { error: format!("{error}"), ..Trial::default() };
+        self.take(ended.unwrap_or_else(lost));
+        true
+    }
+
+    fn take(&mut self, trial: Trial) {
+        self.count += 1;
+        (self.sink)(trial);
+    }
+}
+
+/// Times of a Poisson process from its start.
+struct Arrivals {
+    random: StdRng,
+    rate: f64,
+    at: f64,
+}
+
+impl Arrivals {
+    fn new(rate: f64, seed: u64) -> Self {
+        Self { random: StdRng::seed_from_u64(seed), rate, at: 0.0 }
+    }
+
+    fn next(&mut self) -> Duration {
+        // Inverse of the exponential distribution; the argument is in (0, 1].
+        let uniform: f64 = 1.0 - self.random.random::<f64>();
+        self.at -= uniform.ln() / self.rate;
+        Duration::try_from_secs_f64(self.at).unwrap_or(Duration::MAX)
+    }
+}
+
+/// CPU time of this process so far.
+pub(crate) fn cpu_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_are_repeatable_and_as_many_as_asked_for() {
+        let count = |seed| {
+            let mut arrivals = Arrivals::new(100.0, seed);
+            std::iter::from_fn(|| Some(arrivals.next()))
+                .take_while(|at| *at < Duration::from_secs(100))
+                .count()
+        };
+        assert_eq!(count(7), count(7));
+        assert_ne!(count(7), count(8));
+        // 10,000 of a Poisson process; its deviation is 100.
+        assert!(count(7).abs_diff(10_000) < 400, "{}", count(7));
+    }
+
+    #[test]
+    fn gaps_vary_as_those_of_a_poisson_process_do() {
+        let mut arrivals = Arrivals::new(1.0, 3);
+        let times: Vec<f64> = (0..20_000).map(|_| arrivals.next().as_secs_f64()).collect();
+        let gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let long = gaps.iter().filter(|gap| **gap > 1.0).count() as f64 / gaps.len() as f64;
+        // exp(-1) of them are longer than the mean.
+        assert!((long - (-1.0f64).exp()).abs() < 0.02, "{long}");
+    }
+
+    #[test]
+    fn cpu_time_counts_work_and_not_waiting() {
+        let before = cpu_time();
+        std::thread::sleep(Duration::from_millis(50));
+        let waited = cpu_time() - before;
+        let until = Instant::now() + Duration::from_millis(200);
+        while Instant::now() < until {
+            std::hint::black_box(0);
+        }
+        let worked = cpu_time() - before;
+        assert!(worked > waited, "{worked:?} {waited:?}");
+    }
+}

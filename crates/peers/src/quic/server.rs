@@ -1,0 +1,107 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream, ServerConfig};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::ServerSessionMemoryCache;
+use tokio::task::JoinHandle;
+
+use super::{PROTOCOL, REQUEST_MAX, provider};
+use crate::arm::Suite;
+use crate::content::{Answer, asked};
+use crate::error::PeerError;
+use crate::identity::Identity;
+use crate::server::LIFE;
+
+/// Sessions kept for tickets that allow early data, as OpenSSL keeps by default.
+const SESSIONS_MAX: usize = 20_480;
+
+/// Bytes written at a time.
+const WRITE: usize = 16 * 1024;
+
+type Broken = Box<dyn std::error::Error + Send + Sync>;
+
+/// Listens, and serves in a task; with `early`, tickets allow early data, and each is good once.
+pub(crate) fn serve(
+    address: SocketAddr,
+    suite: Suite,
+    identity: &Identity,
+    early: bool,
+) -> Result<(SocketAddr, JoinHandle<()>), PeerError> {
+    let config = config(suite, identity, early)?;
+    let unusable = |error: std::io::Error| {
+        PeerError::new(format!("cannot listen on {address}: {error}"))
+            .with_hint("another program may have the port, or the address may not be here")
+    };
+    let endpoint = Endpoint::server(config, address).map_err(unusable)?;
+    let local = endpoint.local_addr().map_err(unusable)?;
+    let accept = async move {
+        while let Some(incoming) = endpoint.accept().await {
+            tokio::spawn(async move {
+                match tokio::time::timeout(LIFE, serve_one(incoming, early)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::debug!(%error, "connection"),
+                    Err(_) => tracing::debug!("connection out of time"),
+                }
+            });
+        }
+    };
+    Ok((local, tokio::spawn(accept)))
+}
+
+fn config(suite: Suite, identity: &Identity, early: bool) -> Result<ServerConfig, PeerError> {
+    let certificates = identity
+        .certificates
+        .iter()
+        .map(|certificate| Ok(CertificateDer::from(certificate.to_der()?)))
+        .collect::<Result<_, PeerError>>()?;
+    let key = PrivatePkcs8KeyDer::from(identity.key.private_key_to_pkcs8()?);
+    let mut tls = rustls::ServerConfig::builder_with_provider(provider(suite))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(certificates, PrivateKeyDer::from(key))?;
+    tls.alpn_protocols = vec![PROTOCOL.to_vec()];
+    if early {
+        // Nothing else is allowed (RFC 9001 section 4.6.1).
+        tls.max_early_data_size = u32::MAX;
+        tls.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
+    }
+    let tls = QuicServerConfig::try_from(tls)
+        .map_err(|error| PeerError::new(format!("cannot use rustls for QUIC: {error}")))?;
+    Ok(ServerConfig::with_crypto(Arc::new(tls)))
+}
+
+async fn serve_one(incoming: Incoming, early: bool) -> Result<(), Broken> {
+    let connecting = incoming.accept()?;
+    let connection = match early {
+        true => connecting.into_0rtt().map_err(|_| "no early data")?.0,
+        false => connecting.await?,
+    };
+    // As long as the client wants: a request whose early data was refused comes again.
+    while let Ok((send, receive)) = connection.accept_bi().await {
+        answer(&connection, send, receive).await?;
+    }
+    Ok(())
+}
+
+async fn answer(
+    connection: &Connection,
+    mut send: SendStream,
+    mut receive: RecvStream,
+) -> Result<(), Broken> {
+    let request = receive.read_to_end(REQUEST_MAX).await?;
+    let Some(asked) = asked(&request).transpose() else {
+        connection.close(1u32.into(), b"no whole request");
+        return Ok(());
+    };
+    let mut answer = Answer::new(asked);
+    loop {
+        let piece = answer.next(WRITE);
+        if piece.is_empty() {
+            break;
+        }
+        send.write_all(&piece).await?;
+    }
+    Ok(send.finish()?)
+}

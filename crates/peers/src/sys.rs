@@ -1,0 +1,88 @@
+//! The system calls and OpenSSL functions that have no safe wrapper.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, AsRawFd};
+
+use foreign_types::ForeignTypeRef;
+use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::ssl::{SslRef, SslSessionRef};
+
+unsafe extern "C" {
+    /// Of openssl/ssl.h; in no Rust binding.
+    fn SSL_get_early_data_status(ssl: *const c_void) -> c_int;
+}
+
+/// `SSL_EARLY_DATA_ACCEPTED` of openssl/ssl.h.
+const EARLY_DATA_ACCEPTED: c_int = 2;
+
+/// `TCPI_OPT_SYN_DATA` of linux/tcp.h: data in the SYN was acknowledged by the SYN-ACK.
+const SYN_DATA: u8 = 32;
+
+/// The digest of signatures that hash for themselves, such as ML-DSA (EVP_DigestSignInit(3)).
+pub(crate) fn no_digest() -> MessageDigest {
+    // SAFETY: the pointer is only ever handed to OpenSSL, where null is allowed and means this.
+    unsafe { MessageDigest::from_ptr(std::ptr::null()) }
+}
+
+/// Resumes `session`, which must come from a connection with the same context as `ssl`.
+pub(crate) fn set_session(ssl: &mut SslRef, session: &SslSessionRef) -> Result<(), ErrorStack> {
+    // SAFETY: OpenSSL itself takes any session here; that the context be the same is about what it
+    // means, and `Tls` keeps sessions of its one context only.
+    unsafe { ssl.set_session(session) }
+}
+
+/// Whether the server took the early data of a finished handshake.
+pub(crate) fn early_data_accepted(ssl: &SslRef) -> bool {
+    // SAFETY: the pointer is valid as long as the reference; the function only reads a field.
+    let status = unsafe { SSL_get_early_data_status(ssl.as_ptr().cast_const().cast()) };
+    status == EARLY_DATA_ACCEPTED
+}
+
+/// Lets a socket put what is first written into its SYN, if the kernel has a cookie for the server.
+pub(crate) fn fast_open_connect(socket: &impl AsFd) -> io::Result<()> {
+    set_tcp_option(socket, libc::TCP_FASTOPEN_CONNECT, 1)
+}
+
+/// Lets a listener take data in SYNs, of at most so many connections not yet established.
+pub(crate) fn fast_open_queue(socket: &impl AsFd, length: c_int) -> io::Result<()> {
+    set_tcp_option(socket, libc::TCP_FASTOPEN, length)
+}
+
+fn set_tcp_option(socket: &impl AsFd, option: c_int, value: c_int) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(size_of::<c_int>()).map_err(io::Error::other)?;
+    let value = std::ptr::from_ref(&value).cast();
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the descriptor is open, and the value is an int that lives through the call.
+    match unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, option, value, length) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether the connection's SYN had data that the server took (tcp(7), TCP_INFO).
+pub(crate) fn syn_data_acknowledged(socket: &impl AsFd) -> io::Result<bool> {
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut length =
+        libc::socklen_t::try_from(size_of::<libc::tcp_info>()).map_err(io::Error::other)?;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes into `info`.
+    let outcome = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all zeroes is a valid value of this struct of integers, whatever part was written.
+    let info = unsafe { info.assume_init() };
+    Ok(info.tcpi_options & SYN_DATA != 0)
+}

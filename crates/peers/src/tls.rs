@@ -1,0 +1,143 @@
+//! OpenSSL on both sides: TLS 1.3, one group and one cipher, so that nothing is left to negotiate.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use openssl::error::ErrorStack;
+use openssl::ssl::{
+    Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslSession, SslSessionCacheMode,
+    SslVerifyMode, SslVersion,
+};
+use openssl::x509::X509;
+use openssl::x509::store::X509StoreBuilder;
+
+use crate::arm::Suite;
+use crate::identity::Identity;
+use crate::sys;
+
+/// Early data that the server takes of one connection, in bytes: OpenSSL's own default to receive.
+const EARLY_DATA_MAX: u32 = 16 * 1024;
+
+/// Sessions kept by a client: two come with each connection, and one is taken; 1 kB each.
+const SESSIONS_MAX: usize = 4096;
+
+const CIPHER: &str = "TLS_AES_128_GCM_SHA256";
+
+/// The context of a server; with `early`, tickets allow early data, and each is good once.
+pub(crate) fn server(
+    suite: Suite,
+    identity: &Identity,
+    early: bool,
+) -> Result<SslContext, ErrorStack> {
+    let mut tls = context(SslMethod::tls_server(), suite)?;
+    let mut certificates = identity.certificates.iter();
+    if let Some(own) = certificates.next() {
+        tls.set_certificate(own)?;
+    }
+    for issuer in certificates {
+        tls.add_extra_chain_cert(issuer.clone())?;
+    }
+    tls.set_private_key(&identity.key)?;
+    tls.set_session_id_context(b"headstart lab")?;
+    if early {
+        tls.set_max_early_data(EARLY_DATA_MAX)?;
+    }
+    Ok(tls.build())
+}
+
+fn context(method: SslMethod, suite: Suite) -> Result<SslContextBuilder, ErrorStack> {
+    let mut tls = SslContext::builder(method)?;
+    tls.set_min_proto_version(Some(SslVersion::TLS1_3))?;
+    tls.set_max_proto_version(Some(SslVersion::TLS1_3))?;
+    tls.set_ciphersuites(CIPHER)?;
+    tls.set_groups_list(suite.group())?;
+    tls.set_mode(SslMode::ACCEPT_MOVING_WRITE_BUFFER | SslMode::ENABLE_PARTIAL_WRITE);
+    Ok(tls)
+}
+
+/// A client's side: its context, and the sessions of earlier connections.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    context: SslContext,
+    name: String,
+    sessions: Option<Arc<Sessions>>,
+}
+
+#[derive(Default)]
+struct Sessions {
+    kept: Mutex<VecDeque<SslSession>>,
+}
+
+impl Tls {
+    /// Trusts `roots` for `name`; with `resumes`, sessions are kept and each is used once.
+    pub(crate) fn client(
+        suite: Suite,
+        roots: Vec<X509>,
+        name: &str,
+        resumes: bool,
+    ) -> Result<Self, ErrorStack> {
+        let mut tls = context(SslMethod::tls_client(), suite)?;
+        let mut store = X509StoreBuilder::new()?;
+        for root in roots {
+            store.add_cert(root)?;
+        }
+        tls.set_cert_store(store.build());
+        tls.set_verify(SslVerifyMode::PEER);
+        let sessions = resumes.then(|| {
+            let sessions = Arc::new(Sessions::default());
+            let kept = Arc::clone(&sessions);
+            tls.set_session_cache_mode(
+                SslSessionCacheMode::CLIENT | SslSessionCacheMode::NO_INTERNAL,
+            );
+            tls.set_new_session_callback(move |_, session| kept.put(session));
+            sessions
+        });
+        Ok(Self { context: tls.build(), name: name.to_owned(), sessions })
+    }
+
+    /// A new connection, and what it resumes.
+    pub(crate) fn connection(&self) -> Result<(Ssl, Option<SslSession>), ErrorStack> {
+        let mut ssl = Ssl::new(&self.context)?;
+        ssl.set_hostname(&self.name)?;
+        ssl.param_mut().set_host(&self.name)?;
+        let session = self.sessions.as_ref().and_then(|sessions| sessions.take());
+        if let Some(session) = &session {
+            sys::set_session(&mut ssl, session)?;
+        }
+        ssl.set_connect_state();
+        Ok((ssl, session))
+    }
+
+    pub(crate) fn forget(&self) {
+        if let Some(sessions) = &self.sessions {
+            sessions.lock().clear();
+        }
+    }
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} sessions", self.lock().len())
+    }
+}
+
+impl Sessions {
+    fn put(&self, session: SslSession) {
+        let mut kept = self.lock();
+        if kept.len() == SESSIONS_MAX {
+            kept.pop_front();
+        }
+        kept.push_back(session);
+    }
+
+    /// The newest: the others may be past their time.
+    fn take(&self) -> Option<SslSession> {
+        self.lock().pop_back()
+    }
+
+    /// No call can leave the list half changed.
+    fn lock(&self) -> MutexGuard<'_, VecDeque<SslSession>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,135 @@
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+/// How a connection was opened in truth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Opening {
+    /// TLS over TCP after its handshake, as far as this side sees.
+    #[default]
+    Plain,
+    /// The first flights over UDP.
+    Turbo,
+    /// The server took data from the SYN.
+    Tfo,
+    /// QUIC.
+    Quic,
+}
+
+impl Opening {
+    /// The name in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Turbo => "turbo",
+            Self::Tfo => "tfo",
+            Self::Quic => "quic",
+        }
+    }
+}
+
+/// One connection, from before the first socket call to the last response byte.
+///
+/// Times are in milliseconds from just before the first socket call, or from when the connection was
+/// planned to begin; none where it did not come so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Whether every response byte came and was right.
+    pub ok: bool,
+    /// How the connection was opened.
+    pub opening: Opening,
+    /// Whether an earlier session was resumed.
+    pub resumed: bool,
+    /// Whether the server took the request as early data.
+    pub early_data: bool,
+    /// When the client handed its first request byte to TLS; if early data was refused, the second time.
+    pub ms_to_first_request_byte: Option<f64>,
+    /// When TLS handed out the first response byte.
+    pub ms_to_first_response_byte: Option<f64>,
+    /// When TLS handed out the last response byte.
+    pub ms_to_last_response_byte: Option<f64>,
+    /// Bytes of content that came and were right.
+    pub bytes: u64,
+    /// Why the opening was not the arm's best, or empty.
+    pub reason: String,
+    /// What went wrong, or empty.
+    pub error: String,
+}
+
+/// What is measured of a connection, also of one that fails on the way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Marks {
+    start: Instant,
+    request: Option<Instant>,
+    response: Option<Instant>,
+    last: Option<Instant>,
+    pub(crate) bytes: u64,
+}
+
+impl Marks {
+    pub(crate) const fn new(start: Instant) -> Self {
+        Self { start, request: None, response: None, last: None, bytes: 0 }
+    }
+
+    /// The first request byte goes to TLS now; a refused one did not count.
+    pub(crate) fn request(&mut self) {
+        self.request = Some(Instant::now());
+    }
+
+    /// Response bytes are here.
+    pub(crate) fn response(&mut self) {
+        self.response.get_or_insert_with(Instant::now);
+    }
+
+    /// The last of them is here.
+    pub(crate) fn last(&mut self) {
+        self.last = Some(Instant::now());
+    }
+
+    pub(crate) const fn stage(&self) -> &'static str {
+        match self {
+            Self { response: Some(_), .. } => "the response ended early",
+            Self { request: Some(_), .. } => "no response",
+            _ => "the connection was not opened",
+        }
+    }
+
+    /// The account of a connection that ended as `outcome` says.
+    pub(crate) fn trial(&self, outcome: Result<(), String>) -> Trial {
+        let ms = |moment: Option<Instant>| {
+            // No clock here is more exact than a microsecond.
+            let since = moment?.saturating_duration_since(self.start).as_secs_f64();
+            Some((since * 1e6).round() / 1000.0)
+        };
+        Trial {
+            ok: outcome.is_ok(),
+            ms_to_first_request_byte: ms(self.request),
+            ms_to_first_response_byte: ms(self.response),
+            ms_to_last_response_byte: ms(self.last),
+            bytes: self.bytes,
+            error: outcome.err().unwrap_or_default(),
+            ..Trial::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_is_a_line_of_json_with_the_agreed_names() {
+        let mut marks = Marks::new(Instant::now());
+        marks.request();
+        let trial = Trial { opening: Opening::Turbo, ..marks.trial(Err("no response".into())) };
+        let line = serde_json::to_value(&trial).unwrap();
+        assert_eq!(line["ok"], false);
+        assert_eq!(line["opening"], "turbo");
+        assert!(line["ms_to_first_request_byte"].is_f64());
+        assert!(line["ms_to_first_response_byte"].is_null());
+        assert_eq!(line["error"], "no response");
+        assert_eq!(serde_json::from_value::<Trial>(line).unwrap(), trial);
+    }
+}

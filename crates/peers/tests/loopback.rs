@@ -1,0 +1,234 @@
+//! Every arm with every suite against its server, on loopback.
+#![allow(clippy::unwrap_used)]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headstart_peers::{
+    Arm, Client, ClientOptions, Load, Opening, Policy, Server, ServerOptions, Suite, Trial,
+};
+
+const BYTES: u64 = 50_000;
+
+fn any_port() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+fn pair(arm: Arm, suite: Suite, directory: &Path) -> (Server, ClientOptions) {
+    let server = start(&ServerOptions::new(arm, suite, any_port(), directory));
+    let client = ClientOptions::new(arm, suite, server.local_addr(), directory);
+    (server, client)
+}
+
+/// A port that is free for TCP may be a client's for UDP; then another is picked.
+fn start(options: &ServerOptions) -> Server {
+    (0..20).find_map(|_| Server::start(options.clone()).ok()).unwrap()
+}
+
+/// With a policy under which silence of a busy machine does not count.
+fn steady(options: ClientOptions) -> ClientOptions {
+    ClientOptions { policy: Policy::Turbo, ..options }
+}
+
+fn assert_whole(arm: Arm, suite: Suite, trial: &Trial) {
+    assert!(trial.ok, "{arm} {suite}: {trial:?}");
+    assert_eq!((trial.bytes, trial.error.as_str()), (BYTES, ""), "{arm} {suite}");
+    let times = [
+        trial.ms_to_first_request_byte.unwrap(),
+        trial.ms_to_first_response_byte.unwrap(),
+        trial.ms_to_last_response_byte.unwrap(),
+    ];
+    assert!(times[0] > 0.0 && times.is_sorted(), "{arm} {suite}: {times:?}");
+}
+
+/// What the arm claims of its second connection and later ones; loopback has no SYN data by default.
+fn assert_as_claimed(arm: Arm, suite: Suite, trial: &Trial) {
+    assert_whole(arm, suite, trial);
+    assert_eq!(trial.resumed, arm.resumes(), "{arm} {suite}: {trial:?}");
+    assert_eq!(trial.early_data, arm.sends_early_data(), "{arm} {suite}: {trial:?}");
+    let quic = matches!(arm, Arm::Quic | Arm::QuicEarlyData);
+    assert_eq!(trial.opening == Opening::Quic, quic, "{arm} {suite}: {trial:?}");
+    if matches!(arm, Arm::Tls13 | Arm::Tls13Resumed | Arm::Tls13EarlyData) {
+        assert_eq!((trial.opening, trial.reason.as_str()), (Opening::Plain, ""), "{arm} {suite}");
+    }
+}
+
+#[tokio::test]
+async fn every_arm_opens_with_every_suite_and_brings_every_byte() {
+    let directory = tempfile::tempdir().unwrap();
+    for suite in Suite::ALL {
+        for arm in Arm::ALL {
+            // An agent is in between: see the test of proxies.
+            if arm == Arm::TurboAgent || !arm.supports(suite) {
+                continue;
+            }
+            let (_server, options) = pair(arm, suite, directory.path());
+            let client = Client::new(steady(options)).unwrap();
+            let first = client.open(BYTES).await;
+            assert_whole(arm, suite, &first);
+            assert!(!first.resumed && !first.early_data, "{arm} {suite}: {first:?}");
+            for _ in 0..3 {
+                assert_as_claimed(arm, suite, &client.open(BYTES).await);
+            }
+            client.forget().unwrap();
+            let again = client.open(BYTES).await;
+            assert_whole(arm, suite, &again);
+            assert!(!again.resumed && !again.early_data, "{arm} {suite}: {again:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_arm_that_rustls_has_no_suite_for_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let options =
+        ServerOptions::new(Arm::Quic, Suite::MlKem512MlDsa44, any_port(), directory.path());
+    assert!(Server::start(options).unwrap_err().hint().is_some());
+    let options = ClientOptions::new(Arm::TurboAgent, Suite::P256, any_port(), directory.path());
+    assert!(Client::new(options).unwrap_err().hint().unwrap().contains("--proxy"));
+}
+
+#[tokio::test]
+async fn a_server_that_clients_do_not_know_is_not_trusted() {
+    let (known, unknown) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for arm in [Arm::Tls13, Arm::Turbo, Arm::Quic] {
+        let (_other, mut options) = pair(arm, Suite::P256, known.path());
+        let (server, _) = pair(arm, Suite::P256, unknown.path());
+        options.to = server.local_addr();
+        let trial = Client::new(steady(options)).unwrap().open(BYTES).await;
+        assert!(!trial.ok && !trial.error.is_empty(), "{arm}: {trial:?}");
+        assert_eq!((trial.bytes, trial.ms_to_first_response_byte), (0, None), "{arm}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_another_name_is_not_trusted() {
+    let directory = tempfile::tempdir().unwrap();
+    for arm in [Arm::Tls13, Arm::Quic] {
+        let (_server, options) = pair(arm, Suite::P256, directory.path());
+        let options = ClientOptions { name: "other.test".to_owned(), ..options };
+        let trial = Client::new(options).unwrap().open(BYTES).await;
+        assert!(!trial.ok, "{arm}: {trial:?}");
+    }
+}
+
+#[tokio::test]
+async fn where_nobody_listens_a_trial_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    for arm in [Arm::Tls13, Arm::Turbo] {
+        let (server, options) = pair(arm, Suite::P256, directory.path());
+        drop(server);
+        let options = ClientOptions { timeout: Duration::from_secs(5), ..steady(options) };
+        // The listener goes with its task, soon.
+        tokio::task::yield_now().await;
+        let trial = Client::new(options).unwrap().open(BYTES).await;
+        assert!(!trial.ok && !trial.error.is_empty(), "{arm}: {trial:?}");
+        assert_eq!(trial.ms_to_first_request_byte, None, "{arm}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent_is_given_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_server, mut options) = pair(Arm::Tls13, Suite::P256, directory.path());
+    let silent = tokio::net::TcpListener::bind(any_port()).await.unwrap();
+    options.to = silent.local_addr().unwrap();
+    options.timeout = Duration::from_millis(200);
+    let trial = Client::new(options).unwrap().open(BYTES).await;
+    assert_eq!(trial.error, "out of time: the connection was not opened");
+}
+
+#[tokio::test]
+async fn long_flights_are_as_long_as_they_say() {
+    let directory = tempfile::tempdir().unwrap();
+    for arm in [Arm::Tls13, Arm::Turbo, Arm::Quic] {
+        let mut server = ServerOptions::new(arm, Suite::P256, any_port(), directory.path());
+        server.flight = Some(20_000);
+        let server = start(&server);
+        assert!(server.flight_bytes().abs_diff(20_000) <= 16, "{}", server.flight_bytes());
+        let options = ClientOptions::new(arm, Suite::P256, server.local_addr(), directory.path());
+        let client = Client::new(steady(options)).unwrap();
+        assert_whole(arm, Suite::P256, &client.open(BYTES).await);
+    }
+}
+
+/// A SOCKS5 proxy that takes one target, by name, to `to`.
+async fn proxy(to: SocketAddr) -> SocketAddr {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+    let listener = tokio::net::TcpListener::bind(any_port()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut near, _) = listener.accept().await.unwrap();
+            let mut greeting = [0; 3];
+            near.read_exact(&mut greeting).await.unwrap();
+            near.write_all(&[5, 0]).await.unwrap();
+            let mut request = vec![0; 5 + "peer.test".len() + 2];
+            near.read_exact(&mut request).await.unwrap();
+            assert_eq!(&request[..5], [5, 1, 0, 3, 9]);
+            assert_eq!(&request[5..14], b"peer.test");
+            assert_eq!(request[14..], to.port().to_be_bytes());
+            let mut far = tokio::net::TcpStream::connect(to).await.unwrap();
+            near.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
+            tokio::spawn(async move { copy_bidirectional(&mut near, &mut far).await });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn plain_arms_go_through_a_proxy_that_is_told_the_name() {
+    let directory = tempfile::tempdir().unwrap();
+    for arm in [Arm::TurboAgent, Arm::Tls13EarlyData] {
+        let (server, mut options) = pair(arm, Suite::P256, directory.path());
+        options.proxy = Some(proxy(server.local_addr()).await);
+        let client = Client::new(options).unwrap();
+        assert_whole(arm, Suite::P256, &client.open(BYTES).await);
+        assert_as_claimed(arm, Suite::P256, &client.open(BYTES).await);
+    }
+}
+
+#[tokio::test]
+async fn loads_open_as_many_as_they_say() {
+    let directory = tempfile::tempdir().unwrap();
+    for arm in [Arm::Tls13, Arm::Turbo, Arm::Quic] {
+        let (_server, options) = pair(arm, Suite::P256, directory.path());
+        let client = Arc::new(Client::new(steady(options)).unwrap());
+        for load in [Load::InFlight(4), Load::PerSecond(50.0)] {
+            let mut trials = Vec::new();
+            let lasting = Duration::from_millis(400);
+            let tally = client.load(BYTES, load, lasting, &mut |trial| trials.push(trial)).await;
+            assert_eq!(tally.connections, u64::try_from(trials.len()).unwrap());
+            assert!(tally.connections > 1 && tally.cpu_ms > 0.0, "{arm}: {tally:?}");
+            assert!(tally.cpu_ms <= tally.ms * 64.0 && tally.done);
+            trials.iter().for_each(|trial| assert_whole(arm, Suite::P256, trial));
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_carrier_takes_ipv6() {
+    let directory = tempfile::tempdir().unwrap();
+    let listen: SocketAddr = "[::1]:0".parse().unwrap();
+    if std::net::UdpSocket::bind(listen).is_err() {
+        eprintln!("skipped: this machine has no IPv6");
+        return;
+    }
+    for arm in [Arm::Tls13, Arm::FastOpen, Arm::Turbo, Arm::Quic] {
+        let server = start(&ServerOptions::new(arm, Suite::P256, listen, directory.path()));
+        let options = ClientOptions::new(arm, Suite::P256, server.local_addr(), directory.path());
+        let client = Client::new(steady(options)).unwrap();
+        assert_whole(arm, Suite::P256, &client.open(BYTES).await);
+    }
+}
+
+#[tokio::test]
+async fn servers_that_share_a_directory_are_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_one, options) = pair(Arm::Tls13, Suite::P256, directory.path());
+    let (two, _) = pair(Arm::Tls13, Suite::P256, directory.path());
+    let client = Client::new(ClientOptions { to: two.local_addr(), ..options }).unwrap();
+    assert_whole(Arm::Tls13, Suite::P256, &client.open(BYTES).await);
+}
