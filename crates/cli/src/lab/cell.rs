@@ -20,6 +20,9 @@ pub(crate) use start::{Place, begin};
 /// How long a client may need beyond the time in which a connection fails, before it counts as hung.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// What stands in the column `opening` where an agent opened and only it knows how.
+const BY_AGENT: &str = "agent";
+
 /// One arm with one suite, running.
 #[derive(Debug)]
 pub(crate) struct Cell {
@@ -227,7 +230,12 @@ impl Cell {
                     self.trials += 1;
                     let lasted = trial.ms_to_last_response_byte.map_or(Duration::ZERO, millis);
                     let from = line.at.checked_sub(lasted).unwrap_or(line.at);
-                    let row = self.row(context, self.trials, round, trial);
+                    let by_agent = client.agent.is_some();
+                    let mut row = self.row(context, self.trials, round, trial);
+                    if by_agent {
+                        // Its counters do not say which of several connections at a time they mean.
+                        BY_AGENT.clone_into(&mut row.opening);
+                    }
                     rows.push(Timed { row, from, to: line.at });
                 }
                 _ => return Err(client.program.nonsense(&line.text)),

@@ -136,7 +136,7 @@ fn nginx(setting: &Setting, listen: SocketAddr, chain: &Path, key: &Path) -> Str
 fn haproxy(setting: &Setting, listen: SocketAddr, pem: &Path, content: &Path) -> String {
     let threads = setting.threads().unwrap_or(1);
     format!(
-        "global\n  nbthread {threads}\n  maxconn 10000\n  tune.bufsize 65536\n\
+        "global\n  nbthread {threads}\n  maxconn 4000\n  tune.bufsize 65536\n\
          defaults\n  mode http\n  timeout connect 10s\n  timeout client 60s\n  timeout server 60s\n\
          frontend lab\n\
          \x20 bind {listen} ssl crt {} ssl-min-ver TLSv1.3 curves {} ciphersuites TLS_AES_128_GCM_SHA256\n\

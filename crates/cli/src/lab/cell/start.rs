@@ -33,6 +33,9 @@ const ASK: Duration = Duration::from_millis(5);
 /// Where `ip` is when it is not on the path.
 const IP_COMMANDS: [&str; 3] = ["ip", "/usr/sbin/ip", "/sbin/ip"];
 
+/// What `ip` says (ESRCH) where the kernel keeps nothing of an address.
+const NOTHING_KEPT: &str = "No such process";
+
 /// What programs share over the whole run.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
@@ -155,8 +158,12 @@ impl Cell {
 
 impl Setting {
     /// The folder of keys: servers of one suite and flight are the same one.
+    ///
+    /// One for each flight, as clients trust all certificates in it, and take the wrong one of several that
+    /// have the same name.
     fn identities(&self) -> PathBuf {
-        self.place.work.join("identities")
+        let flight = self.stage.variant.flight.unwrap_or(0);
+        self.place.work.join(format!("identities-{flight}"))
     }
 
     /// The keys of this cell's servers, for servers of other making.
@@ -298,6 +305,9 @@ pub(super) fn forget_cookies(node: &Node, target: Ipv4Addr) -> Result<(), Broken
             Ok(output) if output.status.success() => return Ok(()),
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                if said.ends_with(NOTHING_KEPT) {
+                    return Ok(());
+                }
                 return Err(Broken::Program(format!("ip tcp_metrics flush: {said}")));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
