@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::options::{
-    AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, GetOptions,
-    LabOptions,
+    AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, GetOptions, LabOptions,
 };
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
@@ -75,13 +74,13 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
             logging::start(&options.log, logging::COMMAND)?;
             demo::run(&options)
         }
+        // No runtime: it enters namespaces, too.
+        Name::Lab(options) => lab::run(&options),
         // No runtime yet: it tries a user namespace in a child.
         Name::Doctor(options) => {
             logging::start(&options.log, logging::COMMAND)?;
             doctor::run(&options)
         }
-        // No runtime: as for the demo.
-        Name::Lab(options) => lab::run(&options),
         Name::DnsRecord(options) => dns_record::run(&options),
         Name::Completions(options) => shell::completions(&options, invocation.command()),
         Name::Man(options) => shell::man(&options, invocation.command()),

@@ -43,7 +43,7 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Gets the right to make namespaces, if need be in a user namespace.
+/// Makes this process able to build a lab. Call it while it has one thread.
 pub(crate) fn become_privileged() -> Result<(), Failure> {
     let done = match privilege() {
         Privilege::Root => Ok(()),
@@ -55,6 +55,7 @@ pub(crate) fn become_privileged() -> Result<(), Failure> {
     })
 }
 
+/// A lab that could not be built, with what to do about it.
 pub(crate) fn not_built(error: &LabError) -> Failure {
     let failure = Failure::usage(format!("cannot make an emulated network: {error}"));
     match error.hint() {

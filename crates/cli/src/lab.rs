@@ -1,10 +1,25 @@
 //! `headstart lab`: openings measured over emulated networks on this machine.
 
+mod bars;
+mod builtin;
 pub(crate) mod calibrate;
+mod capture;
+mod cell;
+mod environment;
+mod experiment;
+mod interrupt;
+mod list;
 pub(crate) mod peer;
+mod plan;
+mod process;
+mod progress;
 mod report;
-#[allow(dead_code)] // placeholder for merge
+mod results;
+mod run;
 mod stats;
+mod summary;
+mod topology;
+mod trial;
 
 use std::process::ExitCode;
 
@@ -15,6 +30,11 @@ use crate::options::{LabCommand, LabOptions};
 /// Does what is asked. Call it while the process has one thread: it enters namespaces.
 pub(crate) fn run(options: &LabOptions) -> Result<ExitCode, Failure> {
     match &options.command {
+        LabCommand::List(options) => list::run(options),
+        LabCommand::Run(options) => {
+            logging::start(&options.log, logging::COMMAND)?;
+            run::run(options)
+        }
         LabCommand::Report(options) => report::run(options),
         LabCommand::Calibrate(options) => {
             logging::start(&options.log, logging::COMMAND)?;

@@ -19,7 +19,7 @@ pub use dns_record::DnsRecordOptions;
 pub use doctor::DoctorOptions;
 pub use edge::EdgeOptions;
 pub use get::GetOptions;
-pub use lab::{LabCommand, LabOptions};
+pub use lab::{LabCommand, LabListOptions, LabOptions, LabRunOptions};
 pub use lab_report::LabReportOptions;
 pub use log::{LogFormat, LogOptions};
 pub use names::{NameMap, NamePattern};

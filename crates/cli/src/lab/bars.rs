@@ -1,0 +1,207 @@
+//! Whether the results are as an experiment demands.
+
+use serde::Serialize;
+
+use super::experiment::{ANY, Bar};
+use super::stats::{Summary, ratio_of_medians};
+use super::summary::{Group, Groups};
+use super::trial::rounded;
+
+/// What one bar says of one cell.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Verdict {
+    /// The bar, as the file says it.
+    pub(crate) bar: Bar,
+    pub(crate) arm: String,
+    pub(crate) suite: String,
+    pub(crate) link: String,
+    pub(crate) variant: String,
+    pub(crate) condition: &'static str,
+    pub(crate) limit: f64,
+    /// None if there was nothing to judge by, which misses it.
+    pub(crate) found: Option<f64>,
+    pub(crate) met: bool,
+}
+
+/// Judges all cells by all bars that hold for such a run.
+pub(crate) fn judge(bars: &[Bar], groups: &Groups, quick: bool, seed: u64) -> Vec<Verdict> {
+    let held = bars.iter().filter(|bar| bar.quick || !quick);
+    held.flat_map(|bar| {
+        let cells = groups.iter().filter(|group| bar.is_for(group));
+        cells.flat_map(move |group| verdicts(bar, group, groups, seed)).collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+/// A verdict as a line for the terminal.
+pub(crate) fn line(verdict: &Verdict) -> String {
+    let Verdict { arm, suite, link, variant, condition, limit, .. } = verdict;
+    let found = verdict.found.map_or("nothing to judge by".to_owned(), |found| found.to_string());
+    let against = verdict.bar.against.as_ref().map_or(String::new(), |arm| format!(" to {arm}"));
+    let variant = if variant.is_empty() { String::new() } else { format!(", {variant}") };
+    let met = if verdict.met { "met" } else { "MISSED" };
+    format!("{met}: {arm} {suite} on {link}{variant}: {condition}{against} {limit}: {found}")
+}
+
+impl Bar {
+    fn is_for(&self, group: &Group) -> bool {
+        let key = &group.key;
+        let is = |name: &Option<String>, of: &String| {
+            name.as_ref().is_none_or(|name| name == of || name == ANY)
+        };
+        (self.arm == ANY || self.arm == key.arm)
+            && is(&self.suite, &key.suite)
+            && is(&self.link, &key.link)
+            && is(&self.variant, &key.variant)
+    }
+}
+
+fn verdicts(bar: &Bar, group: &Group, groups: &Groups, seed: u64) -> Vec<Verdict> {
+    let other = bar.against.as_ref().map(|arm| {
+        groups.iter().find(|other| {
+            let (one, other) = (&group.key, &other.key);
+            other.arm == *arm
+                && (&one.link, &one.variant, &one.suite)
+                    == (&other.link, &other.variant, &other.suite)
+        })
+    });
+    // An arm that does not exist with this suite is nothing to be compared with.
+    let Some(other) = other.map_or(Some(None), |other| other.map(Some)) else { return Vec::new() };
+    bar.conditions()
+        .map(|(condition, limit)| {
+            let found = found(condition, bar, group, other, seed).map(rounded);
+            let least = condition.ends_with("_min");
+            let holds = |found| match condition {
+                "ratio_interval_below" => found < limit,
+                _ if least => found >= limit,
+                _ => found <= limit,
+            };
+            Verdict {
+                bar: bar.clone(),
+                arm: group.key.arm.clone(),
+                suite: group.key.suite.clone(),
+                link: group.key.link.clone(),
+                variant: group.key.variant.clone(),
+                condition,
+                limit,
+                found,
+                met: found.is_some_and(holds),
+            }
+        })
+        .collect()
+}
+
+/// The figure that a condition is about.
+fn found(
+    condition: &str,
+    bar: &Bar,
+    group: &Group,
+    other: Option<&Group>,
+    seed: u64,
+) -> Option<f64> {
+    let times = group.times(bar.of);
+    let median = |group: &Group| Summary::of(group.times(bar.of)).map(|times| times.p50);
+    match condition {
+        "complete_min" => (group.n > 0).then(|| (group.n - group.failed) as f64 / group.n as f64),
+        "rtts_max" | "rtts_min" => Some(median(group)? / (group.rtt.as_secs_f64() * 1e3)),
+        "difference_max_ms" => Some(median(group)? - median(other?)?),
+        "ratio_max" => Some(median(group)? / median(other?)?),
+        // The upper end, which has to be below.
+        _ => Some(ratio_of_medians(times, other?.times(bar.of), seed)?.ci95[1]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use headstart_peers::{Opening, Trial};
+
+    use super::*;
+    use crate::lab::trial::{Key, Row, failed};
+
+    const RTT: Duration = Duration::from_millis(10);
+
+    fn row(arm: &str, ms: Option<f64>) -> Row {
+        let key = Key {
+            experiment: "small".into(),
+            link: "near".into(),
+            variant: "one".into(),
+            suite: "p256".into(),
+            arm: arm.into(),
+        };
+        let said = match ms {
+            Some(_) => Trial {
+                ok: true,
+                opening: Opening::Plain,
+                ms_to_first_request_byte: ms,
+                ..Trial::default()
+            },
+            None => failed("reset".into()),
+        };
+        Row::new(key, 1, 1, RTT, said)
+    }
+
+    /// TLS 1.3 takes about 20 ms, TurboTLS 10, one of ten fails; QUIC fails always.
+    fn groups() -> Groups {
+        let mut groups = Groups::default();
+        for number in 0..9 {
+            let wander = f64::from(number) / 10.0;
+            groups.add(&row("tls13", Some(20.0 + wander)), RTT);
+            groups.add(&row("turbo", Some(10.0 + wander)), RTT);
+        }
+        groups.add(&row("turbo", None), RTT);
+        groups.add(&row("quic", None), RTT);
+        groups
+    }
+
+    fn judged(text: &str, quick: bool) -> Vec<(String, Option<f64>, bool)> {
+        let bar: Bar = toml::from_str(text).unwrap();
+        let verdicts = judge(&[bar], &groups(), quick, 1);
+        verdicts.into_iter().map(|verdict| (verdict.arm, verdict.found, verdict.met)).collect()
+    }
+
+    fn one(text: &str) -> (Option<f64>, bool) {
+        let all = judged(&format!("arm = \"turbo\"\n{text}"), false);
+        let [(_, found, met)] = &all[..] else { panic!("{all:?}") };
+        (*found, *met)
+    }
+
+    #[test]
+    fn each_condition_is_met_or_missed() {
+        let against = "against = \"tls13\"\n";
+        let ratio = Some(rounded(10.4 / 20.4));
+        assert_eq!(one(&format!("{against}ratio_max = 0.52")), (ratio, true));
+        assert_eq!(one(&format!("{against}ratio_max = 0.50")), (ratio, false));
+        assert_eq!(one(&format!("{against}difference_max_ms = -9.9")), (Some(-10.0), true));
+        assert_eq!(one(&format!("{against}difference_max_ms = -10.1")), (Some(-10.0), false));
+        assert!(one(&format!("{against}ratio_interval_below = 1.0")).1);
+        assert!(!one(&format!("{against}ratio_interval_below = 0.4")).1);
+        assert_eq!(one("rtts_max = 1.1"), (Some(1.04), true));
+        assert_eq!(one("rtts_max = 1.0"), (Some(1.04), false));
+        assert_eq!(one("rtts_min = 1.0"), (Some(1.04), true));
+        assert_eq!(one("rtts_min = 1.1"), (Some(1.04), false));
+        assert_eq!(one("complete_min = 0.9"), (Some(0.9), true));
+        assert_eq!(one("complete_min = 0.95"), (Some(0.9), false));
+    }
+
+    #[test]
+    fn nothing_measured_misses_a_bar() {
+        let quic = judged("arm = \"quic\"\nrtts_max = 1.1", false);
+        assert_eq!(quic, [("quic".to_owned(), None, false)]);
+        let of = "of = \"last_response_byte\"\n";
+        assert_eq!(one(&format!("{of}rtts_max = 9.0")), (None, false));
+    }
+
+    #[test]
+    fn all_arms_are_meant_by_a_star() {
+        assert_eq!(judged("arm = \"*\"\ncomplete_min = 0.5", false).len(), 3);
+        assert_eq!(judged("arm = \"*\"\nlink = \"far\"\ncomplete_min = 0.5", false).len(), 0);
+    }
+
+    #[test]
+    fn some_bars_are_for_full_runs() {
+        let bar = "arm = \"turbo\"\nrtts_max = 1.1\nquick = false";
+        assert_eq!((judged(bar, true).len(), judged(bar, false).len()), (0, 1));
+    }
+}

@@ -1,0 +1,273 @@
+//! One arm with one suite on a lab: its servers and clients as processes, and their turns.
+
+mod origin;
+mod start;
+
+use std::time::Duration;
+
+use headstart_peers::{Arm, Trial};
+
+use super::interrupt::Interrupt;
+use super::plan::{CellSpec, Mode, Stage};
+use super::process::{Broken, Program};
+use super::topology::Topology;
+use super::trial::{Done, Key, Row, Said, failed};
+use start::Setting;
+
+pub(crate) use origin::check_tools;
+pub(crate) use start::{Place, begin};
+
+/// How long a client may need beyond the time in which a connection fails, before it counts as hung.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One arm with one suite, running.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    spec: CellSpec,
+    setting: Setting,
+    clients: Vec<Client>,
+    servers: Vec<Program>,
+    /// Rows so far, apart for each value of the column `variant`.
+    trials: u32,
+    /// Client whose turn it is.
+    turn: usize,
+    pub(crate) load: LoadTotals,
+    /// Bytes of the server's flight, as the server says.
+    pub(crate) flight_bytes: Option<u64>,
+    pub(crate) broken: Option<String>,
+}
+
+/// A client and, for the arm that needs one, the agent beside it.
+#[derive(Debug)]
+struct Client {
+    program: Program,
+    agent: Option<start::Agent>,
+}
+
+/// What all loads of a cell came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct LoadTotals {
+    pub(crate) connections: u64,
+    pub(crate) time: Duration,
+    pub(crate) client_cpu: Duration,
+    pub(crate) server_cpu: Duration,
+}
+
+/// What a turn needs to know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context<'r> {
+    pub(crate) experiment: &'r str,
+    pub(crate) stage: &'r Stage,
+    pub(crate) topology: &'r Topology,
+    pub(crate) interrupt: &'r Interrupt,
+}
+
+impl Cell {
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.spec.arm, self.spec.suite)
+    }
+
+    /// Whether samples of this key are its own, as far as arm and suite go.
+    pub(crate) fn is(&self, key: &Key) -> bool {
+        key.arm == self.spec.arm.name() && key.suite == self.spec.suite.name()
+    }
+
+    /// Connections that are not counted. Each client has its own sessions and path memory.
+    pub(crate) fn warm_up(&mut self, context: Context<'_>) -> Result<(), Broken> {
+        for turn in 0..self.clients.len() {
+            for _ in 0..context.stage.warmup {
+                self.turn = turn;
+                let opened = self.open(context);
+                self.note(opened)?;
+            }
+        }
+        self.turn = 0;
+        Ok(())
+    }
+
+    /// Its turn: the rows that came of it. A cell that breaks has a last row that says why.
+    ///
+    /// # Errors
+    /// The user interrupted.
+    pub(crate) fn turn(&mut self, context: Context<'_>, round: u32) -> Result<Vec<Row>, Broken> {
+        let mut rows = Vec::new();
+        if self.broken.is_some() {
+            return Ok(rows);
+        }
+        let done = match context.stage.mode {
+            Mode::One => self.one(context, round, &mut rows),
+            Mode::Group(count) => self.group(context, round, count, &mut rows),
+            Mode::InFlight(in_flight, slice) => {
+                let order =
+                    format!("load {} {in_flight} {}", context.stage.response, slice.as_millis());
+                self.load(context, round, &order, slice, &mut rows)
+            }
+            Mode::Rate(rate, slice) => {
+                let share = rate / self.clients.len() as f64;
+                let order =
+                    format!("rate {} {share} {}", context.stage.response, slice.as_millis());
+                self.load(context, round, &order, slice, &mut rows)
+            }
+        };
+        self.turn = (self.turn + 1) % self.clients.len().max(1);
+        if self.note(done)?.is_none() {
+            let why = self.broken.clone().unwrap_or_default();
+            let row = self.row(context, 1, round, failed(why));
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    fn one(&mut self, context: Context<'_>, round: u32, rows: &mut Vec<Row>) -> Result<(), Broken> {
+        self.trials += 1;
+        let trial = self.open(context)?;
+        rows.push(self.row(context, self.trials, round, trial));
+        Ok(())
+    }
+
+    fn group(
+        &mut self,
+        context: Context<'_>,
+        round: u32,
+        count: u32,
+        rows: &mut Vec<Row>,
+    ) -> Result<(), Broken> {
+        self.forget(context)?;
+        for number in 1..=count {
+            let trial = self.open(context)?;
+            rows.push(self.row(context, number, round, trial));
+        }
+        Ok(())
+    }
+
+    /// One connection, by the client whose turn it is.
+    fn open(&mut self, context: Context<'_>) -> Result<Trial, Broken> {
+        let patience = context.stage.timeout + PATIENCE;
+        let Some(client) = self.clients.get_mut(self.turn) else { return Err(no_client()) };
+        let before = client.agent.as_ref().and_then(start::Agent::counts);
+        client.program.tell(&format!("open {}", context.stage.response))?;
+        let line = client.program.line(patience, context.interrupt)?;
+        let Ok(Said::Trial(mut trial)) = serde_json::from_str(&line) else {
+            return Err(client.program.nonsense(&line));
+        };
+        if let (Some(agent), Some(before)) = (&client.agent, before) {
+            agent.tell_opening(&before, &mut trial);
+        }
+        if !trial.ok {
+            self.servers.iter_mut().try_for_each(Program::check)?;
+        }
+        Ok(trial)
+    }
+
+    /// All clients at once, each with its part of the load.
+    fn load(
+        &mut self,
+        context: Context<'_>,
+        round: u32,
+        order: &str,
+        slice: Duration,
+        rows: &mut Vec<Row>,
+    ) -> Result<(), Broken> {
+        let cpu_before = (self.server_cpu(), self.agent_cpu());
+        for client in &mut self.clients {
+            client.program.tell(order)?;
+        }
+        let patience = slice + context.stage.timeout + PATIENCE;
+        let mut time = Duration::ZERO;
+        for number in 0..self.clients.len() {
+            let done = self.take_load(context, round, number, patience, rows)?;
+            self.load.connections += done.connections;
+            self.load.client_cpu += millis(done.cpu_ms);
+            time = time.max(millis(done.ms));
+        }
+        self.load.time += time;
+        self.load.server_cpu += self.server_cpu().saturating_sub(cpu_before.0);
+        self.load.client_cpu += self.agent_cpu().saturating_sub(cpu_before.1);
+        self.servers.iter_mut().try_for_each(Program::check)
+    }
+
+    /// What one client says of its load, line by line.
+    fn take_load(
+        &mut self,
+        context: Context<'_>,
+        round: u32,
+        number: usize,
+        patience: Duration,
+        rows: &mut Vec<Row>,
+    ) -> Result<Done, Broken> {
+        loop {
+            let Some(client) = self.clients.get_mut(number) else { return Err(no_client()) };
+            let line = client.program.line(patience, context.interrupt)?;
+            match serde_json::from_str(&line) {
+                Ok(Said::Done(done)) => return Ok(done),
+                Ok(Said::Trial(trial)) => {
+                    self.trials += 1;
+                    rows.push(self.row(context, self.trials, round, trial));
+                }
+                _ => return Err(client.program.nonsense(&line)),
+            }
+        }
+    }
+
+    /// Everything that clients keep of earlier connections: their own, the kernel's cookies, the agent's.
+    fn forget(&mut self, context: Context<'_>) -> Result<(), Broken> {
+        let patience = context.stage.timeout + PATIENCE;
+        for (client, node) in self.clients.iter_mut().zip(context.topology.clients()) {
+            client.program.tell("forget")?;
+            let line = client.program.line(patience, context.interrupt)?;
+            if !matches!(serde_json::from_str(&line), Ok(Said::Forgot { .. })) {
+                return Err(client.program.nonsense(&line));
+            }
+            if self.spec.arm == Arm::FastOpen {
+                start::forget_cookies(node, self.setting.target)?;
+            }
+            if let Some(agent) = client.agent.take() {
+                // The old one must be gone before the new one can have its port.
+                drop(agent);
+                client.agent = Some(self.setting.agent(node, context.interrupt)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn row(&self, context: Context<'_>, trial: u32, round: u32, said: Trial) -> Row {
+        let key = Key {
+            experiment: context.experiment.to_owned(),
+            link: context.stage.link.name.clone(),
+            variant: context.stage.variant.column(trial),
+            suite: self.spec.suite.to_string(),
+            arm: self.spec.arm.to_string(),
+        };
+        Row::new(key, trial, round, context.stage.link.rtt, said)
+    }
+
+    /// Keeps why the cell broke; only the user's wish goes on as an error.
+    fn note<T>(&mut self, done: Result<T, Broken>) -> Result<Option<T>, Broken> {
+        match done {
+            Ok(value) => Ok(Some(value)),
+            Err(Broken::Interrupted) => Err(Broken::Interrupted),
+            Err(Broken::Program(why)) => {
+                tracing::warn!(cell = self.name(), "{why}");
+                self.broken = Some(why);
+                Ok(None)
+            }
+        }
+    }
+
+    fn server_cpu(&self) -> Duration {
+        self.servers.iter().filter_map(Program::cpu).sum()
+    }
+
+    fn agent_cpu(&self) -> Duration {
+        let agents = self.clients.iter().filter_map(|client| client.agent.as_ref());
+        agents.filter_map(start::Agent::cpu).sum()
+    }
+}
+
+fn no_client() -> Broken {
+    Broken::Program("there is no client".into())
+}
+
+fn millis(ms: f64) -> Duration {
+    Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default()
+}

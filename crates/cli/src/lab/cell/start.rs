@@ -1,0 +1,311 @@
+//! Starting the programs of a cell.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use headstart_lab::Node;
+use headstart_peers::{Arm, Identity, NAME, Policy, Suite};
+use serde::Deserialize;
+
+use super::{Cell, Client, LoadTotals, origin};
+use crate::lab::experiment::OriginKind;
+use crate::lab::interrupt::Interrupt;
+use crate::lab::plan::{CellSpec, Stage};
+use crate::lab::process::{Broken, Program};
+use crate::lab::topology::Topology;
+
+mod agent;
+
+pub(super) use agent::Agent;
+
+/// Port of every server that clients connect to: some boxes look at nothing else.
+const HTTPS: u16 = 443;
+
+/// Port of the server behind an edge.
+const BEHIND: u16 = 8443;
+
+/// How long a program may take until it is ready: making keys on a busy machine takes the most.
+const READY: Duration = Duration::from_secs(30);
+
+/// How often a daemon is asked whether it listens.
+const ASK: Duration = Duration::from_millis(5);
+
+/// Where `ip` is when it is not on the path.
+const IP_COMMANDS: [&str; 3] = ["ip", "/usr/sbin/ip", "/sbin/ip"];
+
+/// What programs share over the whole run.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// This program.
+    pub(crate) program: PathBuf,
+    /// A folder for keys and configurations, which goes away with the run.
+    pub(crate) work: PathBuf,
+}
+
+/// All that starting a program of a cell depends on.
+#[derive(Debug, Clone)]
+pub(super) struct Setting {
+    place: Place,
+    stage: Stage,
+    spec: CellSpec,
+    number: usize,
+    pub(super) target: Ipv4Addr,
+}
+
+/// What a server says when it is ready.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Ready {
+    ready: bool,
+    flight_bytes: Option<u64>,
+}
+
+/// Starts all cells of a stage. A cell whose programs do not start is broken, and says so.
+///
+/// # Errors
+/// The user interrupted.
+pub(crate) fn begin(
+    place: &Place,
+    stage: &Stage,
+    topology: &Topology,
+    interrupt: &Interrupt,
+) -> Result<Vec<Cell>, Broken> {
+    let mut cells: Vec<_> = stage
+        .cells
+        .iter()
+        .enumerate()
+        .map(|(number, spec)| {
+            let target = topology.target(number);
+            let setting =
+                Setting { place: place.clone(), stage: stage.clone(), spec: *spec, number, target };
+            Cell {
+                spec: *spec,
+                setting,
+                clients: Vec::new(),
+                servers: Vec::new(),
+                trials: 0,
+                turn: 0,
+                load: LoadTotals::default(),
+                flight_bytes: None,
+                broken: None,
+            }
+        })
+        .collect();
+    // All are begun before any is waited for: they make their keys side by side.
+    for step in [Cell::start_servers, Cell::await_servers, Cell::start_edges, Cell::start_clients] {
+        for cell in &mut cells {
+            if cell.broken.is_none() {
+                let done = step(cell, topology, interrupt);
+                cell.note(done)?;
+            }
+        }
+    }
+    Ok(cells)
+}
+
+impl Cell {
+    fn start_servers(&mut self, topology: &Topology, _: &Interrupt) -> Result<(), Broken> {
+        let setting = &self.setting;
+        // Another kind of server takes its keys from the identity, which a server of the lab makes.
+        for node in topology.servers() {
+            if setting.stage.variant.origin == OriginKind::Builtin {
+                self.servers.push(setting.server(node)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn await_servers(&mut self, topology: &Topology, interrupt: &Interrupt) -> Result<(), Broken> {
+        for server in &mut self.servers {
+            let line = server.line(READY, interrupt)?;
+            let ready = serde_json::from_str(&line).ok().filter(|ready: &Ready| ready.ready);
+            let Some(ready) = ready else { return Err(server.nonsense(&line)) };
+            self.flight_bytes = ready.flight_bytes;
+        }
+        let setting = &self.setting;
+        if setting.stage.variant.origin != OriginKind::Builtin {
+            for node in topology.servers() {
+                let listen = setting.origin_address(node)?;
+                self.servers.push(origin::start(setting, node, listen, interrupt)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn start_edges(&mut self, topology: &Topology, interrupt: &Interrupt) -> Result<(), Broken> {
+        if self.spec.arm == Arm::TurboAgent {
+            for node in topology.servers() {
+                self.servers.push(self.setting.edge(node, interrupt)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn start_clients(&mut self, topology: &Topology, interrupt: &Interrupt) -> Result<(), Broken> {
+        let setting = &self.setting;
+        for node in topology.clients() {
+            let agent = (self.spec.arm == Arm::TurboAgent)
+                .then(|| setting.agent(node, interrupt))
+                .transpose()?;
+            let program = setting.client(node)?;
+            self.clients.push(Client { program, agent });
+        }
+        Ok(())
+    }
+}
+
+impl Setting {
+    /// The folder of keys: servers of one suite and flight are the same one.
+    fn identities(&self) -> PathBuf {
+        self.place.work.join("identities")
+    }
+
+    /// The keys of this cell's servers, for servers of other making.
+    pub(super) fn identity(&self) -> Result<Identity, Broken> {
+        let flight = self.stage.variant.flight.and_then(|bytes| usize::try_from(bytes).ok());
+        Identity::obtain(&self.identities(), self.spec.suite, NAME, flight)
+            .map_err(|error| Broken::Program(format!("no keys: {error}")))
+    }
+
+    pub(super) fn work(&self) -> &Path {
+        &self.place.work
+    }
+
+    pub(super) fn response(&self) -> u64 {
+        self.stage.response
+    }
+
+    pub(super) fn kind(&self) -> OriginKind {
+        self.stage.variant.origin
+    }
+
+    pub(super) fn threads(&self) -> Option<u16> {
+        self.stage.variant.threads
+    }
+
+    pub(super) fn suite(&self) -> Suite {
+        self.spec.suite
+    }
+
+    /// Unique among the programs of a lab.
+    pub(super) fn label(&self, node: &Node) -> String {
+        format!("{}-{}", node.name(), self.number + 1)
+    }
+
+    /// Where TLS ends on `node`: behind an edge, or where clients connect to.
+    fn origin_address(&self, node: &Node) -> Result<SocketAddr, Broken> {
+        if self.spec.arm != Arm::TurboAgent {
+            return Ok((self.target, HTTPS).into());
+        }
+        let own = node.addresses().get(self.number).copied();
+        own.map(|ip| SocketAddr::new(ip, BEHIND))
+            .ok_or_else(|| Broken::Program(format!("{} has too few addresses", node.name())))
+    }
+
+    /// The arm of the programs themselves: beside an agent they speak plain TLS.
+    fn spoken(&self) -> Arm {
+        if self.spec.arm == Arm::TurboAgent { Arm::Tls13 } else { self.spec.arm }
+    }
+
+    fn server(&self, node: &Node) -> Result<Program, Broken> {
+        let mut command = self.peer(node, "server");
+        command.arg("--listen").arg(self.origin_address(node)?.to_string());
+        option(&mut command, "--flight", self.stage.variant.flight);
+        option(&mut command, "--threads", self.stage.variant.threads);
+        Program::start(node, self.title("server"), command)
+    }
+
+    fn client(&self, node: &Node) -> Result<Program, Broken> {
+        let mut command = self.peer(node, "client");
+        command.arg("--to").arg(SocketAddr::from((self.target, HTTPS)).to_string());
+        command.arg("--timeout").arg(self.stage.timeout.as_secs_f64().to_string());
+        if self.spec.arm == Arm::TurboAgent {
+            command.arg("--proxy").arg(Agent::listen(self.number).to_string());
+        } else {
+            option(&mut command, "--slots", self.stage.variant.slots);
+            option(&mut command, "--policy", self.stage.variant.policy);
+            option(&mut command, "--grace", self.stage.variant.grace.as_deref());
+        }
+        Program::start(node, self.title("client"), command)
+    }
+
+    fn peer(&self, node: &Node, role: &str) -> Command {
+        let mut command = node.command(&self.place.program);
+        command.args(["lab", "peer", role, "--arm", self.spoken().name()]);
+        command.args(["--suite", self.spec.suite.name(), "--identity"]).arg(self.identities());
+        command
+    }
+
+    fn edge(&self, node: &Node, interrupt: &Interrupt) -> Result<Program, Broken> {
+        let listen = SocketAddr::from((self.target, HTTPS));
+        let mut command = node.command(&self.place.program);
+        command.args(["edge", "--log", "error", "--listen", &listen.to_string()]);
+        command.args(["--origin", &self.origin_address(node)?.to_string()]);
+        option(&mut command, "--udp-workers", self.stage.variant.udp_workers);
+        option(&mut command, "--workers", self.stage.variant.threads);
+        let mut edge = Program::start(node, self.title("edge"), command)?;
+        await_port(node, listen, &mut edge, interrupt)?;
+        Ok(edge)
+    }
+
+    pub(super) fn agent(&self, node: &Node, interrupt: &Interrupt) -> Result<Agent, Broken> {
+        let mut command = node.command(&self.place.program);
+        command.args(["agent", "--log", "error"]);
+        command.args(["--edge", &format!("{NAME}={}:{HTTPS}", self.target)]);
+        let policy = self.stage.variant.policy.unwrap_or(Policy::Auto);
+        command.args(["--opening", policy.name()]);
+        Agent::start(node, self.title("agent"), command, self.number, interrupt)
+    }
+
+    /// What messages call a program.
+    pub(super) fn title(&self, role: &str) -> String {
+        format!("{role} of {} {}", self.spec.arm, self.spec.suite)
+    }
+}
+
+fn option(command: &mut Command, name: &str, value: Option<impl ToString>) {
+    if let Some(value) = value {
+        command.arg(name).arg(value.to_string());
+    }
+}
+
+/// Waits until something listens at `address` of `node`.
+pub(super) fn await_port(
+    node: &Node,
+    address: SocketAddr,
+    program: &mut Program,
+    interrupt: &Interrupt,
+) -> Result<(), Broken> {
+    let until = Instant::now() + READY;
+    let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1));
+    while node.run(connect).flatten().is_err() {
+        program.check()?;
+        if interrupt.is_set() {
+            return Err(Broken::Interrupted);
+        }
+        if Instant::now() > until {
+            return Err(program.nonsense(&format!("nothing at {address} for {READY:?}")));
+        }
+        std::thread::sleep(ASK);
+    }
+    Ok(())
+}
+
+/// The kernel's Fast Open cookies for one address: it keeps them beside the metrics of TCP.
+pub(super) fn forget_cookies(node: &Node, target: Ipv4Addr) -> Result<(), Broken> {
+    let target = IpAddr::from(target).to_string();
+    for program in IP_COMMANDS {
+        match node.command(program).args(["tcp_metrics", "flush", &target]).output() {
+            Ok(output) if output.status.success() => return Ok(()),
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                return Err(Broken::Program(format!("ip tcp_metrics flush: {said}")));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Broken::Program(format!("{program}: {error}"))),
+        }
+    }
+    Err(Broken::Program("the command `ip` was not found".into()))
+}

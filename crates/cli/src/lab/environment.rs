@@ -1,0 +1,108 @@
+//! Where, when and with what a run was made.
+
+use std::fs;
+use std::time::SystemTime;
+
+use headstart_lab::{Counters, Lab};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::plan::Plan;
+
+/// environment.json.
+#[derive(Debug, Serialize)]
+pub(crate) struct Environment {
+    command: Vec<String>,
+    commit: &'static str,
+    version: &'static str,
+    /// Of an optimised build or not: times of programs differ.
+    build: &'static str,
+    date: String,
+    seconds: f64,
+    kernel: String,
+    cpu: String,
+    cpus: usize,
+    openssl: &'static str,
+    privilege: &'static str,
+    quick: bool,
+    seed: u64,
+    /// Load of the machine over the last minute, before the run and at its end: others may have used it.
+    load_before: Option<f64>,
+    load_after: Option<f64>,
+    late_us: f64,
+    stages: Vec<Value>,
+    #[serde(skip)]
+    begun: SystemTime,
+}
+
+impl Environment {
+    /// As it is before the run; `root` says whether without a user namespace.
+    pub(crate) fn new(plan: &Plan, root: bool) -> Self {
+        let begun = SystemTime::now();
+        Self {
+            command: std::env::args().collect(),
+            commit: env!("HEADSTART_COMMIT"),
+            version: env!("CARGO_PKG_VERSION"),
+            build: if cfg!(debug_assertions) { "debug" } else { "release" },
+            date: humantime::format_rfc3339_seconds(begun).to_string(),
+            seconds: 0.0,
+            kernel: first_line("/proc/sys/kernel/osrelease"),
+            cpu: cpu_name(),
+            cpus: std::thread::available_parallelism().map_or(0, usize::from),
+            openssl: openssl::version::version(),
+            privilege: if root { "root" } else { "user namespace" },
+            quick: plan.quick,
+            seed: plan.seed,
+            load_before: load(),
+            load_after: None,
+            late_us: plan.experiment.late.as_secs_f64() * 1e6,
+            stages: Vec::new(),
+            begun,
+        }
+    }
+
+    /// Adds what the forwarder says of a stage that is over.
+    pub(crate) fn add_stage(&mut self, name: &str, lab: &Lab) {
+        self.stages.push(stage(name, &lab.counters()));
+    }
+
+    /// As it is after the run.
+    pub(crate) fn end(&mut self) {
+        self.seconds = self.begun.elapsed().map_or(0.0, |elapsed| elapsed.as_secs_f64().round());
+        self.load_after = load();
+    }
+}
+
+fn stage(name: &str, counters: &Counters) -> Value {
+    let sum =
+        |of: fn(&headstart_lab::PortCounters) -> u64| counters.ports.iter().map(of).sum::<u64>();
+    json!({
+        "name": name,
+        "packets": counters.lateness.count,
+        "lateness_us": {
+            "p50": counters.lateness.p50.as_micros(),
+            "p99": counters.lateness.p99.as_micros(),
+            "max": counters.lateness.max.as_micros(),
+        },
+        "missed": sum(|port| port.missed),
+        "refused": sum(|port| port.refused),
+        "overflowed": sum(|port| port.outbound.overflowed + port.inbound.overflowed),
+        "dropped_by_links": sum(|port| port.outbound.dropped + port.inbound.dropped),
+        "unroutable": counters.unroutable,
+    })
+}
+
+fn first_line(path: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+fn cpu_name() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
+    line.and_then(|line| line.split_once(':')).map_or(String::new(), |(_, name)| name.trim().into())
+}
+
+fn load() -> Option<f64> {
+    first_line("/proc/loadavg").split(' ').next()?.parse().ok()
+}

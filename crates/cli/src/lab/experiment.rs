@@ -1,0 +1,509 @@
+//! An experiment as a file: what is measured over which links, how often, and what must come out.
+
+mod text;
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use headstart_peers::{Arm, Policy, Suite};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+
+/// Largest file read: the experiments here have a few kB.
+const FILE_MAX: u64 = 1 << 20;
+
+/// Longest name of a link or variant: they stand in tables and file names.
+const NAME_MAX: usize = 60;
+
+/// Trials of a cell at most; each is a line of the results and some memory.
+const TRIALS_MAX: u32 = 1_000_000;
+
+/// Arms x suites of one link at most: each has an address of its own, counted in one byte.
+pub(super) const CELLS_MAX: usize = 250;
+
+/// Servers, and clients, of one link at most; with the cells they are some hundred processes.
+const NODES_MAX: u8 = 16;
+
+/// Largest response asked for.
+const RESPONSE_MAX: u64 = 100_000_000;
+
+/// One experiment, as its file says it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Experiment {
+    /// Short name, for the command line and the results: a-z, 0-9 and hyphens.
+    pub(crate) name: String,
+    /// One line for people.
+    pub(crate) title: String,
+    /// What it shows and why it is done so.
+    pub(crate) about: String,
+    /// The published table it reproduces: a file of lab/papers, without `.toml`.
+    pub(crate) reference: Option<String>,
+    /// Trials of a cell: connections one at a time, or groups of them with `first_and_later`.
+    pub(crate) trials: u32,
+    /// The same for `--quick`.
+    pub(crate) quick_trials: u32,
+    /// Connections of a cell that are not counted: programs start cold, and sessions must be there.
+    #[serde(default = "default_warmup")]
+    pub(crate) warmup: u32,
+    /// Seed of the order of trials.
+    #[serde(default = "default_seed")]
+    pub(crate) seed: u64,
+    /// Bytes of a response.
+    #[serde(default = "default_response")]
+    pub(crate) response: u64,
+    /// Connections at a time, as many as get done; one at a time without it.
+    pub(crate) in_flight: Option<u32>,
+    /// How long a cell is loaded at a stretch, with `in_flight` or `rate`.
+    #[serde(default = "default_slice", deserialize_with = "text::time")]
+    pub(crate) slice: Duration,
+    /// The same for `--quick`.
+    #[serde(default = "default_quick_slice", deserialize_with = "text::time")]
+    pub(crate) quick_slice: Duration,
+    /// Stretches of load of a cell.
+    #[serde(default = "default_slices")]
+    pub(crate) slices: u32,
+    /// When a connection counts as failed.
+    #[serde(default = "default_timeout", deserialize_with = "text::time")]
+    pub(crate) timeout: Duration,
+    /// A trial is flagged if the forwarder sent a packet later than this while it lasted.
+    #[serde(default = "default_late", deserialize_with = "text::time")]
+    pub(crate) late: Duration,
+    /// What is compared.
+    #[serde(deserialize_with = "text::list")]
+    pub(crate) arms: Vec<Arm>,
+    /// With which cryptography.
+    #[serde(deserialize_with = "text::list")]
+    pub(crate) suites: Vec<Suite>,
+    /// Over which links.
+    pub(crate) link: Vec<LinkSpec>,
+    /// With which other settings; one without any if there is none.
+    #[serde(default)]
+    pub(crate) variant: Vec<Variant>,
+    /// What must come out.
+    #[serde(default)]
+    pub(crate) bar: Vec<Bar>,
+}
+
+/// The path between clients and servers.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LinkSpec {
+    pub(crate) name: String,
+    /// Its round-trip time, by which times are divided to count round trips.
+    #[serde(deserialize_with = "text::time")]
+    pub(crate) rtt: Duration,
+    /// Elements between each client and the network; by default the delay of half a round trip each way.
+    pub(crate) path: Option<String>,
+    /// Elements between each server and the network.
+    pub(crate) server_path: Option<String>,
+    /// A proxy in the middle ends TCP connections and opens its own, as satellite modems do.
+    #[serde(default)]
+    pub(crate) split_tcp: bool,
+    /// Trials on this link, if not those of the experiment.
+    pub(crate) trials: Option<u32>,
+    /// Whether `--quick` uses it.
+    #[serde(default = "yes")]
+    pub(crate) quick: bool,
+    /// What a trial takes beside its round trips, on average: only for the estimate of the run's time.
+    #[serde(default, deserialize_with = "text::time")]
+    pub(crate) extra: Duration,
+}
+
+/// Settings of the programs and of what stands between; those not given are the programs' own.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Variant {
+    /// May be empty if there is one.
+    #[serde(default)]
+    pub(crate) name: String,
+    /// Only these arms.
+    #[serde(default, deserialize_with = "text::some_list")]
+    pub(crate) arms: Option<Vec<Arm>>,
+    /// Only these suites.
+    #[serde(default, deserialize_with = "text::some_list")]
+    pub(crate) suites: Option<Vec<Suite>>,
+    /// Only these links.
+    pub(crate) links: Option<Vec<String>>,
+    /// Slots of a TurboTLS client.
+    pub(crate) slots: Option<u8>,
+    /// `auto`, `turbo` or `plain`: which openings a TurboTLS client may use.
+    #[serde(default, deserialize_with = "text::some")]
+    pub(crate) policy: Option<Policy>,
+    /// How long a TurboTLS client waits for datagrams: `fixed 2ms` or `default`.
+    pub(crate) grace: Option<String>,
+    /// Bytes of the server's flight, about; the certificate is padded.
+    pub(crate) flight: Option<u32>,
+    /// Connections at a time, as many as get done.
+    pub(crate) in_flight: Option<u32>,
+    /// Connections a second, begun at random moments whether earlier ones are done or not.
+    pub(crate) rate: Option<f64>,
+    /// Threads of a server.
+    pub(crate) threads: Option<u16>,
+    /// Threads for datagrams of `headstart edge`.
+    pub(crate) udp_workers: Option<u16>,
+    /// What the server is.
+    #[serde(default)]
+    pub(crate) origin: OriginKind,
+    /// Servers, for each arm and suite.
+    pub(crate) servers: Option<u8>,
+    /// By what the servers share the connections to one address.
+    pub(crate) balance: Option<Balance>,
+    /// Connections in a row after everything was forgotten; the first counts apart from the later ones.
+    pub(crate) first_and_later: Option<u32>,
+    /// Clients, each on a node of its own behind such a link.
+    pub(crate) clients: Option<u8>,
+    /// Bytes of a response, if not those of the experiment.
+    pub(crate) response: Option<u64>,
+    /// Whether `--quick` uses it.
+    #[serde(default = "yes")]
+    pub(crate) quick: bool,
+}
+
+/// What serves the origin of an arm.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OriginKind {
+    /// The server of the lab.
+    #[default]
+    Builtin,
+    Nginx,
+    Haproxy,
+}
+
+/// By what a balancer chooses a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Balance {
+    FiveTuple,
+    Source,
+}
+
+/// A condition on cells of the results. What is left out means all; one condition of those below.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bar {
+    pub(crate) arm: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) suite: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) link: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) variant: Option<String>,
+    /// The arm it is compared with, on the same link with the same suite and variant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) against: Option<String>,
+    /// Which time is meant.
+    #[serde(default)]
+    pub(crate) of: Moment,
+    /// Largest ratio of the medians, to `against`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ratio_max: Option<f64>,
+    /// Largest difference of the medians, to `against`, in ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) difference_max_ms: Option<f64>,
+    /// The 95 % interval of the ratio of the medians, to `against`, lies below this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ratio_interval_below: Option<f64>,
+    /// Largest median in round trips.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rtts_max: Option<f64>,
+    /// Smallest median in round trips.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rtts_min: Option<f64>,
+    /// Smallest share of trials that completed with the right bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) complete_min: Option<f64>,
+    /// Whether it also holds for the few trials of `--quick`.
+    #[serde(default = "yes", skip_serializing)]
+    pub(crate) quick: bool,
+}
+
+/// A time of a connection, counted from before its first socket call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) enum Moment {
+    #[default]
+    #[serde(rename = "first_request_byte")]
+    Request,
+    #[serde(rename = "first_response_byte")]
+    Response,
+    #[serde(rename = "last_response_byte")]
+    Last,
+}
+
+impl Experiment {
+    /// The experiment of this text; `source` is what messages call it.
+    pub(crate) fn parse(source: &str, text: &str) -> Result<Self, Failure> {
+        let experiment: Self = toml::from_str(text).map_err(|error| {
+            Failure::usage(format!("{source}: {}", error.to_string().trim_end())).hint(FORMAT)
+        })?;
+        experiment.check().map_err(|wrong| {
+            Failure::usage(format!("{source}: {}: {}", wrong.key, wrong.what)).hint(wrong.hint)
+        })?;
+        Ok(experiment)
+    }
+
+    /// Reads a file.
+    pub(crate) fn read(path: &Path) -> Result<(Self, String), Failure> {
+        let source = path.display().to_string();
+        let unreadable = |error| Failure::usage(format!("cannot read {source}: {error}"));
+        if std::fs::metadata(path).map_err(unreadable)?.len() > FILE_MAX {
+            return Err(Failure::usage(format!("{source} is larger than {FILE_MAX} bytes"))
+                .hint("is it an experiment?"));
+        }
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        Ok((Self::parse(&source, &text)?, text))
+    }
+
+    /// Its variants: at least one.
+    pub(crate) fn variants(&self) -> Vec<Variant> {
+        match self.variant.as_slice() {
+            [] => vec![Variant { quick: true, ..Variant::default() }],
+            some => some.to_vec(),
+        }
+    }
+
+    fn check(&self) -> Result<(), Wrong> {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.name.is_empty() || self.name.len() > NAME_MAX || !self.name.chars().all(plain) {
+            return wrong("name", format!("'{}' is no name", self.name), "use a-z, 0-9 and -");
+        }
+        self.check_counts()?;
+        names("link.name", self.link.iter().map(|link| link.name.as_str()))?;
+        names("variant.name", self.variants().iter().map(|variant| variant.name.as_str()))?;
+        self.link.iter().try_for_each(LinkSpec::check)?;
+        self.variant.iter().try_for_each(|variant| variant.check(self))?;
+        self.bar.iter().try_for_each(|bar| bar.check(self))
+    }
+
+    fn check_counts(&self) -> Result<(), Wrong> {
+        within("trials", self.trials, 1..=TRIALS_MAX)?;
+        within("quick_trials", self.quick_trials, 1..=self.trials)?;
+        within("warmup", self.warmup, 0..=1000)?;
+        within("slices", self.slices, 1..=1000)?;
+        within("response", self.response, 0..=RESPONSE_MAX)?;
+        within("in_flight", self.in_flight.unwrap_or(1), 1..=10_000)?;
+        for (key, time) in [
+            ("slice", self.slice),
+            ("quick_slice", self.quick_slice),
+            ("timeout", self.timeout),
+            ("late", self.late),
+        ] {
+            within(key, time, Duration::from_micros(1)..=Duration::from_secs(600))?;
+        }
+        if self.arms.is_empty() || self.suites.is_empty() || self.link.is_empty() {
+            return wrong("arms, suites, [[link]]", "one is empty", "each needs at least one");
+        }
+        within("arms x suites", self.arms.len() * self.suites.len(), 1..=CELLS_MAX)
+    }
+}
+
+impl LinkSpec {
+    /// The elements between a client and the network, as text.
+    pub(crate) fn client_path(&self) -> String {
+        let half = self.rtt / 2;
+        self.path.clone().unwrap_or_else(|| format!("delay {}us", half.as_nanos() as f64 / 1e3))
+    }
+
+    fn check(&self) -> Result<(), Wrong> {
+        within("link.rtt", self.rtt, Duration::from_micros(1)..=Duration::from_secs(10))?;
+        within("link.trials", self.trials.unwrap_or(1), 1..=TRIALS_MAX)
+    }
+}
+
+impl Variant {
+    fn check(&self, experiment: &Experiment) -> Result<(), Wrong> {
+        if self.in_flight.is_some() && self.rate.is_some() {
+            return wrong("variant.rate", "given beside in_flight", "a load has one of the two");
+        }
+        if self.first_and_later.is_some() && (self.rate.or(self.in_flight.map(f64::from))).is_some()
+        {
+            let hint = "a load has no first connection";
+            return wrong("variant.first_and_later", "given beside a load", hint);
+        }
+        if self.balance.is_some() && self.servers.unwrap_or(1) < 2 {
+            return wrong("variant.balance", "there is one server", "give servers = 2 or more");
+        }
+        if self.servers.unwrap_or(1) > 1 && self.balance.is_none() {
+            let hint = "give balance = \"five-tuple\" or \"source\"";
+            return wrong("variant.servers", "nothing chooses one of them", hint);
+        }
+        within("variant.first_and_later", self.first_and_later.unwrap_or(2), 2..=1000)?;
+        within("variant.in_flight", self.in_flight.unwrap_or(1), 1..=10_000)?;
+        within("variant.rate", self.rate.unwrap_or(1.0), 0.1..=100_000.0)?;
+        within("variant.slots", self.slots.unwrap_or(1), 1..=16)?;
+        within("variant.flight", self.flight.unwrap_or(1), 1..=200_000)?;
+        within("variant.servers", self.servers.unwrap_or(1), 1..=NODES_MAX)?;
+        within("variant.clients", self.clients.unwrap_or(1), 1..=NODES_MAX)?;
+        within("variant.threads", self.threads.unwrap_or(1), 1..=256)?;
+        within("variant.udp_workers", self.udp_workers.unwrap_or(1), 1..=256)?;
+        within("variant.response", self.response.unwrap_or(0), 0..=RESPONSE_MAX)?;
+        let mut links = self.links.iter().flatten();
+        match links.find(|name| !experiment.link.iter().any(|link| link.name == **name)) {
+            Some(name) => wrong("variant.links", format!("there is no link '{name}'"), LIST),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Bar {
+    /// What is demanded, and the conditions given of it.
+    pub(crate) fn conditions(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let all = [
+            ("ratio_max", self.ratio_max),
+            ("difference_max_ms", self.difference_max_ms),
+            ("ratio_interval_below", self.ratio_interval_below),
+            ("rtts_max", self.rtts_max),
+            ("rtts_min", self.rtts_min),
+            ("complete_min", self.complete_min),
+        ];
+        all.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)))
+    }
+
+    fn check(&self, experiment: &Experiment) -> Result<(), Wrong> {
+        let conditions: Vec<_> = self.conditions().collect();
+        let [(condition, limit)] = conditions[..] else {
+            let hint = "ratio_max, difference_max_ms, ratio_interval_below, rtts_max, rtts_min or \
+                        complete_min";
+            return wrong("bar", format!("{} conditions, not one", conditions.len()), hint);
+        };
+        if !limit.is_finite() {
+            return wrong("bar", format!("{condition} is {limit}"), "write a number");
+        }
+        let compared = condition.starts_with("ratio") || condition.starts_with("difference");
+        if compared != self.against.is_some() {
+            let what = format!("{condition} {} `against`", if compared { "needs" } else { "has" });
+            return wrong("bar.against", what, "name an arm for ratios and differences only");
+        }
+        self.check_names(experiment)
+    }
+
+    /// A bar that no cell can meet or miss is a mistake.
+    fn check_names(&self, experiment: &Experiment) -> Result<(), Wrong> {
+        let arms: Vec<_> = experiment.arms.iter().map(Arm::to_string).collect();
+        let suites = experiment.suites.iter().map(Suite::to_string).collect();
+        let links = experiment.link.iter().map(|link| link.name.clone()).collect();
+        let variants = experiment.variants().iter().flat_map(Variant::columns).collect();
+        for (key, name, known) in [
+            ("bar.arm", Some(&self.arm), arms.clone()),
+            ("bar.against", self.against.as_ref(), arms),
+            ("bar.suite", self.suite.as_ref(), suites),
+            ("bar.link", self.link.as_ref(), links),
+            ("bar.variant", self.variant.as_ref(), variants),
+        ] {
+            if let Some(name) = name.filter(|name| !known.contains(name) && *name != ANY) {
+                let known = known.join(", ");
+                return wrong(key, format!("'{name}' is none of {known}"), "or * for all");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Variant {
+    /// What its rows say in the column `variant`.
+    pub(crate) fn columns(&self) -> Vec<String> {
+        match self.first_and_later {
+            None => vec![self.name.clone()],
+            Some(_) => [1, 2].map(|trial| self.column(trial)).into(),
+        }
+    }
+
+    /// What the row of this trial says in the column `variant`; trials count from 1 in their group.
+    pub(crate) fn column(&self, trial: u32) -> String {
+        let part = match (self.first_and_later, trial) {
+            (None, _) => return self.name.clone(),
+            (Some(_), 1) => "first",
+            (Some(_), _) => "later",
+        };
+        format!("{} {part}", self.name).trim_start().to_owned()
+    }
+}
+
+/// Stands for all arms of a bar.
+pub(crate) const ANY: &str = "*";
+
+const FORMAT: &str =
+    "`headstart lab list --json` shows experiments that work; lab/README.md explains the keys";
+const LIST: &str = "the names of [[link]] may stand there";
+
+/// What is wrong with an experiment that is well-formed.
+struct Wrong {
+    key: &'static str,
+    what: String,
+    hint: String,
+}
+
+fn wrong(key: &'static str, what: impl Into<String>, hint: impl Into<String>) -> Result<(), Wrong> {
+    Err(Wrong { key, what: what.into(), hint: hint.into() })
+}
+
+fn within<T: PartialOrd + fmt::Debug>(
+    key: &'static str,
+    value: T,
+    range: std::ops::RangeInclusive<T>,
+) -> Result<(), Wrong> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let hint = format!("{:?} to {:?} may stand there", range.start(), range.end());
+    wrong(key, format!("{value:?} is out of range"), hint)
+}
+
+/// Names that are printable, short and different.
+fn names<'n>(key: &'static str, names: impl Iterator<Item = &'n str>) -> Result<(), Wrong> {
+    let mut seen = Vec::new();
+    for name in names {
+        if name.len() > NAME_MAX || name.chars().any(char::is_control) {
+            return wrong(key, format!("{name:?} is no name"), "a short line of text");
+        }
+        if seen.contains(&name) {
+            return wrong(key, format!("'{name}' is given twice"), "rows could not be told apart");
+        }
+        seen.push(name);
+    }
+    Ok(())
+}
+
+const fn default_warmup() -> u32 {
+    2
+}
+
+const fn default_seed() -> u64 {
+    1
+}
+
+const fn default_response() -> u64 {
+    1000
+}
+
+/// As long as the TurboTLS paper's runs.
+const fn default_slice() -> Duration {
+    Duration::from_secs(10)
+}
+
+const fn default_quick_slice() -> Duration {
+    Duration::from_secs(1)
+}
+
+const fn default_slices() -> u32 {
+    1
+}
+
+const fn default_timeout() -> Duration {
+    Duration::from_secs(10)
+}
+
+/// Twice the largest median that a real-time forwarder shows on an idle machine, several times over.
+const fn default_late() -> Duration {
+    Duration::from_micros(500)
+}
+
+const fn yes() -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+use super::*;
+
+const SMALL: &str = r#"
+name = "small"
+title = "Small"
+about = "A test"
+trials = 2
+quick_trials = 1
+arms = ["tls13", "turbo"]
+suites = ["p256"]
+
+[[link]]
+name = "near"
+rtt = "10ms"
+"#;
+
+fn with(more: &str) -> Result<Experiment, Failure> {
+    Experiment::parse("small.toml", &format!("{SMALL}{more}"))
+}
+
+fn replaced(from: &str, to: &str) -> Result<Experiment, Failure> {
+    assert!(SMALL.contains(from));
+    Experiment::parse("small.toml", &SMALL.replace(from, to))
+}
+
+#[test]
+fn what_is_not_said_has_a_value() {
+    let small = with("").unwrap();
+    assert_eq!((small.warmup, small.seed, small.response), (2, 1, 1000));
+    assert_eq!(small.link[0].client_path(), "delay 5000us");
+    assert_eq!(small.variants().len(), 1);
+    assert!(small.variants()[0].quick);
+}
+
+#[test]
+fn mistakes_are_named_with_file_key_and_hint() {
+    for (wrong, words) in [
+        (with("colour = \"red\""), "unknown field `colour`"),
+        (with("[[variant]]\nslot = 3"), "unknown field `slot`"),
+        (replaced("\"turbo\"]", "\"turbot\"]"), "there is no arm \"turbot\"; there are tls13"),
+        (replaced("\"p256\"", "\"p257\""), "there is no suite \"p257\""),
+        (replaced("\"10ms\"", "\"10\""), "'10' is no time; write for example 50ms"),
+        (replaced("\"10ms\"", "\"0ms\""), "link.rtt: 0ns is out of range"),
+        (replaced("trials = 2", "trials = 0"), "trials: 0 is out of range"),
+        (replaced("quick_trials = 1", "quick_trials = 3"), "quick_trials: 3 is out of range"),
+        (replaced("\"small\"", "\"Small one\""), "name: 'Small one' is no name"),
+        (replaced("[\"p256\"]", "[]"), "arms, suites, [[link]]: one is empty"),
+        (with("[[link]]\nname = \"near\"\nrtt = \"1ms\""), "link.name: 'near' is given twice"),
+        (with("[[variant]]\nrate = 5.0\nin_flight = 2"), "variant.rate: given beside in_flight"),
+        (with("[[variant]]\nfirst_and_later = 2\nrate = 5.0"), "variant.first_and_later"),
+        (with("[[variant]]\nservers = 2"), "variant.servers: nothing chooses"),
+        (with("[[variant]]\nbalance = \"source\""), "variant.balance: there is one server"),
+        (with("[[variant]]\nbalance = \"random\""), "unknown variant `random`"),
+        (with("[[variant]]\npolicy = \"fast\""), "there is no policy \"fast\""),
+        (with("[[variant]]\nlinks = [\"far\"]"), "variant.links: there is no link 'far'"),
+        (with("[[variant]]\nrate = nan"), "variant.rate: NaN is out of range"),
+        (with("[[bar]]\narm = \"turbo\""), "bar: 0 conditions, not one"),
+        (with("[[bar]]\narm = \"turbo\"\nratio_max = 1.0"), "bar.against: ratio_max needs"),
+        (with("[[bar]]\narm = \"quic\"\nrtts_max = 1.0"), "bar.arm: 'quic' is none of tls13"),
+        (with("[[bar]]\narm = \"turbo\"\nlink = \"far\"\nrtts_max = 1.0"), "bar.link: 'far'"),
+        (with("[[bar]]\narm = \"turbo\"\nrtts_max = inf"), "bar: rtts_max is inf"),
+    ] {
+        let failure = wrong.expect_err(words);
+        let message = failure.message();
+        assert!(message.starts_with("small.toml: "), "{message}");
+        assert!(message.contains(words), "{words}: {message}");
+        assert!(failure.advice().is_some() && failure.is_usage(), "{message}");
+    }
+}
+
+#[test]
+fn a_missing_key_is_named() {
+    let failure = replaced("title = \"Small\"\n", "").unwrap_err();
+    assert!(failure.message().contains("missing field `title`"), "{failure}");
+}
+
+#[test]
+fn first_and_later_connections_count_apart() {
+    let variant = |name: &str, first_and_later| Variant {
+        name: name.into(),
+        first_and_later,
+        ..Variant::default()
+    };
+    let columns = |variant: Variant| [1, 2, 3].map(|trial| variant.column(trial));
+    assert_eq!(columns(variant("x", None)), ["x", "x", "x"]);
+    assert_eq!(columns(variant("x", Some(3))), ["x first", "x later", "x later"]);
+    assert_eq!(columns(variant("", Some(3))), ["first", "later", "later"]);
+}
+
+#[test]
+fn files_that_are_none_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = Experiment::read(&dir.path().join("none.toml")).unwrap_err();
+    assert!(missing.message().contains("none.toml: No such file"), "{missing}");
+    let large = dir.path().join("large.toml");
+    let length = usize::try_from(FILE_MAX).unwrap() + 1;
+    std::fs::write(&large, vec![b'#'; length]).unwrap();
+    let large = Experiment::read(&large).unwrap_err();
+    assert!(large.message().contains("larger than"), "{large}");
+}

@@ -1,0 +1,85 @@
+//! `headstart lab list`.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::builtin;
+use super::plan::Plan;
+use super::progress::in_words;
+use crate::failure::Failure;
+use crate::options::LabListOptions;
+use crate::output;
+
+/// Prints the experiments that are built in.
+pub(crate) fn run(options: &LabListOptions) -> Result<ExitCode, Failure> {
+    let plans = plans()?;
+    if options.json {
+        output::print(format!("{:#}\n", json(&plans)).as_bytes())?;
+    } else {
+        output::print(text(&plans).as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// An experiment in full and in short, and its text.
+struct Entry {
+    full: Plan,
+    quick: Plan,
+    text: &'static str,
+}
+
+fn plans() -> Result<Vec<Entry>, Failure> {
+    let entry = |(experiment, text)| {
+        let plan = |quick| Plan::new(Clone::clone(&experiment), quick, None);
+        Ok(Entry { full: plan(false)?, quick: plan(true)?, text })
+    };
+    builtin::all()?.into_iter().map(entry).collect()
+}
+
+fn text(entries: &[Entry]) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    for Entry { full, quick, .. } in entries {
+        let experiment = &full.experiment;
+        let _ = writeln!(text, "{:<16} {}", experiment.name, experiment.title);
+        let _ = writeln!(
+            text,
+            "{:<16} {} links, {} stages, {} cells; about {}, --quick {}\n",
+            "",
+            experiment.link.len(),
+            full.stages.len(),
+            full.cells(),
+            in_words(full.estimate()),
+            in_words(quick.estimate()),
+        );
+    }
+    let total = |of: fn(&Entry) -> &Plan| -> Duration {
+        entries.iter().map(|entry| of(entry).estimate()).sum()
+    };
+    let (full, quick) = (total(|entry| &entry.full), total(|entry| &entry.quick));
+    let _ = writeln!(text, "All: about {}, --quick {}", in_words(full), in_words(quick));
+    text
+}
+
+fn json(entries: &[Entry]) -> serde_json::Value {
+    let one = |Entry { full, quick, text }: &Entry| {
+        let experiment = &full.experiment;
+        json!({
+            "name": experiment.name,
+            "title": experiment.title,
+            "about": experiment.about,
+            "reference": experiment.reference,
+            "links": experiment.link.iter().map(|link| &link.name).collect::<Vec<_>>(),
+            "stages": full.stages.len(),
+            "cells": full.cells(),
+            "turns": full.turns(),
+            "estimated_s": full.estimate().as_secs(),
+            "quick_estimated_s": quick.estimate().as_secs(),
+            "text": text,
+        })
+    };
+    entries.iter().map(one).collect()
+}

@@ -1,0 +1,130 @@
+use super::*;
+use crate::lab::builtin;
+
+/// What all experiments may take together, in full and in short.
+const FULL: Duration = Duration::from_secs(2 * 60 * 60);
+const QUICK: Duration = Duration::from_secs(8 * 60);
+
+const TEXT: &str = r#"
+name = "small"
+title = "Small"
+about = "A test"
+trials = 50
+quick_trials = 2
+arms = ["tls13", "turbo", "quic"]
+suites = ["p256", "mlkem512-mldsa44"]
+
+[[link]]
+name = "near"
+rtt = "10ms"
+
+[[link]]
+name = "far"
+rtt = "100ms"
+trials = 3
+quick = false
+
+[[variant]]
+name = "one"
+
+[[variant]]
+name = "loaded"
+in_flight = 4
+links = ["near"]
+
+[[variant]]
+name = "origins"
+origin = "nginx"
+links = ["near"]
+"#;
+
+fn plan(quick: bool, seed: Option<u64>) -> Plan {
+    Plan::new(Experiment::parse("small.toml", TEXT).unwrap(), quick, seed).unwrap()
+}
+
+#[test]
+fn stages_are_links_with_variants_that_are_on_them() {
+    let plan = plan(false, None);
+    let stages: Vec<_> = plan.stages.iter().map(|stage| (stage.name(), stage.rounds)).collect();
+    let expected = [("near, one", 50), ("near, loaded", 1), ("near, origins", 50), ("far, one", 3)];
+    assert_eq!(stages, expected.map(|(name, rounds)| (name.to_owned(), rounds)));
+    let numbers: Vec<_> = plan.stages.iter().map(|stage| stage.number).collect();
+    assert_eq!(numbers, [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_quick_run_has_fewer_links_and_trials() {
+    let plan = plan(true, None);
+    let stages: Vec<_> = plan.stages.iter().map(|stage| (stage.name(), stage.rounds)).collect();
+    let expected = [("near, one", 2), ("near, loaded", 1), ("near, origins", 2)];
+    assert_eq!(stages, expected.map(|(name, rounds)| (name.to_owned(), rounds)));
+}
+
+#[test]
+fn arms_have_the_suites_and_origins_they_can_have() {
+    let plan = plan(false, None);
+    let cells = |number: usize| {
+        let cells = plan.stages[number].cells.iter();
+        cells.map(|cell| format!("{} {}", cell.arm, cell.suite)).collect::<Vec<_>>()
+    };
+    let all = [
+        "tls13 p256",
+        "turbo p256",
+        "quic p256",
+        "tls13 mlkem512-mldsa44",
+        "turbo mlkem512-mldsa44",
+    ];
+    assert_eq!(cells(0), all);
+    assert_eq!(cells(2), ["tls13 p256", "tls13 mlkem512-mldsa44"]);
+}
+
+#[test]
+fn every_round_has_every_cell_once_in_an_order_of_its_own() {
+    let plan = plan(false, None);
+    let stage = &plan.stages[0];
+    let order: Vec<_> = stage.order(plan.seed).collect();
+    assert_eq!(order.len(), 50);
+    for round in &order {
+        let mut sorted = round.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [0, 1, 2, 3, 4]);
+    }
+    let firsts: std::collections::HashSet<_> = order.iter().map(|round| round[0]).collect();
+    assert_eq!(firsts.len(), 5, "each cell goes first at times");
+}
+
+#[test]
+fn the_order_is_that_of_the_seed() {
+    let order =
+        |stage: usize, seed| plan(false, None).stages[stage].order(seed).collect::<Vec<_>>();
+    assert_eq!(order(0, 1), order(0, 1));
+    assert_ne!(order(0, 1), order(0, 2));
+    assert_ne!(order(0, 1), order(2, 1), "stages differ, too");
+    assert_eq!(plan(false, None).seed, 1);
+    assert_eq!(plan(false, Some(9)).seed, 9);
+}
+
+#[test]
+fn nothing_to_run_is_said() {
+    let text = TEXT.replace("arms = [\"tls13\", \"turbo\", \"quic\"]", "arms = [\"quic\"]");
+    let text = text.replace("suites = [\"p256\", ", "suites = [");
+    let failure =
+        Plan::new(Experiment::parse("x", &text).unwrap(), false, None).expect_err("no cells");
+    assert!(failure.message().contains("nothing to run"), "{failure}");
+}
+
+#[test]
+fn files_of_stages_are_different_and_plain() {
+    let plan = plan(false, None);
+    assert_eq!(plan.stages[1].file_name(), "02-near--loaded");
+}
+
+#[test]
+fn the_experiments_fit_their_time() {
+    let total = |quick| -> Duration {
+        let all = builtin::all().unwrap().into_iter();
+        all.map(|(experiment, _)| Plan::new(experiment, quick, None).unwrap().estimate()).sum()
+    };
+    assert!(total(false) < FULL, "{:?}", total(false));
+    assert!(total(true) < QUICK, "{:?}", total(true));
+}

@@ -1,0 +1,192 @@
+//! `headstart lab run`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use headstart_lab::{Privilege, privilege};
+
+use super::bars::{self, Verdict};
+use super::builtin;
+use super::capture::Captures;
+use super::cell::{self, Cell, Context, Place};
+use super::environment::Environment;
+use super::interrupt::Interrupt;
+use super::plan::{Plan, Stage};
+use super::process::Broken;
+use super::progress::{Progress, in_words};
+use super::results::{self, Folder};
+use super::summary::{self, Groups};
+use super::topology::{self, Topology};
+use crate::demo;
+use crate::failure::{Failure, NEGATIVE};
+use crate::options::LabRunOptions;
+use crate::output;
+
+/// Runs an experiment and writes its results. Call it while the process has one thread.
+///
+/// # Errors
+/// The experiment is wrong, the machine does not allow it, or the user interrupted.
+pub(crate) fn run(options: &LabRunOptions) -> Result<ExitCode, Failure> {
+    let (experiment, text) = builtin::find(&options.experiment)?;
+    let plan = Plan::new(experiment, options.quick, options.seed)?;
+    topology::check(&plan)?;
+    cell::check_tools(&plan, options.pcap)?;
+    let root = privilege() == Privilege::Root;
+    demo::become_privileged()?;
+    let interrupt = Interrupt::listen()?;
+    let place =
+        options.out.clone().unwrap_or_else(|| results::default_place(&plan.experiment.name));
+    let folder = Folder::create(&place)?;
+    let mut run = Run::new(plan, folder, options.pcap, root, interrupt)?;
+    let measured = run.measure();
+    run.progress.done();
+    measured?;
+    run.finish(&text, options.json)
+}
+
+/// A run that goes on.
+struct Run {
+    plan: Plan,
+    folder: Folder,
+    place: Place,
+    environment: Environment,
+    groups: Groups,
+    progress: Progress,
+    interrupt: Interrupt,
+    captures: Option<PathBuf>,
+}
+
+impl Run {
+    fn new(
+        plan: Plan,
+        folder: Folder,
+        pcap: bool,
+        root: bool,
+        interrupt: Interrupt,
+    ) -> Result<Self, Failure> {
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::usage(format!("cannot find this program: {error}")))?;
+        Ok(Self {
+            place: Place { program, work: folder.work()? },
+            environment: Environment::new(&plan, root),
+            groups: Groups::default(),
+            progress: Progress::new(plan.turns()),
+            captures: pcap.then(|| folder.captures()).transpose()?,
+            plan,
+            folder,
+            interrupt,
+        })
+    }
+
+    fn measure(&mut self) -> Result<(), Failure> {
+        eprintln!(
+            "{}: {} stages, {} cells, about {}; results in {}",
+            self.plan.experiment.name,
+            self.plan.stages.len(),
+            self.plan.cells(),
+            in_words(self.plan.estimate()),
+            self.folder.place().display(),
+        );
+        for stage in self.plan.stages.clone() {
+            self.progress.stage(&stage.name());
+            let topology = Topology::build(&stage)?;
+            let captures = self.captures.as_ref().map(|folder| {
+                Captures::begin(folder, &stage, &topology, &self.interrupt).map_err(interrupted)
+            });
+            let captures = captures.transpose()?;
+            self.stage(&stage, &topology)?;
+            drop(captures);
+            self.environment.add_stage(&stage.name(), &topology.lab);
+            self.folder.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Everything on one link with one variant.
+    fn stage(&mut self, stage: &Stage, topology: &Topology) -> Result<(), Failure> {
+        let interrupt = self.interrupt.clone();
+        let name = self.plan.experiment.name.clone();
+        let context = Context { experiment: &name, stage, topology, interrupt: &interrupt };
+        let mut cells =
+            cell::begin(&self.place, stage, topology, &interrupt).map_err(interrupted)?;
+        for cell in &mut cells {
+            cell.warm_up(context).map_err(interrupted)?;
+        }
+        for (round, order) in (1..).zip(stage.order(self.plan.seed)) {
+            for number in order {
+                if let Some(cell) = cells.get_mut(number) {
+                    self.turn(cell, context, round)?;
+                }
+                self.progress.step();
+            }
+        }
+        cells.iter().for_each(|cell| self.tell(cell, context));
+        Ok(())
+    }
+
+    fn turn(&mut self, cell: &mut Cell, context: Context<'_>, round: u32) -> Result<(), Failure> {
+        let was_broken = cell.broken.is_some();
+        let rows = cell.turn(context, round).map_err(interrupted)?;
+        // Asked also where there is no row, so that its faults are not laid on the next cell.
+        let flagged = context.topology.disturbed();
+        for mut row in rows {
+            row.flagged = flagged;
+            self.folder.add(&row)?;
+            self.groups.add(&row, context.stage.link.rtt);
+        }
+        if let Some(why) = cell.broken.as_ref().filter(|_| !was_broken) {
+            self.progress.note(&format!(
+                "broken: {}: {}: {why}",
+                context.stage.name(),
+                cell.name()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Puts what is known of a whole cell beside its samples.
+    fn tell(&mut self, cell: &Cell, context: Context<'_>) {
+        let columns = context.stage.variant.columns();
+        let link = &context.stage.link.name;
+        self.groups.tell(
+            |key| key.link == *link && columns.contains(&key.variant) && cell.is(key),
+            cell.load,
+            cell.flight_bytes,
+            cell.broken.as_deref(),
+        );
+    }
+
+    fn finish(mut self, text: &str, json: bool) -> Result<ExitCode, Failure> {
+        self.environment.end();
+        let cells = self.groups.summaries();
+        let experiment = &self.plan.experiment;
+        let verdicts = bars::judge(&experiment.bar, &self.groups, self.plan.quick, self.plan.seed);
+        let place = self.folder.finish(&cells, &verdicts, &self.environment, text)?;
+        if json {
+            let text = serde_json::to_string_pretty(&cells).unwrap_or_default();
+            output::print(format!("{text}\n").as_bytes())?;
+        } else {
+            output::print(summary::table(&cells).as_bytes())?;
+        }
+        let broken = cells.iter().filter(|cell| cell.broken.is_some()).count();
+        Ok(conclusion(&place, &verdicts, broken))
+    }
+}
+
+/// Says where the results are and whether they are as they should be.
+fn conclusion(place: &Path, verdicts: &[Verdict], broken: usize) -> ExitCode {
+    let missed: Vec<_> = verdicts.iter().filter(|verdict| !verdict.met).collect();
+    missed.iter().for_each(|verdict| eprintln!("{}", bars::line(verdict)));
+    let met = verdicts.len() - missed.len();
+    let and = if broken > 0 { format!(", {broken} cells broken") } else { String::new() };
+    eprintln!("{}: {met} of {} bars met{and}", place.display(), verdicts.len());
+    if missed.is_empty() && broken == 0 { ExitCode::SUCCESS } else { ExitCode::from(NEGATIVE) }
+}
+
+fn interrupted(broken: Broken) -> Failure {
+    match broken {
+        Broken::Interrupted => Failure::usage("interrupted; all programs of the run are ended")
+            .hint("run it again; --quick takes minutes"),
+        Broken::Program(why) => Failure::usage(why),
+    }
+}

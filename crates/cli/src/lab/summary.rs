@@ -1,0 +1,229 @@
+//! What the samples come to, cell by cell.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::cell::LoadTotals;
+use super::experiment::Moment;
+use super::stats::Summary;
+use super::trial::{Key, Row, rounded};
+
+/// All cells of a run, in the order of the plan.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    groups: Vec<Group>,
+}
+
+/// The samples of one cell.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) key: Key,
+    pub(crate) rtt: Duration,
+    pub(crate) n: u64,
+    pub(crate) failed: u64,
+    flagged: u64,
+    openings: BTreeMap<String, u64>,
+    request: Vec<f64>,
+    response: Vec<f64>,
+    last: Vec<f64>,
+    load: LoadTotals,
+    flight_bytes: Option<u64>,
+    pub(crate) broken: Option<String>,
+}
+
+/// One entry of summary.json. The names are a contract.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CellSummary {
+    pub(crate) experiment: String,
+    pub(crate) arm: String,
+    pub(crate) suite: String,
+    pub(crate) link: String,
+    pub(crate) variant: String,
+    /// Trials, the failed ones too.
+    pub(crate) n: u64,
+    pub(crate) failed: u64,
+    pub(crate) flagged: u64,
+    /// Times of the trials that completed, in ms.
+    pub(crate) first_request_byte: Option<Summary>,
+    pub(crate) first_response_byte: Option<Summary>,
+    pub(crate) last_response_byte: Option<Summary>,
+    /// Median time to the first request byte in round trips of the link.
+    pub(crate) rtts: Option<f64>,
+    pub(crate) rtt_ms: f64,
+    pub(crate) openings: BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) handshakes_per_s: Option<f64>,
+    /// Processor time of a connection: of the client with its agent, and of the server with its edge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) client_cpu_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) server_cpu_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) flight_bytes: Option<u64>,
+    /// Why the cell has fewer trials than it should.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) broken: Option<String>,
+}
+
+impl Groups {
+    /// Counts a sample.
+    pub(crate) fn add(&mut self, row: &Row, rtt: Duration) {
+        let key = row.key();
+        let place = self.groups.iter().rposition(|group| group.key == key);
+        let place = place.unwrap_or_else(|| {
+            self.groups.push(Group::new(key, rtt));
+            self.groups.len() - 1
+        });
+        if let Some(group) = self.groups.get_mut(place) {
+            group.add(row);
+        }
+    }
+
+    /// Adds what is known of a cell beside its samples, to all groups that are of it.
+    pub(crate) fn tell(
+        &mut self,
+        of: impl Fn(&Key) -> bool,
+        load: LoadTotals,
+        flight_bytes: Option<u64>,
+        broken: Option<&str>,
+    ) {
+        for group in self.groups.iter_mut().filter(|group| of(&group.key)) {
+            group.load = load;
+            group.flight_bytes = flight_bytes;
+            group.broken = broken.map(str::to_owned);
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter()
+    }
+
+    /// The entries of summary.json.
+    pub(crate) fn summaries(&self) -> Vec<CellSummary> {
+        self.groups.iter().map(Group::summary).collect()
+    }
+}
+
+impl Group {
+    fn new(key: Key, rtt: Duration) -> Self {
+        Self {
+            key,
+            rtt,
+            n: 0,
+            failed: 0,
+            flagged: 0,
+            openings: BTreeMap::new(),
+            request: Vec::new(),
+            response: Vec::new(),
+            last: Vec::new(),
+            load: LoadTotals::default(),
+            flight_bytes: None,
+            broken: None,
+        }
+    }
+
+    fn add(&mut self, row: &Row) {
+        self.n += 1;
+        self.flagged += u64::from(row.flagged);
+        if !row.ok {
+            self.failed += 1;
+            return;
+        }
+        *self.openings.entry(row.opening.clone()).or_default() += 1;
+        self.request.extend(row.ms_to_first_request_byte);
+        self.response.extend(row.ms_to_first_response_byte);
+        self.last.extend(row.ms_to_last_response_byte);
+    }
+
+    /// The times of the trials that completed, in ms.
+    pub(crate) fn times(&self, moment: Moment) -> &[f64] {
+        match moment {
+            Moment::Request => &self.request,
+            Moment::Response => &self.response,
+            Moment::Last => &self.last,
+        }
+    }
+
+    fn summary(&self) -> CellSummary {
+        let rtt_ms = self.rtt.as_secs_f64() * 1e3;
+        let first_request_byte = Summary::of(&self.request);
+        let load = self.load;
+        let each = |time: Duration| {
+            let each = time.as_secs_f64() * 1e3 / load.connections as f64;
+            (load.connections > 0).then(|| rounded(each))
+        };
+        let per_s = load.connections as f64 / load.time.as_secs_f64();
+        CellSummary {
+            experiment: self.key.experiment.clone(),
+            arm: self.key.arm.clone(),
+            suite: self.key.suite.clone(),
+            link: self.key.link.clone(),
+            variant: self.key.variant.clone(),
+            n: self.n,
+            failed: self.failed,
+            flagged: self.flagged,
+            rtts: first_request_byte.map(|times| rounded(times.p50 / rtt_ms)),
+            first_request_byte,
+            first_response_byte: Summary::of(&self.response),
+            last_response_byte: Summary::of(&self.last),
+            rtt_ms,
+            openings: self.openings.clone(),
+            handshakes_per_s: (!load.time.is_zero()).then(|| rounded(per_s)),
+            client_cpu_ms: each(load.client_cpu),
+            server_cpu_ms: each(load.server_cpu),
+            flight_bytes: self.flight_bytes,
+            broken: self.broken.clone(),
+        }
+    }
+}
+
+/// The cells as a table for the terminal: a line each, under a line for link and variant.
+pub(crate) fn table(cells: &[CellSummary]) -> String {
+    let mut text = String::new();
+    let mut under = None;
+    for cell in cells {
+        let place = (&cell.link, &cell.variant);
+        if under != Some(place) {
+            under = Some(place);
+            let variant = if cell.variant.is_empty() { "" } else { ", " };
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{}{variant}{}", cell.link, cell.variant);
+        }
+        let _ = writeln!(text, "  {}", line(cell));
+    }
+    text
+}
+
+/// One cell: how it went, when the first request byte left (median, 90th and 99th percentile).
+fn line(cell: &CellSummary) -> String {
+    let mut text = format!("{:<14} {:<16} {:>6} ok", cell.arm, cell.suite, cell.n - cell.failed);
+    if cell.failed > 0 {
+        let _ = write!(text, " {} failed", cell.failed);
+    }
+    match cell.first_request_byte {
+        Some(times) => {
+            let [p50, p90, p99] = [times.p50, times.p90, times.p99].map(|ms| format!("{ms:.2}"));
+            let _ = write!(text, "  {p50:>8} {p90:>8} {p99:>8} ms");
+        }
+        None => text.push_str("  no times"),
+    }
+    if let Some(rtts) = cell.rtts {
+        let _ = write!(text, "  {rtts:.2} RTT");
+    }
+    if let Some(rate) = cell.handshakes_per_s {
+        let _ = write!(text, "  {rate:.0}/s");
+    }
+    for (opening, count) in &cell.openings {
+        let _ = write!(text, "  {opening} {count}");
+    }
+    if cell.flagged > 0 {
+        let _ = write!(text, "  {} flagged", cell.flagged);
+    }
+    if let Some(why) = &cell.broken {
+        let _ = write!(text, "  BROKEN: {why}");
+    }
+    text
+}
