@@ -1,32 +1,20 @@
 //! Packet captures of the clients of a stage.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
 
-use headstart_lab::Node;
+use headstart_lab::Capture;
 
-use super::interrupt::Interrupt;
 use super::plan::Stage;
-use super::process::{Broken, Program};
 use super::topology::Topology;
+use crate::demo;
+use crate::failure::Failure;
 
-/// Packets in one file at most: 300 MB of full-size ones. A stage of a hundred trials an arm has some ten thousand.
-const PACKETS_MAX: &str = "200000";
+/// Bytes of one file at most. A stage of a hundred trials an arm has some 10 MB.
+const FILE_MAX: u64 = 256 << 20;
 
-/// Interface of a node.
-const INTERFACE: &str = "w0";
-
-/// Header of a capture file: when it is there, packets are captured.
-const HEADER: u64 = 24;
-
-/// How long tcpdump may take to begin.
-const BEGIN: Duration = Duration::from_secs(10);
-
-/// Captures that go on; they end with this value.
+/// Captures that go on.
 #[derive(Debug)]
-pub(crate) struct Captures {
-    _programs: Vec<Program>,
-}
+pub(crate) struct Captures(Vec<(String, Capture)>);
 
 impl Captures {
     /// Begins to capture what each client sends and receives, into one file of `folder` for each.
@@ -34,33 +22,27 @@ impl Captures {
         folder: &Path,
         stage: &Stage,
         topology: &Topology,
-        interrupt: &Interrupt,
-    ) -> Result<Self, Broken> {
-        let begin = |node: &Node| {
-            let file = folder.join(format!("{}-{}.pcap", stage.file_name(), node.name()));
-            capture(node, file, interrupt)
-        };
-        Ok(Self { _programs: topology.clients().map(begin).collect::<Result<_, _>>()? })
+    ) -> Result<Self, Failure> {
+        let mut captures = Vec::new();
+        for node in topology.clients() {
+            let name = format!("{}-{}.pcapng", stage.file_name(), node.name());
+            let capture = topology.lab.capture(node.name(), folder.join(&name), FILE_MAX);
+            captures.push((name, capture.map_err(|error| demo::not_built(&error))?));
+        }
+        Ok(Self(captures))
     }
-}
 
-fn capture(node: &Node, file: PathBuf, interrupt: &Interrupt) -> Result<Program, Broken> {
-    let mut command = node.command("tcpdump");
-    // Nanoseconds; each packet written at once, so that the file is whole whenever it ends; and as this
-    // user, who may write there.
-    command.args(["-i", INTERFACE, "--nano", "-U", "-n", "-c", PACKETS_MAX, "-Z", "root", "-w"]);
-    command.arg(&file);
-    let mut program = Program::start(node, "tcpdump", command)?;
-    let until = Instant::now() + BEGIN;
-    while std::fs::metadata(&file).map_or(0, |found| found.len()) < HEADER {
-        program.check()?;
-        if interrupt.is_set() {
-            return Err(Broken::Interrupted);
+    /// Ends them, and warns of files that lack packets.
+    pub(crate) fn finish(self, warn: impl Fn(&str)) -> Result<(), Failure> {
+        for (name, capture) in self.0 {
+            let captured = capture
+                .finish()
+                .map_err(|error| Failure::usage(format!("cannot write {name}: {error}")))?;
+            if captured.full || captured.dropped > 0 {
+                let why = if captured.full { "it is full" } else { "the disk is slow" };
+                warn(&format!("warning: {name} lacks packets: {why}"));
+            }
         }
-        if Instant::now() > until {
-            return Err(program.nonsense("nothing"));
-        }
-        std::thread::sleep(Duration::from_millis(2));
+        Ok(())
     }
-    Ok(program)
 }

@@ -3,7 +3,7 @@
 mod origin;
 mod start;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headstart_peers::{Arm, Trial};
 
@@ -53,6 +53,22 @@ pub(crate) struct LoadTotals {
     pub(crate) server_cpu: Duration,
 }
 
+/// A row, and when its connection began and ended.
+#[derive(Debug)]
+pub(crate) struct Timed {
+    row: Row,
+    from: Instant,
+    to: Instant,
+}
+
+impl Timed {
+    /// The row, flagged if the forwarder did anything wrong meanwhile.
+    pub(crate) fn judged(mut self, topology: &Topology) -> Row {
+        self.row.flagged = topology.lab.disturbed(self.from, self.to);
+        self.row
+    }
+}
+
 /// What a turn needs to know.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context<'r> {
@@ -89,11 +105,12 @@ impl Cell {
     ///
     /// # Errors
     /// The user interrupted.
-    pub(crate) fn turn(&mut self, context: Context<'_>, round: u32) -> Result<Vec<Row>, Broken> {
+    pub(crate) fn turn(&mut self, context: Context<'_>, round: u32) -> Result<Vec<Timed>, Broken> {
         let mut rows = Vec::new();
         if self.broken.is_some() {
             return Ok(rows);
         }
+        let from = Instant::now();
         let done = match context.stage.mode {
             Mode::One => self.one(context, round, &mut rows),
             Mode::Group(count) => self.group(context, round, count, &mut rows),
@@ -113,15 +130,20 @@ impl Cell {
         if self.note(done)?.is_none() {
             let why = self.broken.clone().unwrap_or_default();
             let row = self.row(context, 1, round, failed(why));
-            rows.push(row);
+            rows.push(Timed { row, from, to: Instant::now() });
         }
         Ok(rows)
     }
 
-    fn one(&mut self, context: Context<'_>, round: u32, rows: &mut Vec<Row>) -> Result<(), Broken> {
+    fn one(
+        &mut self,
+        context: Context<'_>,
+        round: u32,
+        rows: &mut Vec<Timed>,
+    ) -> Result<(), Broken> {
         self.trials += 1;
-        let trial = self.open(context)?;
-        rows.push(self.row(context, self.trials, round, trial));
+        let (trial, from, to) = self.open(context)?;
+        rows.push(Timed { row: self.row(context, self.trials, round, trial), from, to });
         Ok(())
     }
 
@@ -130,25 +152,26 @@ impl Cell {
         context: Context<'_>,
         round: u32,
         count: u32,
-        rows: &mut Vec<Row>,
+        rows: &mut Vec<Timed>,
     ) -> Result<(), Broken> {
         self.forget(context)?;
         for number in 1..=count {
-            let trial = self.open(context)?;
-            rows.push(self.row(context, number, round, trial));
+            let (trial, from, to) = self.open(context)?;
+            rows.push(Timed { row: self.row(context, number, round, trial), from, to });
         }
         Ok(())
     }
 
     /// One connection, by the client whose turn it is.
-    fn open(&mut self, context: Context<'_>) -> Result<Trial, Broken> {
+    fn open(&mut self, context: Context<'_>) -> Result<(Trial, Instant, Instant), Broken> {
         let patience = context.stage.timeout + PATIENCE;
         let Some(client) = self.clients.get_mut(self.turn) else { return Err(no_client()) };
         let before = client.agent.as_ref().and_then(start::Agent::counts);
+        let from = Instant::now();
         client.program.tell(&format!("open {}", context.stage.response))?;
         let line = client.program.line(patience, context.interrupt)?;
-        let Ok(Said::Trial(mut trial)) = serde_json::from_str(&line) else {
-            return Err(client.program.nonsense(&line));
+        let Ok(Said::Trial(mut trial)) = serde_json::from_str(&line.text) else {
+            return Err(client.program.nonsense(&line.text));
         };
         if let (Some(agent), Some(before)) = (&client.agent, before) {
             agent.tell_opening(&before, &mut trial);
@@ -156,7 +179,7 @@ impl Cell {
         if !trial.ok {
             self.servers.iter_mut().try_for_each(Program::check)?;
         }
-        Ok(trial)
+        Ok((trial, from, line.at))
     }
 
     /// All clients at once, each with its part of the load.
@@ -166,7 +189,7 @@ impl Cell {
         round: u32,
         order: &str,
         slice: Duration,
-        rows: &mut Vec<Row>,
+        rows: &mut Vec<Timed>,
     ) -> Result<(), Broken> {
         let cpu_before = (self.server_cpu(), self.agent_cpu());
         for client in &mut self.clients {
@@ -193,18 +216,21 @@ impl Cell {
         round: u32,
         number: usize,
         patience: Duration,
-        rows: &mut Vec<Row>,
+        rows: &mut Vec<Timed>,
     ) -> Result<Done, Broken> {
         loop {
             let Some(client) = self.clients.get_mut(number) else { return Err(no_client()) };
             let line = client.program.line(patience, context.interrupt)?;
-            match serde_json::from_str(&line) {
+            match serde_json::from_str(&line.text) {
                 Ok(Said::Done(done)) => return Ok(done),
                 Ok(Said::Trial(trial)) => {
                     self.trials += 1;
-                    rows.push(self.row(context, self.trials, round, trial));
+                    let lasted = trial.ms_to_last_response_byte.map_or(Duration::ZERO, millis);
+                    let from = line.at.checked_sub(lasted).unwrap_or(line.at);
+                    let row = self.row(context, self.trials, round, trial);
+                    rows.push(Timed { row, from, to: line.at });
                 }
-                _ => return Err(client.program.nonsense(&line)),
+                _ => return Err(client.program.nonsense(&line.text)),
             }
         }
     }
@@ -215,8 +241,8 @@ impl Cell {
         for (client, node) in self.clients.iter_mut().zip(context.topology.clients()) {
             client.program.tell("forget")?;
             let line = client.program.line(patience, context.interrupt)?;
-            if !matches!(serde_json::from_str(&line), Ok(Said::Forgot { .. })) {
-                return Err(client.program.nonsense(&line));
+            if !matches!(serde_json::from_str(&line.text), Ok(Said::Forgot { .. })) {
+                return Err(client.program.nonsense(&line.text));
             }
             if self.spec.arm == Arm::FastOpen {
                 start::forget_cookies(node, self.setting.target)?;
@@ -231,14 +257,19 @@ impl Cell {
     }
 
     fn row(&self, context: Context<'_>, trial: u32, round: u32, said: Trial) -> Row {
-        let key = Key {
+        let key = self.key(context, &context.stage.variant.column(trial));
+        Row::new(key, trial, round, context.stage.link.rtt, said)
+    }
+
+    /// The key of its samples that have this in the column `variant`.
+    pub(crate) fn key(&self, context: Context<'_>, column: &str) -> Key {
+        Key {
             experiment: context.experiment.to_owned(),
             link: context.stage.link.name.clone(),
-            variant: context.stage.variant.column(trial),
+            variant: column.to_owned(),
             suite: self.spec.suite.to_string(),
             arm: self.spec.arm.to_string(),
-        };
-        Row::new(key, trial, round, context.stage.link.rtt, said)
+        }
     }
 
     /// Keeps why the cell broke; only the user's wish goes on as an error.
@@ -247,7 +278,6 @@ impl Cell {
             Ok(value) => Ok(Some(value)),
             Err(Broken::Interrupted) => Err(Broken::Interrupted),
             Err(Broken::Program(why)) => {
-                tracing::warn!(cell = self.name(), "{why}");
                 self.broken = Some(why);
                 Ok(None)
             }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::SystemTime;
 
-use headstart_lab::{Counters, Lab};
+use headstart_lab::{Counters, Exactness, Lab};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ impl Environment {
 
     /// Adds what the forwarder says of a stage that is over.
     pub(crate) fn add_stage(&mut self, name: &str, lab: &Lab) {
-        self.stages.push(stage(name, &lab.counters()));
+        self.stages.push(stage(name, &lab.counters(), lab.exactness()));
     }
 
     /// As it is after the run.
@@ -73,11 +73,16 @@ impl Environment {
     }
 }
 
-fn stage(name: &str, counters: &Counters) -> Value {
+fn stage(name: &str, counters: &Counters, exactness: Exactness) -> Value {
     let sum =
         |of: fn(&headstart_lab::PortCounters) -> u64| counters.ports.iter().map(of).sum::<u64>();
     json!({
         "name": name,
+        "forwarder": {
+            "realtime": exactness.realtime,
+            "pinned": exactness.pinned,
+            "timestamps": exactness.timestamps,
+        },
         "packets": counters.lateness.count,
         "lateness_us": {
             "p50": counters.lateness.p50.as_micros(),

@@ -129,11 +129,11 @@ pub(crate) struct Variant {
     pub(crate) links: Option<Vec<String>>,
     /// Slots of a TurboTLS client.
     pub(crate) slots: Option<u8>,
+    /// Milliseconds that a TurboTLS client waits for the first datagram, instead of what it learns.
+    pub(crate) grace: Option<u32>,
     /// `auto`, `turbo` or `plain`: which openings a TurboTLS client may use.
     #[serde(default, deserialize_with = "text::some")]
     pub(crate) policy: Option<Policy>,
-    /// How long a TurboTLS client waits for datagrams: `fixed 2ms` or `default`.
-    pub(crate) grace: Option<String>,
     /// Bytes of the server's flight, about; the certificate is padded.
     pub(crate) flight: Option<u32>,
     /// Connections at a time, as many as get done.
@@ -142,7 +142,7 @@ pub(crate) struct Variant {
     pub(crate) rate: Option<f64>,
     /// Threads of a server.
     pub(crate) threads: Option<u16>,
-    /// Threads for datagrams of `headstart edge`.
+    /// Threads for datagrams of TurboTLS servers.
     pub(crate) udp_workers: Option<u16>,
     /// What the server is.
     #[serde(default)]
@@ -179,6 +179,15 @@ pub(crate) enum OriginKind {
 pub(crate) enum Balance {
     FiveTuple,
     Source,
+}
+
+impl From<Balance> for headstart_lab::Balance {
+    fn from(balance: Balance) -> Self {
+        match balance {
+            Balance::FiveTuple => Self::Flow,
+            Balance::Source => Self::Source,
+        }
+    }
 }
 
 /// A condition on cells of the results. What is left out means all; one condition of those below.
@@ -496,9 +505,9 @@ const fn default_timeout() -> Duration {
     Duration::from_secs(10)
 }
 
-/// Twice the largest median that a real-time forwarder shows on an idle machine, several times over.
+/// The exactness that a calibrated lab must have.
 const fn default_late() -> Duration {
-    Duration::from_micros(500)
+    Duration::from_micros(300)
 }
 
 const fn yes() -> bool {

@@ -34,8 +34,15 @@ pub(crate) struct Program {
     what: String,
     child: Child,
     stdin: Option<ChildStdin>,
-    lines: Receiver<String>,
+    lines: Receiver<Line>,
     tail: Tail,
+}
+
+/// A line, and when it was there.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) text: String,
+    pub(crate) at: Instant,
 }
 
 /// Why a program can be used no more, or the user wants to stop.
@@ -87,7 +94,7 @@ impl Program {
         &mut self,
         patience: Duration,
         interrupt: &Interrupt,
-    ) -> Result<String, Broken> {
+    ) -> Result<Line, Broken> {
         let until = Instant::now() + patience;
         loop {
             if interrupt.is_set() {
@@ -150,10 +157,10 @@ impl Drop for Program {
     }
 }
 
-fn send_lines(stdout: impl Read, sender: &SyncSender<String>) {
+fn send_lines(stdout: impl Read, sender: &SyncSender<Line>) {
     let mut reader = BufReader::new(stdout);
     while let Some(text) = next_line(&mut reader) {
-        if sender.send(text).is_err() {
+        if sender.send(Line { text, at: Instant::now() }).is_err() {
             return;
         }
     }

@@ -30,7 +30,7 @@ pub(crate) fn run(options: &LabRunOptions) -> Result<ExitCode, Failure> {
     let (experiment, text) = builtin::find(&options.experiment)?;
     let plan = Plan::new(experiment, options.quick, options.seed)?;
     topology::check(&plan)?;
-    cell::check_tools(&plan, options.pcap)?;
+    cell::check_tools(&plan)?;
     let root = privilege() == Privilege::Root;
     demo::become_privileged()?;
     let interrupt = Interrupt::listen()?;
@@ -90,12 +90,13 @@ impl Run {
         for stage in self.plan.stages.clone() {
             self.progress.stage(&stage.name());
             let topology = Topology::build(&stage)?;
-            let captures = self.captures.as_ref().map(|folder| {
-                Captures::begin(folder, &stage, &topology, &self.interrupt).map_err(interrupted)
-            });
-            let captures = captures.transpose()?;
+            let captures = self.captures.as_ref();
+            let captures =
+                captures.map(|folder| Captures::begin(folder, &stage, &topology)).transpose()?;
             self.stage(&stage, &topology)?;
-            drop(captures);
+            if let Some(captures) = captures {
+                captures.finish(|warning| self.progress.note(warning))?;
+            }
             self.environment.add_stage(&stage.name(), &topology.lab);
             self.folder.flush()?;
         }
@@ -109,6 +110,11 @@ impl Run {
         let context = Context { experiment: &name, stage, topology, interrupt: &interrupt };
         let mut cells =
             cell::begin(&self.place, stage, topology, &interrupt).map_err(interrupted)?;
+        for column in stage.variant.columns() {
+            cells
+                .iter()
+                .for_each(|cell| self.groups.expect(cell.key(context, &column), stage.link.rtt));
+        }
         for cell in &mut cells {
             cell.warm_up(context).map_err(interrupted)?;
         }
@@ -126,11 +132,8 @@ impl Run {
 
     fn turn(&mut self, cell: &mut Cell, context: Context<'_>, round: u32) -> Result<(), Failure> {
         let was_broken = cell.broken.is_some();
-        let rows = cell.turn(context, round).map_err(interrupted)?;
-        // Asked also where there is no row, so that its faults are not laid on the next cell.
-        let flagged = context.topology.disturbed();
-        for mut row in rows {
-            row.flagged = flagged;
+        for timed in cell.turn(context, round).map_err(interrupted)? {
+            let row = timed.judged(context.topology);
             self.folder.add(&row)?;
             self.groups.add(&row, context.stage.link.rtt);
         }

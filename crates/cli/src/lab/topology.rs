@@ -1,14 +1,15 @@
 //! The emulated network of a stage: clients behind their links, servers behind theirs.
 
-use std::cell::Cell;
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
-use headstart_lab::{Counters, Host, Lab, Link, Node, element_forms};
+use headstart_lab::{Host, Lab, LabOptions, Node, Path, SplitTcp, path_forms};
 
 use super::plan::{Plan, Stage};
 use crate::demo;
 use crate::failure::Failure;
+
+/// Port of every server that clients connect to: some boxes look at nothing else.
+pub(crate) const HTTPS: u16 = 443;
 
 /// Servers' addresses are 10.`SERVER_NET + number`.0.`cell`, so that each cell has one of its own: port 443
 /// for all of them, as some boxes look at nothing else, and nothing learnt of one address helps another.
@@ -26,8 +27,6 @@ pub(crate) struct Topology {
     pub(crate) lab: Lab,
     clients: u8,
     servers: u8,
-    late: Duration,
-    seen: Cell<Faults>,
 }
 
 /// Finds mistakes in the text of links before anything is built.
@@ -37,41 +36,33 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
         path(&format!("link '{name}': path"), &stage.link.client_path())?;
         let server_path = stage.link.server_path.as_deref().unwrap_or_default();
         path(&format!("link '{name}': server_path"), server_path)?;
-        check_boxes(stage)?;
     }
     Ok(())
 }
 
-/// Boxes that the emulated networks of this build do not have.
-fn check_boxes(stage: &Stage) -> Result<(), Failure> {
-    let missing = match (stage.link.split_tcp, stage.servers() > 1) {
-        (true, _) => "a proxy that splits TCP connections",
-        (_, true) => "addresses that several servers share",
-        (false, false) => return Ok(()),
-    };
-    Err(Failure::usage(format!("{}: this build has no {missing}", stage.name()))
-        .hint("`headstart lab list` shows the experiments"))
-}
-
 impl Topology {
     pub(crate) fn build(stage: &Stage) -> Result<Self, Failure> {
-        let late = stage.late;
         let (clients, servers) = (stage.clients(), stage.servers());
-        let path = stage.link.client_path();
-        let server_path = stage.link.server_path.clone().unwrap_or_default();
+        let client_path = stage.link.client_path();
+        let server_path = stage.link.server_path.as_deref().unwrap_or_default();
         let mut hosts = Vec::new();
         for number in 0..clients {
-            hosts.push(on_path(Host::new(client_name(number)), &path)?);
+            hosts.push(Host::new(client_name(number)).path(path("link", &client_path)?));
         }
         for number in 0..servers {
-            let mut host = on_path(Host::new(server_name(number)), &server_path)?;
+            let mut host = Host::new(server_name(number)).path(path("link", server_path)?);
             for cell in 0..stage.cells.len() {
                 host = host.address(server_address(number, cell));
+                if let Some(balance) = stage.variant.balance {
+                    host = host.shared_address(shared_address(cell), balance.into());
+                }
             }
             hosts.push(host);
         }
-        let lab = Lab::build(hosts).map_err(|error| demo::not_built(&error))?;
-        let topology = Self { lab, clients, servers, late, seen: Cell::default() };
+        let options =
+            LabOptions { late: stage.late, split_tcp: proxies(stage), ..LabOptions::default() };
+        let lab = Lab::build_with(hosts, options).map_err(|error| demo::not_built(&error))?;
+        let topology = Self { lab, clients, servers };
         topology.set_up()?;
         Ok(topology)
     }
@@ -98,44 +89,29 @@ impl Topology {
     pub(crate) fn target(&self, cell: usize) -> Ipv4Addr {
         if self.servers > 1 { shared_address(cell) } else { server_address(0, cell) }
     }
-
-    /// Whether the forwarder did anything wrong since it was last asked, by its own record.
-    pub(crate) fn disturbed(&self) -> bool {
-        let now = Faults::of(&self.lab.counters());
-        let before = self.seen.replace(now);
-        let late = now.worst > before.worst && now.worst > self.late;
-        late || now.lost > before.lost
-    }
 }
 
-/// What the forwarder did wrong so far.
-#[derive(Debug, Clone, Copy, Default)]
-struct Faults {
-    worst: Duration,
-    lost: u64,
-}
-
-impl Faults {
-    fn of(counters: &Counters) -> Self {
-        let lost = counters.ports.iter().map(|port| port.missed + port.refused).sum();
-        Self { worst: counters.lateness.max, lost }
-    }
-}
-
-/// The two directions of a path. `what` is what messages call it.
-fn path(what: &str, text: &str) -> Result<[Link; 2], Failure> {
-    let parse = || text.parse::<Link>();
-    let wrong = |error| {
-        let forms: Vec<_> = element_forms().collect();
+/// `what` is what messages call it.
+fn path(what: &str, text: &str) -> Result<Path, Failure> {
+    text.parse().map_err(|error| {
+        let forms: Vec<_> = path_forms().collect();
         Failure::usage(format!("{what}: '{text}': {error}"))
             .hint(format!("elements are {}", forms.join("; ")))
-    };
-    Ok([parse().map_err(wrong)?, parse().map_err(wrong)?])
+    })
 }
 
-fn on_path(host: Host, text: &str) -> Result<Host, Failure> {
-    let [outbound, inbound] = path("link", text)?;
-    Ok(host.outbound(outbound).inbound(inbound))
+/// The proxies of a stage: one between each client and each server.
+fn proxies(stage: &Stage) -> Vec<SplitTcp> {
+    let pairs = (0..stage.clients())
+        .flat_map(|client| (0..stage.servers()).map(move |server| (client, server)));
+    let pairs = pairs.filter(|_| stage.link.split_tcp);
+    pairs
+        .map(|(client, server)| SplitTcp {
+            client: client_name(client),
+            server: server_name(server),
+            ports: vec![HTTPS],
+        })
+        .collect()
 }
 
 fn client_name(number: u8) -> String {

@@ -19,9 +19,9 @@ use crate::lab::process::{Broken, Program};
 const DIRECTORIES: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
 /// Finds missing programs before anything is built.
-pub(crate) fn check_tools(plan: &Plan, captures: bool) -> Result<(), Failure> {
+pub(crate) fn check_tools(plan: &Plan) -> Result<(), Failure> {
     let kinds = plan.stages.iter().map(|stage| stage.variant.origin);
-    for name in kinds.filter_map(program_name).chain(captures.then_some("tcpdump")) {
+    for name in kinds.filter_map(program_name) {
         if find(name).is_none() {
             return Err(Failure::usage(format!(
                 "this run of {} needs {name}",

@@ -15,14 +15,11 @@ use crate::lab::experiment::OriginKind;
 use crate::lab::interrupt::Interrupt;
 use crate::lab::plan::{CellSpec, Stage};
 use crate::lab::process::{Broken, Program};
-use crate::lab::topology::Topology;
+use crate::lab::topology::{HTTPS, Topology};
 
 mod agent;
 
 pub(super) use agent::Agent;
-
-/// Port of every server that clients connect to: some boxes look at nothing else.
-const HTTPS: u16 = 443;
 
 /// Port of the server behind an edge.
 const BEHIND: u16 = 8443;
@@ -120,8 +117,8 @@ impl Cell {
     fn await_servers(&mut self, topology: &Topology, interrupt: &Interrupt) -> Result<(), Broken> {
         for server in &mut self.servers {
             let line = server.line(READY, interrupt)?;
-            let ready = serde_json::from_str(&line).ok().filter(|ready: &Ready| ready.ready);
-            let Some(ready) = ready else { return Err(server.nonsense(&line)) };
+            let ready = serde_json::from_str(&line.text).ok().filter(|ready: &Ready| ready.ready);
+            let Some(ready) = ready else { return Err(server.nonsense(&line.text)) };
             self.flight_bytes = ready.flight_bytes;
         }
         let setting = &self.setting;
@@ -214,6 +211,7 @@ impl Setting {
         command.arg("--listen").arg(self.origin_address(node)?.to_string());
         option(&mut command, "--flight", self.stage.variant.flight);
         option(&mut command, "--threads", self.stage.variant.threads);
+        option(&mut command, "--udp-workers", self.stage.variant.udp_workers);
         Program::start(node, self.title("server"), command)
     }
 
@@ -225,8 +223,8 @@ impl Setting {
             command.arg("--proxy").arg(Agent::listen(self.number).to_string());
         } else {
             option(&mut command, "--slots", self.stage.variant.slots);
+            option(&mut command, "--grace", self.stage.variant.grace);
             option(&mut command, "--policy", self.stage.variant.policy);
-            option(&mut command, "--grace", self.stage.variant.grace.as_deref());
         }
         Program::start(node, self.title("client"), command)
     }
