@@ -291,6 +291,9 @@ pub(super) fn await_port(
     Ok(())
 }
 
+/// What `ip` says where there is nothing to flush: ESRCH.
+const NOTHING_THERE: &str = "No such process";
+
 /// The kernel's Fast Open cookies for one address: it keeps them beside the metrics of TCP.
 pub(super) fn forget_cookies(node: &Node, target: Ipv4Addr) -> Result<(), Broken> {
     let target = IpAddr::from(target).to_string();
@@ -299,6 +302,9 @@ pub(super) fn forget_cookies(node: &Node, target: Ipv4Addr) -> Result<(), Broken
             Ok(output) if output.status.success() => return Ok(()),
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                if said.contains(NOTHING_THERE) {
+                    return Ok(());
+                }
                 return Err(Broken::Program(format!("ip tcp_metrics flush: {said}")));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
