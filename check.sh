@@ -2,13 +2,13 @@
 # Everything that has to hold before a change lands; what CI runs. Installs what it needs.
 #
 #   ./check.sh          all of it
-#   ./check.sh STEP...  only these: tools format clippy no_std docs deny test examples
+#   ./check.sh STEP...  only these: tools format clippy no_std docs deny test examples lab
 set -euo pipefail
 cd "$(dirname "$0")"
 
 DENY=0.20.2
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(tools format clippy no_std docs deny test examples)
+[ ${#steps[@]} -gt 0 ] || steps=(tools format clippy no_std docs deny test examples lab)
 
 # Network tests need namespaces. Where they are switched on they fail if they cannot run.
 if [ -z "${HEADSTART_TEST_NET:-}" ] && [ "$(id -u)" = 0 ]; then
@@ -65,6 +65,22 @@ deny() { cargo deny --locked check bans licenses sources; }
 test() { cargo test --locked --workspace; }
 
 examples() { crates/net/examples/run.sh; }
+
+# Every experiment in short: the shape of its results and its bars, at most 8 minutes together.
+lab() {
+    if [ -z "${HEADSTART_TEST_NET:-}" ]; then
+        echo "skipped: HEADSTART_TEST_NET=1 runs the experiments"
+        return
+    fi
+    local results file
+    cargo build --locked --package headstart-cli
+    results=$(mktemp -d)
+    for file in lab/experiments/*.toml; do
+        target/debug/headstart lab run "$(basename "$file" .toml)" --quick --out "$results/$(basename "$file" .toml)"
+    done
+    target/debug/headstart lab report "$results"/* --html "$results/report.html" >/dev/null
+    rm -r "$results"
+}
 
 for step in "${steps[@]}"; do
     echo "== $step"

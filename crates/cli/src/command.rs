@@ -74,13 +74,13 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
             logging::start(&options.log, logging::COMMAND)?;
             demo::run(&options)
         }
+        // No runtime: it enters namespaces, too.
+        Name::Lab(options) => lab::run(&options),
         // No runtime yet: it tries a user namespace in a child.
         Name::Doctor(options) => {
             logging::start(&options.log, logging::COMMAND)?;
             doctor::run(&options)
         }
-        // No runtime: as for the demo.
-        Name::Lab(options) => lab::run(&options),
         Name::DnsRecord(options) => dns_record::run(&options),
         Name::Completions(options) => shell::completions(&options, invocation.command()),
         Name::Man(options) => shell::man(&options, invocation.command()),

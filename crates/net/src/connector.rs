@@ -58,6 +58,9 @@ pub struct ConnectorConfig {
     pub hold: bool,
     /// Slots in one flight at most, that for the acknowledgement not counted.
     pub slots_max: u8,
+    /// How long silence is waited for once TCP is connected, instead of what was learnt of the path and
+    /// its bound: for experiments.
+    pub grace: Option<Duration>,
     /// How long all attempts to connect may take together.
     pub connect_timeout: Duration,
 }
@@ -72,6 +75,7 @@ impl ConnectorConfig {
             opening: OpeningPolicy::Auto,
             hold: false,
             slots_max: SLOTS_MAX,
+            grace: None,
             // Linux gives up after about two minutes; curl's default is five minutes.
             connect_timeout: Duration::from_secs(30),
         }

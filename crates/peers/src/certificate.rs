@@ -68,10 +68,13 @@ impl<'a> Subject<'a> {
     fn new(suite: Suite, role: Role<'a>) -> Result<Self, ErrorStack> {
         let (key, digest) = key(suite)?;
         let mut name = X509NameBuilder::new()?;
-        name.append_entry_by_nid(Nid::ORGANIZATIONNAME, "headstart lab")?;
-        let common = match role {
-            Role::Server { name, .. } | Role::Issuer(name) => name,
+        // Of one length, and another for each padding: of two trusted certificates with one subject, a
+        // client looks at the first alone.
+        let (organization, common) = match role {
+            Role::Server { name, padding } => (format!("lab {padding:09}"), name),
+            Role::Issuer(name) => ("headstart lab".to_owned(), name),
         };
+        name.append_entry_by_nid(Nid::ORGANIZATIONNAME, &organization)?;
         name.append_entry_by_nid(Nid::COMMONNAME, common)?;
         Ok(Self { role, name: name.build(), key, digest })
     }

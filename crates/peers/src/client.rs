@@ -42,6 +42,8 @@ pub struct ClientOptions {
     pub policy: Policy,
     /// Empty slots in a flight of TurboTLS, advertised and at most; by default as advertised usually.
     pub slots: Option<u8>,
+    /// How long TurboTLS waits for the first datagram, instead of what it learns.
+    pub grace: Option<Duration>,
     /// How long one connection may take.
     pub timeout: Duration,
     /// Threads of the program; one suffices but for load.
@@ -63,6 +65,7 @@ impl ClientOptions {
             proxy: None,
             policy: Policy::default(),
             slots: None,
+            grace: None,
             timeout: TIMEOUT,
             threads: 1,
             seed: 1,
@@ -267,6 +270,7 @@ fn connector(options: &ClientOptions) -> Result<Connector, PeerError> {
     let edge = Edge { host: options.to.ip().to_string(), port: options.to.port(), advert };
     config.edges = Arc::new(move |_| Some(edge.clone()));
     config.slots_max = options.slots.unwrap_or(config.slots_max);
+    config.grace = options.grace;
     config.connect_timeout = options.timeout;
     config.opening = match options.policy {
         Policy::Auto => OpeningPolicy::Auto,

@@ -155,6 +155,20 @@ async fn long_flights_are_as_long_as_they_say() {
 }
 
 /// A SOCKS5 proxy that takes one target, by name, to `to`.
+#[tokio::test]
+async fn servers_of_several_flights_in_one_directory_are_all_trusted() {
+    let directory = tempfile::tempdir().unwrap();
+    for flight in [None, Some(3_000), Some(9_000)] {
+        let mut options = ServerOptions::new(Arm::Tls13, Suite::P256, any_port(), directory.path());
+        options.flight = flight;
+        let server = start(&options);
+        let to = server.local_addr();
+        let client = ClientOptions::new(Arm::Tls13, Suite::P256, to, directory.path());
+        let trial = Client::new(client).unwrap().open(BYTES).await;
+        assert_whole(Arm::Tls13, Suite::P256, &trial);
+    }
+}
+
 async fn proxy(to: SocketAddr) -> SocketAddr {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
     let listener = tokio::net::TcpListener::bind(any_port()).await.unwrap();

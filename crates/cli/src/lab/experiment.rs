@@ -129,6 +129,8 @@ pub(crate) struct Variant {
     pub(crate) links: Option<Vec<String>>,
     /// Slots of a TurboTLS client.
     pub(crate) slots: Option<u8>,
+    /// Milliseconds that a TurboTLS client waits for the first datagram, instead of what it learns.
+    pub(crate) grace: Option<u32>,
     /// `auto`, `turbo` or `plain`: which openings a TurboTLS client may use.
     #[serde(default, deserialize_with = "text::some")]
     pub(crate) policy: Option<Policy>,

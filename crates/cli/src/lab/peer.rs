@@ -93,6 +93,10 @@ struct ClientArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     slots: Option<u8>,
 
+    /// Milliseconds that TurboTLS waits for the first datagram once TCP is connected [default: as learnt]
+    #[arg(long, value_name = "MS")]
+    grace: Option<u32>,
+
     /// Seconds that one connection may take
     #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
     timeout: Duration,
@@ -134,6 +138,7 @@ impl From<ClientArgs> for ClientOptions {
             proxy: args.proxy,
             policy: args.policy,
             slots: args.slots,
+            grace: args.grace.map(|ms| Duration::from_millis(ms.into())),
             timeout: args.timeout,
             threads: threads.map_or(usual.threads, usize::from),
             seed: args.seed,

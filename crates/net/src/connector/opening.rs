@@ -265,10 +265,7 @@ impl Opening {
             self.behind = sent.saturating_duration_since(won.started);
         }
         // An answer comes as much later than the SYN-ACK as the flight left later than the SYN.
-        let wanted =
-            self.udp.as_ref().map_or(Duration::ZERO, |udp| udp.grace.grace(rtt) + self.behind);
-        let grace = wanted.min(GraceEstimator::largest(rtt));
-        self.cut_short = wanted > grace;
+        let grace = self.shared.config.grace.unwrap_or_else(|| self.learnt_grace(rtt));
         let same_address = self.udp.as_ref().is_none_or(|udp| udp.key.edge == won.addr);
         self.report.rtt = Some(rtt);
         self.report.address = Some(won.addr);
@@ -279,6 +276,14 @@ impl Opening {
         // A datagram that is there already came in time, whichever socket is looked at first.
         self.receive_now();
         self.client.handle_tcp_connected(self.clock.now(), same_address, grace);
+    }
+
+    fn learnt_grace(&mut self, rtt: Duration) -> Duration {
+        let wanted =
+            self.udp.as_ref().map_or(Duration::ZERO, |udp| udp.grace.grace(rtt) + self.behind);
+        let grace = wanted.min(GraceEstimator::largest(rtt));
+        self.cut_short = wanted > grace;
+        grace
     }
 
     /// Opens the datagram side as soon as there is an offer for the address that TCP tries first.

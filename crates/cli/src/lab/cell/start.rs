@@ -33,9 +33,6 @@ const ASK: Duration = Duration::from_millis(5);
 /// Where `ip` is when it is not on the path.
 const IP_COMMANDS: [&str; 3] = ["ip", "/usr/sbin/ip", "/sbin/ip"];
 
-/// What `ip` says (ESRCH) where the kernel keeps nothing of an address.
-const NOTHING_KEPT: &str = "No such process";
-
 /// What programs share over the whole run.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
@@ -158,12 +155,8 @@ impl Cell {
 
 impl Setting {
     /// The folder of keys: servers of one suite and flight are the same one.
-    ///
-    /// One for each flight, as clients trust all certificates in it, and take the wrong one of several that
-    /// have the same name.
     fn identities(&self) -> PathBuf {
-        let flight = self.stage.variant.flight.unwrap_or(0);
-        self.place.work.join(format!("identities-{flight}"))
+        self.place.work.join("identities")
     }
 
     /// The keys of this cell's servers, for servers of other making.
@@ -230,6 +223,7 @@ impl Setting {
             command.arg("--proxy").arg(Agent::listen(self.number).to_string());
         } else {
             option(&mut command, "--slots", self.stage.variant.slots);
+            option(&mut command, "--grace", self.stage.variant.grace);
             option(&mut command, "--policy", self.stage.variant.policy);
         }
         Program::start(node, self.title("client"), command)
@@ -297,6 +291,9 @@ pub(super) fn await_port(
     Ok(())
 }
 
+/// What `ip` says where there is nothing to flush: ESRCH.
+const NOTHING_THERE: &str = "No such process";
+
 /// The kernel's Fast Open cookies for one address: it keeps them beside the metrics of TCP.
 pub(super) fn forget_cookies(node: &Node, target: Ipv4Addr) -> Result<(), Broken> {
     let target = IpAddr::from(target).to_string();
@@ -305,7 +302,7 @@ pub(super) fn forget_cookies(node: &Node, target: Ipv4Addr) -> Result<(), Broken
             Ok(output) if output.status.success() => return Ok(()),
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                if said.ends_with(NOTHING_KEPT) {
+                if said.contains(NOTHING_THERE) {
                     return Ok(());
                 }
                 return Err(Broken::Program(format!("ip tcp_metrics flush: {said}")));
