@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use headstart_proto::limits::SESSION_LIFE_SPARE;
 use headstart_proto::{RouteTag, ServerConfig};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::net::TcpListener;
@@ -53,9 +54,9 @@ impl Default for AcceptorConfig {
         Self {
             server: ServerConfig::default(),
             udp_workers: 1,
-            // As nginx's client_header_timeout. HAProxy's usual 10 s cut off one client in 150 where
-            // 20 % are lost each way: after a lost SYN, TCP repeats the ClientHello at 1, 3 and 7 s.
-            hello_timeout: Duration::from_secs(60),
+            // So that a join may come as late as its session lives. HAProxy's usual 10 s cut off one
+            // client in 150 where 20 % are lost each way.
+            hello_timeout: SESSION_LIFE_SPARE,
             places: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
             establishing: ESTABLISHING,
         }

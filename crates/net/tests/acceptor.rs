@@ -271,6 +271,50 @@ async fn a_session_that_was_joined_in_the_queue_is_served() {
     assert_eq!(bytes[HELLO..], *b"ready");
 }
 
+/// TCP loses a join again and again after a lost SYN: it comes at 93 s (limits::SESSION_LIFE_SPARE).
+#[tokio::test]
+async fn a_join_may_come_as_late_as_its_session_lives() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    let mut bytes = [0; HELLO];
+    stream.read_exact(&mut bytes).await.unwrap();
+    let mut tcp = TcpStream::connect(client.edge).await.unwrap();
+    establish_all(acceptor);
+    others_wait().await;
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(95)).await;
+    tokio::time::resume();
+    let offset = u32::try_from(HELLO).unwrap();
+    let join =
+        Join { key: client.key.clone(), tag: client.tag, client_offset: offset, server_offset: 0 };
+    tcp.write_all(&join.emit()).await.unwrap();
+    let mut answer = [0; JOIN_ANSWER_LEN];
+    timeout(PATIENCE, tcp.read_exact(&mut answer)).await.unwrap().unwrap();
+    assert_eq!(JoinAnswer::parse(&answer).unwrap().status, Status::Joined);
+}
+
+#[tokio::test]
+async fn a_connection_gets_the_place_of_a_session_that_outlived_its_time() {
+    let mut acceptor = bind(with_places(1));
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    let serving = tokio::spawn(async move {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).await
+    });
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    assert_eq!(acceptor.unproven(), 1, "nobody needs its place");
+    tokio::time::resume();
+    let mut tcp = TcpStream::connect(client.edge).await.unwrap();
+    tcp.write_all(&hello(rand::random())).await.unwrap();
+    let _plain = timeout(PATIENCE, next(&mut acceptor)).await.unwrap();
+    assert!(serving.await.unwrap().is_err(), "the session ended");
+}
+
 fn with_places(places: usize) -> AcceptorConfig {
     AcceptorConfig { places: Arc::new(Semaphore::new(places)), ..AcceptorConfig::default() }
 }

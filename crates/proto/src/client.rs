@@ -308,9 +308,10 @@ impl Client {
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
             // Datagrams that trickle in cannot stretch the wait beyond a second grace.
-            State::Waiting { connected, grace } => {
-                Some((connected.max(self.last_datagram) + grace).min(connected + grace * 2))
-            }
+            State::Waiting { connected, grace } => Some(
+                (connected.max(self.last_datagram) + grace)
+                    .min(connected + grace.saturating_mul(2)),
+            ),
             State::Joining { deadline, .. } => Some(deadline),
             _ => None,
         }

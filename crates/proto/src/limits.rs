@@ -47,8 +47,8 @@ pub const SESSIONS: usize = 1024;
 
 /// Of [`SESSIONS`], those whose ClientHello is incomplete; the oldest gives way to the newest.
 ///
-/// Unlike running sessions these have promised nothing, so a flood of fragments only displaces
-/// fragments.
+/// Unlike running sessions these have promised nothing, so a flood of fragments displaces
+/// fragments first.
 pub const SESSIONS_GATHERING: usize = 256;
 
 /// Unjoined sessions of one IPv4 address or IPv6 /64: a host, a household.

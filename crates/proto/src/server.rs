@@ -10,12 +10,13 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use admission::Admission;
+use admission::{Admission, Stage};
 use recent::Recent;
 use session::{Phase, Session};
 
 use crate::error::Discard;
 use crate::event::ServerEvent;
+use crate::hello;
 use crate::id::{HelloHash, RouteTag, SessionId};
 use crate::limits::{
     GATHERING_LIFE, SESSION_LIFE, SESSION_LIFE_SPARE, SESSIONS, SESSIONS_GATHERING, UNPROVEN_SHARE,
@@ -189,6 +190,9 @@ impl Server {
     ) -> Result<(), Discard> {
         let request = Request::parse(datagram).map_err(Discard::Wire)?;
         if !self.sessions.contains_key(&request.id) {
+            if request.offset == 0 && !request.payload.is_empty() {
+                hello::read(request.payload).map_err(Discard::Hello)?;
+            }
             self.admit(now, from, to, request.id)?;
         }
         let result = self.take_request(now, from, &request, datagram.len());
@@ -236,8 +240,8 @@ impl Server {
     pub fn handle_join(&mut self, now: Instant, peer: SocketAddr, join: &Join) -> JoinOutcome {
         let id = join.key.session_id();
         let from_start = join.client_offset == 0 && join.server_offset == 0;
+        let again = self.ended.get(now, &id).is_some();
         let Some(session) = self.sessions.get(&id).filter(|session| session.is_running()) else {
-            let again = self.ended.get(now, &id).is_some();
             self.end(now, id);
             if !from_start || again {
                 return refused();
@@ -249,8 +253,12 @@ impl Server {
         let elsewhere = self.config.same_address && !session.is_from(peer.ip());
         // The client was answered by another start of this edge, whose bytes it may hold.
         let earlier = join.tag != self.config.tag && join.tag != RouteTag::default();
-        if earlier && from_start && !elsewhere {
-            // A late copy of the flight started it: the stream that follows takes it over.
+        if again {
+            return refused();
+        }
+        if earlier && from_start && session.is_from(peer.ip()) {
+            // A late copy of the flight started it: the stream that follows takes it over, and no other join.
+            self.ended.insert(now, id, ());
             return fresh();
         }
         if elsewhere || earlier {
@@ -342,28 +350,40 @@ impl Server {
             return Err(Discard::Ended);
         }
         if self.paused {
+            self.give_way(now);
             return Err(Discard::Paused);
         }
-        while let Err(full) = self.admission.check(from.ip()) {
-            let is_spared = |id: &SessionId| self.is_spared(id);
-            let spared = self.admission.in_the_way(from.ip(), full).find(is_spared);
-            self.end(now, spared.ok_or_else(|| full.discard())?);
-        }
+        self.admission.check(from.ip())?;
         let total = self.places();
-        if self.sessions.len() >= total {
-            let oldest = self.spared.first().or_else(|| self.gathering.first()).copied();
-            self.end(now, oldest.ok_or(Discard::SessionLimit)?.1);
+        while self.gathering.len() >= SESSIONS_GATHERING.min(total) {
+            self.displace_gathering(now).ok_or(Discard::SessionLimit)?;
         }
-        if self.gathering.len() >= SESSIONS_GATHERING.min(total)
-            && let Some((_, oldest)) = self.gathering.first().copied()
-        {
-            self.end(now, oldest);
+        while self.sessions.len() >= total {
+            let displaced = self.displace_gathering(now).is_some() || self.give_way(now);
+            displaced.then_some(()).ok_or(Discard::SessionLimit)?;
         }
         self.admission.enter(from.ip(), id);
         let deadline = now + GATHERING_LIFE;
         self.gathering.insert((deadline, id));
         self.sessions.insert(id, Session::new(from, to, deadline));
         Ok(())
+    }
+
+    /// Ends the oldest session that outlived its promised time; false if there is none. For a driver
+    /// that needs its place.
+    pub fn give_way(&mut self, now: Instant) -> bool {
+        let oldest = self.spared.first().copied();
+        if let Some((_, oldest)) = oldest {
+            self.end(now, oldest);
+        }
+        oldest.is_some()
+    }
+
+    /// Ends the oldest session that was promised nothing.
+    fn displace_gathering(&mut self, now: Instant) -> Option<()> {
+        let (_, oldest) = self.gathering.first().copied()?;
+        self.end(now, oldest);
+        Some(())
     }
 
     /// Sessions at one time at most.
@@ -415,6 +435,7 @@ impl Server {
         self.gathering.remove(&(session.deadline, id));
         session.deadline = now + SESSION_LIFE;
         self.running.insert((session.deadline, id));
+        self.admission.advance(session.peer.ip(), id, Stage::Running);
         session.phase = Phase::Running { hello: hash, passed: hello_end };
         let mut bytes = session.hello_bytes(hello_end).to_vec();
         if self.config.passes_early_data() {
@@ -423,6 +444,9 @@ impl Server {
         let peer = session.peer;
         session.acknowledge(id, self.config.tag, &mut self.transmits);
         self.events.push_back(ServerEvent::Started { id, peer, bytes });
+        while let Some(spared) = self.admission.crowded_out(peer.ip()) {
+            self.end(now, spared);
+        }
         Ok(())
     }
 
@@ -436,26 +460,20 @@ impl Server {
         self.remove(now, id)?.hand_over(id, client_offset, server_offset)
     }
 
-    /// Keeps a session whose promised time is over until somebody needs its place, with at most half
-    /// of all places for such sessions.
+    /// Keeps a session whose promised time is over, and whose origin is there, until somebody needs its
+    /// place, with at most half of all places for such sessions.
     fn spare(&mut self, now: Instant, id: SessionId) -> bool {
         let Some(session) = self.sessions.get_mut(&id) else { return false };
-        if !self.running.remove(&(session.deadline, id)) {
+        if !session.is_origin_open() || !self.running.remove(&(session.deadline, id)) {
             return false;
         }
         session.deadline = session.deadline + (SESSION_LIFE_SPARE - SESSION_LIFE);
         self.spared.insert((session.deadline, id));
-        if self.spared.len() > self.places() / 2
-            && let Some((_, oldest)) = self.spared.first().copied()
-        {
-            self.end(now, oldest);
+        self.admission.advance(session.peer.ip(), id, Stage::Spared);
+        while self.spared.len() > self.places() / 2 {
+            self.give_way(now);
         }
         true
-    }
-
-    fn is_spared(&self, id: &SessionId) -> bool {
-        let session = self.sessions.get(id);
-        session.is_some_and(|session| self.spared.contains(&(session.deadline, *id)))
     }
 
     /// Ends a session that nobody will join; the origin's stream is closed.

@@ -108,11 +108,11 @@ pub struct EdgeOptions {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration, help_heading = "Limits")]
     pub origin_connect_timeout: Duration,
 
-    /// Close a connection whose client has not sent its whole ClientHello after this long
+    /// Close a connection whose client has not sent its whole ClientHello, or join, after this long
     ///
-    /// As nginx's client_header_timeout. A fifth of all packets lost each way needs more for one
-    /// connection in some thousands.
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    /// At least 1s. The TCP part of a TurboTLS connection is awaited for two minutes; with less than
+    /// that here, it may come too late on a lossy network.
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = patience, help_heading = "Limits")]
     pub hello_timeout: Duration,
 
     /// How long a stop waits for connections to end
@@ -126,6 +126,12 @@ pub struct EdgeOptions {
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub log: LogOptions,
+}
+
+/// A time of at least a second: with less every client would be too slow.
+fn patience(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if time < Duration::from_secs(1) { Err("less than 1s".into()) } else { Ok(time) }
 }
 
 impl EdgeOptions {

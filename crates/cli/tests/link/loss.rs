@@ -128,6 +128,8 @@ fn bound_back_off() {
     let (path, value) = RTO_MAX;
     if std::path::Path::new(path).exists() {
         std::fs::write(path, value).unwrap();
+    } else {
+        println!("  this kernel has no {path}: TCP may back off to 120 s");
     }
 }
 

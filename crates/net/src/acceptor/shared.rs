@@ -16,6 +16,9 @@ use super::session::{Link, Session, ToSession};
 use crate::clock::Clock;
 use crate::udp::{Datagram, Received, UdpPort};
 
+/// How long a stream waits for a place; then its client has lost patience, too.
+const PLACE_PATIENCE: Duration = Duration::from_secs(60);
+
 /// What the UDP tasks, the accepted connections and the running sessions of one acceptor share.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -72,15 +75,23 @@ impl Shared {
     }
 
     /// A place to serve a stream in, once there is one.
-    pub(super) async fn place(&self) -> io::Result<OwnedSemaphorePermit> {
+    pub(super) async fn place(self: &Arc<Self>) -> io::Result<OwnedSemaphorePermit> {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(place);
         }
         metrics::counter!("headstart_limits_hit_total", "limit" => "max_connections").increment(1);
         let too_many = |_| io::Error::from(io::ErrorKind::ConnectionAborted);
         let _waiting = self.waiting.try_acquire().map_err(too_many)?;
+        self.give_way();
         let place = Arc::clone(&self.places).acquire_owned();
-        tokio::time::timeout(self.hello_timeout, place).await?.map_err(io::Error::other)
+        tokio::time::timeout(PLACE_PATIENCE, place).await?.map_err(io::Error::other)
+    }
+
+    /// Ends a session that outlived its promised time, for the place that it has.
+    fn give_way(self: &Arc<Self>) {
+        let mut state = self.lock();
+        state.server.give_way(self.clock.now());
+        self.settle(state);
     }
 
     /// Ends all sessions, and starts no other.

@@ -19,7 +19,7 @@ use super::{Inner, OpeningPolicy, Target, normal};
 use crate::advert::Advert;
 use crate::clock::Clock;
 use crate::dns::{Event, Lookup};
-use crate::path::{Advice, GraceEstimator, Outcome, PathKey, SlotReservation};
+use crate::path::{Advice, GraceEstimator, LAG_MAX, Outcome, PathKey, SlotReservation};
 use crate::race::{ATTEMPT_DELAY, Race, Won};
 use crate::udp::{Datagram, RecvBuffers, RecvError, UdpPort, is_unreachable, with_thread_buffers};
 
@@ -265,7 +265,7 @@ impl Opening {
             self.behind = sent.saturating_duration_since(won.started);
         }
         // An answer comes as much later than the SYN-ACK as the flight left later than the SYN.
-        let grace = self.shared.config.grace.unwrap_or_else(|| self.learnt_grace(rtt));
+        let grace = self.grace(rtt);
         let same_address = self.udp.as_ref().is_none_or(|udp| udp.key.edge == won.addr);
         self.report.rtt = Some(rtt);
         self.report.address = Some(won.addr);
@@ -278,10 +278,11 @@ impl Opening {
         self.client.handle_tcp_connected(self.clock.now(), same_address, grace);
     }
 
-    fn learnt_grace(&mut self, rtt: Duration) -> Duration {
+    fn grace(&mut self, rtt: Duration) -> Duration {
         let wanted =
             self.udp.as_ref().map_or(Duration::ZERO, |udp| udp.grace.grace(rtt) + self.behind);
-        let grace = wanted.min(GraceEstimator::largest(rtt));
+        let fixed = self.shared.config.grace.map(|grace| (grace + self.behind).min(LAG_MAX));
+        let grace = fixed.unwrap_or(wanted.min(GraceEstimator::largest(rtt)));
         self.cut_short = wanted > grace;
         grace
     }

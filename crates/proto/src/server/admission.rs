@@ -9,6 +9,9 @@ use crate::id::SessionId;
 use crate::limits::{SESSIONS_PER_ADDRESS, SESSIONS_PER_NETWORK};
 
 /// Sessions by network, the oldest first. A network has an entry only while it has a session.
+///
+/// A look at one network is a look at no more than 2 x [`SESSIONS_PER_NETWORK`] places: those not
+/// spared are that many at most, and so are those that run and are spared.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
     networks: BTreeMap<IpAddr, Vec<Place>>,
@@ -18,38 +21,51 @@ pub(super) struct Admission {
 struct Place {
     host: IpAddr,
     id: SessionId,
+    stage: Stage,
 }
 
-/// Whose share is used up.
+/// How far a session is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Full {
-    Host,
-    Network,
-}
-
-impl Full {
-    pub(super) const fn discard(self) -> Discard {
-        match self {
-            Self::Host => Discard::AddressLimit,
-            Self::Network => Discard::NetworkLimit,
-        }
-    }
+pub(super) enum Stage {
+    Gathering,
+    Running,
+    Spared,
 }
 
 impl Admission {
-    pub(super) fn check(&self, address: IpAddr) -> Result<(), Full> {
-        if self.of_host(address).count() >= SESSIONS_PER_ADDRESS {
-            return Err(Full::Host);
+    /// Whether there is room for one more. Spared sessions do not count: they give way once it runs.
+    pub(super) fn check(&self, address: IpAddr) -> Result<(), Discard> {
+        let (host, count) = self.count(address, |stage| stage != Stage::Spared);
+        if host >= SESSIONS_PER_ADDRESS {
+            return Err(Discard::AddressLimit);
         }
-        if self.of_network(address).count() >= SESSIONS_PER_NETWORK {
-            return Err(Full::Network);
+        if count >= SESSIONS_PER_NETWORK {
+            return Err(Discard::NetworkLimit);
         }
         Ok(())
     }
 
+    /// The oldest spared session that has to give way, now that one of `address` runs.
+    pub(super) fn crowded_out(&self, address: IpAddr) -> Option<SessionId> {
+        let (host, count) = self.count(address, |stage| stage != Stage::Gathering);
+        let of_host = (host > SESSIONS_PER_ADDRESS).then(|| self::host(address));
+        if of_host.is_none() && count <= SESSIONS_PER_NETWORK {
+            return None;
+        }
+        let spared = self.of_network(address).filter(|place| place.stage == Stage::Spared);
+        spared.filter(|place| of_host.is_none_or(|host| place.host == host)).map(|p| p.id).next()
+    }
+
     pub(super) fn enter(&mut self, address: IpAddr, id: SessionId) {
         let places = self.networks.entry(network(address)).or_default();
-        places.push(Place { host: host(address), id });
+        places.push(Place { host: host(address), id, stage: Stage::Gathering });
+    }
+
+    pub(super) fn advance(&mut self, address: IpAddr, id: SessionId, stage: Stage) {
+        let mut places = self.networks.get_mut(&network(address)).into_iter().flatten();
+        if let Some(place) = places.find(|place| place.id == id) {
+            place.stage = stage;
+        }
     }
 
     pub(super) fn leave(&mut self, address: IpAddr, id: SessionId) {
@@ -62,25 +78,31 @@ impl Admission {
         }
     }
 
-    /// Sessions of which one has to end to make room for one of `address`, the oldest first.
-    pub(super) fn in_the_way(
-        &self,
-        address: IpAddr,
-        full: Full,
-    ) -> impl Iterator<Item = SessionId> + '_ {
-        let host = (full == Full::Host).then(|| host(address));
-        let places = self.of_network(address);
-        places.filter(move |place| host.is_none_or(|host| place.host == host)).map(|place| place.id)
-    }
-
     /// Sessions of the host that `address` belongs to, the oldest first.
     pub(super) fn of_host(&self, address: IpAddr) -> impl Iterator<Item = SessionId> + '_ {
-        self.in_the_way(address, Full::Host)
+        let host = host(address);
+        let places = self.of_network(address);
+        places.filter(move |place| place.host == host).map(|place| place.id)
+    }
+
+    /// Every session, with how far it is.
+    #[cfg(test)]
+    pub(super) fn all(&self) -> impl Iterator<Item = (SessionId, Stage)> + '_ {
+        self.networks.values().flatten().map(|place| (place.id, place.stage))
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.networks.is_empty()
+    }
+
+    /// Sessions of the host and of its network whose stage counts.
+    fn count(&self, address: IpAddr, counts: impl Fn(Stage) -> bool) -> (usize, usize) {
+        let host = host(address);
+        let counted = self.of_network(address).filter(|place| counts(place.stage));
+        counted.fold((0, 0), |(of_host, all), place| {
+            (of_host + usize::from(place.host == host), all + 1)
+        })
     }
 
     fn of_network(&self, address: IpAddr) -> impl Iterator<Item = &Place> {
@@ -134,9 +156,9 @@ mod tests {
         let mut admission = Admission::default();
         let address = IpAddr::from([192, 0, 2, 1]);
         assert_eq!(fill(&mut admission, core::iter::repeat_n(address, 20)), 16);
-        assert_eq!(admission.check(address), Err(Full::Host));
+        assert_eq!(admission.check(address), Err(Discard::AddressLimit));
         let mapped = IpAddr::V6(Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped());
-        assert_eq!(admission.check(mapped), Err(Full::Host));
+        assert_eq!(admission.check(mapped), Err(Discard::AddressLimit));
         (0..16).for_each(|number| admission.leave(address, id(number)));
         assert!(admission.is_empty());
     }
@@ -146,7 +168,7 @@ mod tests {
         let mut admission = Admission::default();
         let hosts = (0..=255).map(|host| IpAddr::from([192, 0, 2, host]));
         assert_eq!(fill(&mut admission, hosts), 64);
-        assert_eq!(admission.check(IpAddr::from([192, 0, 2, 200])), Err(Full::Network));
+        assert_eq!(admission.check(IpAddr::from([192, 0, 2, 200])), Err(Discard::NetworkLimit));
         assert_eq!(admission.check(IpAddr::from([192, 0, 3, 200])), Ok(()));
     }
 

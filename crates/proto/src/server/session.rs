@@ -147,6 +147,10 @@ impl Session {
         self.client.allocated() + self.server.capacity()
     }
 
+    pub(super) const fn is_origin_open(&self) -> bool {
+        matches!(self.end, OriginEnd::Open)
+    }
+
     pub(super) const fn end(&mut self, end: OriginEnd) {
         self.end = end;
     }

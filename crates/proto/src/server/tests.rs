@@ -257,18 +257,25 @@ fn a_session_is_spared_until_somebody_needs_its_place() {
     );
     server.handle_timeout(at(share) + SESSION_LIFE);
     server.happened();
-    server
-        .handle_datagram(at(10_100), peer(1), None, &request(share, 0, 0, &hello(9, 100)[..50]))
-        .unwrap();
+    let send = |server: &mut Server, number, seq, from: usize, to: usize| {
+        let bytes = request(number, seq, from, &hello(number, 100)[from..to]);
+        server.handle_datagram(at(10_100), peer(1), None, &bytes)
+    };
+    let junk = request(99, 0, 0, b"GET / HTTP/1.1");
+    assert!(matches!(server.datagram(peer(1), &junk), Err(Discard::Hello(_))));
+    (100..100 + share).for_each(|number| send(&mut server, number, 0, 0, 50).unwrap());
+    assert_eq!(send(&mut server, 199, 0, 0, 50), Err(Discard::AddressLimit), "of those not spared");
+    assert_eq!((server.happened(), server.spared.len()), (vec![], SESSIONS_PER_ADDRESS));
+    send(&mut server, 100, 1, 50, 100).unwrap();
     assert!(server.happened().contains(&ServerEvent::Expired { id: id(0) }), "the oldest");
-    assert_eq!(server.unproven() as u64, share);
+    assert_eq!(server.spared.len(), SESSIONS_PER_ADDRESS - 1);
     assert_eq!(server.handle_join(at(10_101), peer(1), &join(0, 0, 1)), refused());
     let kept = server.handle_join(at(10_101), peer(1), &join(1, 0, 0));
     assert!(matches!(kept, JoinOutcome::Joined(..)), "{kept:?}");
 }
 
 #[test]
-fn a_session_of_another_host_is_displaced_only_for_the_network_or_for_all() {
+fn a_session_of_another_host_gives_way_only_for_the_network() {
     let mut server = server();
     let network = |host: u64| SocketAddr::from(([10, 1, 1, u8::try_from(host).unwrap()], 5));
     let per_network = u64::try_from(SESSIONS_PER_NETWORK).unwrap();
@@ -277,13 +284,63 @@ fn a_session_of_another_host_is_displaced_only_for_the_network_or_for_all() {
     server.handle_timeout(at(per_network) + SESSION_LIFE);
     server.happened();
     let later = |server: &mut Server, number, from| {
-        server.handle_datagram(at(10_100), from, None, &request(number, 0, 0, &hello(9, 100)[..50]))
+        let bytes = request(number, 0, 0, &hello(number, 100));
+        server.handle_datagram(at(10_100), from, None, &bytes)
     };
     later(&mut server, 901, network(200)).unwrap();
     assert_eq!(server.unproven() as u64, per_network + 1, "one for one");
     assert!(server.happened().contains(&ServerEvent::Expired { id: id(0) }));
     later(&mut server, 902, peer(2)).unwrap();
     assert_eq!(server.unproven() as u64, per_network + 2, "there was room");
+}
+
+#[test]
+fn a_paused_server_and_its_driver_get_places_of_spared_sessions() {
+    let mut server = server();
+    (0..3).for_each(|number| server.begin_in_turn(number, peer(number)).unwrap());
+    assert!(!server.give_way(at(3)), "promised");
+    server.handle_timeout(at(10_002));
+    server.pause(true);
+    let whole = request(7, 0, 0, &hello(7, 100));
+    let paused = server.handle_datagram(at(10_003), peer(7), None, &whole);
+    assert_eq!((paused, server.unproven()), (Err(Discard::Paused), 2));
+    assert!(server.give_way(at(10_003)) && server.give_way(at(10_003)));
+    assert!(server.is_empty());
+}
+
+#[test]
+fn a_session_whose_origin_is_gone_is_not_spared() {
+    let mut server = server();
+    for (number, finished) in [(1, true), (2, false)] {
+        server.begin(number, peer(number)).unwrap();
+        server.handle_origin_data(id(number), b"alert");
+        if finished {
+            server.handle_origin_finished(id(number));
+        } else {
+            server.handle_origin_lost(at(1), id(number));
+        }
+    }
+    server.handle_timeout(at(9_999));
+    assert_eq!(server.unproven(), 2, "what it said is still owed");
+    server.handle_timeout(at(10_000));
+    assert!(server.is_empty());
+}
+
+#[test]
+fn fragments_give_way_before_spared_sessions() {
+    let mut server = server();
+    let all = u64::try_from(SESSIONS).unwrap();
+    let half = all / 2;
+    (0..half).for_each(|number| server.begin(number, peer(number)).unwrap());
+    server.handle_timeout(at(10_000));
+    let later = |server: &mut Server, number, length: usize| {
+        let bytes = request(number, 0, 0, &hello(number, 100)[..length]);
+        server.handle_datagram(at(10_001), peer(number), None, &bytes)
+    };
+    let gathering = u64::try_from(SESSIONS_GATHERING).unwrap();
+    (half..all - gathering).for_each(|number| later(&mut server, number, 100).unwrap());
+    (all..all + 3 * gathering).for_each(|number| later(&mut server, number, 50).unwrap());
+    assert_eq!((server.unproven(), server.spared.len()), (SESSIONS, SESSIONS / 2));
 }
 
 #[test]
@@ -456,6 +513,21 @@ fn a_flight_started_again_after_a_restart_does_not_run_a_third_time() {
     let stream = server.handle_plain(at(1), peer(1), &hello(1, 100));
     assert!(matches!(stream, Attachment::Attached(handover) if handover.id == id(1)));
     assert!(server.is_empty());
+}
+
+#[test]
+fn a_session_that_waits_for_its_stream_is_nobody_elses() {
+    let mut server = Server::new(ServerConfig { tag: RouteTag([1; 4]), ..ServerConfig::default() });
+    let earlier = Join { tag: RouteTag([2; 4]), ..join(1, 0, 0) };
+    server.begin(1, peer(1)).unwrap();
+    assert_eq!(server.handle_join(at(1), peer(1), &earlier), fresh());
+    assert_eq!(server.handle_join(at(1), peer(3), &join(1, 0, 0)), refused(), "a copied key");
+    assert_eq!(server.unproven(), 1);
+    // From another address nobody could take it over.
+    let elsewhere = Join { key: key(2), ..earlier };
+    server.begin(2, peer(2)).unwrap();
+    assert_eq!(server.handle_join(at(1), peer(3), &elsewhere), fresh());
+    assert_eq!(server.unproven(), 1);
 }
 
 #[test]

@@ -26,8 +26,12 @@ enum Operation {
         client: u32,
         server: u32,
         stranger: bool,
+        /// With the tag of another start of the edge.
+        earlier: bool,
     },
     Plain(u64, bool),
+    Pause(bool),
+    GiveWay,
     Wait(u64),
 }
 
@@ -44,12 +48,14 @@ fn operation() -> impl Strategy<Value = Operation> {
         3 => (number.clone(), 0..9000_usize).prop_map(|(n, bytes)| Operation::OriginData(n, bytes)),
         1 => number.clone().prop_map(Operation::OriginFinished),
         1 => number.clone().prop_map(Operation::OriginLost),
-        2 => (number.clone(), 0..170_u32, prop_oneof![Just(0), 0..3000_u32], any::<bool>()).prop_map(
-            |(number, client, server, stranger)| Operation::Join {
-                number, client: client.saturating_sub(60), server, stranger
+        2 => (number.clone(), 0..170_u32, prop_oneof![Just(0), 0..3000_u32], any::<bool>(), any::<bool>())
+            .prop_map(|(number, client, server, stranger, earlier)| Operation::Join {
+                number, client: client.saturating_sub(60), server, stranger, earlier,
             }),
         1 => (number, any::<bool>()).prop_map(|(n, stranger)| Operation::Plain(n, stranger)),
-        2 => (0..3000_u64).prop_map(Operation::Wait),
+        1 => any::<bool>().prop_map(Operation::Pause),
+        1 => Just(Operation::GiveWay),
+        2 => prop_oneof![0..3000_u64, Just(10_000)].prop_map(Operation::Wait),
     ]
 }
 
@@ -80,7 +86,9 @@ impl Trial {
 
     fn apply(&mut self, operation: &Operation) {
         let now = at(self.now);
-        let address = |number: u64, stranger: bool| peer(number + u64::from(stranger));
+        // The many share four hosts, so that these are crowded.
+        let host = |number: u64| if number < 6 { number } else { 20 + number % 4 };
+        let address = |number: u64, stranger: bool| peer(host(number) + u64::from(stranger));
         match operation {
             Operation::Piece { number, seq, from, to, stranger, size } => {
                 let stream = [hello(*number, 100), vec![23; 60]].concat();
@@ -106,12 +114,23 @@ impl Trial {
                     self.running.remove(&id(*number));
                 }
             }
-            Operation::Join { number, client, server, stranger } => {
+            Operation::Join { number, client, server, stranger, earlier } => {
                 let from = address(*number, *stranger);
-                let outcome = self.server.handle_join(now, from, &join(*number, *client, *server));
-                if let JoinOutcome::Joined(_, handover) = outcome {
-                    self.collect();
-                    self.hand_over(*number, *client as usize, &handover);
+                let tag = if *earlier { RouteTag([9; 4]) } else { RouteTag::default() };
+                let join = Join { tag, ..join(*number, *client, *server) };
+                match self.server.handle_join(now, from, &join) {
+                    JoinOutcome::Joined(_, handover) => {
+                        assert!(!earlier, "its client may hold bytes of another handshake");
+                        self.collect();
+                        self.hand_over(*number, *client as usize, &handover);
+                    }
+                    JoinOutcome::Fresh(_) => {
+                        let left = self.server.sessions.get(&id(*number));
+                        assert!(left.is_none_or(|session| session.is_from(from.ip())));
+                        let again = self.server.handle_join(now, from, &join);
+                        assert_eq!(again, refused(), "a key is shown once");
+                    }
+                    JoinOutcome::Refused(_) => {}
                 }
             }
             Operation::Plain(number, stranger) => {
@@ -121,6 +140,11 @@ impl Trial {
                     self.collect();
                     self.hand_over(*number, 0, &handover);
                 }
+            }
+            Operation::Pause(paused) => self.server.pause(*paused),
+            Operation::GiveWay => {
+                let spared = self.server.spared.len();
+                assert_eq!(self.server.give_way(now), spared > 0);
             }
             Operation::Wait(millis) => {
                 self.now += millis;
@@ -170,6 +194,19 @@ impl Trial {
         let limit = SESSIONS.min(server.config.origin_streams / UNPROVEN_SHARE);
         assert!(server.unproven() <= limit && server.gathering.len() <= SESSIONS_GATHERING);
         let running = server.running.len() + server.spared.len();
+        let stages = [
+            (Stage::Gathering, &server.gathering),
+            (Stage::Running, &server.running),
+            (Stage::Spared, &server.spared),
+        ];
+        for (stage, ends) in stages {
+            let admitted = server.admission.all().filter(|(_, at)| *at == stage);
+            let mut admitted: Vec<_> = admitted.map(|(id, _)| id).collect();
+            let mut ending: Vec<_> = ends.iter().map(|(_, id)| *id).collect();
+            admitted.sort_unstable();
+            ending.sort_unstable();
+            assert_eq!(admitted, ending, "{stage:?}");
+        }
         assert_eq!(server.gathering.len() + running, server.sessions.len());
         assert_eq!(running, self.running.len());
         assert!(server.spared.len() <= limit / 2);
@@ -183,7 +220,7 @@ proptest! {
 
     #[test]
     fn any_operations_keep_every_bound_and_leave_nothing(
-        operations in prop::collection::vec(operation(), 1..120),
+        operations in prop::collection::vec(operation(), 1..200),
         early_data in any::<bool>(),
         same_address in any::<bool>(),
         origin_streams in prop_oneof![0..40_usize, Just(SESSIONS * UNPROVEN_SHARE)],
