@@ -56,6 +56,7 @@ pub trait Element: fmt::Debug + Send {
 pub struct Outputs {
     packets: Vec<(Duration, Packet)>,
     replies: Vec<Packet>,
+    changes: u64,
 }
 
 impl Outputs {
@@ -76,6 +77,15 @@ impl Outputs {
     /// the network's core. An element must not answer ICMP errors and resets, or two could answer each other for ever.
     pub fn reply(&mut self, packet: Packet) {
         self.replies.push(packet);
+    }
+
+    /// Notes that the element now treats packets in another way, for [`LinkCounts::changed`](crate::LinkCounts).
+    pub fn change(&mut self) {
+        self.changes += 1;
+    }
+
+    pub(crate) fn take_changes(&mut self) -> u64 {
+        std::mem::take(&mut self.changes)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -67,6 +67,8 @@ pub struct LinkCounts {
     pub replied: u64,
     /// Packets dropped because the link held [`MAX_QUEUED`] packets.
     pub overflowed: u64,
+    /// Times an element began to treat packets in another way, such as a NAT that took its next address.
+    pub changed: u64,
 }
 
 impl Link {
@@ -173,6 +175,7 @@ impl Link {
         element.handle(arrival.at, arrival.packet, &mut self.outputs);
         let mut outputs = std::mem::take(&mut self.outputs);
         self.count(outputs.len());
+        self.counts.changed += outputs.take_changes();
         for (delay, packet) in outputs.drain() {
             self.arrive(arrival.at.saturating_add(delay), arrival.element + 1, packet);
         }
