@@ -42,6 +42,15 @@ pub trait Element: fmt::Debug + Send {
     /// Called in the order of arrival, with a `now` that never goes back. A packet not given to `out` is dropped.
     fn handle(&mut self, now: Duration, packet: Packet, out: &mut Outputs);
 
+    /// What it delays every packet by when it is idle, for [`Path::nominal_delay`](crate::Path::nominal_delay); `None`
+    /// if that differs between packets.
+    ///
+    /// What an element does to some packets only, such as those it reorders, does not count, nor does the time that
+    /// bytes take at a limited rate.
+    fn nominal_delay(&self) -> Option<Duration> {
+        Some(Duration::ZERO)
+    }
+
     /// The same element, seeing only packets of one protocol; others pass at once and are not counted.
     fn only(self, protocol: Protocol) -> Only
     where

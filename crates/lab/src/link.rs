@@ -145,6 +145,13 @@ impl Link {
         self.advance(self.now);
     }
 
+    /// What its elements delay every packet by when it is idle; `None` if that differs between packets.
+    pub fn nominal_delay(&self) -> Option<Duration> {
+        self.elements.iter().try_fold(Duration::ZERO, |sum, placed| {
+            Some(sum.saturating_add(placed.element.nominal_delay()?))
+        })
+    }
+
     /// How many packets are in the link.
     pub fn queued(&self) -> usize {
         self.under_way.len() + self.at_end.len() + self.replies.len()
