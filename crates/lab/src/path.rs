@@ -13,6 +13,9 @@ use crate::parse::{Direction, ParseError, Parsed, Words, element, element_forms,
 /// in the reverse one. `up(...)` and `down(...)` hold elements for packets from the node, and to it; others are there
 /// in each direction anew, with draws of their own. A seed that is not given is the element's place in the text.
 ///
+/// A `nat` that is to change its address does so each time that many packets or so much time have passed; after the
+/// last address comes the first again. Loss in `bursts` ends in 100 ms of silence.
+///
 /// ```
 /// use headstart_lab::Path;
 ///
