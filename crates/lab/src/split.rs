@@ -20,6 +20,10 @@ mod relay;
 /// Connections at a time; one more is reset. Each has a thread and two buffers in each half, in all 128 MB.
 const MAX_CONNECTIONS: usize = 1024;
 
+/// Tunnel connections that stand ready: so many connections may begin within a round trip of the tunnel without
+/// waiting for it. Each has two descriptors of this process.
+const IDLE_TUNNELS: usize = 16;
+
 /// Where the far half waits for tunnel connections; any port will do, as its address is its own.
 const TUNNEL_PORT: u16 = 1;
 
@@ -34,7 +38,8 @@ const TUNNEL_PORT: u16 = 1;
 ///
 /// Neither end sees it, as it answers the client from the server's address and meets the server from the client's
 /// address and port. UDP passes beside it; TCP to other ports of the server is refused. A client is told that it is
-/// connected before the server is asked; if the server then refuses, the client is reset.
+/// connected before the server is asked; if the server then refuses, the client is reset. A NAT on the client's path
+/// is not for it: the far half has the client's own addresses only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SplitTcp {
     /// Name of the node whose connections are split.
@@ -55,22 +60,12 @@ impl SplitTcp {
         ["near", "far"].map(|end| format!("split {} {} {end}", self.client, self.server))
     }
 
-    /// Starts the proxy on its nodes and leads the connections there.
-    pub(crate) fn start(
-        &self,
-        nodes: &[Node],
-        switch: &mut Switch,
-    ) -> Result<SplitProxy, LabError> {
-        let find = |name: &str| {
-            let number = nodes.iter().position(|node| node.name() == name);
-            number
-                .and_then(|number| Some((number, nodes.get(number)?)))
-                .ok_or_else(|| no_node(name))
-        };
+    /// Leads the connections to the proxy's nodes.
+    pub(crate) fn lead(&self, nodes: &[Node], switch: &mut Switch) -> Result<(), LabError> {
         let [near, far] = self.names();
-        let ((near, near_node), (far, far_node)) = (find(&near)?, find(&far)?);
-        let ((client, client_node), (server, server_node)) =
-            (find(&self.client)?, find(&self.server)?);
+        let ((near, near_node), (far, far_node)) = (find(nodes, &near)?, find(nodes, &far)?);
+        let (client, client_node) = find(nodes, &self.client)?;
+        let (server, server_node) = find(nodes, &self.server)?;
         switch.place_beside(far, server);
         wiring::add_addresses(near_node.namespace(), server_node.addresses())?;
         wiring::add_addresses(far_node.namespace(), client_node.addresses())?;
@@ -84,7 +79,15 @@ impl SplitTcp {
                 switch.divert(Diversion { from, protocol: Protocol::Tcp, destination, to });
             }
         }
-        SplitProxy::start(near_node, far_node, &self.places(server_node))
+        Ok(())
+    }
+
+    /// Starts the proxy on its nodes; once packets are forwarded, as it sends some at once.
+    pub(crate) fn start(&self, nodes: &[Node]) -> Result<SplitProxy, LabError> {
+        let [near, far] = self.names();
+        let ((_, near), (_, far)) = (find(nodes, &near)?, find(nodes, &far)?);
+        let (_, server) = find(nodes, &self.server)?;
+        SplitProxy::start(near, far, &self.places(server))
             .map_err(LabError::system("starting a proxy"))
     }
 
@@ -129,6 +132,12 @@ impl Drop for SplitProxy {
             }
         }
     }
+}
+
+/// A node and its number.
+fn find<'n>(nodes: &'n [Node], name: &str) -> Result<(usize, &'n Node), LabError> {
+    let mut numbered = nodes.iter().enumerate();
+    numbered.find(|(_, node)| node.name() == name).ok_or_else(|| no_node(name))
 }
 
 fn first_address(node: &Node) -> io::Result<IpAddr> {

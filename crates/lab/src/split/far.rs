@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
 
 use super::relay::{carry, reset, wait};
-use super::{MAX_CONNECTIONS, Target};
+use super::{IDLE_TUNNELS, MAX_CONNECTIONS, Target};
 
 /// Takes tunnel connections until it is to stop; each waits here until the near half names a target.
 pub(super) fn run(listener: &TcpListener, stop: &Arc<OwnedFd>) {
@@ -31,7 +31,7 @@ pub(super) fn run(listener: &TcpListener, stop: &Arc<OwnedFd>) {
             let _ = thread::Builder::new().name("lab proxy".into()).spawn(serve);
         }
         if let Ok((tunnel, _)) = listener.accept()
-            && idle.len() < MAX_CONNECTIONS
+            && idle.len() < MAX_CONNECTIONS + IDLE_TUNNELS
         {
             idle.push(tunnel);
         }

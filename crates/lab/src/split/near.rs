@@ -13,11 +13,7 @@ use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
 
 use super::relay::{carry, reset, wait};
-use super::{MAX_CONNECTIONS, Target};
-
-/// Tunnel connections that stand ready: so many connections may begin within a round trip of the tunnel without
-/// waiting for it. Each has two descriptors of this process.
-const IDLE_TUNNELS: usize = 16;
+use super::{IDLE_TUNNELS, MAX_CONNECTIONS, Target};
 
 /// Time before the next try when the far half could not be reached; keeps a broken path from taking a whole CPU.
 const PAUSE: Duration = Duration::from_secs(1);
