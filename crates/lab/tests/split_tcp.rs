@@ -159,17 +159,21 @@ fn a_server_that_refuses_resets_the_client() {
 }
 
 #[test]
-fn a_reset_comes_through() {
+fn resets_come_through_both_ways() {
     if !enabled() {
         return;
     }
     let lab = lab();
     let listener = listen(&lab, 0);
-    let mut client = connect(&lab, 0);
-    let (stream, _) = listener.accept().unwrap();
-    socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
-    drop(stream);
-    assert_eq!(client.read(&mut [0; 16]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    for by_server in [true, false] {
+        let client = connect(&lab, 0);
+        let server = listener.accept().unwrap().0;
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (ended, mut other) = if by_server { (server, client) } else { (client, server) };
+        socket2::SockRef::from(&ended).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(ended);
+        assert_eq!(other.read(&mut [0; 16]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
 }
 
 #[test]
