@@ -42,6 +42,15 @@ pub trait Element: fmt::Debug + Send {
     /// Called in the order of arrival, with a `now` that never goes back. A packet not given to `out` is dropped.
     fn handle(&mut self, now: Duration, packet: Packet, out: &mut Outputs);
 
+    /// What it delays every packet by when it is idle, for [`Path::nominal_delay`](crate::Path::nominal_delay); `None`
+    /// if that differs between packets.
+    ///
+    /// What an element does to some packets only, such as those it reorders, does not count, nor does the time that
+    /// bytes take at a limited rate.
+    fn nominal_delay(&self) -> Option<Duration> {
+        Some(Duration::ZERO)
+    }
+
     /// The same element, seeing only packets of one protocol; others pass at once and are not counted.
     fn only(self, protocol: Protocol) -> Only
     where
@@ -56,6 +65,7 @@ pub trait Element: fmt::Debug + Send {
 pub struct Outputs {
     packets: Vec<(Duration, Packet)>,
     replies: Vec<Packet>,
+    changes: u64,
 }
 
 impl Outputs {
@@ -76,6 +86,15 @@ impl Outputs {
     /// the network's core. An element must not answer ICMP errors and resets, or two could answer each other for ever.
     pub fn reply(&mut self, packet: Packet) {
         self.replies.push(packet);
+    }
+
+    /// Notes that the element now treats packets in another way, for [`LinkCounts::changed`](crate::LinkCounts).
+    pub fn change(&mut self) {
+        self.changes += 1;
+    }
+
+    pub(crate) fn take_changes(&mut self) -> u64 {
+        std::mem::take(&mut self.changes)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -173,11 +173,13 @@ impl Lab {
             }
             nodes.push(Node { name: host.name, addresses, namespace, spawner: spawner.clone() });
         }
-        let splits = options.split_tcp.iter();
-        let proxies =
-            splits.map(|split| split.start(&nodes, &mut switch)).collect::<Result<_, _>>()?;
+        for split in &options.split_tcp {
+            split.lead(&nodes, &mut switch)?;
+        }
         let forwarder = Forwarder::start(switch, wires, options.pinned, options.late)
             .map_err(LabError::system("starting the forwarder"))?;
+        let splits = options.split_tcp.iter();
+        let proxies = splits.map(|split| split.start(&nodes)).collect::<Result<_, _>>()?;
         Ok(Lab { forwarder, _proxies: proxies, nodes, _network: network })
     }
 

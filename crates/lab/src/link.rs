@@ -67,6 +67,8 @@ pub struct LinkCounts {
     pub replied: u64,
     /// Packets dropped because the link held [`MAX_QUEUED`] packets.
     pub overflowed: u64,
+    /// Times an element began to treat packets in another way, such as a NAT that took its next address.
+    pub changed: u64,
 }
 
 impl Link {
@@ -143,6 +145,13 @@ impl Link {
         self.advance(self.now);
     }
 
+    /// What its elements delay every packet by when it is idle; `None` if that differs between packets.
+    pub fn nominal_delay(&self) -> Option<Duration> {
+        self.elements.iter().try_fold(Duration::ZERO, |sum, placed| {
+            Some(sum.saturating_add(placed.element.nominal_delay()?))
+        })
+    }
+
     /// How many packets are in the link.
     pub fn queued(&self) -> usize {
         self.under_way.len() + self.at_end.len() + self.replies.len()
@@ -173,6 +182,7 @@ impl Link {
         element.handle(arrival.at, arrival.packet, &mut self.outputs);
         let mut outputs = std::mem::take(&mut self.outputs);
         self.count(outputs.len());
+        self.counts.changed += outputs.take_changes();
         for (delay, packet) in outputs.drain() {
             self.arrive(arrival.at.saturating_add(delay), arrival.element + 1, packet);
         }

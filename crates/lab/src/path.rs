@@ -1,6 +1,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::Link;
 use crate::link::Placed;
@@ -11,6 +12,9 @@ use crate::parse::{Direction, ParseError, Parsed, Words, element, element_forms,
 /// As text, elements are listed from the node to the core: what the node sends meets them in this order, what it gets
 /// in the reverse one. `up(...)` and `down(...)` hold elements for packets from the node, and to it; others are there
 /// in each direction anew, with draws of their own. A seed that is not given is the element's place in the text.
+///
+/// A `nat` that is to change its address does so each time that many packets or so much time have passed; after the
+/// last address comes the first again. Loss in `bursts` ends in 100 ms of silence.
 ///
 /// ```
 /// use headstart_lab::Path;
@@ -33,6 +37,14 @@ impl Path {
     /// Addresses under which boxes on the path show the node to others.
     pub fn public_addresses(&self) -> &[IpAddr] {
         &self.public
+    }
+
+    /// The sum of the constant delays of both directions: what the path adds to a round trip.
+    ///
+    /// `None` if there is no such sum: with jitter, or if a delay is for one protocol. Time that packets take at a
+    /// limited rate, or are held back by, is not in it.
+    pub fn nominal_delay(&self) -> Option<Duration> {
+        Some(self.outbound.nominal_delay()?.saturating_add(self.inbound.nominal_delay()?))
     }
 }
 
@@ -124,8 +136,6 @@ fn group(words: &mut Words<'_>, direction: Direction) -> Result<Vec<Placed>, Par
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::Packet;
 
@@ -194,6 +204,23 @@ mod tests {
         let first = lost(&mut first.outbound);
         assert_ne!(first, lost(&mut second.outbound));
         assert_eq!(first, lost(&mut path("loss 50% seed 1").outbound));
+    }
+
+    #[test]
+    fn the_nominal_delay_is_of_both_directions() {
+        for (text, millis) in [
+            ("", Some(0)),
+            ("delay 5ms, delay 1ms", Some(12)),
+            ("delay 5ms, up(delay 1ms), down(delay 7ms), nat 192.0.2.1, mtu 1300", Some(18)),
+            ("preset satellite", Some(600)),
+            ("delay 5ms, loss 5%, rate 1Mbit queue 64kB, reorder 1% by 9ms", Some(10)),
+            ("delay 5ms jitter 0ms, udp loss 5%", Some(10)),
+            ("delay 5ms jitter 1ms", None),
+            ("delay 5ms, down(udp delay 1ms)", None),
+        ] {
+            let nominal = path(text).nominal_delay();
+            assert_eq!(nominal, millis.map(Duration::from_millis), "{text}");
+        }
     }
 
     #[test]

@@ -1,7 +1,15 @@
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
+
+/// A silence longer than this ends a run, or may begin one.
+///
+/// Bursts are counted in packets, which says nothing of a link that carries none. What makes them (interference, a
+/// handover, a queue that is full) lasts some ten milliseconds: after 100 ms without packets the link is as it is at
+/// any moment, and a run does not wait for the next connection.
+pub(crate) const BURST_MEMORY: Duration = Duration::from_millis(100);
 
 /// Which packets an element acts on.
 ///
@@ -17,7 +25,20 @@ enum Rule {
     Every,
     Exact(BTreeSet<u64>),
     Random { probability: f64, draws: Box<Xoshiro256PlusPlus> },
-    Bursts { begin: f64, end: f64, within: bool, draws: Box<Xoshiro256PlusPlus> },
+    Bursts(Box<Bursts>),
+}
+
+/// The two-state model and its state.
+#[derive(Debug)]
+struct Bursts {
+    share: f64,
+    begin: f64,
+    end: f64,
+    /// Whether the next packet is picked; drawn anew after a silence, and at first.
+    within: bool,
+    /// When the last packet came.
+    last: Option<Duration>,
+    draws: Xoshiro256PlusPlus,
 }
 
 impl Pick {
@@ -46,31 +67,43 @@ impl Pick {
     /// in the other: a run ends after each packet with probability 1 / `mean_length` and begins with the one that
     /// makes up the share. Numbers out of range count as the nearest that makes sense: a mean from 1 on, and long
     /// enough that runs are not more frequent than packets.
+    ///
+    /// The first packet, and each that comes more than 100 ms after the one before it, is picked with the probability
+    /// `share`, whatever was so before the silence.
     pub fn bursts(share: f64, mean_length: f64, seed: u64) -> Pick {
         let share = if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) };
         let end = if mean_length > 1.0 { 1.0 / mean_length } else { 1.0 };
         let begin = if share < 1.0 { (end * share / (1.0 - share)).min(1.0) } else { 1.0 };
         let end = if share < 1.0 { end } else { 0.0 };
-        let mut draws = Box::new(Xoshiro256PlusPlus::seed_from_u64(seed));
-        // As if packets had gone before.
-        let within = draws.random_bool(share);
-        Pick { seen: 0, rule: Rule::Bursts { begin, end, within, draws } }
+        let draws = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let bursts = Bursts { share, begin, end, within: false, last: None, draws };
+        Pick { seen: 0, rule: Rule::Bursts(Box::new(bursts)) }
     }
 
-    /// Whether the next packet is picked; counts it.
-    pub fn next_is_picked(&mut self) -> bool {
+    /// Whether the next packet, which comes at `now`, is picked; counts it.
+    ///
+    /// Time is since any epoch, as [`Link`](crate::Link) has it.
+    pub fn next_is_picked(&mut self, now: Duration) -> bool {
         self.seen += 1;
         match &mut self.rule {
             Rule::Every => true,
             Rule::Exact(numbers) => numbers.contains(&self.seen),
             Rule::Random { probability, draws } => draws.random_bool(*probability),
-            Rule::Bursts { begin, end, within, draws } => {
-                let picked = *within;
-                let turns = draws.random_bool(if picked { *end } else { *begin });
-                *within = picked != turns;
-                picked
-            }
+            Rule::Bursts(bursts) => bursts.next_is_picked(now),
         }
+    }
+}
+
+impl Bursts {
+    fn next_is_picked(&mut self, now: Duration) -> bool {
+        let last = self.last.replace(now);
+        if last.is_none_or(|last| now.saturating_sub(last) > BURST_MEMORY) {
+            self.within = self.draws.random_bool(self.share);
+        }
+        let picked = self.within;
+        let turns = self.draws.random_bool(if picked { self.end } else { self.begin });
+        self.within = picked != turns;
+        picked
     }
 }
 
@@ -78,8 +111,13 @@ impl Pick {
 mod tests {
     use super::*;
 
-    fn picked(mut pick: Pick, of: usize) -> Vec<bool> {
-        (0..of).map(|_| pick.next_is_picked()).collect()
+    fn picked(pick: Pick, of: u32) -> Vec<bool> {
+        picked_every(Duration::from_millis(1), pick, of)
+    }
+
+    /// With this much time from packet to packet.
+    fn picked_every(gap: Duration, mut pick: Pick, of: u32) -> Vec<bool> {
+        (0..of).map(|number| pick.next_is_picked(gap * number)).collect()
     }
 
     #[test]
@@ -119,6 +157,33 @@ mod tests {
         // 5,000 runs of 4 are 20,000; the deviation of a run's length is 3.5, so five of the sum are 1,900 or so.
         assert!((18_000..=22_000).contains(&hits), "{hits}");
         assert!((3.7..=4.3).contains(&(hits as f64 / runs as f64)), "{hits} in {runs}");
+    }
+
+    /// Of runs of 50 packets on average at 10 %, the second of two packets is picked 98 times in 100 if the first
+    /// was, however long the silence between them if that is not looked at; 10 times after one.
+    #[test]
+    fn a_silence_ends_a_run() {
+        let second_is_picked = |gap| {
+            let pairs = (0..20_000).map(|seed| picked_every(gap, Pick::bursts(0.1, 50.0, seed), 2));
+            let second: Vec<bool> = pairs.filter(|pair| pair[0]).map(|pair| pair[1]).collect();
+            let picked = second.iter().filter(|picked| **picked).count();
+            // Five standard deviations of a binomial with n = 20,000, p = 0.1 are 212.
+            assert!((1788..=2212).contains(&second.len()), "{}", second.len());
+            picked as f64 / second.len() as f64
+        };
+        assert!(second_is_picked(BURST_MEMORY) > 0.95);
+        // Five standard deviations of a binomial with n = 2,000, p = 0.1 are 67.
+        let after = second_is_picked(BURST_MEMORY + Duration::from_nanos(1));
+        assert!((0.066..=0.134).contains(&after), "{after}");
+    }
+
+    /// The share stays what it is, whatever the time between packets.
+    #[test]
+    fn silences_keep_the_share() {
+        let apart = picked_every(BURST_MEMORY * 2, Pick::bursts(0.05, 4.0, 42), 100_000);
+        let hits = apart.iter().filter(|hit| **hit).count();
+        // Five standard deviations of a binomial with n = 100,000, p = 0.05 are 345.
+        assert!((4655..=5345).contains(&hits), "{hits}");
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub struct Switch {
     ports: Vec<Port>,
     routes: HashMap<IpAddr, Route>,
     diversions: Vec<Diversion>,
+    /// Ports that stand beside another, by number.
+    beside: HashMap<usize, usize>,
     unroutable: u64,
 }
 
@@ -88,6 +90,14 @@ impl Switch {
         self.diversions.push(diversion);
     }
 
+    /// Moves a port to the node's side of another one's links.
+    ///
+    /// What it exchanges with that node passes its own links only, what it exchanges with others passes the links of
+    /// that node only.
+    pub fn place_beside(&mut self, port: usize, node: usize) {
+        self.beside.insert(port, node);
+    }
+
     /// The ports by number; replacing a link drops the packets in it.
     pub fn ports_mut(&mut self) -> &mut [Port] {
         &mut self.ports
@@ -97,10 +107,10 @@ impl Switch {
     ///
     /// One that goes to no port's address, such as multicast, is dropped before any element counts it.
     pub fn handle(&mut self, now: Duration, port: usize, packet: Packet) {
-        let routable = self.route(port, &packet).is_some();
-        match self.ports.get_mut(port) {
-            Some(port) if routable => port.outbound.send(now, packet),
-            _ => self.unroutable += 1,
+        let to = self.route(port, &packet);
+        match to.and_then(|to| self.first_link(port, to)) {
+            Some(link) => link.send(now, packet),
+            None => self.unroutable += 1,
         }
         self.carry_replies();
     }
@@ -130,14 +140,33 @@ impl Switch {
         self.unroutable
     }
 
+    /// The port whose links join this one to the network.
+    fn gate(&self, port: usize) -> usize {
+        self.beside.get(&port).copied().unwrap_or(port)
+    }
+
+    /// Where a packet between two ports begins its way.
+    fn first_link(&mut self, from: usize, to: usize) -> Option<&mut Link> {
+        if self.beside.get(&to) == Some(&from) {
+            return self.ports.get_mut(to).map(|port| &mut port.inbound);
+        }
+        let stays = self.beside.get(&from) == Some(&to);
+        let first = if stays { from } else { self.gate(from) };
+        self.ports.get_mut(first).map(|port| &mut port.outbound)
+    }
+
     /// Moves packets from outbound to inbound links.
     fn cross(&mut self, due: Duration) {
         for port in 0..self.ports.len() {
+            if self.gate(port) != port {
+                continue;
+            }
             while let Some(packet) =
                 self.ports.get_mut(port).and_then(|port| port.outbound.poll(due))
             {
                 // Asked again, as an element may have changed the address.
-                match self.route(port, &packet).and_then(|to| self.ports.get_mut(to)) {
+                let to = self.route(port, &packet).map(|to| self.gate(to));
+                match to.and_then(|to| self.ports.get_mut(to)) {
                     Some(to) => to.inbound.send(due, packet),
                     None => self.unroutable += 1,
                 }
@@ -161,10 +190,28 @@ impl Switch {
     }
 
     fn leave(&mut self, due: Duration) -> Option<Departure> {
-        let mut ports = self.ports.iter_mut().enumerate();
-        ports.find_map(|(port, links)| {
-            Some(Departure { port, due, packet: links.inbound.poll(due)? })
-        })
+        (0..self.ports.len()).find_map(|port| self.leave_by(port, due))
+    }
+
+    /// The next packet that has passed its last link, if that is one of this port.
+    fn leave_by(&mut self, port: usize, due: Duration) -> Option<Departure> {
+        let links = self.ports.get_mut(port)?;
+        if let Some(node) = self.beside.get(&port).copied() {
+            if let Some(packet) = links.outbound.poll(due) {
+                return Some(Departure { port: node, due, packet });
+            }
+            return Some(Departure { port, due, packet: links.inbound.poll(due)? });
+        }
+        let packet = links.inbound.poll(due)?;
+        Some(Departure { port: self.behind(port, &packet), due, packet })
+    }
+
+    /// Which of the ports behind the links of one a packet goes to: its own, if no other there has the address.
+    fn behind(&self, port: usize, packet: &Packet) -> usize {
+        match packet.destination().and_then(|to| self.routes.get(&to)) {
+            Some(Route::Port(to)) if self.gate(*to) == port => *to,
+            _ => port,
+        }
     }
 
     fn route(&self, from: usize, packet: &Packet) -> Option<usize> {
@@ -355,6 +402,44 @@ mod tests {
         let mut ports: Vec<_> = drained(&mut switch).into_iter().map(|(port, _)| port).collect();
         ports.sort_unstable();
         assert_eq!(ports, [1, 1, 2, 2]);
+    }
+
+    /// Of ports 0, 1 and 2, with 3 beside 1.
+    fn with_neighbour() -> Switch {
+        let mut switch = star();
+        let links = || Link::default().with(Delay(MS / 2));
+        let neighbour = switch.add_port([address(4)], Port { outbound: links(), inbound: links() });
+        switch.place_beside(neighbour, 1);
+        switch
+    }
+
+    #[test]
+    fn a_port_beside_another_is_behind_its_links() {
+        for (from, to, port, due) in [
+            (3, 2, 1, MS / 2),
+            (1, 4, 3, MS / 2),
+            // By the links of port 1, from it and to it.
+            (3, 1, 0, 8 * MS),
+            (3, 3, 2, MS),
+            (0, 4, 3, 7 * MS),
+            (2, 4, 3, 2 * MS),
+            // Others as ever.
+            (0, 2, 1, 7 * MS),
+            (1, 1, 0, 8 * MS),
+        ] {
+            let mut switch = with_neighbour();
+            switch.handle(Duration::ZERO, from, udp_to(to));
+            assert_eq!(drained(&mut switch), [(port, due)], "from {from} to {to}");
+        }
+    }
+
+    #[test]
+    fn what_is_diverted_to_a_neighbour_passes_no_link_of_the_node() {
+        let mut switch = with_neighbour();
+        let (protocol, destination) = (Protocol::Udp, address(1));
+        switch.divert(Diversion { from: 1, protocol, destination, to: 3 });
+        switch.handle(Duration::ZERO, 1, udp_to(1));
+        assert_eq!(drained(&mut switch), [(3, MS / 2)]);
     }
 
     #[test]

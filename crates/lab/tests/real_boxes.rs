@@ -140,6 +140,28 @@ fn a_nat_hides_the_client_and_brings_answers_back() {
     }
 }
 
+/// Long after the last address was used for the first time.
+#[test]
+fn a_nat_goes_on_changing_its_address() {
+    if !enabled() {
+        return;
+    }
+    let lab = lab("nat 203.0.113.1,203.0.113.2,203.0.113.3 change after 2 packets");
+    let (client, server) = ends(&lab);
+    let there = udp(server, (addresses(server)[0], 0));
+    let here = udp(client, (addresses(client)[0], 0));
+    here.connect(there.local_addr().unwrap()).unwrap();
+    for packet in 0..20_u8 {
+        here.send(&[packet]).unwrap();
+        let mut buffer = [0; 2];
+        let (_, from) = there.recv_from(&mut buffer).unwrap();
+        assert_eq!(from.ip(), IpAddr::from([203, 0, 113, packet / 2 % 3 + 1]), "{packet}");
+        there.send_to(&[packet], from).unwrap();
+        assert_eq!(here.recv(&mut buffer).unwrap(), 1);
+    }
+    assert_eq!(counts(&lab).0.changed, 9);
+}
+
 #[test]
 fn a_nat_changes_its_address_with_a_new_path() {
     if !enabled() {

@@ -52,6 +52,22 @@ fn connect(lab: &Lab, family: usize) -> TcpStream {
     stream
 }
 
+/// What a round trip to the server takes without a proxy.
+fn udp_round_trip(lab: &Lab) -> Duration {
+    let nodes = ["client", "server"].map(|name| lab.node(name).unwrap());
+    let [client, server] = nodes.map(|node| {
+        let socket = node.run(|| UdpSocket::bind((node.ipv4().unwrap(), PORT))).unwrap().unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
+    });
+    let start = Instant::now();
+    client.send_to(b"ping", server.local_addr().unwrap()).unwrap();
+    let (_, from) = server.recv_from(&mut [0; 16]).unwrap();
+    server.send_to(b"pong", from).unwrap();
+    client.recv(&mut [0; 16]).unwrap();
+    start.elapsed()
+}
+
 fn bytes(seed: u32, count: u32) -> Vec<u8> {
     (0..count).flat_map(|number| (number ^ seed).to_le_bytes()).collect()
 }
@@ -96,19 +112,39 @@ fn the_client_is_connected_before_the_server_hears_of_it() {
     let start = Instant::now();
     let _client = connect(&lab, 0);
     let tcp = start.elapsed();
-    let nodes = ["client", "server"].map(|name| lab.node(name).unwrap());
-    let [client, server] = nodes.map(|node| {
-        let socket = node.run(|| UdpSocket::bind((node.ipv4().unwrap(), PORT))).unwrap().unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket
-    });
-    let start = Instant::now();
-    client.send_to(b"ping", server.local_addr().unwrap()).unwrap();
-    let (_, from) = server.recv_from(&mut [0; 16]).unwrap();
-    server.send_to(b"pong", from).unwrap();
-    client.recv(&mut [0; 16]).unwrap();
-    let udp = start.elapsed();
+    let udp = udp_round_trip(&lab);
     assert!(udp >= 2 * FAR && tcp < udp / 2, "TCP {tcp:?} UDP {udp:?}");
+}
+
+/// The connection between the halves stands before it is needed; the long way lies between them.
+#[test]
+fn what_the_client_sends_first_takes_half_a_round_trip() {
+    if !enabled() {
+        return;
+    }
+    let lab = lab();
+    for family in [0, 1] {
+        let listener = listen(&lab, family);
+        let first_byte = || {
+            let start = Instant::now();
+            let mut client = connect(&lab, family);
+            let connected = start.elapsed();
+            client.write_all(b"?").unwrap();
+            let mut server = listener.accept().unwrap().0;
+            server.read_exact(&mut [0]).unwrap();
+            let arrived = start.elapsed();
+            server.write_all(b"!").unwrap();
+            client.read_exact(&mut [0]).unwrap();
+            (connected, arrived, start.elapsed())
+        };
+        // From now on connections stand ready.
+        first_byte();
+        let (connected, arrived, answered) = first_byte();
+        let round_trip = udp_round_trip(&lab);
+        assert!(connected < round_trip / 4, "{connected:?} of {round_trip:?}");
+        assert!(arrived >= FAR && arrived < round_trip * 3 / 4, "{arrived:?} of {round_trip:?}");
+        assert!(answered >= 2 * FAR && answered < round_trip * 5 / 4, "{answered:?}");
+    }
 }
 
 #[test]
@@ -123,17 +159,21 @@ fn a_server_that_refuses_resets_the_client() {
 }
 
 #[test]
-fn a_reset_comes_through() {
+fn resets_come_through_both_ways() {
     if !enabled() {
         return;
     }
     let lab = lab();
     let listener = listen(&lab, 0);
-    let mut client = connect(&lab, 0);
-    let (stream, _) = listener.accept().unwrap();
-    socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
-    drop(stream);
-    assert_eq!(client.read(&mut [0; 16]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    for by_server in [true, false] {
+        let client = connect(&lab, 0);
+        let server = listener.accept().unwrap().0;
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (ended, mut other) = if by_server { (server, client) } else { (client, server) };
+        socket2::SockRef::from(&ended).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(ended);
+        assert_eq!(other.read(&mut [0; 16]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
 }
 
 #[test]

@@ -23,6 +23,10 @@ impl Element for Delay {
     fn handle(&mut self, _now: Duration, packet: Packet, out: &mut Outputs) {
         out.pass_after(self.0, packet);
     }
+
+    fn nominal_delay(&self) -> Option<Duration> {
+        Some(self.0)
+    }
 }
 
 pub(super) const KIND: Kind = Kind {

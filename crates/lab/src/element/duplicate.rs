@@ -20,8 +20,8 @@ impl Duplicate {
 }
 
 impl Element for Duplicate {
-    fn handle(&mut self, _now: Duration, packet: Packet, out: &mut Outputs) {
-        if self.0.next_is_picked() {
+    fn handle(&mut self, now: Duration, packet: Packet, out: &mut Outputs) {
+        if self.0.next_is_picked(now) {
             out.pass(packet.clone());
         }
         out.pass(packet);

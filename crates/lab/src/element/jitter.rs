@@ -49,4 +49,8 @@ impl Element for Jitter {
         }
         out.pass_after(leaves.saturating_sub(now), packet);
     }
+
+    fn nominal_delay(&self) -> Option<Duration> {
+        (self.shortest == self.longest).then_some(self.shortest)
+    }
 }

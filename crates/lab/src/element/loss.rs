@@ -30,8 +30,8 @@ impl Loss {
 }
 
 impl Element for Loss {
-    fn handle(&mut self, _now: Duration, packet: Packet, out: &mut Outputs) {
-        if !self.0.next_is_picked() {
+    fn handle(&mut self, now: Duration, packet: Packet, out: &mut Outputs) {
+        if !self.0.next_is_picked(now) {
             out.pass(packet);
         }
     }

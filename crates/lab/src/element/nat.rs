@@ -25,7 +25,7 @@ const _: () = assert!(MAX_FLOWS < (u16::MAX - FIRST_PORT) as usize);
 struct Nat {
     public: Vec<IpAddr>,
     change: Change,
-    /// How many addresses were used up.
+    /// How many addresses were used up; the next one is the first again after the last.
     changes: u64,
     packets: u64,
     began: Option<Duration>,
@@ -41,7 +41,9 @@ struct Nat {
 enum Change {
     /// Never: a flow has one of all by its hash.
     ByFlow,
-    /// Each time so many packets have gone out; mappings end then, and the last address stays.
+    /// Each time so many packets have gone out; mappings end then, and after the last address comes the first again.
+    ///
+    /// With one address only the ports change, as of a box that was started anew.
     Packets(u64),
     /// Each time so much time has passed since the first packet; otherwise the same.
     Time(Duration),
@@ -68,8 +70,8 @@ impl Nat {
         }
     }
 
-    /// Counts a packet of the node and forgets all mappings if the address changes with it.
-    fn count(&mut self, now: Duration) {
+    /// Counts a packet of the node; forgets all mappings, and says so, if the address changes with it.
+    fn count(&mut self, now: Duration) -> bool {
         let began = *self.began.get_or_insert(now);
         let changes = match self.change {
             Change::ByFlow => 0,
@@ -80,13 +82,13 @@ impl Nat {
             }
         };
         self.packets += 1;
-        let last = u64::try_from(self.public.len()).unwrap_or(u64::MAX).saturating_sub(1);
-        let changes = changes.min(last);
-        if changes != self.changes {
+        let has_changed = changes != self.changes;
+        if has_changed {
             self.changes = changes;
             self.outbound.clear();
             self.inbound.clear();
         }
+        has_changed
     }
 
     /// The public address for a new flow; of the two families each has its own list.
@@ -96,8 +98,9 @@ impl Nat {
         if matches!(self.change, Change::ByFlow) {
             return pick(flow.stable_hash(), &list);
         }
-        let current = usize::try_from(self.changes).unwrap_or(usize::MAX);
-        list.get(current).or(list.last()).copied()
+        let length = u64::try_from(list.len()).ok()?;
+        let current = usize::try_from(self.changes.checked_rem(length)?).ok()?;
+        list.get(current).copied()
     }
 
     fn mapping(&mut self, flow: Flow) -> Option<SocketAddr> {
@@ -170,7 +173,9 @@ impl Middlebox for Nat {
             out.pass(packet);
             return;
         }
-        self.count(now);
+        if self.count(now) {
+            out.change();
+        }
         if self.outward(&mut packet.bytes).is_some() {
             out.pass(packet);
         }
@@ -300,10 +305,10 @@ mod tests {
     }
 
     #[test]
-    fn the_address_changes_after_packets() {
+    fn the_address_goes_on_changing_after_packets() {
         let mut path = path("nat 203.0.113.1,203.0.113.2,203.0.113.3 change after 2 packets");
         let sources: Vec<SocketAddr> =
-            (0..8).map(|_| out(&mut path, NOW, datagram(CLIENT, SERVER)).1).collect();
+            (0..14).map(|_| out(&mut path, NOW, datagram(CLIENT, SERVER)).1).collect();
         let last: Vec<u8> = sources
             .iter()
             .map(|source| match source.ip() {
@@ -311,21 +316,41 @@ mod tests {
                 IpAddr::V6(_) => 0,
             })
             .collect();
-        assert_eq!(last, [1, 1, 2, 2, 3, 3, 3, 3]);
+        assert_eq!(last, [1, 1, 2, 2, 3, 3, 1, 1, 2, 2, 3, 3, 1, 1]);
+        assert_eq!(path.outbound.counts().changed, 6);
         // The old mapping is gone, the new one lives.
         assert_eq!(back(&mut path, datagram(SERVER, &sources[0].to_string())), None);
-        assert!(back(&mut path, datagram(SERVER, &sources[7].to_string())).is_some());
+        assert!(back(&mut path, datagram(SERVER, &sources[13].to_string())).is_some());
+    }
+
+    /// Each family goes round its own list, also where that has one address only.
+    #[test]
+    fn families_change_together() {
+        let mut path =
+            path("nat 203.0.113.1,203.0.113.2,203.0.113.3,2001:db8::1 change after 1 packets");
+        let mut each = |from, to| {
+            (0..4).map(|_| out(&mut path, NOW, datagram(from, to)).1).collect::<Vec<_>>()
+        };
+        let (v4, v6) = (each(CLIENT, SERVER), each("[fd77::1:1]:5000", "[fd77::2:1]:443"));
+        let v4 = v4.iter().map(|source| source.ip().to_string()).collect::<Vec<_>>();
+        assert_eq!(v4, ["203.0.113.1", "203.0.113.2", "203.0.113.3", "203.0.113.1"]);
+        assert!(v6.iter().all(|source| source.ip() == v6[0].ip()));
+        assert!(v6.array_windows().all(|[one, next]| one.port() != next.port()));
     }
 
     #[test]
-    fn the_address_changes_after_time_and_not_before() {
+    fn the_address_goes_on_changing_after_time_and_not_before() {
         let mut path = path("nat 203.0.113.1,203.0.113.2 change after 1s");
         let millis = |millis: u64| Duration::from_millis(5000 + millis);
         let mut at = |at: u64| out(&mut path, millis(at), datagram(CLIENT, SERVER)).1;
         let first = at(0);
         assert_eq!(at(999), first);
         assert_eq!(at(1000).ip(), "203.0.113.2".parse::<IpAddr>().unwrap());
+        assert_eq!(at(1001), at(1999));
+        assert_eq!(at(2000).ip(), first.ip());
         assert_eq!(at(9000), at(9001));
+        assert_eq!(at(9002).ip(), "203.0.113.2".parse::<IpAddr>().unwrap());
+        assert_eq!(path.outbound.counts().changed, 3);
     }
 
     #[test]

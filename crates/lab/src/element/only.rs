@@ -25,4 +25,8 @@ impl Element for Only {
             out.pass(packet);
         }
     }
+
+    fn nominal_delay(&self) -> Option<Duration> {
+        self.inner.nominal_delay().filter(Duration::is_zero)
+    }
 }

@@ -28,8 +28,8 @@ impl Reorder {
 }
 
 impl Element for Reorder {
-    fn handle(&mut self, _now: Duration, packet: Packet, out: &mut Outputs) {
-        let held = if self.picked.next_is_picked() { self.hold } else { Duration::ZERO };
+    fn handle(&mut self, now: Duration, packet: Packet, out: &mut Outputs) {
+        let held = if self.picked.next_is_picked(now) { self.hold } else { Duration::ZERO };
         out.pass_after(held, packet);
     }
 }
