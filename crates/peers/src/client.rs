@@ -40,7 +40,7 @@ pub struct ClientOptions {
     pub proxy: Option<SocketAddr>,
     /// Which openings TurboTLS may use.
     pub policy: Policy,
-    /// Empty slots in a flight of TurboTLS, advertised and at most; by default as advertised usually.
+    /// Slots in a flight of TurboTLS, advertised and at most; by default as advertised usually.
     pub slots: Option<u8>,
     /// How long TurboTLS waits for the first datagram, instead of what it learns.
     pub grace: Option<Duration>,
