@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use crate::client::Client;
+use crate::client::{Client, Ready};
 use crate::trial::Trial;
 
 /// Connections open at a time at most: each takes two descriptors and some 100 kB. Those that should
@@ -96,7 +96,8 @@ impl<Sink: FnMut(Trial)> Run<'_, Sink> {
     async fn closed_loop(&mut self, number: usize) {
         while Instant::now() < self.until && number > 0 {
             while self.tasks.len() < number {
-                self.begin(Instant::now());
+                let ready = self.client.ready();
+                self.begin(ready, Instant::now());
             }
             self.one_ended().await;
         }
@@ -110,13 +111,14 @@ impl<Sink: FnMut(Trial)> Run<'_, Sink> {
                 return;
             }
             let planned = started + after;
+            let ready = self.client.ready();
             while tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(planned.into()) => false,
                 ended = self.one_ended(), if !self.tasks.is_empty() => ended,
             } {}
             if self.tasks.len() < OUTSTANDING_MAX {
-                self.begin(planned);
+                self.begin(ready, planned);
             } else {
                 let error = "too many connections at a time".to_owned();
                 self.take(Trial { error, ..Trial::default() });
@@ -124,10 +126,10 @@ impl<Sink: FnMut(Trial)> Run<'_, Sink> {
         }
     }
 
-    fn begin(&mut self, planned: Instant) {
+    fn begin(&mut self, ready: Ready, planned: Instant) {
         let (client, bytes) = (Arc::clone(&self.client), self.bytes);
         self.tasks.spawn(async move {
-            let trial = client.open_planned(bytes, planned).await;
+            let trial = client.open_ready(ready, bytes, planned).await;
             (trial, Instant::now())
         });
     }
