@@ -347,7 +347,7 @@ mod tests {
         for early in [false, true] {
             let (pieces, accepted) = pieces(&client, server, 50_000).await;
             assert_eq!(accepted, early, "{pieces:?}");
-            assert_eq!(pieces[0], FIRST_WRITE, "{pieces:?}");
+            assert!((1000..=1300).contains(&pieces[0]), "{pieces:?}");
             // Full ones then, but where the server waits for the client's Finished.
             assert!(pieces[1..].contains(&WRITE) && pieces.len() <= 6, "{pieces:?}");
             let head = pieces.iter().sum::<usize>() - 50_000;
