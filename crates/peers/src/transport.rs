@@ -55,8 +55,16 @@ impl Transport for ClientStream {
             OpenedBy::TurboTls => Opening::Turbo,
             OpenedBy::Plain => Opening::Plain,
         };
+        // Early data that was lost goes with a join, so that the opening counts as TurboTLS's.
+        let given_up = || {
+            report.timeline.iter().find_map(|moment| match moment.what {
+                What::Transport(ClientEvent::GivenUp(reason)) => Some(reason.name()),
+                _ => None,
+            })
+        };
         let reset = report.reset.map(|reset| reset.name());
-        (opening, reset.or(report.not_used.map(|reason| reason.name())).unwrap_or_default())
+        let reason = reset.or(report.not_used.map(|reason| reason.name())).or_else(given_up);
+        (opening, reason.unwrap_or_default())
     }
 
     fn left(&self, end: u64) -> Left {

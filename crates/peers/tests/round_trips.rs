@@ -198,6 +198,7 @@ fn early_data_counts_from_when_it_could_leave() {
     for policy in [Policy::Turbo, Policy::Auto] {
         let trials = trials_under(&lab, Arm::TurboEarlyData, Suite::P256, directory.path(), policy);
         assert!(trials.iter().all(|trial| trial.early_data), "{trials:#?}");
+        assert!(trials.iter().all(|trial| !trial.reason.is_empty()), "{trials:#?}");
         let to_request = round_trips(&trials, |trial| trial.ms_to_first_request_byte);
         let to_response = round_trips(&trials, |trial| trial.ms_to_first_response_byte);
         println!("{policy:?} request {to_request:.2}, response {to_response:.2} round trips");
