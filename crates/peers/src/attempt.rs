@@ -1,5 +1,5 @@
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use openssl::error::ErrorStack;
 use openssl::ssl::{Error, Ssl, SslSession};
@@ -9,7 +9,7 @@ use tokio_openssl::SslStream;
 
 use crate::content::{self, Response};
 use crate::sys;
-use crate::transport::Transport;
+use crate::transport::{Left, Transport};
 use crate::trial::{Marks, Trial};
 
 /// Bytes read at a time: a whole TLS record.
@@ -23,13 +23,16 @@ const END: Duration = Duration::from_secs(3);
 pub(crate) struct Exchange {
     request: Vec<u8>,
     response: Response,
+    /// When the connection was asked for.
+    asked: Instant,
     pub(crate) marks: Marks,
 }
 
 impl Exchange {
-    /// Asks the server of this name for so many bytes.
+    /// Asks the server of this name for so many bytes, on a connection that is asked for now.
     pub(crate) fn new(name: &str, bytes: u64, marks: Marks) -> Self {
-        Self { request: content::request(name, bytes), response: Response::new(bytes), marks }
+        let (request, response) = (content::request(name, bytes), Response::new(bytes));
+        Self { request, response, asked: Instant::now(), marks }
     }
 }
 
@@ -40,7 +43,16 @@ pub(crate) struct Attempt<S> {
     offered: bool,
     early: bool,
     accepted: bool,
+    /// The request that is early data and was not refused so far.
+    sent_early: Option<SentEarly>,
     exchange: Exchange,
+}
+
+/// When TLS was given early data, and where it ends in the stream below.
+#[derive(Clone, Copy)]
+struct SentEarly {
+    from: Instant,
+    end: u64,
 }
 
 impl<S: Transport> Attempt<S> {
@@ -55,7 +67,7 @@ impl<S: Transport> Attempt<S> {
         let stream = SslStream::new(ssl, transport)?;
         let offered = session.is_some();
         let early = early && allowed;
-        Ok(Self { stream, offered, early, accepted: false, exchange })
+        Ok(Self { stream, offered, early, accepted: false, sent_early: None, exchange })
     }
 
     /// All of it, up to the last response byte.
@@ -70,7 +82,10 @@ impl<S: Transport> Attempt<S> {
             return Err(self.refusal(&error));
         }
         self.accepted = self.early && sys::early_data_accepted(self.stream.ssl());
-        if !self.accepted {
+        if self.accepted {
+            self.note_early();
+        } else {
+            self.sent_early = None;
             self.exchange.marks.request();
             let written = self.stream.write_all(&self.exchange.request).await;
             written.map_err(|error| format!("{}: {error}", self.exchange.marks.stage()))?;
@@ -79,14 +94,26 @@ impl<S: Transport> Attempt<S> {
     }
 
     async fn write_early(&mut self) -> Result<(), String> {
-        self.exchange.marks.request();
+        let from = Instant::now();
         let mut left = self.exchange.request.as_slice();
         while !left.is_empty() {
             let written = Pin::new(&mut self.stream).write_early_data(left).await;
             let count = written.map_err(|error| self.refusal(&error))?;
             left = left.get(count..).unwrap_or_default();
         }
+        self.sent_early = Some(SentEarly { from, end: sys::bytes_written(self.stream.ssl()) });
         Ok(())
+    }
+
+    /// Marks when early data left, as far as that is known now: TLS has it before there is a transport.
+    fn note_early(&mut self) {
+        let Some(SentEarly { from, end }) = self.sent_early else { return };
+        let moment = match self.stream.get_ref().left(end) {
+            Left::AsWritten => from,
+            Left::After(after) => from.max(self.exchange.asked + after),
+            Left::NotYet => return,
+        };
+        self.exchange.marks.request_at(moment);
     }
 
     async fn read(&mut self) -> Result<(), String> {
@@ -115,7 +142,9 @@ impl<S: Transport> Attempt<S> {
     }
 
     /// The account of it, once `outcome` is known.
-    pub(crate) fn trial(&self, outcome: Result<(), String>) -> Trial {
+    pub(crate) fn trial(&mut self, outcome: Result<(), String>) -> Trial {
+        // Acknowledgements may have come since.
+        self.note_early();
         let (opening, reason) = self.stream.get_ref().account();
         let resumed = outcome.is_ok() && self.stream.ssl().session_reused();
         let reason = match () {

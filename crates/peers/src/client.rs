@@ -12,7 +12,7 @@ use crate::arm::{Arm, Carrier, Policy, Suite};
 use crate::attempt::{Attempt, Exchange};
 use crate::error::PeerError;
 use crate::identity;
-use crate::quic::QuicClient;
+use crate::quic::{self, QuicClient};
 use crate::tls::Tls;
 use crate::transport::{Transport, connect, connect_by, connect_fast};
 use crate::trial::{Marks, Opening, Trial};
@@ -40,7 +40,7 @@ pub struct ClientOptions {
     pub proxy: Option<SocketAddr>,
     /// Which openings TurboTLS may use.
     pub policy: Policy,
-    /// Empty slots in a flight of TurboTLS, advertised and at most; by default as advertised usually.
+    /// Slots in a flight of TurboTLS, advertised and at most; by default as advertised usually.
     pub slots: Option<u8>,
     /// How long TurboTLS waits for the first datagram, instead of what it learns.
     pub grace: Option<Duration>,
@@ -115,6 +115,15 @@ enum Engine {
     Quic(Box<QuicClient>),
 }
 
+/// What [`Client::ready`] made for one connection.
+#[derive(Debug)]
+pub(crate) enum Ready {
+    /// Its sockets are made as it is opened.
+    Nothing,
+    Quic(quic::Ready),
+    Failed(PeerError),
+}
+
 impl Client {
     /// A client that remembers nothing yet. Must be called within a tokio runtime.
     ///
@@ -150,12 +159,28 @@ impl Client {
 
     /// Opens one connection now and asks for so many bytes on it.
     pub async fn open(&self, bytes: u64) -> Trial {
-        self.open_planned(bytes, Instant::now()).await
+        let ready = self.ready();
+        self.open_ready(ready, bytes, Instant::now()).await
     }
 
     /// The same, with times from `start`, which may be past.
     pub async fn open_planned(&self, bytes: u64, start: Instant) -> Trial {
-        let mut trial = self.attempt(bytes, Marks::new(start)).await;
+        self.open_ready(self.ready(), bytes, start).await
+    }
+
+    /// What one connection needs that is no part of opening it, for before the clock starts.
+    pub(crate) fn ready(&self) -> Ready {
+        match &self.engine {
+            Engine::Tcp(_) | Engine::Turbo(..) => Ready::Nothing,
+            Engine::Quic(quic) => {
+                quic.ready(self.options.to).map_or_else(Ready::Failed, Ready::Quic)
+            }
+        }
+    }
+
+    /// Opens one connection with times from `start`.
+    pub(crate) async fn open_ready(&self, ready: Ready, bytes: u64, start: Instant) -> Trial {
+        let mut trial = self.attempt(ready, bytes, Marks::new(start)).await;
         if trial.ok && trial.reason.is_empty() {
             trial.reason = self.shortfall(&trial).to_owned();
         }
@@ -181,12 +206,16 @@ impl Client {
         Ok(())
     }
 
-    async fn attempt(&self, bytes: u64, marks: Marks) -> Trial {
+    async fn attempt(&self, ready: Ready, bytes: u64, marks: Marks) -> Trial {
         let ClientOptions { name, to, timeout, .. } = &self.options;
         let deadline = Instant::now() + *timeout;
         let exchange = Exchange::new(name, bytes, marks);
         match &self.engine {
-            Engine::Quic(quic) => quic.open(*to, bytes, marks, *timeout).await,
+            Engine::Quic(quic) => match ready {
+                Ready::Quic(ready) => quic.open(ready, *to, bytes, marks, *timeout).await,
+                Ready::Failed(error) => marks.trial(Err(error.to_string())),
+                Ready::Nothing => marks.trial(Err("nothing is ready for QUIC".to_owned())),
+            },
             Engine::Turbo(tls, connector) => {
                 let connector = connector.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 // The port is that of names with edges; where it goes is up to the edge.

@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use crate::client::Client;
+use crate::client::{Client, Ready};
 use crate::trial::Trial;
 
 /// Connections open at a time at most: each takes two descriptors and some 100 kB. Those that should
@@ -26,12 +26,19 @@ pub enum Load {
 }
 
 /// What a load came to.
+///
+/// Connections that began within the slice are waited for, so a few that last long make `ms` long: divide
+/// [`completed_in_slice`](Self::completed_in_slice) by [`slice_ms`](Self::slice_ms) for a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// Always true; tells its line from those of trials.
     pub done: bool,
     /// Connections that ended, well or not.
     pub connections: u64,
+    /// Connections that ended well before the slice did.
+    pub completed_in_slice: u64,
+    /// How long connections were begun, as it was asked for.
+    pub slice_ms: f64,
     /// From the first to the end of the last.
     pub ms: f64,
     /// CPU time of the whole process meanwhile.
@@ -50,12 +57,12 @@ impl Client {
         sink: &mut impl FnMut(Trial),
     ) -> Tally {
         let (started, cpu) = (Instant::now(), cpu_time());
+        let until = started + lasting;
+        let client = Arc::clone(self);
         let mut run =
-            Run { client: Arc::clone(self), bytes, tasks: JoinSet::new(), count: 0, sink };
+            Run { client, bytes, tasks: JoinSet::new(), until, count: 0, completed: 0, sink };
         match load {
-            Load::InFlight(number) => {
-                run.closed_loop(number.min(OUTSTANDING_MAX), started + lasting).await;
-            }
+            Load::InFlight(number) => run.closed_loop(number.min(OUTSTANDING_MAX)).await,
             Load::PerSecond(rate) if rate > 0.0 => {
                 run.open_loop(rate, started, lasting, self.options().seed).await;
             }
@@ -65,6 +72,8 @@ impl Client {
         Tally {
             done: true,
             connections: run.count,
+            completed_in_slice: run.completed,
+            slice_ms: lasting.as_secs_f64() * 1000.0,
             ms: started.elapsed().as_secs_f64() * 1000.0,
             cpu_ms: cpu_time().saturating_sub(cpu).as_secs_f64() * 1000.0,
         }
@@ -74,16 +83,21 @@ impl Client {
 struct Run<'a, Sink> {
     client: Arc<Client>,
     bytes: u64,
-    tasks: JoinSet<Trial>,
+    /// Trials and when each ended, whenever somebody comes to hear of it.
+    tasks: JoinSet<(Trial, Instant)>,
+    /// When the slice ends.
+    until: Instant,
     count: u64,
+    completed: u64,
     sink: &'a mut Sink,
 }
 
 impl<Sink: FnMut(Trial)> Run<'_, Sink> {
-    async fn closed_loop(&mut self, number: usize, until: Instant) {
-        while Instant::now() < until && number > 0 {
+    async fn closed_loop(&mut self, number: usize) {
+        while Instant::now() < self.until && number > 0 {
             while self.tasks.len() < number {
-                self.begin(Instant::now());
+                let ready = self.client.ready();
+                self.begin(ready, Instant::now());
             }
             self.one_ended().await;
         }
@@ -97,13 +111,14 @@ impl<Sink: FnMut(Trial)> Run<'_, Sink> {
                 return;
             }
             let planned = started + after;
+            let ready = self.client.ready();
             while tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(planned.into()) => false,
                 ended = self.one_ended(), if !self.tasks.is_empty() => ended,
             } {}
             if self.tasks.len() < OUTSTANDING_MAX {
-                self.begin(planned);
+                self.begin(ready, planned);
             } else {
                 let error = "too many connections at a time".to_owned();
                 self.take(Trial { error, ..Trial::default() });
@@ -111,16 +126,21 @@ impl<Sink: FnMut(Trial)> Run<'_, Sink> {
         }
     }
 
-    fn begin(&mut self, planned: Instant) {
+    fn begin(&mut self, ready: Ready, planned: Instant) {
         let (client, bytes) = (Arc::clone(&self.client), self.bytes);
-        self.tasks.spawn(async move { client.open_planned(bytes, planned).await });
+        self.tasks.spawn(async move {
+            let trial = client.open_ready(ready, bytes, planned).await;
+            (trial, Instant::now())
+        });
     }
 
     /// Waits for any connection to end; false if there is none.
     async fn one_ended(&mut self) -> bool {
         let Some(ended) = self.tasks.join_next().await else { return false };
         let lost = |error| Trial { error: format!("{error}"), ..Trial::default() };
-        self.take(ended.unwrap_or_else(lost));
+        let (trial, at) = ended.unwrap_or_else(|error| (lost(error), Instant::now()));
+        self.completed += u64::from(trial.ok && at <= self.until);
+        self.take(trial);
         true
     }
 

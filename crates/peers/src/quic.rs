@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
-pub(crate) use client::QuicClient;
+pub(crate) use client::{QuicClient, Ready};
 pub(crate) use server::serve;
 
 use crate::arm::Suite;

@@ -14,6 +14,12 @@ use openssl::ssl::{SslRef, SslSessionRef};
 unsafe extern "C" {
     /// Of openssl/ssl.h; in no Rust binding.
     fn SSL_get_early_data_status(ssl: *const c_void) -> c_int;
+
+    /// Of openssl/ssl.h; not in the safe binding.
+    fn SSL_get_wbio(ssl: *const c_void) -> *mut c_void;
+
+    /// Of openssl/bio.h; in no Rust binding.
+    fn BIO_number_written(bio: *mut c_void) -> u64;
 }
 
 /// `SSL_EARLY_DATA_ACCEPTED` of openssl/ssl.h.
@@ -40,6 +46,17 @@ pub(crate) fn early_data_accepted(ssl: &SslRef) -> bool {
     // SAFETY: the pointer is valid as long as the reference; the function only reads a field.
     let status = unsafe { SSL_get_early_data_status(ssl.as_ptr().cast_const().cast()) };
     status == EARLY_DATA_ACCEPTED
+}
+
+/// Bytes that TLS has written to what is below it.
+pub(crate) fn bytes_written(ssl: &SslRef) -> u64 {
+    // SAFETY: the pointer is valid as long as the reference; the function only reads a field.
+    let bio = unsafe { SSL_get_wbio(ssl.as_ptr().cast_const().cast()) };
+    if bio.is_null() {
+        return 0;
+    }
+    // SAFETY: the BIO is the connection's own and lives as long; the function only reads a field.
+    unsafe { BIO_number_written(bio) }
 }
 
 /// Lets a socket put what is first written into its SYN, if the kernel has a cookie for the server.

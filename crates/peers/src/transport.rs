@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use fast_socks5::Socks5Command;
 use fast_socks5::client::{Config, Socks5Stream};
 use fast_socks5::util::target_addr::TargetAddr;
-use headstart_net::{ClientStream, OpenedBy};
+use headstart_net::{ClientEvent, ClientStream, Moment, OpenedBy, What};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -18,6 +19,20 @@ use crate::trial::Opening;
 /// A byte stream that can tell how it was opened, and why not better where it knows.
 pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin + Send {
     fn account(&self) -> (Opening, &'static str);
+
+    /// When the byte before `end` of what was written left: the copy of it that arrived.
+    fn left(&self, end: u64) -> Left;
+}
+
+/// When a byte left that TLS wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// As soon as it was written.
+    AsWritten,
+    /// So long after the connection was asked for.
+    After(Duration),
+    /// It did not leave.
+    NotYet,
 }
 
 impl Transport for TcpStream {
@@ -26,6 +41,10 @@ impl Transport for TcpStream {
             Ok(true) => (Opening::Tfo, ""),
             _ => (Opening::Plain, ""),
         }
+    }
+
+    fn left(&self, _: u64) -> Left {
+        Left::AsWritten
     }
 }
 
@@ -36,9 +55,47 @@ impl Transport for ClientStream {
             OpenedBy::TurboTls => Opening::Turbo,
             OpenedBy::Plain => Opening::Plain,
         };
+        // Early data that was lost goes with a join, so that the opening counts as TurboTLS's.
+        let given_up = || {
+            report.timeline.iter().find_map(|moment| match moment.what {
+                What::Transport(ClientEvent::GivenUp(reason)) => Some(reason.name()),
+                _ => None,
+            })
+        };
         let reset = report.reset.map(|reset| reset.name());
-        (opening, reset.or(report.not_used.map(|reason| reason.name())).unwrap_or_default())
+        let reason = reset.or(report.not_used.map(|reason| reason.name())).or_else(given_up);
+        (opening, reason.unwrap_or_default())
     }
+
+    fn left(&self, end: u64) -> Left {
+        let timeline = self.report().map(|report| report.timeline.as_slice());
+        left(timeline.unwrap_or_default(), end).map_or(Left::NotYet, Left::After)
+    }
+}
+
+/// With the datagrams if the server has said that it got them; else on TCP with everything from the
+/// start, which is when the opening was decided on.
+///
+/// Every datagram of the server tells how far it has the client's stream. Where those that would tell are
+/// lost, or there were no slots for them, this is too late by a round trip and not too early.
+fn left(timeline: &[Moment], end: u64) -> Option<Duration> {
+    let events = || {
+        timeline.iter().filter_map(|moment| match moment.what {
+            What::Transport(event) => Some((moment.at, event)),
+            _ => None,
+        })
+    };
+    let by_udp = events().any(
+        |(_, event)| matches!(event, ClientEvent::DatagramReceived { ack, .. } if u64::from(ack) >= end),
+    );
+    let carried = |event| match event {
+        ClientEvent::FlightSent { offset, bytes, .. } => {
+            by_udp && u64::from(offset) + u64::try_from(bytes).unwrap_or(0) >= end
+        }
+        ClientEvent::JoinSent { .. } | ClientEvent::Plain(_) => !by_udp,
+        _ => false,
+    };
+    events().find(|(_, event)| carried(*event)).map(|(at, _)| at)
 }
 
 /// TCP after its handshake.
@@ -76,4 +133,59 @@ pub(crate) async fn connect_by(proxy: SocketAddr, name: &str, port: u16) -> io::
     let target = TargetAddr::Domain(name.to_owned(), port);
     stream.request(Socks5Command::TCPConnect, target).await.map_err(refused)?;
     Ok(stream.get_socket())
+}
+
+#[cfg(test)]
+mod tests {
+    use headstart_net::PlainReason;
+
+    use super::*;
+
+    const HELLO: ClientEvent = ClientEvent::FlightSent { seq: 0, offset: 0, bytes: 300 };
+    const EARLY: ClientEvent = ClientEvent::FlightSent { seq: 4, offset: 300, bytes: 100 };
+    const JOIN: ClientEvent = ClientEvent::JoinSent { client_offset: 0, server_offset: 0 };
+
+    const fn answer(ack: u32) -> ClientEvent {
+        ClientEvent::DatagramReceived { seq: 0, ack, offset: 0, bytes: 0 }
+    }
+
+    /// Events at 1 ms, 2 ms and so on; when byte 400 of the client's stream left.
+    fn when(events: &[ClientEvent]) -> Option<u64> {
+        let at = (1..).map(Duration::from_millis);
+        let moments =
+            at.zip(events).map(|(at, event)| Moment { at, what: What::Transport(*event) });
+        let left = left(&moments.collect::<Vec<_>>(), 400)?;
+        u64::try_from(left.as_millis()).ok()
+    }
+
+    #[test]
+    fn early_data_that_the_server_has_by_udp_left_with_its_datagram() {
+        let events = [HELLO, EARLY, ClientEvent::TcpConnected, answer(300), answer(400), JOIN];
+        assert_eq!(when(&events), Some(2));
+        // The acknowledgement may come behind the join.
+        let events = [HELLO, EARLY, ClientEvent::TcpConnected, answer(300), JOIN, answer(400)];
+        assert_eq!(when(&events), Some(2));
+    }
+
+    #[test]
+    fn early_data_that_was_lost_left_with_the_join() {
+        let silence = ClientEvent::GivenUp(PlainReason::Silence);
+        assert_eq!(when(&[HELLO, EARLY, ClientEvent::TcpConnected, silence, JOIN]), Some(5));
+        // The ClientHello alone arrived.
+        assert_eq!(when(&[HELLO, EARLY, ClientEvent::TcpConnected, answer(300), JOIN]), Some(5));
+        assert_eq!(when(&[HELLO, EARLY, ClientEvent::TcpConnected, answer(399), JOIN]), Some(5));
+    }
+
+    #[test]
+    fn early_data_for_which_no_datagram_was_left_went_with_the_join() {
+        assert_eq!(when(&[HELLO, ClientEvent::TcpConnected, answer(300), JOIN]), Some(4));
+    }
+
+    #[test]
+    fn early_data_of_a_plain_connection_left_once_tcp_was_connected() {
+        let plain = ClientEvent::Plain(PlainReason::NotOffered);
+        assert_eq!(when(&[ClientEvent::TcpConnected, plain]), Some(2));
+        assert_eq!(when(&[HELLO, EARLY]), None);
+        assert_eq!(when(&[]), None);
+    }
 }

@@ -44,7 +44,9 @@ pub struct Trial {
     pub resumed: bool,
     /// Whether the server took the request as early data.
     pub early_data: bool,
-    /// When the client handed its first request byte to TLS; if early data was refused, the second time.
+    /// When the client handed its first request byte to TLS, with a transport below that could take it.
+    /// Early data counts from when it left: with the datagram that carried it, if the server got that,
+    /// else when TCP took it. If early data was refused, the second time counts.
     pub ms_to_first_request_byte: Option<f64>,
     /// When TLS handed out the first response byte.
     pub ms_to_first_response_byte: Option<f64>,
@@ -75,7 +77,12 @@ impl Marks {
 
     /// The first request byte goes to TLS now; a refused one did not count.
     pub(crate) fn request(&mut self) {
-        self.request = Some(Instant::now());
+        self.request_at(Instant::now());
+    }
+
+    /// It left at `moment`.
+    pub(crate) const fn request_at(&mut self, moment: Instant) {
+        self.request = Some(moment);
     }
 
     /// Response bytes are here.

@@ -154,7 +154,6 @@ async fn long_flights_are_as_long_as_they_say() {
     }
 }
 
-/// A SOCKS5 proxy that takes one target, by name, to `to`.
 #[tokio::test]
 async fn servers_of_several_flights_in_one_directory_are_all_trusted() {
     let directory = tempfile::tempdir().unwrap();
@@ -169,6 +168,7 @@ async fn servers_of_several_flights_in_one_directory_are_all_trusted() {
     }
 }
 
+/// A SOCKS5 proxy that takes one target, by name, to `to`.
 async fn proxy(to: SocketAddr) -> SocketAddr {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
     let listener = tokio::net::TcpListener::bind(any_port()).await.unwrap();
@@ -217,9 +217,45 @@ async fn loads_open_as_many_as_they_say() {
             assert_eq!(tally.connections, u64::try_from(trials.len()).unwrap());
             assert!(tally.connections > 1 && tally.cpu_ms > 0.0, "{arm}: {tally:?}");
             assert!(tally.cpu_ms <= tally.ms * 64.0 && tally.done);
+            assert!(tally.completed_in_slice <= tally.connections, "{arm}: {tally:?}");
             trials.iter().for_each(|trial| assert_whole(arm, Suite::P256, trial));
         }
     }
+}
+
+/// Takes connections to `to`: the first so many at once, the others after a pause.
+async fn stalling(to: SocketAddr, quick: usize, pause: Duration) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind(any_port()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        for number in 0.. {
+            let (mut near, _) = listener.accept().await.unwrap();
+            let pause = if number < quick { Duration::ZERO } else { pause };
+            tokio::spawn(async move {
+                tokio::time::sleep(pause).await;
+                let mut far = tokio::net::TcpStream::connect(to).await.unwrap();
+                tokio::io::copy_bidirectional(&mut near, &mut far).await
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn connections_that_last_beyond_the_slice_are_not_completed_in_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, options) = pair(Arm::Tls13, Suite::P256, directory.path());
+    let slice = Duration::from_millis(500);
+    let to = stalling(server.local_addr(), 6, slice * 2).await;
+    let client = Arc::new(Client::new(ClientOptions { to, ..options }).unwrap());
+    let mut trials = Vec::new();
+    let load = Load::InFlight(3);
+    let tally = client.load(BYTES, load, slice, &mut |trial| trials.push(trial)).await;
+    trials.iter().for_each(|trial| assert_whole(Arm::Tls13, Suite::P256, trial));
+    assert!((1..=6).contains(&tally.completed_in_slice), "{tally:?}");
+    assert!(tally.connections >= tally.completed_in_slice + 3, "{tally:?}");
+    assert_eq!(tally.slice_ms, 500.0);
+    assert!(tally.ms >= 2.0 * tally.slice_ms, "{tally:?}");
 }
 
 #[tokio::test]

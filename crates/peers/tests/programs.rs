@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use headstart_peers::{Arm, ClientOptions, ServerOptions, Suite, Trial, run_client, run_server};
 use serde_json::Value;
@@ -91,4 +92,78 @@ fn a_client_and_a_server_talk_until_their_input_ends() {
     client.join().unwrap().unwrap();
     drop(server_orders);
     server.join().unwrap().unwrap();
+}
+
+/// As [`Answers`], but whoever reads is away for a while once something was said.
+struct Late(Answers, Option<Duration>);
+
+impl Write for Late {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        if !self.0.1.is_empty()
+            && let Some(away) = self.1.take()
+        {
+            thread::sleep(away);
+        }
+        self.0.flush()
+    }
+}
+
+#[test]
+fn a_load_does_not_wait_for_whoever_reads_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (arm, suite) = (Arm::Tls13, Suite::P256);
+    let (server_orders, input, output, answers) = wires();
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let server = ServerOptions::new(arm, suite, listen, directory.path());
+    let server = thread::spawn(move || run_server(server, input, output));
+    let to = answers.recv().unwrap()["listen"].as_str().unwrap().parse().unwrap();
+
+    let (orders, input, output, trials) = wires();
+    // Longer than the load lasts.
+    let output = Late(output, Some(Duration::from_millis(1500)));
+    let options = ClientOptions::new(arm, suite, to, directory.path());
+    let client = thread::spawn(move || run_client(options, input, output));
+    orders.send("load 100 1 1000".to_owned()).unwrap();
+    let lines: Vec<Value> = trials.iter().take_while(|line| line["done"] != true).collect();
+    assert!(lines.len() > 1, "one connection, then only waiting");
+    assert!(lines.iter().all(|line| line["ok"] == true), "{lines:?}");
+
+    drop(orders);
+    client.join().unwrap().unwrap();
+    drop(server_orders);
+    server.join().unwrap().unwrap();
+}
+
+/// Nobody reads any more.
+struct Gone;
+
+impl Write for Gone {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        Err(std::io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_client_that_nobody_listens_to_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let (arm, suite) = (Arm::Tls13, Suite::P256);
+    let (_server_orders, input, output, answers) = wires();
+    let server = ServerOptions::new(arm, suite, "127.0.0.1:0".parse().unwrap(), directory.path());
+    thread::spawn(move || run_server(server, input, output));
+    let to = answers.recv().unwrap()["listen"].as_str().unwrap().parse().unwrap();
+
+    let (orders, input, _, _) = wires();
+    let options = ClientOptions::new(arm, suite, to, directory.path());
+    orders.send("forget".to_owned()).unwrap();
+    drop(orders);
+    let error = run_client(options, input, Gone).unwrap_err().to_string();
+    assert!(error.contains("cannot write an answer: broken pipe"), "{error}");
 }

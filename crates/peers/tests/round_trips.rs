@@ -33,7 +33,11 @@ fn enabled() -> bool {
 }
 
 fn lab() -> Lab {
-    let lab = Lab::build(vec![Host::new("client").delay(RTT / 2), Host::new("server")]).unwrap();
+    lab_with(Host::new("client").delay(RTT / 2))
+}
+
+fn lab_with(client: Host) -> Lab {
+    let lab = Lab::build(vec![client, Host::new("server")]).unwrap();
     for node in lab.nodes() {
         // Both roles: the default is that of clients alone (ip-sysctl).
         let allow = || fs::write("/proc/sys/net/ipv4/tcp_fastopen", "3");
@@ -77,13 +81,17 @@ fn serve(node: &Node, options: ServerOptions) -> Serving {
 
 /// The connections of one arm after the first.
 fn trials(lab: &Lab, arm: Arm, suite: Suite, directory: &Path) -> Vec<Trial> {
+    // A late datagram on a busy machine must not turn the next connections plain.
+    trials_under(lab, arm, suite, directory, Policy::Turbo)
+}
+
+fn trials_under(lab: &Lab, arm: Arm, suite: Suite, directory: &Path, policy: Policy) -> Vec<Trial> {
     let [client, server] = lab.nodes() else { panic!("two nodes") };
     let listen = (server.ipv4().unwrap(), 443).into();
     let options = ServerOptions::new(arm, suite, listen, directory);
     let serving = serve(server, options);
     let mut options = ClientOptions::new(arm, suite, serving.to, directory);
-    // A late datagram on a busy machine must not turn the next connections plain.
-    options.policy = Policy::Turbo;
+    options.policy = policy;
     let open = || {
         runtime().block_on(async {
             let client = Client::new(options).unwrap();
@@ -175,5 +183,26 @@ fn post_quantum_flights_cost_turbotls_no_more() {
         let turbo = trials.iter().filter(|trial| trial.opening == Opening::Turbo).count();
         assert!(turbo >= CONNECTIONS - 1, "{suite}: {trials:#?}");
         assert!((to_request - 1.0).abs() <= TOLERANCE, "{suite}: {trials:#?}");
+    }
+}
+
+#[test]
+fn early_data_counts_from_when_it_could_leave() {
+    if !enabled() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = format!("delay {}ms, drop udp", RTT.as_millis() / 2).parse().unwrap();
+    let lab = lab_with(Host::new("client").path(path));
+    // Whether the flight is lost each time, or the path's memory leaves it out in the end.
+    for policy in [Policy::Turbo, Policy::Auto] {
+        let trials = trials_under(&lab, Arm::TurboEarlyData, Suite::P256, directory.path(), policy);
+        assert!(trials.iter().all(|trial| trial.early_data), "{trials:#?}");
+        assert!(trials.iter().all(|trial| !trial.reason.is_empty()), "{trials:#?}");
+        let to_request = round_trips(&trials, |trial| trial.ms_to_first_request_byte);
+        let to_response = round_trips(&trials, |trial| trial.ms_to_first_response_byte);
+        println!("{policy:?} request {to_request:.2}, response {to_response:.2} round trips");
+        assert!(to_request >= 0.95, "{policy:?}: {trials:#?}");
+        assert!(to_response - to_request >= 0.95, "{policy:?}: {trials:#?}");
     }
 }

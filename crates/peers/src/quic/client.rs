@@ -32,12 +32,31 @@ const TICKETS_MAX: usize = 4096;
 const TICKET: Duration = Duration::from_secs(3);
 
 /// Opens QUIC connections, each from a socket of its own, as browsers do.
+///
+/// What can be ready before there is a connection is made by [`ready`](Self::ready), before the clock
+/// starts: the configuration, as the other arms have theirs in a context, and the endpoint. quinn makes
+/// that with its socket, so the UDP socket is outside the clock as well: TurboTLS makes its own inside,
+/// which costs it some microseconds more. Inside are the TLS session, the ticket that it takes, and all
+/// packets.
 #[derive(Debug)]
 pub(crate) struct QuicClient {
-    tls: rustls::ClientConfig,
+    config: Config,
     tickets: Arc<Tickets>,
     name: String,
-    early: bool,
+}
+
+/// Where nothing is resumed, connections share one; else each has its own, which hears of its tickets.
+#[derive(Debug)]
+enum Config {
+    Shared(ClientConfig),
+    Each(Box<rustls::ClientConfig>),
+}
+
+/// What one connection needs before it begins.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    endpoint: Endpoint,
+    arrived: Option<Arc<Arrived>>,
 }
 
 impl QuicClient {
@@ -59,7 +78,35 @@ impl QuicClient {
         tls.alpn_protocols = vec![PROTOCOL.to_vec()];
         tls.enable_early_data = early;
         tls.resumption = Resumption::disabled();
-        Ok(Self { tls, tickets: Arc::default(), name: name.to_owned(), early })
+        let config =
+            if early { Config::Each(Box::new(tls)) } else { Config::Shared(quic_config(tls)?) };
+        Ok(Self { config, tickets: Arc::default(), name: name.to_owned() })
+    }
+
+    /// What a connection to `to` needs before it begins. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// No socket can be had.
+    pub(crate) fn ready(&self, to: SocketAddr) -> Result<Ready, PeerError> {
+        let any: IpAddr = match to {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let mut endpoint = Endpoint::client((any, 0).into())
+            .map_err(|error| PeerError::new(format!("cannot make a UDP socket: {error}")))?;
+        let (config, arrived) = match &self.config {
+            Config::Shared(config) => (config.clone(), None),
+            Config::Each(tls) => {
+                let tickets = Arc::clone(&self.tickets);
+                let arrived = Arc::new(Arrived { tickets, notify: Notify::new() });
+                let mut tls = rustls::ClientConfig::clone(tls);
+                tls.resumption =
+                    Resumption::store(Arc::clone(&arrived) as Arc<dyn ClientSessionStore>);
+                (quic_config(tls)?, Some(arrived))
+            }
+        };
+        endpoint.set_default_client_config(config);
+        Ok(Ready { endpoint, arrived })
     }
 
     pub(crate) fn forget(&self) {
@@ -69,17 +116,16 @@ impl QuicClient {
     /// One connection, one request.
     pub(crate) async fn open(
         &self,
+        ready: Ready,
         to: SocketAddr,
         bytes: u64,
         marks: Marks,
         limit: Duration,
     ) -> Trial {
         let mut visit = Visit { marks, early: None, connection: None, reason: "" };
-        let arrived =
-            Arc::new(Arrived { tickets: Arc::clone(&self.tickets), notify: Notify::new() });
-        let outcome = timeout(limit, self.run(to, bytes, &arrived, &mut visit)).await;
+        let outcome = timeout(limit, self.run(&ready, to, bytes, &mut visit)).await;
         let outcome = outcome.unwrap_or_else(|_| Err(out_of_time(visit.marks.stage())));
-        if self.early && outcome.is_ok() {
+        if let (Some(arrived), Ok(())) = (&ready.arrived, &outcome) {
             let _ = timeout(TICKET, arrived.notify.notified()).await;
         }
         if let Some(connection) = visit.connection {
@@ -98,13 +144,14 @@ impl QuicClient {
 
     async fn run(
         &self,
+        ready: &Ready,
         to: SocketAddr,
         bytes: u64,
-        arrived: &Arc<Arrived>,
         visit: &mut Visit,
     ) -> Result<(), String> {
-        let connecting = self.connect(to, arrived)?;
-        let (connection, accepted) = self.connected(connecting).await?;
+        let connecting = ready.endpoint.connect(to, &self.name);
+        let connecting = connecting.map_err(|error| error.to_string())?;
+        let (connection, accepted) = connected(connecting, ready.arrived.is_some()).await?;
         visit.connection = Some(connection.clone());
         let request = content::request(&self.name, bytes);
         let first = exchange(&connection, &request, bytes, &mut visit.marks).await;
@@ -117,36 +164,27 @@ impl QuicClient {
         visit.reason = "early_data_refused";
         exchange(&connection, &request, bytes, &mut visit.marks).await
     }
+}
 
-    fn connect(&self, to: SocketAddr, arrived: &Arc<Arrived>) -> Result<Connecting, String> {
-        let any: IpAddr = match to {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let endpoint = Endpoint::client((any, 0).into()).map_err(|error| error.to_string())?;
-        let mut tls = self.tls.clone();
-        if self.early {
-            tls.resumption = Resumption::store(Arc::clone(arrived) as Arc<dyn ClientSessionStore>);
-        }
-        let config = QuicClientConfig::try_from(tls).map_err(|error| error.to_string())?;
-        let config = ClientConfig::new(Arc::new(config));
-        endpoint.connect_with(config, to, &self.name).map_err(|error| error.to_string())
-    }
+fn quic_config(tls: rustls::ClientConfig) -> Result<ClientConfig, PeerError> {
+    let tls = QuicClientConfig::try_from(tls)
+        .map_err(|error| PeerError::new(format!("cannot use rustls for QUIC: {error}")))?;
+    Ok(ClientConfig::new(Arc::new(tls)))
+}
 
-    async fn connected(
-        &self,
-        connecting: Connecting,
-    ) -> Result<(Connection, Option<ZeroRttAccepted>), String> {
-        let connecting = match self.early {
-            true => match connecting.into_0rtt() {
-                Ok((connection, accepted)) => return Ok((connection, Some(accepted))),
-                Err(connecting) => connecting,
-            },
-            false => connecting,
-        };
-        let connection = connecting.await.map_err(|error| format!("QUIC: {error}"))?;
-        Ok((connection, None))
-    }
+async fn connected(
+    connecting: Connecting,
+    early: bool,
+) -> Result<(Connection, Option<ZeroRttAccepted>), String> {
+    let connecting = match early {
+        true => match connecting.into_0rtt() {
+            Ok((connection, accepted)) => return Ok((connection, Some(accepted))),
+            Err(connecting) => connecting,
+        },
+        false => connecting,
+    };
+    let connection = connecting.await.map_err(|error| format!("QUIC: {error}"))?;
+    Ok((connection, None))
 }
 
 /// What is known of one connection, however far it comes.
@@ -230,5 +268,45 @@ impl ClientSessionStore for Arrived {
     /// The newest: the others may be past their time.
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
         self.tickets.lock().pop_back()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::identity::Identity;
+    use crate::quic::serve;
+
+    #[tokio::test]
+    async fn the_socket_of_a_connection_is_there_before_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let identity = Identity::obtain(directory.path(), Suite::P256, "peer.test", None).unwrap();
+        let any_port = (Ipv4Addr::LOCALHOST, 0).into();
+        let (to, _serving) = serve(any_port, Suite::P256, &identity, true).unwrap();
+        let roots = [identity.root().unwrap().clone()];
+        for early in [false, true] {
+            let client = QuicClient::new(Suite::P256, &roots, "peer.test", early).unwrap();
+            for number in 0..3 {
+                let ready = client.ready(to).unwrap();
+                let local = ready.endpoint.local_addr().unwrap();
+                assert!(UdpSocket::bind(local).is_err(), "it is bound");
+                let marks = Marks::new(Instant::now());
+                let trial = client.open(ready, to, 1000, marks, TICKET).await;
+                assert!(trial.ok, "{trial:?}");
+                assert_eq!(trial.early_data, early && number > 0, "{trial:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_that_are_ready_have_sockets_of_their_own() {
+        let client = QuicClient::new(Suite::P256, &[], "peer.test", false).unwrap();
+        let to = (Ipv4Addr::LOCALHOST, 9).into();
+        let ready = [(); 2].map(|()| client.ready(to).unwrap());
+        let [one, two] = ready.each_ref().map(|ready| ready.endpoint.local_addr().unwrap().port());
+        assert_ne!(one, two);
     }
 }
