@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::LoadTotals;
 use super::experiment::Moment;
-use super::stats::Summary;
+use super::stats::{P90_LEAST, P99_LEAST, Summary, with_failed};
 use super::trial::{Key, Row, rounded};
 
 /// All cells of a run, in the order of the plan.
@@ -46,7 +46,7 @@ pub(crate) struct CellSummary {
     pub(crate) n: u64,
     pub(crate) failed: u64,
     pub(crate) flagged: u64,
-    /// Times of the trials that completed, in ms.
+    /// Times in ms; a trial that failed took longer than any.
     pub(crate) first_request_byte: Option<Summary>,
     pub(crate) first_response_byte: Option<Summary>,
     pub(crate) last_response_byte: Option<Summary>,
@@ -143,18 +143,20 @@ impl Group {
         self.last.extend(row.ms_to_last_response_byte);
     }
 
-    /// The times of the trials that completed, in ms.
-    pub(crate) fn times(&self, moment: Moment) -> &[f64] {
-        match moment {
+    /// The times of all trials in ms; one that failed took for ever.
+    pub(crate) fn ranked(&self, moment: Moment) -> Vec<f64> {
+        let times = match moment {
             Moment::Request => &self.request,
             Moment::Response => &self.response,
             Moment::Last => &self.last,
-        }
+        };
+        with_failed(times, usize::try_from(self.failed).unwrap_or(usize::MAX))
     }
 
     fn summary(&self) -> CellSummary {
         let rtt_ms = self.rtt.as_secs_f64() * 1e3;
-        let first_request_byte = Summary::of(&self.request);
+        let summary = |moment| Summary::of(&self.ranked(moment));
+        let first_request_byte = summary(Moment::Request);
         let load = self.load;
         let each = |time: Duration| {
             let each = time.as_secs_f64() * 1e3 / load.connections as f64;
@@ -170,10 +172,10 @@ impl Group {
             n: self.n,
             failed: self.failed,
             flagged: self.flagged,
-            rtts: first_request_byte.map(|times| rounded(times.p50 / rtt_ms)),
+            rtts: first_request_byte.and_then(|times| Some(rounded(times.p50? / rtt_ms))),
             first_request_byte,
-            first_response_byte: Summary::of(&self.response),
-            last_response_byte: Summary::of(&self.last),
+            first_response_byte: summary(Moment::Response),
+            last_response_byte: summary(Moment::Last),
             rtt_ms,
             openings: self.openings.clone(),
             handshakes_per_s: (!load.time.is_zero()).then(|| rounded(per_s)),
@@ -202,7 +204,7 @@ pub(crate) fn table(cells: &[CellSummary]) -> String {
     text
 }
 
-/// One cell: how it went, when the first request byte left (median, 90th and 99th percentile).
+/// One cell: how it went, when the first request byte left (median, 90th and 99th percentile, or the longest).
 fn line(cell: &CellSummary) -> String {
     let mut text = format!("{:<14} {:<16} {:>6} ok", cell.arm, cell.suite, cell.n - cell.failed);
     if cell.failed > 0 {
@@ -210,8 +212,12 @@ fn line(cell: &CellSummary) -> String {
     }
     match cell.first_request_byte {
         Some(times) => {
-            let [p50, p90, p99] = [times.p50, times.p90, times.p99].map(|ms| format!("{ms:.2}"));
-            let _ = write!(text, "  {p50:>8} {p90:>8} {p99:>8} ms");
+            let ms = |ms: Option<f64>| ms.map_or("failed".into(), |ms| format!("{ms:.2}"));
+            let p90 = if times.n < P90_LEAST { "–".into() } else { ms(times.p90) };
+            let (last, name) =
+                if times.n < P99_LEAST { (times.max, "max") } else { (times.p99, "p99") };
+            let (p50, last) = (ms(times.p50), ms(last));
+            let _ = write!(text, "  {p50:>8} {p90:>8} {name} {last:>8} ms");
         }
         None => text.push_str("  no times"),
     }

@@ -149,7 +149,7 @@ fn the_numbers_are_those_of_the_summary() {
             let shown = format!("{:.1}", p50(arm, of));
             assert!(text.contains(&shown) && out.contains(&shown), "{arm} {of}: {shown}\n{out}");
         }
-        for percentile in ["p90", "p99"] {
+        for percentile in ["p90", "max"] {
             let ms = summary[arm]["first_request_byte"][percentile].as_f64().unwrap();
             assert!(text.contains(&format!("{ms:.1}")), "{percentile}");
         }
@@ -196,6 +196,19 @@ fn an_arm_that_never_completed_is_shown() {
     let (text, _) = parse(&html);
     assert!(text.contains("40 (100 %)") && out.contains("40 (100 %)"), "{out}");
     assert!(text.contains("no trial came so far"));
+    assert!(out.contains("failed [failed, failed]"), "{out}");
+}
+
+/// With three of ten failed, the slowest tenth is among them, and the median is later than that of what completed.
+#[test]
+fn failed_trials_rank_behind_all_others() {
+    let (html, out) = of(&Fixture {
+        links: vec![Link { name: "bad", rtt_ms: 10.0, slow: 0.0, fails: 0.3 }],
+        ..Fixture::small()
+    });
+    let (text, _) = parse(&html);
+    assert!(text.contains("max failed") && out.contains("max failed"), "{out}");
+    assert!(text.contains("one that failed counts as slower"), "{text}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
+use crate::lab::stats::Summary;
 
 /// Trials of one folder: two hours at 140 connections a second; about 300 MB of memory.
 const TRIALS_MAX: usize = 1_000_000;
@@ -153,14 +154,8 @@ pub(super) struct Bar {
     pub(super) of: String,
 }
 
-/// The distribution of one of the times, in ms.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-pub(super) struct Times {
-    pub(super) p50: f64,
-    pub(super) p90: f64,
-    pub(super) p99: f64,
-    pub(super) ci95: [f64; 2],
-}
+/// The distribution of one of the times, in ms, over all trials.
+pub(super) type Times = Summary;
 
 /// What the report needs of experiment.toml.
 #[derive(Debug, Default, Deserialize)]

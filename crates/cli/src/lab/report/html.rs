@@ -162,7 +162,11 @@ fn reading(run: &Run) -> Markup {
     html! {
         p.reading {
             "Times are in ms from just before the first socket call. Percentiles are by nearest rank, over \
-             all trials that completed, flagged ones included. In brackets: 95 % bootstrap intervals of the \
+             all trials, flagged ones included: one that failed counts as slower than all that did not, so a \
+             percentile may be one of those that failed, and there is no ratio to such a median. Of fewer than \
+             100 trials the maximum stands in place of the 99th percentile, of fewer than 10 there is no 90th. \
+             Under load, trials of one round share the machine and are not independent, so intervals there are \
+             rather too narrow: they resample trials, not rounds. In brackets: 95 % bootstrap intervals of the \
              median (percentile method, 2,000 resamples, fixed seed)."
             @if compared {
                 " Right of the times: the ratio of the medians to " (BASELINE)

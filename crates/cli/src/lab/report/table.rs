@@ -78,9 +78,9 @@ fn times(cell: &Cell, moment: Moment) -> Markup {
     html! {
         @match times {
             Some(times) => {
-                td.n.first { (figure::ms(times.p50)) small { (figure::interval(times.ci95, figure::ms)) } }
-                td.n { (figure::ms(times.p90)) }
-                td.n { (figure::ms(times.p99)) }
+                td.n.first { (figure::or_failed(times.p50)) small { (figure::median_interval(&times)) } }
+                td.n { (figure::p90(Some(times))) }
+                td.n { (figure::p99(Some(times))) }
             }
             None => { td.n.first { "–" } td.n { "–" } td.n { "–" } }
         }
@@ -163,18 +163,22 @@ pub(super) fn printed(theirs: &Figures) -> String {
 pub(super) fn counterpart(ours: &Ours) -> String {
     match (&ours.mean, &ours.times) {
         (Some(mean), _) => figure::ms(mean.value),
-        (None, Some(times)) => [times.p50, times.p90, times.p99].map(figure::ms).join(" / "),
+        (None, Some(times)) => {
+            let times = Some(*times);
+            [figure::middle(times), figure::p90(times), figure::p99(times)].join(" / ")
+        }
         (None, None) => "–".into(),
     }
 }
 
 fn measured(ours: &Ours) -> Markup {
-    let interval = ours.mean.map(|mean| mean.ci95).or(ours.times.map(|times| times.ci95));
+    let mean = ours.mean.map(|mean| figure::interval(mean.ci95, figure::ms));
+    let interval = mean.or_else(|| ours.times.as_ref().map(figure::median_interval));
     html! {
         td.first { (ours.link) small { (ours.suite) } @if !ours.variant.is_empty() { small { (ours.variant) } } }
         td.n { (ours.n) }
         td.n { (ours.handshakes_per_s.map_or("–".into(), figure::per_s)) }
-        td.n { (counterpart(ours)) @if let Some(ci95) = interval { small { (figure::interval(ci95, figure::ms)) } } }
+        td.n { (counterpart(ours)) @if let Some(interval) = interval { small { (interval) } } }
         @for estimate in [ours.to_baseline, ours.to_paper] {
             td.n {
                 @match estimate {

@@ -56,15 +56,15 @@ fn side_by_side(text: &mut String, group: &Group) {
 fn cells(cell: &Cell) -> Vec<String> {
     let summary = &cell.summary;
     let request = cell.times(Moment::FirstRequest);
-    let middle = |moment| figure::some_ms(cell.times(moment).map(|times| times.p50));
+    let middle = |moment| figure::middle(cell.times(moment));
     vec![
         summary.arm.clone(),
         summary.n.to_string(),
         summary.failed.to_string(),
         summary.rtts.map_or("–".into(), |rtts| format!("{rtts:.2}")),
         request.as_ref().map_or("–".into(), figure::median),
-        figure::some_ms(request.map(|times| times.p90)),
-        figure::some_ms(request.map(|times| times.p99)),
+        figure::p90(request),
+        figure::p99(request),
         middle(Moment::FirstResponse),
         middle(Moment::LastResponse),
         cell.ratio(Moment::FirstRequest).as_ref().map_or("–".into(), figure::estimate),
