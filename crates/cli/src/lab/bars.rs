@@ -2,9 +2,12 @@
 
 use serde::Serialize;
 
-use super::experiment::{ANY, Bar};
+use headstart_peers::Arm;
+
+use super::experiment::{ANY, Bar, Exception};
 use super::stats::{Summary, ratio_of_medians};
 use super::summary::{Group, Groups};
+use super::trial::Key;
 
 /// Digits behind the point that a figure is shown with, if they tell it from the limit; and the most of them.
 const FEWEST_DIGITS: i32 = 3;
@@ -55,6 +58,17 @@ impl Bar {
         };
         (self.arm == ANY || self.arm == key.arm)
             && is(&self.suite, &key.suite)
+            && is(&self.link, &key.link)
+            && is(&self.variant, &key.variant)
+            && !self.except.iter().any(|except| except.is_for(key))
+    }
+}
+
+impl Exception {
+    fn is_for(&self, key: &Key) -> bool {
+        let is = |name: &Option<String>, of| name.as_ref().is_none_or(|name| name == of);
+        let of_arm = |arms: &Vec<Arm>| arms.iter().any(|arm| arm.name() == key.arm);
+        self.arms.as_ref().is_none_or(of_arm)
             && is(&self.link, &key.link)
             && is(&self.variant, &key.variant)
     }
@@ -115,7 +129,8 @@ fn found(
 ) -> Option<f64> {
     let median = |group: &Group| Summary::of(&group.ranked(bar.of))?.p50;
     match condition {
-        "complete_min" => (group.n > 0).then(|| (group.n - group.failed) as f64 / group.n as f64),
+        "complete_min" => completed(group),
+        "complete_less_max" => Some(completed(other?)? - completed(group)?),
         "rtts_max" | "rtts_min" => Some(median(group)? / (group.rtt.as_secs_f64() * 1e3)),
         "difference_max_ms" => Some(median(group)? - median(other?)?),
         "ratio_max" => Some(median(group)? / median(other?)?),
@@ -127,6 +142,11 @@ fn found(
     }
 }
 
+/// The share of trials that completed.
+fn completed(group: &Group) -> Option<f64> {
+    (group.n > 0).then(|| (group.n - group.failed) as f64 / group.n as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -134,7 +154,7 @@ mod tests {
     use headstart_peers::{Opening, Trial};
 
     use super::*;
-    use crate::lab::trial::{Key, Row, failed};
+    use crate::lab::trial::{Row, failed};
 
     const RTT: Duration = Duration::from_millis(10);
 
@@ -200,6 +220,8 @@ mod tests {
         // Five of ten took less, as the one that failed took for ever.
         assert_eq!(one("complete_min = 0.9"), (Some(0.9), true));
         assert_eq!(one("complete_min = 0.95"), (Some(0.9), false));
+        assert_eq!(one(&format!("{against}complete_less_max = 0.11")).1, true);
+        assert_eq!(one(&format!("{against}complete_less_max = 0.09")).1, false);
     }
 
     /// To three decimals it would be all of them.
@@ -246,6 +268,17 @@ mod tests {
     fn all_arms_are_meant_by_a_star() {
         assert_eq!(judged("arm = \"*\"\ncomplete_min = 0.5", false).len(), 3);
         assert_eq!(judged("arm = \"*\"\nlink = \"far\"\ncomplete_min = 0.5", false).len(), 0);
+    }
+
+    #[test]
+    fn exceptions_are_by_name() {
+        let arms = |except: &str| {
+            let bar = format!("arm = \"*\"\ncomplete_min = 0.5\nexcept = [{except}]");
+            judged(&bar, false).into_iter().map(|(arm, ..)| arm).collect::<Vec<_>>()
+        };
+        assert_eq!(arms("{ arms = [\"quic\"], link = \"near\", why = \"x\" }"), ["tls13", "turbo"]);
+        assert_eq!(arms("{ arms = [\"quic\"], link = \"far\", why = \"x\" }").len(), 3);
+        assert_eq!(arms("{ variant = \"one\", why = \"x\" }").len(), 0);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use headstart_lab::{Host, Lab, LabOptions, Link, Node, Packet, Path, SplitTcp, path_forms};
 
+use super::cell::LinkActs;
 use super::experiment::LinkSpec;
 use super::plan::{Plan, Stage};
 use crate::demo;
@@ -21,7 +22,7 @@ const SERVER_NET: u8 = 100;
 const SHARED_NET: u8 = 99;
 
 /// Fast Open for clients and servers (ip-sysctl: 1 | 2); both must have it for the arm that uses it.
-const FAST_OPEN: (&str, &str) = ("/proc/sys/net/ipv4/tcp_fastopen", "3");
+pub(super) const FAST_OPEN: (&str, &str) = ("/proc/sys/net/ipv4/tcp_fastopen", "3");
 
 /// The network of one stage.
 #[derive(Debug)]
@@ -124,12 +125,22 @@ impl Topology {
             }
             hosts.push(host);
         }
-        let options =
-            LabOptions { late: stage.late, split_tcp: proxies(stage), ..LabOptions::default() };
+        let options = LabOptions { late: stage.late, pinned: true, split_tcp: proxies(stage) };
         let lab = Lab::build_with(hosts, options).map_err(|error| demo::not_built(&error))?;
         let topology = Self { lab, clients, servers };
         topology.set_up()?;
         Ok(topology)
+    }
+
+    /// What all links did so far.
+    pub(crate) fn acts(&self) -> LinkActs {
+        let counters = self.lab.counters();
+        let links = counters.ports.iter().flat_map(|port| [port.outbound, port.inbound]);
+        links.fold(LinkActs::default(), |acts, link| LinkActs {
+            dropped: acts.dropped + link.dropped,
+            replied: acts.replied + link.replied,
+            added: acts.added + link.added,
+        })
     }
 
     fn set_up(&self) -> Result<(), Failure> {

@@ -219,11 +219,14 @@ fn cells_that_were_cut_short_say_why() {
         let mut summary: Value = serde_json::from_str(&text).unwrap();
         summary[1]["broken"] = "the server died".into();
         summary[1]["server_cpu_ms"] = 0.75.into();
+        summary[1]["exchanges_per_s"] = 31.5.into();
+        summary[1]["flagged"] = 1.into();
+        summary[1]["p50_unflagged"] = 133.7.into();
         summary.to_string()
     });
     let (code, out, err) = report(&[dir.path()]);
     assert!(
-        code == Some(0) && out.contains("Cut short: turbo, p256, paris-oregon: the server died"),
+        code == Some(0) && out.contains("Broken: turbo, p256, paris-oregon: the server died"),
         "{err}{out}"
     );
     let (text, _) = parse(&fs::read_to_string(dir.path().join("report.html")).unwrap());
@@ -231,6 +234,9 @@ fn cells_that_were_cut_short_say_why() {
         text.contains("the server died")
             && text.contains("0.750")
             && text.contains("CPU ms, server")
+            && text.contains("31.5")
+            && text.contains("133.7")
+            && text.contains("exchanges per s")
     );
 }
 

@@ -102,7 +102,10 @@ pub(super) struct CellSummary {
     pub(super) rtts: Option<f64>,
     #[serde(default)]
     pub(super) openings: BTreeMap<String, usize>,
-    pub(super) handshakes_per_s: Option<f64>,
+    /// Whole exchanges, to the last response byte; older results have another count under another name.
+    pub(super) exchanges_per_s: Option<f64>,
+    /// Median to the first request byte without the flagged trials.
+    pub(super) p50_unflagged: Option<f64>,
     pub(super) rtt_ms: Option<f64>,
     /// Processor time of a connection.
     pub(super) client_cpu_ms: Option<f64>,

@@ -73,7 +73,9 @@ fn whole(run: &Run, at: usize) -> Markup {
                 p {
                     cite { (comparison.paper.title) } ", " (comparison.paper.source) ". "
                     (comparison.paper.about.trim()) " Compared is our time to the "
-                    (comparison.paper.moment.title()) ". Their figures have no intervals: the interval is of ours alone."
+                    (comparison.paper.moment.title()) ". Their figures have no intervals: the interval is of ours alone. "
+                    "Handshakes a second are the paper's only: it counts handshakes of four cores at each end, the lab "
+                    "counts whole exchanges on one machine that is client, server and network, which are not the same."
                 }
                 (table::paper(comparison))
             }
@@ -113,8 +115,8 @@ fn failures(run: &Run, at: usize) -> Markup {
             (table::reasons(&run.reasons, "reason"))
         }
         @if !broken.is_empty() {
-            h2 { "Cut short" }
-            p { "Cells with fewer trials than planned." }
+            h2 { "Broken" }
+            p { "Cells with fewer trials than planned, or over a box that did nothing." }
             dl { @for (cell, why) in broken { dt { (cell.name()) } dd { (why) } } }
         }
     }

@@ -94,7 +94,6 @@ pub(super) struct Ours {
     pub(super) suite: String,
     pub(super) variant: String,
     pub(super) n: usize,
-    pub(super) handshakes_per_s: Option<f64>,
     pub(super) times: Option<Times>,
     pub(super) mean: Option<Estimate>,
     /// Ours, median or mean as theirs, in parts of theirs.
@@ -198,7 +197,6 @@ impl Ours {
             suite: group.suite.clone(),
             variant: group.variant.clone(),
             n: cell.summary.n,
-            handshakes_per_s: cell.summary.handshakes_per_s,
             times,
             mean,
             to_paper,
