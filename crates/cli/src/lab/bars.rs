@@ -2,10 +2,16 @@
 
 use serde::Serialize;
 
-use super::experiment::{ANY, Bar};
+use headstart_peers::Arm;
+
+use super::experiment::{ANY, Bar, Exception};
 use super::stats::{Summary, ratio_of_medians};
 use super::summary::{Group, Groups};
-use super::trial::rounded;
+use super::trial::Key;
+
+/// Digits behind the point that a figure is shown with, if they tell it from the limit; and the most of them.
+const FEWEST_DIGITS: i32 = 3;
+const MOST_DIGITS: i32 = 12;
 
 /// What one bar says of one cell.
 #[derive(Debug, Clone, Serialize)]
@@ -18,7 +24,8 @@ pub(crate) struct Verdict {
     pub(crate) variant: String,
     pub(crate) condition: &'static str,
     pub(crate) limit: f64,
-    /// None if there was nothing to judge by, which misses it.
+    /// In as few digits as show on which side of the limit it is; it was judged by all of them. None if there
+    /// was nothing to judge by, which misses it.
     pub(crate) found: Option<f64>,
     pub(crate) met: bool,
 }
@@ -53,6 +60,17 @@ impl Bar {
             && is(&self.suite, &key.suite)
             && is(&self.link, &key.link)
             && is(&self.variant, &key.variant)
+            && !self.except.iter().any(|except| except.is_for(key))
+    }
+}
+
+impl Exception {
+    fn is_for(&self, key: &Key) -> bool {
+        let is = |name: &Option<String>, of| name.as_ref().is_none_or(|name| name == of);
+        let of_arm = |arms: &Vec<Arm>| arms.iter().any(|arm| arm.name() == key.arm);
+        self.arms.as_ref().is_none_or(of_arm)
+            && is(&self.link, &key.link)
+            && is(&self.variant, &key.variant)
     }
 }
 
@@ -69,9 +87,9 @@ fn verdicts(bar: &Bar, group: &Group, groups: &Groups, seed: u64) -> Vec<Verdict
     let Some(other) = other.map_or(Some(None), |other| other.map(Some)) else { return Vec::new() };
     bar.conditions()
         .map(|(condition, limit)| {
-            let found = found(condition, bar, group, other, seed).map(rounded);
+            let found = found(condition, bar, group, other, seed);
             let least = condition.ends_with("_min");
-            let holds = |found| match condition {
+            let holds = |found: f64| match condition {
                 "ratio_interval_below" => found < limit,
                 _ if least => found >= limit,
                 _ => found <= limit,
@@ -84,11 +102,21 @@ fn verdicts(bar: &Bar, group: &Group, groups: &Groups, seed: u64) -> Vec<Verdict
                 variant: group.key.variant.clone(),
                 condition,
                 limit,
-                found,
+                found: found.map(|found| shown(found, holds)),
                 met: found.is_some_and(holds),
             }
         })
         .collect()
+}
+
+/// Rounded for people, but never across the limit: 9,999 of 10,000 are not shown as all of them.
+fn shown(found: f64, holds: impl Fn(f64) -> bool) -> f64 {
+    let rounded = (FEWEST_DIGITS..=MOST_DIGITS).map(|digits| {
+        let scale = 10_f64.powi(digits);
+        (found * scale).round() / scale
+    });
+    let mut on_its_side = rounded.filter(|rounded| holds(*rounded) == holds(found));
+    on_its_side.next().unwrap_or(found)
 }
 
 /// The figure that a condition is about.
@@ -99,16 +127,24 @@ fn found(
     other: Option<&Group>,
     seed: u64,
 ) -> Option<f64> {
-    let times = group.times(bar.of);
-    let median = |group: &Group| Summary::of(group.times(bar.of)).map(|times| times.p50);
+    let median = |group: &Group| Summary::of(&group.ranked(bar.of))?.p50;
     match condition {
-        "complete_min" => (group.n > 0).then(|| (group.n - group.failed) as f64 / group.n as f64),
+        "complete_min" => completed(group),
+        "complete_less_max" => Some(completed(other?)? - completed(group)?),
         "rtts_max" | "rtts_min" => Some(median(group)? / (group.rtt.as_secs_f64() * 1e3)),
         "difference_max_ms" => Some(median(group)? - median(other?)?),
         "ratio_max" => Some(median(group)? / median(other?)?),
         // The upper end, which has to be below.
-        _ => Some(ratio_of_medians(times, other?.times(bar.of), seed)?.ci95[1]),
+        _ => {
+            let (times, to) = (group.ranked(bar.of), other?.ranked(bar.of));
+            Some(ratio_of_medians(&times, &to, seed)?.ci95[1])
+        }
     }
+}
+
+/// The share of trials that completed.
+fn completed(group: &Group) -> Option<f64> {
+    (group.n > 0).then(|| (group.n - group.failed) as f64 / group.n as f64)
 }
 
 #[cfg(test)]
@@ -118,7 +154,7 @@ mod tests {
     use headstart_peers::{Opening, Trial};
 
     use super::*;
-    use crate::lab::trial::{Key, Row, failed};
+    use crate::lab::trial::{Row, failed};
 
     const RTT: Duration = Duration::from_millis(10);
 
@@ -170,7 +206,7 @@ mod tests {
     #[test]
     fn each_condition_is_met_or_missed() {
         let against = "against = \"tls13\"\n";
-        let ratio = Some(rounded(10.4 / 20.4));
+        let ratio = Some(0.51);
         assert_eq!(one(&format!("{against}ratio_max = 0.52")), (ratio, true));
         assert_eq!(one(&format!("{against}ratio_max = 0.50")), (ratio, false));
         assert_eq!(one(&format!("{against}difference_max_ms = -9.9")), (Some(-10.0), true));
@@ -181,8 +217,27 @@ mod tests {
         assert_eq!(one("rtts_max = 1.0"), (Some(1.04), false));
         assert_eq!(one("rtts_min = 1.0"), (Some(1.04), true));
         assert_eq!(one("rtts_min = 1.1"), (Some(1.04), false));
+        // Five of ten took less, as the one that failed took for ever.
         assert_eq!(one("complete_min = 0.9"), (Some(0.9), true));
         assert_eq!(one("complete_min = 0.95"), (Some(0.9), false));
+        assert_eq!(one(&format!("{against}complete_less_max = 0.11")).1, true);
+        assert_eq!(one(&format!("{against}complete_less_max = 0.09")).1, false);
+    }
+
+    /// To three decimals it would be all of them.
+    #[test]
+    fn what_is_not_all_is_not_rounded_to_all() {
+        let mut groups = Groups::default();
+        for _ in 0..9_999 {
+            groups.add(&row("tls13", Some(20.0)), RTT);
+        }
+        groups.add(&row("tls13", None), RTT);
+        let bar: Bar = toml::from_str("arm = \"tls13\"\ncomplete_min = 1.0").unwrap();
+        let [verdict] = &judge(&[bar], &groups, false, 1)[..] else { panic!("one cell") };
+        assert_eq!((verdict.found, verdict.met), (Some(0.9999), false));
+        assert!(line(verdict).ends_with("complete_min 1: 0.9999"), "{}", line(verdict));
+        assert_eq!(shown(1.000_04, |found| found <= 1.0), 1.000_04);
+        assert_eq!(shown(0.500_04, |found| found <= 1.0), 0.5);
     }
 
     #[test]
@@ -193,10 +248,37 @@ mod tests {
         assert_eq!(one(&format!("{of}rtts_max = 9.0")), (None, false));
     }
 
+    /// Of what completed, the median is half that of TLS 1.3; of all, most took for ever.
+    #[test]
+    fn what_failed_is_in_no_ratio_s_favour() {
+        let mut groups = groups();
+        for _ in 0..10 {
+            groups.add(&row("turbo", None), RTT);
+        }
+        for condition in
+            ["ratio_max = 0.9", "difference_max_ms = 0.0", "ratio_interval_below = 1.0"]
+        {
+            let bar = format!("arm = \"turbo\"\nagainst = \"tls13\"\n{condition}");
+            let verdicts = judge(&[toml::from_str(&bar).unwrap()], &groups, false, 1);
+            assert_eq!((verdicts[0].found, verdicts[0].met), (None, false), "{condition}");
+        }
+    }
+
     #[test]
     fn all_arms_are_meant_by_a_star() {
         assert_eq!(judged("arm = \"*\"\ncomplete_min = 0.5", false).len(), 3);
         assert_eq!(judged("arm = \"*\"\nlink = \"far\"\ncomplete_min = 0.5", false).len(), 0);
+    }
+
+    #[test]
+    fn exceptions_are_by_name() {
+        let arms = |except: &str| {
+            let bar = format!("arm = \"*\"\ncomplete_min = 0.5\nexcept = [{except}]");
+            judged(&bar, false).into_iter().map(|(arm, ..)| arm).collect::<Vec<_>>()
+        };
+        assert_eq!(arms("{ arms = [\"quic\"], link = \"near\", why = \"x\" }"), ["tls13", "turbo"]);
+        assert_eq!(arms("{ arms = [\"quic\"], link = \"far\", why = \"x\" }").len(), 3);
+        assert_eq!(arms("{ variant = \"one\", why = \"x\" }").len(), 0);
     }
 
     #[test]

@@ -6,7 +6,9 @@ mod start;
 use std::time::{Duration, Instant};
 
 use headstart_peers::{Arm, Trial};
+use serde::{Deserialize, Serialize};
 
+use super::experiment::Acts;
 use super::interrupt::Interrupt;
 use super::plan::{CellSpec, Mode, Stage};
 use super::process::{Broken, Program};
@@ -14,7 +16,7 @@ use super::topology::Topology;
 use super::trial::{Done, Key, Row, Said, failed};
 use start::Setting;
 
-pub(crate) use origin::check_tools;
+pub(crate) use origin::{check_tools, versions};
 pub(crate) use start::{Place, begin};
 
 /// How long a client may need beyond the time in which a connection fails, before it counts as hung.
@@ -32,8 +34,14 @@ pub(crate) struct Cell {
     servers: Vec<Program>,
     /// Rows so far, apart for each value of the column `variant`.
     trials: u32,
+    /// Number of the trial that goes on, as its row will have it.
+    trial: u32,
+    /// Turns so far.
+    turns: u32,
     /// Client whose turn it is.
     turn: usize,
+    /// What links did to its packets while it had its turns.
+    pub(crate) links: LinkActs,
     pub(crate) load: LoadTotals,
     /// Bytes of the server's flight, as the server says.
     pub(crate) flight_bytes: Option<u64>,
@@ -51,9 +59,39 @@ struct Client {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct LoadTotals {
     pub(crate) connections: u64,
+    /// Exchanges that were over within the time of loading, without the wait for the last ones.
+    pub(crate) completed: u64,
+    /// The time of loading.
     pub(crate) time: Duration,
     pub(crate) client_cpu: Duration,
     pub(crate) server_cpu: Duration,
+}
+
+/// What links did to packets. A late packet of one cell may count for the next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LinkActs {
+    pub(crate) dropped: u64,
+    /// Answered by a box.
+    pub(crate) replied: u64,
+    pub(crate) added: u64,
+}
+
+impl LinkActs {
+    fn add_since(&mut self, before: Self, now: Self) {
+        self.dropped += now.dropped.saturating_sub(before.dropped);
+        self.replied += now.replied.saturating_sub(before.replied);
+        self.added += now.added.saturating_sub(before.added);
+    }
+
+    /// Whether there is any sign of a box that does this.
+    pub(crate) const fn show(self, acts: Acts) -> bool {
+        match acts {
+            Acts::Drops => self.dropped > 0,
+            Acts::Replies => self.replied > 0,
+            Acts::Adds => self.added > 0,
+            Acts::Changes => true,
+        }
+    }
 }
 
 /// A row, and when its connection began and ended.
@@ -97,7 +135,10 @@ impl Cell {
             for _ in 0..context.stage.warmup {
                 self.turn = turn;
                 let opened = self.open(context);
-                self.note(opened)?;
+                if self.note(opened)?.is_none() {
+                    // Whoever waited for a program that hangs would wait so long again for each.
+                    return Ok(());
+                }
             }
         }
         self.turn = 0;
@@ -110,10 +151,12 @@ impl Cell {
     /// The user interrupted.
     pub(crate) fn turn(&mut self, context: Context<'_>, round: u32) -> Result<Vec<Timed>, Broken> {
         let mut rows = Vec::new();
-        if self.broken.is_some() {
+        if !self.goes_on(context.stage) {
             return Ok(rows);
         }
-        let from = Instant::now();
+        let (from, acts) = (Instant::now(), context.topology.acts());
+        self.turns += 1;
+        self.trial = self.trials + 1;
         let done = match context.stage.mode {
             Mode::One => self.one(context, round, &mut rows),
             Mode::Group(count) => self.group(context, round, count, &mut rows),
@@ -132,10 +175,18 @@ impl Cell {
         self.turn = (self.turn + 1) % self.clients.len().max(1);
         if self.note(done)?.is_none() {
             let why = self.broken.clone().unwrap_or_default();
-            let row = self.row(context, 1, round, failed(why));
+            let mut row = self.row(context, self.trial, round, failed(why));
+            // Nobody said how it was opened.
+            row.opening.clear();
             rows.push(Timed { row, from, to: Instant::now() });
         }
+        self.links.add_since(acts, context.topology.acts());
         Ok(rows)
+    }
+
+    /// Whether it has another turn.
+    pub(crate) fn goes_on(&self, stage: &Stage) -> bool {
+        self.broken.is_none() && !stage.is_enough(self.turns, self.load.connections)
     }
 
     fn one(
@@ -159,6 +210,7 @@ impl Cell {
     ) -> Result<(), Broken> {
         self.forget(context)?;
         for number in 1..=count {
+            self.trial = number;
             let (trial, from, to) = self.open(context)?;
             rows.push(Timed { row: self.row(context, number, round, trial), from, to });
         }
@@ -169,15 +221,15 @@ impl Cell {
     fn open(&mut self, context: Context<'_>) -> Result<(Trial, Instant, Instant), Broken> {
         let patience = context.stage.timeout + PATIENCE;
         let Some(client) = self.clients.get_mut(self.turn) else { return Err(no_client()) };
-        let before = client.agent.as_ref().and_then(start::Agent::counts);
+        let before = client.agent.as_mut().map(start::Agent::counts).transpose()?;
         let from = Instant::now();
         client.program.tell(&format!("open {}", context.stage.response))?;
         let line = client.program.line(patience, context.interrupt)?;
         let Ok(Said::Trial(mut trial)) = serde_json::from_str(&line.text) else {
             return Err(client.program.nonsense(&line.text));
         };
-        if let (Some(agent), Some(before)) = (&client.agent, before) {
-            agent.tell_opening(&before, &mut trial);
+        if let (Some(agent), Some(before)) = (&mut client.agent, before) {
+            agent.tell_opening(&before, &mut trial)?;
         }
         if !trial.ok {
             self.servers.iter_mut().try_for_each(Program::check)?;
@@ -195,18 +247,28 @@ impl Cell {
         rows: &mut Vec<Timed>,
     ) -> Result<(), Broken> {
         let cpu_before = (self.server_cpu(), self.agent_cpu());
+        let begun = Instant::now();
         for client in &mut self.clients {
             client.program.tell(order)?;
         }
-        let patience = slice + context.stage.timeout + PATIENCE;
-        let mut time = Duration::ZERO;
+        let load = Load { begun, patience: slice + context.stage.timeout + PATIENCE };
         for number in 0..self.clients.len() {
-            let done = self.take_load(context, round, number, patience, rows)?;
+            let from = rows.len();
+            let done = self.take_load(context, round, number, load, rows)?;
+            let seen = || {
+                let own = rows.iter().skip(from);
+                own.filter(|timed| timed.row.ok && timed.to <= begun + slice).count() as u64
+            };
             self.load.connections += done.connections;
+            self.load.completed += done.completed_in_slice.unwrap_or_else(seen);
             self.load.client_cpu += millis(done.cpu_ms);
-            time = time.max(millis(done.ms));
+            if let Some(agent) =
+                self.clients.get_mut(number).and_then(|client| client.agent.as_mut())
+            {
+                agent.check()?;
+            }
         }
-        self.load.time += time;
+        self.load.time += slice;
         self.load.server_cpu += self.server_cpu().saturating_sub(cpu_before.0);
         self.load.client_cpu += self.agent_cpu().saturating_sub(cpu_before.1);
         self.servers.iter_mut().try_for_each(Program::check)
@@ -218,18 +280,21 @@ impl Cell {
         context: Context<'_>,
         round: u32,
         number: usize,
-        patience: Duration,
+        load: Load,
         rows: &mut Vec<Timed>,
     ) -> Result<Done, Broken> {
         loop {
             let Some(client) = self.clients.get_mut(number) else { return Err(no_client()) };
-            let line = client.program.line(patience, context.interrupt)?;
+            let line = client.program.line(load.patience, context.interrupt)?;
             match serde_json::from_str(&line.text) {
                 Ok(Said::Done(done)) => return Ok(done),
                 Ok(Said::Trial(trial)) => {
                     self.trials += 1;
-                    let lasted = trial.ms_to_last_response_byte.map_or(Duration::ZERO, millis);
-                    let from = line.at.checked_sub(lasted).unwrap_or(line.at);
+                    self.trial = self.trials + 1;
+                    // Of one that failed nobody says when it began: any time since the load did.
+                    let lasted = trial.ms_to_last_response_byte.filter(|_| trial.ok).map(millis);
+                    let from = lasted.and_then(|lasted| line.at.checked_sub(lasted));
+                    let from = from.unwrap_or(load.begun).max(load.begun);
                     let by_agent = client.agent.is_some();
                     let mut row = self.row(context, self.trials, round, trial);
                     if by_agent {
@@ -302,10 +367,37 @@ impl Cell {
     }
 }
 
+/// A stretch of load that goes on.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    begun: Instant,
+    /// How long a client may be silent.
+    patience: Duration,
+}
+
 fn no_client() -> Broken {
     Broken::Program("there is no client".into())
 }
 
 fn millis(ms: f64) -> Duration {
     Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_box_shows_itself_by_what_it_does() {
+        let none = LinkActs::default();
+        let dropped = LinkActs { dropped: 1, ..none };
+        let shown = |acts: LinkActs| {
+            [Acts::Drops, Acts::Replies, Acts::Adds, Acts::Changes].map(|what| acts.show(what))
+        };
+        assert_eq!(shown(none), [false, false, false, true]);
+        assert_eq!(shown(dropped), [true, false, false, true]);
+        let mut cell = none;
+        cell.add_since(dropped, LinkActs { dropped: 4, replied: 2, added: 0 });
+        assert_eq!(cell, LinkActs { dropped: 3, replied: 2, added: 0 });
+    }
 }

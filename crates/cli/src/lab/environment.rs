@@ -1,13 +1,15 @@
 //! Where, when and with what a run was made.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::SystemTime;
 
-use headstart_lab::{Counters, Exactness, Lab};
+use headstart_lab::{Counters, Exactness, Lab, Scheduling};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::plan::Plan;
+use super::plan::{Plan, Stage};
+use super::{cell, topology};
 
 /// environment.json.
 #[derive(Debug, Serialize)]
@@ -29,7 +31,16 @@ pub(crate) struct Environment {
     /// Load of the machine over the last minute, before the run and at its end: others may have used it.
     load_before: Option<f64>,
     load_after: Option<f64>,
-    late_us: f64,
+    /// Threshold of `flagged`, where the experiment sets it; otherwise a twentieth of the round trip, 300 us at most.
+    late_us: Option<f64>,
+    /// What the programs beside this one call themselves.
+    programs: BTreeMap<&'static str, String>,
+    /// Set in each namespace.
+    sysctls: BTreeMap<&'static str, &'static str>,
+    #[serde(skip)]
+    missed: u64,
+    #[serde(skip)]
+    refused: u64,
     stages: Vec<Value>,
     #[serde(skip)]
     begun: SystemTime,
@@ -55,15 +66,33 @@ impl Environment {
             seed: plan.seed,
             load_before: load(),
             load_after: None,
-            late_us: plan.experiment.late.as_secs_f64() * 1e6,
+            late_us: plan.experiment.late.map(|late| late.as_secs_f64() * 1e6),
+            programs: cell::versions(plan),
+            sysctls: BTreeMap::from([topology::FAST_OPEN]),
+            missed: 0,
+            refused: 0,
             stages: Vec::new(),
             begun,
         }
     }
 
     /// Adds what the forwarder says of a stage that is over.
-    pub(crate) fn add_stage(&mut self, name: &str, lab: &Lab) {
-        self.stages.push(stage(name, &lab.counters(), lab.exactness()));
+    pub(crate) fn add_stage(&mut self, stage: &Stage, lab: &Lab) {
+        let counters = lab.counters();
+        self.missed += counters.ports.iter().map(|port| port.missed).sum::<u64>();
+        self.refused += counters.ports.iter().map(|port| port.refused).sum::<u64>();
+        self.stages.push(of_stage(stage, &counters, lab.exactness()));
+    }
+
+    /// What spoils a run, if it happened.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let (missed, refused) = (self.missed, self.refused);
+        (missed + refused > 0).then(|| {
+            format!(
+                "warning: the forwarder missed {missed} frames and {refused} were refused: this machine was too slow, \
+                 and losses in the results are not only those asked for"
+            )
+        })
     }
 
     /// As it is after the run.
@@ -73,11 +102,14 @@ impl Environment {
     }
 }
 
-fn stage(name: &str, counters: &Counters, exactness: Exactness) -> Value {
+fn of_stage(stage: &Stage, counters: &Counters, exactness: Exactness) -> Value {
+    let programs = stage.scheduling(0).map(Scheduling::granted).unwrap_or_default();
     let sum =
         |of: fn(&headstart_lab::PortCounters) -> u64| counters.ports.iter().map(of).sum::<u64>();
     json!({
-        "name": name,
+        "name": stage.name(),
+        "late_us": stage.late.as_secs_f64() * 1e6,
+        "programs": { "realtime": programs.realtime, "pinned": programs.cpu.is_some() },
         "forwarder": {
             "realtime": exactness.realtime,
             "pinned": exactness.pinned,

@@ -41,7 +41,8 @@ pub(crate) struct Experiment {
     pub(crate) about: String,
     /// The published table it reproduces: a file of lab/papers, without `.toml`.
     pub(crate) reference: Option<String>,
-    /// Trials of a cell: connections one at a time, or groups of them with `first_and_later`.
+    /// Trials of a cell: connections one at a time, or groups of them with `first_and_later`. Under load, connections
+    /// that a cell must have made before it has its last turn, if they fit in three times its `slices`.
     pub(crate) trials: u32,
     /// The same for `--quick`.
     pub(crate) quick_trials: u32,
@@ -62,15 +63,16 @@ pub(crate) struct Experiment {
     /// The same for `--quick`.
     #[serde(default = "default_quick_slice", deserialize_with = "text::time")]
     pub(crate) quick_slice: Duration,
-    /// Stretches of load of a cell.
+    /// Stretches of load of a cell, at least; the arms take turns.
     #[serde(default = "default_slices")]
     pub(crate) slices: u32,
     /// When a connection counts as failed.
     #[serde(default = "default_timeout", deserialize_with = "text::time")]
     pub(crate) timeout: Duration,
-    /// A trial is flagged if the forwarder sent a packet later than this while it lasted.
-    #[serde(default = "default_late", deserialize_with = "text::time")]
-    pub(crate) late: Duration,
+    /// A trial is flagged if the forwarder sent a packet later than this while it lasted; by default
+    /// [`Experiment::late`] of the link's round-trip time.
+    #[serde(default, deserialize_with = "text::some_time")]
+    pub(crate) late: Option<Duration>,
     /// What is compared.
     #[serde(deserialize_with = "text::list")]
     pub(crate) arms: Vec<Arm>,
@@ -104,6 +106,14 @@ pub(crate) struct LinkSpec {
     pub(crate) split_tcp: bool,
     /// Trials on this link, if not those of the experiment.
     pub(crate) trials: Option<u32>,
+    /// Bytes of a response, if not those of the experiment.
+    pub(crate) response: Option<u64>,
+    /// Stretches of load on this link, if not those of the experiment, and how long they are.
+    pub(crate) slices: Option<u32>,
+    #[serde(default, deserialize_with = "text::some_time")]
+    pub(crate) slice: Option<Duration>,
+    /// What its box must be seen to do: where it does nothing, the cells show nothing.
+    pub(crate) acts: Option<Acts>,
     /// Whether `--quick` uses it.
     #[serde(default = "yes")]
     pub(crate) quick: bool,
@@ -173,6 +183,20 @@ pub(crate) enum OriginKind {
     Haproxy,
 }
 
+/// What a box does to packets, as the counters of a link tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Acts {
+    /// It drops some.
+    Drops,
+    /// It answers some itself.
+    Replies,
+    /// It makes more of them.
+    Adds,
+    /// It changes, delays or reorders them, which nothing counts.
+    Changes,
+}
+
 /// By what a balancer chooses a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -225,9 +249,27 @@ pub(crate) struct Bar {
     /// Smallest share of trials that completed with the right bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) complete_min: Option<f64>,
+    /// By how much this share may be below that of `against`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) complete_less_max: Option<f64>,
+    /// Cells that it does not hold for, by name and with the reason.
+    #[serde(default, skip_serializing)]
+    pub(crate) except: Vec<Exception>,
     /// Whether it also holds for the few trials of `--quick`.
     #[serde(default = "yes", skip_serializing)]
     pub(crate) quick: bool,
+}
+
+/// Cells that a bar does not hold for. What is left out means all.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Exception {
+    #[serde(default, deserialize_with = "text::some_list")]
+    pub(crate) arms: Option<Vec<Arm>>,
+    pub(crate) link: Option<String>,
+    pub(crate) variant: Option<String>,
+    /// For people.
+    why: String,
 }
 
 /// A time of a connection, counted from before its first socket call.
@@ -274,6 +316,12 @@ impl Experiment {
         }
     }
 
+    /// From when on a packet counts as late on a link of this round-trip time: what a calibrated lab is exact to,
+    /// but no more than a twentieth of what is measured.
+    pub(crate) fn late(&self, rtt: Duration) -> Duration {
+        self.late.unwrap_or(LATE_MAX.min(rtt / LATE_PARTS))
+    }
+
     fn check(&self) -> Result<(), Wrong> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if self.name.is_empty() || self.name.len() > NAME_MAX || !self.name.chars().all(plain) {
@@ -298,7 +346,7 @@ impl Experiment {
             ("slice", self.slice),
             ("quick_slice", self.quick_slice),
             ("timeout", self.timeout),
-            ("late", self.late),
+            ("late", self.late.unwrap_or(LATE_MAX)),
         ] {
             within(key, time, Duration::from_micros(1)..=Duration::from_secs(600))?;
         }
@@ -318,7 +366,11 @@ impl LinkSpec {
 
     fn check(&self) -> Result<(), Wrong> {
         within("link.rtt", self.rtt, Duration::from_micros(1)..=Duration::from_secs(10))?;
-        within("link.trials", self.trials.unwrap_or(1), 1..=TRIALS_MAX)
+        within("link.trials", self.trials.unwrap_or(1), 1..=TRIALS_MAX)?;
+        within("link.slices", self.slices.unwrap_or(1), 1..=1000)?;
+        within("link.response", self.response.unwrap_or(0), 0..=RESPONSE_MAX)?;
+        let slice = self.slice.unwrap_or(Duration::from_secs(1));
+        within("link.slice", slice, Duration::from_micros(1)..=Duration::from_secs(600))
     }
 }
 
@@ -338,6 +390,14 @@ impl Variant {
         if self.servers.unwrap_or(1) > 1 && self.balance.is_none() {
             let hint = "give balance = \"five-tuple\" or \"source\"";
             return wrong("variant.servers", "nothing chooses one of them", hint);
+        }
+        let arms = self.arms.as_ref().unwrap_or(&experiment.arms);
+        if self.slots.is_some() || self.grace.is_some() {
+            // An agent goes by what a name advertises and by what it learns.
+            if arms.contains(&Arm::TurboAgent) {
+                let hint = "list the other arms in the variant's `arms`";
+                return wrong("variant.slots, grace", "turbo-agent has no such setting", hint);
+            }
         }
         within("variant.first_and_later", self.first_and_later.unwrap_or(2), 2..=1000)?;
         within("variant.in_flight", self.in_flight.unwrap_or(1), 1..=10_000)?;
@@ -367,6 +427,7 @@ impl Bar {
             ("rtts_max", self.rtts_max),
             ("rtts_min", self.rtts_min),
             ("complete_min", self.complete_min),
+            ("complete_less_max", self.complete_less_max),
         ];
         all.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)))
     }
@@ -374,17 +435,22 @@ impl Bar {
     fn check(&self, experiment: &Experiment) -> Result<(), Wrong> {
         let conditions: Vec<_> = self.conditions().collect();
         let [(condition, limit)] = conditions[..] else {
-            let hint = "ratio_max, difference_max_ms, ratio_interval_below, rtts_max, rtts_min or \
-                        complete_min";
+            let hint = "ratio_max, difference_max_ms, ratio_interval_below, rtts_max, rtts_min, \
+                        complete_min or complete_less_max";
             return wrong("bar", format!("{} conditions, not one", conditions.len()), hint);
         };
         if !limit.is_finite() {
             return wrong("bar", format!("{condition} is {limit}"), "write a number");
         }
-        let compared = condition.starts_with("ratio") || condition.starts_with("difference");
+        let compared =
+            ["ratio", "difference", "complete_less"].iter().any(|name| condition.starts_with(name));
         if compared != self.against.is_some() {
             let what = format!("{condition} {} `against`", if compared { "needs" } else { "has" });
-            return wrong("bar.against", what, "name an arm for ratios and differences only");
+            return wrong(
+                "bar.against",
+                what,
+                "name an arm to compare with, for ratios and differences only",
+            );
         }
         self.check_names(experiment)
     }
@@ -393,15 +459,26 @@ impl Bar {
     fn check_names(&self, experiment: &Experiment) -> Result<(), Wrong> {
         let arms: Vec<_> = experiment.arms.iter().map(Arm::to_string).collect();
         let suites = experiment.suites.iter().map(Suite::to_string).collect();
-        let links = experiment.link.iter().map(|link| link.name.clone()).collect();
-        let variants = experiment.variants().iter().flat_map(Variant::columns).collect();
-        for (key, name, known) in [
+        let links: Vec<_> = experiment.link.iter().map(|link| link.name.clone()).collect();
+        let variants: Vec<_> = experiment.variants().iter().flat_map(Variant::columns).collect();
+        let excepted = self.except.iter().flat_map(|except| {
+            let (links, variants) = (links.clone(), variants.clone());
+            [
+                ("bar.except.link", except.link.as_ref(), links),
+                ("bar.except.variant", except.variant.as_ref(), variants),
+            ]
+        });
+        let named = [
             ("bar.arm", Some(&self.arm), arms.clone()),
             ("bar.against", self.against.as_ref(), arms),
             ("bar.suite", self.suite.as_ref(), suites),
-            ("bar.link", self.link.as_ref(), links),
-            ("bar.variant", self.variant.as_ref(), variants),
-        ] {
+            ("bar.link", self.link.as_ref(), links.clone()),
+            ("bar.variant", self.variant.as_ref(), variants.clone()),
+        ];
+        if self.except.iter().any(|except| except.why.trim().is_empty()) {
+            return wrong("bar.except.why", "an exception without a reason", "say why");
+        }
+        for (key, name, known) in named.into_iter().chain(excepted) {
             if let Some(name) = name.filter(|name| !known.contains(name) && *name != ANY) {
                 let known = known.join(", ");
                 return wrong(key, format!("'{name}' is none of {known}"), "or * for all");
@@ -430,6 +507,12 @@ impl Variant {
         format!("{} {part}", self.name).trim_start().to_owned()
     }
 }
+
+/// The exactness that a calibrated lab must have.
+const LATE_MAX: Duration = Duration::from_micros(300);
+
+/// The part of a round trip that a packet may be late on links where that is less.
+const LATE_PARTS: u32 = 20;
 
 /// Stands for all arms of a bar.
 pub(crate) const ANY: &str = "*";
@@ -488,26 +571,22 @@ const fn default_response() -> u64 {
     1000
 }
 
-/// As long as the TurboTLS paper's runs.
+/// With [`default_slices`] as long as the TurboTLS paper's runs.
 const fn default_slice() -> Duration {
-    Duration::from_secs(10)
+    Duration::from_secs(1)
 }
 
 const fn default_quick_slice() -> Duration {
     Duration::from_secs(1)
 }
 
+/// So many that whatever disturbs the machine for a while disturbs all arms.
 const fn default_slices() -> u32 {
-    1
+    10
 }
 
 const fn default_timeout() -> Duration {
     Duration::from_secs(10)
-}
-
-/// The exactness that a calibrated lab must have.
-const fn default_late() -> Duration {
-    Duration::from_micros(300)
 }
 
 const fn yes() -> bool {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use headstart_lab::Scheduling;
 use headstart_peers::{Arm, Suite};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -27,8 +28,10 @@ pub(crate) struct Stage {
     pub(crate) variant: Variant,
     pub(crate) cells: Vec<CellSpec>,
     pub(crate) mode: Mode,
-    /// How often each cell has its turn.
+    /// How often each cell has its turn, at least.
     pub(crate) rounds: u32,
+    /// Under load, connections after which a cell needs no more turns than those.
+    pub(crate) connections: u64,
     pub(crate) warmup: u32,
     /// Bytes of a response.
     pub(crate) response: u64,
@@ -122,6 +125,9 @@ const ROUND_TRIPS: u32 = 4;
 /// What a connection takes of processors, and the runner between two.
 const OVERHEAD: Duration = Duration::from_millis(8);
 
+/// How many times its slices a cell may be loaded until it has made its connections.
+const MORE_SLICES: u32 = 3;
+
 /// How long a load is waited for beyond its time, in round trips: its last connections.
 const LOAD_TAIL: u32 = 4;
 
@@ -135,8 +141,9 @@ impl Stage {
     ) -> Self {
         let trials = link.trials.unwrap_or(experiment.trials);
         let trials = if quick { experiment.quick_trials.min(trials) } else { trials };
-        let slice = if quick { experiment.quick_slice } else { experiment.slice };
-        let slices = if quick { 1 } else { experiment.slices };
+        let slice = link.slice.unwrap_or(experiment.slice);
+        let slice = if quick { experiment.quick_slice } else { slice };
+        let slices = if quick { 1 } else { link.slices.unwrap_or(experiment.slices) };
         let mode = Mode::new(experiment, &variant, slice);
         Self {
             number,
@@ -144,10 +151,11 @@ impl Stage {
             cells: cells(experiment, &variant),
             mode,
             rounds: if mode.is_load() { slices } else { trials },
+            connections: u64::from(trials),
             warmup: experiment.warmup,
-            response: variant.response.unwrap_or(experiment.response),
+            response: variant.response.or(link.response).unwrap_or(experiment.response),
             timeout: experiment.timeout,
-            late: experiment.late,
+            late: experiment.late(link.rtt),
             variant,
         }
     }
@@ -177,10 +185,22 @@ impl Stage {
         let stage = self.number as u64;
         let mut draws = Xoshiro256PlusPlus::seed_from_u64(seed.rotate_left(32) ^ stage);
         let mut cells: Vec<_> = (0..self.cells.len()).collect();
-        (0..self.rounds).map(move |_| {
+        let rounds = self.rounds * if self.mode.is_load() { MORE_SLICES } else { 1 };
+        (0..rounds).map(move |_| {
             cells.shuffle(&mut draws);
             cells.clone()
         })
+    }
+
+    /// How its programs run: before all others where they are idle most of the time. A load would leave nothing of
+    /// the processor to what is not loaded.
+    pub(crate) fn scheduling(&self, program: usize) -> Option<Scheduling> {
+        (!self.mode.is_load()).then(|| Scheduling::exact(program))
+    }
+
+    /// Whether a cell that had so many turns, and made so many connections under load, needs no more.
+    pub(crate) fn is_enough(&self, turns: u32, connections: u64) -> bool {
+        turns >= self.rounds && (!self.mode.is_load() || connections >= self.connections)
     }
 
     fn estimate(&self) -> Duration {
@@ -195,7 +215,9 @@ impl Stage {
                 slice + self.link.rtt * LOAD_TAIL + self.link.extra
             }
         };
-        set_up + (one * self.warmup + turn * self.rounds) * cells
+        // Under load, what is beside the round trips is the wait for the last of many.
+        let warm = if self.mode.is_load() { one - self.link.extra } else { one };
+        set_up + (warm * self.warmup + turn * self.rounds) * cells
     }
 
     pub(crate) fn clients(&self) -> u8 {

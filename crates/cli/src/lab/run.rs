@@ -10,13 +10,15 @@ use super::builtin;
 use super::capture::Captures;
 use super::cell::{self, Cell, Context, Place};
 use super::environment::Environment;
+use super::experiment::Acts;
 use super::interrupt::Interrupt;
-use super::plan::{Plan, Stage};
+use super::plan::{Mode, Plan, Stage};
 use super::process::Broken;
 use super::progress::{Progress, in_words};
 use super::results::{self, Folder};
-use super::summary::{self, Groups};
+use super::summary::{self, Groups, Told};
 use super::topology::{self, Topology};
+use super::trial::Key;
 use crate::demo;
 use crate::failure::{Failure, NEGATIVE};
 use crate::options::LabRunOptions;
@@ -97,7 +99,7 @@ impl Run {
             if let Some(captures) = captures {
                 captures.finish(|warning| self.progress.note(warning))?;
             }
-            self.environment.add_stage(&stage.name(), &topology.lab);
+            self.environment.add_stage(&stage, &topology.lab);
             self.folder.flush()?;
         }
         Ok(())
@@ -120,10 +122,19 @@ impl Run {
         }
         for (round, order) in (1..).zip(stage.order(self.plan.seed)) {
             for number in order {
-                if let Some(cell) = cells.get_mut(number) {
+                if let Some(cell) = cells.get_mut(number).filter(|cell| cell.goes_on(stage)) {
                     self.turn(cell, context, round)?;
                 }
                 self.progress.step();
+            }
+            if !cells.iter().any(|cell| cell.goes_on(stage)) {
+                break;
+            }
+        }
+        if let Some(why) = idle(stage, topology) {
+            self.progress.note(&format!("broken: {}: {why}", stage.name()));
+            for cell in &mut cells {
+                cell.broken.get_or_insert_with(|| why.clone());
             }
         }
         cells.iter().for_each(|cell| self.tell(cell, context));
@@ -151,12 +162,15 @@ impl Run {
     fn tell(&mut self, cell: &Cell, context: Context<'_>) {
         let columns = context.stage.variant.columns();
         let link = &context.stage.link.name;
-        self.groups.tell(
-            |key| key.link == *link && columns.contains(&key.variant) && cell.is(key),
-            cell.load,
-            cell.flight_bytes,
-            cell.broken.as_deref(),
-        );
+        let told = Told {
+            load: cell.load,
+            links: cell.links,
+            flight_bytes: cell.flight_bytes,
+            broken: cell.broken.clone(),
+            in_groups: matches!(context.stage.mode, Mode::Group(_)),
+        };
+        let of = |key: &Key| key.link == *link && columns.contains(&key.variant) && cell.is(key);
+        self.groups.tell(of, &told);
     }
 
     fn finish(mut self, text: &str, json: bool) -> Result<ExitCode, Failure> {
@@ -164,6 +178,9 @@ impl Run {
         let cells = self.groups.summaries();
         let experiment = &self.plan.experiment;
         let verdicts = bars::judge(&experiment.bar, &self.groups, self.plan.quick, self.plan.seed);
+        if let Some(warning) = self.environment.warning() {
+            eprintln!("{warning}");
+        }
         let place = self.folder.finish(&cells, &verdicts, &self.environment, text)?;
         if json {
             let text = serde_json::to_string_pretty(&cells).unwrap_or_default();
@@ -174,6 +191,18 @@ impl Run {
         let broken = cells.iter().filter(|cell| cell.broken.is_some()).count();
         Ok(conclusion(&place, &verdicts, broken))
     }
+}
+
+/// Why the stage shows nothing of its box, if it does not: what the link must do did not happen.
+fn idle(stage: &Stage, topology: &Topology) -> Option<String> {
+    let acts = stage.link.acts.filter(|acts| !topology.acts().show(*acts))?;
+    let did = match acts {
+        Acts::Drops => "dropped",
+        Acts::Replies => "answered",
+        Acts::Adds => "added",
+        Acts::Changes => "changed",
+    };
+    Some(format!("the box did nothing: it {did} no packet, so the figures show a link without it"))
 }
 
 /// Says where the results are and whether they are as they should be.

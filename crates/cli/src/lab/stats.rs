@@ -1,6 +1,7 @@
 //! Percentiles, and how far the medians can be trusted.
 //!
-//! Percentiles are by nearest rank, so each is a time that was measured. Intervals are 95 % bootstrap
+//! Percentiles are by nearest rank, so each is a time that was measured. A trial that failed took for ever:
+//! it ranks above all times, as infinity, or an arm that gives up on slow connections would be the fastest. Intervals are 95 % bootstrap
 //! intervals (percentile method, Efron & Tibshirani 1993, chapter 13) with a fixed seed: the same
 //! samples always give the same report.
 
@@ -22,38 +23,59 @@ const SEED: u64 = 0x0068_6561_6473_7461;
 /// probability of 2 / 2^5 = 6 %.
 pub(crate) const FEW: usize = 6;
 
-/// The distribution of one measure, in the unit of the samples.
+/// Samples below which the 90th percentile, or the 99th, would be the maximum by another name.
+pub(crate) const P90_LEAST: usize = 10;
+pub(crate) const P99_LEAST: usize = 100;
+
+/// The distribution of one measure, in the unit of the samples. None where it lies among those that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Summary {
-    /// Samples.
+    /// Samples, with those that failed.
+    #[serde(default)]
     pub(crate) n: usize,
     /// Median.
-    pub(crate) p50: f64,
-    /// 90th percentile.
-    pub(crate) p90: f64,
-    /// 99th percentile.
-    pub(crate) p99: f64,
+    pub(crate) p50: Option<f64>,
+    /// 90th percentile; none either of fewer than [`P90_LEAST`] samples.
+    pub(crate) p90: Option<f64>,
+    /// 99th percentile; none either of fewer than [`P99_LEAST`] samples.
+    pub(crate) p99: Option<f64>,
+    /// Maximum.
+    #[serde(default)]
+    pub(crate) max: Option<f64>,
     /// 95 % interval of the median.
-    pub(crate) ci95: [f64; 2],
+    pub(crate) ci95: [Option<f64>; 2],
 }
 
 impl Summary {
-    /// None without samples.
+    /// None without samples; infinity is one that failed.
     pub(crate) fn of(samples: &[f64]) -> Option<Self> {
+        let n = samples.len();
         let sorted = Sorted::new(samples)?;
         let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
         let medians = sorted.resampled_median()?;
+        let at = |share, least| (n >= least).then(|| sorted.quantile(share)).and_then(finite);
         Some(Self {
-            n: samples.len(),
-            p50: sorted.quantile(0.5),
-            p90: sorted.quantile(0.9),
-            p99: sorted.quantile(0.99),
-            ci95: interval(|| medians.draw(&mut random)),
+            n,
+            p50: at(0.5, 1),
+            p90: at(0.9, P90_LEAST),
+            p99: at(0.99, P99_LEAST),
+            max: at(1.0, 1),
+            ci95: interval(|| medians.draw(&mut random)).map(finite),
         })
     }
 }
 
-/// An estimate and its 95 % interval.
+/// Times of trials, with those that failed behind them.
+pub(crate) fn with_failed(times: &[f64], failed: usize) -> Vec<f64> {
+    times.iter().copied().chain(std::iter::repeat_n(f64::INFINITY, failed)).collect()
+}
+
+/// None for what never came.
+fn finite(time: f64) -> Option<f64> {
+    time.is_finite().then_some(time)
+}
+
+/// An estimate and its 95 % interval, whose ends may be infinite: there, medians lie among trials that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Estimate {
     /// The estimate itself.
@@ -69,7 +91,7 @@ impl Estimate {
     }
 }
 
-/// How many times the median of `of` is that of `to`. None if either has no samples, or the median
+/// How many times the median of `of` is that of `to`. None if either has no median, or that
 /// of `to` or of one of its resamples can be zero.
 pub(crate) fn ratio_of_medians(of: &[f64], to: &[f64], seed: u64) -> Option<Estimate> {
     if to.iter().any(|sample| *sample <= 0.0) {
@@ -78,7 +100,7 @@ pub(crate) fn ratio_of_medians(of: &[f64], to: &[f64], seed: u64) -> Option<Esti
     compare(of, to, seed, |of, to| of / to)
 }
 
-/// The median of `of` less that of `to`. None if either has no samples.
+/// The median of `of` less that of `to`. None if either has no median.
 pub(crate) fn difference_of_medians(of: &[f64], to: &[f64], seed: u64) -> Option<Estimate> {
     compare(of, to, seed, |of, to| of - to)
 }
@@ -107,10 +129,12 @@ fn compare(
     let (of, to) = (Sorted::new(of)?, Sorted::new(to)?);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let (of_medians, to_medians) = (of.resampled_median()?, to.resampled_median()?);
-    Some(Estimate {
-        value: operation(of.quantile(0.5), to.quantile(0.5)),
-        ci95: interval(|| operation(of_medians.draw(&mut random), to_medians.draw(&mut random))),
-    })
+    let value = operation(finite(of.quantile(0.5))?, finite(to.quantile(0.5))?);
+    let mut resampled = || operation(of_medians.draw(&mut random), to_medians.draw(&mut random));
+    // Where both resamples failed, nothing is known in favour of either: not of the first.
+    let ci95 =
+        interval(|| Some(resampled()).filter(|drawn| !drawn.is_nan()).unwrap_or(f64::INFINITY));
+    Some(Estimate { value, ci95 })
 }
 
 /// The percentile interval of what `resample` gives.
@@ -198,14 +222,36 @@ mod tests {
     fn percentiles_are_samples_by_nearest_rank() {
         let percentiles = |count| {
             let summary = Summary::of(&ordinals(count)).unwrap();
-            (summary.n, summary.p50, summary.p90, summary.p99)
+            (summary.n, summary.p50, summary.p90, summary.p99, summary.max)
         };
-        assert_eq!(percentiles(1), (1, 1.0, 1.0, 1.0));
-        assert_eq!(percentiles(2), (2, 1.0, 2.0, 2.0));
-        assert_eq!(percentiles(10), (10, 5.0, 9.0, 10.0));
-        assert_eq!(percentiles(100), (100, 50.0, 90.0, 99.0));
-        assert_eq!(percentiles(101), (101, 51.0, 91.0, 100.0));
+        assert_eq!(percentiles(1), (1, Some(1.0), None, None, Some(1.0)));
+        assert_eq!(percentiles(9), (9, Some(5.0), None, None, Some(9.0)));
+        assert_eq!(percentiles(10), (10, Some(5.0), Some(9.0), None, Some(10.0)));
+        assert_eq!(percentiles(99), (99, Some(50.0), Some(90.0), None, Some(99.0)));
+        assert_eq!(percentiles(100), (100, Some(50.0), Some(90.0), Some(99.0), Some(100.0)));
+        assert_eq!(percentiles(101), (101, Some(51.0), Some(91.0), Some(100.0), Some(101.0)));
         assert_eq!(Summary::of(&[]), None);
+    }
+
+    /// Of 100 with 5 failed, one in a hundred takes for ever, and so does the slowest.
+    #[test]
+    fn what_failed_is_slower_than_everything() {
+        let summary = Summary::of(&with_failed(&ordinals(95), 5)).unwrap();
+        assert_eq!((summary.n, summary.p50, summary.p90), (100, Some(50.0), Some(90.0)));
+        assert_eq!((summary.p99, summary.max), (None, None));
+        let most = with_failed(&ordinals(4), 6);
+        let summary = Summary::of(&most).unwrap();
+        assert_eq!((summary.n, summary.p50, summary.ci95[1]), (10, None, None));
+        assert!(Summary::of(&with_failed(&[], 3)).unwrap().p50.is_none());
+        let whole = ordinals(10);
+        assert_eq!(ratio_of_medians(&most, &whole, 1), None);
+        assert_eq!(ratio_of_medians(&whole, &most, 1), None);
+        assert_eq!(difference_of_medians(&most, &most, 1), None);
+        // Just one of the medians can be among the failed ones: the ratio has no upper end.
+        let close = ratio_of_medians(&with_failed(&ordinals(11), 9), &whole, 1).unwrap();
+        assert!(close.value.is_finite() && close.ci95[1].is_infinite(), "{close:?}");
+        let json = serde_json::to_value(Summary::of(&most).unwrap()).unwrap();
+        assert!(json["p50"].is_null() && json["n"] == 10, "{json}");
     }
 
     /// For 100 samples the exact bootstrap law of the median gives ranks 41 and 60 (from the binomial
@@ -213,7 +259,7 @@ mod tests {
     /// one rank of simulation).
     #[test]
     fn the_interval_of_a_median_is_that_of_the_bootstrap() {
-        let [low, high] = Summary::of(&ordinals(100)).unwrap().ci95;
+        let [low, high] = Summary::of(&ordinals(100)).unwrap().ci95.map(Option::unwrap);
         assert!((40.0..=42.0).contains(&low), "{low}");
         assert!((58.0..=61.0).contains(&high), "{high}");
     }
@@ -268,7 +314,7 @@ mod tests {
     fn intervals_hold_the_truth_about_95_times_in_100() {
         let exponential = || Exp::new(1.0).unwrap();
         let median = coverage(2.0_f64.ln(), 400, |run| {
-            Summary::of(&drawn(exponential(), 60, run)).unwrap().ci95
+            Summary::of(&drawn(exponential(), 60, run)).unwrap().ci95.map(Option::unwrap)
         });
         let ratio = coverage(0.5, 400, |run| {
             let (of, to) = (drawn(exponential(), 60, run), drawn(exponential(), 60, 1_000 + run));

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::cell::LoadTotals;
+use super::cell::{LinkActs, LoadTotals};
 use super::experiment::Moment;
-use super::stats::Summary;
+use super::stats::{P90_LEAST, P99_LEAST, Summary, with_failed};
 use super::trial::{Key, Row, rounded};
 
 /// All cells of a run, in the order of the plan.
@@ -29,9 +29,22 @@ pub(crate) struct Group {
     request: Vec<f64>,
     response: Vec<f64>,
     last: Vec<f64>,
-    load: LoadTotals,
-    flight_bytes: Option<u64>,
+    /// Failed trials by their number.
+    failed_at: BTreeMap<u32, u64>,
+    /// Times to the first request byte of trials that nothing disturbed; one that failed took for ever.
+    unflagged: Vec<f64>,
+    told: Told,
+}
+
+/// What is known of a cell beside its samples.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Told {
+    pub(crate) load: LoadTotals,
+    pub(crate) links: LinkActs,
+    pub(crate) flight_bytes: Option<u64>,
     pub(crate) broken: Option<String>,
+    /// Whether trials are numbered in groups, each after everything was forgotten.
+    pub(crate) in_groups: bool,
 }
 
 /// One entry of summary.json. The names are a contract.
@@ -46,7 +59,18 @@ pub(crate) struct CellSummary {
     pub(crate) n: u64,
     pub(crate) failed: u64,
     pub(crate) flagged: u64,
-    /// Times of the trials that completed, in ms.
+    #[serde(default)]
+    pub(crate) flagged_share: Option<f64>,
+    /// Median time to the first request byte without the flagged trials.
+    #[serde(default)]
+    pub(crate) p50_unflagged: Option<f64>,
+    /// Failed trials by their place after everything was forgotten.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) failed_at: BTreeMap<u32, u64>,
+    /// What links did to packets while the cell had its turns.
+    #[serde(default)]
+    pub(crate) links: LinkActs,
+    /// Times in ms; a trial that failed took longer than any.
     pub(crate) first_request_byte: Option<Summary>,
     pub(crate) first_response_byte: Option<Summary>,
     pub(crate) last_response_byte: Option<Summary>,
@@ -54,8 +78,9 @@ pub(crate) struct CellSummary {
     pub(crate) rtts: Option<f64>,
     pub(crate) rtt_ms: f64,
     pub(crate) openings: BTreeMap<String, u64>,
+    /// Whole exchanges, to the last response byte, that were over within the time of loading.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) handshakes_per_s: Option<f64>,
+    pub(crate) exchanges_per_s: Option<f64>,
     /// Processor time of a connection: of the client with its agent, and of the server with its edge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) client_cpu_ms: Option<f64>,
@@ -88,17 +113,9 @@ impl Groups {
     }
 
     /// Adds what is known of a cell beside its samples, to all groups that are of it.
-    pub(crate) fn tell(
-        &mut self,
-        of: impl Fn(&Key) -> bool,
-        load: LoadTotals,
-        flight_bytes: Option<u64>,
-        broken: Option<&str>,
-    ) {
+    pub(crate) fn tell(&mut self, of: impl Fn(&Key) -> bool, told: &Told) {
         for group in self.groups.iter_mut().filter(|group| of(&group.key)) {
-            group.load = load;
-            group.flight_bytes = flight_bytes;
-            group.broken = broken.map(str::to_owned);
+            group.told = told.clone();
         }
     }
 
@@ -124,17 +141,22 @@ impl Group {
             request: Vec::new(),
             response: Vec::new(),
             last: Vec::new(),
-            load: LoadTotals::default(),
-            flight_bytes: None,
-            broken: None,
+            failed_at: BTreeMap::new(),
+            unflagged: Vec::new(),
+            told: Told::default(),
         }
     }
 
     fn add(&mut self, row: &Row) {
         self.n += 1;
         self.flagged += u64::from(row.flagged);
+        if !row.flagged {
+            let time = row.ms_to_first_request_byte.filter(|_| row.ok);
+            self.unflagged.push(time.unwrap_or(f64::INFINITY));
+        }
         if !row.ok {
             self.failed += 1;
+            *self.failed_at.entry(row.trial).or_default() += 1;
             return;
         }
         *self.openings.entry(row.opening.clone()).or_default() += 1;
@@ -143,24 +165,27 @@ impl Group {
         self.last.extend(row.ms_to_last_response_byte);
     }
 
-    /// The times of the trials that completed, in ms.
-    pub(crate) fn times(&self, moment: Moment) -> &[f64] {
-        match moment {
+    /// The times of all trials in ms; one that failed took for ever.
+    pub(crate) fn ranked(&self, moment: Moment) -> Vec<f64> {
+        let times = match moment {
             Moment::Request => &self.request,
             Moment::Response => &self.response,
             Moment::Last => &self.last,
-        }
+        };
+        with_failed(times, usize::try_from(self.failed).unwrap_or(usize::MAX))
     }
 
     fn summary(&self) -> CellSummary {
         let rtt_ms = self.rtt.as_secs_f64() * 1e3;
-        let first_request_byte = Summary::of(&self.request);
-        let load = self.load;
+        let summary = |moment| Summary::of(&self.ranked(moment));
+        let first_request_byte = summary(Moment::Request);
+        let load = self.told.load;
+        let in_groups = self.told.in_groups;
         let each = |time: Duration| {
             let each = time.as_secs_f64() * 1e3 / load.connections as f64;
             (load.connections > 0).then(|| rounded(each))
         };
-        let per_s = load.connections as f64 / load.time.as_secs_f64();
+        let per_s = load.completed as f64 / load.time.as_secs_f64();
         CellSummary {
             experiment: self.key.experiment.clone(),
             arm: self.key.arm.clone(),
@@ -170,17 +195,21 @@ impl Group {
             n: self.n,
             failed: self.failed,
             flagged: self.flagged,
-            rtts: first_request_byte.map(|times| rounded(times.p50 / rtt_ms)),
+            flagged_share: (self.n > 0).then(|| rounded(self.flagged as f64 / self.n as f64)),
+            p50_unflagged: Summary::of(&self.unflagged).and_then(|times| times.p50),
+            failed_at: if in_groups { self.failed_at.clone() } else { BTreeMap::new() },
+            links: self.told.links,
+            rtts: first_request_byte.and_then(|times| Some(rounded(times.p50? / rtt_ms))),
             first_request_byte,
-            first_response_byte: Summary::of(&self.response),
-            last_response_byte: Summary::of(&self.last),
+            first_response_byte: summary(Moment::Response),
+            last_response_byte: summary(Moment::Last),
             rtt_ms,
             openings: self.openings.clone(),
-            handshakes_per_s: (!load.time.is_zero()).then(|| rounded(per_s)),
+            exchanges_per_s: (!load.time.is_zero()).then(|| rounded(per_s)),
             client_cpu_ms: each(load.client_cpu),
             server_cpu_ms: each(load.server_cpu),
-            flight_bytes: self.flight_bytes,
-            broken: self.broken.clone(),
+            flight_bytes: self.told.flight_bytes,
+            broken: self.told.broken.clone(),
         }
     }
 }
@@ -202,7 +231,7 @@ pub(crate) fn table(cells: &[CellSummary]) -> String {
     text
 }
 
-/// One cell: how it went, when the first request byte left (median, 90th and 99th percentile).
+/// One cell: how it went, when the first request byte left (median, 90th and 99th percentile, or the longest).
 fn line(cell: &CellSummary) -> String {
     let mut text = format!("{:<14} {:<16} {:>6} ok", cell.arm, cell.suite, cell.n - cell.failed);
     if cell.failed > 0 {
@@ -210,22 +239,30 @@ fn line(cell: &CellSummary) -> String {
     }
     match cell.first_request_byte {
         Some(times) => {
-            let [p50, p90, p99] = [times.p50, times.p90, times.p99].map(|ms| format!("{ms:.2}"));
-            let _ = write!(text, "  {p50:>8} {p90:>8} {p99:>8} ms");
+            let ms = |ms: Option<f64>| ms.map_or("failed".into(), |ms| format!("{ms:.2}"));
+            let p90 = if times.n < P90_LEAST { "–".into() } else { ms(times.p90) };
+            let (last, name) =
+                if times.n < P99_LEAST { (times.max, "max") } else { (times.p99, "p99") };
+            let (p50, last) = (ms(times.p50), ms(last));
+            let _ = write!(text, "  {p50:>8} {p90:>8} {name} {last:>8} ms");
         }
         None => text.push_str("  no times"),
     }
     if let Some(rtts) = cell.rtts {
         let _ = write!(text, "  {rtts:.2} RTT");
     }
-    if let Some(rate) = cell.handshakes_per_s {
+    if let Some(rate) = cell.exchanges_per_s {
         let _ = write!(text, "  {rate:.0}/s");
     }
     for (opening, count) in &cell.openings {
         let _ = write!(text, "  {opening} {count}");
     }
     if cell.flagged > 0 {
-        let _ = write!(text, "  {} flagged", cell.flagged);
+        let without = cell.p50_unflagged.map_or("none".into(), |ms| format!("{ms:.2} ms"));
+        let _ = write!(text, "  {} flagged, without them {without}", cell.flagged);
+    }
+    for (place, count) in &cell.failed_at {
+        let _ = write!(text, "  {count} failed at connection {place}");
     }
     if let Some(why) = &cell.broken {
         let _ = write!(text, "  BROKEN: {why}");

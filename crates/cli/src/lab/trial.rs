@@ -24,8 +24,9 @@ pub(crate) struct Done {
     done: bool,
     /// Connections that it made.
     pub(crate) connections: u64,
-    /// How long it took.
-    pub(crate) ms: f64,
+    /// Exchanges that were over before the load was, without those that were then waited for.
+    #[serde(default)]
+    pub(crate) completed_in_slice: Option<u64>,
     /// Processor time of the client.
     #[serde(default)]
     pub(crate) cpu_ms: f64,
@@ -40,7 +41,7 @@ pub(crate) struct Row {
     pub(crate) link: String,
     /// From 1: of the cell; within its group where a variant has first and later connections.
     pub(crate) trial: u32,
-    /// `plain`, `turbo`, `tfo` or `quic`.
+    /// `plain`, `turbo`, `tfo` or `quic`; empty if a program broke.
     pub(crate) opening: String,
     /// Empty if it did not come so far.
     pub(crate) ms_to_first_request_byte: Option<f64>,

@@ -115,10 +115,10 @@ impl Fixture {
         json!({
             "experiment": "fixture", "arm": arm, "suite": suite, "link": link.name, "variant": "",
             "n": self.trials, "failed": self.trials as usize - completed.len(), "flagged": flagged,
-            "first_request_byte": percentiles(column(0)),
-            "first_response_byte": percentiles(column(1)),
-            "last_response_byte": percentiles(column(2)),
-            "rtts": percentiles(column(0))["p50"].as_f64().map(|p50| p50 / link.rtt_ms),
+            "first_request_byte": percentiles(column(0), self.trials as usize),
+            "first_response_byte": percentiles(column(1), self.trials as usize),
+            "last_response_byte": percentiles(column(2), self.trials as usize),
+            "rtts": percentiles(column(0), self.trials as usize)["p50"].as_f64().map(|p50| p50 / link.rtt_ms),
             "openings": openings,
         })
     }
@@ -169,14 +169,13 @@ fn times(link: &Link, round_trips: f64, random: &mut Xoshiro256PlusPlus) -> Time
 }
 
 /// By nearest rank; the interval is made up, as the report only passes it on.
-fn percentiles(mut samples: Vec<f64>) -> Value {
+fn percentiles(mut samples: Vec<f64>, count: usize) -> Value {
     samples.sort_by(f64::total_cmp);
-    let count = samples.len();
-    if count == 0 {
-        return Value::Null;
-    }
-    let at = |percent: usize| samples[(percent * count).div_ceil(100).max(1) - 1];
-    json!({"p50": at(50), "p90": at(90), "p99": at(99), "ci95": [at(40), at(60)]})
+    // None where it lies among those that failed.
+    let at = |percent: usize| samples.get((percent * count).div_ceil(100).max(1) - 1).copied();
+    let p99 = at(99).filter(|_| count >= 100);
+    let ci95 = [at(40), at(60)];
+    json!({"n": count, "p50": at(50), "p90": at(90), "p99": p99, "max": at(100), "ci95": ci95})
 }
 
 fn environment() -> Value {

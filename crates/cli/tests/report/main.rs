@@ -149,7 +149,7 @@ fn the_numbers_are_those_of_the_summary() {
             let shown = format!("{:.1}", p50(arm, of));
             assert!(text.contains(&shown) && out.contains(&shown), "{arm} {of}: {shown}\n{out}");
         }
-        for percentile in ["p90", "p99"] {
+        for percentile in ["p90", "max"] {
             let ms = summary[arm]["first_request_byte"][percentile].as_f64().unwrap();
             assert!(text.contains(&format!("{ms:.1}")), "{percentile}");
         }
@@ -196,6 +196,19 @@ fn an_arm_that_never_completed_is_shown() {
     let (text, _) = parse(&html);
     assert!(text.contains("40 (100 %)") && out.contains("40 (100 %)"), "{out}");
     assert!(text.contains("no trial came so far"));
+    assert!(out.contains("failed [failed, failed]"), "{out}");
+}
+
+/// With three of ten failed, the slowest tenth is among them, and the median is later than that of what completed.
+#[test]
+fn failed_trials_rank_behind_all_others() {
+    let (html, out) = of(&Fixture {
+        links: vec![Link { name: "bad", rtt_ms: 10.0, slow: 0.0, fails: 0.3 }],
+        ..Fixture::small()
+    });
+    let (text, _) = parse(&html);
+    assert!(text.contains("max failed") && out.contains("max failed"), "{out}");
+    assert!(text.contains("one that failed counts as slower"), "{text}");
 }
 
 #[test]
@@ -206,11 +219,14 @@ fn cells_that_were_cut_short_say_why() {
         let mut summary: Value = serde_json::from_str(&text).unwrap();
         summary[1]["broken"] = "the server died".into();
         summary[1]["server_cpu_ms"] = 0.75.into();
+        summary[1]["exchanges_per_s"] = 31.5.into();
+        summary[1]["flagged"] = 1.into();
+        summary[1]["p50_unflagged"] = 133.7.into();
         summary.to_string()
     });
     let (code, out, err) = report(&[dir.path()]);
     assert!(
-        code == Some(0) && out.contains("Cut short: turbo, p256, paris-oregon: the server died"),
+        code == Some(0) && out.contains("Broken: turbo, p256, paris-oregon: the server died"),
         "{err}{out}"
     );
     let (text, _) = parse(&fs::read_to_string(dir.path().join("report.html")).unwrap());
@@ -218,6 +234,9 @@ fn cells_that_were_cut_short_say_why() {
         text.contains("the server died")
             && text.contains("0.750")
             && text.contains("CPU ms, server")
+            && text.contains("31.5")
+            && text.contains("133.7")
+            && text.contains("exchanges per s")
     );
 }
 

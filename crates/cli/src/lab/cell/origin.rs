@@ -1,9 +1,11 @@
 //! nginx and HAProxy as servers of plain TLS.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use headstart_lab::Node;
 use headstart_peers::{Suite, fill};
@@ -31,6 +33,20 @@ pub(crate) fn check_tools(plan: &Plan) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// What the programs that a run uses beside this one call themselves.
+pub(crate) fn versions(plan: &Plan) -> BTreeMap<&'static str, String> {
+    let kinds = plan.stages.iter().map(|stage| stage.variant.origin);
+    let names = kinds.filter_map(program_name).collect::<BTreeSet<_>>();
+    names.into_iter().filter_map(|name| Some((name, version(&find(name)?)?))).collect()
+}
+
+/// Both know `-v`; nginx answers on standard error.
+fn version(program: &Path) -> Option<String> {
+    let output = Command::new(program).arg("-v").output().ok()?;
+    let said = [output.stdout, output.stderr].concat();
+    Some(String::from_utf8_lossy(&said).lines().next()?.trim().to_owned())
 }
 
 /// Starts the server and waits until it listens.

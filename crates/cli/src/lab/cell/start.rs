@@ -10,7 +10,7 @@ use headstart_lab::Node;
 use headstart_peers::{Arm, Identity, NAME, Policy, Suite};
 use serde::Deserialize;
 
-use super::{Cell, Client, LoadTotals, origin};
+use super::{Cell, Client, LinkActs, LoadTotals, origin};
 use crate::lab::experiment::OriginKind;
 use crate::lab::interrupt::Interrupt;
 use crate::lab::plan::{CellSpec, Stage};
@@ -83,7 +83,10 @@ pub(crate) fn begin(
                 clients: Vec::new(),
                 servers: Vec::new(),
                 trials: 0,
+                trial: 1,
+                turns: 0,
                 turn: 0,
+                links: LinkActs::default(),
                 load: LoadTotals::default(),
                 flight_bytes: None,
                 broken: None,
@@ -233,7 +236,15 @@ impl Setting {
         let mut command = node.command(&self.place.program);
         command.args(["lab", "peer", role, "--arm", self.spoken().name()]);
         command.args(["--suite", self.spec.suite.name(), "--identity"]).arg(self.identities());
+        self.schedule(&mut command);
         command
+    }
+
+    /// Makes a program go before others, where one connection at a time leaves it asleep most of the time.
+    fn schedule(&self, command: &mut Command) {
+        if let Some(scheduling) = self.stage.scheduling(self.number) {
+            scheduling.apply_to(command);
+        }
     }
 
     fn edge(&self, node: &Node, interrupt: &Interrupt) -> Result<Program, Broken> {
@@ -243,6 +254,7 @@ impl Setting {
         command.args(["--origin", &self.origin_address(node)?.to_string()]);
         option(&mut command, "--udp-workers", self.stage.variant.udp_workers);
         option(&mut command, "--workers", self.stage.variant.threads);
+        self.schedule(&mut command);
         let mut edge = Program::start(node, self.title("edge"), command)?;
         await_port(node, listen, &mut edge, interrupt)?;
         Ok(edge)
@@ -254,6 +266,7 @@ impl Setting {
         command.args(["--edge", &format!("{NAME}={}:{HTTPS}", self.target)]);
         let policy = self.stage.variant.policy.unwrap_or(Policy::Auto);
         command.args(["--opening", policy.name()]);
+        self.schedule(&mut command);
         Agent::start(node, self.title("agent"), command, self.number, interrupt)
     }
 
@@ -277,8 +290,10 @@ pub(super) fn await_port(
     interrupt: &Interrupt,
 ) -> Result<(), Broken> {
     let until = Instant::now() + READY;
-    let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1));
-    while node.run(connect).flatten().is_err() {
+    // Looked up and not tried, as a connection would be one of those that an agent counts.
+    let listens =
+        || std::fs::read_to_string(LISTENERS).is_ok_and(|text| is_listener(&text, address));
+    while !node.run(listens).unwrap_or(false) {
         program.check()?;
         if interrupt.is_set() {
             return Err(Broken::Interrupted);
@@ -289,6 +304,25 @@ pub(super) fn await_port(
         std::thread::sleep(ASK);
     }
     Ok(())
+}
+
+/// The sockets of the calling thread's namespace over IPv4 (proc_pid_net(5)).
+const LISTENERS: &str = "/proc/thread-self/net/tcp";
+
+/// TCP_LISTEN of the kernel's include/net/tcp_states.h, in hexadecimal.
+const LISTENING: &str = "0A";
+
+/// Whether a line of [`LISTENERS`] is of a socket that listens at this address, or at all of this port.
+fn is_listener(text: &str, address: SocketAddr) -> bool {
+    let IpAddr::V4(ip) = address.ip() else { return false };
+    // An address is written as the machine would show its four bytes as one number.
+    let ip = u32::from_ne_bytes(ip.octets());
+    let wanted = [ip, 0].map(|ip| format!("{ip:08X}:{:04X}", address.port()));
+    text.lines().skip(1).any(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let local = fields.next().unwrap_or_default();
+        wanted.iter().any(|wanted| wanted == local) && fields.nth(1) == Some(LISTENING)
+    })
 }
 
 /// What `ip` says where there is nothing to flush: ESRCH.
@@ -312,4 +346,27 @@ pub(super) fn forget_cookies(node: &Node, target: Ipv4Addr) -> Result<(), Broken
         }
     }
     Err(Broken::Program("the command `ip` was not found".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_is_seen_without_a_connection() {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let text = std::fs::read_to_string(LISTENERS).unwrap();
+        assert!(is_listener(&text, address));
+        assert!(!is_listener(&text, SocketAddr::new([127, 0, 0, 9].into(), address.port())));
+        // A connection is none.
+        let header = "  sl  local_address rem_address   st\n";
+        let line = |state| format!("{header}   0: 0100007F:01BB 00000000:0000 {state} 0:0");
+        let https = ([127, 0, 0, 1], 443).into();
+        if cfg!(target_endian = "little") {
+            assert!(is_listener(&line("0A"), https) && !is_listener(&line("01"), https));
+        }
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_err(), "nobody connected");
+    }
 }

@@ -28,6 +28,12 @@ fn what_is_not_said_has_a_value() {
     let small = with("").unwrap();
     assert_eq!((small.warmup, small.seed, small.response), (2, 1, 1000));
     assert_eq!(small.link[0].client_path(), "delay 5000us");
+    assert_eq!(small.slices, 10);
+    let late = |rtt| small.late(Duration::from_micros(rtt));
+    assert_eq!(
+        [late(261), late(6_000), late(50_000)].map(|late| late.as_nanos()),
+        [13_050, 300_000, 300_000]
+    );
     assert_eq!(small.variants().len(), 1);
     assert!(small.variants()[0].quick);
 }
@@ -54,6 +60,22 @@ fn mistakes_are_named_with_file_key_and_hint() {
         (with("[[variant]]\npolicy = \"fast\""), "there is no policy \"fast\""),
         (with("[[variant]]\nlinks = [\"far\"]"), "variant.links: there is no link 'far'"),
         (with("[[variant]]\nrate = nan"), "variant.rate: NaN is out of range"),
+        (with("[[variant]]\nslots = 3\narms = [\"turbo-agent\"]"), "turbo-agent has no such"),
+        (with("[[variant]]\ngrace = 3\narms = [\"turbo-agent\"]"), "turbo-agent has no such"),
+        (replaced("\"10ms\"", "\"10ms\"\nacts = \"sleeps\""), "unknown variant `sleeps`"),
+        (
+            with(
+                "[[bar]]\narm = \"*\"\ncomplete_min = 1.0\nexcept = [{ link = \"far\", why = \"x\" }]",
+            ),
+            "bar.except.link: 'far' is none of near",
+        ),
+        (
+            with(
+                "[[bar]]\narm = \"*\"\ncomplete_min = 1.0\nexcept = [{ link = \"near\", why = \"\" }]",
+            ),
+            "bar.except.why: an exception without a reason",
+        ),
+        (with("[[bar]]\narm = \"turbo\"\ncomplete_less_max = 0.1"), "complete_less_max needs"),
         (with("[[bar]]\narm = \"turbo\""), "bar: 0 conditions, not one"),
         (with("[[bar]]\narm = \"turbo\"\nratio_max = 1.0"), "bar.against: ratio_max needs"),
         (with("[[bar]]\narm = \"quic\"\nrtts_max = 1.0"), "bar.arm: 'quic' is none of tls13"),

@@ -14,6 +14,11 @@ pub(super) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Er
     })
 }
 
+/// The same where it may be left out.
+pub(super) fn some_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    time(from).map(Some)
+}
+
 /// A list of values that have names.
 pub(super) fn list<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
 where

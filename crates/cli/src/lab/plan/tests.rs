@@ -46,7 +46,8 @@ fn plan(quick: bool, seed: Option<u64>) -> Plan {
 fn stages_are_links_with_variants_that_are_on_them() {
     let plan = plan(false, None);
     let stages: Vec<_> = plan.stages.iter().map(|stage| (stage.name(), stage.rounds)).collect();
-    let expected = [("near, one", 50), ("near, loaded", 1), ("near, origins", 50), ("far, one", 3)];
+    let expected =
+        [("near, one", 50), ("near, loaded", 10), ("near, origins", 50), ("far, one", 3)];
     assert_eq!(stages, expected.map(|(name, rounds)| (name.to_owned(), rounds)));
     let numbers: Vec<_> = plan.stages.iter().map(|stage| stage.number).collect();
     assert_eq!(numbers, [0, 1, 2, 3]);
@@ -91,6 +92,15 @@ fn every_round_has_every_cell_once_in_an_order_of_its_own() {
     }
     let firsts: std::collections::HashSet<_> = order.iter().map(|round| round[0]).collect();
     assert_eq!(firsts.len(), 5, "each cell goes first at times");
+}
+
+#[test]
+fn loads_take_turns_until_they_have_their_connections() {
+    let plan = plan(false, None);
+    let [one, loaded] = [&plan.stages[0], &plan.stages[1]];
+    assert_eq!((loaded.rounds, loaded.order(1).count()), (10, 30));
+    assert!(!loaded.is_enough(9, 1000) && !loaded.is_enough(10, 49) && loaded.is_enough(10, 50));
+    assert!(one.is_enough(50, 0) && !one.is_enough(49, 0));
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! Numbers as text, with as many digits as they carry.
 
 use super::folder::Times;
-use crate::lab::stats::Estimate;
+use crate::lab::stats::{Estimate, P90_LEAST, P99_LEAST};
 
 /// A time: microseconds below 10 ms, four or more digits above.
 pub(super) fn ms(time: f64) -> String {
+    if time.is_infinite() {
+        return "∞".into();
+    }
     let digits = match time.abs() {
         time if time < 9.9995 => 3,
         time if time < 99.995 => 2,
@@ -13,13 +16,36 @@ pub(super) fn ms(time: f64) -> String {
     format!("{time:.digits$}")
 }
 
-/// A time, or a dash.
-pub(super) fn some_ms(time: Option<f64>) -> String {
-    time.map_or_else(|| "–".into(), ms)
+/// A time, or that so many failed that there is none.
+pub(super) fn or_failed(time: Option<f64>) -> String {
+    time.map_or_else(|| "failed".into(), ms)
+}
+
+/// The median, or a dash where nothing was tried.
+pub(super) fn middle(times: Option<Times>) -> String {
+    times.map_or_else(|| "–".into(), |times| or_failed(times.p50))
+}
+
+/// The 90th percentile, where there are enough trials for one.
+pub(super) fn p90(times: Option<Times>) -> String {
+    let enough = times.filter(|times| times.n >= P90_LEAST);
+    enough.map_or_else(|| "–".into(), |times| or_failed(times.p90))
+}
+
+/// The 99th percentile, or the maximum where there are too few trials for one.
+pub(super) fn p99(times: Option<Times>) -> String {
+    match times {
+        None => "–".into(),
+        Some(times) if times.n < P99_LEAST => format!("max {}", or_failed(times.max)),
+        Some(times) => or_failed(times.p99),
+    }
 }
 
 /// A share or ratio.
 pub(super) fn ratio(ratio: f64) -> String {
+    if ratio.is_infinite() {
+        return "∞".into();
+    }
     if ratio.abs() < 9.9995 { format!("{ratio:.3}") } else { format!("{ratio:.1}") }
 }
 
@@ -37,9 +63,15 @@ pub(super) fn interval(ci95: [f64; 2], end: impl Fn(f64) -> String) -> String {
     format!("[{low}, {high}]")
 }
 
+/// The interval of a median, whose ends may lie among those that failed.
+pub(super) fn median_interval(times: &Times) -> String {
+    let [low, high] = times.ci95.map(or_failed);
+    format!("[{low}, {high}]")
+}
+
 /// A median with its interval.
 pub(super) fn median(times: &Times) -> String {
-    format!("{} {}", ms(times.p50), interval(times.ci95, ms))
+    format!("{} {}", or_failed(times.p50), median_interval(times))
 }
 
 /// A ratio with its interval.
@@ -65,6 +97,7 @@ pub(super) fn per_s(rate: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::stats::{Summary, with_failed};
 
     #[test]
     fn digits_follow_the_size() {
@@ -73,6 +106,22 @@ mod tests {
         assert_eq!([0.5019, 12.34].map(ratio), ["0.502", "12.3"]);
         assert_eq!([-133.05, 0.2].map(change), ["−133.1", "+0.200"]);
         assert_eq!(interval([1.0, 2.5], ms), "[1.000, 2.500]");
+        assert_eq!(interval([1.0, f64::INFINITY], ratio), "[1.000, ∞]");
+    }
+
+    #[test]
+    fn percentiles_are_named_for_what_they_are() {
+        let times = |count: u32, failed| {
+            let times: Vec<f64> = (1..=count).map(f64::from).collect();
+            Summary::of(&with_failed(&times, failed))
+        };
+        let shown = |times| [middle(times), p90(times), p99(times)];
+        assert_eq!(shown(times(9, 0)), ["5.000", "–", "max 9.000"]);
+        assert_eq!(shown(times(10, 0)), ["5.000", "9.000", "max 10.00"]);
+        assert_eq!(shown(times(100, 0)), ["50.00", "90.00", "99.00"]);
+        assert_eq!(shown(times(95, 5)), ["50.00", "90.00", "failed"]);
+        assert_eq!(shown(times(4, 6)), ["failed", "failed", "max failed"]);
+        assert_eq!(shown(None), ["–", "–", "–"]);
     }
 
     #[test]

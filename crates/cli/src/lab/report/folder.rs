@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
+use crate::lab::stats::Summary;
 
 /// Trials of one folder: two hours at 140 connections a second; about 300 MB of memory.
 const TRIALS_MAX: usize = 1_000_000;
@@ -101,7 +102,10 @@ pub(super) struct CellSummary {
     pub(super) rtts: Option<f64>,
     #[serde(default)]
     pub(super) openings: BTreeMap<String, usize>,
-    pub(super) handshakes_per_s: Option<f64>,
+    /// Whole exchanges, to the last response byte; older results have another count under another name.
+    pub(super) exchanges_per_s: Option<f64>,
+    /// Median to the first request byte without the flagged trials.
+    pub(super) p50_unflagged: Option<f64>,
     pub(super) rtt_ms: Option<f64>,
     /// Processor time of a connection.
     pub(super) client_cpu_ms: Option<f64>,
@@ -153,14 +157,8 @@ pub(super) struct Bar {
     pub(super) of: String,
 }
 
-/// The distribution of one of the times, in ms.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-pub(super) struct Times {
-    pub(super) p50: f64,
-    pub(super) p90: f64,
-    pub(super) p99: f64,
-    pub(super) ci95: [f64; 2],
-}
+/// The distribution of one of the times, in ms, over all trials.
+pub(super) type Times = Summary;
 
 /// What the report needs of experiment.toml.
 #[derive(Debug, Default, Deserialize)]

@@ -73,7 +73,9 @@ fn whole(run: &Run, at: usize) -> Markup {
                 p {
                     cite { (comparison.paper.title) } ", " (comparison.paper.source) ". "
                     (comparison.paper.about.trim()) " Compared is our time to the "
-                    (comparison.paper.moment.title()) ". Their figures have no intervals: the interval is of ours alone."
+                    (comparison.paper.moment.title()) ". Their figures have no intervals: the interval is of ours alone. "
+                    "Handshakes a second are the paper's only: it counts handshakes of four cores at each end, the lab "
+                    "counts whole exchanges on one machine that is client, server and network, which are not the same."
                 }
                 (table::paper(comparison))
             }
@@ -113,8 +115,8 @@ fn failures(run: &Run, at: usize) -> Markup {
             (table::reasons(&run.reasons, "reason"))
         }
         @if !broken.is_empty() {
-            h2 { "Cut short" }
-            p { "Cells with fewer trials than planned." }
+            h2 { "Broken" }
+            p { "Cells with fewer trials than planned, or over a box that did nothing." }
             dl { @for (cell, why) in broken { dt { (cell.name()) } dd { (why) } } }
         }
     }
@@ -162,7 +164,11 @@ fn reading(run: &Run) -> Markup {
     html! {
         p.reading {
             "Times are in ms from just before the first socket call. Percentiles are by nearest rank, over \
-             all trials that completed, flagged ones included. In brackets: 95 % bootstrap intervals of the \
+             all trials, flagged ones included: one that failed counts as slower than all that did not, so a \
+             percentile may be one of those that failed, and there is no ratio to such a median. Of fewer than \
+             100 trials the maximum stands in place of the 99th percentile, of fewer than 10 there is no 90th. \
+             Under load, trials of one round share the machine and are not independent, so intervals there are \
+             rather too narrow: they resample trials, not rounds. In brackets: 95 % bootstrap intervals of the \
              median (percentile method, 2,000 resamples, fixed seed)."
             @if compared {
                 " Right of the times: the ratio of the medians to " (BASELINE)

@@ -111,6 +111,8 @@ struct Measure {
     times: Option<Times>,
     /// Of completed trials, in order.
     samples: Vec<f64>,
+    /// Of all trials: those that failed took for ever.
+    ranked: Vec<f64>,
     ratio: Option<Estimate>,
     difference: Option<Estimate>,
 }
@@ -226,11 +228,12 @@ impl Cell {
                 completed.iter().filter_map(|trial| moment.of(trial)).collect();
             samples.sort_by(f64::total_cmp);
             let times = moment.summarised(summary);
-            agree(times, &samples).map_err(|(said, what)| {
+            let ranked = stats::with_failed(&samples, failed);
+            agree(times, &ranked).map_err(|(said, what)| {
                 let of = moment.title();
                 contradiction(folder, summary, &format!("{of} {what}"), &format!("{of} {said}"))
             })?;
-            *measure = Measure { times, samples, ratio: None, difference: None };
+            *measure = Measure { times, samples, ranked, ratio: None, difference: None };
         }
         let typical = typical(&completed, summary.last_response_byte).cloned();
         Ok(Self { summary: summary.clone(), trials: trials.len(), typical, measures })
@@ -287,11 +290,11 @@ impl Group {
 
     fn compare(&mut self) {
         let Some(baseline) = self.cell(BASELINE) else { return };
-        let baseline = Moment::ALL.map(|moment| baseline.samples(moment).to_vec());
+        let baseline = Moment::ALL.map(|moment| baseline.measure(moment).ranked.clone());
         for cell in self.cells.iter_mut().filter(|cell| cell.summary.arm != BASELINE) {
             for (measure, to) in cell.measures.iter_mut().zip(&baseline) {
-                measure.ratio = stats::ratio_of_medians(&measure.samples, to, SEED);
-                measure.difference = stats::difference_of_medians(&measure.samples, to, SEED);
+                measure.ratio = stats::ratio_of_medians(&measure.ranked, to, SEED);
+                measure.difference = stats::difference_of_medians(&measure.ranked, to, SEED);
             }
         }
     }
@@ -318,7 +321,7 @@ impl Experiment {
 }
 
 fn typical<'t>(completed: &[&'t Trial], last: Option<Times>) -> Option<&'t Trial> {
-    let median = last?.p50;
+    let median = last?.p50.unwrap_or(f64::INFINITY);
     let from_median = |trial: &&&Trial| {
         trial.ms_to_last_response_byte.map_or(f64::INFINITY, |ms| (ms - median).abs())
     };
@@ -329,20 +332,28 @@ fn typical<'t>(completed: &[&'t Trial], last: Option<Times>) -> Option<&'t Trial
 fn agree(said: Option<Times>, samples: &[f64]) -> Result<(), (String, String)> {
     let so = Summary::of(samples);
     let (relative, absolute) = ROUNDING;
-    let same = |one: f64, other: f64| (one - other).abs() <= relative * other.abs() + absolute;
+    let same = |one: Option<f64>, other: Option<f64>| match (one, other) {
+        (Some(one), Some(other)) => (one - other).abs() <= relative * other.abs() + absolute,
+        (one, other) => one.is_none() && other.is_none(),
+    };
+    // Where there are too few trials for it, older results call the maximum the 99th percentile, too.
+    let last = |times: &Times| times.p99.or(times.max);
+    let percentiles = |times: Times| {
+        let [p50, last] = [times.p50, last(&times)]
+            .map(|ms| ms.map_or("failed".to_owned(), |ms| format!("{ms} ms")));
+        format!("median {p50}, at the end {last}")
+    };
     match (said, so) {
         (None, None) => Ok(()),
         (Some(said), Some(so))
-            if same(said.p50, so.p50) && same(said.p90, so.p90) && same(said.p99, so.p99) =>
+            if same(said.p50, so.p50)
+                && same(last(&said), last(&so))
+                && (so.n < stats::P90_LEAST || same(said.p90, so.p90)) =>
         {
             Ok(())
         }
         (said, so) => {
-            let three = |p50: f64, p90: f64, p99: f64| format!("{p50} / {p90} / {p99} ms");
-            Err((
-                said.map_or("none".into(), |said| three(said.p50, said.p90, said.p99)),
-                so.map_or("none".into(), |so| three(so.p50, so.p90, so.p99)),
-            ))
+            Err((said.map_or("none".into(), percentiles), so.map_or("none".into(), percentiles)))
         }
     }
 }
@@ -401,11 +412,15 @@ mod tests {
     #[test]
     fn figures_that_are_not_those_of_the_samples_are_found() {
         let samples = [1.0, 2.0, 3.0, 4.0];
-        let times = |p50| Some(Times { p50, p90: 4.0, p99: 4.0, ci95: [1.0, 4.0] });
+        let times = |p50| {
+            let (p50, max) = (Some(p50), Some(4.0));
+            Some(Times { n: 4, p50, p90: None, p99: None, max, ci95: [Some(1.0), max] })
+        };
         assert!(agree(times(2.0), &samples).is_ok());
         assert!(agree(times(2.001), &samples).is_ok(), "rounded");
         assert!(agree(times(2.1), &samples).is_err());
         assert!(agree(None, &samples).is_err());
         assert!(agree(None, &[]).is_ok());
+        assert!(agree(times(2.0), &[1.0, 2.0, 3.0, 4.0, f64::INFINITY]).is_err(), "one failed");
     }
 }

@@ -94,7 +94,6 @@ pub(super) struct Ours {
     pub(super) suite: String,
     pub(super) variant: String,
     pub(super) n: usize,
-    pub(super) handshakes_per_s: Option<f64>,
     pub(super) times: Option<Times>,
     pub(super) mean: Option<Estimate>,
     /// Ours, median or mean as theirs, in parts of theirs.
@@ -183,7 +182,11 @@ impl Ours {
     fn new(group: &Group, cell: &Cell, paper: &Paper, theirs: &Figures) -> Self {
         let times = cell.times(paper.moment);
         let mean = theirs.mean.and_then(|_| stats::mean(cell.samples(paper.moment), SEED));
-        let median = times.map(|times| Estimate { value: times.p50, ci95: times.ci95 });
+        let median = times.and_then(|times| {
+            // An end among the trials that failed is beyond any time.
+            let ci95 = times.ci95.map(|end| end.unwrap_or(f64::INFINITY));
+            Some(Estimate { value: times.p50?, ci95 })
+        });
         let to_paper = match (theirs.p50, theirs.mean) {
             (Some(p50), _) => median.map(|ours| ours.scaled(1.0 / p50)),
             (None, Some(theirs)) => mean.map(|ours| ours.scaled(1.0 / theirs)),
@@ -194,7 +197,6 @@ impl Ours {
             suite: group.suite.clone(),
             variant: group.variant.clone(),
             n: cell.summary.n,
-            handshakes_per_s: cell.summary.handshakes_per_s,
             times,
             mean,
             to_paper,

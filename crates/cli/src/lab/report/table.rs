@@ -43,12 +43,22 @@ struct Extra {
     cell: fn(&Cell) -> Option<String>,
 }
 
-const EXTRAS: [Extra; 4] = [
-    Extra { title: "per s", cell: |cell| cell.summary.handshakes_per_s.map(figure::per_s) },
+const EXTRAS: [Extra; 5] = [
+    Extra { title: "p50 unflagged, ms", cell: unflagged },
+    Extra {
+        title: "exchanges per s",
+        cell: |cell| cell.summary.exchanges_per_s.map(figure::per_s),
+    },
     Extra { title: "CPU ms, client", cell: |cell| cell.summary.client_cpu_ms.map(figure::ms) },
     Extra { title: "CPU ms, server", cell: |cell| cell.summary.server_cpu_ms.map(figure::ms) },
     Extra { title: "flight, bytes", cell: |cell| Some(cell.summary.flight_bytes?.to_string()) },
 ];
+
+/// The median of the first request byte without what was flagged, where that was any.
+fn unflagged(cell: &Cell) -> Option<String> {
+    let summary = &cell.summary;
+    (summary.flagged > 0).then(|| figure::or_failed(summary.p50_unflagged))
+}
 
 fn arm(cell: &Cell, columns: &[Extra]) -> Markup {
     let summary = &cell.summary;
@@ -57,7 +67,7 @@ fn arm(cell: &Cell, columns: &[Extra]) -> Markup {
             th scope="row" { (summary.arm) small { (openings(cell)) } }
             td.n { (summary.n) }
             td.n.bad[summary.failed > 0] { (summary.failed) }
-            td.n { (summary.flagged) }
+            td.n { (figure::share(summary.flagged, summary.n)) }
             td.n { (summary.rtts.map_or("–".into(), |rtts| format!("{rtts:.2}"))) }
             @for extra in columns { td.n { ((extra.cell)(cell).unwrap_or_else(|| "–".into())) } }
             @for moment in Moment::ALL { (times(cell, moment)) }
@@ -78,9 +88,9 @@ fn times(cell: &Cell, moment: Moment) -> Markup {
     html! {
         @match times {
             Some(times) => {
-                td.n.first { (figure::ms(times.p50)) small { (figure::interval(times.ci95, figure::ms)) } }
-                td.n { (figure::ms(times.p90)) }
-                td.n { (figure::ms(times.p99)) }
+                td.n.first { (figure::or_failed(times.p50)) small { (figure::median_interval(&times)) } }
+                td.n { (figure::p90(Some(times))) }
+                td.n { (figure::p99(Some(times))) }
             }
             None => { td.n.first { "–" } td.n { "–" } td.n { "–" } }
         }
@@ -115,12 +125,12 @@ pub(super) fn paper(comparison: &Comparison) -> Markup {
                     th rowspan="2" { "with" }
                     th rowspan="2" { "arm" }
                     th.group colspan="3" { "paper" }
-                    th.group colspan="5" { "ours" }
+                    th.group colspan="4" { "ours" }
                     th.n rowspan="2" { "ours / paper" small { "95 %" } }
                 }
                 tr {
                     th.n.first { "per s" } th.n { "ms: " (measure) } th.n { "to " (BASELINE) }
-                    th.first { "link" } th.n { "n" } th.n { "per s" } th.n { "ms: " (measure) } th.n { "to " (BASELINE) }
+                    th.first { "link" } th.n { "n" } th.n { "ms: " (measure) } th.n { "to " (BASELINE) }
                 }
             }
             tbody { @for line in &comparison.lines { (published(line)) } }
@@ -140,7 +150,7 @@ fn published(line: &Line) -> Markup {
             td.n { (theirs.to_baseline.map_or("–".into(), figure::ratio)) }
             @match &line.ours {
                 Some(ours) => (measured(ours)),
-                None => td.first.none colspan="6" { "not measured in this run" },
+                None => td.first.none colspan="5" { "not measured in this run" },
             }
         }
     }
@@ -163,18 +173,21 @@ pub(super) fn printed(theirs: &Figures) -> String {
 pub(super) fn counterpart(ours: &Ours) -> String {
     match (&ours.mean, &ours.times) {
         (Some(mean), _) => figure::ms(mean.value),
-        (None, Some(times)) => [times.p50, times.p90, times.p99].map(figure::ms).join(" / "),
+        (None, Some(times)) => {
+            let times = Some(*times);
+            [figure::middle(times), figure::p90(times), figure::p99(times)].join(" / ")
+        }
         (None, None) => "–".into(),
     }
 }
 
 fn measured(ours: &Ours) -> Markup {
-    let interval = ours.mean.map(|mean| mean.ci95).or(ours.times.map(|times| times.ci95));
+    let mean = ours.mean.map(|mean| figure::interval(mean.ci95, figure::ms));
+    let interval = mean.or_else(|| ours.times.as_ref().map(figure::median_interval));
     html! {
         td.first { (ours.link) small { (ours.suite) } @if !ours.variant.is_empty() { small { (ours.variant) } } }
         td.n { (ours.n) }
-        td.n { (ours.handshakes_per_s.map_or("–".into(), figure::per_s)) }
-        td.n { (counterpart(ours)) @if let Some(ci95) = interval { small { (figure::interval(ci95, figure::ms)) } } }
+        td.n { (counterpart(ours)) @if let Some(interval) = interval { small { (interval) } } }
         @for estimate in [ours.to_baseline, ours.to_paper] {
             td.n {
                 @match estimate {

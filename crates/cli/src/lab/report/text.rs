@@ -56,15 +56,15 @@ fn side_by_side(text: &mut String, group: &Group) {
 fn cells(cell: &Cell) -> Vec<String> {
     let summary = &cell.summary;
     let request = cell.times(Moment::FirstRequest);
-    let middle = |moment| figure::some_ms(cell.times(moment).map(|times| times.p50));
+    let middle = |moment| figure::middle(cell.times(moment));
     vec![
         summary.arm.clone(),
         summary.n.to_string(),
         summary.failed.to_string(),
         summary.rtts.map_or("–".into(), |rtts| format!("{rtts:.2}")),
         request.as_ref().map_or("–".into(), figure::median),
-        figure::some_ms(request.map(|times| times.p90)),
-        figure::some_ms(request.map(|times| times.p99)),
+        figure::p90(request),
+        figure::p99(request),
         middle(Moment::FirstResponse),
         middle(Moment::LastResponse),
         cell.ratio(Moment::FirstRequest).as_ref().map_or("–".into(), figure::estimate),
@@ -78,6 +78,11 @@ fn beside(text: &mut String, comparison: &Comparison) {
     let mut rows: Vec<Vec<String>> = vec![header.map(str::to_owned).into()];
     rows.extend(comparison.lines.iter().map(line));
     columns(text, &rows, &[0, 1, 2, 5, 6]);
+    if comparison.lines.iter().any(|line| line.theirs.handshakes_per_s.is_some()) {
+        text.push_str(
+            "  The paper's handshakes a second count something else than our exchanges a second.\n",
+        );
+    }
 }
 
 fn line(line: &Line) -> Vec<String> {
@@ -115,7 +120,7 @@ fn verdicts(text: &mut String, run: &Run) {
 fn failures(text: &mut String, run: &Run) {
     for cell in run.groups.iter().flat_map(|group| &group.cells) {
         if let Some(why) = &cell.summary.broken {
-            let _ = writeln!(text, "\nCut short: {}: {why}", cell.summary.name());
+            let _ = writeln!(text, "\nBroken: {}: {why}", cell.summary.name());
         }
     }
     if run.failures.is_empty() {

@@ -3,7 +3,8 @@ use std::time::Duration;
 use headstart_peers::{Opening, Trial};
 
 use super::*;
-use crate::lab::summary::{CellSummary, Groups};
+use crate::lab::cell::LoadTotals;
+use crate::lab::summary::{CellSummary, Groups, Told};
 use crate::lab::trial::Key;
 
 fn key(variant: &str) -> Key {
@@ -91,10 +92,47 @@ fn failed_trials_are_counted_and_have_no_times() {
     let [cell] = &groups.summaries()[..] else { panic!("one cell") };
     assert_eq!((cell.n, cell.failed, cell.flagged), (4, 1, 0));
     let request = cell.first_request_byte.unwrap();
-    assert_eq!((request.n, request.p50, request.p99), (3, 20.0, 30.0));
+    assert_eq!((request.n, request.p50, request.max), (4, Some(20.0), None));
     assert_eq!(cell.rtts, Some(2.0));
     assert_eq!(cell.openings.get("turbo"), Some(&3));
-    assert_eq!(cell.handshakes_per_s, None);
+    assert_eq!(cell.exchanges_per_s, None);
+    assert!(cell.failed_at.is_empty());
+}
+
+#[test]
+fn failures_are_told_by_their_place_and_medians_without_what_was_disturbed() {
+    let mut groups = Groups::default();
+    let disturbed = Row { flagged: true, ..row(2, 90.0) };
+    for row in [row(1, 10.0), disturbed, failed_row("reset"), failed_row("reset")] {
+        groups.add(&row, Duration::from_millis(10));
+    }
+    groups.tell(|_| true, &Told { in_groups: true, ..Told::default() });
+    let [cell] = &groups.summaries()[..] else { panic!("one cell") };
+    assert_eq!(cell.failed_at, [(9, 2)].into());
+    assert_eq!((cell.flagged_share, cell.p50_unflagged), (Some(0.25), None), "two of three failed");
+    groups.add(&row(3, 10.0), Duration::from_millis(10));
+    groups.add(&row(4, 12.0), Duration::from_millis(10));
+    groups.add(&Row { flagged: true, ..row(5, 90.0) }, Duration::from_millis(10));
+    let [cell] = &groups.summaries()[..] else { panic!("one cell") };
+    assert_eq!(
+        (cell.first_request_byte.unwrap().p50, cell.p50_unflagged),
+        (Some(90.0), Some(12.0))
+    );
+}
+
+/// Within the ten seconds of loading, not with the wait for the last ones.
+#[test]
+fn exchanges_count_within_the_time_of_loading() {
+    let mut groups = Groups::default();
+    groups.add(&row(1, 10.0), Duration::from_millis(10));
+    let load = LoadTotals {
+        connections: 110,
+        completed: 100,
+        time: Duration::from_secs(10),
+        ..LoadTotals::default()
+    };
+    groups.tell(|_| true, &Told { load, ..Told::default() });
+    assert_eq!(groups.summaries()[0].exchanges_per_s, Some(10.0));
 }
 
 #[test]

@@ -59,8 +59,21 @@ impl Agent {
         self.program.cpu()
     }
 
+    /// Whether it runs.
+    pub(in crate::lab::cell) fn check(&mut self) -> Result<(), Broken> {
+        self.program.check()
+    }
+
     /// Its counters of connections and fallbacks.
-    pub(in crate::lab::cell) fn counts(&self) -> Option<Counts> {
+    ///
+    /// # Errors
+    /// It does not say: without it, nobody knows how connections are opened.
+    pub(in crate::lab::cell) fn counts(&mut self) -> Result<Counts, Broken> {
+        self.program.check()?;
+        self.read_counts().ok_or_else(|| self.program.nonsense("no counters"))
+    }
+
+    fn read_counts(&self) -> Option<Counts> {
         let metrics = self.metrics;
         let get = move || -> std::io::Result<String> {
             let mut tcp = TcpStream::connect(metrics)?;
@@ -76,18 +89,23 @@ impl Agent {
 
     /// Puts into `trial` how the agent opened its connection, which the client cannot see: by its counters,
     /// which were `before`.
-    pub(in crate::lab::cell) fn tell_opening(&self, before: &Counts, trial: &mut Trial) {
+    pub(in crate::lab::cell) fn tell_opening(
+        &mut self,
+        before: &Counts,
+        trial: &mut Trial,
+    ) -> Result<(), Broken> {
         let until = Instant::now() + COUNTED;
         while Instant::now() < until {
-            let Some(now) = self.counts() else { break };
+            let now = self.counts()?;
             if let Some(opening) = grown(before, &now, CONNECTIONS, "opening") {
                 trial.opening = if opening == "turbo" { Opening::Turbo } else { Opening::Plain };
                 trial.reason = grown(before, &now, FALLBACKS, "reason").unwrap_or_default();
-                return;
+                return Ok(());
             }
             std::thread::sleep(Duration::from_millis(2));
         }
         trial.reason = "the agent counted no connection".into();
+        Ok(())
     }
 }
 
