@@ -85,3 +85,42 @@ fn a_small_run_counts_round_trips() {
     assert_eq!(samples.lines().count(), 1 + 9);
     assert!(place.join("environment.json").exists() && place.join("experiment.toml").exists());
 }
+
+/// The row would otherwise be read as how arms fare with the box.
+#[test]
+fn a_box_that_does_nothing_breaks_its_cells() {
+    if std::env::var_os("HEADSTART_TEST_NET").is_none() {
+        eprintln!("skipped: HEADSTART_TEST_NET is not set");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (file, place) = (dir.path().join("idle.toml"), dir.path().join("results"));
+    // Nothing of these connections is so long.
+    let idle = "rtt = \"40ms\"\npath = \"delay 20ms, mtu 1500 silent\"\nacts = \"drops\"\n";
+    let text = EXPERIMENT.replace("rtt = \"40ms\"\n", idle);
+    std::fs::write(&file, text.replace("trials = 3", "trials = 1")).unwrap();
+    let arguments = [file.to_str().unwrap(), "--json", "--out", place.to_str().unwrap()];
+    let output = headstart(&[&["lab", "run"][..], &arguments].concat());
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("broken: 40 ms: the box did nothing"), "{said}");
+    let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for cell in cells.as_array().unwrap() {
+        assert!(cell["broken"].is_string() && cell["links"]["dropped"] == 0, "{cell}");
+    }
+}
+
+#[test]
+fn a_round_trip_that_its_elements_do_not_make_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("wrong.toml");
+    let wrong = "rtt = \"68ms\"\npath = \"preset lte\"\n";
+    std::fs::write(&file, EXPERIMENT.replace("rtt = \"40ms\"\n", wrong)).unwrap();
+    let output = headstart(&["lab", "run", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = said(&output);
+    assert!(
+        said.contains("rtt is 68ms, its elements make 59.") && said.contains("\nhint: "),
+        "{said}"
+    );
+}

@@ -1,5 +1,6 @@
 //! An experiment as a file: what is measured over which links, how often, and what must come out.
 
+mod bar;
 mod text;
 
 use std::fmt;
@@ -7,9 +8,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use headstart_peers::{Arm, Policy, Suite};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::failure::Failure;
+
+pub(crate) use bar::{ANY, Bar, Exception, Moment};
 
 /// Largest file read: the experiments here have a few kB.
 const FILE_MAX: u64 = 1 << 20;
@@ -214,76 +217,6 @@ impl From<Balance> for headstart_lab::Balance {
     }
 }
 
-/// A condition on cells of the results. What is left out means all; one condition of those below.
-#[derive(Debug, Clone, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Bar {
-    pub(crate) arm: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) suite: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) link: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) variant: Option<String>,
-    /// The arm it is compared with, on the same link with the same suite and variant.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) against: Option<String>,
-    /// Which time is meant.
-    #[serde(default)]
-    pub(crate) of: Moment,
-    /// Largest ratio of the medians, to `against`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ratio_max: Option<f64>,
-    /// Largest difference of the medians, to `against`, in ms.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) difference_max_ms: Option<f64>,
-    /// The 95 % interval of the ratio of the medians, to `against`, lies below this.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ratio_interval_below: Option<f64>,
-    /// Largest median in round trips.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) rtts_max: Option<f64>,
-    /// Smallest median in round trips.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) rtts_min: Option<f64>,
-    /// Smallest share of trials that completed with the right bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) complete_min: Option<f64>,
-    /// By how much this share may be below that of `against`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) complete_less_max: Option<f64>,
-    /// Cells that it does not hold for, by name and with the reason.
-    #[serde(default, skip_serializing)]
-    pub(crate) except: Vec<Exception>,
-    /// Whether it also holds for the few trials of `--quick`.
-    #[serde(default = "yes", skip_serializing)]
-    pub(crate) quick: bool,
-}
-
-/// Cells that a bar does not hold for. What is left out means all.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Exception {
-    #[serde(default, deserialize_with = "text::some_list")]
-    pub(crate) arms: Option<Vec<Arm>>,
-    pub(crate) link: Option<String>,
-    pub(crate) variant: Option<String>,
-    /// For people.
-    why: String,
-}
-
-/// A time of a connection, counted from before its first socket call.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) enum Moment {
-    #[default]
-    #[serde(rename = "first_request_byte")]
-    Request,
-    #[serde(rename = "first_response_byte")]
-    Response,
-    #[serde(rename = "last_response_byte")]
-    Last,
-}
-
 impl Experiment {
     /// The experiment of this text; `source` is what messages call it.
     pub(crate) fn parse(source: &str, text: &str) -> Result<Self, Failure> {
@@ -417,77 +350,6 @@ impl Variant {
     }
 }
 
-impl Bar {
-    /// What is demanded, and the conditions given of it.
-    pub(crate) fn conditions(&self) -> impl Iterator<Item = (&'static str, f64)> {
-        let all = [
-            ("ratio_max", self.ratio_max),
-            ("difference_max_ms", self.difference_max_ms),
-            ("ratio_interval_below", self.ratio_interval_below),
-            ("rtts_max", self.rtts_max),
-            ("rtts_min", self.rtts_min),
-            ("complete_min", self.complete_min),
-            ("complete_less_max", self.complete_less_max),
-        ];
-        all.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)))
-    }
-
-    fn check(&self, experiment: &Experiment) -> Result<(), Wrong> {
-        let conditions: Vec<_> = self.conditions().collect();
-        let [(condition, limit)] = conditions[..] else {
-            let hint = "ratio_max, difference_max_ms, ratio_interval_below, rtts_max, rtts_min, \
-                        complete_min or complete_less_max";
-            return wrong("bar", format!("{} conditions, not one", conditions.len()), hint);
-        };
-        if !limit.is_finite() {
-            return wrong("bar", format!("{condition} is {limit}"), "write a number");
-        }
-        let compared =
-            ["ratio", "difference", "complete_less"].iter().any(|name| condition.starts_with(name));
-        if compared != self.against.is_some() {
-            let what = format!("{condition} {} `against`", if compared { "needs" } else { "has" });
-            return wrong(
-                "bar.against",
-                what,
-                "name an arm to compare with, for ratios and differences only",
-            );
-        }
-        self.check_names(experiment)
-    }
-
-    /// A bar that no cell can meet or miss is a mistake.
-    fn check_names(&self, experiment: &Experiment) -> Result<(), Wrong> {
-        let arms: Vec<_> = experiment.arms.iter().map(Arm::to_string).collect();
-        let suites = experiment.suites.iter().map(Suite::to_string).collect();
-        let links: Vec<_> = experiment.link.iter().map(|link| link.name.clone()).collect();
-        let variants: Vec<_> = experiment.variants().iter().flat_map(Variant::columns).collect();
-        let excepted = self.except.iter().flat_map(|except| {
-            let (links, variants) = (links.clone(), variants.clone());
-            [
-                ("bar.except.link", except.link.as_ref(), links),
-                ("bar.except.variant", except.variant.as_ref(), variants),
-            ]
-        });
-        let named = [
-            ("bar.arm", Some(&self.arm), arms.clone()),
-            ("bar.against", self.against.as_ref(), arms),
-            ("bar.suite", self.suite.as_ref(), suites),
-            ("bar.link", self.link.as_ref(), links.clone()),
-            ("bar.variant", self.variant.as_ref(), variants.clone()),
-        ];
-        if self.except.iter().any(|except| except.why.trim().is_empty()) {
-            return wrong("bar.except.why", "an exception without a reason", "say why");
-        }
-        for (key, name, known) in named.into_iter().chain(excepted) {
-            if let Some(name) = name.filter(|name| !known.contains(name) && *name != ANY) {
-                let known = known.join(", ");
-                return wrong(key, format!("'{name}' is none of {known}"), "or * for all");
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Variant {
     /// What its rows say in the column `variant`.
     pub(crate) fn columns(&self) -> Vec<String> {
@@ -513,9 +375,6 @@ const LATE_MAX: Duration = Duration::from_micros(300);
 
 /// The part of a round trip that a packet may be late on links where that is less.
 const LATE_PARTS: u32 = 20;
-
-/// Stands for all arms of a bar.
-pub(crate) const ANY: &str = "*";
 
 const FORMAT: &str =
     "`headstart lab list --json` shows experiments that work; lab/README.md explains the keys";
