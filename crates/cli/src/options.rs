@@ -23,6 +23,7 @@ pub use lab::{LabCommand, LabListOptions, LabOptions, LabRunOptions};
 pub use lab_report::LabReportOptions;
 pub use log::{LogFormat, LogOptions};
 pub use names::{NameMap, NamePattern};
+pub(crate) use value::emulated_rtt;
 pub use value::{EdgeAddress, HostPort, OpeningPolicy, Origin};
 
 /// How `--help` of a daemon says where else its options may come from.

@@ -84,3 +84,4 @@ pub use record::Disturbance;
 pub use schedule::{Exactness, Scheduling};
 pub use split::SplitTcp;
 pub use switch::{Departure, Diversion, Port, Switch};
+pub use wiring::IP_COMMANDS;

@@ -25,7 +25,7 @@ const SOCKET_BUFFER: usize = 4 << 20;
 const UP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where `ip` is when it is not on the path: ordinary users often lack the sbin directories.
-const IP_COMMANDS: [&str; 3] = ["ip", "/usr/sbin/ip", "/sbin/ip"];
+pub const IP_COMMANDS: [&str; 3] = ["ip", "/usr/sbin/ip", "/sbin/ip"];
 
 /// Whether this kernel has IPv6.
 pub(crate) fn has_ipv6() -> bool {

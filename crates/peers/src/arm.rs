@@ -134,7 +134,8 @@ impl Suite {
     }
 
     /// The one group that both sides use, as OpenSSL calls it.
-    pub(crate) const fn group(self) -> &'static str {
+    #[must_use]
+    pub const fn group(self) -> &'static str {
         match self {
             Self::P256 => "P-256",
             Self::X25519MlKem768 => "X25519MLKEM768",

@@ -11,7 +11,7 @@ use headstart_lab::{
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, NEGATIVE};
-use crate::options::LogOptions;
+use crate::options::{LogOptions, emulated_rtt};
 use crate::{demo, output};
 
 /// How far 99 of 100 UDP echoes may be off, where forwarder and programs are pinned and real-time.
@@ -19,9 +19,6 @@ const BAR: Duration = Duration::from_micros(300);
 
 /// A TCP connection for so many UDP echoes: it takes so much longer to have as many.
 const ECHOES_PER_CONNECT: u16 = 5;
-
-/// Longest round trip: all of its echoes have to fit the queue of the link.
-const RTT_MAX: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,7 +41,7 @@ Exit code 1: the forwarder and the programs were real-time and pinned, and the b
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples.")]
 pub struct CalibrateOptions {
     /// Round-trip times, each at most 5s
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = rtt)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = emulated_rtt)]
     #[arg(default_value = "300us,5ms,50ms,150ms,270ms")]
     pub rtt: Vec<Duration>,
 
@@ -59,14 +56,6 @@ pub struct CalibrateOptions {
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub log: LogOptions,
-}
-
-fn rtt(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(rtt) if rtt <= RTT_MAX => Ok(rtt),
-        Ok(_) => Err("longer than 5s".into()),
-        Err(error) => Err(format!("{error}; write for example 300us,50ms")),
-    }
 }
 
 /// Measures and prints. Call it while the process has one thread.

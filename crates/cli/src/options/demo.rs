@@ -5,9 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::LogOptions;
-
-/// Longest round trip: a connection takes three of them, and has 30 s.
-const RTT_MAX: Duration = Duration::from_secs(5);
+use super::value::emulated_rtt;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,7 +26,7 @@ changed, and nothing is sent to the network.";
 #[command(after_help = "See --help for examples.")]
 pub struct DemoOptions {
     /// Round-trip time of the emulated link, at most 5s
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = rtt)]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = emulated_rtt)]
     pub rtt: Duration,
 
     /// Connections of each kind, after one of each that is not counted
@@ -42,12 +40,4 @@ pub struct DemoOptions {
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub log: LogOptions,
-}
-
-fn rtt(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(rtt) if rtt <= RTT_MAX => Ok(rtt),
-        Ok(_) => Err("longer than 5s".into()),
-        Err(error) => Err(format!("{error}; write for example 100ms")),
-    }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::ValueEnum;
 
@@ -64,6 +65,19 @@ fn unbracketed(host: &str) -> Result<&str, String> {
         return Err(format!("'{host}' is not a host name or address"));
     }
     Ok(host)
+}
+
+/// Longest round trip of an emulated link: three of them fit the time a connection has (30 s), and a
+/// calibration's echoes of one the queue of the link.
+const RTT_MAX: Duration = Duration::from_secs(5);
+
+/// A round trip to emulate.
+pub(crate) fn emulated_rtt(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(rtt) if rtt <= RTT_MAX => Ok(rtt),
+        Ok(_) => Err("longer than 5s".into()),
+        Err(error) => Err(format!("{error}; write for example 100ms")),
+    }
 }
 
 /// Where the edge sends connections: `HOST:PORT`, or `NAME=HOST:PORT` for one name only.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use headstart_lab::Node;
-use headstart_peers::{Suite, fill};
+use headstart_peers::fill;
 
 use super::start::{Setting, await_port};
 use crate::failure::Failure;
@@ -115,16 +115,6 @@ fn joined(chain: &Path, key: &Path, config: &Path) -> io::Result<PathBuf> {
     Ok(file)
 }
 
-/// The one group that the arms' own programs use with the suite, too.
-const fn group(suite: Suite) -> &'static str {
-    match suite {
-        Suite::P256 => "P-256",
-        Suite::X25519MlKem768 => "X25519MLKEM768",
-        Suite::MlKem512MlDsa44 => "MLKEM512",
-        Suite::RsaChain => "X25519",
-    }
-}
-
 /// One process, whose processor time is then all of the server's.
 fn nginx(setting: &Setting, listen: SocketAddr, chain: &Path, key: &Path) -> String {
     let work = setting.work().display();
@@ -145,7 +135,7 @@ fn nginx(setting: &Setting, listen: SocketAddr, chain: &Path, key: &Path) -> Str
          }}\n",
         chain.display(),
         key.display(),
-        group(setting.suite()),
+        setting.suite().group(),
     )
 }
 
@@ -158,7 +148,7 @@ fn haproxy(setting: &Setting, listen: SocketAddr, pem: &Path, content: &Path) ->
          \x20 bind {listen} ssl crt {} ssl-min-ver TLSv1.3 curves {} ciphersuites TLS_AES_128_GCM_SHA256\n\
          \x20 http-request return status 200 content-type application/octet-stream file {}\n",
         pem.display(),
-        group(setting.suite()),
+        setting.suite().group(),
         content.display(),
     )
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use headstart_lab::Node;
+use headstart_lab::{IP_COMMANDS, Node};
 use headstart_peers::{Arm, Identity, NAME, Policy, Suite};
 use serde::Deserialize;
 
@@ -29,9 +29,6 @@ const READY: Duration = Duration::from_secs(30);
 
 /// How often a daemon is asked whether it listens.
 const ASK: Duration = Duration::from_millis(5);
-
-/// Where `ip` is when it is not on the path.
-const IP_COMMANDS: [&str; 3] = ["ip", "/usr/sbin/ip", "/sbin/ip"];
 
 /// What programs share over the whole run.
 #[derive(Debug, Clone)]
