@@ -2,13 +2,14 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use openssl::error::ErrorStack;
-use openssl::ssl::{Error, Ssl, SslSession};
+use openssl::ssl::Error;
 use openssl::x509::X509VerifyResult;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_openssl::SslStream;
 
 use crate::content::{self, Response};
 use crate::sys;
+use crate::tls::Connection;
 use crate::transport::{Left, Transport};
 use crate::trial::{Marks, Trial};
 
@@ -58,7 +59,7 @@ struct SentEarly {
 impl<S: Transport> Attempt<S> {
     /// Over `transport`; the request is early data if `session` allows it and `early` is wanted.
     pub(crate) fn new(
-        (ssl, session): (Ssl, Option<SslSession>),
+        Connection { ssl, session }: Connection,
         transport: S,
         early: bool,
         exchange: Exchange,

@@ -13,7 +13,7 @@ use crate::attempt::{Attempt, Exchange};
 use crate::error::PeerError;
 use crate::identity;
 use crate::quic::{self, QuicClient};
-use crate::tls::Tls;
+use crate::tls::{Connection, Tls};
 use crate::transport::{Transport, connect, connect_by, connect_fast};
 use crate::trial::{Marks, Opening, Trial};
 
@@ -118,8 +118,8 @@ enum Engine {
 /// What [`Client::ready`] made for one connection.
 #[derive(Debug)]
 pub(crate) enum Ready {
-    /// Its sockets are made as it is opened.
-    Nothing,
+    /// TLS's state; sockets are made as the connection is opened.
+    Tls(Connection),
     Quic(quic::Ready),
     Failed(PeerError),
 }
@@ -171,7 +171,10 @@ impl Client {
     /// What one connection needs that is no part of opening it, for before the clock starts.
     pub(crate) fn ready(&self) -> Ready {
         match &self.engine {
-            Engine::Tcp(_) | Engine::Turbo(..) => Ready::Nothing,
+            Engine::Tcp(tls) | Engine::Turbo(tls, _) => match tls.connection() {
+                Ok(connection) => Ready::Tls(connection),
+                Err(error) => Ready::Failed(PeerError::new(format!("cannot use OpenSSL: {error}"))),
+            },
             Engine::Quic(quic) => {
                 quic.ready(self.options.to).map_or_else(Ready::Failed, Ready::Quic)
             }
@@ -210,13 +213,12 @@ impl Client {
         let ClientOptions { name, to, timeout, .. } = &self.options;
         let deadline = Instant::now() + *timeout;
         let exchange = Exchange::new(name, bytes, marks);
-        match &self.engine {
-            Engine::Quic(quic) => match ready {
-                Ready::Quic(ready) => quic.open(ready, *to, bytes, marks, *timeout).await,
-                Ready::Failed(error) => marks.trial(Err(error.to_string())),
-                Ready::Nothing => marks.trial(Err("nothing is ready for QUIC".to_owned())),
-            },
-            Engine::Turbo(tls, connector) => {
+        match (&self.engine, ready) {
+            (_, Ready::Failed(error)) => marks.trial(Err(error.to_string())),
+            (Engine::Quic(quic), Ready::Quic(ready)) => {
+                quic.open(ready, *to, bytes, marks, *timeout).await
+            }
+            (Engine::Turbo(_, connector), Ready::Tls(tls)) => {
                 let connector = connector.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 // The port is that of names with edges; where it goes is up to the edge.
                 match connector.connect(&Target::new(name.as_str(), HTTPS_PORT)) {
@@ -224,11 +226,16 @@ impl Client {
                     Err(error) => marks.trial(Err(error.to_string())),
                 }
             }
-            Engine::Tcp(tls) => match timeout_at(deadline.into(), self.connect()).await {
-                Ok(Ok(stream)) => self.over_tls(tls, stream, exchange, deadline).await,
-                Ok(Err(error)) => marks.trial(Err(format!("cannot connect: {error}"))),
-                Err(_) => marks.trial(Err(out_of_time(marks.stage()))),
-            },
+            (Engine::Tcp(_), Ready::Tls(tls)) => {
+                match timeout_at(deadline.into(), self.connect()).await {
+                    Ok(Ok(stream)) => self.over_tls(tls, stream, exchange, deadline).await,
+                    Ok(Err(error)) => marks.trial(Err(format!("cannot connect: {error}"))),
+                    Err(_) => marks.trial(Err(out_of_time(marks.stage()))),
+                }
+            }
+            (_, Ready::Tls(_) | Ready::Quic(_)) => {
+                marks.trial(Err("what is ready is another arm's".to_owned()))
+            }
         }
     }
 
@@ -243,17 +250,14 @@ impl Client {
 
     async fn over_tls(
         &self,
-        tls: &Tls,
+        tls: Connection,
         stream: impl Transport,
         exchange: Exchange,
         deadline: Instant,
     ) -> Trial {
         let early = self.options.arm.sends_early_data();
         let marks = exchange.marks;
-        let attempt = tls
-            .connection()
-            .and_then(|connection| Attempt::new(connection, stream, early, exchange));
-        let mut attempt = match attempt {
+        let mut attempt = match Attempt::new(tls, stream, early, exchange) {
             Ok(attempt) => attempt,
             Err(error) => return marks.trial(Err(format!("cannot use OpenSSL: {error}"))),
         };

@@ -15,7 +15,7 @@ pub const FLIGHT_MAX: usize = 64 * 1024;
 /// Bytes from the server's first record to its Finished.
 pub(crate) fn measure(suite: Suite, identity: &Identity, name: &str) -> Result<usize, PeerError> {
     let roots = identity.root().cloned().into_iter().collect();
-    let (ssl, _) = Tls::client(suite, roots, name, false)?.connection()?;
+    let ssl = Tls::client(suite, roots, name, false)?.connection()?.ssl;
     let mut client = SslStream::new(ssl, Memory::default())?;
     let server = tls::server(suite, identity, false)?;
     let mut server = SslStream::new(Ssl::new(&server)?, Memory::default())?;

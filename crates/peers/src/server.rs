@@ -2,10 +2,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use headstart_net::{Acceptor, AcceptorConfig, Arrival, ServerConfig};
+use openssl::error::ErrorStack;
 use openssl::ssl::{Ssl, SslContext};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -43,6 +45,10 @@ const FIRST_WRITE: usize = 1300;
 /// Bytes answered to early data before the client's Finished: what TCP's initial window holds
 /// (RFC 6928). More would wait for acknowledgements, and these come with the Finished.
 const HALF_RTT_MAX: usize = 14 * 1024;
+
+/// TLS states that are made ahead: more connections than that do not begin at once in any experiment that looks
+/// at single ones. Some 20 kB each.
+const READY: usize = 16;
 
 /// What a server does.
 #[derive(Clone, Debug)]
@@ -108,7 +114,7 @@ impl Server {
         let (local, task) = match arm.carrier() {
             Carrier::Quic => quic::serve(*listen, *suite, &identity, early)?,
             carrier => {
-                let tls = tls::server(*suite, &identity, early)?;
+                let tls = Arc::new(Prepared::new(tls::server(*suite, &identity, early)?)?);
                 let started = match carrier {
                     Carrier::Turbo => serve_turbo(*listen, tls, early, options.udp_workers),
                     _ => serve_tcp(*listen, tls, early, carrier == Carrier::FastOpen),
@@ -140,7 +146,7 @@ impl Drop for Server {
 
 fn serve_tcp(
     address: SocketAddr,
-    tls: SslContext,
+    tls: Arc<Prepared>,
     early: bool,
     fast_open: bool,
 ) -> io::Result<(SocketAddr, JoinHandle<()>)> {
@@ -150,7 +156,7 @@ fn serve_tcp(
         loop {
             match listener.accept().await {
                 Ok((tcp, _)) => {
-                    let tls = tls.clone();
+                    let tls = Arc::clone(&tls);
                     tokio::spawn(async move {
                         // A client that is gone already is met again at the first read.
                         let _ = tcp.set_nodelay(true);
@@ -178,7 +184,7 @@ fn listen(address: SocketAddr, fast_open: bool) -> io::Result<TcpListener> {
 
 fn serve_turbo(
     address: SocketAddr,
-    tls: SslContext,
+    tls: Arc<Prepared>,
     early: bool,
     udp_workers: usize,
 ) -> io::Result<(SocketAddr, JoinHandle<()>)> {
@@ -190,7 +196,7 @@ fn serve_turbo(
         loop {
             match acceptor.accept().await {
                 Ok(arrival) => {
-                    let tls = tls.clone();
+                    let tls = Arc::clone(&tls);
                     tokio::spawn(end(serve_arrival(arrival, tls, early)));
                 }
                 Err(_) => tokio::time::sleep(PAUSE).await,
@@ -200,10 +206,50 @@ fn serve_turbo(
     Ok((local, tokio::spawn(accept)))
 }
 
-async fn serve_arrival(arrival: Arrival, tls: SslContext, early: bool) -> Result<(), Broken> {
+async fn serve_arrival(arrival: Arrival, tls: Arc<Prepared>, early: bool) -> Result<(), Broken> {
     // `None` is the TCP part of a connection that another task serves already.
     let Some(stream) = arrival.establish().await? else { return Ok(()) };
     serve(stream, &tls, early).await
+}
+
+/// TLS states made before their connections come. A ClientHello over TCP comes after its connection, so that the
+/// state is there in any case; over UDP it is the first thing to come, and would wait for it.
+struct Prepared {
+    context: SslContext,
+    ready: Mutex<Vec<Ssl>>,
+}
+
+impl Prepared {
+    fn new(context: SslContext) -> Result<Self, ErrorStack> {
+        let prepared = Self { context, ready: Mutex::default() };
+        (0..READY).try_for_each(|_| prepared.refill())?;
+        Ok(prepared)
+    }
+
+    fn take(&self) -> Result<Ssl, ErrorStack> {
+        let ready = self.lock().pop();
+        ready.map_or_else(|| self.make(), Ok)
+    }
+
+    /// For the next connection, when one is over.
+    fn refill(&self) -> Result<(), ErrorStack> {
+        if self.lock().len() < READY {
+            let made = self.make()?;
+            self.lock().push(made);
+        }
+        Ok(())
+    }
+
+    fn make(&self) -> Result<Ssl, ErrorStack> {
+        let mut ssl = Ssl::new(&self.context)?;
+        ssl.set_accept_state();
+        Ok(ssl)
+    }
+
+    /// No call can leave the list half changed.
+    fn lock(&self) -> MutexGuard<'_, Vec<Ssl>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 type Broken = Box<dyn std::error::Error + Send + Sync>;
@@ -220,12 +266,18 @@ async fn end(connection: impl Future<Output = Result<(), Broken>>) {
 /// One request and its answer.
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    tls: &SslContext,
+    tls: &Prepared,
     early: bool,
 ) -> Result<(), Broken> {
-    let mut ssl = Ssl::new(tls)?;
-    ssl.set_accept_state();
-    let mut stream = SslStream::new(ssl, stream)?;
+    let served = exchange(SslStream::new(tls.take()?, stream)?, early).await;
+    tls.refill()?;
+    served
+}
+
+async fn exchange(
+    mut stream: SslStream<impl AsyncRead + AsyncWrite + Unpin>,
+    early: bool,
+) -> Result<(), Broken> {
     let mut request = Vec::new();
     let mut answer = None;
     if early {
@@ -304,7 +356,7 @@ async fn read_request(
 #[cfg(test)]
 mod tests {
     use crate::content::request;
-    use crate::tls::Tls;
+    use crate::tls::{Connection, Tls};
 
     use super::*;
 
@@ -312,7 +364,7 @@ mod tests {
     /// whether the request was early data.
     async fn pieces(client: &Tls, server: SocketAddr, bytes: u64) -> (Vec<usize>, bool) {
         let near = tokio::net::TcpStream::connect(server).await.unwrap();
-        let (ssl, session) = client.connection().unwrap();
+        let Connection { ssl, session } = client.connection().unwrap();
         let mut stream = SslStream::new(ssl, near).unwrap();
         let request = request(NAME, bytes);
         if session.is_some() {
@@ -341,6 +393,7 @@ mod tests {
         let identity = Identity::obtain(directory.path(), Suite::P256, NAME, None).unwrap();
         let tls = tls::server(Suite::P256, &identity, true).unwrap();
         let any_port = (std::net::Ipv4Addr::LOCALHOST, 0).into();
+        let tls = Arc::new(Prepared::new(tls).unwrap());
         let (server, _serving) = serve_tcp(any_port, tls, true, false).unwrap();
         let roots = identity.root().cloned().into_iter().collect();
         let client = Tls::client(Suite::P256, roots, NAME, true).unwrap();

@@ -64,6 +64,12 @@ pub(crate) struct Tls {
     sessions: Option<Arc<Sessions>>,
 }
 
+/// A client's TLS state of one connection, and the session it offers.
+pub(crate) struct Connection {
+    pub(crate) ssl: Ssl,
+    pub(crate) session: Option<SslSession>,
+}
+
 #[derive(Default)]
 struct Sessions {
     kept: Mutex<VecDeque<SslSession>>,
@@ -97,7 +103,7 @@ impl Tls {
     }
 
     /// A new connection, and what it resumes.
-    pub(crate) fn connection(&self) -> Result<(Ssl, Option<SslSession>), ErrorStack> {
+    pub(crate) fn connection(&self) -> Result<Connection, ErrorStack> {
         let mut ssl = Ssl::new(&self.context)?;
         ssl.set_hostname(&self.name)?;
         ssl.param_mut().set_host(&self.name)?;
@@ -106,13 +112,21 @@ impl Tls {
             sys::set_session(&mut ssl, session)?;
         }
         ssl.set_connect_state();
-        Ok((ssl, session))
+        Ok(Connection { ssl, session })
     }
 
     pub(crate) fn forget(&self) {
         if let Some(sessions) = &self.sessions {
             sessions.lock().clear();
         }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("resumes", &self.session.is_some())
+            .finish_non_exhaustive()
     }
 }
 
