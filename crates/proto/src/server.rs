@@ -136,6 +136,8 @@ pub struct Server {
     /// ClientHellos of the sessions that run, however long.
     running_hellos: BTreeMap<HelloHash, SessionId>,
     transmits: VecDeque<Transmit>,
+    /// Sessions whose first answer is owed: without payload, unless the origin is faster.
+    owed: VecDeque<SessionId>,
     events: VecDeque<ServerEvent>,
 }
 
@@ -155,6 +157,7 @@ impl Server {
             hellos: Recent::default(),
             running_hellos: BTreeMap::new(),
             transmits: VecDeque::new(),
+            owed: VecDeque::new(),
             events: VecDeque::new(),
         }
     }
@@ -331,6 +334,11 @@ impl Server {
 
     /// The next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        while let Some(id) = self.owed.pop_front() {
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.acknowledge(id, self.config.tag, &mut self.transmits);
+            }
+        }
         self.transmits.pop_front()
     }
 
@@ -442,7 +450,7 @@ impl Server {
             bytes.append(&mut session.take_client_bytes());
         }
         let peer = session.peer;
-        session.acknowledge(id, self.config.tag, &mut self.transmits);
+        self.owed.push_back(id);
         self.events.push_back(ServerEvent::Started { id, peer, bytes });
         while let Some(spared) = self.admission.crowded_out(peer.ip()) {
             self.end(now, spared);

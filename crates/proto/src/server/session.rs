@@ -155,13 +155,16 @@ impl Session {
         self.end = end;
     }
 
-    /// Answers one slot without payload: the path works, whatever the origin does.
+    /// Answers one slot without payload, if none was answered with bytes: the path works, whatever the origin does.
     pub(super) fn acknowledge(
         &mut self,
         id: SessionId,
         tag: RouteTag,
         transmits: &mut VecDeque<Transmit>,
     ) {
+        if self.sent > 0 {
+            return;
+        }
         if let Some(slot) = self.slots.pop_front() {
             transmits.push_back(self.respond(id, tag, slot, 0));
         }

@@ -458,9 +458,23 @@ fn impossible_offsets_are_refused_and_harm_nothing() {
 }
 
 #[test]
+fn bytes_of_the_origin_that_are_there_at_once_spare_the_acknowledgement() {
+    let mut server = server();
+    server.begin(1, peer(1)).unwrap();
+    assert_eq!(server.handle_origin_data(id(1), b"flight"), 6);
+    let sent = server.transmitted();
+    let response = Response::parse(&sent[0]).unwrap();
+    assert_eq!((sent.len(), response.ack, response.payload), (1, 100, &b"flight"[..]));
+    // The next answers take nothing but bytes.
+    server.datagram(peer(1), &request(1, 1, 0, b"")).unwrap();
+    assert_eq!(server.transmitted().len(), 0);
+}
+
+#[test]
 fn bytes_that_were_never_sent_cannot_be_acknowledged() {
     let mut server = server();
     server.begin(1, peer(1)).unwrap();
+    assert_eq!(server.transmitted().len(), 1, "the acknowledgement");
     server.handle_origin_data(id(1), &[9; 500]);
     let outcome = server.handle_join(at(1), peer(1), &join(1, 100, 1));
     assert_eq!(outcome, refused(), "no slot carried a byte");
@@ -604,10 +618,11 @@ fn a_session_belongs_to_the_address_and_port_that_began_it() {
         Err(Discard::Address),
         "same id, other client"
     );
+    let acknowledged = server.poll_transmit().map(|transmit| transmit.to);
     server.handle_origin_data(id(1), &[1; 100]);
     server.datagram(peer(1), &request(1, 3, 0, &[])).unwrap();
-    let to: Vec<_> = core::iter::from_fn(|| server.poll_transmit().map(|t| t.to)).collect();
-    assert_eq!(to, [peer(1); 2]);
+    let answered = server.poll_transmit().map(|transmit| transmit.to);
+    assert_eq!([acknowledged, answered], [Some(peer(1)); 2]);
 }
 
 #[test]
