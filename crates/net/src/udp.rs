@@ -221,7 +221,7 @@ impl UdpPort {
     ///
     /// # Errors
     /// As [`Self::try_send`], if not one was sent.
-    pub fn try_send_segments(&self, datagrams: &Datagram<'_>, size: usize) -> io::Result<usize> {
+    fn try_send_segments(&self, datagrams: &Datagram<'_>, size: usize) -> io::Result<usize> {
         let (mut sent, mut rest) = (0, datagrams.bytes);
         while !rest.is_empty() {
             let length = self.batch(size).min(rest.len());
@@ -235,6 +235,37 @@ impl UdpPort {
             }
         }
         Ok(sent)
+    }
+
+    /// Sends datagrams between the same two addresses in as few system calls as their sizes allow: equally long
+    /// ones and a shorter last one go together. None may be empty. Says how many were sent, and what kept the first
+    /// that was not.
+    pub fn try_send_all<'a>(
+        &self,
+        to: SocketAddr,
+        from: Option<IpAddr>,
+        datagrams: impl IntoIterator<Item = &'a [u8]>,
+    ) -> (usize, Option<io::Error>) {
+        let (mut sent, mut failed) = (0, None);
+        let mut send = |run: &mut Vec<u8>, size: usize| {
+            if !run.is_empty() {
+                match self.try_send_segments(&Datagram { to, from, bytes: run }, size) {
+                    Ok(count) => sent += count,
+                    Err(error) => failed = failed.take().or(Some(error)),
+                }
+                run.clear();
+            }
+        };
+        let (mut run, mut size) = (Vec::new(), 0);
+        for datagram in datagrams {
+            if datagram.len() > size || run.len() % size.max(1) != 0 {
+                send(&mut run, size);
+                size = datagram.len();
+            }
+            run.extend_from_slice(datagram);
+        }
+        send(&mut run, size);
+        (sent, failed)
     }
 
     /// Bytes of as many segments as one call takes, at least one.

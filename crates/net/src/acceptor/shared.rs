@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use headstart_proto::wire::Join;
@@ -14,7 +15,7 @@ use super::AcceptorConfig;
 use super::arrival::Arrival;
 use super::session::{Link, Session, ToSession};
 use crate::clock::Clock;
-use crate::udp::{Datagram, Received, UdpPort};
+use crate::udp::{Received, UdpPort};
 
 /// How long a stream waits for a place; then its client has lost patience, too.
 const PLACE_PATIENCE: Duration = Duration::from_secs(60);
@@ -113,12 +114,19 @@ impl Shared {
         if state.closed {
             return;
         }
-        let mut outcomes = Outcomes::default();
+        let (mut outcomes, mut started) = (Outcomes::default(), false);
         for Received { from, to, bytes } in datagrams {
             state.server.pause(self.places.available_permits() == 0);
             outcomes.add(state.server.handle_datagram(now, from, Some(to), bytes).err());
             // Each session takes its place before the next datagram is looked at.
-            self.dispatch_all(&mut state);
+            started |= self.dispatch_all(&mut state);
+        }
+        if started {
+            // Whoever waits for this processor to serve the session goes first: an answer that is there
+            // makes the acknowledgement needless. Where nobody waits, this is nothing.
+            drop(state);
+            thread::yield_now();
+            state = self.lock();
         }
         self.settle(state);
         outcomes.count();
@@ -192,13 +200,17 @@ impl Shared {
         let transmits: Vec<Transmit> =
             std::iter::from_fn(|| state.server.poll_transmit()).collect();
         drop(state);
-        transmits.iter().for_each(|transmit| self.send(transmit));
+        self.send(&transmits);
     }
 
-    fn dispatch_all(self: &Arc<Self>, state: &mut State) {
+    /// Whether a session began.
+    fn dispatch_all(self: &Arc<Self>, state: &mut State) -> bool {
+        let mut started = false;
         while let Some(event) = state.server.poll_event() {
+            started |= matches!(event, ServerEvent::Started { .. });
             self.dispatch(state, event);
         }
+        started
     }
 
     fn dispatch(self: &Arc<Self>, state: &mut State, event: ServerEvent) {
@@ -229,18 +241,20 @@ impl Shared {
         }
     }
 
-    /// A datagram that cannot be sent now is lost, as the network may lose it: TCP has the bytes.
-    fn send(&self, transmit: &Transmit) {
-        let sent = self.ports.first().map_or_else(
-            || Err(io::ErrorKind::NotConnected.into()),
-            |port| {
-                let Transmit { to, from, bytes } = transmit;
-                port.try_send(&Datagram { to: *to, from: *from, bytes })
-            },
-        );
-        let outcome = if sent.is_ok() { "sent" } else { "failed" };
-        metrics::counter!("headstart_udp_datagrams_total", "direction" => "to_client", "outcome" => outcome)
-            .increment(1);
+    /// Datagrams that cannot be sent now are lost, as the network may lose them: TCP has the bytes.
+    fn send(&self, transmits: &[Transmit]) {
+        let Some(port) = self.ports.first() else { return };
+        for run in transmits.chunk_by(|one, next| (one.to, one.from) == (next.to, next.from)) {
+            let Some(Transmit { to, from, .. }) = run.first() else { continue };
+            let bytes = run.iter().map(|transmit| transmit.bytes.as_slice());
+            let (sent, _) = port.try_send_all(*to, *from, bytes);
+            for (outcome, count) in [("sent", sent), ("failed", run.len() - sent)] {
+                if count > 0 {
+                    metrics::counter!("headstart_udp_datagrams_total", "direction" => "to_client", "outcome" => outcome)
+                        .increment(count as u64);
+                }
+            }
+        }
     }
 
     /// A panic elsewhere while the lock was held leaves the core consistent: it does not panic

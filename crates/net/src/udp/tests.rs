@@ -74,6 +74,27 @@ async fn segments_arrive_as_datagrams() {
 }
 
 #[tokio::test]
+async fn datagrams_of_any_sizes_are_sent_as_they_are() {
+    let sizes: &[&[usize]] =
+        &[&[411; 6], &[1232, 1232, 1232, 500], &[1011, 411, 411], &[1, 2, 2, 1, 1, 2, 0, 3], &[]];
+    for ip in LOOPBACKS {
+        let (client, server) = pair(ip);
+        for sizes in sizes {
+            // Each starts with its place, so that none can be taken for another.
+            let sent: Vec<Vec<u8>> =
+                sizes.iter().enumerate().map(|(n, size)| vec![n as u8; *size]).collect();
+            let whole = sent.iter().filter(|bytes| !bytes.is_empty()).count();
+            let datagrams = sent.iter().map(Vec::as_slice);
+            let (count, failed) = client.try_send_all(server.local_addr(), None, datagrams);
+            assert!(failed.is_none() && count == whole, "{sizes:?}: {count}");
+            let received = receive(&server, whole).await;
+            let wanted = sent.iter().filter(|bytes| !bytes.is_empty());
+            assert!(received.iter().map(|(_, _, bytes)| bytes).eq(wanted), "{sizes:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn segments_go_one_by_one_where_the_system_does_not_segment() {
     let (client, server) = pair(LOOPBACKS[0]);
     // EINVAL, here because of the port, is also what a device without segmentation answers.
