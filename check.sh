@@ -73,7 +73,7 @@ lab() {
         return
     fi
     local results file
-    cargo build --locked --package headstart-cli
+    cargo build --locked --package headstart-cli --package headstart-ech-server
     results=$(mktemp -d)
     for file in lab/experiments/*.toml; do
         target/debug/headstart lab run "$(basename "$file" .toml)" --quick --out "$results/$(basename "$file" .toml)"

@@ -42,7 +42,8 @@ fn the_list_has_every_experiment_and_its_time() {
     let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let names: Vec<_> = list.as_array().unwrap().iter().map(|one| one["name"].as_str()).collect();
     let expected =
-        ["turbotls-table", "loss", "middleboxes", "balancer", "load", "size", "links"].map(Some);
+        ["turbotls-table", "loss", "middleboxes", "balancer", "load", "size", "links", "ech"]
+            .map(Some);
     assert_eq!(names, expected);
 }
 

@@ -1,6 +1,6 @@
 //! Datagram sockets: batches, the local address of each datagram, no fragmentation, no ECN.
 //!
-//! The system calls are quinn-udp's: recvmmsg with GRO, sendmsg with GSO and with the source address chosen. It sets
+//! The system calls are quinn-udp's: recvmmsg with GRO, sendmsg with the source address chosen. It sets
 //! don't-fragment (IP_PMTUDISC_PROBE, IPV6_DONTFRAG) and marks datagrams Not-ECT when not told otherwise.
 
 use std::cell::RefCell;
@@ -31,9 +31,6 @@ const MESSAGE: usize = 1 << 16;
 
 /// Buffers of [`with_thread_buffers`]: a server flight is at most 11 datagrams, joined or not.
 const THREAD_MESSAGES: usize = 4;
-
-/// Most bytes handed to the kernel in one call, below the longest UDP payload of 65,507.
-const LONGEST_BATCH: usize = 60_000;
 
 /// A UDP socket, listening or connected to one peer.
 pub struct UdpPort {
@@ -195,7 +192,7 @@ impl UdpPort {
     /// `WouldBlock` if the socket is full; `EMSGSIZE` if the datagram is larger than the interface allows. On a
     /// connected port also a waiting ICMP error ([`is_unreachable`]), in which case nothing was sent.
     pub fn try_send(&self, datagram: &Datagram<'_>) -> io::Result<()> {
-        self.try_transmit(&transmit(datagram, None))
+        self.try_transmit(&transmit(datagram))
     }
 
     /// Sends one datagram, waiting while the socket is full.
@@ -203,7 +200,7 @@ impl UdpPort {
     /// # Errors
     /// As [`Self::try_send`] without `WouldBlock`.
     pub async fn send(&self, datagram: &Datagram<'_>) -> io::Result<()> {
-        let transmit = transmit(datagram, None);
+        let transmit = transmit(datagram);
         match self.try_transmit(&transmit) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.socket
@@ -216,71 +213,13 @@ impl UdpPort {
         }
     }
 
-    /// Sends the bytes as datagrams of `size` bytes each (the last may be shorter), in one system call where the
-    /// kernel segments (GSO); says how many datagrams were sent.
-    ///
-    /// # Errors
-    /// As [`Self::try_send`], if not one was sent.
-    fn try_send_segments(&self, datagrams: &Datagram<'_>, size: usize) -> io::Result<usize> {
-        let (mut sent, mut rest) = (0, datagrams.bytes);
-        while !rest.is_empty() {
-            let length = self.batch(size).min(rest.len());
-            let (now, later) = rest.split_at(length);
-            match self.try_transmit(&transmit(&Datagram { bytes: now, ..*datagrams }, Some(size))) {
-                Ok(()) => (sent, rest) = (sent + length.div_ceil(size.max(1)), later),
-                // quinn-udp has noticed that this interface does not segment: one by one from now on.
-                Err(_) if length > self.batch(size) => {}
-                Err(error) if sent == 0 => return Err(error),
-                Err(_) => break,
-            }
-        }
-        Ok(sent)
-    }
-
-    /// Sends datagrams between the same two addresses in as few system calls as their sizes allow: equally long
-    /// ones and a shorter last one go together. None may be empty. Says how many were sent, and what kept the first
-    /// that was not.
-    pub fn try_send_all<'a>(
-        &self,
-        to: SocketAddr,
-        from: Option<IpAddr>,
-        datagrams: impl IntoIterator<Item = &'a [u8]>,
-    ) -> (usize, Option<io::Error>) {
-        let (mut sent, mut failed) = (0, None);
-        let mut send = |run: &mut Vec<u8>, size: usize| {
-            if !run.is_empty() {
-                match self.try_send_segments(&Datagram { to, from, bytes: run }, size) {
-                    Ok(count) => sent += count,
-                    Err(error) => failed = failed.take().or(Some(error)),
-                }
-                run.clear();
-            }
-        };
-        let (mut run, mut size) = (Vec::new(), 0);
-        for datagram in datagrams {
-            if datagram.len() > size || run.len() % size.max(1) != 0 {
-                send(&mut run, size);
-                size = datagram.len();
-            }
-            run.extend_from_slice(datagram);
-        }
-        send(&mut run, size);
-        (sent, failed)
-    }
-
-    /// Bytes of as many segments as one call takes, at least one.
-    fn batch(&self, size: usize) -> usize {
-        let size = size.max(1);
-        size * self.state.max_gso_segments().min(LONGEST_BATCH / size).max(1)
-    }
-
     fn sock_ref(&self) -> UdpSockRef<'_> {
         UdpSockRef::from(&*self.socket)
     }
 
     /// Sends without asking tokio first, which does not know a new socket as writable until the loop has turned.
     fn try_transmit(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        // EINVAL to quinn-udp means that the device cannot segment; a peer that claims port 0 must not cause that.
+        // EINVAL to quinn-udp means that the system lacks an option; a peer that claims port 0 must not cause that.
         if transmit.destination.port() == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -410,12 +349,14 @@ fn fault(socket: &Arc<UdpSocket>) -> Fault {
     Box::pin(async move { socket.ready(Interest::ERROR).await })
 }
 
-fn transmit<'a>(datagram: &Datagram<'a>, segment_size: Option<usize>) -> Transmit<'a> {
+fn transmit<'a>(datagram: &Datagram<'a>) -> Transmit<'a> {
     Transmit {
         destination: datagram.to,
         ecn: None,
         contents: datagram.bytes,
-        segment_size,
+        // Segments of one call (GSO) leave with wrong checksums where this machine translates addresses (SNAT) and
+        // the interface computes none: Linux 6.18, veth.
+        segment_size: None,
         src_ip: datagram.from,
     }
 }

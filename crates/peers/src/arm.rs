@@ -20,6 +20,10 @@ pub enum Arm {
     TurboEarlyData,
     /// A plain client of an agent (SOCKS5), and a plain server behind an edge.
     TurboAgent,
+    /// TCP, then TLS 1.3 with Encrypted ClientHello (RFC 9849). Its server is a program of its own.
+    Tls13Ech,
+    /// The same over TurboTLS, through an edge that sees the outer name only.
+    TurboEch,
     /// QUIC.
     Quic,
     /// QUIC with a session of an earlier connection, and the request is early data.
@@ -37,7 +41,7 @@ pub(crate) enum Carrier {
 
 impl Arm {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Tls13,
         Self::Tls13Resumed,
         Self::Tls13EarlyData,
@@ -46,6 +50,8 @@ impl Arm {
         Self::TurboResumed,
         Self::TurboEarlyData,
         Self::TurboAgent,
+        Self::Tls13Ech,
+        Self::TurboEch,
         Self::Quic,
         Self::QuicEarlyData,
     ];
@@ -62,19 +68,19 @@ impl Arm {
             Self::TurboResumed => "turbo-resumed",
             Self::TurboEarlyData => "turbo-0rtt",
             Self::TurboAgent => "turbo-agent",
+            Self::Tls13Ech => "tls13-ech",
+            Self::TurboEch => "turbo-ech",
             Self::Quic => "quic",
             Self::QuicEarlyData => "quic-0rtt",
         }
     }
 
-    /// Whether there is such an arm with `suite`: rustls, below QUIC, lacks ML-KEM-512, and the chain of
-    /// RSA certificates would compare nothing that the others do not.
+    /// Whether there is such an arm with `suite`: rustls, below QUIC and with Encrypted ClientHello, lacks
+    /// ML-KEM-512, and the chain of RSA certificates would compare nothing that the others do not.
     #[must_use]
     pub const fn supports(self, suite: Suite) -> bool {
-        match self.carrier() {
-            Carrier::Quic => matches!(suite, Suite::P256 | Suite::X25519MlKem768),
-            Carrier::Tcp | Carrier::FastOpen | Carrier::Turbo => true,
-        }
+        let by_rustls = matches!(self.carrier(), Carrier::Quic) || self.encrypts_hello();
+        !by_rustls || matches!(suite, Suite::P256 | Suite::X25519MlKem768)
     }
 
     /// Whether its client resumes, so that the first connection only makes a session.
@@ -89,13 +95,23 @@ impl Arm {
         matches!(self, Self::Tls13EarlyData | Self::TurboEarlyData | Self::QuicEarlyData)
     }
 
+    /// Whether its ClientHello is encrypted, and only an outer one can be read.
+    #[must_use]
+    pub const fn encrypts_hello(self) -> bool {
+        matches!(self, Self::Tls13Ech | Self::TurboEch)
+    }
+
     pub(crate) const fn carrier(self) -> Carrier {
         match self {
-            Self::Tls13 | Self::Tls13Resumed | Self::Tls13EarlyData | Self::TurboAgent => {
-                Carrier::Tcp
-            }
+            Self::Tls13
+            | Self::Tls13Resumed
+            | Self::Tls13EarlyData
+            | Self::TurboAgent
+            | Self::Tls13Ech => Carrier::Tcp,
             Self::FastOpen => Carrier::FastOpen,
-            Self::Turbo | Self::TurboResumed | Self::TurboEarlyData => Carrier::Turbo,
+            Self::Turbo | Self::TurboResumed | Self::TurboEarlyData | Self::TurboEch => {
+                Carrier::Turbo
+            }
             Self::Quic | Self::QuicEarlyData => Carrier::Quic,
         }
     }
@@ -268,9 +284,11 @@ mod tests {
     }
 
     #[test]
-    fn quic_has_the_suites_of_rustls() {
-        let missing: Vec<_> =
-            Suite::ALL.into_iter().filter(|suite| !Arm::Quic.supports(*suite)).collect();
-        assert_eq!(missing, [Suite::MlKem512MlDsa44, Suite::RsaChain]);
+    fn quic_and_encrypted_hellos_have_the_suites_of_rustls() {
+        for arm in [Arm::Quic, Arm::Tls13Ech, Arm::TurboEch] {
+            let missing: Vec<_> =
+                Suite::ALL.into_iter().filter(|suite| !arm.supports(*suite)).collect();
+            assert_eq!(missing, [Suite::MlKem512MlDsa44, Suite::RsaChain], "{arm}");
+        }
     }
 }

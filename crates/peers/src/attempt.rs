@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use openssl::error::ErrorStack;
 use openssl::ssl::Error;
 use openssl::x509::X509VerifyResult;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_openssl::SslStream;
 
 use crate::content::{self, Response};
@@ -35,6 +35,44 @@ impl Exchange {
         let (request, response) = (content::request(name, bytes), Response::new(bytes));
         Self { request, response, asked: Instant::now(), marks }
     }
+
+    /// Hands the request to TLS; this is the moment of its first byte.
+    pub(crate) async fn ask(
+        &mut self,
+        stream: &mut (impl AsyncWrite + Unpin),
+    ) -> Result<(), String> {
+        self.marks.request();
+        let written = stream.write_all(&self.request).await;
+        written.map_err(|error| format!("{}: {error}", self.marks.stage()))
+    }
+
+    /// Takes the response, to its last byte.
+    pub(crate) async fn read(
+        &mut self,
+        stream: &mut (impl AsyncRead + Unpin),
+    ) -> Result<(), String> {
+        let mut room = vec![0; READ];
+        loop {
+            let count = match stream.read(&mut room).await {
+                Ok(0) => return Err(self.marks.stage().to_owned()),
+                Ok(count) => count,
+                Err(error) => return Err(format!("{}: {error}", self.marks.stage())),
+            };
+            let Self { response, marks, .. } = self;
+            if response.take(room.get(..count).unwrap_or_default(), marks)? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Waits for the end of a connection whose response is here, since tickets may come until then.
+pub(crate) async fn end(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let mut room = [0; 1024];
+    let rest = async { while stream.read(&mut room).await.is_ok_and(|count| count > 0) {} };
+    // The response is here: whatever ends the rest says nothing of the trial.
+    let _ = tokio::time::timeout(END, rest).await;
+    let _ = tokio::time::timeout(END, stream.shutdown()).await;
 }
 
 /// One connection over TLS: request, response, and what is measured of it.
@@ -87,11 +125,9 @@ impl<S: Transport> Attempt<S> {
             self.note_early();
         } else {
             self.sent_early = None;
-            self.exchange.marks.request();
-            let written = self.stream.write_all(&self.exchange.request).await;
-            written.map_err(|error| format!("{}: {error}", self.exchange.marks.stage()))?;
+            self.exchange.ask(&mut self.stream).await?;
         }
-        self.read().await
+        self.exchange.read(&mut self.stream).await
     }
 
     async fn write_early(&mut self) -> Result<(), String> {
@@ -117,29 +153,9 @@ impl<S: Transport> Attempt<S> {
         self.exchange.marks.request_at(moment);
     }
 
-    async fn read(&mut self) -> Result<(), String> {
-        let mut room = vec![0; READ];
-        loop {
-            let count = match self.stream.read(&mut room).await {
-                Ok(0) => return Err(self.exchange.marks.stage().to_owned()),
-                Ok(count) => count,
-                Err(error) => return Err(format!("{}: {error}", self.exchange.marks.stage())),
-            };
-            let Exchange { response, marks, .. } = &mut self.exchange;
-            if response.take(room.get(..count).unwrap_or_default(), marks)? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Waits for the end of the connection, since tickets may come until then.
-    pub(crate) async fn end(mut self) {
-        let mut room = [0; 1024];
-        let rest =
-            async { while self.stream.read(&mut room).await.is_ok_and(|count| count > 0) {} };
-        // The response is here: whatever ends the rest says nothing of the trial.
-        let _ = tokio::time::timeout(END, rest).await;
-        let _ = tokio::time::timeout(END, self.stream.shutdown()).await;
+    /// See [`end`].
+    pub(crate) async fn end(self) {
+        end(self.stream).await;
     }
 
     /// The account of it, once `outcome` is known.

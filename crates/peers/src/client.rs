@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, HTTPS_PORT, Resolver};
 use headstart_net::{Connector, ConnectorConfig, Edge, OpeningPolicy, Target};
+use openssl::x509::X509;
 use tokio::time::timeout_at;
 
 use crate::arm::{Arm, Carrier, Policy, Suite};
 use crate::attempt::{Attempt, Exchange};
+use crate::ech::EchTls;
 use crate::error::PeerError;
 use crate::identity;
 use crate::quic::{self, QuicClient};
@@ -38,6 +40,8 @@ pub struct ClientOptions {
     pub name: String,
     /// A SOCKS5 proxy, which is asked for the name and the port of `to`.
     pub proxy: Option<SocketAddr>,
+    /// The server's ECHConfigList (RFC 9849 section 4) in base64, for arms that encrypt their ClientHello.
+    pub ech: Option<String>,
     /// Which openings TurboTLS may use.
     pub policy: Policy,
     /// Slots in a flight of TurboTLS, advertised and at most; by default as advertised usually.
@@ -63,6 +67,7 @@ impl ClientOptions {
             identity: identity.into(),
             name: NAME.to_owned(),
             proxy: None,
+            ech: None,
             policy: Policy::default(),
             slots: None,
             grace: None,
@@ -73,8 +78,14 @@ impl ClientOptions {
     }
 
     fn check(&self) -> Result<(), PeerError> {
-        let Self { arm, suite, proxy, slots, .. } = self;
+        let Self { arm, suite, proxy, slots, ech, .. } = self;
         supported(*arm, *suite)?;
+        if arm.encrypts_hello() != ech.is_some() {
+            return Err(PeerError::new(
+                "an ECHConfigList belongs to arms with ECH, and they need one",
+            )
+            .with_hint("give --ech with tls13-ech and turbo-ech, and with no other"));
+        }
         match (proxy, arm.carrier()) {
             (None, _) if *arm == Arm::TurboAgent => {
                 Err(PeerError::new(format!("{arm} opens its connections through an agent"))
@@ -97,7 +108,7 @@ pub(crate) fn supported(arm: Arm, suite: Suite) -> Result<(), PeerError> {
     match arm.supports(suite) {
         true => Ok(()),
         false => Err(PeerError::new(format!("there is no {arm} with {suite}"))
-            .with_hint("QUIC is measured with p256 and x25519mlkem768")),
+            .with_hint("QUIC and ECH are measured with p256 and x25519mlkem768")),
     }
 }
 
@@ -110,16 +121,58 @@ pub struct Client {
 
 #[derive(Debug)]
 enum Engine {
-    Tcp(Tls),
-    Turbo(Tls, Mutex<Connector>),
+    Tcp(Secure),
+    Turbo(Secure, Mutex<Connector>),
     Quic(Box<QuicClient>),
+}
+
+/// TLS over a stream.
+#[derive(Debug)]
+enum Secure {
+    OpenSsl(Tls),
+    Ech(EchTls),
+}
+
+impl Secure {
+    fn new(options: &ClientOptions, roots: Vec<X509>) -> Result<Self, PeerError> {
+        let ClientOptions { arm, suite, name, ech, .. } = options;
+        Ok(match ech {
+            Some(list) => Self::Ech(EchTls::client(*suite, &roots, name, list)?),
+            None => Self::OpenSsl(Tls::client(*suite, roots, name, arm.resumes())?),
+        })
+    }
+
+    /// The state of one connection. rustls has none before its ClientHello.
+    fn prepare(&self) -> Result<Prepared, PeerError> {
+        Ok(match self {
+            Self::OpenSsl(tls) => Prepared::OpenSsl(
+                tls.connection()
+                    .map_err(|error| PeerError::new(format!("cannot use OpenSSL: {error}")))?,
+            ),
+            Self::Ech(tls) => Prepared::Ech(tls.clone()),
+        })
+    }
+
+    fn forget(&self) {
+        match self {
+            Self::OpenSsl(tls) => tls.forget(),
+            Self::Ech(_) => {}
+        }
+    }
+}
+
+/// TLS's state of one connection.
+#[derive(Debug)]
+pub(crate) enum Prepared {
+    OpenSsl(Connection),
+    Ech(EchTls),
 }
 
 /// What [`Client::ready`] made for one connection.
 #[derive(Debug)]
 pub(crate) enum Ready {
-    /// TLS's state; sockets are made as the connection is opened.
-    Tls(Connection),
+    /// Sockets are made as the connection is opened.
+    Tls(Prepared),
     Quic(quic::Ready),
     Failed(PeerError),
 }
@@ -140,13 +193,10 @@ impl Client {
                 name,
                 arm.sends_early_data(),
             )?)),
-            Carrier::Turbo => Engine::Turbo(
-                Tls::client(*suite, roots, name, arm.resumes())?,
-                Mutex::new(connector(&options)?),
-            ),
-            Carrier::Tcp | Carrier::FastOpen => {
-                Engine::Tcp(Tls::client(*suite, roots, name, arm.resumes())?)
+            Carrier::Turbo => {
+                Engine::Turbo(Secure::new(&options, roots)?, Mutex::new(connector(&options)?))
             }
+            Carrier::Tcp | Carrier::FastOpen => Engine::Tcp(Secure::new(&options, roots)?),
         };
         Ok(Self { options, engine })
     }
@@ -171,10 +221,9 @@ impl Client {
     /// What one connection needs that is no part of opening it, for before the clock starts.
     pub(crate) fn ready(&self) -> Ready {
         match &self.engine {
-            Engine::Tcp(tls) | Engine::Turbo(tls, _) => match tls.connection() {
-                Ok(connection) => Ready::Tls(connection),
-                Err(error) => Ready::Failed(PeerError::new(format!("cannot use OpenSSL: {error}"))),
-            },
+            Engine::Tcp(tls) | Engine::Turbo(tls, _) => {
+                tls.prepare().map_or_else(Ready::Failed, Ready::Tls)
+            }
             Engine::Quic(quic) => {
                 quic.ready(self.options.to).map_or_else(Ready::Failed, Ready::Quic)
             }
@@ -250,11 +299,15 @@ impl Client {
 
     async fn over_tls(
         &self,
-        tls: Connection,
+        tls: Prepared,
         stream: impl Transport,
         exchange: Exchange,
         deadline: Instant,
     ) -> Trial {
+        let tls = match tls {
+            Prepared::OpenSsl(tls) => tls,
+            Prepared::Ech(tls) => return tls.open(stream, exchange, deadline).await,
+        };
         let early = self.options.arm.sends_early_data();
         let marks = exchange.marks;
         let mut attempt = match Attempt::new(tls, stream, early, exchange) {

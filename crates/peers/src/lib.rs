@@ -8,7 +8,8 @@
 //! [`run_client`] and [`run_server`] make programs of them, driven by lines on standard input.
 //!
 //! All arms over TCP use OpenSSL, which has the post-quantum suites and early data; those over QUIC use
-//! quinn with rustls. This is a crate of its own so that only measurements pay for the second TLS library.
+//! quinn with rustls, and clients that encrypt their ClientHello rustls as well: OpenSSL has that from
+//! version 4.0, and their server is in crates/ech-server for this reason. This is a crate of its own so that only measurements pay for the second TLS library.
 
 mod arm;
 mod attempt;
@@ -16,6 +17,7 @@ mod certificate;
 mod client;
 mod console;
 mod content;
+mod ech;
 mod error;
 mod flight;
 mod identity;

@@ -18,7 +18,8 @@ const PROTOCOL: &[u8] = b"headstart-lab";
 /// Bytes of a request at most.
 const REQUEST_MAX: usize = 8 * 1024;
 
-fn provider(suite: Suite) -> Arc<CryptoProvider> {
+/// What rustls has of `suite`, here and with Encrypted ClientHello.
+pub(crate) fn provider(suite: Suite) -> Arc<CryptoProvider> {
     let group = match suite {
         Suite::X25519MlKem768 => aws_lc_rs::kx_group::X25519MLKEM768,
         Suite::RsaChain => aws_lc_rs::kx_group::X25519,

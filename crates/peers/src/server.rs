@@ -104,6 +104,10 @@ impl Server {
     pub fn start(options: ServerOptions) -> Result<Self, PeerError> {
         let ServerOptions { arm, suite, listen, name, .. } = &options;
         supported(*arm, *suite)?;
+        if arm.encrypts_hello() {
+            return Err(PeerError::new(format!("there is no server of {arm} in this program"))
+                .with_hint("start headstart-ech-server, of the package of this name"));
+        }
         let identity = Identity::obtain(&options.identity, *suite, name, options.flight)?;
         let flight_bytes = flight::measure(*suite, &identity, name)?;
         let early = arm.sends_early_data();

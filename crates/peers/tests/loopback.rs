@@ -61,7 +61,8 @@ async fn every_arm_opens_with_every_suite_and_brings_every_byte() {
     for suite in Suite::ALL {
         for arm in Arm::ALL {
             // An agent is in between: see the test of proxies.
-            if arm == Arm::TurboAgent || !arm.supports(suite) {
+            // Servers with Encrypted ClientHello are another program: see the experiment `ech`.
+            if arm == Arm::TurboAgent || arm.encrypts_hello() || !arm.supports(suite) {
                 continue;
             }
             let (_server, options) = pair(arm, suite, directory.path());
@@ -88,6 +89,40 @@ async fn an_arm_that_rustls_has_no_suite_for_is_refused() {
     assert!(Server::start(options).unwrap_err().hint().is_some());
     let options = ClientOptions::new(Arm::TurboAgent, Suite::P256, any_port(), directory.path());
     assert!(Client::new(options).unwrap_err().hint().unwrap().contains("--proxy"));
+}
+
+/// An ECHConfigList for public.peer.test as OpenSSL 4.0.3 made it, whose key nobody has.
+const ECH: &str = "AEP+DQA/igAgACDwrRDK4kSAldPo3k3myXJ1ZVQtv6GBrvT+gNuCYdGJEgAEAAEA\
+                   AQAQcHVibGljLnBlZXIudGVzdAAA";
+
+#[tokio::test]
+async fn nothing_is_measured_where_the_server_takes_no_encrypted_hello() {
+    let directory = tempfile::tempdir().unwrap();
+    for (arm, plain) in [(Arm::Tls13Ech, Arm::Tls13), (Arm::TurboEch, Arm::Turbo)] {
+        let (_server, usual) = pair(plain, Suite::P256, directory.path());
+        let trial = Client::new(steady(usual.clone())).unwrap().open(BYTES).await;
+        assert_whole(plain, Suite::P256, &trial);
+        let options = ClientOptions { arm, ech: Some(ECH.to_owned()), ..usual };
+        let trial = Client::new(steady(options)).unwrap().open(BYTES).await;
+        assert!(!trial.ok && trial.error.starts_with("TLS: "), "{arm}: {trial:?}");
+        assert_eq!((trial.bytes, trial.ms_to_first_request_byte), (0, None), "{arm}");
+    }
+}
+
+#[tokio::test]
+async fn encrypted_hellos_need_a_configuration_that_can_be_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_server, usual) = pair(Arm::Tls13, Suite::P256, directory.path());
+    let refused = |arm, ech: Option<&str>| {
+        let options = ClientOptions { arm, ech: ech.map(str::to_owned), ..usual.clone() };
+        Client::new(options).unwrap_err().hint().unwrap().to_owned()
+    };
+    assert!(refused(Arm::Tls13Ech, None).contains("--ech"));
+    assert!(refused(Arm::Tls13, Some(ECH)).contains("--ech"));
+    assert!(refused(Arm::Tls13Ech, Some("?")).contains("ech_config_list"));
+    assert!(refused(Arm::Tls13Ech, Some("AAAA")).contains("ech_config_list"));
+    let options = ServerOptions::new(Arm::TurboEch, Suite::P256, any_port(), directory.path());
+    assert!(Server::start(options).unwrap_err().hint().unwrap().contains("headstart-ech-server"));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use super::experiment::Experiment;
 use crate::failure::Failure;
 
 /// Each by its text, from lab/experiments.
-const TEXTS: [&str; 7] = [
+const TEXTS: [&str; 8] = [
     include_str!("../../../../lab/experiments/turbotls-table.toml"),
     include_str!("../../../../lab/experiments/loss.toml"),
     include_str!("../../../../lab/experiments/middleboxes.toml"),
@@ -14,6 +14,7 @@ const TEXTS: [&str; 7] = [
     include_str!("../../../../lab/experiments/load.toml"),
     include_str!("../../../../lab/experiments/size.toml"),
     include_str!("../../../../lab/experiments/links.toml"),
+    include_str!("../../../../lab/experiments/ech.toml"),
 ];
 
 /// All of them, with their texts.

@@ -1,5 +1,6 @@
 //! One arm with one suite on a lab: its servers and clients as processes, and their turns.
 
+mod ech;
 mod origin;
 mod start;
 
@@ -45,6 +46,8 @@ pub(crate) struct Cell {
     pub(crate) load: LoadTotals,
     /// Bytes of the server's flight, as the server says.
     pub(crate) flight_bytes: Option<u64>,
+    /// Its configuration of Encrypted ClientHello, for the arms that have one.
+    ech_config_list: Option<String>,
     pub(crate) broken: Option<String>,
 }
 

@@ -85,6 +85,10 @@ struct ClientArgs {
     #[arg(long, value_name = "IP:PORT")]
     proxy: Option<SocketAddr>,
 
+    /// The server's ECHConfigList, for arms with Encrypted ClientHello
+    #[arg(long, value_name = "BASE64")]
+    ech: Option<String>,
+
     /// Openings that TurboTLS may use: auto, turbo, plain
     #[arg(long, default_value_t)]
     policy: Policy,
@@ -136,6 +140,7 @@ impl From<ClientArgs> for ClientOptions {
         Self {
             name,
             proxy: args.proxy,
+            ech: args.ech,
             policy: args.policy,
             slots: args.slots,
             grace: args.grace.map(|ms| Duration::from_millis(ms.into())),

@@ -15,7 +15,7 @@ use super::AcceptorConfig;
 use super::arrival::Arrival;
 use super::session::{Link, Session, ToSession};
 use crate::clock::Clock;
-use crate::udp::{Received, UdpPort};
+use crate::udp::{Datagram, Received, UdpPort};
 
 /// How long a stream waits for a place; then its client has lost patience, too.
 const PLACE_PATIENCE: Duration = Duration::from_secs(60);
@@ -200,7 +200,7 @@ impl Shared {
         let transmits: Vec<Transmit> =
             std::iter::from_fn(|| state.server.poll_transmit()).collect();
         drop(state);
-        self.send(&transmits);
+        transmits.iter().for_each(|transmit| self.send(transmit));
     }
 
     /// Whether a session began.
@@ -241,20 +241,18 @@ impl Shared {
         }
     }
 
-    /// Datagrams that cannot be sent now are lost, as the network may lose them: TCP has the bytes.
-    fn send(&self, transmits: &[Transmit]) {
-        let Some(port) = self.ports.first() else { return };
-        for run in transmits.chunk_by(|one, next| (one.to, one.from) == (next.to, next.from)) {
-            let Some(Transmit { to, from, .. }) = run.first() else { continue };
-            let bytes = run.iter().map(|transmit| transmit.bytes.as_slice());
-            let (sent, _) = port.try_send_all(*to, *from, bytes);
-            for (outcome, count) in [("sent", sent), ("failed", run.len() - sent)] {
-                if count > 0 {
-                    metrics::counter!("headstart_udp_datagrams_total", "direction" => "to_client", "outcome" => outcome)
-                        .increment(count as u64);
-                }
-            }
-        }
+    /// A datagram that cannot be sent now is lost, as the network may lose it: TCP has the bytes.
+    fn send(&self, transmit: &Transmit) {
+        let sent = self.ports.first().map_or_else(
+            || Err(io::ErrorKind::NotConnected.into()),
+            |port| {
+                let Transmit { to, from, bytes } = transmit;
+                port.try_send(&Datagram { to: *to, from: *from, bytes })
+            },
+        );
+        let outcome = if sent.is_ok() { "sent" } else { "failed" };
+        metrics::counter!("headstart_udp_datagrams_total", "direction" => "to_client", "outcome" => outcome)
+            .increment(1);
     }
 
     /// A panic elsewhere while the lock was held leaves the core consistent: it does not panic

@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::dns::{Event, Lookup};
 use crate::path::{Advice, GraceEstimator, LAG_MAX, Outcome, PathKey, SlotReservation};
 use crate::race::{ATTEMPT_DELAY, Race, Won};
-use crate::udp::{RecvBuffers, RecvError, UdpPort, is_unreachable, with_thread_buffers};
+use crate::udp::{Datagram, RecvBuffers, RecvError, UdpPort, is_unreachable, with_thread_buffers};
 
 /// Rounds over all sources before the task gives way to others.
 const BUDGET: usize = 64;
@@ -340,7 +340,13 @@ impl Opening {
 
     fn poll_udp(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(udp) = &self.udp else { return false };
-        let (mut unreachable, mut received) = (send_all(&mut self.client, udp), false);
+        let (mut unreachable, mut received) = (false, false);
+        while let Some(datagram) = self.client.poll_datagram() {
+            let datagram = Datagram { to: udp.key.edge, from: None, bytes: &datagram };
+            // A datagram that cannot be sent now is lost, as on the network.
+            unreachable |=
+                udp.socket.try_send(&datagram).is_err_and(|error| is_unreachable(&error));
+        }
         let now = self.clock.now();
         with_thread_buffers(|buffers| match udp.socket.poll_recv(cx, buffers) {
             Poll::Ready(Ok(_)) => {
@@ -541,15 +547,6 @@ fn ask(mut lookup: Lookup) -> Asking {
         let event = lookup.next().await;
         (lookup, event)
     })
-}
-
-/// Sends what waits; says whether the edge turned out to be unreachable. A datagram that cannot be sent now is
-/// lost, as on the network.
-fn send_all(client: &mut Client, udp: &Udp) -> bool {
-    let datagrams: Vec<_> = std::iter::from_fn(|| client.poll_datagram()).collect();
-    let (_, failed) =
-        udp.socket.try_send_all(udp.key.edge, None, datagrams.iter().map(Vec::as_slice));
-    failed.is_some_and(|error| is_unreachable(&error))
 }
 
 fn take_datagrams(client: &mut Client, now: headstart_proto::Instant, buffers: &RecvBuffers) {

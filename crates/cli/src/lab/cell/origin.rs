@@ -10,6 +10,7 @@ use std::process::Command;
 use headstart_lab::Node;
 use headstart_peers::fill;
 
+use super::ech;
 use super::start::{Setting, await_port};
 use crate::failure::Failure;
 use crate::lab::experiment::OriginKind;
@@ -22,6 +23,14 @@ const DIRECTORIES: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
 /// Finds missing programs before anything is built.
 pub(crate) fn check_tools(plan: &Plan) -> Result<(), Failure> {
+    if ech::is_needed(plan) && ech::program().is_none() {
+        return Err(Failure::usage(format!(
+            "this run of {} needs the program {}",
+            plan.experiment.name,
+            ech::PROGRAM
+        ))
+        .hint(ech::HINT));
+    }
     let kinds = plan.stages.iter().map(|stage| stage.variant.origin);
     for name in kinds.filter_map(program_name) {
         if find(name).is_none() {
@@ -39,12 +48,15 @@ pub(crate) fn check_tools(plan: &Plan) -> Result<(), Failure> {
 pub(crate) fn versions(plan: &Plan) -> BTreeMap<&'static str, String> {
     let kinds = plan.stages.iter().map(|stage| stage.variant.origin);
     let names = kinds.filter_map(program_name).collect::<BTreeSet<_>>();
-    names.into_iter().filter_map(|name| Some((name, version(&find(name)?)?))).collect()
+    let ech = ech::is_needed(plan).then_some(ech::PROGRAM);
+    let ech = ech.and_then(|name| Some((name, version(&ech::program()?, "-V")?)));
+    // Both know `-v`; nginx answers on standard error.
+    let others = names.into_iter().filter_map(|name| Some((name, version(&find(name)?, "-v")?)));
+    others.chain(ech).collect()
 }
 
-/// Both know `-v`; nginx answers on standard error.
-fn version(program: &Path) -> Option<String> {
-    let output = Command::new(program).arg("-v").output().ok()?;
+fn version(program: &Path, option: &str) -> Option<String> {
+    let output = Command::new(program).arg(option).output().ok()?;
     let said = [output.stdout, output.stderr].concat();
     Some(String::from_utf8_lossy(&said).lines().next()?.trim().to_owned())
 }
@@ -90,7 +102,7 @@ const fn program_name(kind: OriginKind) -> Option<&'static str> {
     }
 }
 
-fn find(name: &str) -> Option<PathBuf> {
+pub(super) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let listed = std::env::split_paths(&path).chain(DIRECTORIES.map(PathBuf::from));
     listed.map(|directory| directory.join(name)).find(|file| file.is_file())

@@ -10,7 +10,7 @@ use headstart_lab::{IP_COMMANDS, Node};
 use headstart_peers::{Arm, Identity, NAME, Policy, Suite};
 use serde::Deserialize;
 
-use super::{Cell, Client, LinkActs, LoadTotals, origin};
+use super::{Cell, Client, LinkActs, LoadTotals, ech, origin};
 use crate::lab::experiment::OriginKind;
 use crate::lab::interrupt::Interrupt;
 use crate::lab::plan::{CellSpec, Stage};
@@ -50,10 +50,11 @@ pub(super) struct Setting {
 }
 
 /// What a server says when it is ready.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 struct Ready {
     ready: bool,
     flight_bytes: Option<u64>,
+    ech_config_list: Option<String>,
 }
 
 /// Starts all cells of a stage. A cell whose programs do not start is broken, and says so.
@@ -86,6 +87,7 @@ pub(crate) fn begin(
                 links: LinkActs::default(),
                 load: LoadTotals::default(),
                 flight_bytes: None,
+                ech_config_list: None,
                 broken: None,
             }
         })
@@ -120,6 +122,7 @@ impl Cell {
             let ready = serde_json::from_str(&line.text).ok().filter(|ready: &Ready| ready.ready);
             let Some(ready) = ready else { return Err(server.nonsense(&line.text)) };
             self.flight_bytes = ready.flight_bytes;
+            self.ech_config_list = ready.ech_config_list;
         }
         let setting = &self.setting;
         if setting.stage.variant.origin != OriginKind::Builtin {
@@ -132,7 +135,7 @@ impl Cell {
     }
 
     fn start_edges(&mut self, topology: &Topology, interrupt: &Interrupt) -> Result<(), Broken> {
-        if self.spec.arm == Arm::TurboAgent {
+        if self.setting.has_edge() {
             for node in topology.servers() {
                 self.servers.push(self.setting.edge(node, interrupt)?);
             }
@@ -146,7 +149,7 @@ impl Cell {
             let agent = (self.spec.arm == Arm::TurboAgent)
                 .then(|| setting.agent(node, interrupt))
                 .transpose()?;
-            let program = setting.client(node)?;
+            let program = setting.client(node, self.ech_config_list.as_deref())?;
             self.clients.push(Client { program, agent });
         }
         Ok(())
@@ -193,12 +196,17 @@ impl Setting {
 
     /// Where TLS ends on `node`: behind an edge, or where clients connect to.
     fn origin_address(&self, node: &Node) -> Result<SocketAddr, Broken> {
-        if self.spec.arm != Arm::TurboAgent {
+        if !self.has_edge() {
             return Ok((self.target, HTTPS).into());
         }
         let own = node.addresses().get(self.number).copied();
         own.map(|ip| SocketAddr::new(ip, BEHIND))
             .ok_or_else(|| Broken::Program(format!("{} has too few addresses", node.name())))
+    }
+
+    /// Whether TLS ends behind an edge.
+    fn has_edge(&self) -> bool {
+        matches!(self.spec.arm, Arm::TurboAgent | Arm::TurboEch)
     }
 
     /// The arm of the programs themselves: beside an agent they speak plain TLS.
@@ -207,16 +215,21 @@ impl Setting {
     }
 
     fn server(&self, node: &Node) -> Result<Program, Broken> {
+        let listen = self.origin_address(node)?;
+        if self.spec.arm.encrypts_hello() {
+            return ech::start(self, node, listen);
+        }
         let mut command = self.peer(node, "server");
-        command.arg("--listen").arg(self.origin_address(node)?.to_string());
+        command.arg("--listen").arg(listen.to_string());
         option(&mut command, "--flight", self.stage.variant.flight);
         option(&mut command, "--threads", self.stage.variant.threads);
         option(&mut command, "--udp-workers", self.stage.variant.udp_workers);
         Program::start(node, self.title("server"), command)
     }
 
-    fn client(&self, node: &Node) -> Result<Program, Broken> {
+    fn client(&self, node: &Node, ech: Option<&str>) -> Result<Program, Broken> {
         let mut command = self.peer(node, "client");
+        option(&mut command, "--ech", ech);
         command.arg("--to").arg(SocketAddr::from((self.target, HTTPS)).to_string());
         command.arg("--timeout").arg(self.stage.timeout.as_secs_f64().to_string());
         if self.spec.arm == Arm::TurboAgent {
@@ -238,7 +251,7 @@ impl Setting {
     }
 
     /// Makes a program go before others, where one connection at a time leaves it asleep most of the time.
-    fn schedule(&self, command: &mut Command) {
+    pub(super) fn schedule(&self, command: &mut Command) {
         if let Some(scheduling) = self.stage.scheduling(self.number) {
             scheduling.apply_to(command);
         }
@@ -248,7 +261,10 @@ impl Setting {
         let listen = SocketAddr::from((self.target, HTTPS));
         let mut command = node.command(&self.place.program);
         command.args(["edge", "--log", "error", "--listen", &listen.to_string()]);
-        command.args(["--origin", &self.origin_address(node)?.to_string()]);
+        let origin = self.origin_address(node)?.to_string();
+        // All that an edge can see of an encrypted ClientHello is the outer name: it has no other origin.
+        let name = self.spec.arm.encrypts_hello().then_some(ech::OUTER_NAME);
+        command.arg("--origin").arg(name.map_or(origin.clone(), |name| format!("{name}={origin}")));
         option(&mut command, "--udp-workers", self.stage.variant.udp_workers);
         option(&mut command, "--workers", self.stage.variant.threads);
         self.schedule(&mut command);

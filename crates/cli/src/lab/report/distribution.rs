@@ -155,7 +155,7 @@ fn shown(arm: &str) -> String {
     format!("{start}…")
 }
 
-/// Colour by what opens the connection, dashes by what is remembered of earlier ones.
+/// Colour by what opens the connection, dashes by what is remembered of earlier ones or is encrypted.
 pub(super) fn class(arm: &str) -> String {
     let family = match arm {
         arm if arm.starts_with("tls13") => "tls13",
@@ -166,12 +166,13 @@ pub(super) fn class(arm: &str) -> String {
         arm if arm.starts_with("fop") => "fop",
         _ => "other",
     };
-    let memory = match arm {
+    let dashes = match arm {
         arm if arm.contains("0rtt") => " early",
         arm if arm.contains("resumed") => " resumed",
+        arm if arm.ends_with("-ech") => " ech",
         _ => "",
     };
-    format!("{family}{memory}")
+    format!("{family}{dashes}")
 }
 
 /// The plot's frame.
@@ -275,6 +276,8 @@ mod tests {
             "turbo-resumed",
             "turbo-0rtt",
             "turbo-agent",
+            "tls13-ech",
+            "turbo-ech",
             "quic",
             "quic-0rtt",
             "fop",

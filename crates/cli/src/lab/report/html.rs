@@ -208,7 +208,7 @@ fn side_by_side(group: &Group, id: &str) -> Markup {
                 (distribution::panels(group))
                 figcaption {
                     "Share of all trials, failed ones included, by the time they took; a line that ends below 100 % "
-                    "shows what failed. Dashed: resumed, dotted: 0-RTT."
+                    "shows what failed. Dashed: resumed, dotted: 0-RTT, both by turns: Encrypted ClientHello."
                 }
             }
             figure {
