@@ -104,6 +104,12 @@ impl CookieKey {
         Self { tag, mask }
     }
 
+    /// The secrets of tag and mask, for a verifier elsewhere: the server's BPF program.
+    #[must_use]
+    pub const fn secrets(&self) -> (&[u8; 16], &[u8; 16]) {
+        (&self.tag, &self.mask)
+    }
+
     /// A cookie that `client` may spend until `expiry`, that second included.
     ///
     /// `nonce` must come from a cryptographic random generator. The client's port plays no part, nor
