@@ -42,7 +42,7 @@ type TicketKeyCallback = unsafe extern "C" fn(
 
 type ConnectionCallback = unsafe extern "C" fn(*mut SSL, *mut c_void) -> c_int;
 
-/// Of openssl/ssl.h and openssl/tls1.h; in no Rust binding.
+// Of openssl/ssl.h and openssl/tls1.h; in no Rust binding.
 #[rustfmt::skip]
 unsafe extern "C" {
     fn SSL_CTX_set_tlsext_ticket_key_evp_cb(ctx: *mut SSL_CTX, callback: Option<TicketKeyCallback>) -> c_int;
@@ -136,10 +136,10 @@ unsafe extern "C" fn ticket_key<H: TicketHooks>(
                 key_name.cast::<[u8; KEY_NAME]>().write(seal.key_name);
                 iv.cast::<[u8; IV]>().write(seal.iv);
             }
-            let ready = cipher
-                .encrypt_init(Some(Cipher::aes_256_cbc()), Some(&seal.keys.cipher[..]), Some(&seal.iv))
-                .is_ok()
-                && init_mac(mac, &seal.keys.mac);
+            let (key, iv) = (Some(&seal.keys.cipher[..]), Some(&seal.iv[..]));
+            let ready = cipher.encrypt_init(Some(Cipher::aes_256_cbc()), key, iv).is_ok();
+            // SAFETY: OpenSSL's context for the HMAC of this ticket.
+            let ready = ready && unsafe { init_mac(mac, &seal.keys.mac) };
             return if ready { answer::SEAL } else { answer::NO };
         }
         // SAFETY: when opening they point into the ticket, which OpenSSL has checked to have at least 32
@@ -147,10 +147,10 @@ unsafe extern "C" fn ticket_key<H: TicketHooks>(
         let (key_name, iv) =
             unsafe { (key_name.cast::<[u8; KEY_NAME]>().read(), iv.cast::<[u8; IV]>().read()) };
         let Some(keys) = H::open(ssl, &key_name, &iv) else { return answer::NO };
-        let ready = cipher
-            .decrypt_init(Some(Cipher::aes_256_cbc()), Some(&keys.cipher[..]), Some(&iv))
-            .is_ok()
-            && init_mac(mac, &keys.mac);
+        let (key, iv) = (Some(&keys.cipher[..]), Some(&iv[..]));
+        let ready = cipher.decrypt_init(Some(Cipher::aes_256_cbc()), key, iv).is_ok();
+        // SAFETY: OpenSSL's context for the HMAC of this ticket.
+        let ready = ready && unsafe { init_mac(mac, &keys.mac) };
         if ready { answer::OPEN_AND_RENEW } else { answer::NO }
     })
 }
@@ -159,7 +159,10 @@ unsafe extern "C" fn ticket_key<H: TicketHooks>(
 const UTF8_STRING: c_uint = 4;
 
 /// Makes the HMAC context of a ticket ready.
-fn init_mac(mac: *mut EVP_MAC_CTX, key: &[u8; 32]) -> bool {
+///
+/// # Safety
+/// `mac` is a valid context of HMAC that nobody else uses during the call.
+unsafe fn init_mac(mac: *mut EVP_MAC_CTX, key: &[u8; 32]) -> bool {
     const DIGEST: &CStr = c"SHA256";
     let digest = OSSL_PARAM {
         key: c"digest".as_ptr(), // OSSL_MAC_PARAM_DIGEST
@@ -170,8 +173,8 @@ fn init_mac(mac: *mut EVP_MAC_CTX, key: &[u8; 32]) -> bool {
     };
     // SAFETY: makes a value without pointers.
     let params = [digest, unsafe { OSSL_PARAM_construct_end() }];
-    // SAFETY: the context is the one that OpenSSL made for this ticket; key and parameters live through
-    // the call, which copies them, and parameters to be set are only read.
+    // SAFETY: the context is valid by contract; key and parameters live through the call, which copies
+    // them, and parameters to be set are only read.
     unsafe { EVP_MAC_init(mac, key.as_ptr(), key.len(), params.as_ptr()) == 1 }
 }
 
@@ -215,7 +218,7 @@ pub(crate) fn ticket_data_of(session: &SslSessionRef) -> &[u8] {
     }
     // SAFETY: OpenSSL's own copy of so many bytes, which lives and does not change as long as the
     // session is borrowed: only `ticket_data` sets it, for sessions that nobody else has.
-    unsafe { slice::from_raw_parts(data.cast(), length) }
+    unsafe { slice::from_raw_parts(data.cast::<u8>(), length) }
 }
 
 /// An extension of the ClientHello, as it came; only inside the ClientHello callback.
