@@ -69,7 +69,7 @@ struct config {
 
 /* Counters of the server's program, one or two for each SYN to the protected port. */
 enum server_count {
-	SERVER_SYN,         /* SYNs with any TCP option */
+	SERVER_SYN,         /* all of them */
 	SERVER_STEERED,     /* cookie taken, SYN given to the hidden listener */
 	SERVER_REPLAYED,    /* cookie taken before */
 	SERVER_FULL,        /* cookie valid, but no room to remember it */

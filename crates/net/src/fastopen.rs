@@ -26,7 +26,9 @@ pub use attach::{
     ServerOptions, ServerStatus, attach_client, attach_server, client_status, detach_client,
     detach_server, server_status,
 };
-pub use client::{CookieState, SYN_DATA_MAX, connect, cookie_state, probe, was_accepted};
+pub use client::{
+    CookieState, SYN_DATA_MAX, connect, cookie_state, probe, set_cookie, was_accepted,
+};
 pub use hidden::{HiddenListener, PENDING};
 pub use server::{REFRESH, ServerMaps, Stats, unix_minus_boot};
 pub use sys::{Program, TestRun};

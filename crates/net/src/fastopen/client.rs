@@ -60,8 +60,7 @@ pub fn probe() -> Result<(), Unavailable> {
 ///
 /// # Errors
 /// `InvalidInput` without data, `ENOPROTOOPT` where no program is attached (see [`probe`]), and those of
-/// connect(2) that are known at once. The cookie is spent then only if [`cookie_state`] would say so, which
-/// for a socket that was never returned it cannot: count it as spent after any error but these two.
+/// connect(2) that are known at once. After others than the first two, count the cookie as spent.
 pub fn connect(
     addr: SocketAddr,
     local: Option<IpAddr>,
@@ -106,13 +105,13 @@ pub fn was_accepted(stream: &TcpStream) -> io::Result<bool> {
     Ok(options & SYN_DATA != 0)
 }
 
-/// What became of the cookie of a stream that [`connect`] made.
+/// What became of the cookie of a stream that [`connect`] made, or of a socket with [`set_cookie`].
 ///
 /// # Errors
 /// Those of getsockopt(2): `ENOPROTOOPT` if the program was detached since.
-pub fn cookie_state(stream: &TcpStream) -> io::Result<CookieState> {
+pub fn cookie_state(socket: impl AsFd) -> io::Result<CookieState> {
     let mut state = [0; 4];
-    sys::option(stream.as_fd(), SOL_FOP, SO_STATE, &mut state)?;
+    sys::option(socket.as_fd(), SOL_FOP, SO_STATE, &mut state)?;
     Ok(match u32::from_ne_bytes(state) {
         STATE_READY => CookieState::Unspent,
         STATE_SENT => CookieState::Spent,
@@ -120,7 +119,12 @@ pub fn cookie_state(stream: &TcpStream) -> io::Result<CookieState> {
     })
 }
 
-fn set_cookie(socket: &Socket, cookie: &Cookie) -> io::Result<()> {
+/// Sets the cookie of a TCP socket that is not connected yet, for callers who do by themselves what
+/// [`connect`] does. It goes out in the SYN if that has data, once.
+///
+/// # Errors
+/// `ENOPROTOOPT` where no program is attached, and for sockets that are not plain TCP.
+pub fn set_cookie(socket: impl AsFd, cookie: &Cookie) -> io::Result<()> {
     sys::set_option(socket.as_fd(), SOL_FOP, SO_COOKIE, cookie.as_bytes())
 }
 

@@ -56,14 +56,18 @@ impl HiddenListener {
         self.local
     }
 
-    /// The next connection.
-    pub(crate) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+    /// The next connection; an [`Acceptor`](crate::Acceptor) that was given the listener takes them.
+    ///
+    /// # Errors
+    /// Those of accept(2).
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         self.listener.accept().await
     }
 
     /// Whether a connection of its was steered to it. A local program can connect to the port, too; then the
     /// connection has the listener's own address, and nobody checked a cookie.
-    pub(crate) fn was_steered(&self, tcp: &TcpStream) -> bool {
+    #[must_use]
+    pub fn was_steered(&self, tcp: &TcpStream) -> bool {
         tcp.local_addr().is_ok_and(|local| local != self.local)
     }
 }

@@ -74,7 +74,7 @@ impl Keys {
 /// What the server's program did, since it was attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// SYNs to the protected port with any TCP option.
+    /// SYNs to the protected port.
     pub syns: u64,
     /// Cookie taken, SYN given to the hidden listener.
     pub steered: u64,
@@ -189,17 +189,25 @@ impl ServerMaps {
     /// Those of bpf(2).
     pub fn refresh(&mut self) -> io::Result<usize> {
         self.publish()?;
-        self.refresh_at(unix_minus_boot())
+        self.set_clock(unix_minus_boot())?;
+        self.sweep()
     }
 
-    /// The same with a clock of the caller's, and no metrics: `unix_minus_boot` is unix time less the time
-    /// since boot, in nanoseconds.
+    /// Tells the program the time: unix time less the time since boot, in nanoseconds.
     ///
     /// # Errors
     /// Those of bpf(2).
-    pub fn refresh_at(&mut self, unix_minus_boot: u64) -> io::Result<usize> {
+    pub fn set_clock(&mut self, unix_minus_boot: u64) -> io::Result<()> {
         self.now.unix_minus_boot = unix_minus_boot;
-        let now = unix_minus_boot.wrapping_add(since_boot()) / 1_000_000_000;
+        self.write()
+    }
+
+    /// Forgets cookies that have expired by the clock that was set; how many.
+    ///
+    /// # Errors
+    /// Those of bpf(2).
+    pub fn sweep(&mut self) -> io::Result<usize> {
+        let now = self.now.unix_minus_boot.wrapping_add(since_boot()) / 1_000_000_000;
         if now < self.now.swept {
             let seconds = self.now.swept - now;
             tracing::warn!(seconds, "the clock was set back: cookies of the time in between are refused");

@@ -43,13 +43,22 @@ pub struct ServerOptions {
     pub owner: Option<u32>,
     /// Taken cookies remembered in each generation.
     pub spent: u32,
+    /// Since when they are remembered: cookies that were minted before are refused.
+    pub since: UnixSeconds,
 }
 
 impl ServerOptions {
-    /// For a port of these interfaces, with everything else as usual.
+    /// For a port of these interfaces, with everything else as usual, from now on.
     #[must_use]
     pub fn new(interfaces: Vec<String>, port: u16) -> Self {
-        Self { dir: PIN_DIR.into(), interfaces, port, owner: None, spent: SPENT_DEFAULT }
+        Self {
+            dir: PIN_DIR.into(),
+            interfaces,
+            port,
+            owner: None,
+            spent: SPENT_DEFAULT,
+            since: unix_now(),
+        }
     }
 }
 
@@ -136,7 +145,7 @@ fn install(place: &Place, options: &ServerOptions) -> Result<(), AttachError> {
     for map in [SETUP, CONFIG, HIDDEN, SERVER_STATS].into_iter().chain(SPENT) {
         loaded.pin_map(map, place)?;
     }
-    let setup = Setup { layout: LAYOUT, port: options.port, created: unix_now() };
+    let setup = Setup { layout: LAYOUT, port: options.port, created: options.since };
     open(place.path(SETUP), Access::ReadWrite)?
         .set(&FIRST, &setup.to_bytes())
         .map_err(AttachError::system("writing a map"))?;
