@@ -138,8 +138,9 @@ pub(crate) fn queue_full() {
     let server = Server::with(&world, Options { pending: 1, ..Options::default() });
     world.link(Duration::from_millis(100), None, None);
     let cookies: Vec<_> = (0..CLIENTS).map(|_| world.cookie(0)).collect();
+    let near = &world;
     let opened: Vec<_> = thread::scope(|scope| {
-        let open = |cookie| scope.spawn(|| world.open(world.to(0), cookie, LINE));
+        let open = |cookie| scope.spawn(move || near.open(near.to(0), cookie, LINE));
         let clients: Vec<_> = cookies.iter().map(open).collect();
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });

@@ -120,7 +120,7 @@ pub(crate) fn cookie_in_a_syn_ack() {
     }
     // The kernel has not kept it: it asks anew.
     let syn = kernel_client(&world, world.to(0));
-    assert_eq!((syn.fast_open(), syn.data.len()), (vec![&[][..]], 0));
+    assert_eq!((syn.fast_open(), syn.data.len()), (vec![&[0_u8; 0][..]], 0));
 }
 
 /// Nobody checked a cookie there, so it is an ordinary connection.

@@ -10,8 +10,9 @@ use super::error::AttachError;
 use super::mounts;
 use crate::fastopen::sys;
 
-/// Others may look, and pass through to what is theirs.
-const DIRECTORY_MODE: u32 = 0o755;
+/// Others may pass through to what is theirs. Who could open a directory could lock it, and have everybody
+/// wait who attaches.
+const DIRECTORY_MODE: u32 = 0o711;
 
 /// A directory of pins, locked while this lives.
 #[derive(Debug)]
