@@ -190,11 +190,6 @@ impl Map {
         Ok(Self { fd, key: key as usize, value })
     }
 
-    /// Bytes of a value as this process reads it.
-    pub(super) const fn value_size(&self) -> usize {
-        self.value
-    }
-
     /// The value of a key; none if there is none.
     pub(super) fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let mut value = vec![0; self.value];
