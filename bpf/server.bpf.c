@@ -222,7 +222,8 @@ static __always_inline int strip_options(struct __sk_buff *skb, const struct syn
 	if (len > OPTIONS_MAX)
 		return STRIP_NOTHING;
 	KEEP(len);
-	if (!len)
+	/* Options come in words. Before Linux 6.8 the verifier learns nothing from "is not zero". */
+	if (len < 4)
 		return STRIP_NOTHING;
 	if (bpf_skb_load_bytes(skb, syn->options, old, len))
 		return STRIP_NOTHING;
@@ -280,7 +281,7 @@ static __always_inline int strip_options(struct __sk_buff *skb, const struct syn
 	if (len > OPTIONS_MAX)
 		return STRIP_FAILED;
 	KEEP(len);
-	if (!len || bpf_skb_load_bytes(skb, syn->options, new, len))
+	if (len < 4 || bpf_skb_load_bytes(skb, syn->options, new, len))
 		return STRIP_FAILED;
 	/* Over all options, as one may begin at an odd offset. */
 	difference = bpf_csum_diff((__be32 *)old, OPTIONS_MAX, (__be32 *)new, OPTIONS_MAX, 0);
@@ -397,18 +398,21 @@ static __always_inline int handle(struct __sk_buff *skb, __u32 l3)
 {
 	__u32 zero = 0;
 	struct setup *own = bpf_map_lookup_elem(&setup, &zero);
-	struct config *settings = bpf_map_lookup_elem(&config, &zero);
-	volatile struct scratch *state = bpf_map_lookup_elem(&scratch, &zero);
+	struct config *settings;
+	volatile struct scratch *state;
 	struct cookie cookie;
 	struct syn syn = {};
 	__u8 bytes[COOKIE_LEN];
 	int stripped;
 
-	if (!own || !settings || !state || own->layout != LAYOUT)
-		return TC_ACT_UNSPEC;
-	if (!find_syn(skb, l3, own->port, &syn))
+	/* So far comes every packet of the interface. */
+	if (!own || own->layout != LAYOUT || !find_syn(skb, l3, own->port, &syn))
 		return TC_ACT_UNSPEC;
 	count(SERVER_SYN);
+	settings = bpf_map_lookup_elem(&config, &zero);
+	state = bpf_map_lookup_elem(&scratch, &zero);
+	if (!settings || !state)
+		return TC_ACT_UNSPEC;
 	stripped = strip_options(skb, &syn, state);
 	if (stripped == STRIP_FAILED) {
 		count(SERVER_FAULT);
