@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::options::{
-    AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, GetOptions, KeysOptions,
-    LabOptions,
+    AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, FastopenOptions,
+    GetOptions, KeysOptions, LabOptions,
 };
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
-use crate::{agent, demo, dns_record, doctor, edge, get, keys, lab, logging, runtime};
+use crate::{agent, demo, dns_record, doctor, edge, fastopen, get, keys, lab, logging, runtime};
 
 const AFTER_HELP: &str = "\
 `headstart COMMAND --help` explains a command, with examples.
@@ -40,6 +40,7 @@ enum Name {
     Get(GetOptions),
     Demo(DemoOptions),
     Doctor(DoctorOptions),
+    Fastopen(FastopenOptions),
     Keys(KeysOptions),
     Lab(LabOptions),
     DnsRecord(DnsRecordOptions),
@@ -84,6 +85,7 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
             logging::start(&options.log, logging::COMMAND)?;
             doctor::run(&options)
         }
+        Name::Fastopen(options) => fastopen::run(&options),
         Name::DnsRecord(options) => dns_record::run(&options),
         Name::Completions(options) => shell::completions(&options, invocation.command()),
         Name::Man(options) => shell::man(&options, invocation.command()),

@@ -12,6 +12,7 @@ mod dns_record;
 mod doctor;
 pub mod edge;
 pub mod failure;
+mod fastopen;
 mod get;
 mod http;
 mod keys;

@@ -26,6 +26,7 @@ const RELAYED: &str = "headstart_relayed_bytes_total";
 const SAVED: &str = "headstart_round_trips_saved_total";
 const UNPROVEN: &str = "headstart_sessions_unproven";
 const JOINS: &str = "headstart_joins_total";
+const FAST_OPEN: &str = "headstart_fastopen_syns_total";
 const BUILD: &str = "headstart_build_info";
 
 /// How often the exporter tidies its buffers, as its own server does.
@@ -56,6 +57,8 @@ pub enum Opening {
     Plain,
     /// TLS over UDP while TCP connects.
     Turbo,
+    /// TLS over TCP, its first flight in the SYN.
+    FastOpen,
 }
 
 impl Opening {
@@ -63,6 +66,7 @@ impl Opening {
         match self {
             Self::Plain => "plain",
             Self::Turbo => "turbo",
+            Self::FastOpen => "fop",
         }
     }
 }
@@ -223,6 +227,11 @@ fn describe(role: Role) {
         JOINS,
         Unit::Count,
         "TCP connections that asked to join a session, by outcome"
+    );
+    describe_counter!(
+        FAST_OPEN,
+        Unit::Count,
+        "SYNs that the Fast Open program acted on, by what became of their cookie"
     );
     describe_counter!(SAVED, Unit::Count, "Round trips that connections did not wait for");
     describe_gauge!(

@@ -6,6 +6,7 @@ mod demo;
 mod dns_record;
 mod doctor;
 mod edge;
+mod fastopen;
 mod get;
 mod keys;
 mod lab;
@@ -19,6 +20,10 @@ pub use demo::DemoOptions;
 pub use dns_record::DnsRecordOptions;
 pub use doctor::DoctorOptions;
 pub use edge::EdgeOptions;
+pub use fastopen::{
+    AttachClientOptions, AttachOptions, AttachServerOptions, AttachSide, DetachOptions,
+    FastopenCommand, FastopenOptions, FastopenSide, StatusOptions,
+};
 pub use get::GetOptions;
 pub use keys::{KeysCommand, KeysNewOptions, KeysOptions, KeysRotateOptions, KeysShowOptions};
 pub use lab::{LabCommand, LabListOptions, LabOptions, LabRunOptions};

@@ -4,6 +4,7 @@
 //! * [`Acceptor`] gives a [`ServerStream`] for each connection, over UDP and TCP or TCP alone.
 //! * [`bridge`] joins either with a TCP connection; once open, bytes are spliced ([`relay`]).
 //! * [`dns`] finds out who speaks TurboTLS, [`path`] remembers which network bears it.
+//! * [`fastopen`] puts the first flight into the SYN, for clients that hold a cookie.
 //!
 //! What the protocol demands is decided in `headstart-proto`; this crate moves bytes.
 
@@ -37,4 +38,5 @@ pub use udp::{
 };
 pub mod advert;
 pub mod dns;
+pub mod fastopen;
 pub mod path;

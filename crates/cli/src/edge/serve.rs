@@ -125,6 +125,7 @@ fn acceptor_config(
         // says something.
         establishing: AcceptorConfig::default().establishing.max(options.max_connections.get()),
         hello_timeout: options.hello_timeout,
+        hidden: None,
     }
 }
 
@@ -171,6 +172,7 @@ async fn serve(arrival: Arrival, local: SocketAddr, settings: &Settings) {
             let opening = match stream.opened_by() {
                 OpenedBy::Plain => Opening::Plain,
                 OpenedBy::TurboTls => Opening::Turbo,
+                OpenedBy::FastOpen => Opening::FastOpen,
             };
             let outcome = pass(stream, local, settings).await;
             tracing::debug!(%peer, ?opening, ?outcome, "connection ended");

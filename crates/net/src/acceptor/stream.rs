@@ -48,10 +48,15 @@ impl ServerStream {
         }
     }
 
-    pub(super) fn tcp(tcp: Tcp, peer: SocketAddr, hello: Option<ClientHello>) -> Self {
+    pub(super) fn tcp(
+        tcp: Tcp,
+        peer: SocketAddr,
+        opened_by: OpenedBy,
+        hello: Option<ClientHello>,
+    ) -> Self {
         Self {
             peer,
-            opened_by: OpenedBy::Plain,
+            opened_by,
             hello,
             carrier: Carrier::Tcp(tcp),
             place: None,
