@@ -8,6 +8,7 @@
 //!   nothing is left.
 //! * [`Server`] is all unjoined sessions of one edge.
 //! * [`hello`] reads what is public of a ClientHello; [`wire`] holds the frames.
+//! * [`fastopen`] decides whether a SYN waits for data, and what it takes along.
 //!
 //! ```
 //! use headstart_proto::{Client, ClientConfig, Instant, JoinKey};
@@ -24,6 +25,7 @@ extern crate alloc;
 mod client;
 mod error;
 mod event;
+pub mod fastopen;
 pub mod hello;
 mod id;
 pub mod limits;
