@@ -61,7 +61,8 @@ pub enum Visited {
     Never,
     /// The last one was on the same network.
     Here,
-    /// The last one was on another network: what was got there is not to be shown here.
+    /// The last one was on another network, or the machine was away since: what was got there is not to
+    /// be shown here.
     Elsewhere,
 }
 
@@ -107,15 +108,12 @@ impl CookieJar {
     /// Notes a visit. What the last one brought on another network is dropped.
     pub fn visit(&mut self, visit: &Visit<'_>) -> Visited {
         let Ok(key) = Key::of(visit) else { return Visited::Never };
-        match self.entries.get(&key).map(|entry| entry.network) {
-            None => {
-                self.entry(key, visit.network);
-                Visited::Never
-            }
-            Some(network) => {
-                self.entry(key, visit.network);
-                if network == visit.network { Visited::Here } else { Visited::Elsewhere }
-            }
+        let last = self.entries.get(&key).map(|entry| entry.network);
+        self.entry(key, visit.network);
+        match last {
+            None => Visited::Never,
+            Some(Some(network)) if network == visit.network => Visited::Here,
+            Some(_) => Visited::Elsewhere,
         }
     }
 
@@ -180,9 +178,15 @@ impl CookieJar {
         self.entries.retain(|key, _| key.context != *context);
     }
 
-    /// Forgets what was got on networks that are not to be `kept`, such as when the machine left them.
-    pub fn retain_networks(&mut self, kept: impl Fn(&Network) -> bool) {
-        self.entries.retain(|_, entry| kept(&entry.network));
+    /// The machine left the networks that are `left`: what was got there is dropped, and the next visit
+    /// of the same host is [`Visited::Elsewhere`], wherever it is.
+    pub fn leave(&mut self, left: impl Fn(&Network) -> bool) {
+        for entry in self.entries.values_mut() {
+            if entry.network.as_ref().is_some_and(&left) {
+                entry.network = None;
+                entry.cookies.clear();
+            }
+        }
     }
 
     /// Forgets everything but which cookies were spent.
@@ -212,11 +216,11 @@ impl CookieJar {
             self.make_room(&key.context);
         }
         self.uses += 1;
-        let new = || Entry { network, cookies: VecDeque::new(), used: 0 };
+        let new = || Entry { network: Some(network), cookies: VecDeque::new(), used: 0 };
         let entry = self.entries.entry(key).or_insert_with(new);
         entry.used = self.uses;
-        if entry.network != network {
-            entry.network = network;
+        if entry.network != Some(network) {
+            entry.network = Some(network);
             entry.cookies.clear();
         }
         entry
@@ -263,7 +267,8 @@ impl Key {
 
 #[derive(Debug)]
 struct Entry {
-    network: Network,
+    /// That of the last visit; none once the machine has left it. Then there are no cookies either.
+    network: Option<Network>,
     /// That which ends first is in front.
     cookies: VecDeque<Kept>,
     used: u64,

@@ -24,7 +24,7 @@ enum Step {
     Spend(u8),
     Pass(u64),
     ForgetContext(u8),
-    ForgetNetwork(u8),
+    LeaveNetwork(u8),
 }
 
 /// A host, a context and a network, by their numbers.
@@ -33,6 +33,13 @@ struct Place {
     host: u8,
     context: u8,
     network: u8,
+}
+
+impl Place {
+    /// Whether both are of the same host and context.
+    fn is_of(&self, other: Self) -> bool {
+        (self.host, self.context) == (other.host, other.context)
+    }
 }
 
 fn place() -> impl Strategy<Value = Place> {
@@ -48,7 +55,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<u8>().prop_map(Step::Spend),
         2 => (0..PASS_MAX).prop_map(Step::Pass),
         1 => (0u8..4).prop_map(Step::ForgetContext),
-        1 => (0u8..2).prop_map(Step::ForgetNetwork),
+        1 => (0u8..2).prop_map(Step::LeaveNetwork),
     ]
 }
 
@@ -75,8 +82,8 @@ const UNKNOWN: u8 = 3;
 #[derive(Default)]
 struct Model {
     kept: Vec<(Place, u8, Instant)>,
-    /// The last visit to each host in each context.
-    visits: Vec<Place>,
+    /// The last visit to each host in each context, and whether the machine was away since.
+    visits: Vec<(Place, bool)>,
     spent: HashSet<u8>,
 }
 
@@ -85,13 +92,13 @@ impl Model {
         if place.context == UNKNOWN {
             return Visited::Never;
         }
-        let same = |other: &Place| (other.host, other.context) == (place.host, place.context);
-        let last = self.visits.iter().position(same).map(|at| self.visits.remove(at));
-        self.visits.push(place);
-        self.kept.retain(|(other, ..)| !same(other) || *other == place);
+        let last = self.visits.iter().position(|(other, _)| other.is_of(place));
+        let last = last.map(|at| self.visits.remove(at));
+        self.visits.push((place, false));
+        self.kept.retain(|(other, ..)| !other.is_of(place) || *other == place);
         match last {
             None => Visited::Never,
-            Some(last) if last == place => Visited::Here,
+            Some((last, false)) if last == place => Visited::Here,
             Some(_) => Visited::Elsewhere,
         }
     }
@@ -160,13 +167,15 @@ impl Trial {
     fn forget_context(&mut self, number: u8) {
         self.jar.forget_context(&context(number));
         self.model.kept.retain(|(place, ..)| place.context != number);
-        self.model.visits.retain(|place| place.context != number);
+        self.model.visits.retain(|(place, _)| place.context != number);
     }
 
-    fn forget_network(&mut self, number: u8) {
-        self.jar.retain_networks(|kept| *kept != network(number));
+    fn leave_network(&mut self, number: u8) {
+        self.jar.leave(|left| *left == network(number));
         self.model.kept.retain(|(place, ..)| place.network != number);
-        self.model.visits.retain(|place| place.network != number);
+        for (place, left) in &mut self.model.visits {
+            *left |= place.network == number;
+        }
     }
 }
 
@@ -191,10 +200,7 @@ proptest! {
                 }
                 Step::Take(place) => {
                     // Another network ends what was got on the last one, where there was any visit.
-                    let known = |other: &Place| {
-                        (other.host, other.context) == (place.host, place.context)
-                    };
-                    if trial.model.visits.iter().any(known) {
+                    if trial.model.visits.iter().any(|(other, _)| other.is_of(place)) {
                         trial.model.visit(place);
                     }
                     let available = trial.model.available(place, trial.now);
@@ -217,7 +223,7 @@ proptest! {
                 }
                 Step::Pass(seconds) => trial.now += Duration::from_secs(seconds),
                 Step::ForgetContext(number) => trial.forget_context(number),
-                Step::ForgetNetwork(number) => trial.forget_network(number),
+                Step::LeaveNetwork(number) => trial.leave_network(number),
             }
         }
     }
@@ -261,7 +267,7 @@ proptest! {
                 }
                 Step::Pass(seconds) => trial.now += Duration::from_secs(seconds),
                 Step::ForgetContext(number) => trial.forget_context(number),
-                Step::ForgetNetwork(number) => trial.forget_network(number),
+                Step::LeaveNetwork(number) => trial.leave_network(number),
             }
             prop_assert!(trial.jar.hosts() <= hosts);
             prop_assert!(trial.jar.cookies() <= hosts * cookies_per_host);

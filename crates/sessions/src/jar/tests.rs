@@ -149,15 +149,27 @@ fn a_visit_tells_whether_the_machine_moved() {
 }
 
 #[test]
-fn a_network_that_was_left_is_forgotten_and_others_are_not() {
+fn what_was_got_on_a_network_that_was_left_is_dropped_and_the_rest_is_not() {
     let mut bench = Bench::new();
     let context = bench.context.clone();
     let other = Visit { host: "b.example", context: &context, network: network(2) };
     bench.put("a.example", 1, HOUR).unwrap();
     bench.jar.put(&other, cookie(2), HOUR, bench.now).unwrap();
-    bench.jar.retain_networks(|kept| kept.local != network(1).local);
+    bench.jar.leave(|left| left.local == network(1).local);
     assert_eq!(bench.take("a.example"), None);
     assert_eq!(bench.jar.take(&other, bench.now), Some(cookie(2)));
+}
+
+#[test]
+fn a_network_that_was_left_is_another_one_even_if_it_comes_back() {
+    let mut bench = Bench::new();
+    let context = bench.context.clone();
+    let visit = Visit { host: "a.example", context: &context, network: network(1) };
+    bench.put("a.example", 1, HOUR).unwrap();
+    bench.jar.leave(|_| true);
+    assert_eq!(bench.jar.visit(&visit), Visited::Elsewhere);
+    assert_eq!(bench.jar.visit(&visit), Visited::Here);
+    assert_eq!(bench.take("a.example"), None);
 }
 
 #[test]
