@@ -26,6 +26,7 @@ const RELAYED: &str = "headstart_relayed_bytes_total";
 const SAVED: &str = "headstart_round_trips_saved_total";
 const UNPROVEN: &str = "headstart_sessions_unproven";
 const JOINS: &str = "headstart_joins_total";
+const SYN_DATA: &str = "headstart_syn_data_total";
 const BUILD: &str = "headstart_build_info";
 
 /// How often the exporter tidies its buffers, as its own server does.
@@ -56,6 +57,8 @@ pub enum Opening {
     Plain,
     /// TLS over UDP while TCP connects.
     Turbo,
+    /// TLS from the SYN on, with a cookie.
+    Fop,
 }
 
 impl Opening {
@@ -63,6 +66,7 @@ impl Opening {
         match self {
             Self::Plain => "plain",
             Self::Turbo => "turbo",
+            Self::Fop => "fop",
         }
     }
 }
@@ -223,6 +227,11 @@ fn describe(role: Role) {
         JOINS,
         Unit::Count,
         "TCP connections that asked to join a session, by outcome"
+    );
+    describe_counter!(
+        SYN_DATA,
+        Unit::Count,
+        "SYNs that left with data and a cookie, by what became of them"
     );
     describe_counter!(SAVED, Unit::Count, "Round trips that connections did not wait for");
     describe_gauge!(

@@ -171,6 +171,7 @@ async fn serve(arrival: Arrival, local: SocketAddr, settings: &Settings) {
             let opening = match stream.opened_by() {
                 OpenedBy::Plain => Opening::Plain,
                 OpenedBy::TurboTls => Opening::Turbo,
+                OpenedBy::FastOpen => Opening::Fop,
             };
             let outcome = pass(stream, local, settings).await;
             tracing::debug!(%peer, ?opening, ?outcome, "connection ended");
