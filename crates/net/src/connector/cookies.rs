@@ -1,9 +1,10 @@
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use headstart_proto::cookie::Cookie;
 use headstart_sessions::{CookieJar, Visit};
+use rustix::io::Errno;
 
 use super::kernel::Kernel;
 use super::report::FastOpenNotUsed;
@@ -56,6 +57,13 @@ impl Cookies {
             }
         }
         available
+    }
+
+    /// The kernel refused: if the reason is that programs were detached, that is news.
+    pub(super) fn on_error(&self, error: &io::Error, now: Instant) {
+        if error.raw_os_error() == Some(Errno::NOPROTOOPT.raw_os_error()) {
+            *lock(&self.probed) = Some(Probed { at: now, available: false });
+        }
     }
 
     /// The cookie to open with: that of the client's own ticket, unless it is from `elsewhere`, or one

@@ -14,7 +14,8 @@ pub(super) trait Kernel: Send + Sync {
     fn probe(&self) -> Result<(), String>;
 
     /// Sends a SYN with a cookie and as much of `data` as fits, and returns the connection that is now
-    /// under way, and how many bytes it took. It is writable once it is established.
+    /// under way, and how many bytes it took: none if the kernel let it go bare. It is writable once it is
+    /// established, and has TCP_NODELAY.
     fn connect(
         &self,
         to: SocketAddr,

@@ -28,6 +28,8 @@ enum Mode {
     Silent(SocketAddr),
     /// The system call fails.
     Fails,
+    /// The kernel sends the SYN without data.
+    Bare,
     /// No program is attached.
     Absent,
 }
@@ -68,6 +70,7 @@ impl Kernel for Fake {
         self.sent.lock().unwrap().push((*cookie, data.to_vec()));
         match self.mode {
             Mode::Fails | Mode::Absent => Err(io::ErrorKind::Unsupported.into()),
+            Mode::Bare => Ok((under_way(&begin(to)), 0)),
             Mode::Silent(hole) => Ok((under_way(&begin(hole)), data.len())),
             Mode::Accepts | Mode::Refuses => {
                 let socket = begin(to);
@@ -338,6 +341,7 @@ async fn where_the_kernel_does_nothing_the_connection_is_an_ordinary_one() {
     for (mode, expected, sent) in [
         (Mode::Absent, FastOpenNotUsed::Unavailable, 0),
         (Mode::Fails, FastOpenNotUsed::System, 1),
+        (Mode::Bare, FastOpenNotUsed::System, 1),
     ] {
         let kernel = Fake::new(mode);
         let connector = usual(server, &kernel);

@@ -81,24 +81,28 @@ impl SynTables {
 
     fn advise(&mut self, key: PathKey, now: Instant) -> SynAdvice {
         let rtt = self.paths.get(&key).and_then(|path| path.rtt);
-        match self.ask(key, now) {
+        let permits = |standing: &mut Standing| standing.permits(now);
+        match self.standings(key).into_iter().flatten().try_for_each(permits) {
             Ok(()) => SynAdvice::Use { rtt },
             Err((reason, until)) => SynAdvice::Bare { reason, until, rtt },
         }
     }
 
     /// Both have to agree before either counts this as its probe.
-    fn ask(&mut self, key: PathKey, now: Instant) -> Result<(), (PathReason, Instant)> {
-        let network = self.networks.get(&key.local);
-        let path = self.paths.get(&key).map(|path| &mut path.standing);
-        let mut both = [network, path];
-        for standing in both.iter().flatten() {
-            standing.permits(now)?;
+    fn begin(&mut self, key: PathKey, now: Instant) -> Result<(), PathReason> {
+        if let SynAdvice::Bare { reason, .. } = self.advise(key, now) {
+            return Err(reason);
         }
-        for standing in both.iter_mut().flatten() {
-            standing.ask(now)?;
+        for standing in self.standings(key).into_iter().flatten() {
+            standing.ask(now).map_err(|(reason, _)| reason)?;
         }
         Ok(())
+    }
+
+    /// Of the network and of the path, as far as anything is known of them.
+    fn standings(&mut self, key: PathKey) -> [Option<&mut Standing>; 2] {
+        let path = self.paths.get(&key).map(|path| &mut path.standing);
+        [self.networks.get(&key.local), path]
     }
 
     fn record(&mut self, key: PathKey, verdict: Verdict, now: Instant) {
@@ -119,12 +123,18 @@ impl SynTables {
 }
 
 impl PathMemory {
-    /// Whether to open with data in the SYN on `key` now.
-    ///
-    /// After a back-off the first to ask is told to; the others go on without until it reports, or for
-    /// [`PROBE_LIFE`](super::PROBE_LIFE).
+    /// Whether opening with data in the SYN on `key` is worth a try now.
     pub fn advise_syn(&self, key: PathKey, now: Instant) -> SynAdvice {
         self.lock().syn.advise(key, now)
+    }
+
+    /// To be asked once more right before a SYN with data leaves: after a back-off the first one may, and
+    /// the others go on without until it reports, or for [`PROBE_LIFE`](super::PROBE_LIFE).
+    ///
+    /// # Errors
+    /// Why this one may not.
+    pub fn begin_syn(&self, key: PathKey, now: Instant) -> Result<(), PathReason> {
+        self.lock().syn.begin(key, now)
     }
 
     /// Learns from an opening with data in the SYN on `key`.
@@ -182,12 +192,9 @@ mod tests {
             }
         }
 
-        /// None if it is to be used.
+        /// None if a SYN with data may leave, as one then does.
         fn reason(&self, edge: u8) -> Option<PathReason> {
-            match self.memory.advise_syn(key(edge), self.now) {
-                SynAdvice::Use { .. } => None,
-                SynAdvice::Bare { reason, .. } => Some(reason),
-            }
+            self.memory.begin_syn(key(edge), self.now).err()
         }
     }
 
@@ -247,6 +254,20 @@ mod tests {
         assert_eq!(bench.reason(1), None);
         bench.record(1, &[Verdict::Accepted]);
         assert_eq!((bench.reason(1), bench.reason(1)), (None, None));
+    }
+
+    #[test]
+    fn to_be_advised_is_not_to_begin() {
+        let mut bench = Bench::new();
+        bench.record(1, &[Verdict::Lost; 2]);
+        bench.now += BACKOFF_FIRST;
+        for _ in 0..3 {
+            let advice = bench.memory.advise_syn(key(1), bench.now);
+            assert_eq!(advice, SynAdvice::Use { rtt: None });
+        }
+        assert_eq!(bench.reason(1), None);
+        let advice = bench.memory.advise_syn(key(1), bench.now);
+        assert!(matches!(advice, SynAdvice::Bare { reason: PathReason::Probing, .. }));
     }
 
     #[test]

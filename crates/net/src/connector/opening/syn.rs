@@ -228,26 +228,42 @@ impl Opening {
     /// The flight is whole: with a cookie, it leaves.
     fn send_syn(&mut self, flight: Flight) {
         let Some(way) = self.syn.way else { return self.syn.core.give_up() };
-        let visit = Visit { host: &self.name, context: &self.syn.context, network: way.network };
-        let cookies = &self.shared.cookies;
-        let cookie = cookies.spend(&visit, flight.ticket_cookie, self.syn.elsewhere, now());
-        let data = self.client.stream().get(..flight.bytes).unwrap_or_default();
-        let opened = cookie.and_then(|cookie| {
-            cookies.kernel().connect(way.key.edge, &cookie, data).map_err(|error| {
-                tracing::debug!(%error, "no SYN with data");
-                FastOpenNotUsed::System
-            })
-        });
-        let (stream, bytes) = match opened {
+        let (stream, bytes) = match self.connect_with(flight, way) {
             Ok(opened) => opened,
             Err(reason) => return self.refuse_syn(reason),
         };
         let Some(race) = &mut self.race else { return self.syn.core.give_up() };
         let attempt = race.start(way.key.edge, established(stream));
+        self.note(What::Syn(way.key.edge));
+        if bytes == 0 {
+            // The kernel let it go bare: a connection like any other.
+            return self.refuse_syn(FastOpenNotUsed::System);
+        }
         self.syn.sent = Some(Sent { attempt, bytes });
         self.syn.core.handle_sent(self.clock.now(), bytes);
-        self.note(What::Syn(way.key.edge));
         self.set_not_used(NotUsed::FastOpen);
+    }
+
+    fn connect_with(
+        &self,
+        flight: Flight,
+        way: Way,
+    ) -> Result<(TcpStream, usize), FastOpenNotUsed> {
+        let visit = Visit { host: &self.name, context: &self.syn.context, network: way.network };
+        let cookies = &self.shared.cookies;
+        let cookie = cookies.spend(&visit, flight.ticket_cookie, self.syn.elsewhere, now())?;
+        // Asked last: to probe a path takes a cookie.
+        if let Err(reason) = self.shared.paths.begin_syn(way.key, now())
+            && !self.asks_for_syn_data()
+        {
+            return Err(FastOpenNotUsed::Path(reason));
+        }
+        let data = self.client.stream().get(..flight.bytes).unwrap_or_default();
+        cookies.kernel().connect(way.key.edge, &cookie, data).map_err(|error| {
+            tracing::debug!(%error, "no SYN with data");
+            cookies.on_error(&error, now());
+            FastOpenNotUsed::System
+        })
     }
 
     /// What fails for data in the SYN works without: the race tries that by itself.
@@ -328,10 +344,7 @@ async fn established(stream: TcpStream) -> io::Result<TcpStream> {
             return Err(error);
         }
         match stream.peer_addr() {
-            Ok(_) => {
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
+            Ok(_) => return Ok(stream),
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
             Err(error) => return Err(error),
         }
