@@ -27,6 +27,7 @@ const SAVED: &str = "headstart_round_trips_saved_total";
 const UNPROVEN: &str = "headstart_sessions_unproven";
 const JOINS: &str = "headstart_joins_total";
 const FAST_OPEN: &str = "headstart_fastopen_syns_total";
+const SYN_DATA: &str = "headstart_syn_data_total";
 const BUILD: &str = "headstart_build_info";
 
 /// How often the exporter tidies its buffers, as its own server does.
@@ -232,6 +233,11 @@ fn describe(role: Role) {
         FAST_OPEN,
         Unit::Count,
         "SYNs that the Fast Open program acted on, by what became of their cookie"
+    );
+    describe_counter!(
+        SYN_DATA,
+        Unit::Count,
+        "SYNs that left with data and a cookie, by what became of them"
     );
     describe_counter!(SAVED, Unit::Count, "Round trips that connections did not wait for");
     describe_gauge!(

@@ -12,20 +12,24 @@ mod acceptor;
 mod bridge;
 mod clock;
 mod connector;
+mod netlink;
 mod race;
 mod redirect;
 mod relay;
 mod udp;
 mod wakers;
 
+pub use headstart_proto::fastopen::{FastOpenEvent, NotFast};
 pub use headstart_proto::{ClientEvent, PlainReason, ResetReason, ServerConfig, hello};
+pub use headstart_sessions::{Context, Network};
 
 pub use acceptor::{Acceptor, AcceptorConfig, Arrival, ServerStream};
 pub use bridge::{Handoff, bridge};
 pub use connector::{
-    ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, Moment, NotUsed, OpenedBy,
-    OpeningPolicy, Report, Target, What,
+    ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, FastOpenNotUsed, Moment, NotUsed,
+    OpenedBy, OpeningPolicy, Report, Target, What,
 };
+pub use netlink::tcp_owner;
 pub use race::{ATTEMPT_DELAY, Attempt, MAX_ADDRESSES, Outcome, Race, RaceError, RaceFailure, Won};
 pub use redirect::original_destination;
 pub use relay::{

@@ -9,6 +9,7 @@
 //! * [`Server`] is all unjoined sessions of one edge.
 //! * [`cookie`] makes and checks the cookies of Fast Open, which `docs/fop.md` specifies.
 //! * [`hello`] reads what is public of a ClientHello; [`wire`] holds the frames.
+//! * [`fastopen`] decides whether a SYN waits for data, and what it takes along.
 //!
 //! ```
 //! use headstart_proto::{Client, ClientConfig, Instant, JoinKey};
@@ -26,6 +27,7 @@ mod client;
 pub mod cookie;
 mod error;
 mod event;
+pub mod fastopen;
 pub mod hello;
 mod id;
 pub mod limits;

@@ -180,7 +180,7 @@ fn opening(report: &Report) -> Finding {
             Finding::ok("opening", "TurboTLS: one round trip before the request")
         }
         (OpenedBy::FastOpen, _) => {
-            Finding::ok("opening", "Fast Open: one round trip before the request")
+            Finding::ok("opening", "Fast Open: the first flight left with the SYN")
         }
         (OpenedBy::Plain, Some(reason)) => Finding::note(
             "opening",

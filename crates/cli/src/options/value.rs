@@ -140,13 +140,15 @@ impl fmt::Display for EdgeAddress {
 /// Which openings may be used for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum OpeningPolicy {
-    /// TurboTLS where the server advertises it or --edge names one, else TCP
+    /// Fast Open or TurboTLS where the server advertises it, TurboTLS where --edge names one; else TCP
     #[default]
     Auto,
     /// TCP only, as without headstart; for comparison
     Plain,
-    /// As auto, and try TurboTLS also where the path is remembered not to bear it
+    /// As auto, and try TurboTLS also where the path is remembered not to bear it; no Fast Open
     Turbo,
+    /// As auto, and try Fast Open also where the path is remembered not to bear it, and at the edges of --edge
+    Fop,
 }
 
 impl From<OpeningPolicy> for headstart_net::OpeningPolicy {
@@ -155,6 +157,7 @@ impl From<OpeningPolicy> for headstart_net::OpeningPolicy {
             OpeningPolicy::Auto => Self::Auto,
             OpeningPolicy::Plain => Self::Plain,
             OpeningPolicy::Turbo => Self::Turbo,
+            OpeningPolicy::Fop => Self::Fop,
         }
     }
 }
