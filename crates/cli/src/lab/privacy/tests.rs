@@ -110,7 +110,7 @@ const SYN: u8 = 2;
 const ACK: u8 = 16;
 
 fn fast_open(cookie: &[u8]) -> Vec<u8> {
-    [&[1, 1, 34, u8::try_from(2 + cookie.len()).unwrap()], cookie].concat()
+    [&[1, 1, 34, u8::try_from(2 + cookie.len()).unwrap()][..], cookie].concat()
 }
 
 /// IPv4 and TCP without checksums, which nobody here looks at.
