@@ -120,6 +120,11 @@ impl Boundary {
         matches!(self, Self::Network)
     }
 
+    /// Whether programs must be able to go under two names, or ask for two.
+    pub(crate) const fn is_of_names(self) -> bool {
+        matches!(self, Self::ThirdParties | Self::VirtualHosts | Self::PrivateMode)
+    }
+
     /// As people call the row.
     pub(crate) const fn title(self) -> &'static str {
         match self {

@@ -215,6 +215,7 @@ fn address(net: u8, cell: usize) -> Ipv4Addr {
 mod tests {
     use super::*;
     use crate::lab::builtin;
+    use crate::lab::plan::Extent;
 
     fn checked(rtt: u64, client: &str, server: &str) -> Result<(), Failure> {
         let text = format!("name = \"x\"\nrtt = \"{rtt}ms\"");
@@ -252,7 +253,7 @@ mod tests {
     #[test]
     fn the_experiments_say_the_round_trips_of_their_links() {
         for (experiment, _) in builtin::all().unwrap() {
-            check(&Plan::new(experiment, false, None).unwrap()).unwrap();
+            check(&Plan::new(experiment, Extent::Usual, None).unwrap()).unwrap();
         }
     }
 }

@@ -414,7 +414,8 @@ mod tests {
         let samples = [1.0, 2.0, 3.0, 4.0];
         let times = |p50| {
             let (p50, max) = (Some(p50), Some(4.0));
-            Some(Times { n: 4, p50, p90: None, p99: None, max, ci95: [Some(1.0), max] })
+            let ci95 = [Some(1.0), max];
+            Some(Times { n: 4, p50, p90: None, p99: None, max, ci95, mean: None, sd: None })
         };
         assert!(agree(times(2.0), &samples).is_ok());
         assert!(agree(times(2.001), &samples).is_ok(), "rounded");
