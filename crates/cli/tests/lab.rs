@@ -41,9 +41,20 @@ fn the_list_has_every_experiment_and_its_time() {
     assert!(output.status.success(), "{}", said(&output));
     let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let names: Vec<_> = list.as_array().unwrap().iter().map(|one| one["name"].as_str()).collect();
-    let expected =
-        ["turbotls-table", "loss", "middleboxes", "balancer", "load", "size", "links", "ech"]
-            .map(Some);
+    let expected = [
+        "turbotls-table",
+        "loss",
+        "middleboxes",
+        "balancer",
+        "load",
+        "size",
+        "links",
+        "ech",
+        "fop-table",
+        "fop-addresses",
+        "fop-privacy",
+    ]
+    .map(Some);
     assert_eq!(names, expected);
 }
 

@@ -108,8 +108,8 @@ async fn a_server_at_several_addresses_is_one() {
     let directory = tempfile::tempdir().unwrap();
     for arm in [Arm::Tls13Resumed, Arm::FastOpenResumed, Arm::FopResumed] {
         let mut options = ServerOptions::new(arm, Suite::P256, any_port(), directory.path());
-        // Its port is then not known: the first address alone says one.
-        let port = start(&options).local_addr().port();
+        // One that was free on the first is so on the second.
+        let port = std::net::TcpListener::bind(any_port()).unwrap().local_addr().unwrap().port();
         let [first, second] = [1, 2].map(|last| SocketAddr::from(([127, 0, 0, last], port)));
         (options.listen, options.more) = (first, vec![second]);
         let _server = start(&options);

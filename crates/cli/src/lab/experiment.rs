@@ -354,9 +354,10 @@ impl Variant {
         }
         if self.slots.is_some() || self.grace.is_some() {
             // An agent goes by what a name advertises and by what it learns.
-            if arms.contains(&Arm::TurboAgent) {
+            if let Some(arm) = arms.iter().find(|arm| arm.has_agent()) {
                 let hint = "list the other arms in the variant's `arms`";
-                return wrong("variant.slots, grace", "turbo-agent has no such setting", hint);
+                let what = format!("{arm} has no such setting");
+                return wrong("variant.slots, grace", what, hint);
             }
         }
         within("variant.first_and_later", self.first_and_later.unwrap_or(2), 2..=1000)?;
@@ -394,6 +395,9 @@ impl Variant {
         if hosts.iter().all(|count| *count == 0) || hosts.iter().any(|count| *count > TRIALS_MAX) {
             let hint = "how many have one address, how many two, and so on: [19, 62, 14]";
             return wrong("variant.hosts", format!("{hosts:?} are no hosts"), hint);
+        }
+        if self.hosts.is_some() && self.servers.unwrap_or(1) > 1 {
+            return wrong("variant.hosts", "given beside servers", "a host is one server here");
         }
         if self.visits.is_some() && self.hosts.is_none() {
             return wrong("variant.visits", "there are no hosts to visit", "give hosts = [...]");

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use observe::connections;
-use observe::{Connection, Identifier};
+use observe::Identifier;
+pub(crate) use observe::{Connection, connections};
 
 /// What lies between the visits that are compared: a row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, Serialize)]
