@@ -134,7 +134,7 @@ pub struct Client {
 #[derive(Debug)]
 enum Engine {
     Tcp(Secure),
-    FastOpen(FastOpenClient),
+    FastOpen(Box<FastOpenClient>),
     Turbo(Secure, Mutex<Connector>),
     Quic(Box<QuicClient>),
 }
@@ -211,7 +211,7 @@ impl Client {
                 Engine::Turbo(Secure::new(&options, roots)?, Mutex::new(connector(&options)?))
             }
             Carrier::FastOpen | Carrier::Fop => {
-                Engine::FastOpen(FastOpenClient::new(&options, &roots)?)
+                Engine::FastOpen(Box::new(FastOpenClient::new(&options, &roots)?))
             }
             Carrier::Tcp => Engine::Tcp(Secure::new(&options, roots)?),
         };

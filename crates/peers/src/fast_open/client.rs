@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use headstart_net::fastopen;
 use headstart_proto::cookie::Cookie;
-use headstart_tls::{ClientContext, Conn, EarlyData, Facts};
+use headstart_tls::{ClientContext, Conn, EarlyData, Facts, Progress};
 use openssl::x509::X509;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -145,11 +145,11 @@ struct Opened {
 impl Attempt {
     /// All of it, up to the last response byte.
     async fn run(&mut self, mut conn: Conn) -> Result<Wire, String> {
-        conn.handshake().map_err(|error| spoken(&error))?;
         let written = Instant::now();
         if self.early {
             write_early(&mut conn, self.exchange.request())?;
         }
+        conn.handshake().map_err(|error| spoken(&error))?;
         let flight = drain(&mut conn);
         let opened = self.connect(&flight).await;
         let Opened { tcp, taken, established } =
@@ -157,7 +157,10 @@ impl Attempt {
         let taken_by_server = self.judge(&tcp);
         let mut wire = Wire::new(conn, tcp);
         wire.send(flight.get(taken..).unwrap_or_default()).await?;
-        wire.handshake().await?;
+        // More early data could go on; there is none.
+        while wire.handshake().await? != Progress::Done {
+            wire.fill().await?;
+        }
         self.learn(&wire.conn_mut().facts());
         if self.account.early {
             // Data of a SYN that the server did not take leave again when the connection is there.
@@ -174,10 +177,11 @@ impl Attempt {
 
     async fn read(&mut self, wire: &mut Wire) -> Result<(), String> {
         loop {
-            match wire.read().await? {
-                None => return Err(self.exchange.marks.stage().to_owned()),
-                Some(bytes) if self.exchange.take(bytes)? => return Ok(()),
-                Some(_) => {}
+            let Some(bytes) = wire.read().await? else {
+                return Err(self.exchange.marks.stage().to_owned());
+            };
+            if self.exchange.take(bytes)? {
+                return Ok(());
             }
         }
     }

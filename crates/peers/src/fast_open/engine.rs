@@ -8,7 +8,7 @@ use headstart_tls::keyring::{KeyRing, PERIOD};
 use headstart_tls::limits::{REPLAY_ENTRIES, REPLAY_LIFE};
 use headstart_tls::{
     CertifiedKey, ClientConfig, ClientContext, CookiePolicy, MemoryFilter, ServerConfig,
-    ServerContext, SharedRing, Version,
+    ServerContext, SharedRing, Trust, Version,
 };
 use openssl::x509::X509;
 
@@ -53,7 +53,7 @@ pub(super) fn server(
         policy.life = life;
     }
     config.cookies = arm.has_private_cookies().then_some(policy);
-    let tls = Arc::new(ServerContext::new(config).map_err(unusable)?);
+    let tls = Arc::new(ServerContext::new(&config).map_err(unusable)?);
     Ok(Served { tls, keys, cookie_life: policy.life })
 }
 
@@ -71,10 +71,10 @@ pub(super) fn client(suite: Suite, roots: &[X509]) -> Result<ClientContext, Peer
     for root in roots {
         pem.extend(root.to_pem()?);
     }
-    let mut config = ClientConfig::new(pem);
+    let mut config = ClientConfig::new(Trust::Roots(pem));
     config.groups = Some(suite.group().to_owned());
     config.min_version = Version::Tls13;
-    ClientContext::new(config).map_err(unusable)
+    ClientContext::new(&config).map_err(unusable)
 }
 
 /// The time of day, by which cookies and tickets expire.

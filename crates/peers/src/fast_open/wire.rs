@@ -20,10 +20,6 @@ impl Wire {
         Self { conn, tcp, ended: false, ciphertext, plain }
     }
 
-    pub(super) const fn tcp(&self) -> &TcpStream {
-        &self.tcp
-    }
-
     pub(super) const fn conn_mut(&mut self) -> &mut Conn {
         &mut self.conn
     }
