@@ -1,4 +1,4 @@
-//! Who can link the connections of a client: decided from captures, row by row of table 4 of Sy et al. 2020.
+//! Who can link the connections of a client: decided from captures, row by row of table 4 of Sy et al. 2019.
 //!
 //! A case is some visits of a client, and some more behind a [`Boundary`]: under another name, in another program,
 //! from another address. Forgetting everything comes before each case. What counts is what connections show in clear:
