@@ -61,7 +61,7 @@ mod schedule;
 mod split;
 mod switch;
 mod sys;
-mod tcp_segment;
+mod transport_view;
 mod wiring;
 
 pub use balance::Balance;
@@ -87,5 +87,5 @@ pub use record::Disturbance;
 pub use schedule::{Exactness, Scheduling};
 pub use split::SplitTcp;
 pub use switch::{Departure, Diversion, Port, Switch};
-pub use tcp_segment::TcpSegment;
+pub use transport_view::{TcpSegment, UdpDatagram};
 pub use wiring::{INTERFACE, IP_COMMANDS};

@@ -1,18 +1,20 @@
-//! What an observer sees of connections: cookies in SYNs and SYN-ACKs, tickets in ClientHellos.
+//! What an observer sees of connections: cookies in SYNs and SYN-ACKs, tickets in ClientHellos, also over UDP.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use headstart_lab::{CapturedPacket, TcpSegment};
+use headstart_lab::{CapturedPacket, TcpSegment, UdpDatagram};
+use headstart_proto::SessionId;
 use headstart_proto::hello::{self, Progress};
 use headstart_proto::limits::CLIENT_BYTES;
+use headstart_proto::wire::Request;
 
-/// One TCP connection of the client whose packets were captured.
+/// One TCP connection of the client whose packets were captured, or the flight of TurboTLS beside one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Connection {
-    /// When its first SYN passed the client's interface, since 1970.
+    /// When its first packet passed the client's interface, since 1970.
     pub(crate) at: Duration,
     pub(crate) server: SocketAddr,
     /// What the client sent in clear by which it may be known again.
@@ -70,48 +72,83 @@ impl fmt::Display for Identifier {
     }
 }
 
-/// The connections that the captured client opened, in the order of their SYNs.
+/// The connections that the captured client opened, in the order of their first packets.
 pub(crate) fn connections(packets: &[CapturedPacket]) -> Vec<Connection> {
-    let mut all: Vec<Following> = Vec::new();
-    let mut newest: HashMap<(SocketAddr, SocketAddr), usize> = HashMap::new();
+    let mut seen = Observer::default();
     for packet in packets {
-        let Some(segment) = TcpSegment::read(&packet.bytes) else { continue };
+        if let Some(segment) = TcpSegment::read(&packet.bytes) {
+            seen.on_segment(packet, &segment);
+        } else if let Some(datagram) = UdpDatagram::read(&packet.bytes) {
+            seen.on_datagram(packet, &datagram);
+        }
+    }
+    seen.all.into_iter().map(Following::end).collect()
+}
+
+/// Whoever sees all packets of a client, in their order.
+#[derive(Default)]
+struct Observer {
+    all: Vec<Following>,
+    /// The newest connection between two ends, and that of each session over UDP.
+    segments: HashMap<(SocketAddr, SocketAddr), usize>,
+    datagrams: HashMap<(SocketAddr, SessionId), usize>,
+}
+
+impl Observer {
+    fn on_segment(&mut self, packet: &CapturedPacket, segment: &TcpSegment<'_>) {
         let (client, server) = match packet.from_node {
             true => (segment.source, segment.destination),
             false => (segment.destination, segment.source),
         };
-        let known = newest.get(&(client, server)).copied();
+        let known = self.segments.get(&(client, server)).copied();
         let is_new = packet.from_node && segment.syn && !segment.ack;
         // A SYN that is sent again is no new connection; a port that is used again is one.
-        let is_again = known.and_then(|at| all.get(at)).is_some_and(|one| one.isn == segment.seq);
-        if is_new && !is_again {
-            newest.insert((client, server), all.len());
-            all.push(Following::new(packet.at, server, segment.seq));
-        }
-        let place = newest.get(&(client, server)).copied();
-        if let Some(following) = place.and_then(|at| all.get_mut(at)) {
-            following.take(packet.from_node, &segment);
+        let known = known.filter(|at| !is_new || self.all.get(*at).is_some_and(|one| one.isn == segment.seq));
+        let at = match known {
+            Some(at) => at,
+            None if is_new => {
+                self.segments.insert((client, server), self.all.len());
+                self.begin(packet.at, server, segment.seq)
+            }
+            // Its beginning was before the capture's.
+            None => return,
+        };
+        if let Some(following) = self.all.get_mut(at) {
+            following.on_segment(packet.from_node, segment);
         }
     }
-    all.into_iter().map(Following::end).collect()
+
+    /// A piece of a flight of TurboTLS; anything else over UDP is none of TLS's.
+    fn on_datagram(&mut self, packet: &CapturedPacket, datagram: &UdpDatagram<'_>) {
+        let request = Request::parse(datagram.payload).ok().filter(|_| packet.from_node);
+        let Some(request) = request else { return };
+        let server = datagram.destination;
+        let known = self.datagrams.get(&(server, request.id)).copied();
+        let at = known.unwrap_or_else(|| self.begin(packet.at, server, 0));
+        self.datagrams.insert((server, request.id), at);
+        if let Some(following) = self.all.get_mut(at) {
+            following.keep(usize::try_from(request.offset).unwrap_or(usize::MAX), request.payload);
+        }
+    }
+
+    fn begin(&mut self, at: Duration, server: SocketAddr, isn: u32) -> usize {
+        let connection = Connection { at, server, shown: Vec::new(), handed_out: Vec::new() };
+        self.all.push(Following { connection, isn, pieces: BTreeMap::new() });
+        self.all.len() - 1
+    }
 }
 
 /// A connection as its packets come.
 struct Following {
     connection: Connection,
-    /// Sequence number of the SYN.
+    /// Sequence number of the SYN, where there is one.
     isn: u32,
     /// The beginning of the client's stream, by offset.
     pieces: BTreeMap<usize, Vec<u8>>,
 }
 
 impl Following {
-    fn new(at: Duration, server: SocketAddr, isn: u32) -> Self {
-        let connection = Connection { at, server, shown: Vec::new(), handed_out: Vec::new() };
-        Self { connection, isn, pieces: BTreeMap::new() }
-    }
-
-    fn take(&mut self, from_client: bool, segment: &TcpSegment<'_>) {
+    fn on_segment(&mut self, from_client: bool, segment: &TcpSegment<'_>) {
         let Connection { shown, handed_out, .. } = &mut self.connection;
         let list = if from_client { shown } else { handed_out };
         for cookie in segment.fast_open().into_iter().filter(|cookie| !cookie.is_empty()) {
@@ -121,21 +158,22 @@ impl Following {
             }
         }
         if from_client {
-            self.keep(segment);
+            // Data in the SYN are the first of the stream.
+            let first = self.isn.wrapping_add(1);
+            let begins = if segment.syn { first } else { segment.seq };
+            let offset = usize::try_from(begins.wrapping_sub(first)).unwrap_or(usize::MAX);
+            self.keep(offset, segment.payload);
         }
     }
 
-    /// Keeps what belongs to the beginning of the stream: data in the SYN is its first.
-    fn keep(&mut self, segment: &TcpSegment<'_>) {
-        let first = self.isn.wrapping_add(1);
-        let begins = if segment.syn { first } else { segment.seq };
-        let offset = usize::try_from(begins.wrapping_sub(first)).unwrap_or(usize::MAX);
-        if segment.payload.is_empty() || offset >= CLIENT_BYTES {
+    /// Keeps what belongs to the beginning of the stream.
+    fn keep(&mut self, offset: usize, bytes: &[u8]) {
+        if bytes.is_empty() || offset >= CLIENT_BYTES {
             return;
         }
         let piece = self.pieces.entry(offset).or_default();
-        if piece.len() < segment.payload.len() {
-            *piece = segment.payload.to_vec();
+        if piece.len() < bytes.len() {
+            *piece = bytes.to_vec();
         }
     }
 

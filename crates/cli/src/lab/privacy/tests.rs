@@ -2,6 +2,8 @@ use std::fs;
 use std::net::SocketAddr;
 
 use headstart_lab::{CapturedPacket, read_capture};
+use headstart_proto::SessionId;
+use headstart_proto::wire::Request;
 
 use super::observe::Kind;
 use super::*;
@@ -135,20 +137,24 @@ fn segment(
         payload,
     ]
     .concat();
-    let address = |end: SocketAddr| match end {
+    packet([from, to], 6, &tcp)
+}
+
+/// The same with UDP.
+fn datagram([from, to]: [SocketAddr; 2], payload: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(8 + payload.len()).unwrap().to_be_bytes();
+    let udp = [&from.port().to_be_bytes()[..], &to.port().to_be_bytes(), &length, &[0; 2], payload];
+    packet([from, to], 17, &udp.concat())
+}
+
+fn packet(ends: [SocketAddr; 2], protocol: u8, transport: &[u8]) -> Vec<u8> {
+    let [from, to] = ends.map(|end| match end {
         SocketAddr::V4(end) => end.ip().octets(),
         SocketAddr::V6(_) => panic!("IPv4 here"),
-    };
-    let length = u16::try_from(20 + tcp.len()).unwrap().to_be_bytes();
-    [
-        &[0x45, 0][..],
-        &length,
-        &[0, 0, 0, 0, 64, 6, 0, 0],
-        &address(from),
-        &address(to),
-        &tcp,
-    ]
-    .concat()
+    });
+    let length = u16::try_from(20 + transport.len()).unwrap().to_be_bytes();
+    let fields = [0, 0, 0, 0, 64, protocol, 0, 0];
+    [&[0x45, 0][..], &length, &fields, &from, &to, transport].concat()
 }
 
 fn vector16(bytes: &[u8]) -> Vec<u8> {
@@ -368,6 +374,30 @@ fn connections_to_others_and_sent_again_do_not_count() {
     reused.bytes[24] ^= 1;
     tape.packets.push(reused);
     assert_eq!(tape.connections().len(), 6);
+}
+
+/// A client that has no cookie any more may send its ticket over UDP.
+#[test]
+fn tickets_in_flights_over_udp_are_seen() {
+    let [one, two, ..] = PRIVATE;
+    let ticket = [two, &[9; 100]].concat();
+    let mut tape = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING]);
+    assert_eq!(tape.decide(Boundary::Restart).linkable, Some(Linkable::Blocked));
+    let hello = client_hello(Some(&ticket));
+    // In two pieces, the second first, as part of the last visit.
+    let (first, second) = hello.split_at(80);
+    let last = tape.packets[8].at;
+    for (seq, offset, payload) in [(1, 80, second), (0, 0, first)] {
+        let id = SessionId::new([7; 12]);
+        let payload = Request { id, seq, offset, payload }.emit();
+        let ends = [(CLIENT, 50_000).into(), (SERVER, 443).into()];
+        let bytes = datagram(ends, &payload);
+        tape.packets.push(CapturedPacket { at: last, from_node: true, bytes });
+    }
+    assert_eq!(tape.connections().len(), 4, "the flight beside three connections");
+    let found = tape.decide(Boundary::Restart);
+    assert_eq!(found.linkable, Some(Linkable::Bounded));
+    assert!(found.evidence[0].contains("ticket 02020202…"), "{found:?}");
 }
 
 #[test]

@@ -57,6 +57,28 @@ impl<'p> TcpSegment<'p> {
     }
 }
 
+/// A datagram of UDP as an observer of the network sees it, for readers of captures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpDatagram<'p> {
+    /// Where it comes from.
+    pub source: SocketAddr,
+    /// Where it goes.
+    pub destination: SocketAddr,
+    /// Its data.
+    pub payload: &'p [u8],
+}
+
+impl<'p> UdpDatagram<'p> {
+    /// Of a whole IP packet; `None` if that is something else, or a fragment but the first.
+    pub fn read(packet: &'p [u8]) -> Option<Self> {
+        let headers = Headers::read(packet)?;
+        let place = headers.datagram()?;
+        let flow = headers.flow(packet)?;
+        let payload = packet.get(place)?;
+        Some(Self { source: flow.source, destination: flow.destination, payload })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,7 +113,12 @@ mod tests {
     fn what_is_no_segment_is_none() {
         assert_eq!(TcpSegment::read(&[]), None);
         assert_eq!(TcpSegment::read(&[0x45; 30]), None);
-        let datagram = udp("10.77.1.1:1".parse().unwrap(), "10.77.2.1:2".parse().unwrap(), &[0; 40]);
-        assert_eq!(TcpSegment::read(&datagram.unwrap().bytes), None);
+        let packet = udp("10.77.1.1:1".parse().unwrap(), "10.77.2.1:2".parse().unwrap(), &[7; 40]);
+        let packet = packet.unwrap().bytes;
+        assert_eq!(TcpSegment::read(&packet), None);
+        let datagram = UdpDatagram::read(&packet).unwrap();
+        assert_eq!((datagram.source.port(), datagram.destination.port()), (1, 2));
+        assert_eq!(datagram.payload, [7; 40]);
+        assert_eq!(UdpDatagram::read(&bytes(SYN, &[], b"data")), None);
     }
 }
