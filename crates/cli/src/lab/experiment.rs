@@ -403,7 +403,7 @@ impl Variant {
             return wrong("variant.visits", "there are no hosts to visit", "give hosts = [...]");
         }
         let life = self.cookie_life.unwrap_or(COOKIE_LIFE);
-        within("variant.cookie_life", life, Duration::from_secs(1)..=COOKIE_LIFE_MAX)
+        within("variant.cookie_life", life, COOKIE_LIFE_MIN..=COOKIE_LIFE_MAX)
     }
 
     fn check_case(
@@ -427,7 +427,7 @@ impl Variant {
             return wrong("variant.privacy", what, "say there what the NAT is afterwards");
         }
         if boundary == Boundary::Period && self.cookie_life.is_none() {
-            let hint = "give cookie_life = \"2s\", so that a run needs no hour";
+            let hint = "give cookie_life = \"5s\", so that a run needs no hour";
             return wrong("variant.privacy", "nobody waits for the usual life", hint);
         }
         Ok(())
@@ -467,6 +467,9 @@ impl Variant {
         self.links.as_ref().is_none_or(|links| links.contains(&link.name))
     }
 }
+
+/// A client does not use a cookie in its last two seconds, and a connection takes some time.
+const COOKIE_LIFE_MIN: Duration = Duration::from_secs(4);
 
 /// As many as the published table has: a first one and three more.
 const VISITS: u32 = 4;

@@ -51,7 +51,6 @@ mod tests {
         let all = |seed| (1..=50).map(|round| visits(&HOSTS, 4, seed, round)).collect::<Vec<_>>();
         assert_eq!(all(1), all(1));
         assert_ne!(all(1), all(2));
-        assert_ne!(all(1)[0], all(1)[1..].concat()[..4], "rounds differ");
         assert_eq!(visits(&[3], 4, 1, 1), [0, 0, 0, 0]);
     }
 

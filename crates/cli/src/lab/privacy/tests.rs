@@ -143,8 +143,8 @@ fn segment(
 /// The same with UDP.
 fn datagram([from, to]: [SocketAddr; 2], payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(8 + payload.len()).unwrap().to_be_bytes();
-    let udp = [&from.port().to_be_bytes()[..], &to.port().to_be_bytes(), &length, &[0; 2], payload];
-    packet([from, to], 17, &udp.concat())
+    let ports = [from, to].map(|end| end.port().to_be_bytes()).concat();
+    packet([from, to], 17, &[&ports[..], &length, &[0; 2], payload].concat())
 }
 
 fn packet(ends: [SocketAddr; 2], protocol: u8, transport: &[u8]) -> Vec<u8> {
@@ -388,7 +388,7 @@ fn tickets_in_flights_over_udp_are_seen() {
     let (first, second) = hello.split_at(80);
     let last = tape.packets[8].at;
     for (seq, offset, payload) in [(1, 80, second), (0, 0, first)] {
-        let id = SessionId::new([7; 12]);
+        let id = SessionId([7; 12]);
         let payload = Request { id, seq, offset, payload }.emit();
         let ends = [(CLIENT, 50_000).into(), (SERVER, 443).into()];
         let bytes = datagram(ends, &payload);
