@@ -83,6 +83,11 @@ lab() {
     cargo build --locked --package headstart-cli --package headstart-ech-server
     results=$(mktemp -d)
     for file in lab/experiments/*.toml; do
+        # Nobody else may attach programs to the kernel.
+        if [[ $(basename "$file") == fop-* ]] && [ "$(id -u)" != 0 ]; then
+            echo "skipped: $file needs root"
+            continue
+        fi
         target/debug/headstart lab run "$(basename "$file" .toml)" --quick --out "$results/$(basename "$file" .toml)"
     done
     target/debug/headstart lab report "$results"/* --html "$results/report.html" >/dev/null
