@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 
 pub use arrival::Arrival;
-pub use stream::ServerStream;
+pub use stream::{ProvenAddr, ServerStream};
 
 use shared::Shared;
 use worker::{Receivers, Worker};
