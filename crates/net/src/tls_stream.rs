@@ -8,13 +8,11 @@
 //! ```
 //!
 //! What is relied on of the engine, beyond its signatures:
-//! * When `handshake` says `EarlyData`, the server's flight is there for `poll_bytes` already, and `write` gives
+//! * When `handshake` says `EarlyData` at a server, its flight is there for `poll_bytes` already, and `write` gives
 //!   what is sent before the client's Finished.
-//! * `handshake` says `EarlyData` as long as `read` may give early data, and goes on once `read` has met its end.
-//!   Bytes that `read` gives before `handshake` said `Done` count as early here, whatever they were.
+//! * `handshake` says `EarlyData` as long as `read` may give early data, and goes on once that has ended.
 //! * `read` after `handle_end` gives `End` only behind a close_notify; a stream that was cut off is an error.
 //! * After an error `poll_bytes` has the alert.
-//! * `Conn` is `Send`, `TlsError` an `Error + Send + Sync`.
 //!
 //! What the engine could still learn: `Conn::set_peer(IpAddr)`. A TurboTLS client whose TCP takes another way than its
 //! datagrams (see [`ProvenAddr`](crate::ProvenAddr)) proves its address after `accept`, and before tickets are made;
@@ -70,12 +68,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
         TlsHandle { shared: Arc::clone(&self.shared) }
     }
 
-    /// Server: keeps early data back until the handshake is done, for an application that cannot tell it
-    /// from other bytes. Nothing is lost by it but the saving.
-    pub fn withhold_early_data(&mut self) {
-        self.shared.lock().withhold();
-    }
-
     /// Client: sends `bytes` with the ClientHello, as far as the session allows; how many were taken.
     ///
     /// Once [`TlsHandle::done`] is, [`Facts::early_data`] says whether the server took them; else they must
@@ -112,7 +104,7 @@ pub struct Moved {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsHandle<S> {
-    /// Waits until the peer may be answered: a server has early data, or the handshake is done.
+    /// Waits until the peer may be written to: a server has taken early data, or the handshake is done.
     ///
     /// # Errors
     /// The handshake failed, or the transport did.

@@ -51,7 +51,8 @@ pub(super) struct Engine<S> {
     ended: bool,
     /// close_notify is written, or about to be.
     closing: bool,
-    withhold: bool,
+    /// A client that has written early data: nothing of the server's can be read or answered meanwhile.
+    sends_early: bool,
     /// Something came that another task may wait for.
     changed: bool,
     moved: Moved,
@@ -69,7 +70,7 @@ impl<S> Engine<S> {
             stage: Stage::Opening,
             ended: false,
             closing: false,
-            withhold: false,
+            sends_early: false,
             changed: false,
             moved: Moved::default(),
         }
@@ -93,10 +94,6 @@ impl<S> Engine<S> {
 
     pub(super) const fn transport(&self) -> Option<&S> {
         self.transport.as_ref()
-    }
-
-    pub(super) fn withhold(&mut self) {
-        self.withhold = true;
     }
 
     /// Whether others may have got something to do since it was asked last.
@@ -130,9 +127,6 @@ impl<S> Engine<S> {
 
     /// Gives the reader early data.
     fn give_early(&mut self, buf: &mut ReadBuf<'_>) -> bool {
-        if self.withhold && self.stage != Stage::Open {
-            return false;
-        }
         let count = self.early.len().min(buf.remaining());
         buf.put_slice(self.early.get(..count).unwrap_or_default());
         self.early.drain(..count);
@@ -149,6 +143,7 @@ impl<S> Engine<S> {
         match self.conn.handshake()? {
             Progress::Done => return Ok(true),
             Progress::Wait => return Ok(false),
+            Progress::EarlyData if self.sends_early => return Ok(false),
             Progress::EarlyData => {}
         }
         if self.stage == Stage::Opening {
@@ -290,6 +285,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
         if let Stage::Failed(kind) = self.stage {
             return Poll::Ready(Err(kind.into()));
         }
+        self.sends_early = true;
         let taken = match self.conn.write_early(bytes) {
             Ok(taken) => taken,
             Err(error) => return Poll::Ready(Err(self.fail(cx, error))),
@@ -399,8 +395,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
 
     /// Fails because of what the peer said, and tells it as far as that goes at once.
     fn fail(&mut self, cx: &mut Context<'_>, error: TlsError) -> io::Error {
-        let cut = self.ended;
-        let kind = if cut { io::ErrorKind::UnexpectedEof } else { io::ErrorKind::InvalidData };
+        let kind = match error {
+            TlsError::Truncated => io::ErrorKind::UnexpectedEof,
+            _ => io::ErrorKind::InvalidData,
+        };
         self.fail_as(kind);
         let _ = self.poll_outgoing(cx);
         io::Error::new(kind, error)

@@ -1,0 +1,237 @@
+//! The TLS server of an edge: certificates, keys and early data, kept up to date.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use headstart_tls::{
+    Conn, MemoryFilter, ServerConfig, ServerContext, SharedRing, TlsError, Version,
+};
+
+use super::certificates::{self, Certificates};
+use super::files::{LOOK_EVERY, Watch};
+use super::keys::{self, Keys};
+use crate::failure::Failure;
+use crate::metrics::{self, Reloaded};
+use crate::options::{CertificateFiles, EarlyDataRequests, EdgeOptions, Service, TlsVersion};
+
+/// Early data of a connection at most, in bytes: what TurboTLS can carry of it (`docs/wire.md` section 11).
+const EARLY_DATA_MAX: u32 = 16 * 1024;
+
+/// What clients may speak, the best first (RFC 7301).
+pub(super) const H2: &[u8] = b"h2";
+const HTTP_1_1: &[u8] = b"http/1.1";
+
+/// Speaks TLS for all origins that do not.
+///
+/// It lives as long as the edge. A reload changes it in place: connections go on, tickets stay good, and what was
+/// seen of early data is not forgotten.
+#[derive(Debug)]
+pub(in crate::edge) struct TlsServer {
+    /// For origins that speak HTTP.
+    http: ServerContext,
+    /// For all others: it agrees on no protocol, and takes early data only where all requests may come so.
+    raw: ServerContext,
+    ring: Arc<SharedRing>,
+    replay: Arc<MemoryFilter>,
+    state: Mutex<State>,
+}
+
+/// What the contexts were made of.
+#[derive(Debug)]
+struct State {
+    policy: Policy,
+    certificates: Certificates,
+    watch: Watch,
+    keys: Keys,
+}
+
+/// What options say of the TLS server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Policy {
+    files: Vec<CertificateFiles>,
+    early_data: EarlyDataRequests,
+    min_version: Version,
+}
+
+impl Policy {
+    fn new(options: &EdgeOptions) -> Result<Self, Failure> {
+        Ok(Self {
+            files: options.certificates()?,
+            early_data: options.early_data_requests,
+            min_version: match options.min_tls {
+                TlsVersion::V1_2 => Version::Tls12,
+                TlsVersion::V1_3 => Version::Tls13,
+            },
+        })
+    }
+
+    fn watch(&self) -> Watch {
+        Watch::new(certificates::paths(&self.files))
+    }
+
+    /// The configurations for origins that speak HTTP, and for others.
+    fn configs(
+        &self,
+        certificates: &Certificates,
+        ring: &Arc<SharedRing>,
+        replay: &Arc<MemoryFilter>,
+    ) -> [ServerConfig; 2] {
+        let (http, raw) = match self.early_data {
+            EarlyDataRequests::Off => (0, 0),
+            EarlyDataRequests::Safe => (EARLY_DATA_MAX, 0),
+            EarlyDataRequests::On => (EARLY_DATA_MAX, EARLY_DATA_MAX),
+        };
+        let http = ServerConfig {
+            alpn: vec![H2.to_vec(), HTTP_1_1.to_vec()],
+            min_version: self.min_version,
+            early_data_max: http,
+            replay: Arc::<MemoryFilter>::clone(replay),
+            ..ServerConfig::new(certificates.keys.clone(), Arc::clone(ring))
+        };
+        let raw = ServerConfig { alpn: Vec::new(), early_data_max: raw, ..http.clone() };
+        [http, raw]
+    }
+}
+
+impl TlsServer {
+    /// The server that `options` ask for: none if all origins speak TLS themselves.
+    ///
+    /// # Errors
+    /// Files that cannot be used, options that contradict each other.
+    pub(in crate::edge) fn start(options: &EdgeOptions) -> Result<Option<Arc<Self>>, Failure> {
+        let policy = Policy::new(options)?;
+        if policy.files.is_empty() {
+            return Ok(None);
+        }
+        let watch = policy.watch();
+        let certificates = Certificates::load(&policy.files)?;
+        let (keys, ring) = Keys::open(options.keys.clone())?;
+        let ring = Arc::new(SharedRing::new(ring));
+        let replay = Arc::new(MemoryFilter::new().map_err(|error| unusable(&error))?);
+        let [http, raw] = policy.configs(&certificates, &ring, &replay);
+        let context = |config| ServerContext::new(config).map_err(|error| unusable(&error));
+        let (http, raw) = (context(&http)?, context(&raw)?);
+        metrics::certificate_expiry(certificates.expiry);
+        warn_uncovered(options, &certificates);
+        let state = Mutex::new(State { policy, certificates, watch, keys });
+        let server = Arc::new(Self { http, raw, ring, replay, state });
+        tokio::spawn(look(Arc::downgrade(&server)));
+        Ok(Some(server))
+    }
+
+    /// Does what `options` say now; all of it or nothing.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub(in crate::edge) fn reload(&self, options: &EdgeOptions) -> Result<(), Failure> {
+        let policy = Policy::new(options)?;
+        let watch = policy.watch();
+        let certificates = Certificates::load(&policy.files)?;
+        let mut state = self.lock();
+        // Own keys stay as they are: nothing would be gained by throwing tickets away.
+        let keys = match (&options.keys, state.keys.path()) {
+            (None, None) => None,
+            (path, _) => Some(Keys::open(path.clone())?),
+        };
+        self.take(&policy, &certificates)?;
+        if let Some((keys, ring)) = keys {
+            self.ring.replace(ring);
+            state.keys = keys;
+        }
+        warn_uncovered(options, &certificates);
+        (state.policy, state.certificates, state.watch) = (policy, certificates, watch);
+        Ok(())
+    }
+
+    /// A connection that a client at `peer` has opened, for an origin that is served so.
+    ///
+    /// # Errors
+    /// Want of memory.
+    pub(super) fn accept(&self, service: Service, peer: IpAddr) -> Result<Conn, TlsError> {
+        let context = if service == Service::Http { &self.http } else { &self.raw };
+        context.accept(peer, keys::now())
+    }
+
+    /// Which requests are passed on before the handshake is done.
+    pub(super) fn early_data(&self) -> EarlyDataRequests {
+        self.lock().policy.early_data
+    }
+
+    /// Reads what has changed of the files, and renews the keys if that is due.
+    fn look(&self) {
+        let mut state = self.lock();
+        if state.watch.changed() {
+            self.renew(&mut state);
+        }
+        state.keys.look(&self.ring);
+    }
+
+    /// A certificate and its key are two files: between the one's change and the other's they do not fit, and
+    /// the old ones stay.
+    fn renew(&self, state: &mut State) {
+        let renewed = Certificates::load(&state.policy.files)
+            .and_then(|fresh| self.take(&state.policy, &fresh).map(|()| fresh));
+        metrics::reloaded(Reloaded::Certificates, renewed.is_ok());
+        match renewed {
+            Ok(fresh) => {
+                tracing::info!("certificates read again");
+                state.certificates = fresh;
+            }
+            Err(failure) => {
+                tracing::error!(hint = failure.advice(), "certificates kept: {}", failure.message());
+            }
+        }
+    }
+
+    fn take(&self, policy: &Policy, certificates: &Certificates) -> Result<(), Failure> {
+        let [http, raw] = policy.configs(certificates, &self.ring, &self.replay);
+        // What is wrong with one is wrong with both, so the first refuses it.
+        self.http.replace(&http).map_err(|error| unusable(&error))?;
+        self.raw.replace(&raw).map_err(|error| unusable(&error))?;
+        metrics::certificate_expiry(certificates.expiry);
+        Ok(())
+    }
+
+    /// Nothing is half done when one of its steps panics.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn unusable(error: &headstart_tls::ConfigError) -> Failure {
+    Failure::usage(format!("cannot start TLS: {error}")).hint(error.hint())
+}
+
+/// Such a client gets the first certificate, and refuses it.
+fn warn_uncovered(options: &EdgeOptions, certificates: &Certificates) {
+    let terminated = options.origin.iter().filter(|origin| origin.server.service.terminates());
+    for name in terminated.filter_map(|origin| origin.name.as_ref()) {
+        let text = name.to_string();
+        if !text.starts_with("*.") && !certificates.cover(&text) {
+            tracing::warn!(%name, "no certificate is for this name: clients will refuse the connection");
+        }
+    }
+}
+
+/// Looks at the files as long as there is a server.
+async fn look(server: Weak<TlsServer>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Some(server) = server.upgrade() else { return };
+        let begun = Instant::now();
+        // Reading files may wait for a disk or a network.
+        let looked = tokio::task::spawn_blocking(move || server.look()).await;
+        if let Err(error) = looked {
+            tracing::error!(%error, "cannot look at certificates and keys");
+        }
+        report_slow(begun.elapsed());
+    }
+}
+
+/// A file system that does not answer holds up no connection, but reloads.
+fn report_slow(time: Duration) {
+    if time > LOOK_EVERY {
+        tracing::warn!(?time, "reading certificates and keys took long");
+    }
+}
