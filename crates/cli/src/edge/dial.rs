@@ -1,14 +1,18 @@
 //! Connections to origins.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::{Connector, ConnectorConfig, Handoff, OpeningPolicy, Target};
 use tokio::net::TcpStream;
 
+use super::sparse::Sparse;
 use crate::failure::Failure;
 use crate::options::{EdgeOptions, HostPort};
+
+/// Origins that cannot be connected to: a ClientHello over UDP, from any address, is enough to try.
+static UNREACHABLE: Sparse = Sparse::new();
 
 /// How origins are connected to.
 #[derive(Debug)]
@@ -32,8 +36,18 @@ impl Dial {
     /// A connection to `origin`.
     ///
     /// # Errors
-    /// `TimedOut` if it took too long, otherwise what TCP or the lookup says.
+    /// `TimedOut` if it took too long, otherwise what TCP or the lookup says; it is logged.
     pub(super) async fn connect(&self, origin: &HostPort) -> io::Result<TcpStream> {
+        let connected = self.try_connect(origin).await;
+        if let Err(error) = &connected
+            && let Some(left_out) = UNREACHABLE.line(Instant::now())
+        {
+            tracing::warn!(%origin, %error, left_out, "cannot connect to the origin");
+        }
+        connected
+    }
+
+    async fn try_connect(&self, origin: &HostPort) -> io::Result<TcpStream> {
         let tcp = match origin.ip() {
             Some(ip) => {
                 let connect = TcpStream::connect((ip, origin.port));

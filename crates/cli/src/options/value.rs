@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use hyper::http::uri::Authority;
 
 use super::names::NamePattern;
 
@@ -137,7 +138,12 @@ impl FromStr for OriginServer {
         if host.contains(['/', '?', '#', '@']) {
             return Err("an origin has no path and no user; paths go to it as clients ask for them".into());
         }
-        Ok(Self { service, address: with_port(host, service.scheme().1)? })
+        let address = with_port(host, service.scheme().1)?;
+        // It stands in a URI on the way to the origin.
+        if address.to_string().parse::<Authority>().is_err() {
+            return Err(format!("'{host}' is not a host name or address"));
+        }
+        Ok(Self { service, address })
     }
 }
 

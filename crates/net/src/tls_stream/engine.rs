@@ -393,14 +393,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Fails because of what the peer said, and tells it as far as that goes at once.
+    /// Fails because of what the peer said, and tells it as far as that goes at once. The alert is the end: a
+    /// reset would overtake it.
     fn fail(&mut self, cx: &mut Context<'_>, error: TlsError) -> io::Error {
         let kind = match error {
             TlsError::Truncated => io::ErrorKind::UnexpectedEof,
             _ => io::ErrorKind::InvalidData,
         };
         self.fail_as(kind);
-        let _ = self.poll_outgoing(cx);
+        if self.poll_outgoing(cx).is_ready()
+            && let Some(transport) = &mut self.transport
+        {
+            let _ = Pin::new(transport).poll_shutdown(cx);
+        }
         io::Error::new(kind, error)
     }
 }

@@ -95,37 +95,44 @@ impl Policy {
 }
 
 impl TlsServer {
-    /// The server that `options` ask for: none if all origins speak TLS themselves.
+    /// The server that `options` ask for: none if all origins speak TLS themselves. If there was one `before`, it
+    /// is changed in place; all of it or nothing.
     ///
     /// # Errors
     /// Files that cannot be used, options that contradict each other.
-    pub(in crate::edge) fn start(options: &EdgeOptions) -> Result<Option<Arc<Self>>, Failure> {
+    pub(in crate::edge) fn new(
+        options: &EdgeOptions,
+        before: Option<&Arc<Self>>,
+    ) -> Result<Option<Arc<Self>>, Failure> {
         let policy = Policy::new(options)?;
-        if policy.files.is_empty() {
-            return Ok(None);
+        match before {
+            _ if policy.files.is_empty() => Ok(None),
+            None => Self::start(options, policy).map(Some),
+            Some(server) => {
+                server.reload(options, policy)?;
+                Ok(Some(Arc::clone(server)))
+            }
         }
+    }
+
+    fn start(options: &EdgeOptions, policy: Policy) -> Result<Arc<Self>, Failure> {
         let watch = policy.watch();
         let certificates = Certificates::load(&policy.files)?;
         let (keys, ring) = Keys::open(options.keys.clone())?;
         let ring = Arc::new(SharedRing::new(ring));
         let replay = Arc::new(MemoryFilter::new().map_err(|error| unusable(&error))?);
         let [http, raw] = policy.configs(&certificates, &ring, &replay);
-        let context = |config| ServerContext::new(config).map_err(|error| unusable(&error));
+        let context =
+            |config: &ServerConfig| ServerContext::new(config).map_err(|error| unusable(&error));
         let (http, raw) = (context(&http)?, context(&raw)?);
-        metrics::certificate_expiry(certificates.expiry);
         warn_uncovered(options, &certificates);
         let state = Mutex::new(State { policy, certificates, watch, keys });
         let server = Arc::new(Self { http, raw, ring, replay, state });
         tokio::spawn(look(Arc::downgrade(&server)));
-        Ok(Some(server))
+        Ok(server)
     }
 
-    /// Does what `options` say now; all of it or nothing.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
-    pub(in crate::edge) fn reload(&self, options: &EdgeOptions) -> Result<(), Failure> {
-        let policy = Policy::new(options)?;
+    fn reload(&self, options: &EdgeOptions, policy: Policy) -> Result<(), Failure> {
         let watch = policy.watch();
         let certificates = Certificates::load(&policy.files)?;
         let mut state = self.lock();
@@ -165,6 +172,7 @@ impl TlsServer {
             self.renew(&mut state);
         }
         state.keys.look(&self.ring);
+        metrics::certificate_expiry(state.certificates.expiry);
     }
 
     /// A certificate and its key are two files: between the one's change and the other's they do not fit, and
@@ -188,9 +196,7 @@ impl TlsServer {
         let [http, raw] = policy.configs(certificates, &self.ring, &self.replay);
         // What is wrong with one is wrong with both, so the first refuses it.
         self.http.replace(&http).map_err(|error| unusable(&error))?;
-        self.raw.replace(&raw).map_err(|error| unusable(&error))?;
-        metrics::certificate_expiry(certificates.expiry);
-        Ok(())
+        self.raw.replace(&raw).map_err(|error| unusable(&error))
     }
 
     /// Nothing is half done when one of its steps panics.
