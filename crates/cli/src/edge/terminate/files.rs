@@ -7,7 +7,7 @@
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How often files are looked at. Certificates are renewed days before they expire; this is for whoever
@@ -61,7 +61,7 @@ impl Watch {
 }
 
 /// Of what a link points to. None: there is nothing.
-fn stamp(path: &PathBuf) -> Option<Stamp> {
+fn stamp(path: &Path) -> Option<Stamp> {
     std::fs::metadata(path).ok().as_ref().map(Stamp::of)
 }
 

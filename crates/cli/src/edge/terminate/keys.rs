@@ -1,6 +1,6 @@
 //! The key ring of session tickets: from a file, or made and renewed here.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -91,7 +91,7 @@ fn unmade(error: &dyn std::error::Error) -> Failure {
     Failure::usage(format!("cannot make keys for session tickets: {error}"))
 }
 
-fn load(path: &PathBuf) -> Result<KeyRing, Failure> {
+fn load(path: &Path) -> Result<KeyRing, Failure> {
     KeyRing::load(path).map_err(|error| Failure::usage(error.to_string()).hint(error.hint()))
 }
 
@@ -105,7 +105,6 @@ pub(super) fn now() -> UnixSeconds {
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
-    use std::path::Path;
     use std::time::Duration;
 
     use super::*;

@@ -149,7 +149,7 @@ impl Life {
             self.quiet_since = now;
         }
         let quiet = now.saturating_duration_since(self.quiet_since);
-        self.look_at = now + self.idle.map_or(LOOK_EVERY, |idle| look_every(idle));
+        self.look_at = now + self.idle.map_or(LOOK_EVERY, look_every);
         if self.total.is_some_and(|total| now >= total) {
             return Some(Event::Over(Over::Total));
         }

@@ -61,7 +61,8 @@ impl Requests {
         let begun = Instant::now();
         let in_flight = self.pending.begin();
         let (version, line) = (request.version(), Line::of(&request));
-        let came = self.came(request.method()).await;
+        let method = request.method().clone();
+        let came = self.came(&method).await;
         let answer = match self.pass(request, came, in_flight).await {
             Ok(answer) => answer,
             Err((refused, in_flight)) => refused.answer(in_flight),
