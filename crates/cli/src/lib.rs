@@ -14,6 +14,7 @@ pub mod edge;
 pub mod failure;
 mod get;
 mod http;
+mod keys;
 mod lab;
 pub mod listen;
 pub mod logging;

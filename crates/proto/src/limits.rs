@@ -103,3 +103,15 @@ pub const UNPROVEN_SHARE: usize = 4;
 
 /// Bytes that the client's outgoing TCP queue may hold before it stops taking application bytes.
 pub const STREAM_BUFFER: usize = 64 * 1024;
+
+/// How long a Fast Open cookie lives by default.
+///
+/// It bounds how long option 34 shows a returning client, how long a cookie that leaked may be spent
+/// from the client's address, and the number of spent cookies a server has to remember.
+pub const COOKIE_LIFE: Duration = Duration::from_secs(60 * 60);
+
+/// How long a Fast Open cookie may live; one that claims to live longer counts as expired.
+///
+/// The expiry travels modulo 2^16 seconds (18.2 h), of which the past needs the larger part: else a
+/// cookie that expired long ago would look like one that expires late.
+pub const COOKIE_LIFE_MAX: Duration = Duration::from_secs(8 * 60 * 60);
