@@ -63,6 +63,8 @@ pub enum Opening {
     Plain,
     /// TLS over UDP while TCP connects.
     Turbo,
+    /// TLS over TCP, its first flight in the SYN.
+    FastOpen,
 }
 
 impl Opening {
@@ -70,6 +72,7 @@ impl Opening {
         match self {
             Self::Plain => "plain",
             Self::Turbo => "turbo",
+            Self::FastOpen => "fop",
         }
     }
 }

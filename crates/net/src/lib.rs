@@ -5,6 +5,7 @@
 //! * [`TlsStream`] is TLS on either, or on any other stream, aware of early data.
 //! * [`bridge`] joins either with a TCP connection; once open, bytes are spliced ([`relay`]).
 //! * [`dns`] finds out who speaks TurboTLS, [`path`] remembers which network bears it.
+//! * [`fastopen`] puts the first flight into the SYN, for clients that hold a cookie.
 //!
 //! What the protocol demands is decided in `headstart-proto`; this crate moves bytes.
 
@@ -40,4 +41,5 @@ pub use udp::{
 };
 pub mod advert;
 pub mod dns;
+pub mod fastopen;
 pub mod path;

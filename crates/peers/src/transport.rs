@@ -53,6 +53,7 @@ impl Transport for ClientStream {
         let Some(report) = self.report() else { return (Opening::Plain, "") };
         let opening = match report.opened_by {
             OpenedBy::TurboTls => Opening::Turbo,
+            OpenedBy::FastOpen => Opening::Tfo,
             OpenedBy::Plain => Opening::Plain,
         };
         // Early data that was lost goes with a join, so that the opening counts as TurboTLS's.

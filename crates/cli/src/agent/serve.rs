@@ -197,6 +197,7 @@ async fn relay(
         opening = match report.opened_by {
             OpenedBy::Plain => Opening::Plain,
             OpenedBy::TurboTls => Opening::Turbo,
+            OpenedBy::FastOpen => Opening::FastOpen,
         };
         harm = if report.reset == Some(ResetReason::CommittedRefusal) {
             Some(Outcome::Committed)

@@ -123,6 +123,7 @@ fn acceptor_config(
         // says something.
         establishing: AcceptorConfig::default().establishing.max(options.max_connections.get()),
         hello_timeout: options.hello_timeout,
+        hidden: None,
     }
 }
 
@@ -174,6 +175,7 @@ async fn serve(
             let opening = match stream.opened_by() {
                 OpenedBy::Plain => Opening::Plain,
                 OpenedBy::TurboTls => Opening::Turbo,
+                OpenedBy::FastOpen => Opening::FastOpen,
             };
             let outcome = find(stream, local, settings, stop).await;
             tracing::debug!(%peer, ?opening, ?outcome, "connection ended");

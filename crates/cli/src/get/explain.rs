@@ -62,6 +62,7 @@ impl Account {
         };
         let name = match (self.opened_by(), self.secure) {
             (OpenedBy::TurboTls, _) => "TurboTLS",
+            (OpenedBy::FastOpen, _) => "Fast Open with a private cookie",
             (OpenedBy::Plain, true) => "plain TLS over TCP",
             (OpenedBy::Plain, false) => "TCP without TLS",
         };
@@ -72,7 +73,7 @@ impl Account {
             "Opened by {name}: the request left after {ms:.1} ms, {trips:.2} round trips of {rtt:.1} ms."
         );
         match (self.opened_by(), self.not_used()) {
-            (OpenedBy::TurboTls, _) => {
+            (OpenedBy::TurboTls | OpenedBy::FastOpen, _) => {
                 text.push_str("Plain TLS 1.3 takes at least 2 round trips.\n");
             }
             (OpenedBy::Plain, Some(reason)) if self.secure => {

@@ -71,12 +71,17 @@ impl ServerStream {
         }
     }
 
-    pub(super) fn tcp(tcp: Tcp, peer: SocketAddr, hello: Option<ClientHello>) -> Self {
+    pub(super) fn tcp(
+        tcp: Tcp,
+        peer: SocketAddr,
+        opened_by: OpenedBy,
+        hello: Option<ClientHello>,
+    ) -> Self {
         let proven = ProvenAddr::default();
         proven.set(peer);
         Self {
             peer,
-            opened_by: OpenedBy::Plain,
+            opened_by,
             hello,
             carrier: Carrier::Tcp(tcp),
             proven,

@@ -16,6 +16,8 @@ pub enum OpenedBy {
     Plain,
     /// The first flights over UDP.
     TurboTls,
+    /// TLS over TCP, the first flight in the SYN.
+    FastOpen,
 }
 
 impl OpenedBy {
@@ -25,6 +27,7 @@ impl OpenedBy {
         match self {
             Self::Plain => "plain",
             Self::TurboTls => "turbo",
+            Self::FastOpen => "fop",
         }
     }
 }
