@@ -350,7 +350,7 @@ fn an_edge_that_speaks_tls_needs_a_certificate_and_its_key() {
     assert_eq!(shown, ["a c", "b d"]);
     let files = certificates(&["--origin=http://o", "--cert=both.pem"]).unwrap();
     assert_eq!(files[0].chain, files[0].key);
-    for flag in ["--cert=a", "--key=a", "--keys=a", "--early-data-requests=safe"] {
+    for flag in ["--cert=a", "--key=a", "--keys=a", "--early-data-requests=safe", "--fast-open"] {
         let said = certificates(&["--origin=o:1", flag]).unwrap_err();
         let option = flag.split('=').next().unwrap();
         assert!(said.starts_with(&format!("error: {option} is given, but all origins")), "{said}");

@@ -40,12 +40,15 @@ const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
     let streams = streams(&options);
     let settings = Settings::new(&options, streams, None)?;
-    let server = settings.server;
+    let (server, tls) = (settings.server, settings.tls.clone());
+    tls.as_ref().map_or(Ok(()), |tls| tls.start_fast_open(&options))?;
     let daemon = Daemon::new(Role::Edge, settings, options.max_connections)?;
     let mut listeners = JoinSet::new();
     for address in &options.listen {
         let running = daemon.running();
+        let hidden = tls.as_ref().and_then(|tls| tls.hidden_listener(*address));
         let config = acceptor_config(&options, server, running.places.free());
+        let config = AcceptorConfig { hidden, ..config };
         let acceptor =
             Acceptor::bind(*address, config).map_err(|error| Failure::bind(*address, &error))?;
         tracing::info!(address = %acceptor.local_addr(), "listening");

@@ -1,10 +1,12 @@
 //! The terminating edge: it speaks TLS itself, before HTTP servers and others that do not.
 //!
-//! [`server`] has the certificates and keys, [`http`] and [`raw`] serve connections, [`requests`] each request;
-//! [`forward`] says what becomes of heads, [`origin`] asks the origin, [`life`] bounds all of it in time.
+//! [`server`] has the certificates and keys, and tells the kernel of them for [`fast_open`]. [`http`] and [`raw`] serve
+//! connections, [`requests`] each request; [`forward`] says what becomes of heads, [`origin`] asks the origin,
+//! [`life`] bounds all of it in time.
 
 mod body;
 mod certificates;
+mod fast_open;
 mod files;
 mod forward;
 mod http;

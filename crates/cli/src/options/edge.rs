@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
+use headstart_net::fastopen::PIN_DIR;
 
 use super::{LogOptions, NameMap, Origin, OriginServer, SOURCES};
 use crate::failure::Failure;
@@ -113,6 +114,20 @@ pub struct EdgeOptions {
     /// on. Origins learn of it by the header Early-Data: 1 and may refuse it with status 425 (RFC 8470).
     #[arg(long, value_name = "WHICH", value_enum, default_value_t, help_heading = TLS)]
     pub early_data_requests: EarlyDataRequests,
+
+    /// Hand out cookies for TCP Fast Open, and take ClientHellos in SYNs that bring them
+    ///
+    /// For clients that run headstart, whose next visit then saves a round trip; cookies are private,
+    /// each is spent once (docs/fop.md). Needs `headstart fastopen attach server` on this machine before,
+    /// which is root's business; the edge itself needs no privilege. Not behind a balancer or NAT that
+    /// hides the addresses of clients.
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", default_value = "false", action = ArgAction::Set, help_heading = TLS)]
+    pub fast_open: bool,
+
+    /// Where `headstart fastopen attach server` has pinned its maps
+    #[arg(long, value_name = "DIR", default_value = PIN_DIR, help_heading = TLS)]
+    pub fast_open_maps: PathBuf,
 
     /// Oldest version of TLS to speak
     #[arg(long, value_name = "VERSION", value_enum, default_value_t, help_heading = TLS)]
@@ -253,6 +268,7 @@ impl EdgeOptions {
             ("--key", !self.key.is_empty()),
             ("--keys", self.keys.is_some()),
             ("--early-data-requests", self.early_data_requests != EarlyDataRequests::Off),
+            ("--fast-open", self.fast_open),
         ];
         match useless.iter().find(|(_, given)| *given) {
             None => Ok(Vec::new()),

@@ -1,14 +1,16 @@
 //! The TLS server of an edge: certificates, keys and early data, kept up to date.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use headstart_net::fastopen::HiddenListener;
 use headstart_tls::{
-    Conn, MemoryFilter, ServerConfig, ServerContext, SharedRing, TlsError, Version,
+    Conn, CookiePolicy, MemoryFilter, ServerConfig, ServerContext, SharedRing, TlsError, Version,
 };
 
 use super::certificates::{self, Certificates};
+use super::fast_open::FastOpen;
 use super::files::{LOOK_EVERY, Watch};
 use super::keys::{self, Keys};
 use crate::failure::Failure;
@@ -34,6 +36,8 @@ pub(in crate::edge) struct TlsServer {
     raw: ServerContext,
     ring: Arc<SharedRing>,
     replay: Arc<MemoryFilter>,
+    /// Apart from the rest, which is locked while files are read.
+    early_data: Mutex<EarlyDataRequests>,
     state: Mutex<State>,
 }
 
@@ -44,6 +48,7 @@ struct State {
     certificates: Certificates,
     watch: Watch,
     keys: Keys,
+    fast_open: Option<FastOpen>,
 }
 
 /// What options say of the TLS server.
@@ -52,6 +57,8 @@ struct Policy {
     files: Vec<CertificateFiles>,
     early_data: EarlyDataRequests,
     min_version: Version,
+    /// Fast Open cookies, if they are handed out.
+    cookies: Option<CookiePolicy>,
 }
 
 impl Policy {
@@ -63,6 +70,7 @@ impl Policy {
                 TlsVersion::V1_2 => Version::Tls12,
                 TlsVersion::V1_3 => Version::Tls13,
             },
+            cookies: None,
         })
     }
 
@@ -87,6 +95,7 @@ impl Policy {
             min_version: self.min_version,
             early_data_max: http,
             replay: Arc::<MemoryFilter>::clone(replay),
+            cookies: self.cookies,
             ..ServerConfig::new(certificates.keys.clone(), Arc::clone(ring))
         };
         let raw = ServerConfig { alpn: Vec::new(), early_data_max: raw, ..http.clone() };
@@ -126,16 +135,31 @@ impl TlsServer {
             |config: &ServerConfig| ServerContext::new(config).map_err(|error| unusable(&error));
         let (http, raw) = (context(&http)?, context(&raw)?);
         warn_uncovered(options, &certificates);
-        let state = Mutex::new(State { policy, certificates, watch, keys });
-        let server = Arc::new(Self { http, raw, ring, replay, state });
+        let early_data = Mutex::new(policy.early_data);
+        let state = Mutex::new(State { policy, certificates, watch, keys, fast_open: None });
+        let server = Arc::new(Self { http, raw, ring, replay, early_data, state });
         tokio::spawn(look(Arc::downgrade(&server)));
         Ok(server)
     }
 
-    fn reload(&self, options: &EdgeOptions, policy: Policy) -> Result<(), Failure> {
+    /// Hands out cookies from now on, and has those that come taken, if `options` ask for that. Only before
+    /// anybody listens: the kernel gives SYNs to listeners that have to be served.
+    ///
+    /// # Errors
+    /// Why Fast Open cannot be used here.
+    pub(in crate::edge) fn start_fast_open(&self, options: &EdgeOptions) -> Result<(), Failure> {
+        let mut state = self.lock();
+        state.fast_open = FastOpen::start(options, &self.ring)?;
+        state.policy.cookies = state.fast_open.as_ref().map(|_| CookiePolicy::default());
+        self.take(&state.policy, &state.certificates)
+    }
+
+    fn reload(&self, options: &EdgeOptions, mut policy: Policy) -> Result<(), Failure> {
         let watch = policy.watch();
         let certificates = Certificates::load(&policy.files)?;
         let mut state = self.lock();
+        // Settled at the start.
+        policy.cookies = state.policy.cookies;
         // Own keys stay as they are: nothing would be gained by throwing tickets away.
         let keys = match (&options.keys, state.keys.path()) {
             (None, None) => None,
@@ -162,7 +186,12 @@ impl TlsServer {
 
     /// Which requests are passed on before the handshake is done.
     pub(super) fn early_data(&self) -> EarlyDataRequests {
-        self.lock().policy.early_data
+        *self.early_data.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The listener for SYNs with valid cookies, beside the one at `address`.
+    pub(in crate::edge) fn hidden_listener(&self, address: SocketAddr) -> Option<Arc<HiddenListener>> {
+        self.lock().fast_open.as_ref().and_then(|fast_open| fast_open.listener(address))
     }
 
     /// Reads what has changed of the files, and renews the keys if that is due.
@@ -172,6 +201,9 @@ impl TlsServer {
             self.renew(&mut state);
         }
         state.keys.look(&self.ring);
+        if let Some(fast_open) = &mut state.fast_open {
+            fast_open.look(&self.ring);
+        }
         metrics::certificate_expiry(state.certificates.expiry);
     }
 
@@ -196,7 +228,9 @@ impl TlsServer {
         let [http, raw] = policy.configs(certificates, &self.ring, &self.replay);
         // What is wrong with one is wrong with both, so the first refuses it.
         self.http.replace(&http).map_err(|error| unusable(&error))?;
-        self.raw.replace(&raw).map_err(|error| unusable(&error))
+        self.raw.replace(&raw).map_err(|error| unusable(&error))?;
+        *self.early_data.lock().unwrap_or_else(PoisonError::into_inner) = policy.early_data;
+        Ok(())
     }
 
     /// Nothing is half done when one of its steps panics.
