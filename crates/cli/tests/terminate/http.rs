@@ -18,7 +18,9 @@ fn site(files: &Files, arguments: &[&str]) -> (Origin, Edge) {
     let origin = Origin::start();
     files.issue(NAME);
     let before = format!("--origin={NAME}={}", origin.http());
-    let edge = Edge::start(files, &[NAME], &[&[before.as_str()], arguments].concat());
+    let mut all = vec![before.as_str()];
+    all.extend(arguments);
+    let edge = Edge::start(files, &[NAME], &all);
     (origin, edge)
 }
 
@@ -72,8 +74,8 @@ fn large_bodies_pass_both_ways() {
     for version in ["--http1.1", "--http2"] {
         let said = curl(&edge, &files, NAME, "/upload", &[version, "--data-binary", &from]).ok();
         assert_eq!(String::from_utf8(said).unwrap(), sum(&body), "{version}");
-        let chunked = ["-H", "Transfer-Encoding: chunked", "--data-binary", &from];
-        let said = curl(&edge, &files, NAME, "/upload", &[&[version][..], &chunked].concat()).ok();
+        let chunked = [version, "-H", "Transfer-Encoding: chunked", "--data-binary", &from];
+        let said = curl(&edge, &files, NAME, "/upload", &chunked).ok();
         assert_eq!(String::from_utf8(said).unwrap(), sum(&body), "{version}, chunked");
         let down = curl(&edge, &files, NAME, "/bytes/20000000", &[version]).ok();
         assert!(down == body, "{version}");

@@ -10,8 +10,10 @@ const NAME: &str = "www.example.com";
 /// What an edge with the certificate for [`NAME`] and `arguments` says that does not start.
 fn said(files: &Files, arguments: &[&str]) -> String {
     let certificate = files.certificate(NAME);
-    let certificate: Vec<_> = certificate.iter().map(String::as_str).collect();
-    let (code, said) = fails(&[&certificate, &["--origin=http://localhost:1"], arguments].concat());
+    let mut all: Vec<_> = certificate.iter().map(String::as_str).collect();
+    all.push("--origin=http://localhost:1");
+    all.extend(arguments);
+    let (code, said) = fails(&all);
     assert_eq!(code, Some(2), "{said}");
     said
 }

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use hyper::header::{
-    CONNECTION, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
     UPGRADE, VIA,
 };
 use hyper::http::{request, response, uri};
@@ -85,7 +85,9 @@ pub(super) fn authority(head: &request::Parts, hop: &Hop<'_>) -> Result<uri::Aut
         (None, Some(host)) => host,
         // Only HTTP/1.0 may leave it out; TLS has been told.
         (None, None) => match hop.server_name.filter(|_| head.version == Version::HTTP_10) {
-            Some(name) => name.parse().map_err(|_| Refusal::bad("no host"))?,
+            Some(name) => {
+                name.parse::<uri::Authority>().map_err(|_| Refusal::bad("no host"))?
+            }
             None => return Err(Refusal::bad("no host")),
         },
     };
@@ -125,6 +127,10 @@ pub(super) fn request(
     asked.method = head.method;
     asked.headers = head.headers;
     let headers = &mut asked.headers;
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // RFC 9112 section 6.3: then a length is none, and somebody may want us and the origin to disagree.
+        headers.remove(CONTENT_LENGTH);
+    }
     remove_hop_by_hop(headers);
     remove_claims(headers);
     join_cookies(headers)?;
@@ -170,10 +176,16 @@ pub(super) fn answer(head: &mut response::Parts, upgraded: bool) {
 }
 
 /// The protocol that the client would like to change to. Only HTTP/1.1 has that.
+///
+/// Not another version of HTTP: its requests would reach the origin past all that is done here, with whatever
+/// address the client likes (request smuggling by h2c).
 pub(super) fn wanted_upgrade(head: &request::Parts) -> Option<HeaderValue> {
     let wants = head.version == Version::HTTP_11
         && tokens(&head.headers).any(|token| token.eq_ignore_ascii_case("upgrade"));
-    head.headers.get(UPGRADE).filter(|_| wants).cloned()
+    let protocol = head.headers.get(UPGRADE).filter(|_| wants)?;
+    let names = protocol.to_str().ok()?.split(',').map(|name| name.trim().to_ascii_lowercase());
+    let is_http = |name: String| name.starts_with("h2") || name.starts_with("http");
+    (!names.into_iter().any(is_http)).then(|| protocol.clone())
 }
 
 /// The request target in the form that the client library takes: with the address to connect to.
@@ -347,6 +359,22 @@ mod tests {
         assert_eq!(upgraded.headers["upgrade"], "websocket");
         let old = asked(head(Version::HTTP_10, "/", &headers), HOP).unwrap();
         assert!(!old.headers.contains_key("upgrade") && !old.headers.contains_key("connection"));
+    }
+
+    #[test]
+    fn no_version_of_http_is_upgraded_to() {
+        for protocol in ["h2c", "websocket, H2C", "HTTP/2.0"] {
+            let headers = [("host", "h"), ("connection", "upgrade"), ("upgrade", protocol)];
+            let asked = asked(head(Version::HTTP_11, "/", &headers), HOP).unwrap();
+            assert!(!asked.headers.contains_key("upgrade"), "{protocol}");
+        }
+    }
+
+    #[test]
+    fn of_two_lengths_one_is_none() {
+        let headers = [("host", "h"), ("transfer-encoding", "chunked"), ("content-length", "5")];
+        let asked = asked(head(Version::HTTP_11, "/", &headers), HOP).unwrap();
+        assert!(!asked.headers.contains_key("content-length"));
     }
 
     #[test]
