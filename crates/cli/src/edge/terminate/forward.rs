@@ -183,9 +183,9 @@ pub(super) fn wanted_upgrade(head: &request::Parts) -> Option<HeaderValue> {
     let wants = head.version == Version::HTTP_11
         && tokens(&head.headers).any(|token| token.eq_ignore_ascii_case("upgrade"));
     let protocol = head.headers.get(UPGRADE).filter(|_| wants)?;
-    let names = protocol.to_str().ok()?.split(',').map(|name| name.trim().to_ascii_lowercase());
-    let is_http = |name: String| name.starts_with("h2") || name.starts_with("http");
-    (!names.into_iter().any(is_http)).then(|| protocol.clone())
+    let mut names = protocol.to_str().ok()?.split(',').map(|name| name.trim().to_ascii_lowercase());
+    let is_http = names.any(|name| name.starts_with("h2") || name.starts_with("http"));
+    (!is_http).then(|| protocol.clone())
 }
 
 /// The request target in the form that the client library takes: with the address to connect to.
