@@ -19,7 +19,7 @@ pub use agent::AgentOptions;
 pub use demo::DemoOptions;
 pub use dns_record::DnsRecordOptions;
 pub use doctor::DoctorOptions;
-pub use edge::EdgeOptions;
+pub use edge::{CertificateFiles, EarlyDataRequests, EdgeOptions, TlsVersion};
 pub use fastopen::{
     AttachClientOptions, AttachOptions, AttachServerOptions, AttachSide, DetachOptions,
     FastopenCommand, FastopenOptions, FastopenSide, StatusOptions,
@@ -31,7 +31,7 @@ pub use lab_report::LabReportOptions;
 pub use log::{LogFormat, LogOptions};
 pub use names::{NameMap, NamePattern};
 pub(crate) use value::emulated_rtt;
-pub use value::{EdgeAddress, HostPort, OpeningPolicy, Origin};
+pub use value::{EdgeAddress, HostPort, OpeningPolicy, Origin, OriginServer, Service};
 
 /// How `--help` of a daemon says where else its options may come from.
 const SOURCES: &str = "\

@@ -21,7 +21,7 @@ use crate::connector::OpenedBy;
 use crate::fastopen::HiddenListener;
 
 pub use arrival::Arrival;
-pub use stream::ServerStream;
+pub use stream::{ProvenAddr, ServerStream};
 
 use shared::Shared;
 use worker::{Receivers, Worker};
