@@ -74,7 +74,7 @@ pub struct ServerOptions {
     pub udp_workers: usize,
     /// Where `headstart fastopen attach server` pinned its maps, for arms with private cookies. Without them cookies
     /// are handed out and open nothing.
-    pub fast_open_dir: Option<PathBuf>,
+    pub fast_open_maps: Option<PathBuf>,
     /// How long private cookies live, if not as long as usual.
     pub cookie_life: Option<Duration>,
 }
@@ -93,7 +93,7 @@ impl ServerOptions {
             flight: None,
             threads: available_parallelism().map_or(1, Into::into),
             udp_workers: AcceptorConfig::default().udp_workers,
-            fast_open_dir: None,
+            fast_open_maps: None,
             cookie_life: None,
         }
     }
@@ -110,7 +110,7 @@ impl ServerOptions {
     }
 
     fn check(&self) -> Result<(), PeerError> {
-        let Self { arm, suite, more, fast_open_dir, cookie_life, .. } = self;
+        let Self { arm, suite, more, fast_open_maps, cookie_life, .. } = self;
         supported(*arm, *suite)?;
         match () {
             () if arm.encrypts_hello() => {
@@ -121,11 +121,11 @@ impl ServerOptions {
                 Err(PeerError::new(format!("a server of {arm} is at one address"))
                     .with_hint("give --also to servers of tls13, tfo, fop and their kin"))
             }
-            () if (fast_open_dir.is_some() || cookie_life.is_some())
+            () if (fast_open_maps.is_some() || cookie_life.is_some())
                 && arm.carrier() != Carrier::Fop =>
             {
                 Err(PeerError::new(format!("{arm} has no private cookies"))
-                    .with_hint("leave out --fast-open-dir and --cookie-life, or use fop"))
+                    .with_hint("leave out --fast-open-maps and --cookie-life, or use fop"))
             }
             () => Ok(()),
         }

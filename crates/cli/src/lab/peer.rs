@@ -73,7 +73,7 @@ struct ServerArgs {
 
     /// Where `headstart fastopen attach server` pinned its maps, for arms with private cookies
     #[arg(long, value_name = "DIR")]
-    fast_open_dir: Option<PathBuf>,
+    fast_open_maps: Option<PathBuf>,
 
     /// How long private cookies live
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
@@ -145,7 +145,7 @@ impl From<ServerArgs> for ServerOptions {
             flight: args.flight,
             threads: threads.map_or(usual.threads, usize::from),
             udp_workers: args.udp_workers.map_or(usual.udp_workers, usize::from),
-            fast_open_dir: args.fast_open_dir,
+            fast_open_maps: args.fast_open_maps,
             cookie_life: args.cookie_life,
             ..usual
         }

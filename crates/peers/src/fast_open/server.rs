@@ -61,7 +61,7 @@ fn hidden(
     served: &Served,
     public: SocketAddr,
 ) -> Result<Option<(HiddenListener, ServerMaps)>, PeerError> {
-    let Some(dir) = options.fast_open_dir.as_ref() else { return Ok(None) };
+    let Some(dir) = options.fast_open_maps.as_ref() else { return Ok(None) };
     let unavailable = |error: Unavailable| {
         PeerError::new(format!("no Fast Open: {error}")).with_hint(error.hint())
     };

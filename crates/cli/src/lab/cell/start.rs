@@ -251,7 +251,7 @@ impl Setting {
         command.arg("--listen").arg(listen.to_string());
         if !self.has_edge() {
             self.targets().skip(1).for_each(|also| option(&mut command, "--also", Some(also)));
-            option(&mut command, "--fast-open-dir", maps.map(Path::display));
+            option(&mut command, "--fast-open-maps", maps.map(Path::display));
             option(&mut command, "--cookie-life", self.cookie_life());
         }
         option(&mut command, "--flight", self.stage.variant.flight);
@@ -347,7 +347,9 @@ impl Setting {
         command.arg("--cert").arg(identity.chain_file());
         command.arg("--key").arg(identity.key_file());
         command.args(["--min-tls", "1.3"]);
-        option(&mut command, "--fast-open-dir", maps.map(Path::display));
+        if let Some(maps) = maps {
+            command.args(["--fast-open", "--fast-open-maps"]).arg(maps);
+        }
         option(&mut command, "--workers", self.stage.variant.threads);
         self.schedule(&mut command);
         let mut edge = Program::start(site.node, self.title("edge"), command)?;
