@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::time::SystemTime;
 
 use headstart_lab::{Counters, Exactness, Lab, Scheduling};
@@ -52,7 +53,7 @@ impl Environment {
     pub(crate) fn new(plan: &Plan, root: bool) -> Self {
         let begun = SystemTime::now();
         Self {
-            command: std::env::args().collect(),
+            command: command(),
             commit: env!("HEADSTART_COMMIT"),
             version: env!("CARGO_PKG_VERSION"),
             build: if cfg!(debug_assertions) { "debug" } else { "release" },
@@ -129,6 +130,15 @@ fn of_stage(stage: &Stage, counters: &Counters, exactness: Exactness) -> Value {
         "dropped_by_links": sum(|port| port.outbound.dropped + port.inbound.dropped),
         "unroutable": counters.unroutable,
     })
+}
+
+/// The program by its name alone: where it is installed says nothing of the run.
+fn command() -> Vec<String> {
+    let program = |path: String| {
+        Path::new(&path).file_name().map_or(path.clone(), |name| name.to_string_lossy().into())
+    };
+    let mut arguments = std::env::args();
+    arguments.next().map(program).into_iter().chain(arguments).collect()
 }
 
 fn first_line(path: &str) -> String {
