@@ -95,6 +95,8 @@ fn a_dns_record_is_one_line_and_its_warning_is_apart() {
         "example.com. 60 IN HTTPS 1 edge.example.net. port=8443 key65480=\"v=1,slots=10,ed=1\"\n"
     );
     assert!(err.contains("warning: early data can be replayed"), "{err}");
+    let (_, out, _) = call(&["dns-record", "example.com", "--fast-open"]);
+    assert!(out.contains(" key65480=\"v=1,slots=6,fop=1\""), "{out}");
 }
 
 #[test]

@@ -120,7 +120,8 @@ pub struct EdgeOptions {
     /// For clients that run headstart, whose next visit then saves a round trip; cookies are private,
     /// each is spent once (docs/fop.md). Needs `headstart fastopen attach server` on this machine before,
     /// which is root's business; the edge itself needs no privilege. Not behind a balancer or NAT that
-    /// hides the addresses of clients.
+    /// hides the addresses of clients. Clients use it if the DNS record says so: see headstart
+    /// dns-record --fast-open.
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", default_value = "false", action = ArgAction::Set, help_heading = TLS)]
     pub fast_open: bool,
