@@ -155,7 +155,8 @@ async fn turbotls_brings_the_same_bytes_and_says_so() {
         if said["opening"] == "turbo" {
             assert_eq!(said["not_used"], serde_json::json!([]));
             let events = said["timeline"].to_string();
-            for event in ["SYN to", "client bytes 0..", "the edge has", "join answered: Joined"] {
+            for event in ["SYN to", "client bytes 0..", "to TLS, from UDP", "join answered: Joined"]
+            {
                 assert!(events.contains(event), "{events}");
             }
             return;

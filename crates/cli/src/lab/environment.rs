@@ -71,7 +71,7 @@ impl Environment {
             load_after: None,
             late_us: plan.experiment.late.map(|late| late.as_secs_f64() * 1e6),
             programs: cell::versions(plan),
-            sysctls: BTreeMap::from([topology::FAST_OPEN]),
+            sysctls: BTreeMap::from([topology::FAST_OPEN, topology::MTU_PROBING]),
             missed: 0,
             refused: 0,
             stages: Vec::new(),

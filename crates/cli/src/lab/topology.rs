@@ -25,6 +25,10 @@ const SHARED_NET: u8 = 99;
 /// Fast Open for clients and servers (ip-sysctl: 1 | 2); both must have it for the arm that uses it.
 pub(super) const FAST_OPEN: (&str, &str) = ("/proc/sys/net/ipv4/tcp_fastopen", "3");
 
+/// TCP finds out a small MTU that no ICMP tells of, after some retransmissions (ip-sysctl: 1); otherwise no arm over TCP
+/// gets through there.
+pub(super) const MTU_PROBING: (&str, &str) = ("/proc/sys/net/ipv4/tcp_mtu_probing", "1");
+
 /// The network of one stage.
 #[derive(Debug)]
 pub(crate) struct Topology {
@@ -170,11 +174,12 @@ impl Topology {
     }
 
     fn set_up(&self) -> Result<(), Failure> {
-        let (file, value) = FAST_OPEN;
         for node in self.lab.nodes() {
-            node.run(|| std::fs::write(file, value)).flatten().map_err(|error| {
-                Failure::usage(format!("cannot set {file} on {}: {error}", node.name()))
-            })?;
+            for (file, value) in [FAST_OPEN, MTU_PROBING] {
+                node.run(|| std::fs::write(file, value)).flatten().map_err(|error| {
+                    Failure::usage(format!("cannot set {file} on {}: {error}", node.name()))
+                })?;
+            }
         }
         Ok(())
     }

@@ -30,6 +30,7 @@ const PATHS: &[&str] = &[
     "nat 203.0.113.1,2001:db8::1",
     "nat 10.77.2.1,10.77.1.1,fd77::1:1 change after 2 packets",
     "nat 203.0.113.1,203.0.113.2 change after 3ms",
+    "nat 203.0.113.1,203.0.113.2 change after 2 packets for new flows",
     "dpi tls-only, nat 10.77.1.1, one-reply, mtu 90, strip-fast-open, delay 1ms jitter 2ms",
 ];
 

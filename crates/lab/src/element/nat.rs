@@ -25,6 +25,8 @@ const _: () = assert!(MAX_FLOWS < (u16::MAX - FIRST_PORT) as usize);
 struct Nat {
     public: Vec<IpAddr>,
     change: Change,
+    /// Whether flows outlive a change of the address, as where a carrier gives new flows another one.
+    keeps_flows: bool,
     /// How many addresses were used up; the next one is the first again after the last.
     changes: u64,
     packets: u64,
@@ -41,7 +43,8 @@ struct Nat {
 enum Change {
     /// Never: a flow has one of all by its hash.
     ByFlow,
-    /// Each time so many packets have gone out; mappings end then, and after the last address comes the first again.
+    /// Each time so many packets have gone out; mappings end then unless flows are kept, and after the last address
+    /// comes the first again.
     ///
     /// With one address only the ports change, as of a box that was started anew.
     Packets(u64),
@@ -57,10 +60,11 @@ struct Mapping {
 }
 
 impl Nat {
-    fn new(public: Vec<IpAddr>, change: Change) -> Nat {
+    fn new(public: Vec<IpAddr>, change: Change, keeps_flows: bool) -> Nat {
         Nat {
             public,
             change,
+            keeps_flows,
             changes: 0,
             packets: 0,
             began: None,
@@ -70,7 +74,7 @@ impl Nat {
         }
     }
 
-    /// Counts a packet of the node; forgets all mappings, and says so, if the address changes with it.
+    /// Counts a packet of the node; says whether the address changes with it, which may end all mappings.
     fn count(&mut self, now: Duration) -> bool {
         let began = *self.began.get_or_insert(now);
         let changes = match self.change {
@@ -85,6 +89,8 @@ impl Nat {
         let has_changed = changes != self.changes;
         if has_changed {
             self.changes = changes;
+        }
+        if has_changed && !self.keeps_flows {
             self.outbound.clear();
             self.inbound.clear();
         }
@@ -192,8 +198,16 @@ impl Middlebox for Nat {
 
 fn parse(words: &mut Words<'_>) -> Result<TwoWay, ParseError> {
     let public = words.addresses()?;
-    let change = if words.take_word("change") { parse_change(words)? } else { Change::ByFlow };
-    Ok(TwoWay::new(Nat::new(public.clone(), change), public))
+    if !words.take_word("change") {
+        return Ok(TwoWay::new(Nat::new(public.clone(), Change::ByFlow, true), public));
+    }
+    let change = parse_change(words)?;
+    let keeps_flows = words.take_word("for");
+    if keeps_flows {
+        words.expect("new")?;
+        words.expect("flows")?;
+    }
+    Ok(TwoWay::new(Nat::new(public.clone(), change, keeps_flows), public))
 }
 
 fn parse_change(words: &mut Words<'_>) -> Result<Change, ParseError> {
@@ -207,7 +221,7 @@ fn parse_change(words: &mut Words<'_>) -> Result<Change, ParseError> {
 
 pub(super) const KIND: Kind = Kind {
     name: "nat",
-    form: "nat ADDRESS,ADDRESS... [change after NUMBER packets | change after TIME]",
+    form: "nat ADDRESS,ADDRESS... [change after NUMBER packets | change after TIME] [for new flows]",
     parse: Parse::TwoWay(parse),
 };
 
@@ -321,6 +335,21 @@ mod tests {
         // The old mapping is gone, the new one lives.
         assert_eq!(back(&mut path, datagram(SERVER, &sources[0].to_string())), None);
         assert!(back(&mut path, datagram(SERVER, &sources[13].to_string())).is_some());
+    }
+
+    #[test]
+    fn flows_outlive_a_change_where_they_are_kept() {
+        let mut path = path("nat 203.0.113.1,203.0.113.2 change after 2 packets for new flows");
+        let first: Vec<SocketAddr> =
+            (0..5).map(|_| out(&mut path, NOW, datagram(CLIENT, SERVER)).1).collect();
+        assert!(first.iter().all(|source| *source == first[0]), "{first:?}");
+        assert_eq!(path.outbound.counts().changed, 2);
+        let other = out(&mut path, NOW, datagram(CLIENT, SERVER)).1;
+        assert_eq!(other, first[0]);
+        let new = out(&mut path, NOW, datagram("10.77.1.1:5001", SERVER)).1;
+        assert_ne!(new.ip(), first[0].ip());
+        assert!(back(&mut path, datagram(SERVER, &first[0].to_string())).is_some());
+        assert!(back(&mut path, datagram(SERVER, &new.to_string())).is_some());
     }
 
     /// Each family goes round its own list, also where that has one address only.

@@ -60,7 +60,8 @@ pub(super) struct Opening {
     /// When the ClientHello went out over UDP, and how long after the SYN that was.
     flight_sent: Option<Instant>,
     behind: Duration,
-    /// Whether no answer could be there in time: silence then says nothing of the path.
+    /// Whether the flight left so late after the SYN that no answer could be there in time: silence then says nothing
+    /// of the path.
     cut_short: bool,
     first_lag: Option<Duration>,
     pub(super) report: Report,
@@ -291,7 +292,7 @@ impl Opening {
             self.udp.as_ref().map_or(Duration::ZERO, |udp| udp.grace.grace(rtt) + self.behind);
         let fixed = self.shared.config.grace.map(|grace| (grace + self.behind).min(LAG_MAX));
         let grace = fixed.unwrap_or(wanted.min(GraceEstimator::largest(rtt)));
-        self.cut_short = wanted > grace;
+        self.cut_short = wanted > grace && self.behind > grace / 2;
         grace
     }
 
