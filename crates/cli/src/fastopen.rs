@@ -34,8 +34,7 @@ pub(crate) fn run(options: &FastopenOptions) -> Result<ExitCode, Failure> {
 }
 
 fn attach_to_cgroup(options: &AttachClientOptions) -> Result<ExitCode, Failure> {
-    let wanted =
-        ClientOptions { dir: options.place.dir.clone(), cgroup: options.cgroup.clone() };
+    let wanted = ClientOptions { dir: options.place.dir.clone(), cgroup: options.cgroup.clone() };
     let attached = attach_client(&wanted).map_err(explain)?;
     let client = Client { status: attached, usable: probe() };
     if let Err(why) = &client.usable {
@@ -56,7 +55,9 @@ fn attach_to_interfaces(options: &AttachServerOptions) -> Result<ExitCode, Failu
     let server = Server(attach_server(&wanted).map_err(explain)?);
     if let Some(closed) = options.owner.and_then(|_| closed_directory(&options.place.dir)) {
         let closed = closed.display();
-        eprintln!("warning: other users cannot pass through {closed}, so the edge cannot open its maps");
+        eprintln!(
+            "warning: other users cannot pass through {closed}, so the edge cannot open its maps"
+        );
         eprintln!("hint: chmod 711 {closed}; or mount another BPF file system for --dir");
     }
     show(options.place.json, json!({ "server": server.json() }), &server.text())

@@ -201,7 +201,8 @@ fn fast_open_where_nothing_is_attached() {
     let (code, out, err) = call(&[&["fastopen", "status"][..], &nowhere].concat());
     assert_eq!((code, err.as_str()), (Some(1), ""));
     assert_eq!(out, "client   not attached\nserver   not attached\n");
-    let (code, out, _) = call(&[&["fastopen", "status", "server", "--json"][..], &nowhere].concat());
+    let (code, out, _) =
+        call(&[&["fastopen", "status", "server", "--json"][..], &nowhere].concat());
     assert_eq!((code, out.as_str()), (Some(1), "{\n  \"server\": null\n}\n"));
     let (code, out, err) = call(&[&["fastopen", "detach", "client"][..], &nowhere].concat());
     assert_eq!((code, err.as_str()), (Some(0), ""));

@@ -261,8 +261,9 @@ fn a_file_that_others_may_touch_is_refused() {
         place.set_mode(mode);
         let err = place.refused();
         let path = place.path().display().to_string();
-        let wanted =
-            format!("error: {path} is open to other users (mode {mode:04o})\nhint: chmod 600 {path}");
+        let wanted = format!(
+            "error: {path} is open to other users (mode {mode:04o})\nhint: chmod 600 {path}"
+        );
         assert!(err.starts_with(&wanted), "{err}");
     }
     assert_eq!(place.text(), before);
@@ -279,7 +280,10 @@ fn a_file_of_another_user_is_refused() {
     let place = Place::with_keys();
     chown(place.path(), Some(65534), None).expect("tests that were switched on run as root");
     let err = place.refused();
-    assert!(err.contains("belongs to another user (uid 65534)\nhint: run this as the owner"), "{err}");
+    assert!(
+        err.contains("belongs to another user (uid 65534)\nhint: run this as the owner"),
+        "{err}"
+    );
 }
 
 #[test]
@@ -305,7 +309,10 @@ fn what_is_no_ring_is_explained_without_showing_it() {
     let lines: Vec<&str> = text.lines().collect();
     let cases = [
         (String::new(), "line 1: this is no key ring"),
-        (text.replace("ring 1", "ring 2"), "line 1: this is no key ring, or one of another version"),
+        (
+            text.replace("ring 1", "ring 2"),
+            "line 1: this is no key ring, or one of another version",
+        ),
         (text.replace("period 43200", "period 60"), "line 2: keys are renewed every hour at most"),
         (text.replace("current ", "currant "), "line 3: lines begin with"),
         (text.trim_end()[..text.len() - 3].to_owned(), "line 4: the secret is not 64 hex digits"),

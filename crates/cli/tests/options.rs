@@ -345,8 +345,10 @@ fn an_edge_that_speaks_tls_needs_a_certificate_and_its_key() {
     let said = certificates(&["--origin=tcp://o:1", "--cert=a,b", "--key=c"]).unwrap_err();
     assert!(said.starts_with("error: 2 times --cert and 1 times --key"), "{said}");
     let files = certificates(&["--origin=tcp://o:1", "--cert=a", "--cert=b", "--key=c,d"]).unwrap();
-    let shown: Vec<_> =
-        files.iter().map(|files| format!("{} {}", files.chain.display(), files.key.display())).collect();
+    let shown: Vec<_> = files
+        .iter()
+        .map(|files| format!("{} {}", files.chain.display(), files.key.display()))
+        .collect();
     assert_eq!(shown, ["a c", "b d"]);
     let files = certificates(&["--origin=http://o", "--cert=both.pem"]).unwrap();
     assert_eq!(files[0].chain, files[0].key);

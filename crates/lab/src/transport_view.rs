@@ -94,7 +94,10 @@ mod tests {
     fn a_segment_is_read() {
         let packet = bytes(SYN, &[2, 4, 5, 180], b"data");
         let segment = TcpSegment::read(&packet).unwrap();
-        assert_eq!((segment.source.port(), segment.destination.port(), segment.seq), (5000, 443, 7));
+        assert_eq!(
+            (segment.source.port(), segment.destination.port(), segment.seq),
+            (5000, 443, 7)
+        );
         assert_eq!((segment.syn, segment.ack, segment.payload), (true, false, &b"data"[..]));
         assert!(segment.fast_open().is_empty());
         let answer = bytes(SYN | ACK, &[], b"");

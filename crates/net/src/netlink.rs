@@ -15,7 +15,8 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
-    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto,
+    socket_with,
 };
 
 pub(crate) use changes::{Change, Changes};

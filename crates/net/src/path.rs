@@ -12,19 +12,17 @@ mod syn;
 
 pub use grace::{GRACE_MAX_FIRST, GRACE_MAX_FLOOR, GRACE_MIN, GraceEstimator, LAG_MAX};
 pub use standing::{BACKOFF_FIRST, BACKOFF_MAX, PROBE_LIFE, PathReason, SILENCES_TO_BLOCK};
-pub use syn::{
-    FAILURES_TO_BLOCK_NETWORK, LOSSES_TO_BLOCK, NETWORKS, REFUSALS_TO_BLOCK, SynAdvice,
-};
+pub use syn::{FAILURES_TO_BLOCK_NETWORK, LOSSES_TO_BLOCK, NETWORKS, REFUSALS_TO_BLOCK, SynAdvice};
 
 use bounded::Bounded;
 use standing::Standing;
-use syn::SynTables;
 use std::{
     collections::HashMap,
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+use syn::SynTables;
 
 use crate::advert::SLOTS_MAX;
 

@@ -207,10 +207,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Shared<S> {
     /// The transport only ever sees the common waker: it keeps one for each direction, and reader, writer and
     /// others would push each other out. So each of its events wakes them all; and where one of them gets
     /// what another waits for (early data, the end of the handshake), it wakes the others too.
-    fn poll<T>(
-        &self,
-        work: impl FnOnce(&mut Engine<S>, &mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
+    fn poll<T>(&self, work: impl FnOnce(&mut Engine<S>, &mut Context<'_>) -> Poll<T>) -> Poll<T> {
         let waker = self.wakers.waker();
         let mut engine = self.lock();
         let polled = work(&mut engine, &mut Context::from_waker(&waker));

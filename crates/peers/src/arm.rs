@@ -374,7 +374,8 @@ mod tests {
             let resumes = ["-0rtt", "-resumed"].iter().any(|end| name.ends_with(end));
             assert_eq!(arm.resumes(), resumes || arm == Arm::FopAgent, "{arm}");
         }
-        let several: Vec<_> = Arm::ALL.into_iter().filter(|arm| arm.has_several_addresses()).collect();
+        let several: Vec<_> =
+            Arm::ALL.into_iter().filter(|arm| arm.has_several_addresses()).collect();
         assert_eq!(several.len(), 3 * 3, "{several:?}");
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headstart_peers::{
-    Arm, Client, ClientOptions, Load, OTHER_NAME, Opening, Policy, Server, ServerOptions, Suite, Trial,
-    Visit,
+    Arm, Client, ClientOptions, Load, OTHER_NAME, Opening, Policy, Server, ServerOptions, Suite,
+    Trial, Visit,
 };
 
 const BYTES: u64 = 50_000;

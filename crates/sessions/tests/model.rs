@@ -121,9 +121,8 @@ impl Model {
 
     /// All that a visit may be given.
     fn available(&self, place: Place, now: Instant) -> Vec<u8> {
-        let fits = |(other, _, end): &&(Place, u8, Instant)| {
-            *other == place && now + LAST_MOMENT < *end
-        };
+        let fits =
+            |(other, _, end): &&(Place, u8, Instant)| *other == place && now + LAST_MOMENT < *end;
         self.kept.iter().filter(fits).map(|(_, cookie, _)| *cookie).collect()
     }
 

@@ -175,7 +175,9 @@ fn set_trust(tls: &mut SslContextBuilder, trust: &Trust) -> Result<(), ConfigErr
     match trust {
         Trust::Anyone => tls.set_verify(SslVerifyMode::NONE),
         Trust::Roots(pem) => tls.set_cert_store(roots(pem)?.1),
-        Trust::System => set_system_trust(tls).map_err(|error| ConfigError::Roots(words(&error)))?,
+        Trust::System => {
+            set_system_trust(tls).map_err(|error| ConfigError::Roots(words(&error)))?
+        }
     }
     Ok(())
 }

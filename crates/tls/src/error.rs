@@ -63,7 +63,9 @@ impl TlsError {
     #[must_use]
     pub const fn fault(self) -> Fault {
         match self {
-            Self::Certificate(_) | Self::Alert(_) | Self::Protocol(_) | Self::Limit(_) => Fault::Peer,
+            Self::Certificate(_) | Self::Alert(_) | Self::Protocol(_) | Self::Limit(_) => {
+                Fault::Peer
+            }
             Self::Unsupported(_) => Fault::Both,
             Self::Truncated => Fault::Transport,
             Self::Misuse(_) => Fault::Caller,
@@ -128,7 +130,9 @@ impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Certificate(fault) => write!(f, "the peer's certificate {fault}"),
-            Self::Alert(CLOSE_NOTIFY) => f.write_str("the peer closed the connection in mid-handshake"),
+            Self::Alert(CLOSE_NOTIFY) => {
+                f.write_str("the peer closed the connection in mid-handshake")
+            }
             Self::Alert(number) => write!(f, "the peer sent the alert {number}"),
             Self::Protocol(words) => write!(f, "the peer broke the protocol: {words}"),
             Self::Unsupported(words) => write!(f, "nothing in common with the peer: {words}"),
@@ -194,7 +198,9 @@ impl ConfigError {
     pub const fn hint(self) -> &'static str {
         match self {
             Self::NoCertificate => "give a certificate and its key",
-            Self::Pem(_) | Self::Roots(_) => "give PEM (-----BEGIN ...-----), keys without a password",
+            Self::Pem(_) | Self::Roots(_) => {
+                "give PEM (-----BEGIN ...-----), keys without a password"
+            }
             Self::Certificate(..) => "the first certificate of the file has to be that of the key",
             Self::NoNames(_) => "give the certificate a subjectAltName, or name it first",
             Self::Groups(_) => "such as X25519MLKEM768:X25519; see openssl list -tls-groups",
@@ -282,9 +288,8 @@ mod reason {
     /// `NO_APPLICATION_PROTOCOL`, `UNKNOWN_PROTOCOL`, `UNSUPPORTED_PROTOCOL`, `UNSUPPORTED_SSL_VERSION`,
     /// `WRONG_SSL_VERSION`, `WRONG_VERSION_NUMBER`, `NO_SUITABLE_GROUPS`, `NO_SUITABLE_DIGEST_ALGORITHM`,
     /// `NO_SHARED_SIGNATURE_ALGORITHMS`, `VERSION_TOO_LOW`, `NO_SHARED_GROUPS`.
-    pub(super) const UNSUPPORTED: [i32; 18] = [
-        101, 118, 155, 156, 166, 191, 193, 235, 252, 258, 259, 266, 267, 295, 297, 376, 396, 410,
-    ];
+    pub(super) const UNSUPPORTED: [i32; 18] =
+        [101, 118, 155, 156, 166, 191, 193, 235, 252, 258, 259, 266, 267, 295, 297, 376, 396, 410];
 
     /// `TOO_MANY_KEY_UPDATES`, `DATA_LENGTH_TOO_LONG`, `EXCESSIVE_MESSAGE_SIZE`, `TOO_MUCH_EARLY_DATA`,
     /// `TOO_MANY_WARN_ALERTS`.

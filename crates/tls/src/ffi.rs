@@ -90,7 +90,9 @@ pub(crate) struct TicketKeys {
 }
 
 /// Lets `H` decide about the tickets and the early data of a server's connections.
-pub(crate) fn set_ticket_hooks<H: TicketHooks>(ctx: &mut SslContextBuilder) -> Result<(), ErrorStack> {
+pub(crate) fn set_ticket_hooks<H: TicketHooks>(
+    ctx: &mut SslContextBuilder,
+) -> Result<(), ErrorStack> {
     let ctx = ctx.as_ptr();
     // SAFETY: the context is valid while its builder is, and the callbacks have the signatures that the
     // headers ask for. They are functions of the program, so they outlive every context; no argument is
@@ -98,7 +100,8 @@ pub(crate) fn set_ticket_hooks<H: TicketHooks>(ctx: &mut SslContextBuilder) -> R
     let set = unsafe {
         SSL_CTX_set_allow_early_data_cb(ctx, Some(allow_early_data::<H>), ptr::null_mut());
         SSL_CTX_set_tlsext_ticket_key_evp_cb(ctx, Some(ticket_key::<H>)) == 1
-            && SSL_CTX_set_session_ticket_cb(ctx, Some(ticket_data::<H>), None, ptr::null_mut()) == 1
+            && SSL_CTX_set_session_ticket_cb(ctx, Some(ticket_data::<H>), None, ptr::null_mut())
+                == 1
     };
     if set { Ok(()) } else { Err(ErrorStack::get()) }
 }
@@ -238,7 +241,10 @@ pub(crate) fn hello_extension(ssl: &SslRef, number: u16) -> Option<&[u8]> {
 }
 
 /// Ties sessions of this connection to what `context` stands for (SSL_set_session_id_context(3)).
-pub(crate) fn set_session_id_context(ssl: &mut SslRef, context: &[u8; 32]) -> Result<(), ErrorStack> {
+pub(crate) fn set_session_id_context(
+    ssl: &mut SslRef,
+    context: &[u8; 32],
+) -> Result<(), ErrorStack> {
     // SAFETY: the call copies 32 bytes (SSL_MAX_SID_CTX_LENGTH), which live through it.
     let set = unsafe { SSL_set_session_id_context(ssl.as_ptr(), context.as_ptr(), 32) };
     if set == 1 { Ok(()) } else { Err(ErrorStack::get()) }
@@ -259,7 +265,10 @@ pub(crate) fn add_certificate(
 }
 
 /// Early data that is read of one connection, or skipped where it is refused.
-pub(crate) fn set_early_data_limit(ctx: &mut SslContextBuilder, bytes: u32) -> Result<(), ErrorStack> {
+pub(crate) fn set_early_data_limit(
+    ctx: &mut SslContextBuilder,
+    bytes: u32,
+) -> Result<(), ErrorStack> {
     // SAFETY: the context is valid while its builder is; the call sets a number.
     let set = unsafe { SSL_CTX_set_recv_max_early_data(ctx.as_ptr(), bytes) };
     if set == 1 { Ok(()) } else { Err(ErrorStack::get()) }
@@ -319,6 +328,9 @@ mod tests {
     #[test]
     fn a_panic_becomes_the_refusal() {
         assert_eq!(guard(0, || 1), 1);
-        assert_eq!(guard(0, || -> i32 { panic!("a callback failed; this message is expected") }), 0);
+        assert_eq!(
+            guard(0, || -> i32 { panic!("a callback failed; this message is expected") }),
+            0
+        );
     }
 }

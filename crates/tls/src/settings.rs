@@ -201,7 +201,8 @@ mod tests {
         assert!(matches!(made(settings(Some("X25519\0"), None)), Some(ConfigError::Groups(_))));
         let refused = made(settings(None, Some("nonesuch")));
         assert!(matches!(refused, Some(ConfigError::SignatureAlgorithms(_))));
-        let reversed = Settings { versions: (Version::Tls13, Version::Tls12), ..settings(None, None) };
+        let reversed =
+            Settings { versions: (Version::Tls13, Version::Tls12), ..settings(None, None) };
         assert_eq!(made(reversed), Some(ConfigError::Versions));
     }
 

@@ -16,7 +16,8 @@ use headstart_tls::keyring::{Epoch, KeyRing, Purpose};
 fn ring(block: &Block) -> KeyRing {
     let secret: String = block.bytes("secret").iter().map(|byte| format!("{byte:02x}")).collect();
     let next = "0123456789abcdef".repeat(4);
-    let text = format!("headstart key ring 1\nperiod 43200\ncurrent 7 0 {secret}\nnext 8 0 {next}\n");
+    let text =
+        format!("headstart key ring 1\nperiod 43200\ncurrent 7 0 {secret}\nnext 8 0 {next}\n");
     KeyRing::parse(&text).unwrap()
 }
 

@@ -92,9 +92,8 @@ mod tests {
 
     #[tokio::test]
     async fn names_are_looked_up_only_where_an_origin_is_one() {
-        let dial = |origin| {
-            Dial::new(&Command::parse_from(["edge", "--origin", origin]).edge).unwrap()
-        };
+        let dial =
+            |origin| Dial::new(&Command::parse_from(["edge", "--origin", origin]).edge).unwrap();
         assert!(dial("192.0.2.1:443,www.example.com=[::1]:443").names.is_none());
         assert!(dial("192.0.2.1:443,www.example.com=http://localhost").names.is_some());
     }

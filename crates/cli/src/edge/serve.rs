@@ -75,11 +75,7 @@ pub(super) struct Settings {
 
 impl Settings {
     /// `streams` is what [`streams`] said at the start; of the settings `before`, what outlives a reload is kept.
-    fn new(
-        options: &EdgeOptions,
-        streams: usize,
-        before: Option<&Self>,
-    ) -> Result<Self, Failure> {
+    fn new(options: &EdgeOptions, streams: usize, before: Option<&Self>) -> Result<Self, Failure> {
         let origins = Arc::new(options.origins()?);
         let dial = Arc::new(Dial::new(options)?);
         // Last, since it changes in place what was there before.

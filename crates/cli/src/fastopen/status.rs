@@ -21,7 +21,9 @@ impl Client {
             (_, 0) => "attached to a cgroup that is gone; detach, and attach again".to_owned(),
             (Ok(()), 1) => "attached, for all processes".to_owned(),
             (Ok(()), id) => format!("attached to cgroup {id}"),
-            (Err(why), _) => format!("attached, but of no use here: {why}\n         hint: {}", why.hint()),
+            (Err(why), _) => {
+                format!("attached, but of no use here: {why}\n         hint: {}", why.hint())
+            }
         };
         format!(
             "client   {state}\n         \
@@ -84,7 +86,11 @@ impl Server {
         if listeners.is_empty() || self.0.keys == 0 {
             return "no edge is there: cookies are refused, connections are ordinary ones".into();
         }
-        format!("an edge with {} keys takes connections at {}", self.0.keys, listeners.join(" and "))
+        format!(
+            "an edge with {} keys takes connections at {}",
+            self.0.keys,
+            listeners.join(" and ")
+        )
     }
 
     pub(super) fn json(&self) -> Value {
@@ -152,7 +158,10 @@ mod tests {
     fn a_server_as_json() {
         let json = server(vec![interface("eth0", true)], 2).json();
         assert_eq!(json["interfaces"], json!([{ "name": "eth0", "how": "tcx", "live": true }]));
-        assert_eq!((&json["hidden_ipv4_port"], &json["hidden_ipv6_port"]), (&json!(40_001), &Value::Null));
+        assert_eq!(
+            (&json["hidden_ipv4_port"], &json["hidden_ipv6_port"]),
+            (&json!(40_001), &Value::Null)
+        );
         assert_eq!((&json["counts"]["steered"], &json["keys"]), (&json!(2), &json!(2)));
     }
 

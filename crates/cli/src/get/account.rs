@@ -92,9 +92,7 @@ impl Account {
     }
 
     fn not_used_json(&self) -> Vec<Value> {
-        let entry = |opening: OpenedBy, name: &str, detail: String| {
-            json!({ "opening": opening.name(), "reason": name, "detail": detail })
-        };
+        let entry = |opening: OpenedBy, name: &str, detail: String| json!({ "opening": opening.name(), "reason": name, "detail": detail });
         let turbo = self.not_used();
         let turbo = turbo.map(|r| entry(OpenedBy::TurboTls, r.name(), r.to_string()));
         let fop = self.fast_open_not_used();

@@ -107,12 +107,15 @@ fn fast_open(event: &FastOpenEvent) -> String {
         FastOpenEvent::Waiting => "TCP     the SYN waits for the ClientHello".into(),
         FastOpenEvent::NotFast(reason) => format!("TCP     the SYN leaves without data: {reason}"),
         FastOpenEvent::SynSent { bytes, early_data } => {
-            let what = if *early_data { "the ClientHello and early data" } else { "the ClientHello" };
+            let what =
+                if *early_data { "the ClientHello and early data" } else { "the ClientHello" };
             format!("TCP  -> with it a cookie and {bytes} bytes: {what}")
         }
         FastOpenEvent::Silent => "TCP     no answer to that SYN: a plain one beside it".into(),
         FastOpenEvent::Failed => "TCP <-  that connection failed: a plain one in its place".into(),
-        FastOpenEvent::Answered { accepted: true } => "TCP <-  the data in the SYN were taken".into(),
+        FastOpenEvent::Answered { accepted: true } => {
+            "TCP <-  the data in the SYN were taken".into()
+        }
         FastOpenEvent::Answered { accepted: false } => {
             "TCP <-  the data in the SYN were not taken: they go again".into()
         }

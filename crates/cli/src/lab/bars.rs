@@ -282,9 +282,12 @@ mod tests {
     #[test]
     fn shares_of_requests_in_the_first_packet_are_judged() {
         let mut groups = Groups::default();
-        for (opening, early_data) in
-            [(Opening::Tfo, true), (Opening::Tfo, false), (Opening::Plain, true), (Opening::Fop, true)]
-        {
+        for (opening, early_data) in [
+            (Opening::Tfo, true),
+            (Opening::Tfo, false),
+            (Opening::Plain, true),
+            (Opening::Fop, true),
+        ] {
             let said = Trial { ok: true, opening, early_data, ..Trial::default() };
             groups.add(&Row::new(row("tfo", None).key(), 1, 1, RTT, said), RTT);
         }

@@ -163,7 +163,12 @@ impl Run {
     }
 
     /// Puts what is known of whole cells beside their samples.
-    fn conclude(&mut self, stage: &Stage, cells: &[Cell], files: &[PathBuf]) -> Result<(), Failure> {
+    fn conclude(
+        &mut self,
+        stage: &Stage,
+        cells: &[Cell],
+        files: &[PathBuf],
+    ) -> Result<(), Failure> {
         let mut findings = vec![None; cells.len()];
         if let Mode::Case(boundary) = stage.mode {
             // One client, one file; without it, or one that lacks packets, nothing is decided.
@@ -219,12 +224,8 @@ impl Run {
         self.environment.end();
         let cells = self.groups.summaries();
         let experiment = &self.plan.experiment;
-        let verdicts = bars::judge(
-            &experiment.bar,
-            &self.groups,
-            self.plan.extent.is_quick(),
-            self.plan.seed,
-        );
+        let verdicts =
+            bars::judge(&experiment.bar, &self.groups, self.plan.extent.is_quick(), self.plan.seed);
         if let Some(warning) = self.environment.warning() {
             eprintln!("{warning}");
         }
@@ -243,8 +244,7 @@ impl Run {
 /// The connections of a client that a file shows.
 fn connections_in(file: &Path) -> Result<Vec<privacy::Connection>, Failure> {
     let packets = read_capture(file).map_err(|error| {
-        Failure::usage(format!("cannot read {}: {error}", file.display()))
-            .hint("is the disk full?")
+        Failure::usage(format!("cannot read {}: {error}", file.display())).hint("is the disk full?")
     })?;
     Ok(privacy::connections(&packets))
 }

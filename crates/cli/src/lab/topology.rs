@@ -143,7 +143,8 @@ impl Topology {
         }
         for (name, number, cells) in server_nodes(stage, &apart) {
             let host = Host::new(name).path(path("link", server_path)?);
-            hosts.push(cells.into_iter().fold(host, |host, cell| served(host, stage, number, cell)));
+            hosts
+                .push(cells.into_iter().fold(host, |host, cell| served(host, stage, number, cell)));
         }
         let options =
             LabOptions { late: stage.late, pinned: true, split_tcp: proxies(stage, &apart) };
@@ -354,7 +355,10 @@ mod tests {
     #[test]
     fn addresses_of_cells_differ() {
         let addresses = [server_address(0, 0, 0), server_address(0, 1, 0), server_address(1, 0, 2)];
-        assert_eq!(addresses.map(|one| one.to_string()), ["10.100.0.1", "10.100.1.1", "10.101.0.3"]);
+        assert_eq!(
+            addresses.map(|one| one.to_string()),
+            ["10.100.0.1", "10.100.1.1", "10.101.0.3"]
+        );
     }
 
     #[test]

@@ -136,7 +136,9 @@ impl FromStr for OriginServer {
         };
         let host = rest.strip_suffix('/').unwrap_or(rest);
         if host.contains(['/', '?', '#', '@']) {
-            return Err("an origin has no path and no user; paths go to it as clients ask for them".into());
+            return Err(
+                "an origin has no path and no user; paths go to it as clients ask for them".into(),
+            );
         }
         let address = with_port(host, service.scheme().1)?;
         // It stands in a URI on the way to the origin.

@@ -1,9 +1,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use openssl::ssl::{
-    ConnectConfiguration, SslConnector, SslRef, SslSession, SslSessionCacheMode,
-};
+use openssl::ssl::{ConnectConfiguration, SslConnector, SslRef, SslSession, SslSessionCacheMode};
 
 use super::{SMALL_GROUPS, Trust, builder, configuration, sys};
 use crate::failure::Failure;

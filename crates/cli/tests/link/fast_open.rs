@@ -284,7 +284,8 @@ impl Visit {
     /// The first bytes from the client.
     fn first_flight(&self) -> Vec<u8> {
         let to_server = |segment: &TcpSegment<'_>| segment.destination.port() == HTTPS;
-        let first = self.segments().find(|segment| to_server(segment) && !segment.payload.is_empty());
+        let first =
+            self.segments().find(|segment| to_server(segment) && !segment.payload.is_empty());
         first.expect("the client sent something").payload.to_vec()
     }
 

@@ -93,7 +93,8 @@ fn safe_requests_are_passed_on_at_once_and_others_wait() {
     assert_eq!((origin.asked("POST /head/early"), count("held")), (1, 1));
 
     // With a body that comes later: the handshake goes on though nobody reads the request to its end.
-    let post = format!("POST /upload HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: 20000\r\n\r\nbegin");
+    let post =
+        format!("POST /upload HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: 20000\r\n\r\nbegin");
     let file = files.write("early", post.as_bytes(), 0o600);
     let session = visit(&edge, &files);
     let rest = "x".repeat(20_000 - 5) + &request("GET", "/head/last", NAME);

@@ -90,9 +90,7 @@ fn issue(name: &str, until: i64) -> (Vec<u8>, Vec<u8>) {
     let subject = subject.build();
     builder.set_subject_name(&subject).unwrap();
     builder.set_issuer_name(&subject).unwrap();
-    let at = |offset: i64| {
-        Asn1Time::from_unix(i64::try_from(now().0).unwrap() + offset).unwrap()
-    };
+    let at = |offset: i64| Asn1Time::from_unix(i64::try_from(now().0).unwrap() + offset).unwrap();
     builder.set_not_before(&at(until.min(0) - 3600)).unwrap();
     builder.set_not_after(&at(until)).unwrap();
     builder.set_pubkey(&key).unwrap();

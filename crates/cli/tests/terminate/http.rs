@@ -29,7 +29,8 @@ fn both_versions_of_http_tell_the_origin_who_asks() {
     let files = Files::new();
     let (origin, edge) = site(&files, &[]);
     for (flag, version, via) in [("--http1.1", "1.1", "1.1"), ("--http2", "2", "2")] {
-        let flags = [flag, "-w", "%{http_version}", "-H", "X-Forwarded-For: 192.0.2.66", "-H", "a: b"];
+        let flags =
+            [flag, "-w", "%{http_version}", "-H", "X-Forwarded-For: 192.0.2.66", "-H", "a: b"];
         let said = String::from_utf8(curl(&edge, &files, NAME, "/head?q=1", &flags).ok()).unwrap();
         assert!(said.starts_with("GET /head?q=1\n") && said.ends_with(version), "{said}");
         for line in [
@@ -45,7 +46,8 @@ fn both_versions_of_http_tell_the_origin_who_asks() {
         assert!(!said.contains("192.0.2.66") && !said.contains("early-data"), "{said}");
     }
     assert_eq!(origin.asked("GET /head"), 2);
-    let requests = |protocol| edge.count("headstart_http_requests_total", &[protocol, "status=\"2xx\""]);
+    let requests =
+        |protocol| edge.count("headstart_http_requests_total", &[protocol, "status=\"2xx\""]);
     assert_eq!((requests("protocol=\"http/1.1\""), requests("protocol=\"h2\"")), (1, 1));
     assert_eq!(edge.count("headstart_tls_handshakes_total", &["result=\"done\"", "1.3"]), 2);
     until("each request is logged", || edge.logged("asked=GET www.example.com") == 2);
@@ -92,7 +94,8 @@ fn large_bodies_pass_both_ways() {
 fn many_requests_share_a_connection_of_http_2() {
     let files = Files::new();
     let (origin, edge) = site(&files, &[]);
-    let all: Vec<_> = (0..50).map(|number| format!("https://{}/head/{number}", edge.at(NAME))).collect();
+    let all: Vec<_> =
+        (0..50).map(|number| format!("https://{}/head/{number}", edge.at(NAME))).collect();
     let mut flags = vec!["--http2", "--parallel", "-o", "/dev/null"];
     for url in &all {
         flags.extend([url.as_str(), "-o", "/dev/null"]);
@@ -201,7 +204,10 @@ fn an_upgrade_that_the_origin_does_not_want_is_an_ordinary_request() {
     let (_origin, edge) = site(&files, &[]);
     let flags = ["--http1.1", "-H", "Connection: Upgrade", "-H", "Upgrade: websocket"];
     let said = String::from_utf8(curl(&edge, &files, NAME, "/head", &flags).ok()).unwrap();
-    assert!(said.contains("upgrade: websocket\n") && said.contains("connection: upgrade\n"), "{said}");
+    assert!(
+        said.contains("upgrade: websocket\n") && said.contains("connection: upgrade\n"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -214,7 +220,8 @@ fn a_name_of_another_origin_is_misdirected() {
     let edge = Edge::start(&files, &[NAME, "other.example.com"], &[&origins]);
     let code = |host: &str| {
         let host = format!("Host: {host}");
-        curl(&edge, &files, NAME, "/head", &["-H", &host, "-o", "/dev/null", "-w", "%{http_code}"]).text()
+        curl(&edge, &files, NAME, "/head", &["-H", &host, "-o", "/dev/null", "-w", "%{http_code}"])
+            .text()
     };
     assert_eq!(code(NAME), "200");
     assert_eq!(code("other.example.com"), "421");

@@ -17,7 +17,8 @@ const NAME: &str = "www.example.com";
 /// The subject of the certificate that a client gets who asks for `name`.
 fn subject(edge: &Edge, name: &str) -> String {
     let said = s_client(edge, name, &[], &request("GET", "/head", NAME));
-    let line = said.lines().find(|line| line.trim_start().starts_with("subject=")).unwrap_or_default();
+    let line =
+        said.lines().find(|line| line.trim_start().starts_with("subject=")).unwrap_or_default();
     // With blanks around the sign or without, as OpenSSL's version has it.
     line.rsplit("CN").next().unwrap_or_default().trim_start_matches([' ', '=']).to_owned()
 }

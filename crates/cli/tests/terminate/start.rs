@@ -50,7 +50,10 @@ fn a_missing_certificate_and_one_of_another_key_are_named() {
     let files = Files::new();
     let (code, said_of_none) = fails(&["--origin=http://localhost:1"]);
     assert_eq!(code, Some(2));
-    assert!(said_of_none.contains("no certificate to serve http://localhost:1 with"), "{said_of_none}");
+    assert!(
+        said_of_none.contains("no certificate to serve http://localhost:1 with"),
+        "{said_of_none}"
+    );
     let message = said(&files, &[]);
     assert!(message.contains("cannot read ") && message.contains("No such file"), "{message}");
     files.issue(NAME);

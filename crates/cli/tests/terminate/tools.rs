@@ -63,7 +63,9 @@ pub(crate) fn run(command: &[&str], input: &str) -> String {
 
 /// A request after which the server closes.
 pub(crate) fn request(method: &str, path: &str, host: &str) -> String {
-    format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+    format!(
+        "{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    )
 }
 
 fn said(command: &mut Command, input: &str) -> Said {

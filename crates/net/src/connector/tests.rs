@@ -392,11 +392,9 @@ async fn a_syn_does_not_wait_for_a_silent_application() {
 #[tokio::test]
 async fn nothing_is_said_where_nothing_is_offered_unless_asked() {
     let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
-    for (policy, fop) in [
-        (OpeningPolicy::Auto, false),
-        (OpeningPolicy::Turbo, true),
-        (OpeningPolicy::Plain, true),
-    ] {
+    for (policy, fop) in
+        [(OpeningPolicy::Auto, false), (OpeningPolicy::Turbo, true), (OpeningPolicy::Plain, true)]
+    {
         let connector = connector(server, policy, fop, &kernel);
         assert_eq!(reason(&connector, &target(), &resuming(1)).await, None, "{policy:?}");
     }

@@ -41,11 +41,9 @@ pub fn probe() -> Result<(), Unavailable> {
         .or_else(|_| Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)))
         .map_err(Unavailable::system("opening a socket"))?;
     // The socket ends unconnected, and the cookie with it.
-    set_cookie(&socket, &Cookie::new([0; COOKIE_LEN])).map_err(|error| {
-        match error.raw_os_error() {
-            Some(libc::ENOPROTOOPT) => Unavailable::NotAttached,
-            _ => Unavailable::System { what: "setting a cookie", source: error },
-        }
+    set_cookie(&socket, &Cookie::new([0; COOKIE_LEN])).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOPROTOOPT) => Unavailable::NotAttached,
+        _ => Unavailable::System { what: "setting a cookie", source: error },
     })
 }
 

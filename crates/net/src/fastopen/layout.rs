@@ -211,10 +211,15 @@ mod tests {
         let stats = server_stats(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         let ours: Vec<_> = stats.iter().map(|(name, _)| name).collect();
         let theirs = names("SERVER_");
-        let theirs: Vec<_> =
-            theirs.iter().map(|name| name.replace("fault", "faults").replace("syn", "syns")).collect();
+        let theirs: Vec<_> = theirs
+            .iter()
+            .map(|name| name.replace("fault", "faults").replace("syn", "syns"))
+            .collect();
         assert_eq!(ours, theirs);
-        assert_eq!(stats.iter().map(|(_, count)| count).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+        assert_eq!(
+            stats.iter().map(|(_, count)| count).collect::<Vec<_>>(),
+            (0..10).collect::<Vec<_>>()
+        );
         assert_eq!(ours.len(), SERVER_COUNTS as usize);
         assert_eq!(names("CLIENT_"), ["sent", "no_room", "no_data"]);
         assert_eq!(CLIENT_COUNTS, 3);
@@ -226,13 +231,8 @@ mod tests {
         assert_eq!(Setup::parse(&setup.to_bytes()), Some(setup));
         assert_eq!(Setup::parse(&[0; SETUP_LEN - 1]), None);
         assert_eq!(Setup::parse(&[0; SETUP_LEN + 1]), None);
-        let config = Config {
-            unix_minus_boot: u64::MAX,
-            swept: 2,
-            life: 3600,
-            hidden4: 4,
-            hidden6: 6,
-        };
+        let config =
+            Config { unix_minus_boot: u64::MAX, swept: 2, life: 3600, hidden4: 4, hidden6: 6 };
         let keys = [None, Some(([1; 16], [2; 16])), None];
         let bytes = config.to_bytes(&keys);
         assert_eq!(Config::parse(&bytes), Some((config, 1)));

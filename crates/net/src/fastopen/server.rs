@@ -173,8 +173,7 @@ impl ServerMaps {
         let socket = listener.listener.as_raw_fd();
         self.hidden.set(&socket.to_ne_bytes(), &MARK)?;
         let local = listener.local_addr();
-        let port =
-            if local.is_ipv4() { &mut self.now.hidden4 } else { &mut self.now.hidden6 };
+        let port = if local.is_ipv4() { &mut self.now.hidden4 } else { &mut self.now.hidden6 };
         *port = local.port();
         self.write()
     }
@@ -210,7 +209,10 @@ impl ServerMaps {
         let now = self.now.unix_minus_boot.wrapping_add(since_boot()) / 1_000_000_000;
         if now < self.now.swept {
             let seconds = self.now.swept - now;
-            tracing::warn!(seconds, "the clock was set back: cookies of the time in between are refused");
+            tracing::warn!(
+                seconds,
+                "the clock was set back: cookies of the time in between are refused"
+            );
         }
         // Before anything is forgotten: a clock that is set back must not bring these to life again.
         self.now.swept = self.now.swept.max(now.saturating_sub(1));

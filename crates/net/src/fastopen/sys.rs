@@ -435,8 +435,7 @@ pub(super) fn set_option(
     name: c_int,
     value: &[u8],
 ) -> io::Result<()> {
-    let length =
-        libc::socklen_t::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let length = libc::socklen_t::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the value lives until the call returns and is as long as stated.
     checked(unsafe {
         libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), length)
@@ -454,9 +453,7 @@ pub(super) fn option(
         libc::socklen_t::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let place = value.as_mut_ptr().cast();
     // SAFETY: `place` has room for as many bytes as `length` says.
-    checked(unsafe {
-        libc::getsockopt(socket.as_raw_fd(), level, name, place, &raw mut length)
-    })?;
+    checked(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &raw mut length) })?;
     Ok(length as usize)
 }
 
@@ -471,9 +468,7 @@ pub(super) fn hardware_type(socket: BorrowedFd<'_>, interface: &str) -> io::Resu
         *to = libc::c_char::from_ne_bytes([from]);
     }
     // SAFETY: `request` names an interface and has room for its address.
-    checked(unsafe {
-        libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request)
-    })?;
+    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) })?;
     // SAFETY: the call above wrote this member.
     Ok(unsafe { request.ifr_ifru.ifru_hwaddr }.sa_family)
 }

@@ -17,8 +17,7 @@ fn attribute(number: u16, value: &[u8]) -> Vec<u8> {
 
 fn message(kind: u16, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(HEADER + body.len()).unwrap();
-    let mut bytes =
-        [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &[0; 10], body].concat();
+    let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &[0; 10], body].concat();
     bytes.resize(aligned(bytes.len()), 0);
     bytes
 }
@@ -119,9 +118,8 @@ fn an_address_that_is_gone_and_an_interface_that_is_down() {
     assert_eq!(parsed(21, &v6), Some(Change::Address(Ipv6Addr::LOCALHOST.into())));
     assert_eq!(parsed(20, &local), None, "a new address harms nothing");
 
-    let link = |flags: u32| {
-        [&[0; 4][..], &3_u32.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 4]].concat()
-    };
+    let link =
+        |flags: u32| [&[0; 4][..], &3_u32.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 4]].concat();
     assert_eq!(parsed(16, &link(0x41)), None);
     assert_eq!(parsed(16, &link(0x1)), Some(Change::Interface(3)));
     assert_eq!(parsed(17, &link(0x41)), Some(Change::Interface(3)));

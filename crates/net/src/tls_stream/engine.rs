@@ -371,7 +371,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
     /// Gives TLS what the transport has; ready when that was something, or the end.
     fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // TLS was told, and still waits: for bytes that cannot come.
-        let gone = if self.ended { io::ErrorKind::UnexpectedEof } else { io::ErrorKind::NotConnected };
+        let gone =
+            if self.ended { io::ErrorKind::UnexpectedEof } else { io::ErrorKind::NotConnected };
         let transport = match &mut self.transport {
             Some(transport) if !self.ended => Pin::new(transport),
             _ => return Poll::Ready(Err(self.broken(gone.into()))),

@@ -32,9 +32,10 @@ impl Segment {
     /// A whole segment in an unfragmented packet without extension headers.
     fn read(way: Way, packet: &[u8]) -> Option<Self> {
         let (start, end) = match packet.first()? >> 4 {
-            4 if packet[9] == 6 && packet[6] & 0x3f == 0 && packet[7] == 0 => {
-                (usize::from(packet[0] & 15) * 4, usize::from(u16::from_be_bytes([packet[2], packet[3]])))
-            }
+            4 if packet[9] == 6 && packet[6] & 0x3f == 0 && packet[7] == 0 => (
+                usize::from(packet[0] & 15) * 4,
+                usize::from(u16::from_be_bytes([packet[2], packet[3]])),
+            ),
             6 if packet[6] == 6 => {
                 (40, 40 + usize::from(u16::from_be_bytes([packet[4], packet[5]])))
             }
@@ -63,8 +64,9 @@ impl Segment {
 
     /// The contents of its Fast Open options, of either form.
     pub(crate) fn fast_open(&self) -> Vec<&[u8]> {
-        let is_fast_open =
-            |(kind, content): &&(u8, Vec<u8>)| *kind == 34 || *kind == 254 && content.starts_with(&[0xf9, 0x89]);
+        let is_fast_open = |(kind, content): &&(u8, Vec<u8>)| {
+            *kind == 34 || *kind == 254 && content.starts_with(&[0xf9, 0x89])
+        };
         self.options.iter().filter(is_fast_open).map(|(_, content)| &content[..]).collect()
     }
 }

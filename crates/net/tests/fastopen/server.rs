@@ -100,7 +100,8 @@ async fn run(
         options.hidden.then(bind)
     });
     let maps = options.keys.as_ref().map(|keys| maps(&dir, keys, &hidden, options.clock));
-    let addresses = hidden.each_ref().map(|hidden| hidden.as_ref().map(|hidden| hidden.local_addr()));
+    let addresses =
+        hidden.each_ref().map(|hidden| hidden.as_ref().map(|hidden| hidden.local_addr()));
     let mut acceptors = Vec::new();
     for (public, hidden) in public.into_iter().zip(hidden) {
         let config = AcceptorConfig { udp_workers: 0, hidden, ..AcceptorConfig::default() };
@@ -120,7 +121,8 @@ fn maps(
     hidden: &[Option<Arc<HiddenListener>>],
     clock: i64,
 ) -> ServerMaps {
-    let mut maps = ServerMaps::open(dir).unwrap_or_else(|error| panic!("{error}: {}", error.hint()));
+    let mut maps =
+        ServerMaps::open(dir).unwrap_or_else(|error| panic!("{error}: {}", error.hint()));
     assert_eq!(maps.port(), PORT);
     maps.set_keys(keys, Duration::from_secs(LIFE)).unwrap();
     for hidden in hidden.iter().flatten() {

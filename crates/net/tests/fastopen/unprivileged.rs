@@ -74,7 +74,8 @@ async fn edge() {
     maps.set_keys(&usual_ring(), Duration::from_secs(LIFE)).unwrap();
     maps.set_hidden(&hidden).unwrap();
     maps.refresh().unwrap();
-    let config = AcceptorConfig { udp_workers: 0, hidden: Some(hidden), ..AcceptorConfig::default() };
+    let config =
+        AcceptorConfig { udp_workers: 0, hidden: Some(hidden), ..AcceptorConfig::default() };
     let mut acceptor = Acceptor::bind(public, config).unwrap();
     println!("ready");
     let stream = acceptor.accept().await.unwrap().establish().await.unwrap().unwrap();

@@ -64,7 +64,8 @@ impl FastOpenClient {
         let cookie = cookie.then(|| memory.take_cookie(&place, Instant::now())).flatten();
         let kept = self.arm.resumes().then(|| memory.take_session(&place)).flatten();
         drop(memory);
-        let early = self.arm.sends_early_data() && kept.as_ref().is_some_and(|kept| kept.early_data);
+        let early =
+            self.arm.sends_early_data() && kept.as_ref().is_some_and(|kept| kept.early_data);
         let (offered, session) = (kept.is_some(), kept.map(|kept| kept.session));
         let conn = self.context.connect(name, session, self.arm.has_private_cookies());
         let conn = conn.map_err(engine::unusable)?;

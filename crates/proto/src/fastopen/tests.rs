@@ -31,15 +31,8 @@ fn record(kind: u8, body: &[u8]) -> Vec<u8> {
 /// A ClientHello of TLS 1.3 with these extensions besides.
 fn hello_with(extensions: &[u8]) -> Vec<u8> {
     let extensions = [extension(43, &[2, 3, 4]), extensions.to_vec()].concat();
-    let body = [
-        &[3, 3][..],
-        &[9; 32],
-        &[0],
-        &[0, 2, 0x13, 1],
-        &[1, 0],
-        &vector16(&extensions),
-    ]
-    .concat();
+    let body =
+        [&[3, 3][..], &[9; 32], &[0], &[0, 2, 0x13, 1], &[1, 0], &vector16(&extensions)].concat();
     let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
     record(22, &[&[1][..], &length, &body].concat())
 }
@@ -264,19 +257,20 @@ fn what_each_end_says_of_the_path() {
     let silent = |fast: &mut FastOpen| fast.handle_timeout(BEGIN + SYN_SILENCE);
     let failed = |fast: &mut FastOpen| fast.handle_failed();
     let nothing = |_: &mut FastOpen| {};
-    let cases: [(&dyn Fn(&mut FastOpen), Winner, Option<Verdict>); 12] = [
-        (&nothing, taken, Some(Accepted)),
-        (&nothing, bare, Some(Refused)),
-        (&nothing, Winner::SameAddress, None),
-        (&nothing, Winner::Elsewhere, None),
-        (&silent, taken, Some(Accepted)),
-        (&silent, bare, Some(Lost)),
-        (&silent, Winner::SameAddress, Some(Lost)),
-        (&silent, Winner::Elsewhere, None),
-        (&failed, Winner::SameAddress, Some(Lost)),
-        (&failed, Winner::Elsewhere, None),
-        (&failed, bare, Some(Lost)),
-        (&failed, taken, Some(Accepted)),
+    type Happening = fn(&mut FastOpen);
+    let cases: [(Happening, Winner, Option<Verdict>); 12] = [
+        (nothing, taken, Some(Accepted)),
+        (nothing, bare, Some(Refused)),
+        (nothing, Winner::SameAddress, None),
+        (nothing, Winner::Elsewhere, None),
+        (silent, taken, Some(Accepted)),
+        (silent, bare, Some(Lost)),
+        (silent, Winner::SameAddress, Some(Lost)),
+        (silent, Winner::Elsewhere, None),
+        (failed, Winner::SameAddress, Some(Lost)),
+        (failed, Winner::Elsewhere, None),
+        (failed, bare, Some(Lost)),
+        (failed, taken, Some(Accepted)),
     ];
     for (case, (before, winner, verdict)) in cases.into_iter().enumerate() {
         let mut fast = sent(None);

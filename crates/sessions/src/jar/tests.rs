@@ -6,7 +6,11 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn network(number: u8) -> Network {
-    Network { local: [10, 0, 0, number].into(), interface: 2, gateway: Some([10, 0, 0, 254].into()) }
+    Network {
+        local: [10, 0, 0, number].into(),
+        interface: 2,
+        gateway: Some([10, 0, 0, 254].into()),
+    }
 }
 
 fn cookie(number: u8) -> Cookie {

@@ -39,9 +39,8 @@ impl KeyRing {
     /// # Errors
     /// The directory is missing, full or not writable. What is there then stays as it is.
     pub fn store(&self, path: &Path) -> Result<(), KeyFileError> {
-        let stored = write(self, path).and_then(|file| {
-            file.persist(path).map_err(|error| FileFault::Write(error.error))
-        });
+        let stored = write(self, path)
+            .and_then(|file| file.persist(path).map_err(|error| FileFault::Write(error.error)));
         stored.map(|_| sync(path)).map_err(|fault| fault.of(path))
     }
 

@@ -20,8 +20,7 @@ impl Hosts {
     /// Of a first host, which stands for all unknown names, and the others. Of two that have the same
     /// name the earlier has it.
     pub(super) fn new(first: Host, others: impl IntoIterator<Item = Host>) -> Self {
-        let mut hosts =
-            Self { list: Vec::new(), exact: HashMap::new(), wildcard: HashMap::new() };
+        let mut hosts = Self { list: Vec::new(), exact: HashMap::new(), wildcard: HashMap::new() };
         hosts.add(first);
         others.into_iter().for_each(|host| hosts.add(host));
         hosts

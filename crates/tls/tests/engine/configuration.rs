@@ -27,14 +27,10 @@ fn certificates_and_keys_have_to_fit() {
     let (one, other) = (authority.issue(&["a.test"]), authority.issue(&["b.test"]));
     let nameless = authority.issue_for(&ec_key(), &[], Days(-1, 30)).certified();
     let swapped = CertifiedKey::from_pem(&one.chain, &other.key).unwrap();
-    let set = |certificates: Vec<CertifiedKey>| {
-        refused(move |config| config.certificates = certificates)
-    };
+    let set =
+        |certificates: Vec<CertifiedKey>| refused(move |config| config.certificates = certificates);
     assert_eq!(set(Vec::new()), Some(ConfigError::NoCertificate));
-    assert!(matches!(
-        set(vec![one.certified(), swapped]),
-        Some(ConfigError::Certificate(1, _))
-    ));
+    assert!(matches!(set(vec![one.certified(), swapped]), Some(ConfigError::Certificate(1, _))));
     assert_eq!(set(vec![nameless.clone()]), None, "the first may be for no name");
     assert_eq!(set(vec![one.certified(), nameless]), Some(ConfigError::NoNames(1)));
     let twice = set(vec![one.certified(), authority.issue(&["a.test"]).certified()]);

@@ -163,10 +163,8 @@ fn a_server_that_speaks_tls_1_2_alone_is_not_made_to_talk() {
 #[test]
 fn cookies_are_never_in_clear_when_they_are_handed_out() {
     let site = Site::with(hands_out_cookies);
-    let mut pair = crate::site::Pair::new(
-        site.client.connect("a.test", None, true).unwrap(),
-        site.accept(),
-    );
+    let mut pair =
+        crate::site::Pair::new(site.client.connect("a.test", None, true).unwrap(), site.accept());
     let mut wire = Vec::new();
     for _ in 0..4 {
         pair.client.handshake().unwrap();

@@ -257,7 +257,11 @@ fn another_application_protocol_refuses_early_data() {
     assert_eq!(ask(&site, session.clone()), EarlyData::Refused);
     site.reconfigure_client(|config| config.alpn = vec![b"http/1.1".to_vec()]);
     let mut pair = site.pair("a.test", Some(session));
-    assert_eq!(pair.client.write_early(QUESTION), Ok(0), "a client that cannot keep to it has none");
+    assert_eq!(
+        pair.client.write_early(QUESTION),
+        Ok(0),
+        "a client that cannot keep to it has none"
+    );
 }
 
 /// The session as if it were of b.test, as only a client would have it that mixes its servers up.

@@ -170,7 +170,8 @@ fn a_request_for_cookies_with_content_is_malformed() {
     hello[at + 3] = 1;
     hello.insert(at + 4, 0);
     for (at, bytes) in [(3, 2), (6, 3), (extensions(&hello), 2)] {
-        let length = hello[at..at + bytes].iter().fold(0, |sum, byte| sum * 256 + usize::from(*byte));
+        let length =
+            hello[at..at + bytes].iter().fold(0, |sum, byte| sum * 256 + usize::from(*byte));
         let longer = (length + 1).to_be_bytes();
         hello[at..at + bytes].copy_from_slice(&longer[8 - bytes..]);
     }

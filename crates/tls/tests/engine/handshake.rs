@@ -257,8 +257,7 @@ fn secrets_are_logged_on_demand() {
     let mut site = Site::new();
     site.visit(None);
     assert_eq!(lines.lock().unwrap().len(), 0);
-    let client =
-        ClientConfig { key_log: Some(Arc::clone(&log)), ..client_config(&site.authority) };
+    let client = ClientConfig { key_log: Some(Arc::clone(&log)), ..client_config(&site.authority) };
     let client = ClientContext::new(&client).unwrap();
     site.visit_by(client.connect("a.test", None, false).unwrap());
     let logged = std::mem::take(&mut *lines.lock().unwrap());

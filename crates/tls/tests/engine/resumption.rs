@@ -92,7 +92,8 @@ fn a_ticket_of_one_host_is_worth_nothing_to_another() {
 
 #[test]
 fn hosts_of_one_certificate_are_apart_unless_bound_to_it() {
-    for (binding, resumes) in [(TicketBinding::ServerName, false), (TicketBinding::Certificate, true)]
+    for (binding, resumes) in
+        [(TicketBinding::ServerName, false), (TicketBinding::Certificate, true)]
     {
         let mut site = Site::new();
         let both = site.authority.issue(&["a.test", "b.test"]).certified();
@@ -152,8 +153,8 @@ fn servers_that_rotate_early_are_understood() {
     let ring = early.ring.current();
     let shared = std::sync::Arc::new(SharedRing::new((*ring).clone()));
     late.reconfigure(|config| config.keyring = shared);
-    late.client = headstart_tls::ClientContext::new(&crate::site::client_config(&early.authority))
-        .unwrap();
+    late.client =
+        headstart_tls::ClientContext::new(&crate::site::client_config(&early.authority)).unwrap();
     let certificates = early.config.certificates.clone();
     late.reconfigure(|config| config.certificates = certificates);
     rotate(&early.ring);

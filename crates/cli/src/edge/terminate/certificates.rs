@@ -50,9 +50,10 @@ impl Certificates {
     /// Whether one of them is for `name`, a host name in small letters.
     pub(super) fn cover(&self, name: &str) -> bool {
         let parent = name.split_once('.').map(|(_, parent)| parent);
-        self.keys.iter().flat_map(CertifiedKey::names).any(|found| {
-            found == name || (found.strip_prefix("*.") == parent && parent.is_some())
-        })
+        self.keys
+            .iter()
+            .flat_map(CertifiedKey::names)
+            .any(|found| found == name || (found.strip_prefix("*.") == parent && parent.is_some()))
     }
 }
 
@@ -101,9 +102,9 @@ fn contents(file: &File) -> io::Result<Zeroizing<Vec<u8>>> {
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
     let failure = Failure::usage(format!("cannot read {}: {error}", path.display()));
     match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            failure.hint("the edge reads it as the user that it runs as, also later; `id` shows the groups")
-        }
+        io::ErrorKind::PermissionDenied => failure.hint(
+            "the edge reads it as the user that it runs as, also later; `id` shows the groups",
+        ),
         _ => failure,
     }
 }
@@ -111,7 +112,8 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
 /// The certificate that comes first in a chain.
 fn leaf(chain: &[u8], path: &Path) -> Result<X509, Failure> {
     let found = X509::stack_from_pem(chain).map_err(|error| reason(&error));
-    let first = found.and_then(|found| found.into_iter().next().ok_or_else(|| "there is none".into()));
+    let first =
+        found.and_then(|found| found.into_iter().next().ok_or_else(|| "there is none".into()));
     first.map_err(|reason: String| {
         Failure::usage(format!("no certificate in {}: {reason}", path.display())).hint(
             "the file has to hold certificates in PEM form (-----BEGIN CERTIFICATE-----), \

@@ -45,9 +45,8 @@ impl FastOpen {
 
     /// The listener for an acceptor at `address`, if the program looks at its port.
     pub(super) fn listener(&self, address: SocketAddr) -> Option<Arc<HiddenListener>> {
-        let same = |listener: &&Arc<HiddenListener>| {
-            listener.local_addr().is_ipv4() == address.is_ipv4()
-        };
+        let same =
+            |listener: &&Arc<HiddenListener>| listener.local_addr().is_ipv4() == address.is_ipv4();
         let found = self.listeners.iter().find(same);
         found.filter(|_| address.port() == self.maps.port()).cloned()
     }
@@ -84,10 +83,13 @@ impl FastOpen {
 
 /// One listener for each family in which the program's port is listened on.
 fn listeners(listen: &[SocketAddr], port: u16) -> Result<Vec<Arc<HiddenListener>>, Failure> {
-    let mut found: Vec<SocketAddr> = listen.iter().copied().filter(|at| at.port() == port).collect();
+    let mut found: Vec<SocketAddr> =
+        listen.iter().copied().filter(|at| at.port() == port).collect();
     if found.is_empty() {
-        return Err(Failure::usage(format!("Fast Open is attached to port {port}, which is not listened on"))
-            .hint("attach it to the port of --listen: headstart fastopen attach server --port PORT"));
+        return Err(Failure::usage(format!(
+            "Fast Open is attached to port {port}, which is not listened on"
+        ))
+        .hint("attach it to the port of --listen: headstart fastopen attach server --port PORT"));
     }
     found.sort_by_key(SocketAddr::is_ipv6);
     found.dedup_by_key(|at| at.is_ipv6());

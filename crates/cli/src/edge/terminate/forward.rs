@@ -6,8 +6,8 @@
 use std::net::IpAddr;
 
 use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
-    UPGRADE, VIA,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use hyper::http::{request, response, uri};
 use hyper::{Method, StatusCode, Uri, Version};
@@ -85,9 +85,7 @@ pub(super) fn authority(head: &request::Parts, hop: &Hop<'_>) -> Result<uri::Aut
         (None, Some(host)) => host,
         // Only HTTP/1.0 may leave it out; TLS has been told.
         (None, None) => match hop.server_name.filter(|_| head.version == Version::HTTP_10) {
-            Some(name) => {
-                name.parse::<uri::Authority>().map_err(|_| Refusal::bad("no host"))?
-            }
+            Some(name) => name.parse::<uri::Authority>().map_err(|_| Refusal::bad("no host"))?,
             None => return Err(Refusal::bad("no host")),
         },
     };
@@ -200,7 +198,8 @@ fn target(asked: &Uri, origin: &uri::Authority) -> Result<Uri, Refusal> {
 
 /// Those that `Connection` names, and those that are always of one connection.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<_> = tokens(headers).filter_map(|token| token.parse::<HeaderName>().ok()).collect();
+    let named: Vec<_> =
+        tokens(headers).filter_map(|token| token.parse::<HeaderName>().ok()).collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
@@ -293,7 +292,10 @@ mod tests {
                 "x: y",
             ]
         );
-        assert_eq!((four.uri.to_string(), four.version), ("http://o:1/a?b".into(), Version::HTTP_11));
+        assert_eq!(
+            (four.uri.to_string(), four.version),
+            ("http://o:1/a?b".into(), Version::HTTP_11)
+        );
         let six = asked(get(), hop("2001:db8::1")).unwrap();
         assert_eq!(six.headers["forwarded"], "for=\"[2001:db8::1]\";proto=https");
         assert_eq!(six.headers["x-forwarded-for"], "2001:db8::1");
@@ -348,12 +350,16 @@ mod tests {
             .iter()
             .filter_map(|line| line.split(':').next().map(str::to_owned))
             .collect();
-        assert_eq!(names, ["forwarded", "host", "via", "x-forwarded-for", "x-forwarded-proto", "x"]);
+        assert_eq!(
+            names,
+            ["forwarded", "host", "via", "x-forwarded-for", "x-forwarded-proto", "x"]
+        );
     }
 
     #[test]
     fn an_upgrade_is_asked_for_only_by_http_1_1() {
-        let headers = [("host", "h"), ("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
+        let headers =
+            [("host", "h"), ("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
         let upgraded = asked(head(Version::HTTP_11, "/", &headers), HOP).unwrap();
         assert_eq!(upgraded.headers["connection"], "upgrade");
         assert_eq!(upgraded.headers["upgrade"], "websocket");
@@ -380,7 +386,8 @@ mod tests {
     #[test]
     fn http_2_becomes_http_1_1() {
         let headers = [("cookie", "a=1"), ("cookie", "b=2")];
-        let asked = asked(head(Version::HTTP_2, "https://www.example.com/x", &headers), HOP).unwrap();
+        let asked =
+            asked(head(Version::HTTP_2, "https://www.example.com/x", &headers), HOP).unwrap();
         assert_eq!(asked.headers["host"], "www.example.com");
         assert_eq!(asked.headers["cookie"], "a=1; b=2");
         assert_eq!(asked.headers["via"], "2 headstart");
@@ -405,7 +412,10 @@ mod tests {
         assert_eq!(refused(Version::HTTP_11, "/", &[("host", "a b")]), "Host is no host");
         assert_eq!(refused(Version::HTTP_11, "/", &[("host", "u@a")]), "a user in the host");
         let other = [("host", "b.example")];
-        assert_eq!(refused(Version::HTTP_2, "https://a.example/", &other), "Host and :authority differ");
+        assert_eq!(
+            refused(Version::HTTP_2, "https://a.example/", &other),
+            "Host and :authority differ"
+        );
         let named = Hop { server_name: Some("n.example"), ..HOP };
         let old = asked(head(Version::HTTP_10, "/", &[]), named).unwrap();
         assert_eq!(old.headers["host"], "n.example");
@@ -429,6 +439,9 @@ mod tests {
             .header("content-length", "3");
         let mut head = response.body(()).unwrap().into_parts().0;
         answer(&mut head, false);
-        assert_eq!((lines(&head.headers).join("\n"), head.version), ("content-length: 3".into(), Version::HTTP_11));
+        assert_eq!(
+            (lines(&head.headers).join("\n"), head.version),
+            ("content-length: 3".into(), Version::HTTP_11)
+        );
     }
 }

@@ -190,7 +190,10 @@ impl TlsServer {
     }
 
     /// The listener for SYNs with valid cookies, beside the one at `address`.
-    pub(in crate::edge) fn hidden_listener(&self, address: SocketAddr) -> Option<Arc<HiddenListener>> {
+    pub(in crate::edge) fn hidden_listener(
+        &self,
+        address: SocketAddr,
+    ) -> Option<Arc<HiddenListener>> {
         self.lock().fast_open.as_ref().and_then(|fast_open| fast_open.listener(address))
     }
 
@@ -219,7 +222,11 @@ impl TlsServer {
                 state.certificates = fresh;
             }
             Err(failure) => {
-                tracing::error!(hint = failure.advice(), "certificates kept: {}", failure.message());
+                tracing::error!(
+                    hint = failure.advice(),
+                    "certificates kept: {}",
+                    failure.message()
+                );
             }
         }
     }

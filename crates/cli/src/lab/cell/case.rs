@@ -170,7 +170,8 @@ mod tests {
 
     #[test]
     fn orders_differ_where_the_boundary_is_one_of_names() {
-        let sides = |boundary, by_agent| [false, true].map(|behind| how(boundary, behind, by_agent));
+        let sides =
+            |boundary, by_agent| [false, true].map(|behind| how(boundary, behind, by_agent));
         assert_eq!(
             sides(Boundary::ThirdParties, false),
             ["context first-site", "context second-site"]

@@ -63,7 +63,10 @@ fn mistakes_are_named_with_file_key_and_hint() {
         (with("[[variant]]\nslots = 3\narms = [\"turbo-agent\"]"), "turbo-agent has no such"),
         (with("[[variant]]\ngrace = 3\narms = [\"turbo-agent\"]"), "turbo-agent has no such"),
         (replaced("\"10ms\"", "\"10ms\"\nacts = \"sleeps\""), "unknown variant `sleeps`"),
-        (replaced("quick_trials = 1", "quick_trials = 1\nfull_trials = 1"), "full_trials: 1 is out"),
+        (
+            replaced("quick_trials = 1", "quick_trials = 1\nfull_trials = 1"),
+            "full_trials: 1 is out",
+        ),
         (with("[[variant]]\nhosts = [1, 1]\nfirst_and_later = 2"), "variant: asks for two things"),
         (with("[[variant]]\nhosts = [1, 1]"), "variant.hosts: an arm is at one address only"),
         (with("[[variant]]\nhosts = [0, 0]\narms = [\"tls13\"]"), "[0, 0] are no hosts"),
@@ -82,7 +85,10 @@ fn mistakes_are_named_with_file_key_and_hint() {
             with("[[variant]]\nprivacy = \"virtual-hosts\"\narms = [\"fop-agent\"]"),
             "variant.privacy: fop-agent cannot do that",
         ),
-        (with("[[variant]]\ncookie_life = \"30000s\""), "variant.cookie_life: 30000s is out of range"),
+        (
+            with("[[variant]]\ncookie_life = \"30000s\""),
+            "variant.cookie_life: 30000s is out of range",
+        ),
         (with("[[variant]]\ncookie_life = \"2s\""), "variant.cookie_life: 2s is out of range"),
         (
             with(
@@ -144,7 +150,8 @@ fn a_case_is_of_arms_and_links_that_can_have_it() {
     let text = SMALL.replace("arms = [\"tls13\", \"turbo\"]", arms);
     let text = text.replace("rtt = \"10ms\"", "rtt = \"10ms\"\nchanged_path = \"delay 5ms\"");
     for (row, more) in [("nat", ""), ("period", "cookie_life = \"5s\""), ("third-parties", "")] {
-        let variant = format!("[[variant]]\nprivacy = \"{row}\"\narms = [\"tfo\", \"fop\"]\n{more}");
+        let variant =
+            format!("[[variant]]\nprivacy = \"{row}\"\narms = [\"tfo\", \"fop\"]\n{more}");
         Experiment::parse("x", &format!("{text}{variant}")).unwrap();
     }
 }

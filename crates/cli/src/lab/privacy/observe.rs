@@ -103,7 +103,8 @@ impl Observer {
         let known = self.segments.get(&(client, server)).copied();
         let is_new = packet.from_node && segment.syn && !segment.ack;
         // A SYN that is sent again is no new connection; a port that is used again is one.
-        let known = known.filter(|at| !is_new || self.all.get(*at).is_some_and(|one| one.isn == segment.seq));
+        let known = known
+            .filter(|at| !is_new || self.all.get(*at).is_some_and(|one| one.isn == segment.seq));
         let at = match known {
             Some(at) => at,
             None if is_new => {

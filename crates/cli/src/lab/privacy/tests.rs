@@ -65,7 +65,8 @@ impl Tape {
     /// A connection whose first flight is in its SYN if it shows a cookie, and after it otherwise.
     fn connect(&mut self, server: [u8; 4], shows: Shows<'_>) {
         self.ports += 1;
-        let ends = (SocketAddr::from((CLIENT, 40_000 + self.ports)), SocketAddr::from((server, 443)));
+        let ends =
+            (SocketAddr::from((CLIENT, 40_000 + self.ports)), SocketAddr::from((server, 443)));
         let option = |cookie: Option<&[u8]>| cookie.map(fast_open).unwrap_or_default();
         let hello = client_hello(shows.ticket);
         let in_syn = shows.cookie.is_some_and(|cookie| !cookie.is_empty());
@@ -169,15 +170,9 @@ fn client_hello(ticket: Option<&[u8]>) -> Vec<u8> {
         let binders = vector16(&[&[32][..], &[5; 32]].concat());
         extensions.extend([&[0, 41][..], &vector16(&[identities, binders].concat())].concat());
     }
-    let body = [
-        &[3, 3][..],
-        &[9; 32],
-        &[0],
-        &vector16(&[0x13, 0x01]),
-        &[1, 0],
-        &vector16(&extensions),
-    ]
-    .concat();
+    let body =
+        [&[3, 3][..], &[9; 32], &[0], &vector16(&[0x13, 0x01]), &[1, 0], &vector16(&extensions)]
+            .concat();
     let length = u32::try_from(body.len()).unwrap().to_be_bytes();
     let message = [&[1][..], &length[1..], &body].concat();
     [&[22, 3, 1][..], &vector16(&message)].concat()
@@ -269,7 +264,9 @@ fn whoever_issued_a_cookie_can_link_the_first_visit_that_shows_it_once() {
         assert_eq!((found.linkable, found.bounded), (Some(Linkable::Bounded), 1), "{boundary:?}");
         assert_eq!(
             found.evidence,
-            ["case 1: visit 3, the first behind, shows cookie 02020202…, which it was given before"]
+            [
+                "case 1: visit 3, the first behind, shows cookie 02020202…, which it was given before"
+            ]
         );
     }
 }
@@ -279,16 +276,10 @@ fn the_tracking_period_ends_with_the_cookie_or_never() {
     let [one, two, ..] = PRIVATE;
     let plain = Tape::default().case(&[asks(A), cookie(A)], &[cookie(A)]);
     let found = plain.decide(Boundary::Period);
-    assert_eq!(
-        (found.linkable, found.period()),
-        (Some(Linkable::Viable), Some("unrestricted"))
-    );
+    assert_eq!((found.linkable, found.period()), (Some(Linkable::Viable), Some("unrestricted")));
     let private = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING]);
     let found = private.decide(Boundary::Period);
-    assert_eq!(
-        (found.linkable, found.period()),
-        (Some(Linkable::Bounded), Some("until expiry"))
-    );
+    assert_eq!((found.linkable, found.period()), (Some(Linkable::Bounded), Some("until expiry")));
     // A cookie that is shown beyond its time has no end.
     let late = Tape::default().case(&[NOTHING, cookie(one)], &[cookie(two)]);
     assert_eq!(late.decide(Boundary::Period).linkable, Some(Linkable::Viable));
@@ -340,7 +331,8 @@ fn the_worst_case_counts_and_the_undecided_are_not_forgotten() {
     assert_eq!((found.linkable, found.blocked, found.bounded), (Some(Linkable::Bounded), 1, 1));
     let undecided = good().case(&[NOTHING, NOTHING], &[NOTHING]);
     assert_eq!(undecided.decide(Boundary::Restart).linkable, None);
-    let viable = good().case(&[NOTHING, NOTHING], &[NOTHING]).case(&[asks(A), cookie(A)], &[cookie(A)]);
+    let viable =
+        good().case(&[NOTHING, NOTHING], &[NOTHING]).case(&[asks(A), cookie(A)], &[cookie(A)]);
     let found = viable.decide(Boundary::Restart);
     assert_eq!((found.linkable, found.undecided), (Some(Linkable::Viable), 1));
 }
@@ -405,6 +397,9 @@ fn rows_are_named_as_in_experiments() {
     let name = |boundary: Boundary| serde_json::to_value(boundary).unwrap();
     assert_eq!(name(Boundary::ThirdParties), "third-parties");
     assert_eq!(name(Boundary::Nat), "nat");
-    assert_eq!([Linkable::Blocked, Linkable::Bounded, Linkable::Viable].map(Linkable::level), [0, 1, 2]);
+    assert_eq!(
+        [Linkable::Blocked, Linkable::Bounded, Linkable::Viable].map(Linkable::level),
+        [0, 1, 2]
+    );
     assert!(Linkable::Blocked < Linkable::Viable);
 }

@@ -168,7 +168,8 @@ mod tests {
         assert_eq!(published.rows.len(), 9);
         let viable = published.rows.iter().filter(|row| row.tfo == Linkable::Viable).count();
         assert_eq!(viable, 8, "all but a change of the client's own address");
-        let mut boundaries: Vec<_> = published.rows.iter().map(|row| row.boundary.title()).collect();
+        let mut boundaries: Vec<_> =
+            published.rows.iter().map(|row| row.boundary.title()).collect();
         boundaries.sort_unstable();
         boundaries.dedup();
         assert_eq!(boundaries.len(), 9);

@@ -62,27 +62,40 @@ impl AttachError {
     pub fn hint(&self) -> String {
         match self {
             Self::Unavailable(why) => why.hint(),
-            Self::Privilege => "run it as root, or in a systemd unit with AmbientCapabilities=CAP_BPF \
+            Self::Privilege => {
+                "run it as root, or in a systemd unit with AmbientCapabilities=CAP_BPF \
                                 CAP_NET_ADMIN; in a container neither may be enough"
-                .into(),
-            Self::NoBpfFs(_) => "as root: mount -t bpf bpf /sys/fs/bpf; or name a directory in a BPF \
+                    .into()
+            }
+            Self::NoBpfFs(_) => {
+                "as root: mount -t bpf bpf /sys/fs/bpf; or name a directory in a BPF \
                                  file system with --dir"
-                .into(),
-            Self::NoCgroup2 => "as root: mount -t cgroup2 none /sys/fs/cgroup/unified (make the directory \
+                    .into()
+            }
+            Self::NoCgroup2 => {
+                "as root: mount -t cgroup2 none /sys/fs/cgroup/unified (make the directory \
                                 first); systemd mounts one at /sys/fs/cgroup"
-                .into(),
-            Self::NotCgroup2(_) => "name a directory below the cgroup2 mount, without --cgroup it is the \
+                    .into()
+            }
+            Self::NotCgroup2(_) => {
+                "name a directory below the cgroup2 mount, without --cgroup it is the \
                                     mount itself; `ip netns exec` hides it, nsenter --net does not"
-                .into(),
-            Self::Refused { needs, .. } => format!("{needs} or newer is needed; this is {}", release()),
+                    .into()
+            }
+            Self::Refused { needs, .. } => {
+                format!("{needs} or newer is needed; this is {}", release())
+            }
             Self::NoInterface(_) => "`ip link` shows those there are".into(),
             Self::InterfaceKind { .. } => {
                 "name the interface below it, which has Ethernet, or one like tun".into()
             }
             Self::OtherPort(_) | Self::OtherCgroup => {
-                "run `headstart fastopen detach` first, or attach in another directory with --dir".into()
+                "run `headstart fastopen detach` first, or attach in another directory with --dir"
+                    .into()
             }
-            Self::Tc(_) => "this kernel is older than 6.6 and needs tc of the package iproute2".into(),
+            Self::Tc(_) => {
+                "this kernel is older than 6.6 and needs tc of the package iproute2".into()
+            }
             Self::System { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 "the directory must belong to the user who attaches; \
                  as root: install -d -o USER /sys/fs/bpf/headstart"
@@ -106,7 +119,10 @@ impl fmt::Display for AttachError {
             Self::Refused { said, .. } => write!(f, "the kernel refused the program: {said}"),
             Self::NoInterface(name) => write!(f, "there is no interface '{name}' here"),
             Self::InterfaceKind { name, kind } => {
-                write!(f, "packets of '{name}' (hardware type {kind}) are neither Ethernet nor bare IP")
+                write!(
+                    f,
+                    "packets of '{name}' (hardware type {kind}) are neither Ethernet nor bare IP"
+                )
             }
             Self::OtherPort(port) => write!(f, "it is attached for port {port}"),
             Self::OtherCgroup => f.write_str("it is attached to another cgroup"),

@@ -98,7 +98,9 @@ impl Interface {
         match sys::link_to_interface(program.as_fd(), self.index) {
             Ok(link) => place.pin(link.as_fd(), &pin),
             // A kernel that does not know the hook.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.filter(&program, place),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.filter(&program, place)
+            }
             Err(error) => {
                 let what = format!("attaching to the interface {}", self.name);
                 Err(AttachError::system(what)(error))
@@ -131,8 +133,7 @@ pub(super) fn attached(place: &Place) -> Result<Vec<AttachedInterface>, AttachEr
         if let Some(name) = interface_name(LINK, &pin) {
             let path = place.path(&pin);
             let target = sys::link_target(&path).map_err(at_path("opening", &path))?;
-            let is_live =
-                matches!(target, Target::Interface(at) if index_of(&socket, &name).is_ok_and(|index| index == at));
+            let is_live = matches!(target, Target::Interface(at) if index_of(&socket, &name).is_ok_and(|index| index == at));
             all.push(AttachedInterface { name, how: How::Tcx, is_live });
         } else if let Some(name) = interface_name(FILTER, &pin) {
             let is_live = index_of(&socket, &name).is_ok();

@@ -63,7 +63,12 @@ impl Place {
     }
 
     /// Gives a pin to a user, if one is named, and sets who may use it.
-    pub(super) fn give(&self, name: &str, owner: Option<u32>, mode: u32) -> Result<(), AttachError> {
+    pub(super) fn give(
+        &self,
+        name: &str,
+        owner: Option<u32>,
+        mode: u32,
+    ) -> Result<(), AttachError> {
         let path = self.path(name);
         if owner.is_some() {
             chown(&path, owner, None).map_err(|source| AttachError::System {
@@ -73,7 +78,9 @@ impl Place {
         }
         match fs::set_permissions(&path, Permissions::from_mode(mode)) {
             // It was given away before, and this process is not root.
-            Err(error) if owner.is_none() && error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            Err(error) if owner.is_none() && error.kind() == io::ErrorKind::PermissionDenied => {
+                Ok(())
+            }
             other => other.map_err(at("setting the mode of", &path)),
         }
     }
@@ -120,7 +127,9 @@ impl Place {
 fn is_in_use(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound
+        io::ErrorKind::DirectoryNotEmpty
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::NotFound
     )
 }
 

@@ -139,12 +139,15 @@ fn what_is_no_certificate_or_key_is_explained() {
         chain: files.write("x.pem", text, 0o644),
         key: good.key.clone(),
     };
-    for text in [&b""[..], b"hello", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+    for text in
+        [&b""[..], b"hello", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+    {
         let said = said(&chain(text));
         assert!(said.contains("no certificate in "), "{said}");
         assert!(said.contains("-----BEGIN CERTIFICATE-----"), "{said}");
     }
-    let key = CertificateFiles { chain: good.chain.clone(), key: files.write("x.key", b"x", 0o600) };
+    let key =
+        CertificateFiles { chain: good.chain.clone(), key: files.write("x.key", b"x", 0o600) };
     assert!(said(&key).contains("no private key in "), "{}", said(&key));
     let missing = CertificateFiles { chain: files.path("none"), key: good.key };
     assert!(said(&missing).contains("none: No such file"), "{}", said(&missing));
