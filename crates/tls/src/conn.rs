@@ -113,7 +113,7 @@ impl Conn {
 
     /// Bytes for the transport.
     pub fn poll_bytes(&mut self) -> Option<Vec<u8>> {
-        self.stream.get_mut().take()
+        self.stream.get_mut().take_leaving()
     }
 
     /// Shakes hands as far as the bytes at hand allow.

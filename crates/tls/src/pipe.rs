@@ -35,7 +35,7 @@ impl Pipe {
     }
 
     /// What has to be sent, if anything.
-    pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn take_leaving(&mut self) -> Option<Vec<u8>> {
         (!self.leaving.is_empty()).then(|| mem::take(&mut self.leaving))
     }
 
@@ -101,11 +101,11 @@ mod tests {
     #[test]
     fn all_that_was_written_leaves_at_once() {
         let mut pipe = Pipe::default();
-        assert_eq!(pipe.take(), None);
+        assert_eq!(pipe.take_leaving(), None);
         pipe.write_all(b"ab").unwrap();
         pipe.write_all(b"c").unwrap();
         assert_eq!(pipe.leaving(), 3);
-        assert_eq!(pipe.take().unwrap(), b"abc");
-        assert_eq!(pipe.take(), None);
+        assert_eq!(pipe.take_leaving().unwrap(), b"abc");
+        assert_eq!(pipe.take_leaving(), None);
     }
 }

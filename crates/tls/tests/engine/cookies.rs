@@ -168,7 +168,7 @@ fn cookies_are_never_in_clear_when_they_are_handed_out() {
     let mut wire = Vec::new();
     for _ in 0..4 {
         pair.client.handshake().unwrap();
-        pair.to_server();
+        pair.carry_to_server();
         pair.server.handshake().unwrap();
         while let Some(bytes) = pair.server.poll_bytes() {
             wire.extend_from_slice(&bytes);

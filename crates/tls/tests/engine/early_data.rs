@@ -40,7 +40,7 @@ fn finish(pair: &mut Pair) -> EarlyData {
     assert_eq!(pair.server.facts().early_data, became);
     if became == EarlyData::Refused {
         write(&mut pair.client, QUESTION);
-        pair.to_server();
+        pair.carry_to_server();
     }
     assert_eq!(read_all(&mut pair.server), QUESTION);
     let early = if became == EarlyData::Accepted { QUESTION.len() } else { 0 };
@@ -84,7 +84,7 @@ fn early_data_may_come_in_pieces_and_the_answer_as_well() {
         pair.server.handshake().unwrap();
     }
     assert_eq!(pair.client.write_early(b", more"), Ok(6));
-    pair.to_server();
+    pair.carry_to_server();
     let mut got = Vec::new();
     let mut room = [0; 3];
     while let Read::Bytes(count) = pair.server.read(&mut room).unwrap() {
@@ -94,13 +94,13 @@ fn early_data_may_come_in_pieces_and_the_answer_as_well() {
     for byte in ANSWER {
         write(&mut pair.server, &[*byte]);
     }
-    pair.to_client();
+    pair.carry_to_client();
     assert_eq!(read_all(&mut pair.client), ANSWER);
-    pair.to_server();
+    pair.carry_to_server();
     write(&mut pair.server, b"!");
     assert_eq!(pair.server.handshake(), Ok(Progress::Done));
     write(&mut pair.server, b"?");
-    pair.to_client();
+    pair.carry_to_client();
     assert_eq!(read_all(&mut pair.client), b"!?");
 }
 
@@ -223,7 +223,7 @@ fn without_early_data_nothing_is_written_early() {
     let site = Site::with(takes_early_data);
     let mut pair = site.pair("a.test", Some(site.session()));
     pair.client.handshake().unwrap();
-    pair.to_server();
+    pair.carry_to_server();
     assert_eq!(pair.server.handshake(), Ok(Progress::Wait));
     assert_eq!(pair.server.write(ANSWER), Ok(0));
     pair.shake().unwrap();
@@ -320,11 +320,11 @@ fn a_client_that_writes_more_is_turned_away() {
     let mut pair = site.pair("a.test", Some(greedy(&site.session())));
     let much = vec![b'x'; 2 * usize::try_from(EARLY_MAX).unwrap()];
     assert_eq!(pair.client.write_early(&much), Ok(much.len()));
-    pair.to_server();
+    pair.carry_to_server();
     let error = pair.server.handshake().unwrap_err();
     assert!(matches!(error, TlsError::Limit(_)), "{error:?}");
     assert_eq!(pair.server.handshake(), Err(error), "it stays so");
-    pair.to_client();
+    pair.carry_to_client();
     assert_eq!(pair.client.handshake(), Ok(Progress::Done), "the server's flight was whole");
     let alert = pair.client.read(&mut [0; 100]);
     assert_eq!(alert, Err(TlsError::Alert(10)), "unexpected_message");

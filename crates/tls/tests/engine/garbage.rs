@@ -77,7 +77,7 @@ fn a_changed_answer_is_noticed_by_the_client() {
     for at in 0.. {
         let mut pair = site.pair("a.test", None);
         pair.client.handshake().unwrap();
-        pair.to_server();
+        pair.carry_to_server();
         pair.server.handshake().unwrap();
         write_nothing(&mut pair.server);
         let mut answer = pair.server.poll_bytes().unwrap();

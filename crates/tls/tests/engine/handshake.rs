@@ -33,17 +33,17 @@ fn bytes_go_both_ways_and_ends_are_told() {
     let mut pair = site.pair("a.test", None);
     pair.shake().unwrap();
     write(&mut pair.client, b"question");
-    pair.to_server();
+    pair.carry_to_server();
     assert_eq!(read_all(&mut pair.server), b"question");
     write(&mut pair.server, b"answer");
     pair.server.close();
     assert!(matches!(pair.server.write(b"more"), Err(TlsError::Misuse(_))));
-    pair.to_client();
+    pair.carry_to_client();
     assert_eq!(read_all(&mut pair.client), b"answer");
     assert_eq!(pair.client.read(&mut [0; 10]), Ok(Read::End));
     write(&mut pair.client, b"still here");
     pair.client.close();
-    pair.to_server();
+    pair.carry_to_server();
     assert_eq!(read_all(&mut pair.server), b"still here");
     assert_eq!(pair.server.read(&mut [0; 10]), Ok(Read::End));
 }
@@ -54,7 +54,7 @@ fn an_end_without_notice_is_told_apart() {
     let mut pair = site.pair("a.test", None);
     pair.shake().unwrap();
     write(&mut pair.client, b"question");
-    pair.to_server();
+    pair.carry_to_server();
     pair.server.handle_end();
     let mut room = [0; 100];
     assert_eq!(pair.server.read(&mut room), Ok(Read::Bytes(8)));
@@ -76,7 +76,7 @@ fn a_writer_is_held_back_until_its_bytes_are_sent() {
         }
     }
     assert!((OUTPUT_MAX..2 * OUTPUT_MAX).contains(&sent), "{sent}");
-    pair.to_client();
+    pair.carry_to_client();
     assert_eq!(read_all(&mut pair.client).len(), sent);
     assert!(pair.server.write(&block).unwrap() > 0);
 }
@@ -192,12 +192,12 @@ fn a_reload_is_for_new_connections() {
     running.shake().unwrap();
     let mut shaking = site.pair("a.test", None);
     shaking.client.handshake().unwrap();
-    shaking.to_server();
+    shaking.carry_to_server();
 
     let new = site.authority.issue(&["a.test"]);
     site.reconfigure(|config| config.certificates = vec![new.certified()]);
     write(&mut running.client, b"still there?");
-    running.to_server();
+    running.carry_to_server();
     assert_eq!(read_all(&mut running.server), b"still there?");
     shaking.shake().unwrap();
     assert_eq!(shaking.client.facts().peer_certificate, Some(old.der));
@@ -275,7 +275,7 @@ fn an_end_asked_for_in_mid_handshake_comes_after_it() {
     let mut pair = site.pair("a.test", None);
     pair.server.close();
     pair.shake().unwrap();
-    pair.to_client();
+    pair.carry_to_client();
     assert_eq!(pair.client.read(&mut [0; 10]), Ok(Read::End));
 }
 

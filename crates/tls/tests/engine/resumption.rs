@@ -177,7 +177,7 @@ fn keys_change_also_for_connections_that_run() {
     let site = Site::new();
     let mut pair = site.pair("a.test", None);
     pair.client.handshake().unwrap();
-    pair.to_server();
+    pair.carry_to_server();
     site.ring.replace(KeyRing::generate(NOW, PERIOD).unwrap());
     pair.shake().unwrap();
     let session = pair.sessions().pop().unwrap().session;

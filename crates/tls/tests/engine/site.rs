@@ -151,9 +151,9 @@ impl Pair {
     pub(crate) fn shake(&mut self) -> Result<(), TlsError> {
         for _ in 0..8 {
             let client = self.client.handshake();
-            self.to_server();
+            self.carry_to_server();
             let server = self.server.handshake();
-            self.to_client();
+            self.carry_to_client();
             if (client?, server?) == (Progress::Done, Progress::Done) {
                 return Ok(());
             }
@@ -165,29 +165,29 @@ impl Pair {
     pub(crate) fn clash(&mut self) -> (Result<Progress, TlsError>, Result<Progress, TlsError>) {
         for _ in 0..8 {
             let client = self.client.handshake();
-            self.to_server();
+            self.carry_to_server();
             let server = self.server.handshake();
-            self.to_client();
+            self.carry_to_client();
             if client.is_err() || server.is_err() {
                 // The other has yet to read the alert.
-                self.to_server();
+                self.carry_to_server();
                 return (last_word(&mut self.client), last_word(&mut self.server));
             }
         }
         panic!("nobody fails");
     }
 
-    pub(crate) fn to_server(&mut self) {
+    pub(crate) fn carry_to_server(&mut self) {
         pass(&mut self.client, &mut self.server);
     }
 
-    pub(crate) fn to_client(&mut self) {
+    pub(crate) fn carry_to_client(&mut self) {
         pass(&mut self.server, &mut self.client);
     }
 
     /// What has come for the client after the handshake.
     pub(crate) fn sessions(&mut self) -> Vec<NewSession> {
-        self.to_client();
+        self.carry_to_client();
         assert_eq!(self.client.read(&mut [0; 100]), Ok(Read::Wait));
         std::iter::from_fn(|| self.client.poll_session()).collect()
     }
