@@ -18,9 +18,9 @@ mod client;
 mod hidden;
 mod layout;
 mod server;
-mod sys;
 mod unavailable;
 
+pub use crate::sys::{Program, TestRun};
 pub use attach::{
     AttachError, AttachedInterface, ClientOptions, ClientStatus, How, PIN_DIR, SPENT_DEFAULT,
     ServerOptions, ServerStatus, attach_client, attach_server, client_status, detach_client,
@@ -31,5 +31,4 @@ pub use client::{
 };
 pub use hidden::{HiddenListener, PENDING};
 pub use server::{REFRESH, ServerMaps, Stats, unix_minus_boot};
-pub use sys::{Program, TestRun};
 pub use unavailable::Unavailable;

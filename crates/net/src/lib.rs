@@ -17,6 +17,7 @@ mod netlink;
 mod race;
 mod redirect;
 mod relay;
+mod sys;
 mod tls_stream;
 mod udp;
 mod wakers;

@@ -99,7 +99,8 @@ impl<'a> Subject<'a> {
             Role::Server { name, padding } => {
                 let context = builder.x509v3_context(None, None);
                 // The second is that of another virtual host at the same address.
-                let names = SubjectAlternativeName::new().dns(name).dns(&format!("other.{name}"));
+                let mut names = SubjectAlternativeName::new();
+                names.dns(name).dns(&format!("other.{name}"));
                 let names = names.build(&context)?;
                 builder.append_extension(names)?;
                 if padding > 0 {

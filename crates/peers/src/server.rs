@@ -445,7 +445,7 @@ mod tests {
     /// Bytes of the pieces in which TLS hands out a response, of which none is more than a record; and
     /// whether the request was early data.
     async fn pieces(client: &Tls, server: SocketAddr, bytes: u64) -> (Vec<usize>, bool) {
-        let near = tokio::net::TcpStream::connect(server).await.unwrap();
+        let near = TcpStream::connect(server).await.unwrap();
         let Connection { ssl, session } = client.connection().unwrap();
         let mut stream = SslStream::new(ssl, near).unwrap();
         let request = request(NAME, bytes);

@@ -45,7 +45,7 @@ pub(crate) fn cookie_in_a_ticket() {
     let third = world.resumes_fast("2", "3");
     let (one, other) = (second.opening(), third.opening());
     assert_ne!(one.cookie, other.cookie);
-    for (own, others) in [(one, &third), (other, &second)] {
+    for (own, others) in [(&one, &third), (&other, &second)] {
         assert!(!first.shows(&own.cookie) && !others.shows(&own.cookie), "shown elsewhere");
     }
     // What two openings have in common, a client without any ticket sends too.

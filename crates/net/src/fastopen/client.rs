@@ -9,8 +9,8 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::net::TcpStream;
 
 use super::layout::{SO_COOKIE, SO_STATE, SOL_FOP, STATE_READY, STATE_SENT};
-use super::sys;
 use super::unavailable::{CLIENT_BIT, Unavailable, check_sysctl};
+use crate::sys;
 
 /// Bytes of data that a SYN carries at most, so that its packet has at most 1280 bytes, which every IPv6
 /// path takes whole: less 40 of IPv6 and 60 of TCP with all options.

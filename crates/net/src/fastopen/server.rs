@@ -16,8 +16,8 @@ use super::layout::{
     CONFIG, Config, FIRST, HIDDEN, KEYS, KeyBytes, LAYOUT, MARK, SERVER_COUNTS, SERVER_STATS,
     SETUP, SPENT, Setup, server_stats, sums,
 };
-use super::sys::{Access, Map};
 use super::unavailable::Unavailable;
+use crate::sys::{Access, Map};
 
 /// How often to call [`ServerMaps::refresh`]: for so long a step of the clock goes unnoticed, and memory of
 /// cookies that expired is kept.

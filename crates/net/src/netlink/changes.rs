@@ -7,8 +7,9 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::bind;
 use rustix::net::netlink::SocketAddrNetlink;
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+use crate::sys::readable;
 
 use super::{Message, address, attributes, messages, number32, open, receive};
 
@@ -55,7 +56,7 @@ impl Changes {
     pub(crate) fn listen() -> io::Result<Self> {
         let socket = open(None)?;
         bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
-        Ok(Self { socket: AsyncFd::with_interest(socket, Interest::READABLE)? })
+        Ok(Self { socket: readable(socket)? })
     }
 
     /// Waits for news; may be none of interest.

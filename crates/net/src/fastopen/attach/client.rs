@@ -12,8 +12,8 @@ use super::place::Place;
 use super::{PIN_DIR, SHARED, at_path};
 use crate::fastopen::layout::{CLIENT_COUNTS, CLIENT_STATS};
 use crate::fastopen::server::{open, read_counts};
-use crate::fastopen::sys::{self, Access, Hook, Target};
 use crate::fastopen::unavailable::{CLIENT_BIT, Unavailable, check_sysctl};
+use crate::sys::{self, Access, Hook, Target};
 
 const SIDE: &str = "client";
 

@@ -11,7 +11,7 @@ use super::at_path;
 use super::error::AttachError;
 use super::place::Place;
 use super::server::{BARE, ETHERNET};
-use crate::fastopen::sys::{self, Program, Target};
+use crate::sys::{self, Program, Target};
 
 /// Pins are called so, with the name of the interface behind.
 const LINK: &str = "link-";

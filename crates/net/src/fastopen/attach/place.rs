@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::AttachError;
 use super::mounts;
-use crate::fastopen::sys;
+use crate::sys;
 
 /// Others may pass through to what is theirs. Who could open a directory could lock it, and have everybody
 /// wait who attaches.

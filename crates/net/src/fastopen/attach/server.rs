@@ -15,8 +15,8 @@ use crate::fastopen::layout::{
     CONFIG, FIRST, HIDDEN, LAYOUT, SERVER_COUNTS, SERVER_STATS, SETUP, SPENT, Setup, server_stats,
 };
 use crate::fastopen::server::{count, open, read_config, read_counts, read_setup, unix_now};
-use crate::fastopen::sys::Access;
 use crate::fastopen::unavailable::{SERVER_BIT, Unavailable, check_syn_cookies, check_sysctl};
+use crate::sys::Access;
 
 const SIDE: &str = "server";
 

@@ -1,4 +1,5 @@
-//! System calls that no library here has: bpf(2) on what is pinned, and socket options of Fast Open.
+//! What no library here has safely: bpf(2) on what is pinned, socket options of Fast Open, and descriptors
+//! that tokio waits on.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_int, c_long};
@@ -9,6 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// Commands of bpf(2): `enum bpf_cmd` of linux/bpf.h.
 mod command {
@@ -88,13 +92,13 @@ struct ObjectAttributes {
 
 /// How a pin is opened; the kernel asks the file's mode for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(crate) enum Access {
     Read,
     ReadWrite,
 }
 
 /// Opens what is pinned at `path`.
-pub(super) fn open_pin(path: &Path, access: Access) -> io::Result<OwnedFd> {
+pub(crate) fn open_pin(path: &Path, access: Access) -> io::Result<OwnedFd> {
     let path = path_text(path)?;
     let flags = if access == Access::Read { READ_ONLY } else { 0 };
     let mut attributes = ObjectAttributes { path: address(path.as_ptr()), fd: 0, flags };
@@ -103,7 +107,7 @@ pub(super) fn open_pin(path: &Path, access: Access) -> io::Result<OwnedFd> {
 }
 
 /// Pins a map, program or link at `path`, which must not exist, in a BPF file system.
-pub(super) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = path_text(path)?;
     let mut attributes =
         ObjectAttributes { path: address(path.as_ptr()), fd: number(object), flags: 0 };
@@ -133,7 +137,7 @@ fn info<const WORDS: usize>(object: BorrowedFd<'_>) -> io::Result<[u32; WORDS]> 
 
 /// A map of the kernel's, opened by its pin.
 #[derive(Debug)]
-pub(super) struct Map {
+pub(crate) struct Map {
     fd: OwnedFd,
     key: usize,
     /// Of all processors together, where each has one.
@@ -163,17 +167,17 @@ struct BatchAttributes {
 
 /// Some entries of a map.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(crate) struct Batch {
     /// Keys, one behind the other.
-    pub(super) keys: Vec<u8>,
+    pub(crate) keys: Vec<u8>,
     /// Values, in the same order.
-    pub(super) values: Vec<u8>,
+    pub(crate) values: Vec<u8>,
     /// Where the next batch begins; none at the end.
-    pub(super) next: Option<u32>,
+    pub(crate) next: Option<u32>,
 }
 
 impl Map {
-    pub(super) fn open(path: &Path, access: Access) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, access: Access) -> io::Result<Self> {
         let fd = open_pin(path, access)?;
         // struct bpf_map_info: type, id, key_size, value_size, max_entries.
         let [kind, _, key, value, _] = info(fd.as_fd())?;
@@ -191,7 +195,7 @@ impl Map {
     }
 
     /// The value of a key; none if there is none.
-    pub(super) fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    pub(crate) fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let mut value = vec![0; self.value];
         let mut attributes = self.element(key, value.as_mut_ptr().cast_const())?;
         // SAFETY: key and value are as long as this map's.
@@ -203,7 +207,7 @@ impl Map {
     }
 
     /// Sets the value of a key.
-    pub(super) fn set(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+    pub(crate) fn set(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         if value.len() != self.value {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -213,7 +217,7 @@ impl Map {
     }
 
     /// Removes a key; whether it was there.
-    pub(super) fn remove(&self, key: &[u8]) -> io::Result<bool> {
+    pub(crate) fn remove(&self, key: &[u8]) -> io::Result<bool> {
         let mut attributes = self.element(key, ptr::null())?;
         // SAFETY: the key is as long as this map's.
         match unsafe { bpf(command::MAP_DELETE, &mut attributes) } {
@@ -226,7 +230,7 @@ impl Map {
     /// Entries of a hash map from a place on, some thousands of them.
     ///
     /// What is added or removed meanwhile may be seen or not.
-    pub(super) fn batch(&self, from: Option<u32>) -> io::Result<Batch> {
+    pub(crate) fn batch(&self, from: Option<u32>) -> io::Result<Batch> {
         let count = BATCH as usize;
         let (mut keys, mut values) = (vec![0; count * self.key], vec![0; count * self.value]);
         let mut next = 0_u32;
@@ -357,7 +361,7 @@ impl AsFd for Program {
 /// Where a program is attached: `enum bpf_attach_type` of linux/bpf.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(super) enum Hook {
+pub(crate) enum Hook {
     SockOps = 3,
     GetSockOpt = 21,
     SetSockOpt = 22,
@@ -376,7 +380,7 @@ struct LinkAttributes {
 }
 
 /// Attaches a program to a cgroup, beside those that others attached. It ends with the last handle or pin.
-pub(super) fn link_to_cgroup(
+pub(crate) fn link_to_cgroup(
     program: BorrowedFd<'_>,
     cgroup: BorrowedFd<'_>,
     hook: Hook,
@@ -385,7 +389,7 @@ pub(super) fn link_to_cgroup(
 }
 
 /// Attaches a program to the ingress of an interface behind those that are there. Linux 6.6; else `EINVAL`.
-pub(super) fn link_to_interface(program: BorrowedFd<'_>, index: u32) -> io::Result<OwnedFd> {
+pub(crate) fn link_to_interface(program: BorrowedFd<'_>, index: u32) -> io::Result<OwnedFd> {
     link(program, index, Hook::TcxIngress)
 }
 
@@ -405,7 +409,7 @@ fn link(program: BorrowedFd<'_>, target: u32, hook: Hook) -> io::Result<OwnedFd>
 
 /// What a link is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(crate) enum Target {
     /// The cgroup whose directory has this inode number.
     Cgroup(u64),
     /// The interface of this index; 0 once it is gone.
@@ -415,7 +419,7 @@ pub(super) enum Target {
 }
 
 /// Looks at the link that is pinned at `path`.
-pub(super) fn link_target(path: &Path) -> io::Result<Target> {
+pub(crate) fn link_target(path: &Path) -> io::Result<Target> {
     const CGROUP: u32 = 3;
     const TCX: u32 = 11;
     let fd = open_pin(path, Access::ReadWrite)?;
@@ -428,8 +432,14 @@ pub(super) fn link_target(path: &Path) -> io::Result<Target> {
     })
 }
 
+/// Lets tokio wait until `socket` can be read. Must be called within a tokio runtime.
+pub(crate) fn readable(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` is open until it is dropped, and always the same.
+    Ok(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?)
+}
+
 /// Sets a socket option of any level.
-pub(super) fn set_option(
+pub(crate) fn set_option(
     socket: BorrowedFd<'_>,
     level: c_int,
     name: c_int,
@@ -443,7 +453,7 @@ pub(super) fn set_option(
 }
 
 /// Reads a socket option of any level; how many bytes it has.
-pub(super) fn option(
+pub(crate) fn option(
     socket: BorrowedFd<'_>,
     level: c_int,
     name: c_int,
@@ -458,7 +468,7 @@ pub(super) fn option(
 }
 
 /// The hardware type of an interface (ARPHRD_ in linux/if_arp.h), asked through any socket.
-pub(super) fn hardware_type(socket: BorrowedFd<'_>, interface: &str) -> io::Result<u16> {
+pub(crate) fn hardware_type(socket: BorrowedFd<'_>, interface: &str) -> io::Result<u16> {
     // SAFETY: all zero is a valid ifreq.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     if interface.len() >= request.ifr_name.len() {
