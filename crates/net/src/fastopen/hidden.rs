@@ -80,6 +80,9 @@ fn listen(public: SocketAddr, pending: i32) -> io::Result<HiddenListener> {
     };
     let socket = Socket::new(Domain::for_address(loopback), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
+    // Its connections have the public port and this setting; without it they would keep a server that
+    // starts again from that port as long as they linger.
+    socket.set_reuse_address(true)?;
     socket.bind(&SockAddr::from(loopback))?;
     set_number(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, pending)?;
     set_number(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_NO_COOKIE, 1)?;

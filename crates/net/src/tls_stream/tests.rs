@@ -292,17 +292,28 @@ async fn closing_wakes_whoever_reads() {
     assert!(handle.with_transport(|_| ()).is_none());
 }
 
-#[tokio::test]
-async fn what_is_no_tls_is_answered_with_an_alert_and_an_end() {
+/// What the server answers to somebody who says `said` and waits for the end.
+async fn answer_to(said: &[u8]) -> Vec<u8> {
     let site = Site::new();
     let (mut attacker, far) = duplex(1 << 16);
     let mut server = site.accept(far);
-    attacker.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    attacker.write_all(said).await.unwrap();
     let read = server.read(&mut [0; 1]).await;
     assert_eq!(read.unwrap_err().kind(), io::ErrorKind::InvalidData);
-    let mut said = Vec::new();
-    timeout(PATIENCE, attacker.read_to_end(&mut said)).await.expect("it ends").unwrap();
-    assert_eq!(said.first(), Some(&21), "an alert (RFC 8446 section 5.1)");
+    let mut answer = Vec::new();
+    timeout(PATIENCE, attacker.read_to_end(&mut answer)).await.expect("it ends").unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn what_is_no_client_hello_is_answered_with_an_alert_and_an_end() {
+    let answer = answer_to(&[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]).await;
+    assert_eq!(answer.first(), Some(&21), "an alert (RFC 8446 section 5.1)");
+}
+
+#[tokio::test]
+async fn what_is_no_tls_is_answered_with_an_end() {
+    assert_eq!(answer_to(b"GET / HTTP/1.1\r\n\r\n").await, b"");
 }
 
 #[tokio::test]
