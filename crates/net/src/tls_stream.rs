@@ -149,6 +149,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsHandle<S> {
         self.shared.lock().transport().map(look)
     }
 
+    /// As a shutdown of the stream, whoever holds that; once more does nothing.
+    ///
+    /// # Errors
+    /// As for the stream.
+    pub async fn shutdown(&self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_other(cx, Engine::poll_shutdown)).await
+    }
+
     /// Reads and drops what the peer still sends until it ends: a connection that is closed before resets, and
     /// the peer may lose what it has not read yet. To be called after a shutdown.
     pub async fn drain(&self) {

@@ -48,9 +48,10 @@ pub(crate) fn cookie_in_a_ticket() {
     for (own, others) in [(&one, &third), (&other, &second)] {
         assert!(!first.shows(&own.cookie) && !others.shows(&own.cookie), "shown elsewhere");
     }
-    // What two openings have in common, a client without any ticket sends too.
+    // What two openings have in common, a client without any ticket sends too; but how long they are.
     let fresh = world.visit_directly();
-    let [fresh, one, other] = [&fresh, &one.data, &other.data].map(|flight| windows(flight));
+    let flights = [fresh, one.data, other.data].map(without_lengths);
+    let [fresh, one, other] = flights.each_ref().map(|flight| windows(flight));
     let linkable: Vec<_> =
         one.intersection(&other).filter(|window| !fresh.contains(*window)).collect();
     assert!(linkable.is_empty(), "{linkable:02x?}");
@@ -281,11 +282,12 @@ impl Visit {
         FastSyn { cookie: cookie.to_vec(), data: data.to_vec() }
     }
 
-    /// The first bytes from the client.
+    /// The ClientHello, in the first bytes of the connection; the last packets of the one before may be seen, too.
     fn first_flight(&self) -> Vec<u8> {
-        let to_server = |segment: &TcpSegment<'_>| segment.destination.port() == HTTPS;
+        let syn = self.segments().find(|segment| segment.syn && !segment.ack);
+        let client = syn.expect("there is a SYN").source;
         let first =
-            self.segments().find(|segment| to_server(segment) && !segment.payload.is_empty());
+            self.segments().find(|segment| segment.source == client && !segment.payload.is_empty());
         first.expect("the client sent something").payload.to_vec()
     }
 
@@ -294,6 +296,19 @@ impl Visit {
         let has = |packet: &[u8]| packet.windows(bytes.len()).any(|window| window == bytes);
         self.packets.iter().any(|packet| has(packet))
     }
+}
+
+/// A ClientHello in a record, with zeros for the lengths of record, message and extensions (RFC 8446 section 4.1.2).
+fn without_lengths(mut hello: Vec<u8>) -> Vec<u8> {
+    const SESSION_ID: usize = 5 + 4 + 2 + 32;
+    let suites = SESSION_ID + 1 + usize::from(hello[SESSION_ID]);
+    let length = usize::from(u16::from_be_bytes([hello[suites], hello[suites + 1]]));
+    let compression = suites + 2 + length;
+    let extensions = compression + 1 + usize::from(hello[compression]);
+    for field in [3..5, 6..9, extensions..extensions + 2] {
+        hello[field].fill(0);
+    }
+    hello
 }
 
 fn windows(bytes: &[u8]) -> HashSet<&[u8]> {

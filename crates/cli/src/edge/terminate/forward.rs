@@ -73,8 +73,11 @@ impl Refusal {
 /// The host that a request is for, with its port if it names one.
 ///
 /// # Errors
-/// None, two, or what is no host.
+/// None, two, or what is no host; CONNECT, which is for no host that we serve.
 pub(super) fn authority(head: &request::Parts, hop: &Hop<'_>) -> Result<uri::Authority, Refusal> {
+    if head.method == Method::CONNECT {
+        return Err(Refusal { status: StatusCode::NOT_IMPLEMENTED, why: "this is no proxy" });
+    }
     let authority = match (head.uri.authority(), host(&head.headers)?) {
         // RFC 9113 section 8.3.1: two hosts in one request are none.
         (Some(authority), Some(host)) if head.version == Version::HTTP_2 && *authority != host => {
@@ -116,9 +119,6 @@ pub(super) fn request(
     origin: &uri::Authority,
     hop: &Hop<'_>,
 ) -> Result<request::Parts, Refusal> {
-    if head.method == Method::CONNECT {
-        return Err(Refusal { status: StatusCode::NOT_IMPLEMENTED, why: "this is no proxy" });
-    }
     let upgrade = wanted_upgrade(&head);
     let mut asked = hyper::Request::new(()).into_parts().0;
     asked.uri = target(&head.uri, origin)?;

@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use headstart_net::{ServerStream, TlsStream};
+use headstart_net::{ServerStream, TlsHandle, TlsStream};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
@@ -63,10 +63,18 @@ pub(super) async fn serve(
         _ => over,
     };
     if over == Over::Closed {
-        let _ = tokio::time::timeout(LINGER, requests.tls.drain()).await;
+        let _ = tokio::time::timeout(LINGER, finish(&requests.tls)).await;
     }
     life.report();
     over
+}
+
+/// Ends the connection so that the client gets all that it was sent.
+async fn finish(tls: &TlsHandle<ServerStream>) {
+    // hyper has done it, but not where a client wanted another protocol and was not given it.
+    if tls.shutdown().await.is_ok() {
+        tls.drain().await;
+    }
 }
 
 type Io = TokioIo<TlsStream<ServerStream>>;
@@ -151,7 +159,12 @@ async fn run<C: Serving>(
 
 fn broken(error: &hyper::Error) -> Over {
     tracing::debug!(%error, "HTTP with a client");
-    if error.is_timeout() { Over::Idle } else { Over::Broken }
+    match () {
+        // It was told what is wrong.
+        () if error.is_parse() => Over::Closed,
+        () if error.is_timeout() => Over::Idle,
+        () => Over::Broken,
+    }
 }
 
 /// Passes bytes between the two sides of an upgraded connection.
