@@ -74,9 +74,10 @@ pub struct EdgeOptions {
 
     /// Server to pass connections to; with NAME=, those for that name; may be given several times
     ///
-    /// HOST:PORT is a server that speaks TLS; its connections pass unchanged. http://HOST[:PORT] is one
-    /// that speaks HTTP/1.1: the edge speaks TLS and HTTP/1.1 or HTTP/2 with clients, and tells the
-    /// server their address (X-Forwarded-For, Forwarded). tcp://HOST:PORT gets the bytes inside of TLS.
+    /// HOST:PORT is a server that speaks TLS; its connections pass unchanged. http://HOST:PORT is one
+    /// that speaks HTTP/1.1, on port 80 where none is given: the edge speaks TLS and HTTP/1.1 or HTTP/2
+    /// with clients, and tells the server their address (X-Forwarded-For, Forwarded). tcp://HOST:PORT
+    /// gets the bytes inside of TLS.
     ///
     /// NAME is a server name (SNI) or a wildcard such as *.example.com, which stands for names of
     /// any depth below. The most specific name wins; an origin without a name takes the rest.
