@@ -3,6 +3,7 @@
 //! Here and not in the targets, so that an ordinary test can replay the committed corpora
 //! (`crates/proto/tests/fuzz_replay.rs` includes this file).
 
+mod cookie;
 mod edge;
 mod operations;
 
@@ -12,6 +13,7 @@ use headstart_proto::wire::{
     JOIN_ANSWER_LEN, JOIN_LEN, Join, JoinAnswer, REQUEST_PAYLOAD_MAX, Request, Response,
 };
 
+pub use cookie::cookie;
 pub use operations::operations;
 
 /// Any datagram, read as a request and as a response: what was read is written and read the same.

@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::options::{
-    AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, GetOptions, LabOptions,
+    AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, FastopenOptions,
+    GetOptions, KeysOptions, LabOptions,
 };
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
-use crate::{agent, demo, dns_record, doctor, edge, get, lab, logging, runtime};
+use crate::{agent, demo, dns_record, doctor, edge, fastopen, get, keys, lab, logging, runtime};
 
 const AFTER_HELP: &str = "\
 `headstart COMMAND --help` explains a command, with examples.
@@ -39,6 +40,8 @@ enum Name {
     Get(GetOptions),
     Demo(DemoOptions),
     Doctor(DoctorOptions),
+    Fastopen(FastopenOptions),
+    Keys(KeysOptions),
     Lab(LabOptions),
     DnsRecord(DnsRecordOptions),
     Completions(CompletionsOptions),
@@ -74,6 +77,7 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
             logging::start(&options.log, logging::COMMAND)?;
             demo::run(&options)
         }
+        Name::Keys(options) => keys::run(&options),
         // No runtime: it enters namespaces, too.
         Name::Lab(options) => lab::run(&options),
         // No runtime yet: it tries a user namespace in a child.
@@ -81,6 +85,7 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
             logging::start(&options.log, logging::COMMAND)?;
             doctor::run(&options)
         }
+        Name::Fastopen(options) => fastopen::run(&options),
         Name::DnsRecord(options) => dns_record::run(&options),
         Name::Completions(options) => shell::completions(&options, invocation.command()),
         Name::Man(options) => shell::man(&options, invocation.command()),

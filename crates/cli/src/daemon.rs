@@ -125,6 +125,15 @@ impl<S> Running<S> {
         Arc::clone(&self.settings.borrow())
     }
 
+    /// Ends when the daemon is told to stop.
+    pub(crate) fn stopping(&self) -> impl Future<Output = ()> + Send + use<S> {
+        let mut stop = self.stop.clone();
+        async move {
+            // Whether it is told to or is gone, nobody wants it to go on.
+            let _ = stop.wait_for(|stop| *stop).await;
+        }
+    }
+
     /// Runs `work` unless there is something else to do before.
     pub(crate) async fn next<T>(&mut self, work: impl Future<Output = T>) -> Next<S, T> {
         tokio::select! {

@@ -45,7 +45,7 @@ fn record(options: &DnsRecordOptions) -> HttpsRecord {
         advert: Advert {
             version: VERSION,
             slots: options.slots,
-            fop: false,
+            fop: options.fast_open,
             early_data: options.early_data,
         },
     }

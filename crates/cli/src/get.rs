@@ -12,13 +12,14 @@ use std::sync::Arc;
 use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::{Connector, ConnectorConfig, Edge, EdgeLookup};
+use hyper::Method;
 use hyper::header::LOCATION;
 use hyper::http::response;
 
 use crate::failure::Failure;
 use crate::options::{GetOptions, HostPort, NameMap, OpeningPolicy};
 use crate::output;
-use crate::tls::Trust;
+use crate::tls::{Resumption, Trust};
 pub(crate) use account::{Account, millis, rounded};
 pub(crate) use visit::{Visit, request};
 
@@ -28,6 +29,11 @@ pub(crate) async fn run(options: GetOptions) -> Result<ExitCode, Failure> {
     let trust = Trust::new(options.cacert.as_ref(), options.insecure);
     let mut body = Body::open(&options)?;
     let mut visit = Visit::new(&options.url);
+    if options.opening == OpeningPolicy::Fop && options.url.scheme_str() == Some("https") {
+        let resumption = Arc::new(Resumption::new(&trust)?);
+        fetch_ticket(&options, &connector, &trust, &resumption).await?;
+        visit = visit.resuming(&resumption);
+    }
     let request = request(&options);
     let answer = tokio::time::timeout(
         options.max_time,
@@ -42,6 +48,25 @@ pub(crate) async fn run(options: GetOptions) -> Result<ExitCode, Failure> {
     let head = answer?;
     print(&options, &head, &account)?;
     conclude(&options, &head, &account)
+}
+
+/// A visit for its session: in its ticket the next one finds a cookie.
+async fn fetch_ticket(
+    options: &GetOptions,
+    connector: &Connector,
+    trust: &Trust,
+    resumption: &Arc<Resumption>,
+) -> Result<(), Failure> {
+    let mut request = request(options);
+    request.method = Method::HEAD;
+    let mut visit = Visit::new(&options.url).resuming(resumption);
+    tokio::time::timeout(options.max_time, visit.fetch(connector, trust, request, |_, _| Ok(())))
+        .await
+        .unwrap_or_else(|_| Err(visit.out_of_time(options.max_time)))?;
+    if !resumption.has_session() {
+        eprintln!("note: the server gives no session tickets, so there is no cookie");
+    }
+    Ok(())
 }
 
 /// A connector for one fetch.
@@ -142,6 +167,11 @@ fn conclude(
         (options.opening, options.explain, account.not_used())
     {
         eprintln!("note: TurboTLS was not used: {reason}");
+    }
+    if let (OpeningPolicy::Fop, false, Some(reason)) =
+        (options.opening, options.explain, account.fast_open_not_used())
+    {
+        eprintln!("note: Fast Open was not used: {reason}");
     }
     let location = head.headers.get(LOCATION).and_then(|location| location.to_str().ok());
     if let (true, Some(location)) = (head.status.is_redirection(), location) {

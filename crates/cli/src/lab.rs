@@ -11,6 +11,7 @@ mod interrupt;
 mod list;
 pub(crate) mod peer;
 mod plan;
+mod privacy;
 mod process;
 mod progress;
 mod report;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use headstart_tls::{EarlyData, Facts, Version};
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
@@ -26,7 +27,15 @@ const RELAYED: &str = "headstart_relayed_bytes_total";
 const SAVED: &str = "headstart_round_trips_saved_total";
 const UNPROVEN: &str = "headstart_sessions_unproven";
 const JOINS: &str = "headstart_joins_total";
+const FAST_OPEN: &str = "headstart_fastopen_syns_total";
+const SYN_DATA: &str = "headstart_syn_data_total";
 const BUILD: &str = "headstart_build_info";
+const HANDSHAKES: &str = "headstart_tls_handshakes_total";
+const REQUESTS: &str = "headstart_http_requests_total";
+const EARLY: &str = "headstart_early_requests_total";
+const ORIGIN_FAILURES: &str = "headstart_origin_failures_total";
+const EXPIRY: &str = "headstart_certificate_expiry_seconds";
+const RELOADS: &str = "headstart_reloads_total";
 
 /// How often the exporter tidies its buffers, as its own server does.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -56,6 +65,8 @@ pub enum Opening {
     Plain,
     /// TLS over UDP while TCP connects.
     Turbo,
+    /// TLS over TCP, its first flight in the SYN.
+    FastOpen,
 }
 
 impl Opening {
@@ -63,6 +74,7 @@ impl Opening {
         match self {
             Self::Plain => "plain",
             Self::Turbo => "turbo",
+            Self::FastOpen => "fop",
         }
     }
 }
@@ -155,6 +167,101 @@ pub fn relayed(direction: Direction, bytes: u64) {
     counter!(RELAYED, "direction" => direction.label()).increment(bytes);
 }
 
+/// Counts a TLS handshake of the edge itself that is done.
+pub fn handshake(facts: &Facts) {
+    let labels = [
+        ("result", "done"),
+        ("version", facts.version.map_or("none", version)),
+        ("resumed", if facts.resumed { "yes" } else { "no" }),
+        ("early_data", early_data(facts.early_data)),
+    ];
+    counter!(HANDSHAKES, &labels).increment(1);
+}
+
+/// Counts a TLS handshake of the edge itself that came to nothing; `result` says how.
+pub fn handshake_failed(result: &'static str) {
+    let labels =
+        [("result", result), ("version", "none"), ("resumed", "no"), ("early_data", "none")];
+    counter!(HANDSHAKES, &labels).increment(1);
+}
+
+const fn version(version: Version) -> &'static str {
+    match version {
+        Version::Tls12 => "1.2",
+        Version::Tls13 => "1.3",
+    }
+}
+
+const fn early_data(early_data: EarlyData) -> &'static str {
+    match early_data {
+        EarlyData::None => "none",
+        EarlyData::Refused => "refused",
+        EarlyData::Accepted => "accepted",
+    }
+}
+
+/// Counts a request that the edge has answered, by the first digit of the status.
+pub fn request(is_h2: bool, status: u16) {
+    let class = match status / 100 {
+        1 => "1xx",
+        2 => "2xx",
+        3 => "3xx",
+        4 => "4xx",
+        _ => "5xx",
+    };
+    let protocol = if is_h2 { "h2" } else { "http/1.1" };
+    counter!(REQUESTS, "protocol" => protocol, "status" => class).increment(1);
+}
+
+/// What became of a request that came before the handshake was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EarlyRequest {
+    /// It was passed on at once.
+    Passed,
+    /// It had to wait for the end of the handshake.
+    Held,
+    /// It was answered with status 425.
+    TooEarly,
+}
+
+/// Counts a request that came as early data.
+pub fn early(request: EarlyRequest) {
+    let outcome = match request {
+        EarlyRequest::Passed => "passed",
+        EarlyRequest::Held => "held",
+        EarlyRequest::TooEarly => "too_early",
+    };
+    counter!(EARLY, "outcome" => outcome).increment(1);
+}
+
+/// Counts a request that an origin did not answer; `reason` is a word of the program.
+pub fn origin_failed(reason: &'static str) {
+    counter!(ORIGIN_FAILURES, "reason" => reason).increment(1);
+}
+
+/// Shows when the first certificate expires, in seconds since 1970.
+pub fn certificate_expiry(seconds: i64) {
+    gauge!(EXPIRY).set(seconds as f64);
+}
+
+/// What is read again while an edge runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reloaded {
+    /// Certificates with their private keys.
+    Certificates,
+    /// Keys of session tickets.
+    Keys,
+}
+
+/// Counts files that have changed, or keys that were renewed, and whether they could be used.
+pub fn reloaded(what: Reloaded, ok: bool) {
+    let what = match what {
+        Reloaded::Certificates => "certificates",
+        Reloaded::Keys => "keys",
+    };
+    counter!(RELOADS, "what" => what, "result" => if ok { "ok" } else { "kept" }).increment(1);
+}
+
 /// The metrics of this process, and whether it is ready to serve.
 #[derive(Clone)]
 pub struct Metrics {
@@ -224,11 +331,47 @@ fn describe(role: Role) {
         Unit::Count,
         "TCP connections that asked to join a session, by outcome"
     );
+    describe_counter!(
+        FAST_OPEN,
+        Unit::Count,
+        "SYNs that the Fast Open program acted on, by what became of their cookie"
+    );
+    describe_counter!(
+        SYN_DATA,
+        Unit::Count,
+        "SYNs that left with data and a cookie, by what became of them"
+    );
     describe_counter!(SAVED, Unit::Count, "Round trips that connections did not wait for");
     describe_gauge!(
         UNPROVEN,
         Unit::Count,
         "Sessions seen over UDP whose address is not proven yet"
+    );
+    describe_counter!(
+        HANDSHAKES,
+        Unit::Count,
+        "TLS handshakes of the edge itself, by result, version, resumption and early data"
+    );
+    describe_counter!(REQUESTS, Unit::Count, "HTTP requests, by protocol and class of the status");
+    describe_counter!(
+        EARLY,
+        Unit::Count,
+        "HTTP requests that came as early data, by what became of them"
+    );
+    describe_counter!(
+        ORIGIN_FAILURES,
+        Unit::Count,
+        "HTTP requests that an origin did not answer, by reason"
+    );
+    describe_gauge!(
+        EXPIRY,
+        Unit::Seconds,
+        "When the first certificate expires, in seconds since 1970"
+    );
+    describe_counter!(
+        RELOADS,
+        Unit::Count,
+        "Certificates and keys read again, and whether they were taken"
     );
     describe_gauge!(BUILD, Unit::Count, "Always 1; the labels tell the version and the role");
     let labels = [("version", env!("CARGO_PKG_VERSION")), ("role", role.label())];

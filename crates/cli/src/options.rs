@@ -6,7 +6,9 @@ mod demo;
 mod dns_record;
 mod doctor;
 mod edge;
+mod fastopen;
 mod get;
+mod keys;
 mod lab;
 mod lab_report;
 mod log;
@@ -17,14 +19,19 @@ pub use agent::AgentOptions;
 pub use demo::DemoOptions;
 pub use dns_record::DnsRecordOptions;
 pub use doctor::DoctorOptions;
-pub use edge::EdgeOptions;
+pub use edge::{CertificateFiles, EarlyDataRequests, EdgeOptions, TlsVersion};
+pub use fastopen::{
+    AttachClientOptions, AttachOptions, AttachServerOptions, AttachSide, DetachOptions,
+    FastopenCommand, FastopenOptions, FastopenSide, StatusOptions,
+};
 pub use get::GetOptions;
+pub use keys::{KeysCommand, KeysNewOptions, KeysOptions, KeysRotateOptions, KeysShowOptions};
 pub use lab::{LabCommand, LabListOptions, LabOptions, LabRunOptions};
 pub use lab_report::LabReportOptions;
 pub use log::{LogFormat, LogOptions};
 pub use names::{NameMap, NamePattern};
 pub(crate) use value::emulated_rtt;
-pub use value::{EdgeAddress, HostPort, OpeningPolicy, Origin};
+pub use value::{EdgeAddress, HostPort, OpeningPolicy, Origin, OriginServer, Service};
 
 /// How `--help` of a daemon says where else its options may come from.
 const SOURCES: &str = "\

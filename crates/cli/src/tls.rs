@@ -1,17 +1,22 @@
 //! TLS as this program itself speaks it, for `get`, `demo` and `doctor`.
 
+mod resumption;
+mod sys;
+
 use std::path::{Path, PathBuf};
 
 use openssl::error::ErrorStack;
 use openssl::nid::Nid;
 use openssl::pkey::Id;
 use openssl::ssl::{
-    self, ConnectConfiguration, SslConnector, SslMethod, SslRef, SslVerifyMode, SslVersion,
+    self, ConnectConfiguration, SslConnector, SslConnectorBuilder, SslMethod, SslRef,
+    SslVerifyMode, SslVersion,
 };
 use openssl::x509::store::X509StoreBuilder;
 use openssl::x509::{X509, X509VerifyResult};
 
 use crate::failure::Failure;
+pub(crate) use resumption::Resumption;
 
 /// HTTP/1.1 in the wire form of ALPN (RFC 7301).
 pub(crate) const ALPN: &[u8] = b"\x08http/1.1";
@@ -19,6 +24,9 @@ pub(crate) const ALPN: &[u8] = b"\x08http/1.1";
 /// OpenSSL's default list, written out because [`Facts`] relies on it: the key shares of
 /// X25519MLKEM768 and X25519 go into the first flight.
 const GROUPS: &str = "?*X25519MLKEM768 / ?*X25519:?secp256r1 / ?X448:?secp384r1:?secp521r1";
+
+/// The same without the post-quantum group, whose key share makes a ClientHello larger than a SYN.
+const SMALL_GROUPS: &str = "?*X25519:?secp256r1 / ?X448:?secp384r1:?secp521r1";
 
 /// Whose word is taken for a server's name.
 #[derive(Debug, Clone)]
@@ -48,10 +56,14 @@ impl Trust {
 /// # Errors
 /// A file of certificates that cannot be read.
 pub(crate) fn connector(trust: &Trust) -> Result<SslConnector, Failure> {
+    Ok(builder(trust, GROUPS)?.build())
+}
+
+fn builder(trust: &Trust, groups: &str) -> Result<SslConnectorBuilder, Failure> {
     let unusable = |error| Failure::usage(format!("cannot use OpenSSL: {error}"));
     let mut builder = SslConnector::builder(SslMethod::tls_client()).map_err(unusable)?;
     builder.set_min_proto_version(Some(SslVersion::TLS1_2)).map_err(unusable)?;
-    builder.set_groups_list(GROUPS).map_err(unusable)?;
+    builder.set_groups_list(groups).map_err(unusable)?;
     builder.set_alpn_protos(ALPN).map_err(unusable)?;
     match trust {
         Trust::Anyone => builder.set_verify(SslVerifyMode::NONE),
@@ -76,7 +88,7 @@ pub(crate) fn connector(trust: &Trust) -> Result<SslConnector, Failure> {
             }
         }
     }
-    Ok(builder.build())
+    Ok(builder)
 }
 
 fn unreadable(file: &Path, error: &ErrorStack) -> Failure {

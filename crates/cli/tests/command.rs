@@ -95,6 +95,8 @@ fn a_dns_record_is_one_line_and_its_warning_is_apart() {
         "example.com. 60 IN HTTPS 1 edge.example.net. port=8443 key65480=\"v=1,slots=10,ed=1\"\n"
     );
     assert!(err.contains("warning: early data can be replayed"), "{err}");
+    let (_, out, _) = call(&["dns-record", "example.com", "--fast-open"]);
+    assert!(out.contains(" key65480=\"v=1,slots=6,fop=1\""), "{out}");
 }
 
 #[test]
@@ -191,4 +193,44 @@ fn a_reader_that_has_had_enough_is_no_error() {
     let output = Command::new("bash").args(["-c", &script]).output().expect("bash runs");
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(output.stderr, b"");
+}
+
+#[test]
+fn fast_open_where_nothing_is_attached() {
+    let nowhere = ["--dir", "/nowhere/headstart"];
+    let (code, out, err) = call(&[&["fastopen", "status"][..], &nowhere].concat());
+    assert_eq!((code, err.as_str()), (Some(1), ""));
+    assert_eq!(out, "client   not attached\nserver   not attached\n");
+    let (code, out, _) =
+        call(&[&["fastopen", "status", "server", "--json"][..], &nowhere].concat());
+    assert_eq!((code, out.as_str()), (Some(1), "{\n  \"server\": null\n}\n"));
+    let (code, out, err) = call(&[&["fastopen", "detach", "client"][..], &nowhere].concat());
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert_eq!(out, "client: nothing was attached\n");
+}
+
+#[test]
+fn fast_open_options_are_checked() {
+    for (arguments, words) in [
+        (&["fastopen"][..], "Let connections open with data in the SYN"),
+        (&["fastopen", "attach"], "Attach the programs of one side"),
+        (&["fastopen", "attach", "server"], "error: the following required arguments"),
+        (
+            &["fastopen", "attach", "server", "--interface", "lo", "--port", "0"],
+            "error: invalid value '0' for '--port <PORT>'",
+        ),
+        (
+            &["fastopen", "attach", "server", "--interface", "lo", "--spent", "0"],
+            "error: invalid value '0' for '--spent <N>'",
+        ),
+        (&["fastopen", "status", "both"], "error: invalid value 'both' for '[SIDE]'"),
+        (
+            &["fastopen", "detach", "client", "--interface", "lo"],
+            "error: a client is attached to no interface\nhint: leave --interface out",
+        ),
+    ] {
+        let (code, out, err) = call(arguments);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(err.starts_with(words), "{err}");
+    }
 }

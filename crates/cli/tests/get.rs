@@ -178,6 +178,22 @@ async fn where_nobody_listens_on_udp_it_is_plain_and_the_reason_is_given() {
     assert_eq!(said["not_used"][0]["reason"], "policy");
 }
 
+/// The machine may have programs attached and the edge takes no cookies, or it has none: either way the
+/// page comes, on a resumed session, and it is said why there was no data in the SYN.
+#[tokio::test(flavor = "multi_thread")]
+async fn fast_open_that_cannot_be_is_an_ordinary_connection_with_a_reason() {
+    let site = Site::start().await;
+    let said = site.get_json(site.edge, &["--opening", "fop"]).await;
+    assert_eq!((said["status"].as_u64(), &said["resumed"]), (Some(200), &Value::Bool(true)));
+    assert_eq!(said["tls"]["group"], "X25519", "one that fits a SYN");
+    assert_ne!(said["opening"], "fop");
+    let not_used = said["not_used"].as_array().unwrap();
+    let fop = not_used.iter().find(|entry| entry["opening"] == "fop").unwrap();
+    let reason = fop["reason"].as_str().unwrap();
+    assert!(["unavailable", "syn_data_refused"].contains(&reason), "{said}");
+    assert!(fop["detail"].is_string());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn json_has_what_scripts_rely_on() {
     let site = Site::start().await;

@@ -141,7 +141,7 @@ fn the_file_goes_before_defaults_and_flags_before_the_file() {
     assert_eq!(edge.listen.len(), 2);
     assert_eq!(edge.max_connections.get(), 7);
     assert_eq!(edge.idle_timeout, Duration::from_secs(8));
-    assert_eq!(edge.origins().unwrap().find(None).unwrap().host, "flag");
+    assert_eq!(edge.origins().unwrap().find(None).unwrap().address.host, "flag");
     assert_eq!(edge.log.log.as_deref(), Some("debug,hyper=warn"));
     assert!(edge.proxy_protocol);
     let edge: EdgeOptions = load(&["edge", config[0], config[1], "--proxy-protocol=false"]);
@@ -218,7 +218,7 @@ fn child_with_bad_environment() {
 fn a_reload_reads_the_file_again() {
     let file = File::new("[edge]\norigin = \"first:1\"\n");
     let invocation = call(&["edge", "--config", file.name()]);
-    let origin = |edge: EdgeOptions| edge.origin[0].address.host.clone();
+    let origin = |edge: EdgeOptions| edge.origin[0].server.address.host.clone();
     assert_eq!(origin(invocation.load().unwrap()), "first");
     fs::write(&file.path, "[edge]\norigin = \"second:1\"\n").unwrap();
     assert_eq!(origin(invocation.load().unwrap()), "second");
@@ -282,7 +282,7 @@ fn wrong_values_in_a_file_are_explained_as_on_the_command_line() {
         ("proxy-protocol = \"yes\"", "error: invalid value 'yes' for '--proxy-protocol[=<BOOL>]'"),
         (
             "origin = [\"o:1\", \"o\"]",
-            "error: invalid value 'o' for '--origin <[NAME=]HOST:PORT>': a port is missing",
+            "error: invalid value 'o' for '--origin <[NAME=]ORIGIN>': a port is missing",
         ),
         ("workers = 0", "error: invalid value '0' for '--workers <N>'"),
     ] {
@@ -330,6 +330,34 @@ fn what_no_single_option_shows() {
     assert!(edge.origins().unwrap_err().to_string().contains("two origins for n.example"));
     let agent: AgentOptions = load(&["agent", "--edge=n.example=a:1", "--edge=n.example=b:1"]);
     assert!(agent.edges().unwrap_err().to_string().contains("two edges for n.example"));
+}
+
+#[test]
+fn an_edge_that_speaks_tls_needs_a_certificate_and_its_key() {
+    let certificates = |flags: &[&str]| {
+        let edge: EdgeOptions = load(&[&["edge"], flags].concat());
+        edge.certificates().map_err(|failure| failure.to_string())
+    };
+    assert_eq!(certificates(&["--origin=o:1"]), Ok(vec![]));
+    let said = certificates(&["--origin=o:1,n.example=http://o:1"]).unwrap_err();
+    assert!(said.starts_with("error: no certificate to serve n.example=http://o:1 with"), "{said}");
+    assert!(said.contains("\nhint: give one with --cert FILE --key FILE"), "{said}");
+    let said = certificates(&["--origin=tcp://o:1", "--cert=a,b", "--key=c"]).unwrap_err();
+    assert!(said.starts_with("error: 2 times --cert and 1 times --key"), "{said}");
+    let files = certificates(&["--origin=tcp://o:1", "--cert=a", "--cert=b", "--key=c,d"]).unwrap();
+    let shown: Vec<_> = files
+        .iter()
+        .map(|files| format!("{} {}", files.chain.display(), files.key.display()))
+        .collect();
+    assert_eq!(shown, ["a c", "b d"]);
+    let files = certificates(&["--origin=http://o", "--cert=both.pem"]).unwrap();
+    assert_eq!(files[0].chain, files[0].key);
+    for flag in ["--cert=a", "--key=a", "--keys=a", "--early-data-requests=safe", "--fast-open"] {
+        let said = certificates(&["--origin=o:1", flag]).unwrap_err();
+        let option = flag.split('=').next().unwrap();
+        assert!(said.starts_with(&format!("error: {option} is given, but all origins")), "{said}");
+        assert!(said.contains("\nhint: so that the edge speaks TLS, write"), "{said}");
+    }
 }
 
 #[test]

@@ -10,6 +10,10 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_cha
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
+mod reader;
+
+pub use reader::{CapturedPacket, read_capture};
+
 /// Packets that wait for the disk: 25 MB of full-size ones, 80 ms of all that the forwarder can carry.
 const MAX_WAITING: usize = 16_384;
 
@@ -180,6 +184,12 @@ const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 
+/// How little-endian machines write the mark by which readers know the byte order.
+const BYTE_ORDER: [u8; 4] = 0x1a2b_3c4d_u32.to_le_bytes();
+
+/// Time stamps count nanoseconds: 10 to the minus 9.
+const NANOSECONDS: [u8; 1] = [9];
+
 /// A file of one section with one interface.
 struct PcapNg<W> {
     file: W,
@@ -191,13 +201,12 @@ impl<W: Write> PcapNg<W> {
     fn start(file: W, interface: &str, limit: u64) -> io::Result<PcapNg<W>> {
         let mut file = PcapNg { file, left: limit, written: Captured::default() };
         // The byte order, version 1.0, and a section of unknown length.
-        let header = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
+        let header = [&BYTE_ORDER[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
         let mut description = LINKTYPE_RAW.to_le_bytes().to_vec();
         // Reserved; no limit to a packet's length.
         description.extend([0; 6]);
         option(&mut description, IF_NAME, interface.as_bytes());
-        // Time stamps count nanoseconds: 10 to the minus 9.
-        option(&mut description, IF_TSRESOL, &[9]);
+        option(&mut description, IF_TSRESOL, &NANOSECONDS);
         end_of_options(&mut description);
         let start = [block(SECTION_HEADER, &header), block(INTERFACE_DESCRIPTION, &description)];
         match file.put(&start.concat())? {

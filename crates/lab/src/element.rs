@@ -26,6 +26,7 @@ mod two_way;
 
 pub use delay::Delay;
 pub use duplicate::Duplicate;
+pub(crate) use fast_open::fast_open_options;
 pub use fast_open::{DropSynData, StripFastOpen};
 pub use jitter::Jitter;
 pub use loss::Loss;

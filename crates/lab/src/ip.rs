@@ -175,6 +175,13 @@ impl Headers {
         })
     }
 
+    /// Where the data of an unfragmented datagram of UDP are.
+    pub(crate) fn datagram(&self) -> Option<Range<usize>> {
+        let at = self.upper.at + FLOW_BYTES;
+        let is_one = self.upper.protocol == UDP && !self.upper.is_later_fragment;
+        (is_one && at <= self.end).then_some(at..self.end)
+    }
+
     /// Where the packet that an ICMP error is about begins in it (RFC 792, RFC 4443).
     pub(crate) fn icmp_quote(&self, bytes: &[u8]) -> Option<usize> {
         let kind = *bytes.get(self.upper.at)?;

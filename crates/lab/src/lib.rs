@@ -47,6 +47,7 @@ mod forwarder;
 mod ip;
 mod lab;
 mod link;
+mod mounts;
 mod namespace;
 mod packet;
 mod parse;
@@ -60,10 +61,11 @@ mod schedule;
 mod split;
 mod switch;
 mod sys;
+mod transport_view;
 mod wiring;
 
 pub use balance::Balance;
-pub use capture::{Capture, Captured};
+pub use capture::{Capture, Captured, CapturedPacket, read_capture};
 pub use element::{
     Delay, DropSynData, Duplicate, Element, Jitter, Loss, Mtu, Only, Outputs, Rate, Reorder,
     StripFastOpen,
@@ -72,6 +74,7 @@ pub use error::LabError;
 pub use forwarder::{Counters, Lateness, PortCounters};
 pub use lab::{Host, Lab, LabOptions, MAX_NODES, Node};
 pub use link::{Link, LinkCounts, MAX_QUEUED};
+pub use mounts::own_bpf_mount;
 pub use namespace::Namespace;
 pub use packet::{Packet, Protocol};
 pub use parse::{ParseError, element_forms, parse_elements};
@@ -84,4 +87,5 @@ pub use record::Disturbance;
 pub use schedule::{Exactness, Scheduling};
 pub use split::SplitTcp;
 pub use switch::{Departure, Diversion, Port, Switch};
-pub use wiring::IP_COMMANDS;
+pub use transport_view::{TcpSegment, UdpDatagram};
+pub use wiring::{INTERFACE, IP_COMMANDS};

@@ -15,8 +15,8 @@ use crate::forwarder::Wire;
 use crate::namespace::Namespace;
 use crate::sys;
 
-/// The node's interface, in its own namespace.
-const NODE_END: &str = "w0";
+/// The interface of a node, in its own namespace.
+pub const INTERFACE: &str = "w0";
 
 /// Bytes a packet socket may hold each way: a round trip of 64 ms at 500 Mbit/s, if the system allows as much.
 const SOCKET_BUFFER: usize = 4 << 20;
@@ -46,8 +46,8 @@ pub(crate) fn wire(
         format!("link set {far_end} {NO_OWN_ADDRESS} up\n")
     })?;
     in_namespace(node, "setting a sysctl", || fs::write(NO_METRICS_SAVE, "1"))?;
-    in_namespace(node, "waiting for the interface", || wait_until_running(NODE_END))?;
-    in_namespace(node, "switching off offloads", || sys::switch_off_offloads(NODE_END))?;
+    in_namespace(node, "waiting for the interface", || wait_until_running(INTERFACE))?;
+    in_namespace(node, "switching off offloads", || sys::switch_off_offloads(INTERFACE))?;
     in_namespace(network, "switching off offloads", || sys::switch_off_offloads(&far_end))?;
     let socket = in_namespace(network, "opening a packet socket", || packet_socket(&far_end))?;
     Ok(Wire { socket, node: node_mac(number), own: far_mac(number) })
@@ -81,16 +81,16 @@ fn node_script(number: u8, addresses: &[IpAddr], network: &str) -> String {
     let own_address = if has_ipv6() { NO_OWN_ADDRESS } else { "" };
     let mut script = format!(
         "link set lo up\n\
-         link add {NODE_END} address {near} type veth peer name p{number} address {far} netns {network}\n\
-         link set {NODE_END} {own_address} arp off up\n"
+         link add {INTERFACE} address {near} type veth peer name p{number} address {far} netns {network}\n\
+         link set {INTERFACE} {own_address} arp off up\n"
     );
-    script += &address_script(addresses, NODE_END);
+    script += &address_script(addresses, INTERFACE);
     let defaults = [
         ("0.0.0.0/0", addresses.iter().any(IpAddr::is_ipv4)),
         ("::/0", addresses.iter().any(IpAddr::is_ipv6)),
     ];
     for (prefix, _) in defaults.into_iter().filter(|(_, used)| *used) {
-        let _ = writeln!(script, "route add {prefix} dev {NODE_END} {}", congestion_control());
+        let _ = writeln!(script, "route add {prefix} dev {INTERFACE} {}", congestion_control());
     }
     script
 }
@@ -105,7 +105,7 @@ fn address_script(addresses: &[IpAddr], interface: &str) -> String {
 
 /// Makes a wired node answer to more addresses.
 pub(crate) fn add_addresses(node: &Namespace, addresses: &[IpAddr]) -> Result<(), LabError> {
-    run_ip("adding addresses", node, node, |_| address_script(addresses, NODE_END))
+    run_ip("adding addresses", node, node, |_| address_script(addresses, INTERFACE))
 }
 
 /// The route attribute for cubic, the usual sender of the Internet; a kernel's own default may be another.

@@ -14,11 +14,14 @@ use std::time::Duration;
 use headstart_proto::limits::SESSION_LIFE_SPARE;
 use headstart_proto::{RouteTag, ServerConfig};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 
+use crate::connector::OpenedBy;
+use crate::fastopen::HiddenListener;
+
 pub use arrival::Arrival;
-pub use stream::ServerStream;
+pub use stream::{ProvenAddr, ServerStream};
 
 use shared::Shared;
 use worker::{Receivers, Worker};
@@ -47,6 +50,9 @@ pub struct AcceptorConfig {
     pub places: Arc<Semaphore>,
     /// TCP connections at one time without a place: in their first bytes, or waiting for one.
     pub establishing: usize,
+    /// A second listener, of the same family, to which SYNs with valid cookies are steered: its streams
+    /// were opened by Fast Open.
+    pub hidden: Option<Arc<HiddenListener>>,
 }
 
 impl Default for AcceptorConfig {
@@ -59,6 +65,7 @@ impl Default for AcceptorConfig {
             hello_timeout: SESSION_LIFE_SPARE,
             places: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
             establishing: ESTABLISHING,
+            hidden: None,
         }
     }
 }
@@ -69,6 +76,7 @@ impl Default for AcceptorConfig {
 #[derive(Debug)]
 pub struct Acceptor {
     listener: TcpListener,
+    hidden: Option<Arc<HiddenListener>>,
     local: SocketAddr,
     shared: Arc<Shared>,
     establishing: Arc<Semaphore>,
@@ -94,9 +102,10 @@ impl Acceptor {
         let config = AcceptorConfig { server: with_tag(config.server), ..config };
         let (sessions_in, sessions) = mpsc::channel(headstart_proto::limits::SESSIONS);
         let establishing = Arc::new(Semaphore::new(config.establishing));
+        let hidden = config.hidden.clone();
         let shared = Arc::new(Shared::new(config, ports, sessions_in));
         let receivers = Some(worker::spawn(&shared, workers)?);
-        Ok(Self { listener, local, shared, establishing, sessions, receivers })
+        Ok(Self { listener, hidden, local, shared, establishing, sessions, receivers })
     }
 
     /// The address that connections are accepted on.
@@ -127,12 +136,13 @@ impl Acceptor {
     /// Those of `accept(2)`; `EMFILE` and the like pass, so retry after a pause.
     pub async fn accept(&mut self) -> io::Result<Arrival> {
         let (listener, establishing) = (&self.listener, &self.establishing);
+        let hidden = self.hidden.as_deref();
         let tcp = async {
             let room = Arc::clone(establishing).acquire_owned().await.map_err(io::Error::other)?;
-            let (tcp, peer) = listener.accept().await?;
+            let (tcp, peer, opened_by) = next(listener, hidden).await?;
             // A client that is gone already is met again at the first read.
             let _ = tcp.set_nodelay(true);
-            Ok(Arrival::tcp(Arc::clone(&self.shared), room, tcp, peer))
+            Ok(Arrival::tcp(Arc::clone(&self.shared), room, tcp, peer, opened_by))
         };
         tokio::select! {
             Some(session) = self.sessions.recv() => Ok(session),
@@ -144,6 +154,28 @@ impl Acceptor {
 impl Drop for Acceptor {
     fn drop(&mut self) {
         self.shared.close();
+    }
+}
+
+/// The next connection of either listener, and how it was opened.
+async fn next(
+    public: &TcpListener,
+    hidden: Option<&HiddenListener>,
+) -> io::Result<(TcpStream, SocketAddr, OpenedBy)> {
+    let steered = async {
+        match hidden {
+            Some(hidden) => {
+                let (tcp, peer) = hidden.accept().await?;
+                let steered = hidden.was_steered(&tcp);
+                let opened_by = if steered { OpenedBy::FastOpen } else { OpenedBy::Plain };
+                Ok((tcp, peer, opened_by))
+            }
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        accepted = public.accept() => accepted.map(|(tcp, peer)| (tcp, peer, OpenedBy::Plain)),
+        accepted = steered => accepted,
     }
 }
 

@@ -1,22 +1,32 @@
 //! The client side on sockets: the best opening that a server offers, over one stream.
 
+mod cookies;
+mod kernel;
 mod offer;
 mod opening;
 mod report;
 mod stream;
+#[cfg(test)]
+mod tests;
 
-use std::fmt;
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{fmt, io};
 
+use cookies::Cookies;
+use headstart_proto::cookie::Cookie;
+use headstart_sessions::{Context, Visit};
+use kernel::{Kernel, Linux};
 use offer::Offer;
 use opening::Opening;
-pub use report::{Moment, NotUsed, OpenedBy, Report, What};
+pub use report::{FastOpenNotUsed, Moment, NotUsed, OpenedBy, Report, What};
 pub use stream::ClientStream;
 
 use crate::advert::{Advert, SLOTS_MAX};
 use crate::dns::{DnsError, HTTPS_PORT, Resolver};
+use crate::netlink::{Change, Changes};
 use crate::path::PathMemory;
 
 /// Which openings may be used.
@@ -27,8 +37,19 @@ pub enum OpeningPolicy {
     Auto,
     /// TLS over TCP, and nothing else.
     Plain,
-    /// TurboTLS where it is offered, whatever is remembered of the path.
+    /// TurboTLS where it is offered, whatever is remembered of the path; no data in the SYN.
     Turbo,
+    /// As `Auto`, but data in the SYN whatever is remembered of the path, and at configured edges as if
+    /// they offered it.
+    Fop,
+}
+
+impl OpeningPolicy {
+    /// Whether a SYN may carry data.
+    #[must_use]
+    pub const fn sends_syn_data(self) -> bool {
+        matches!(self, Self::Auto | Self::Fop)
+    }
 }
 
 /// An edge that is known without asking DNS.
@@ -97,13 +118,18 @@ pub struct Target {
     pub port: u16,
     /// The name that `host` is known to serve, where that is an address: from the ClientHello.
     pub server_name: Option<String>,
+    /// Whose connection it is: what is kept for the next one is shared in this context only.
+    pub context: Context,
+    /// Whether the application writes before TCP is connected. If not, no SYN waits for its data.
+    pub speaks_first: bool,
 }
 
 impl Target {
     /// `host`, a name or an address, at `port`.
     #[must_use]
     pub fn new(host: impl Into<String>, port: u16) -> Self {
-        Self { host: host.into(), port, server_name: None }
+        let host = host.into();
+        Self { host, port, server_name: None, context: Context::UNKNOWN, speaks_first: true }
     }
 
     fn name(&self) -> &str {
@@ -111,7 +137,7 @@ impl Target {
     }
 }
 
-/// Opens connections; cheap to clone, clones share what was learnt of paths.
+/// Opens connections; cheap to clone, clones share what was learnt of paths, and cookies.
 #[derive(Clone, Debug)]
 pub struct Connector {
     inner: Arc<Inner>,
@@ -121,19 +147,74 @@ pub struct Connector {
 struct Inner {
     config: ConnectorConfig,
     paths: Arc<PathMemory>,
+    cookies: Arc<Cookies>,
 }
 
 impl Connector {
     /// A connector that knows nothing of any path.
     #[must_use]
     pub fn new(config: ConnectorConfig) -> Self {
-        Self { inner: Arc::new(Inner { config, paths: Arc::new(PathMemory::new()) }) }
+        Self::with_kernel(config, Box::new(Linux))
+    }
+
+    fn with_kernel(config: ConnectorConfig, kernel: Box<dyn Kernel>) -> Self {
+        let (paths, cookies) = (Arc::default(), Arc::new(Cookies::new(kernel)));
+        Self { inner: Arc::new(Inner { config, paths, cookies }) }
     }
 
     /// The same memory under another configuration, for connections from now on.
     #[must_use]
     pub fn reconfigured(&self, config: ConnectorConfig) -> Self {
-        Self { inner: Arc::new(Inner { config, paths: Arc::clone(&self.inner.paths) }) }
+        let (paths, cookies) = (Arc::clone(&self.inner.paths), Arc::clone(&self.inner.cookies));
+        Self { inner: Arc::new(Inner { config, paths, cookies }) }
+    }
+
+    /// Whether it matters whose a connection is: only then has [`Target::context`] to be found out.
+    #[must_use]
+    pub fn uses_contexts(&self) -> bool {
+        self.inner.config.opening.sends_syn_data()
+            && self.inner.cookies.is_available(Instant::now())
+    }
+
+    /// Keeps Fast Open cookies, with their lifetimes, that came inside TLS over a connection to `target`, of
+    /// which `report` tells. Those that cannot be used are dropped.
+    pub fn keep_cookies(
+        &self,
+        target: &Target,
+        report: &Report,
+        cookies: impl IntoIterator<Item = (Cookie, Duration)>,
+    ) {
+        let Some(network) = report.network else { return };
+        let visit = Visit { host: target.name(), context: &target.context, network };
+        let mut jar = self.inner.cookies.jar();
+        for (cookie, lifetime) in cookies {
+            if let Err(reason) = jar.put(&visit, cookie, lifetime, Instant::now()) {
+                tracing::debug!(host = target.name(), %reason, "cookie not kept");
+            }
+        }
+    }
+
+    /// Forgets what is kept for `context`, such as when it ends.
+    pub fn forget_context(&self, context: &Context) {
+        self.inner.cookies.jar().forget_context(context);
+    }
+
+    /// Watches the machine's addresses and interfaces, and forgets what was got on networks that it leaves;
+    /// for as long as it is awaited.
+    ///
+    /// # Errors
+    /// The kernel does not tell, or does not tell any more. What was got elsewhere is then still not used
+    /// for the next connection: every one looks which way it goes.
+    pub async fn follow_networks(&self) -> io::Result<Infallible> {
+        let mut changes = Changes::listen()?;
+        loop {
+            for change in changes.next().await? {
+                self.inner.cookies.leave(change);
+                if let Change::Address(local) = change {
+                    self.inner.paths.forget_network(local);
+                }
+            }
+        }
     }
 
     /// Begins to connect to `target`. Must be called within a tokio runtime.
@@ -157,7 +238,10 @@ impl Connector {
         let lookup = config.resolver.resolve(host, lookup_port)?;
         let offer = match edge {
             _ if config.opening == OpeningPolicy::Plain => Offer::Never(NotUsed::Policy),
-            Some(edge) => Offer::Known(edge.advert),
+            Some(edge) => {
+                let fop = edge.advert.fop || config.opening == OpeningPolicy::Fop;
+                Offer::Known(Advert { fop, ..edge.advert })
+            }
             None => self.discovery(target),
         };
         Ok(ClientStream::new(Opening::new(Arc::clone(&self.inner), target, port, lookup, offer)))

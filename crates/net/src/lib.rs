@@ -2,8 +2,10 @@
 //!
 //! * [`Connector`] opens a [`ClientStream`]: lookup, Happy Eyeballs, the UDP flight, the join.
 //! * [`Acceptor`] gives a [`ServerStream`] for each connection, over UDP and TCP or TCP alone.
+//! * [`TlsStream`] is TLS on either, or on any other stream, aware of early data.
 //! * [`bridge`] joins either with a TCP connection; once open, bytes are spliced ([`relay`]).
 //! * [`dns`] finds out who speaks TurboTLS, [`path`] remembers which network bears it.
+//! * [`fastopen`] puts the first flight into the SYN, for clients that hold a cookie.
 //!
 //! What the protocol demands is decided in `headstart-proto`; this crate moves bytes.
 
@@ -11,30 +13,38 @@ mod acceptor;
 mod bridge;
 mod clock;
 mod connector;
+mod netlink;
 mod race;
 mod redirect;
 mod relay;
+mod sys;
+mod tls_stream;
 mod udp;
 mod wakers;
 
+pub use headstart_proto::fastopen::{FastOpenEvent, NotFast};
 pub use headstart_proto::{ClientEvent, PlainReason, ResetReason, ServerConfig, hello};
+pub use headstart_sessions::{Context, Network};
 
-pub use acceptor::{Acceptor, AcceptorConfig, Arrival, ServerStream};
+pub use acceptor::{Acceptor, AcceptorConfig, Arrival, ProvenAddr, ServerStream};
 pub use bridge::{Handoff, bridge};
 pub use connector::{
-    ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, Moment, NotUsed, OpenedBy,
-    OpeningPolicy, Report, Target, What,
+    ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, FastOpenNotUsed, Moment, NotUsed,
+    OpenedBy, OpeningPolicy, Report, Target, What,
 };
+pub use netlink::tcp_owner;
 pub use race::{ATTEMPT_DELAY, Attempt, MAX_ADDRESSES, Outcome, Race, RaceError, RaceFailure, Won};
 pub use redirect::original_destination;
 pub use relay::{
     COPY_BUFFER, PIPE_CAPACITY, PIPES_IN_USE, RelayCounts, RelayEnd, RelayLimits, RelayReason,
     SPLICE_AFTER, Side, relay,
 };
+pub use tls_stream::{Moved, TlsHandle, TlsStream};
 pub use udp::{
     Datagram, LISTEN_BUFFER, Received, RecvBuffers, RecvError, UdpPort, is_unreachable,
     with_thread_buffers,
 };
 pub mod advert;
 pub mod dns;
+pub mod fastopen;
 pub mod path;

@@ -1,5 +1,5 @@
 //! What is known about a way to an edge: how late its datagrams come, whether they come at all,
-//! and how many are in flight.
+//! and how many are in flight; and whether it bears data in the SYN.
 //!
 //! Pure: the time is an argument. In memory only: what a network does to UDP is forgotten with the
 //! process. Every table is bounded; when one is full, the entry not used for longest gives way,
@@ -8,9 +8,11 @@
 mod bounded;
 mod grace;
 mod standing;
+mod syn;
 
 pub use grace::{GRACE_MAX_FIRST, GRACE_MAX_FLOOR, GRACE_MIN, GraceEstimator, LAG_MAX};
 pub use standing::{BACKOFF_FIRST, BACKOFF_MAX, PROBE_LIFE, PathReason, SILENCES_TO_BLOCK};
+pub use syn::{FAILURES_TO_BLOCK_NETWORK, LOSSES_TO_BLOCK, NETWORKS, REFUSALS_TO_BLOCK, SynAdvice};
 
 use bounded::Bounded;
 use standing::Standing;
@@ -20,6 +22,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+use syn::SynTables;
 
 use crate::advert::SLOTS_MAX;
 
@@ -112,6 +115,7 @@ struct Tables {
     flights: Bounded<Box<str>, u8>,
     /// Bounded by the reservations that exist; an entry goes with the last of them.
     in_flight: HashMap<PathKey, usize>,
+    syn: SynTables,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -127,6 +131,7 @@ impl Default for Tables {
             resets: Bounded::new(REFUSALS),
             flights: Bounded::new(NAMES),
             in_flight: HashMap::new(),
+            syn: SynTables::default(),
         }
     }
 }
@@ -180,7 +185,9 @@ impl PathMemory {
     ///
     /// Refusals by an edge stay: they are not the network's.
     pub fn forget_network(&self, local: IpAddr) {
-        self.lock().paths.retain(|key| key.local != local);
+        let mut tables = self.lock();
+        tables.paths.retain(|key| key.local != local);
+        tables.syn.forget_network(local);
     }
 
     /// Server datagrams that the last flight from `name` took, if known.

@@ -33,6 +33,7 @@ pub const MAX_ADDRESSES: usize = 32;
 /// The first attempt starts with the first poll; the next one after the delay, or at once when one has failed.
 /// When one connects, the others are closed before the winner is returned. Dropping the race closes all.
 pub struct Race {
+    held: bool,
     delay: Duration,
     limit: Option<Duration>,
     local: Option<IpAddr>,
@@ -59,6 +60,8 @@ pub struct Won {
     pub connected: Instant,
     /// How many attempts had been started, this one included.
     pub attempts: usize,
+    /// Which of [`Race::attempts`] it is.
+    pub number: usize,
 }
 
 /// One attempt of a race, for the record.
@@ -113,6 +116,7 @@ impl Race {
     /// A race to these addresses, in the resolver's order; it starts when first polled.
     pub fn new(addresses: impl IntoIterator<Item = SocketAddr>, delay: Duration) -> Self {
         let mut race = Self {
+            held: false,
             delay: delay.max(LEAST_DELAY),
             limit: None,
             local: None,
@@ -146,6 +150,29 @@ impl Race {
     /// Says whether [`Self::add`] may still be called: until it is not, a race without addresses waits.
     pub fn expect_more(&mut self, expected: bool) {
         self.more_expected = expected;
+    }
+
+    /// Starts no attempts of its own for now, or goes on with them; poll again afterwards.
+    pub fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+
+    /// Takes part with an attempt at `addr` that was begun elsewhere, for instance with data in the SYN;
+    /// its number among the attempts. `connect` gives the connection once it is established. Should it
+    /// fail, `addr` is tried again at once.
+    pub fn start(
+        &mut self,
+        addr: SocketAddr,
+        connect: impl Future<Output = io::Result<TcpStream>> + Send + 'static,
+    ) -> usize {
+        self.waiting.remove(addr);
+        self.run(addr, Box::pin(connect), true, Instant::now())
+    }
+
+    /// Tries `addr` at once, beside whatever runs, even if it is tried already; poll again afterwards.
+    pub fn again(&mut self, addr: SocketAddr) {
+        self.waiting.push_first(addr);
+        self.next_start = None;
     }
 
     /// Adds addresses, also while the race runs; poll again afterwards. Known ones and those beyond
@@ -193,7 +220,7 @@ impl Race {
             if self.start_next(now) {
                 continue;
             }
-            if self.running.is_empty() && !self.more_expected {
+            if self.running.is_empty() && !self.more_expected && !self.held {
                 let none = self.attempts.is_empty();
                 let cause = if none { RaceFailure::NoAddress } else { RaceFailure::AllFailed };
                 return Poll::Ready(Err(self.fail(cause)));
@@ -212,10 +239,13 @@ impl Race {
                 index += 1;
                 continue;
             };
-            let number = self.running.swap_remove(index).number;
+            let Running { number, again, .. } = self.running.swap_remove(index);
             match result {
                 Ok(stream) => return self.win(number, stream),
                 Err(error) => self.note(number, Outcome::Failed(error)),
+            }
+            if let Some(attempt) = self.attempts.get(number).filter(|_| again) {
+                self.waiting.push_first(attempt.addr);
             }
             self.next_start = None;
         }
@@ -225,19 +255,23 @@ impl Race {
     /// Starts the next attempt if it is due.
     fn start_next(&mut self, now: Instant) -> bool {
         let due = self.running.is_empty() || self.next_start.is_none_or(|start| start <= now);
-        if !due {
+        if !due || self.held {
             return false;
         }
         let Some(addr) = self.waiting.pop() else {
             return false;
         };
-        self.running.push(Running {
-            number: self.attempts.len(),
-            connect: Box::pin(connect(addr, self.local)),
-        });
+        self.run(addr, Box::pin(connect(addr, self.local)), false, now);
+        true
+    }
+
+    /// `again`: whether `addr` is to be tried again should this fail.
+    fn run(&mut self, addr: SocketAddr, connect: Connect, again: bool, now: Instant) -> usize {
+        let number = self.attempts.len();
+        self.running.push(Running { number, connect, again });
         self.attempts.push(Attempt { addr, started: now, ended: None, outcome: Outcome::Running });
         self.next_start = now.checked_add(self.delay);
-        true
+        number
     }
 
     fn deadline(&mut self, now: Instant) -> Option<Instant> {
@@ -249,7 +283,7 @@ impl Race {
 
     /// Waits for the next start or the end of time, whichever is first; pending without any.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let start = self.next_start.filter(|_| self.waiting.peek().is_some());
+        let start = self.next_start.filter(|_| !self.held && self.waiting.peek().is_some());
         let Some(at) = start.into_iter().chain(self.deadline).min() else {
             return Poll::Pending;
         };
@@ -270,6 +304,7 @@ impl Race {
             started: attempt.started,
             connected: attempt.ended?,
             attempts: self.attempts.len(),
+            number,
         })
     }
 
@@ -343,8 +378,12 @@ impl fmt::Debug for Race {
 
 struct Running {
     number: usize,
-    connect: Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>,
+    connect: Connect,
+    /// Whether the address is to be tried again should this fail.
+    again: bool,
 }
+
+type Connect = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
 
 async fn connect(addr: SocketAddr, local: Option<IpAddr>) -> io::Result<TcpStream> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -372,6 +411,20 @@ impl Waiting {
         self.next_is_ipv6.get_or_insert(addr.is_ipv6());
         let family = if addr.is_ipv6() { &mut self.ipv6 } else { &mut self.ipv4 };
         family.push_back(addr);
+    }
+
+    /// In front of all others.
+    fn push_first(&mut self, addr: SocketAddr) {
+        self.next_is_ipv6 = Some(addr.is_ipv6());
+        let family = if addr.is_ipv6() { &mut self.ipv6 } else { &mut self.ipv4 };
+        family.push_front(addr);
+    }
+
+    /// As if it had been handed out.
+    fn remove(&mut self, addr: SocketAddr) {
+        self.next_is_ipv6 = Some(!addr.is_ipv6());
+        let family = if addr.is_ipv6() { &mut self.ipv6 } else { &mut self.ipv4 };
+        family.retain(|waiting| *waiting != addr);
     }
 
     fn peek(&self) -> Option<SocketAddr> {

@@ -1,10 +1,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 
-/// The tasks that wait on one stream: reader and writer may be two.
+/// The tasks that wait on one stream: reader and writer may be two, and others wait for its opening.
 ///
-/// What both wait for (a join, the end of the opening) is polled with the [common waker](Self::waker),
-/// so that whichever task polled last, the event wakes the two. A task is woken once, and has to be
+/// What all wait for (a join, the end of the opening) is polled with the [common waker](Self::waker),
+/// so that whichever task polled last, the event wakes all of them. A task is woken once, and has to be
 /// noted again at its next poll, as everywhere.
 #[derive(Debug, Default)]
 pub(crate) struct Wakers(Arc<Noted>);
@@ -16,6 +16,8 @@ struct Noted(Mutex<Waiting>);
 struct Waiting {
     reader: Option<Waker>,
     writer: Option<Waker>,
+    /// Bounded by the tasks that wait: each is there once, and all leave when they are woken.
+    others: Vec<Waker>,
 }
 
 impl Wakers {
@@ -27,6 +29,15 @@ impl Wakers {
     /// Notes the task that writes.
     pub(crate) fn writer(&self, waker: &Waker) {
         self.0.change(|waiting| note(&mut waiting.writer, waker));
+    }
+
+    /// Notes a task that neither reads nor writes.
+    pub(crate) fn other(&self, waker: &Waker) {
+        self.0.change(|waiting| {
+            if !waiting.others.iter().any(|noted| noted.will_wake(waker)) {
+                waiting.others.push(waker.clone());
+            }
+        });
     }
 
     /// Wakes whichever tasks are noted by then.
@@ -49,7 +60,8 @@ impl Wake for Noted {
     fn wake_by_ref(self: &Arc<Self>) {
         // Woken after the lock is given back: a waker is foreign code, and may poll at once.
         let waiting = self.change(std::mem::take);
-        [waiting.reader, waiting.writer].into_iter().flatten().for_each(Waker::wake);
+        let both = [waiting.reader, waiting.writer].into_iter().flatten();
+        both.chain(waiting.others).for_each(Waker::wake);
     }
 }
 
@@ -89,6 +101,18 @@ mod tests {
         wakers.writer(&writer);
         waker.wake_by_ref();
         assert_eq!((reads.0.load(Ordering::Relaxed), writes.0.load(Ordering::Relaxed)), (1, 1));
+    }
+
+    #[test]
+    fn any_number_of_others_is_woken_each_once() {
+        let wakers = Wakers::default();
+        let ((ones, one), (twos, two)) = (counter(), counter());
+        wakers.other(&one);
+        wakers.other(&two);
+        wakers.other(&one);
+        wakers.waker().wake();
+        wakers.waker().wake();
+        assert_eq!((ones.0.load(Ordering::Relaxed), twos.0.load(Ordering::Relaxed)), (1, 1));
     }
 
     #[test]

@@ -185,6 +185,32 @@ async fn an_ended_session_says_so_whenever_asked() {
 }
 
 #[tokio::test]
+async fn an_address_is_proven_by_the_join_and_is_that_of_tcp() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    let proven = stream.proven_addr();
+    assert_eq!(proven.get(), None);
+    establish_all(acceptor);
+    let (mut tcp, _) = client.join().await;
+    tcp.write_all(b"ready").await.unwrap();
+    let mut bytes = [0; HELLO + 5];
+    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(proven.get(), Some(tcp.local_addr().unwrap()));
+    assert_ne!(proven.get(), Some(stream.peer_addr()), "that of the datagrams has another port");
+}
+
+#[tokio::test]
+async fn a_plain_connection_proves_its_address() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut tcp = TcpStream::connect(acceptor.local_addr()).await.unwrap();
+    tcp.write_all(&hello(rand::random())).await.unwrap();
+    let stream = next(&mut acceptor).await;
+    assert_eq!(stream.proven_addr().get(), Some(tcp.local_addr().unwrap()));
+}
+
+#[tokio::test]
 async fn a_join_with_impossible_offsets_leaves_the_session() {
     let mut acceptor = bind(AcceptorConfig::default());
     let mut client = Client::new(acceptor.local_addr()).await;

@@ -12,6 +12,19 @@ pub enum Arm {
     Tls13EarlyData,
     /// TLS 1.3 whose ClientHello is in the SYN (RFC 7413). A baseline: its cookies can be linked.
     FastOpen,
+    /// The same with a session of an earlier connection.
+    FastOpenResumed,
+    /// The same, and the request is early data in the SYN.
+    FastOpenEarlyData,
+    /// The same with the cookies of Fast Open Privacy, handed out by the extension of TLS.
+    Fop,
+    /// The same with a session of an earlier connection.
+    FopResumed,
+    /// The same, and the request is early data in the SYN.
+    FopEarlyData,
+    /// A plain client with sessions, of an agent (SOCKS5) that reads cookies out of its tickets, and a plain server
+    /// of HTTP behind an edge that speaks TLS.
+    FopAgent,
     /// TurboTLS in the program itself.
     Turbo,
     /// The same with a session of an earlier connection.
@@ -35,17 +48,25 @@ pub enum Arm {
 pub(crate) enum Carrier {
     Tcp,
     FastOpen,
+    /// Fast Open with cookies of our own.
+    Fop,
     Turbo,
     Quic,
 }
 
 impl Arm {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 18] = [
         Self::Tls13,
         Self::Tls13Resumed,
         Self::Tls13EarlyData,
         Self::FastOpen,
+        Self::FastOpenResumed,
+        Self::FastOpenEarlyData,
+        Self::Fop,
+        Self::FopResumed,
+        Self::FopEarlyData,
+        Self::FopAgent,
         Self::Turbo,
         Self::TurboResumed,
         Self::TurboEarlyData,
@@ -64,6 +85,12 @@ impl Arm {
             Self::Tls13Resumed => "tls13-resumed",
             Self::Tls13EarlyData => "tls13-0rtt",
             Self::FastOpen => "tfo",
+            Self::FastOpenResumed => "tfo-resumed",
+            Self::FastOpenEarlyData => "tfo-0rtt",
+            Self::Fop => "fop",
+            Self::FopResumed => "fop-resumed",
+            Self::FopEarlyData => "fop-0rtt",
+            Self::FopAgent => "fop-agent",
             Self::Turbo => "turbo",
             Self::TurboResumed => "turbo-resumed",
             Self::TurboEarlyData => "turbo-0rtt",
@@ -86,13 +113,60 @@ impl Arm {
     /// Whether its client resumes, so that the first connection only makes a session.
     #[must_use]
     pub const fn resumes(self) -> bool {
-        matches!(self, Self::Tls13Resumed | Self::TurboResumed) || self.sends_early_data()
+        let resumed = matches!(
+            self,
+            Self::Tls13Resumed
+                | Self::FastOpenResumed
+                | Self::FopResumed
+                | Self::FopAgent
+                | Self::TurboResumed
+        );
+        resumed || self.sends_early_data()
     }
 
     /// Whether its request is early data.
     #[must_use]
     pub const fn sends_early_data(self) -> bool {
-        matches!(self, Self::Tls13EarlyData | Self::TurboEarlyData | Self::QuicEarlyData)
+        matches!(
+            self,
+            Self::Tls13EarlyData
+                | Self::FastOpenEarlyData
+                | Self::FopEarlyData
+                | Self::TurboEarlyData
+                | Self::QuicEarlyData
+        )
+    }
+
+    /// Whether its connections may begin with data in the SYN, by the kernel's cookies or by ours.
+    #[must_use]
+    pub const fn opens_fast(self) -> bool {
+        matches!(self.carrier(), Carrier::FastOpen) || self.has_private_cookies()
+    }
+
+    /// Whether it has cookies of Fast Open Privacy, for which programs must be attached to the kernel.
+    #[must_use]
+    pub const fn has_private_cookies(self) -> bool {
+        matches!(self.carrier(), Carrier::Fop) || matches!(self, Self::FopAgent)
+    }
+
+    /// Whether an agent opens its connections.
+    #[must_use]
+    pub const fn has_agent(self) -> bool {
+        matches!(self, Self::TurboAgent | Self::FopAgent)
+    }
+
+    /// Whether its server can be at several addresses.
+    #[must_use]
+    pub const fn has_several_addresses(self) -> bool {
+        let by_tcp = matches!(self.carrier(), Carrier::Tcp | Carrier::FastOpen | Carrier::Fop);
+        by_tcp && !self.has_agent() && !self.encrypts_hello()
+    }
+
+    /// Whether its clients can make the visits of a case whose later connections may be linked to earlier ones; of two
+    /// names or contexts, if `names`.
+    #[must_use]
+    pub const fn can_cross(self, names: bool) -> bool {
+        self.opens_fast() && !(names && self.has_agent())
     }
 
     /// Whether its ClientHello is encrypted, and only an outer one can be read.
@@ -107,8 +181,10 @@ impl Arm {
             | Self::Tls13Resumed
             | Self::Tls13EarlyData
             | Self::TurboAgent
+            | Self::FopAgent
             | Self::Tls13Ech => Carrier::Tcp,
-            Self::FastOpen => Carrier::FastOpen,
+            Self::FastOpen | Self::FastOpenResumed | Self::FastOpenEarlyData => Carrier::FastOpen,
+            Self::Fop | Self::FopResumed | Self::FopEarlyData => Carrier::Fop,
             Self::Turbo | Self::TurboResumed | Self::TurboEarlyData | Self::TurboEch => {
                 Carrier::Turbo
             }
@@ -117,7 +193,8 @@ impl Arm {
     }
 }
 
-/// Key exchange and certificates. The cipher is AES-128-GCM with SHA-256 in all of them.
+/// Key exchange and certificates. The cipher is AES-128-GCM with SHA-256 in all of them; arms of Fast Open have what
+/// headstart's engine agrees on (AES-256-GCM with SHA-384).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Suite {
     /// P-256 and a self-signed ECDSA certificate of P-256.
@@ -161,7 +238,7 @@ impl Suite {
     }
 }
 
-/// Which openings a client of TurboTLS may use.
+/// Which openings a client of TurboTLS, or an agent, may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
     /// TurboTLS unless the path is remembered not to bear it.
@@ -169,13 +246,15 @@ pub enum Policy {
     Auto,
     /// TurboTLS whatever is remembered.
     Turbo,
+    /// Fast Open with private cookies wherever one is there.
+    Fop,
     /// TLS over TCP.
     Plain,
 }
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Auto, Self::Turbo, Self::Plain];
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Turbo, Self::Fop, Self::Plain];
 
     /// The name in options and experiments.
     #[must_use]
@@ -183,6 +262,7 @@ impl Policy {
         match self {
             Self::Auto => "auto",
             Self::Turbo => "turbo",
+            Self::Fop => "fop",
             Self::Plain => "plain",
         }
     }
@@ -281,6 +361,22 @@ mod tests {
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = "tls12".parse::<Arm>().unwrap_err().to_string();
         assert!(error.starts_with("there is no arm \"tls12\"; there are tls13, "), "{error}");
+    }
+
+    #[test]
+    fn what_arms_have_is_in_their_names() {
+        for arm in Arm::ALL {
+            let name = arm.name();
+            assert_eq!(arm.opens_fast(), name.starts_with("tfo") || name.starts_with("fop"));
+            assert_eq!(arm.has_private_cookies(), name.starts_with("fop"), "{arm}");
+            assert_eq!(arm.has_agent(), name.ends_with("-agent"), "{arm}");
+            assert_eq!(arm.sends_early_data(), name.ends_with("-0rtt"), "{arm}");
+            let resumes = ["-0rtt", "-resumed"].iter().any(|end| name.ends_with(end));
+            assert_eq!(arm.resumes(), resumes || arm == Arm::FopAgent, "{arm}");
+        }
+        let several: Vec<_> =
+            Arm::ALL.into_iter().filter(|arm| arm.has_several_addresses()).collect();
+        assert_eq!(several.len(), 3 * 3, "{several:?}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ const READ: usize = 16 * 1024;
 
 /// How long the server's end of the connection is waited for, which brings its tickets: two round
 /// trips of a satellite link and one retransmission.
-const END: Duration = Duration::from_secs(3);
+pub(crate) const END: Duration = Duration::from_secs(3);
 
 /// What is asked and what should come, on any connection.
 pub(crate) struct Exchange {
@@ -34,6 +34,16 @@ impl Exchange {
     pub(crate) fn new(name: &str, bytes: u64, marks: Marks) -> Self {
         let (request, response) = (content::request(name, bytes), Response::new(bytes));
         Self { request, response, asked: Instant::now(), marks }
+    }
+
+    /// The request, for whoever hands it to TLS.
+    pub(crate) fn request(&self) -> &[u8] {
+        &self.request
+    }
+
+    /// Takes bytes of the response; whether that was all.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
+        self.response.take(bytes, &mut self.marks)
     }
 
     /// Hands the request to TLS; this is the moment of its first byte.
@@ -58,8 +68,7 @@ impl Exchange {
                 Ok(count) => count,
                 Err(error) => return Err(format!("{}: {error}", self.marks.stage())),
             };
-            let Self { response, marks, .. } = self;
-            if response.take(room.get(..count).unwrap_or_default(), marks)? {
+            if self.take(room.get(..count).unwrap_or_default())? {
                 return Ok(());
             }
         }

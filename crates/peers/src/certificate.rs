@@ -98,7 +98,10 @@ impl<'a> Subject<'a> {
             }
             Role::Server { name, padding } => {
                 let context = builder.x509v3_context(None, None);
-                let names = SubjectAlternativeName::new().dns(name).build(&context)?;
+                // The second is that of another virtual host at the same address.
+                let mut names = SubjectAlternativeName::new();
+                names.dns(name).dns(&format!("other.{name}"));
+                let names = names.build(&context)?;
                 builder.append_extension(names)?;
                 if padding > 0 {
                     builder.append_extension(zeroes(padding)?)?;

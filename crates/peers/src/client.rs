@@ -13,14 +13,19 @@ use crate::arm::{Arm, Carrier, Policy, Suite};
 use crate::attempt::{Attempt, Exchange};
 use crate::ech::EchTls;
 use crate::error::PeerError;
+use crate::fast_open::{self, FastOpenClient};
 use crate::identity;
 use crate::quic::{self, QuicClient};
 use crate::tls::{Connection, Tls};
-use crate::transport::{Transport, connect, connect_by, connect_fast};
-use crate::trial::{Marks, Opening, Trial};
+use crate::transport::{Transport, connect, connect_by};
+use crate::trial::{Marks, Trial};
+use crate::visit::Visit;
 
 /// The server's name where none is given.
 pub const NAME: &str = "peer.test";
+
+/// The name of another virtual host of a server that is called [`NAME`]: its certificate has both.
+pub const OTHER_NAME: &str = "other.peer.test";
 
 /// How long a connection may take where nothing is said: curl's users wait as long.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
@@ -34,6 +39,8 @@ pub struct ClientOptions {
     pub suite: Suite,
     /// The server.
     pub to: SocketAddr,
+    /// Further addresses of it, which a [`Visit`] can ask for.
+    pub more: Vec<SocketAddr>,
     /// Where servers leave the certificates that are trusted.
     pub identity: PathBuf,
     /// The server's name.
@@ -64,6 +71,7 @@ impl ClientOptions {
             arm,
             suite,
             to,
+            more: Vec::new(),
             identity: identity.into(),
             name: NAME.to_owned(),
             proxy: None,
@@ -87,13 +95,17 @@ impl ClientOptions {
             .with_hint("give --ech with tls13-ech and turbo-ech, and with no other"));
         }
         match (proxy, arm.carrier()) {
-            (None, _) if *arm == Arm::TurboAgent => {
+            (None, _) if arm.has_agent() => {
                 Err(PeerError::new(format!("{arm} opens its connections through an agent"))
                     .with_hint("give the agent's address with --proxy IP:PORT"))
             }
-            (Some(_), Carrier::FastOpen | Carrier::Turbo | Carrier::Quic) => {
+            (Some(_), Carrier::FastOpen | Carrier::Fop | Carrier::Turbo | Carrier::Quic) => {
                 Err(PeerError::new(format!("{arm} does not go through a proxy"))
-                    .with_hint("use turbo-agent, or tls13 and its kin"))
+                    .with_hint("use turbo-agent or fop-agent, or tls13 and its kin"))
+            }
+            _ if !self.more.is_empty() && !arm.has_several_addresses() => {
+                Err(PeerError::new(format!("a server of {arm} is at one address"))
+                    .with_hint("give --also to clients of tls13, tfo, fop and their kin"))
             }
             _ if slots.is_some_and(|slots| slots == 0) => {
                 Err(PeerError::new("a flight without slots brings no answer")
@@ -122,6 +134,7 @@ pub struct Client {
 #[derive(Debug)]
 enum Engine {
     Tcp(Secure),
+    FastOpen(Box<FastOpenClient>),
     Turbo(Secure, Mutex<Connector>),
     Quic(Box<QuicClient>),
 }
@@ -173,6 +186,7 @@ pub(crate) enum Prepared {
 pub(crate) enum Ready {
     /// Sockets are made as the connection is opened.
     Tls(Prepared),
+    FastOpen(Box<fast_open::Ready>),
     Quic(quic::Ready),
     Failed(PeerError),
 }
@@ -196,7 +210,10 @@ impl Client {
             Carrier::Turbo => {
                 Engine::Turbo(Secure::new(&options, roots)?, Mutex::new(connector(&options)?))
             }
-            Carrier::Tcp | Carrier::FastOpen => Engine::Tcp(Secure::new(&options, roots)?),
+            Carrier::FastOpen | Carrier::Fop => {
+                Engine::FastOpen(Box::new(FastOpenClient::new(&options, &roots)?))
+            }
+            Carrier::Tcp => Engine::Tcp(Secure::new(&options, roots)?),
         };
         Ok(Self { options, engine })
     }
@@ -209,20 +226,37 @@ impl Client {
 
     /// Opens one connection now and asks for so many bytes on it.
     pub async fn open(&self, bytes: u64) -> Trial {
-        let ready = self.ready();
-        self.open_ready(ready, bytes, Instant::now()).await
+        self.visit(&Visit::new(bytes)).await
+    }
+
+    /// The same for any visit that the arm can make.
+    pub async fn visit(&self, visit: &Visit) -> Trial {
+        let ready = self.ready(visit);
+        self.open_ready(ready, visit, Instant::now()).await
     }
 
     /// The same, with times from `start`, which may be past.
     pub async fn open_planned(&self, bytes: u64, start: Instant) -> Trial {
-        self.open_ready(self.ready(), bytes, start).await
+        let visit = Visit::new(bytes);
+        self.open_ready(self.ready(&visit), &visit, start).await
     }
 
     /// What one connection needs that is no part of opening it, for before the clock starts.
-    pub(crate) fn ready(&self) -> Ready {
+    pub(crate) fn ready(&self, visit: &Visit) -> Ready {
+        let Some(to) = self.address(visit.at) else {
+            return Ready::Failed(PeerError::new(format!("there is no address {}", visit.at)));
+        };
+        if let Some(what) = self.cannot(visit) {
+            let arm = self.options.arm;
+            return Ready::Failed(PeerError::new(format!("{arm} knows no other {what}")));
+        }
         match &self.engine {
             Engine::Tcp(tls) | Engine::Turbo(tls, _) => {
                 tls.prepare().map_or_else(Ready::Failed, Ready::Tls)
+            }
+            Engine::FastOpen(client) => {
+                let ready = client.ready(visit, to).map(Box::new);
+                ready.map_or_else(Ready::Failed, Ready::FastOpen)
             }
             Engine::Quic(quic) => {
                 quic.ready(self.options.to).map_or_else(Ready::Failed, Ready::Quic)
@@ -230,9 +264,26 @@ impl Client {
         }
     }
 
-    /// Opens one connection with times from `start`.
-    pub(crate) async fn open_ready(&self, ready: Ready, bytes: u64, start: Instant) -> Trial {
-        let mut trial = self.attempt(ready, bytes, Marks::new(start)).await;
+    /// One of the server's addresses.
+    fn address(&self, number: usize) -> Option<SocketAddr> {
+        let ClientOptions { to, more, .. } = &self.options;
+        [to].into_iter().chain(more).nth(number).copied()
+    }
+
+    /// What of a visit the arm cannot do; a proxy takes a context as user name.
+    fn cannot(&self, visit: &Visit) -> Option<&'static str> {
+        let Visit { name, context, .. } = visit;
+        let any = matches!(self.engine, Engine::FastOpen(_));
+        match () {
+            () if name.is_some() && !any => Some("name"),
+            () if context.is_some() && !any && self.options.proxy.is_none() => Some("context"),
+            () => None,
+        }
+    }
+
+    /// Opens one connection, for which `ready` was made, with times from `start`.
+    pub(crate) async fn open_ready(&self, ready: Ready, visit: &Visit, start: Instant) -> Trial {
+        let mut trial = self.attempt(ready, visit, Marks::new(start)).await;
         if trial.ok && trial.reason.is_empty() {
             trial.reason = self.shortfall(&trial).to_owned();
         }
@@ -248,6 +299,7 @@ impl Client {
     pub fn forget(&self) -> Result<(), PeerError> {
         match &self.engine {
             Engine::Tcp(tls) => tls.forget(),
+            Engine::FastOpen(client) => client.forget(),
             Engine::Turbo(tls, kept) => {
                 tls.forget();
                 let new = connector(&self.options)?;
@@ -258,14 +310,18 @@ impl Client {
         Ok(())
     }
 
-    async fn attempt(&self, ready: Ready, bytes: u64, marks: Marks) -> Trial {
-        let ClientOptions { name, to, timeout, .. } = &self.options;
+    async fn attempt(&self, ready: Ready, visit: &Visit, marks: Marks) -> Trial {
+        let ClientOptions { to, timeout, .. } = &self.options;
         let deadline = Instant::now() + *timeout;
-        let exchange = Exchange::new(name, bytes, marks);
+        let name = visit.name.as_ref().unwrap_or(&self.options.name);
+        let exchange = Exchange::new(name, visit.bytes, marks);
         match (&self.engine, ready) {
             (_, Ready::Failed(error)) => marks.trial(Err(error.to_string())),
             (Engine::Quic(quic), Ready::Quic(ready)) => {
-                quic.open(ready, *to, bytes, marks, *timeout).await
+                quic.open(ready, *to, visit.bytes, marks, *timeout).await
+            }
+            (Engine::FastOpen(client), Ready::FastOpen(ready)) => {
+                client.open(*ready, exchange, deadline).await
             }
             (Engine::Turbo(_, connector), Ready::Tls(tls)) => {
                 let connector = connector.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -276,24 +332,23 @@ impl Client {
                 }
             }
             (Engine::Tcp(_), Ready::Tls(tls)) => {
-                match timeout_at(deadline.into(), self.connect()).await {
+                match timeout_at(deadline.into(), self.connect(visit)).await {
                     Ok(Ok(stream)) => self.over_tls(tls, stream, exchange, deadline).await,
                     Ok(Err(error)) => marks.trial(Err(format!("cannot connect: {error}"))),
                     Err(_) => marks.trial(Err(out_of_time(marks.stage()))),
                 }
             }
-            (_, Ready::Tls(_) | Ready::Quic(_)) => {
+            (_, Ready::Tls(_) | Ready::FastOpen(_) | Ready::Quic(_)) => {
                 marks.trial(Err("what is ready is another arm's".to_owned()))
             }
         }
     }
 
-    async fn connect(&self) -> std::io::Result<tokio::net::TcpStream> {
-        let ClientOptions { arm, to, name, proxy, .. } = &self.options;
-        match (proxy, arm.carrier()) {
-            (Some(proxy), _) => connect_by(*proxy, name, to.port()).await,
-            (None, Carrier::FastOpen) => connect_fast(*to).await,
-            (None, _) => connect(*to).await,
+    async fn connect(&self, visit: &Visit) -> std::io::Result<tokio::net::TcpStream> {
+        let ClientOptions { to, name, proxy, .. } = &self.options;
+        match proxy {
+            Some(proxy) => connect_by(*proxy, name, to.port(), visit.context.as_deref()).await,
+            None => connect(self.address(visit.at).unwrap_or(*to)).await,
         }
     }
 
@@ -327,8 +382,7 @@ impl Client {
     fn shortfall(&self, trial: &Trial) -> &'static str {
         let arm = self.options.arm;
         match () {
-            () if arm == Arm::TurboAgent => "behind_agent",
-            () if arm == Arm::FastOpen && trial.opening != Opening::Tfo => "syn_data_not_taken",
+            () if arm.has_agent() => "behind_agent",
             () if arm.resumes() && !trial.resumed => "no_session",
             () if arm.sends_early_data() && !trial.early_data => "no_early_data_allowed",
             () => "",
@@ -361,6 +415,7 @@ fn connector(options: &ClientOptions) -> Result<Connector, PeerError> {
     config.opening = match options.policy {
         Policy::Auto => OpeningPolicy::Auto,
         Policy::Turbo => OpeningPolicy::Turbo,
+        Policy::Fop => OpeningPolicy::Fop,
         Policy::Plain => OpeningPolicy::Plain,
     };
     Ok(Connector::new(config))

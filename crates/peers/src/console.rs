@@ -19,6 +19,7 @@ use crate::error::PeerError;
 use crate::load::{Load, OUTSTANDING_MAX, Tally, cpu_time};
 use crate::server::{Server, ServerOptions};
 use crate::trial::Trial;
+use crate::visit::Visit;
 
 /// Lines read ahead of the one that is worked on.
 const LINES_AHEAD: usize = 16;
@@ -35,7 +36,8 @@ const LASTING_MAX_MS: u64 = 24 * 3600 * 1000;
 
 /// Runs a client that obeys the lines of `input` until it ends:
 ///
-/// * `open BYTES`: one connection; its [`Trial`](crate::Trial).
+/// * `open BYTES [at NUMBER] [name NAME] [context NAME]`: one connection, a [`Visit`]; its
+///   [`Trial`](crate::Trial).
 /// * `load BYTES INFLIGHT MILLIS`, `rate BYTES PER_SECOND MILLIS`: a line for each connection, then a
 ///   [`Tally`](crate::Tally).
 /// * `forget`: see [`Client::forget`]; `{"forgot":true}`.
@@ -141,7 +143,7 @@ async fn obey(
     answers: &SyncSender<Answer>,
 ) -> Result<(), PeerError> {
     match order {
-        Order::Open { bytes } => answer(answers, Answer::Trial(client.open(bytes).await)),
+        Order::Open(visit) => answer(answers, Answer::Trial(client.visit(&visit).await)),
         Order::Forget => {
             client.forget()?;
             answer(answers, Answer::Other(json!({ "forgot": true })))
@@ -161,9 +163,9 @@ async fn obey(
 }
 
 /// A line of a client's input.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 enum Order {
-    Open { bytes: u64 },
+    Open(Visit),
     Load { bytes: u64, load: Load, lasting: Duration },
     Forget,
 }
@@ -172,7 +174,10 @@ impl Order {
     fn parse(line: &str) -> Result<Self, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
-            ["open", bytes] => Ok(Self::Open { bytes: number(bytes, BYTES_MAX)? }),
+            ["open", bytes, how @ ..] => {
+                let bytes = number(bytes, BYTES_MAX)?;
+                visit(bytes, how).map(Self::Open).ok_or_else(|| no_order(line))
+            }
             ["load", bytes, in_flight, lasting] => {
                 let most = u64::try_from(OUTSTANDING_MAX).unwrap_or(u64::MAX);
                 let in_flight = usize::try_from(number(in_flight, most)?).unwrap_or(1);
@@ -185,11 +190,7 @@ impl Order {
                 Self::load(bytes, Load::PerSecond(per_second), lasting)
             }
             ["forget"] => Ok(Self::Forget),
-            _ => Err(format!(
-                "no such order: {}; there are open BYTES, load BYTES INFLIGHT MILLIS, \
-                 rate BYTES PER_SECOND MILLIS, forget",
-                line.trim()
-            )),
+            _ => Err(no_order(line)),
         }
     }
 
@@ -197,6 +198,29 @@ impl Order {
         let lasting = Duration::from_millis(number(lasting, LASTING_MAX_MS)?);
         Ok(Self::Load { bytes: number(bytes, BYTES_MAX)?, load, lasting })
     }
+}
+
+/// Of pairs of words behind the number of bytes.
+fn visit(bytes: u64, how: &[&str]) -> Option<Visit> {
+    let mut visit = Visit::new(bytes);
+    let (pairs, rest) = how.as_chunks::<2>();
+    for pair in pairs {
+        match pair {
+            ["at", at] => visit.at = at.parse().ok()?,
+            ["name", name] => visit.name = Some((*name).to_owned()),
+            ["context", context] => visit.context = Some((*context).to_owned()),
+            _ => return None,
+        }
+    }
+    rest.is_empty().then_some(visit)
+}
+
+fn no_order(line: &str) -> String {
+    format!(
+        "no such order: {}; there are open BYTES [at NUMBER] [name NAME] [context NAME], \
+         load BYTES INFLIGHT MILLIS, rate BYTES PER_SECOND MILLIS, forget",
+        line.trim()
+    )
 }
 
 fn number(word: &str, most: u64) -> Result<u64, String> {
@@ -261,7 +285,15 @@ mod tests {
 
     #[test]
     fn orders_are_read() {
-        assert_eq!(Order::parse("open 100\n"), Ok(Order::Open { bytes: 100 }));
+        assert_eq!(Order::parse("open 100\n"), Ok(Order::Open(Visit::new(100))));
+        let visit = Visit {
+            bytes: 5,
+            at: 2,
+            name: Some("other.test".into()),
+            context: Some("private".into()),
+        };
+        let order = "open 5 context private at 2 name other.test";
+        assert_eq!(Order::parse(order), Ok(Order::Open(visit)));
         assert_eq!(Order::parse("forget"), Ok(Order::Forget));
         let second = Duration::from_secs(1);
         assert_eq!(
@@ -281,6 +313,9 @@ mod tests {
             "open",
             "open -1",
             "open 1 2",
+            "open 1 at",
+            "open 1 at -1",
+            "open 1 as nobody",
             "load 1 2",
             "load 1 99999 3",
             "rate 1 0 3",

@@ -7,9 +7,11 @@
 //!
 //! [`run_client`] and [`run_server`] make programs of them, driven by lines on standard input.
 //!
-//! All arms over TCP use OpenSSL, which has the post-quantum suites and early data; those over QUIC use
-//! quinn with rustls, and clients that encrypt their ClientHello rustls as well: OpenSSL has that from
-//! version 4.0, and their server is in crates/ech-server for this reason. This is a crate of its own so that only measurements pay for the second TLS library.
+//! All arms over TCP use OpenSSL, which has the post-quantum suites and early data; those of Fast Open by way of
+//! headstart's engine, whose bytes are there before a socket is. Those over QUIC use quinn with rustls, and
+//! clients that encrypt their ClientHello rustls as well: OpenSSL has that from version 4.0, and their server is in
+//! crates/ech-server for this reason. This is a crate of its own so that only measurements pay for the second TLS
+//! library.
 
 mod arm;
 mod attempt;
@@ -19,6 +21,7 @@ mod console;
 mod content;
 mod ech;
 mod error;
+mod fast_open;
 mod flight;
 mod identity;
 mod load;
@@ -28,9 +31,10 @@ mod sys;
 mod tls;
 mod transport;
 mod trial;
+mod visit;
 
 pub use arm::{Arm, Policy, Suite, UnknownName};
-pub use client::{Client, ClientOptions, NAME, TIMEOUT};
+pub use client::{Client, ClientOptions, NAME, OTHER_NAME, TIMEOUT};
 pub use console::{run_client, run_server};
 pub use content::{BYTES_MAX, fill};
 pub use error::PeerError;
@@ -39,3 +43,4 @@ pub use identity::Identity;
 pub use load::{Load, OUTSTANDING_MAX, Tally};
 pub use server::{Server, ServerOptions};
 pub use trial::{Opening, Trial};
+pub use visit::Visit;

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::client::{Client, Ready};
 use crate::trial::Trial;
+use crate::visit::Visit;
 
 /// Connections open at a time at most: each takes two descriptors and some 100 kB. Those that should
 /// begin above it count as failed: the server is long beyond what it bears.
@@ -58,9 +59,9 @@ impl Client {
     ) -> Tally {
         let (started, cpu) = (Instant::now(), cpu_time());
         let until = started + lasting;
-        let client = Arc::clone(self);
+        let (client, visit) = (Arc::clone(self), Visit::new(bytes));
         let mut run =
-            Run { client, bytes, tasks: JoinSet::new(), until, count: 0, completed: 0, sink };
+            Run { client, visit, tasks: JoinSet::new(), until, count: 0, completed: 0, sink };
         match load {
             Load::InFlight(number) => run.closed_loop(number.min(OUTSTANDING_MAX)).await,
             Load::PerSecond(rate) if rate > 0.0 => {
@@ -82,7 +83,7 @@ impl Client {
 
 struct Run<'a, Sink> {
     client: Arc<Client>,
-    bytes: u64,
+    visit: Visit,
     /// Trials and when each ended, whenever somebody comes to hear of it.
     tasks: JoinSet<(Trial, Instant)>,
     /// When the slice ends.
@@ -96,7 +97,7 @@ impl<Sink: FnMut(Trial)> Run<'_, Sink> {
     async fn closed_loop(&mut self, number: usize) {
         while Instant::now() < self.until && number > 0 {
             while self.tasks.len() < number {
-                let ready = self.client.ready();
+                let ready = self.client.ready(&self.visit);
                 self.begin(ready, Instant::now());
             }
             self.one_ended().await;
@@ -111,7 +112,7 @@ impl<Sink: FnMut(Trial)> Run<'_, Sink> {
                 return;
             }
             let planned = started + after;
-            let ready = self.client.ready();
+            let ready = self.client.ready(&self.visit);
             while tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(planned.into()) => false,
@@ -127,9 +128,9 @@ impl<Sink: FnMut(Trial)> Run<'_, Sink> {
     }
 
     fn begin(&mut self, ready: Ready, planned: Instant) {
-        let (client, bytes) = (Arc::clone(&self.client), self.bytes);
+        let (client, visit) = (Arc::clone(&self.client), self.visit.clone());
         self.tasks.spawn(async move {
-            let trial = client.open_ready(ready, bytes, planned).await;
+            let trial = client.open_ready(ready, &visit, planned).await;
             (trial, Instant::now())
         });
     }

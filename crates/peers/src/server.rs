@@ -11,14 +11,15 @@ use openssl::error::ErrorStack;
 use openssl::ssl::{Ssl, SslContext};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_openssl::SslStream;
 
 use crate::arm::{Arm, Carrier, Suite};
 use crate::client::{NAME, supported};
 use crate::content::{Answer, asked};
 use crate::error::PeerError;
+use crate::fast_open;
 use crate::flight;
 use crate::identity::Identity;
 use crate::quic;
@@ -32,19 +33,19 @@ const BACKLOG: i32 = 4096;
 pub(crate) const LIFE: Duration = Duration::from_secs(300);
 
 /// Pause after accepting failed, as for want of file descriptors.
-const PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 
 /// Bytes written at a time: one TLS record.
-const WRITE: usize = 16 * 1024;
+pub(crate) const WRITE: usize = 16 * 1024;
 
 /// Bytes of a response in its first record: a client can read it when one packet is there, as it can a
 /// stream of QUIC, and need not wait for 16 KiB. With the record's 22 bytes and IPv6 and TCP options it is
 /// below 1,400. Servers with records of dynamic size begin so (Google's, Go's crypto/tls, Cloudflare's nginx).
-const FIRST_WRITE: usize = 1300;
+pub(crate) const FIRST_WRITE: usize = 1300;
 
 /// Bytes answered to early data before the client's Finished: what TCP's initial window holds
 /// (RFC 6928). More would wait for acknowledgements, and these come with the Finished.
-const HALF_RTT_MAX: usize = 14 * 1024;
+pub(crate) const HALF_RTT_MAX: usize = 14 * 1024;
 
 /// TLS states that are made ahead: more connections than that do not begin at once in any experiment that looks
 /// at single ones. Some 20 kB each.
@@ -59,6 +60,8 @@ pub struct ServerOptions {
     pub suite: Suite,
     /// Where it listens; port 0 picks one.
     pub listen: SocketAddr,
+    /// Where it listens besides, for arms that can be at several addresses.
+    pub more: Vec<SocketAddr>,
     /// Where certificate and key are, or are left for other servers and clients.
     pub identity: PathBuf,
     /// The name that a new certificate is for.
@@ -69,6 +72,11 @@ pub struct ServerOptions {
     pub threads: usize,
     /// Threads that read the datagrams of TurboTLS.
     pub udp_workers: usize,
+    /// Where `headstart fastopen attach server` pinned its maps, for arms with private cookies. Without them cookies
+    /// are handed out and open nothing.
+    pub fast_open_maps: Option<PathBuf>,
+    /// How long private cookies live, if not as long as usual.
+    pub cookie_life: Option<Duration>,
 }
 
 impl ServerOptions {
@@ -79,11 +87,47 @@ impl ServerOptions {
             arm,
             suite,
             listen,
+            more: Vec::new(),
             identity: identity.into(),
             name: NAME.to_owned(),
             flight: None,
             threads: available_parallelism().map_or(1, Into::into),
             udp_workers: AcceptorConfig::default().udp_workers,
+            fast_open_maps: None,
+            cookie_life: None,
+        }
+    }
+
+    /// All addresses, the first one first.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        [self.listen].into_iter().chain(self.more.iter().copied())
+    }
+
+    pub(crate) fn unusable(&self, error: &io::Error) -> PeerError {
+        let all: Vec<_> = self.addresses().map(|address| address.to_string()).collect();
+        PeerError::new(format!("cannot listen on {}: {error}", all.join(", ")))
+            .with_hint("another program may have the port, or the address may not be here")
+    }
+
+    fn check(&self) -> Result<(), PeerError> {
+        let Self { arm, suite, more, fast_open_maps, cookie_life, .. } = self;
+        supported(*arm, *suite)?;
+        match () {
+            () if arm.encrypts_hello() => {
+                Err(PeerError::new(format!("there is no server of {arm} in this program"))
+                    .with_hint("start headstart-ech-server, of the package of this name"))
+            }
+            () if !more.is_empty() && !arm.has_several_addresses() => {
+                Err(PeerError::new(format!("a server of {arm} is at one address"))
+                    .with_hint("give --also to servers of tls13, tfo, fop and their kin"))
+            }
+            () if (fast_open_maps.is_some() || cookie_life.is_some())
+                && arm.carrier() != Carrier::Fop =>
+            {
+                Err(PeerError::new(format!("{arm} has no private cookies"))
+                    .with_hint("leave out --fast-open-maps and --cookie-life, or use fop"))
+            }
+            () => Ok(()),
         }
     }
 }
@@ -102,28 +146,24 @@ impl Server {
     /// # Errors
     /// Options that do not go together, an address or directory that cannot be used.
     pub fn start(options: ServerOptions) -> Result<Self, PeerError> {
+        options.check()?;
         let ServerOptions { arm, suite, listen, name, .. } = &options;
-        supported(*arm, *suite)?;
-        if arm.encrypts_hello() {
-            return Err(PeerError::new(format!("there is no server of {arm} in this program"))
-                .with_hint("start headstart-ech-server, of the package of this name"));
-        }
         let identity = Identity::obtain(&options.identity, *suite, name, options.flight)?;
         let flight_bytes = flight::measure(*suite, &identity, name)?;
         let early = arm.sends_early_data();
-        let unusable = |error: io::Error| {
-            PeerError::new(format!("cannot listen on {listen}: {error}"))
-                .with_hint("another program may have the port, or the address may not be here")
-        };
         let (local, task) = match arm.carrier() {
             Carrier::Quic => quic::serve(*listen, *suite, &identity, early)?,
+            Carrier::FastOpen | Carrier::Fop => fast_open::serve(&options, &identity)?,
+            _ if *arm == Arm::FopAgent => {
+                serve_clear(*listen).map_err(|error| options.unusable(&error))?
+            }
             carrier => {
                 let tls = Arc::new(Prepared::new(tls::server(*suite, &identity, early)?)?);
                 let started = match carrier {
                     Carrier::Turbo => serve_turbo(*listen, tls, early, options.udp_workers),
-                    _ => serve_tcp(*listen, tls, early, carrier == Carrier::FastOpen),
+                    _ => serve_tcp(options.addresses(), &tls, early),
                 };
-                started.map_err(unusable)?
+                started.map_err(|error| options.unusable(&error))?
             }
         };
         Ok(Self { local, flight_bytes, task })
@@ -149,32 +189,58 @@ impl Drop for Server {
 }
 
 fn serve_tcp(
-    address: SocketAddr,
-    tls: Arc<Prepared>,
+    addresses: impl Iterator<Item = SocketAddr>,
+    tls: &Arc<Prepared>,
     early: bool,
-    fast_open: bool,
 ) -> io::Result<(SocketAddr, JoinHandle<()>)> {
-    let listener = listen(address, fast_open)?;
-    let local = listener.local_addr()?;
-    let accept = async move {
-        loop {
-            match listener.accept().await {
-                Ok((tcp, _)) => {
-                    let tls = Arc::clone(&tls);
-                    tokio::spawn(async move {
-                        // A client that is gone already is met again at the first read.
-                        let _ = tcp.set_nodelay(true);
-                        end(serve(tcp, &tls, early)).await;
-                    });
-                }
-                Err(_) => tokio::time::sleep(PAUSE).await,
-            }
+    let serve = {
+        let tls = Arc::clone(tls);
+        move |tcp: TcpStream| {
+            let tls = Arc::clone(&tls);
+            async move { end(serve(tcp, &tls, early)).await }
         }
     };
-    Ok((local, tokio::spawn(accept)))
+    accept(addresses, serve)
 }
 
-fn listen(address: SocketAddr, fast_open: bool) -> io::Result<TcpListener> {
+/// An origin for an edge that speaks TLS itself.
+fn serve_clear(address: SocketAddr) -> io::Result<(SocketAddr, JoinHandle<()>)> {
+    accept([address].into_iter(), |tcp| end(exchange_clear(tcp)))
+}
+
+/// Accepts at all addresses; gives the first.
+fn accept<Served: Future<Output = ()> + Send + 'static>(
+    addresses: impl Iterator<Item = SocketAddr>,
+    serve: impl Fn(TcpStream) -> Served + Clone + Send + 'static,
+) -> io::Result<(SocketAddr, JoinHandle<()>)> {
+    let mut accepting = JoinSet::new();
+    let mut local = None;
+    for address in addresses {
+        let listener = listen(address, false)?;
+        local.get_or_insert(listener.local_addr()?);
+        accepting.spawn(accept_at(listener, serve.clone()));
+    }
+    let local = local.ok_or(io::ErrorKind::AddrNotAvailable)?;
+    Ok((local, tokio::spawn(async move { while accepting.join_next().await.is_some() {} })))
+}
+
+async fn accept_at<Served: Future<Output = ()> + Send + 'static>(
+    listener: TcpListener,
+    serve: impl Fn(TcpStream) -> Served,
+) {
+    loop {
+        match listener.accept().await {
+            Ok((tcp, _)) => {
+                // A client that is gone already is met again at the first read.
+                let _ = tcp.set_nodelay(true);
+                tokio::spawn(serve(tcp));
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+pub(crate) fn listen(address: SocketAddr, fast_open: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
@@ -256,10 +322,10 @@ impl Prepared {
     }
 }
 
-type Broken = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 /// A client sees for itself when its connection breaks; here it is only said to whoever listens.
-async fn end(connection: impl Future<Output = Result<(), Broken>>) {
+pub(crate) async fn end(connection: impl Future<Output = Result<(), Broken>>) {
     match tokio::time::timeout(LIFE, connection).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "connection"),
@@ -306,6 +372,18 @@ async fn exchange(
     Ok(stream.shutdown().await?)
 }
 
+/// The same without TLS.
+async fn exchange_clear(mut tcp: TcpStream) -> Result<(), Broken> {
+    let mut answer = read_request(&mut tcp, &mut Vec::new()).await?;
+    loop {
+        let piece = answer.next(WRITE);
+        if piece.is_empty() {
+            return Ok(tcp.shutdown().await?);
+        }
+        tcp.write_all(&piece).await?;
+    }
+}
+
 /// Takes early data, and begins to answer if the whole request was in it.
 async fn read_early(
     stream: &mut SslStream<impl AsyncRead + AsyncWrite + Unpin>,
@@ -341,7 +419,7 @@ async fn write_half_rtt(
 
 /// Early data may have brought a part of it.
 async fn read_request(
-    stream: &mut SslStream<impl AsyncRead + AsyncWrite + Unpin>,
+    stream: &mut (impl AsyncRead + Unpin),
     request: &mut Vec<u8>,
 ) -> Result<Answer, Broken> {
     let mut room = [0; 2048];
@@ -367,7 +445,7 @@ mod tests {
     /// Bytes of the pieces in which TLS hands out a response, of which none is more than a record; and
     /// whether the request was early data.
     async fn pieces(client: &Tls, server: SocketAddr, bytes: u64) -> (Vec<usize>, bool) {
-        let near = tokio::net::TcpStream::connect(server).await.unwrap();
+        let near = TcpStream::connect(server).await.unwrap();
         let Connection { ssl, session } = client.connection().unwrap();
         let mut stream = SslStream::new(ssl, near).unwrap();
         let request = request(NAME, bytes);
@@ -398,7 +476,7 @@ mod tests {
         let tls = tls::server(Suite::P256, &identity, true).unwrap();
         let any_port = (std::net::Ipv4Addr::LOCALHOST, 0).into();
         let tls = Arc::new(Prepared::new(tls).unwrap());
-        let (server, _serving) = serve_tcp(any_port, tls, true, false).unwrap();
+        let (server, _serving) = serve_tcp([any_port].into_iter(), &tls, true).unwrap();
         let roots = identity.root().cloned().into_iter().collect();
         let client = Tls::client(Suite::P256, roots, NAME, true).unwrap();
         for early in [false, true] {

@@ -4,9 +4,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fast_socks5::Socks5Command;
 use fast_socks5::client::{Config, Socks5Stream};
 use fast_socks5::util::target_addr::TargetAddr;
+use fast_socks5::{AuthenticationMethod, Socks5Command};
 use headstart_net::{ClientEvent, ClientStream, Moment, OpenedBy, What};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -37,10 +37,7 @@ pub(crate) enum Left {
 
 impl Transport for TcpStream {
     fn account(&self) -> (Opening, &'static str) {
-        match sys::syn_data_acknowledged(self) {
-            Ok(true) => (Opening::Tfo, ""),
-            _ => (Opening::Plain, ""),
-        }
+        (Opening::Plain, "")
     }
 
     fn left(&self, _: u64) -> Left {
@@ -53,6 +50,7 @@ impl Transport for ClientStream {
         let Some(report) = self.report() else { return (Opening::Plain, "") };
         let opening = match report.opened_by {
             OpenedBy::TurboTls => Opening::Turbo,
+            OpenedBy::FastOpen => Opening::Fop,
             OpenedBy::Plain => Opening::Plain,
         };
         // Early data that was lost goes with a join, so that the opening counts as TurboTLS's.
@@ -124,12 +122,22 @@ pub(crate) async fn connect_fast(to: SocketAddr) -> io::Result<TcpStream> {
     stream.take_error()?.map_or(Ok(stream), Err)
 }
 
-/// TCP to `name` by way of a SOCKS5 proxy, which finds the address.
-pub(crate) async fn connect_by(proxy: SocketAddr, name: &str, port: u16) -> io::Result<TcpStream> {
+/// TCP to `name` by way of a SOCKS5 proxy, which finds the address; it is told the user, if there is one.
+pub(crate) async fn connect_by(
+    proxy: SocketAddr,
+    name: &str,
+    port: u16,
+    user: Option<&str>,
+) -> io::Result<TcpStream> {
     let stream = connect(proxy).await?;
     let refused = |error| io::Error::other(format!("proxy {proxy}: {error}"));
+    // As Tor Browser does it: the user name keeps contexts apart, and nobody checks a password.
+    let user = user.map(|user| AuthenticationMethod::Password {
+        username: user.to_owned(),
+        password: "-".to_owned(),
+    });
     let mut stream =
-        Socks5Stream::use_stream(stream, None, Config::default()).await.map_err(refused)?;
+        Socks5Stream::use_stream(stream, user, Config::default()).await.map_err(refused)?;
     let target = TargetAddr::Domain(name.to_owned(), port);
     stream.request(Socks5Command::TCPConnect, target).await.map_err(refused)?;
     Ok(stream.get_socket())

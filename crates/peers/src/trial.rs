@@ -13,6 +13,8 @@ pub enum Opening {
     Turbo,
     /// The server took data from the SYN.
     Tfo,
+    /// The same by a private cookie.
+    Fop,
     /// QUIC.
     Quic,
 }
@@ -25,6 +27,7 @@ impl Opening {
             Self::Plain => "plain",
             Self::Turbo => "turbo",
             Self::Tfo => "tfo",
+            Self::Fop => "fop",
             Self::Quic => "quic",
         }
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headstart_peers::{
-    Arm, Client, ClientOptions, Load, Opening, Policy, Server, ServerOptions, Suite, Trial,
+    Arm, Client, ClientOptions, Load, OTHER_NAME, Opening, Policy, Server, ServerOptions, Suite,
+    Trial, Visit,
 };
 
 const BYTES: u64 = 50_000;
@@ -62,7 +63,7 @@ async fn every_arm_opens_with_every_suite_and_brings_every_byte() {
         for arm in Arm::ALL {
             // An agent is in between: see the test of proxies.
             // Servers with Encrypted ClientHello are another program: see the experiment `ech`.
-            if arm == Arm::TurboAgent || arm.encrypts_hello() || !arm.supports(suite) {
+            if arm.has_agent() || arm.encrypts_hello() || !arm.supports(suite) {
                 continue;
             }
             let (_server, options) = pair(arm, suite, directory.path());
@@ -79,6 +80,84 @@ async fn every_arm_opens_with_every_suite_and_brings_every_byte() {
             assert!(!again.resumed && !again.early_data, "{arm} {suite}: {again:?}");
         }
     }
+}
+
+/// Contexts share neither sessions nor cookies, and neither do names.
+#[tokio::test]
+async fn nothing_is_used_in_another_context_or_under_another_name() {
+    let directory = tempfile::tempdir().unwrap();
+    for arm in [Arm::FopResumed, Arm::FopEarlyData] {
+        let (_server, options) = pair(arm, Suite::P256, directory.path());
+        let client = Client::new(options).unwrap();
+        let usual = Visit::new(BYTES);
+        let private = Visit { context: Some("private".into()), ..usual.clone() };
+        let other = Visit { name: Some(OTHER_NAME.into()), ..usual.clone() };
+        for visit in [&usual, &private, &other] {
+            let first = client.visit(visit).await;
+            assert_whole(arm, Suite::P256, &first);
+            assert_eq!((first.resumed, first.reason.as_str()), (false, "no_cookie"), "{visit:?}");
+            let second = client.visit(visit).await;
+            assert_as_claimed(arm, Suite::P256, &second);
+            assert_ne!(second.reason, "no_cookie", "{visit:?}: {second:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_at_several_addresses_is_one() {
+    let directory = tempfile::tempdir().unwrap();
+    for arm in [Arm::Tls13Resumed, Arm::FastOpenResumed, Arm::FopResumed] {
+        let mut options = ServerOptions::new(arm, Suite::P256, any_port(), directory.path());
+        // One that was free on the first is so on the second.
+        let port = std::net::TcpListener::bind(any_port()).unwrap().local_addr().unwrap().port();
+        let [first, second] = [1, 2].map(|last| SocketAddr::from(([127, 0, 0, last], port)));
+        (options.listen, options.more) = (first, vec![second]);
+        let _server = start(&options);
+        let mut options = ClientOptions::new(arm, Suite::P256, first, directory.path());
+        options.more = vec![second];
+        let client = Client::new(options).unwrap();
+        for (at, resumed) in [(0, false), (1, true), (0, true)] {
+            let trial = client.visit(&Visit { at, ..Visit::new(BYTES) }).await;
+            assert_whole(arm, Suite::P256, &trial);
+            assert_eq!(trial.resumed, resumed, "{arm} at {at}: {trial:?}");
+        }
+        let nowhere = client.visit(&Visit { at: 2, ..Visit::new(BYTES) }).await;
+        assert_eq!(nowhere.error, "there is no address 2");
+    }
+}
+
+#[tokio::test]
+async fn what_an_arm_cannot_do_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_server, options) = pair(Arm::Tls13, Suite::P256, directory.path());
+    let client = Client::new(options).unwrap();
+    let named = Visit { name: Some(OTHER_NAME.into()), ..Visit::new(1) };
+    assert_eq!(client.visit(&named).await.error, "tls13 knows no other name");
+    let private = Visit { context: Some("x".into()), ..Visit::new(1) };
+    assert_eq!(client.visit(&private).await.error, "tls13 knows no other context");
+    let mut options = ServerOptions::new(Arm::Turbo, Suite::P256, any_port(), directory.path());
+    options.more = vec![any_port()];
+    assert!(Server::start(options.clone()).unwrap_err().hint().unwrap().contains("--also"));
+    options.more.clear();
+    options.cookie_life = Some(Duration::from_secs(9));
+    assert!(Server::start(options).unwrap_err().hint().unwrap().contains("--cookie-life"));
+}
+
+/// The origin of an edge that speaks TLS: HTTP in clear.
+#[tokio::test]
+async fn the_server_of_fop_agent_speaks_http_in_clear() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let directory = tempfile::tempdir().unwrap();
+    let options = ServerOptions::new(Arm::FopAgent, Suite::P256, any_port(), directory.path());
+    let server = start(&options);
+    let mut tcp = tokio::net::TcpStream::connect(server.local_addr()).await.unwrap();
+    let request = b"GET /bytes/3 HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n";
+    tcp.write_all(request).await.unwrap();
+    let mut answer = Vec::new();
+    tcp.read_to_end(&mut answer).await.unwrap();
+    let mut content = [0; 3];
+    headstart_peers::fill(0, &mut content);
+    assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n") && answer.ends_with(&content), "{answer:?}");
 }
 
 #[tokio::test]
@@ -301,7 +380,7 @@ async fn every_carrier_takes_ipv6() {
         eprintln!("skipped: this machine has no IPv6");
         return;
     }
-    for arm in [Arm::Tls13, Arm::FastOpen, Arm::Turbo, Arm::Quic] {
+    for arm in [Arm::Tls13, Arm::FastOpen, Arm::Fop, Arm::Turbo, Arm::Quic] {
         let server = start(&ServerOptions::new(arm, Suite::P256, listen, directory.path()));
         let options = ClientOptions::new(arm, Suite::P256, server.local_addr(), directory.path());
         let client = Client::new(steady(options)).unwrap();

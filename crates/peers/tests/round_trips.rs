@@ -128,11 +128,13 @@ const fn claim(arm: Arm, opening: Opening, request: f64, response: f64) -> Claim
 }
 
 /// The ledger of round trips before the first request and response byte.
-const LEDGER: [Claim; 9] = [
+const LEDGER: [Claim; 11] = [
     claim(Arm::Tls13, Opening::Plain, 2.0, 3.0),
     claim(Arm::Tls13Resumed, Opening::Plain, 2.0, 3.0),
     claim(Arm::Tls13EarlyData, Opening::Plain, 1.0, 2.0),
     claim(Arm::FastOpen, Opening::Tfo, 1.0, 2.0),
+    claim(Arm::FastOpenResumed, Opening::Tfo, 1.0, 2.0),
+    claim(Arm::FastOpenEarlyData, Opening::Tfo, 0.0, 1.0),
     claim(Arm::Turbo, Opening::Turbo, 1.0, 2.0),
     claim(Arm::TurboResumed, Opening::Turbo, 1.0, 2.0),
     claim(Arm::TurboEarlyData, Opening::Turbo, 0.0, 1.0),

@@ -55,6 +55,8 @@ pub struct Client {
     state: State,
     /// The client stream from its start, until it is decided how TCP goes on.
     upstream: Vec<u8>,
+    /// So much of it went with the SYN.
+    in_syn: usize,
     app_finished: bool,
     flight: Flight,
     downstream: Downstream,
@@ -95,6 +97,7 @@ impl Client {
             id,
             state: State::Connecting,
             upstream: Vec::new(),
+            in_syn: 0,
             app_finished: false,
             flight: Flight::new(id),
             downstream: Downstream::new(),
@@ -116,6 +119,22 @@ impl Client {
             self.config = config;
             self.flight.offer();
             self.send_flight();
+        }
+    }
+
+    /// The client stream from its start; empty once it is decided how TCP goes on.
+    #[must_use]
+    pub fn stream(&self) -> &[u8] {
+        &self.upstream
+    }
+
+    /// The first `bytes` of the client stream are TCP's already, since they went with its SYN.
+    ///
+    /// To be said before [`handle_tcp_connected`](Self::handle_tcp_connected), of the connection that is
+    /// meant there. A connection with datagrams starts anew on TCP, so there it has no effect.
+    pub fn handle_syn_data(&mut self, bytes: usize) {
+        if matches!(self.state, State::Connecting) && !self.flight.is_offered() {
+            self.in_syn = bytes.min(self.upstream.len());
         }
     }
 
@@ -423,6 +442,7 @@ impl Client {
         self.state = State::Open { silent: reason == PlainReason::Silence };
         self.events.push_back(ClientEvent::Plain(reason));
         self.downstream.discard_unreleased();
+        self.upstream.drain(..self.in_syn);
         self.to_tcp.append(&mut self.upstream);
     }
 

@@ -8,8 +8,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
+use crate::cookie::{COOKIE_LEN, Cookie};
 use crate::error::HelloError;
-use crate::limits::CLIENT_BYTES;
+use crate::limits::{CLIENT_BYTES, TICKET_MIN};
 
 const RECORD_HEADER: usize = 5;
 const RECORD_HANDSHAKE: u8 = 22;
@@ -158,6 +159,26 @@ fn client_hello(message: &[u8], end: usize) -> Result<ClientHello, HelloError> {
 }
 
 impl ClientHello {
+    /// The ticket of the session that the client wants to resume: its first identity, which is also the
+    /// one for early data (RFC 8446 section 4.2.10).
+    ///
+    /// None without TLS 1.3: the tickets of TLS 1.2 were handed over in clear. None with
+    /// encrypted_client_hello: what is visible then may be noise (RFC 9849, GREASE PSK).
+    #[must_use]
+    pub fn ticket(&self) -> Option<&[u8]> {
+        let visible = self.tls13 && !self.ech;
+        self.psk_identities.first().filter(|_| visible).map(Vec::as_slice)
+    }
+
+    /// The Fast Open cookie that the ticket begins with, if the server is one that puts them there.
+    ///
+    /// Of other servers these are the bytes of a key's name: they open nothing.
+    #[must_use]
+    pub fn ticket_cookie(&self) -> Option<Cookie> {
+        let ticket = self.ticket().filter(|ticket| ticket.len() >= TICKET_MIN)?;
+        ticket.first_chunk::<COOKIE_LEN>().copied().map(Cookie::new)
+    }
+
     /// Each extension at most once, pre_shared_key last (RFC 8446 sections 4.2, 4.2.11): two readers
     /// that take different ones of two would disagree.
     fn read_extensions(&mut self, extensions: &[u8]) -> Result<(), HelloError> {

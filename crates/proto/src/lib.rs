@@ -7,7 +7,9 @@
 //! * [`Client`] is one connection at the client: `handle_*` what happened, then `poll_*` until
 //!   nothing is left.
 //! * [`Server`] is all unjoined sessions of one edge.
+//! * [`cookie`] makes and checks the cookies of Fast Open, which `docs/fop.md` specifies.
 //! * [`hello`] reads what is public of a ClientHello; [`wire`] holds the frames.
+//! * [`fastopen`] decides whether a SYN waits for data, and what it takes along.
 //!
 //! ```
 //! use headstart_proto::{Client, ClientConfig, Instant, JoinKey};
@@ -22,8 +24,10 @@
 extern crate alloc;
 
 mod client;
+pub mod cookie;
 mod error;
 mod event;
+pub mod fastopen;
 pub mod hello;
 mod id;
 pub mod limits;
@@ -38,4 +42,4 @@ pub use event::{ClientEvent, PlainReason, ResetReason, ServerEvent};
 pub use id::{JoinKey, RouteTag, SessionId};
 pub use reassembly::Reassembly;
 pub use server::{Attachment, Handover, JoinOutcome, OriginEnd, Server, ServerConfig, Transmit};
-pub use time::Instant;
+pub use time::{Instant, UnixSeconds};

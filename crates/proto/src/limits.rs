@@ -84,6 +84,24 @@ pub const JOIN_MARGIN: Duration = Duration::from_secs(2);
 /// more likely than one that loses every copy of a segment.
 pub const JOIN_ANSWER_LIFE: Duration = SESSION_LIFE_SPARE;
 
+/// How long a SYN waits for the data that it could carry, and only where the server takes cookies.
+///
+/// An application on this machine has its ClientHello ready in about a millisecond once it may write.
+/// What the wait can cost a slow one is this; what it can save is a round trip.
+pub const SYN_DATA_WAIT: Duration = Duration::from_millis(10);
+
+/// How long a SYN with data is waited for at least before plain TCP goes beside it; or two round trips.
+///
+/// The kernel sends a SYN again after a second, then without cookie and data. A network that drops
+/// SYNs with data would cost that second; a usual round trip, however, must not look like one.
+pub const SYN_SILENCE: Duration = Duration::from_millis(300);
+
+/// Bytes in a session ticket at least that may begin with a cookie: name (16), IV (16), MAC (32).
+///
+/// What is shorter comes from elsewhere: a key agreed on otherwise, or the number of a session that the
+/// server keeps.
+pub const TICKET_MIN: usize = 64;
+
 /// How long ended sessions and started ClientHellos are remembered, so that none runs twice.
 pub const HELLO_MEMORY: Duration = Duration::from_secs(10);
 
@@ -103,3 +121,15 @@ pub const UNPROVEN_SHARE: usize = 4;
 
 /// Bytes that the client's outgoing TCP queue may hold before it stops taking application bytes.
 pub const STREAM_BUFFER: usize = 64 * 1024;
+
+/// How long a Fast Open cookie lives by default.
+///
+/// It bounds how long option 34 shows a returning client, how long a cookie that leaked may be spent
+/// from the client's address, and the number of spent cookies a server has to remember.
+pub const COOKIE_LIFE: Duration = Duration::from_secs(60 * 60);
+
+/// How long a Fast Open cookie may live; one that claims to live longer counts as expired.
+///
+/// The expiry travels modulo 2^16 seconds (18.2 h), of which the past needs the larger part: else a
+/// cookie that expired long ago would look like one that expires late.
+pub const COOKIE_LIFE_MAX: Duration = Duration::from_secs(8 * 60 * 60);

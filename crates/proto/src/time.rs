@@ -45,3 +45,28 @@ impl Sub<Duration> for Instant {
         Self(self.0.saturating_sub(wait))
     }
 }
+
+/// A moment on the wall clock: whole seconds since the start of 1970 in UTC, leap seconds not counted.
+///
+/// For what machines must agree on, or what outlives a process, such as the end of a cookie. The
+/// wall clock may be set, so it measures no waits: that is what [`Instant`] is for, and neither
+/// converts into the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnixSeconds(pub u64);
+
+impl UnixSeconds {
+    /// Time from `earlier` to `self`; zero if `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_secs(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// The moment that many whole seconds later; a rest of less than a second is dropped.
+impl Add<Duration> for UnixSeconds {
+    type Output = Self;
+
+    fn add(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(time.as_secs()))
+    }
+}

@@ -25,6 +25,11 @@ fn replay(target: &str, body: fn(&[u8])) {
 }
 
 #[test]
+fn cookie() {
+    replay("cookie", bodies::cookie);
+}
+
+#[test]
 fn datagrams() {
     replay("datagrams", bodies::datagrams);
 }

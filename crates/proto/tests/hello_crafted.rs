@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use headstart_proto::HelloError::{self, Malformed, NotHello, NotTls, TooLarge};
+use headstart_proto::cookie::Cookie;
 use headstart_proto::hello::{ClientHello, Progress, read};
-use headstart_proto::limits::CLIENT_BYTES;
+use headstart_proto::limits::{CLIENT_BYTES, TICKET_MIN};
 use proptest::prelude::*;
 
 const SERVER_NAME: u16 = 0;
@@ -300,6 +301,51 @@ fn early_data_and_ech_are_noticed() {
     let hello = hello.read().unwrap();
     assert!(hello.early_data && hello.ech);
     assert_eq!(Craft::new().with(EARLY_DATA, [0]).read(), Err(Malformed));
+}
+
+/// A ticket of `length` bytes, all of them `fill`.
+fn ticket(fill: u8, length: usize) -> Vec<u8> {
+    vec![fill; length]
+}
+
+#[test]
+fn the_cookie_is_the_start_of_the_first_ticket() {
+    let (first, second) = (ticket(1, 200), ticket(2, 200));
+    let hello = Craft::new().with(PRE_SHARED_KEY, offered_psks(&[&first, &second], &[32, 32]));
+    let hello = hello.read().unwrap();
+    assert_eq!(hello.ticket(), Some(&first[..]));
+    assert_eq!(hello.ticket_cookie(), Some(Cookie::new([1; 16])));
+    assert_eq!(Craft::new().read().unwrap().ticket_cookie(), None);
+}
+
+#[test]
+fn a_ticket_has_a_least_length() {
+    for (length, cookie) in [(TICKET_MIN, true), (TICKET_MIN - 1, false), (32, false)] {
+        let psks = offered_psks(&[&ticket(3, length)], &[32]);
+        let hello = Craft::new().with(PRE_SHARED_KEY, psks).read().unwrap();
+        assert_eq!(hello.ticket().map(<[u8]>::len), Some(length));
+        assert_eq!(hello.ticket_cookie().is_some(), cookie, "{length}");
+    }
+}
+
+#[test]
+fn no_ticket_is_seen_before_tls_1_3_nor_under_ech() {
+    let psks = || offered_psks(&[&ticket(4, 200)], &[32]);
+    let mut old = Craft::new();
+    old.extensions = vec![(SUPPORTED_VERSIONS, vec![2, 3, 3]), (PRE_SHARED_KEY, psks())];
+    assert_eq!(old.read().unwrap().ticket(), None);
+    old.extensions = vec![(PRE_SHARED_KEY, psks())];
+    assert_eq!(old.read().unwrap().ticket(), None);
+    let hidden = Craft::new().with(ECH, [1, 2, 3]).with(PRE_SHARED_KEY, psks()).read().unwrap();
+    assert_eq!((hidden.psk_identities.len(), hidden.ticket()), (1, None));
+}
+
+/// session_ticket (RFC 5077) is no pre_shared_key: what TLS 1.2 showed in clear is not read.
+#[test]
+fn the_ticket_of_tls_1_2_is_not_read() {
+    const SESSION_TICKET: u16 = 35;
+    let hello = Craft::new().with(SESSION_TICKET, ticket(5, 200)).read().unwrap();
+    assert_eq!(hello.ticket(), None);
 }
 
 #[test]

@@ -10,13 +10,14 @@ use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::hello::{self, ClientHello, Progress};
 use headstart_net::{
-    ClientStream, Connector, ConnectorConfig, Edge, OpenedBy, RelayLimits, ResetReason, Target,
-    original_destination,
+    ClientStream, Connector, ConnectorConfig, Context, Edge, OpenedBy, RelayLimits, ResetReason,
+    Target, original_destination,
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use super::context;
 use super::inbound::{self, Inbound, Patience, Reason, Via};
 use crate::daemon::{self, Daemon, Running};
 use crate::failure::Failure;
@@ -38,7 +39,9 @@ const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 /// Options that contradict each other, an address that cannot be listened on.
 pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
     let settings = Settings::new(options.clone(), None)?;
+    let connector = settings.connector.clone();
     let daemon = Daemon::new(Role::Agent, settings, options.max_connections)?;
+    let following = tokio::spawn(follow_networks(connector));
     let mut listeners = JoinSet::new();
     for address in options.listen()? {
         let listener = listen::tcp(*address)?;
@@ -48,7 +51,15 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
     let reload = |before: &Settings| {
         daemon::load(invocation).and_then(|options| Settings::new(options, Some(before)))
     };
-    daemon.run(listeners, options.metrics, options.shutdown_timeout, reload).await
+    let code = daemon.run(listeners, options.metrics, options.shutdown_timeout, reload).await;
+    following.abort();
+    code
+}
+
+/// Forgets what was got on networks that this machine leaves. Reloads share what is forgotten.
+async fn follow_networks(connector: Connector) {
+    let Err(error) = connector.follow_networks().await;
+    tracing::debug!(%error, "cannot watch the networks of this machine");
 }
 
 /// What connections are served with; replaced as a whole by a reload.
@@ -115,11 +126,14 @@ async fn serve(client: TcpStream, settings: &Settings) {
     let _ = client.set_nodelay(true);
     let inbound = async {
         let redirected = original_destination(&client)?;
-        inbound::accept(client, redirected, Patience::default()).await
+        let matters = settings.connector.uses_contexts();
+        let user = matters.then(|| context::tcp_user(&client, redirected)).flatten();
+        let inbound = inbound::accept(client, redirected, Patience::default()).await?;
+        Ok::<_, inbound::Refusal>((inbound, user))
     };
     match inbound.await {
-        Ok(inbound) => {
-            let (opening, outcome) = pass(inbound, settings).await;
+        Ok((inbound, user)) => {
+            let (opening, outcome) = pass(inbound, user, settings).await;
             counted.finish(opening, outcome);
         }
         Err(refusal) => {
@@ -136,10 +150,14 @@ struct Client {
     head: Bytes,
 }
 
-async fn pass(inbound: Inbound, settings: &Settings) -> (Opening, Outcome) {
+async fn pass(inbound: Inbound, user: Option<u32>, settings: &Settings) -> (Opening, Outcome) {
     let Inbound { target, answer } = inbound;
     let tls = settings.options.is_tls_port(target.port);
+    let late = settings.options.late_answer || !tls;
     let mut to = Target::new(target.host.to_string(), target.port);
+    to.context = Context { uid: user, label: target.context.clone() };
+    // A client that is answered late waits for the connection; a redirected one waits for nothing.
+    to.speaks_first = !late || (tls && target.via == Via::Redirect);
     let mut answer = Some(answer);
     let mut client = None;
     if target.via == Via::Redirect
@@ -157,13 +175,10 @@ async fn pass(inbound: Inbound, settings: &Settings) -> (Opening, Outcome) {
     };
     let (client, stream) = match (client, answer) {
         (Some(client), _) => (client, stream),
-        (None, Some(answer)) => {
-            let late = settings.options.late_answer || !tls;
-            match answer_client(answer, stream, late).await {
-                Ok(both) => both,
-                Err(outcome) => return (Opening::Plain, outcome),
-            }
-        }
+        (None, Some(answer)) => match answer_client(answer, stream, late).await {
+            Ok(both) => both,
+            Err(outcome) => return (Opening::Plain, outcome),
+        },
         (None, None) => return lost(),
     };
     relay(client, stream, &to, settings.limits).await
@@ -197,6 +212,7 @@ async fn relay(
         opening = match report.opened_by {
             OpenedBy::Plain => Opening::Plain,
             OpenedBy::TurboTls => Opening::Turbo,
+            OpenedBy::FastOpen => Opening::FastOpen,
         };
         harm = if report.reset == Some(ResetReason::CommittedRefusal) {
             Some(Outcome::Committed)
@@ -204,7 +220,8 @@ async fn relay(
             report.address.is_none().then_some(Outcome::Unreachable)
         };
         let not_used = report.not_used.map(|reason| reason.name());
-        tracing::debug!(host = %to.host, port = to.port, ?opening, not_used, rtt = ?report.rtt, "opened");
+        let fop_not_used = report.fast_open_not_used.map(|reason| reason.name());
+        tracing::debug!(host = %to.host, port = to.port, ?opening, not_used, fop_not_used, rtt = ?report.rtt, "opened");
     });
     let relayed = outcome.await;
     let outcome = harm.unwrap_or(relayed);

@@ -85,7 +85,7 @@ fn bar(text: &mut String, arm: &Arm, longest: Duration, columns: u16, colours: b
     let colour = match (colours, arm.opening) {
         (false, _) => "",
         (true, OpenedBy::Plain) => "\x1b[33m",
-        (true, OpenedBy::TurboTls) => "\x1b[32m",
+        (true, OpenedBy::TurboTls | OpenedBy::FastOpen) => "\x1b[32m",
     };
     let reset = if colours { RESET } else { "" };
     let (solid, light) = ("█".repeat(solid), "░".repeat(light));
@@ -123,6 +123,7 @@ const fn name(arm: &Arm) -> &'static str {
     match arm.opening {
         OpenedBy::Plain => "plain TLS",
         OpenedBy::TurboTls => "TurboTLS",
+        OpenedBy::FastOpen => "Fast Open",
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use headstart_lab::{Privilege, privilege};
-use headstart_net::LISTEN_BUFFER;
+use headstart_net::{LISTEN_BUFFER, fastopen};
 use quinn_udp::{UdpSockRef, UdpSocketState};
 use rustix::io::Errno;
 use rustix::net::sockopt::ip_original_dst;
@@ -192,19 +192,12 @@ fn redirection() -> Finding {
     }
 }
 
-/// Bit 0 of tcp_fastopen is for clients, bit 1 for servers (ip-sysctl.rst of the kernel).
+/// Of a client; what a server has, `headstart fastopen status` tells those who may know.
 fn fast_open() -> Finding {
-    let name = "net.ipv4.tcp_fastopen";
-    match setting("/proc/sys/net/ipv4/tcp_fastopen").and_then(|text| text.parse::<u32>().ok()) {
-        Some(bits) => {
-            let side = |bit, name: &str| {
-                if bits & bit == 0 { format!("no {name}") } else { name.to_owned() }
-            };
-            let text = format!("{name} is {bits}: {}, {}", side(1, "clients"), side(2, "servers"));
-            Finding::ok("fast_open", format!("{text}; this version does not use it"))
-        }
-        None => {
-            Finding::ok("fast_open", format!("there is no {name}; this version does not use it"))
+    match fastopen::probe() {
+        Ok(()) => Finding::ok("fast_open", "a private cookie can be put into a SYN"),
+        Err(why) => {
+            Finding::note("fast_open", format!("connections cannot open by it: {why}"), why.hint())
         }
     }
 }

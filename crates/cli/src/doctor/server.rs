@@ -179,6 +179,9 @@ fn opening(report: &Report) -> Finding {
         (OpenedBy::TurboTls, _) => {
             Finding::ok("opening", "TurboTLS: one round trip before the request")
         }
+        (OpenedBy::FastOpen, _) => {
+            Finding::ok("opening", "Fast Open: the first flight left with the SYN")
+        }
         (OpenedBy::Plain, Some(reason)) => Finding::note(
             "opening",
             format!("plain TLS; TurboTLS not used: {reason}"),

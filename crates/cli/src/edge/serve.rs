@@ -1,27 +1,27 @@
 //! The daemon: accepts, finds the origin by name, passes bytes.
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::{
-    Acceptor, AcceptorConfig, Arrival, Connector, ConnectorConfig, Handoff, OpenedBy,
-    OpeningPolicy, RelayLimits, ServerConfig, ServerStream, Target,
+    Acceptor, AcceptorConfig, Arrival, Handoff, OpenedBy, RelayLimits, ServerConfig, ServerStream,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::dial::Dial;
 use super::proxy_protocol;
-use super::sparse::Sparse;
+use super::terminate::{self, HttpOrigins, TlsServer};
 use crate::daemon::{self, Daemon, Next, Running};
 use crate::failure::Failure;
 use crate::metrics::{self, Connection, Opening, Outcome, Role};
-use crate::options::{EdgeOptions, HostPort, NameMap};
+use crate::options::{EdgeOptions, HostPort, NameMap, OriginServer};
 use crate::settings::Invocation;
 
 /// How long a stop still takes the TCP part of sessions whose UDP part was answered: a client
@@ -33,57 +33,64 @@ const JOIN_TIME: Duration = Duration::from_secs(1);
 /// With 30 s, the end of an answer was thrown away on links that lose 20 % each way.
 const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 
-/// Origins that cannot be connected to: a ClientHello over UDP, from any address, is enough to try.
-static UNREACHABLE: Sparse = Sparse::new();
-
 /// Runs the edge until it is told to stop.
 ///
 /// # Errors
 /// Options that contradict each other, an address that cannot be listened on.
 pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
     let streams = streams(&options);
-    let settings = Settings::new(&options, streams)?;
-    let server = settings.server;
+    let settings = Settings::new(&options, streams, None)?;
+    let (server, tls) = (settings.server, settings.tls.clone());
+    tls.as_ref().map_or(Ok(()), |tls| tls.start_fast_open(&options))?;
     let daemon = Daemon::new(Role::Edge, settings, options.max_connections)?;
     let mut listeners = JoinSet::new();
     for address in &options.listen {
         let running = daemon.running();
+        let hidden = tls.as_ref().and_then(|tls| tls.hidden_listener(*address));
         let config = acceptor_config(&options, server, running.places.free());
+        let config = AcceptorConfig { hidden, ..config };
         let acceptor =
             Acceptor::bind(*address, config).map_err(|error| Failure::bind(*address, &error))?;
         tracing::info!(address = %acceptor.local_addr(), "listening");
         listeners.spawn(accept(acceptor, running));
     }
-    let reload = |_: &Settings| {
-        daemon::load(invocation).and_then(|options| Settings::new(&options, streams))
+    let reload = |before: &Settings| {
+        daemon::load(invocation).and_then(|options| Settings::new(&options, streams, Some(before)))
     };
     daemon.run(listeners, options.metrics, options.shutdown_timeout, reload).await
 }
 
 /// What connections are served with; replaced as a whole by a reload.
-struct Settings {
-    origins: NameMap<HostPort>,
-    /// To origins that are names; none if all are addresses.
-    connector: Option<Connector>,
-    connect_timeout: Duration,
-    limits: RelayLimits,
-    proxy_protocol: bool,
+pub(super) struct Settings {
+    pub(super) origins: Arc<NameMap<OriginServer>>,
+    pub(super) dial: Arc<Dial>,
+    /// Speaks TLS for origins that do not; none if there are none.
+    pub(super) tls: Option<Arc<TlsServer>>,
+    pub(super) http: HttpOrigins,
+    pub(super) limits: RelayLimits,
+    pub(super) hello_timeout: Duration,
+    pub(super) proxy_protocol: bool,
     server: ServerConfig,
 }
 
 impl Settings {
-    /// `streams` is what [`streams`] said at the start.
-    fn new(options: &EdgeOptions, streams: usize) -> Result<Self, Failure> {
-        let names = options.origin.iter().any(|origin| origin.address.ip().is_none());
+    /// `streams` is what [`streams`] said at the start; of the settings `before`, what outlives a reload is kept.
+    fn new(options: &EdgeOptions, streams: usize, before: Option<&Self>) -> Result<Self, Failure> {
+        let origins = Arc::new(options.origins()?);
+        let dial = Arc::new(Dial::new(options)?);
+        // Last, since it changes in place what was there before.
+        let tls = TlsServer::new(options, before.and_then(|before| before.tls.as_ref()))?;
         Ok(Self {
-            origins: options.origins()?,
-            connector: if names { Some(connector(options)?) } else { None },
-            connect_timeout: options.origin_connect_timeout,
+            origins,
+            http: HttpOrigins::new(Arc::clone(&dial), options.origin_response_timeout),
+            dial,
+            tls,
             limits: RelayLimits {
                 idle: Some(options.idle_timeout),
                 half_closed_idle: Some(HALF_CLOSED_IDLE),
                 total: options.total_timeout,
             },
+            hello_timeout: options.hello_timeout,
             proxy_protocol: options.proxy_protocol,
             server: ServerConfig {
                 origin_streams: streams,
@@ -102,16 +109,6 @@ fn streams(options: &EdgeOptions) -> usize {
     options.max_connections.get() / options.listen.len().max(1)
 }
 
-fn connector(options: &EdgeOptions) -> Result<Connector, Failure> {
-    let resolver = Resolver::new(&DnsConfig::default())
-        .map_err(|error| Failure::usage(format!("cannot look up names: {error}")))?;
-    Ok(Connector::new(ConnectorConfig {
-        opening: OpeningPolicy::Plain,
-        connect_timeout: options.origin_connect_timeout,
-        ..ConnectorConfig::new(resolver)
-    }))
-}
-
 fn acceptor_config(
     options: &EdgeOptions,
     server: ServerConfig,
@@ -125,6 +122,7 @@ fn acceptor_config(
         // says something.
         establishing: AcceptorConfig::default().establishing.max(options.max_connections.get()),
         hello_timeout: options.hello_timeout,
+        hidden: None,
     }
 }
 
@@ -155,14 +153,19 @@ async fn drain(mut acceptor: Acceptor, running: &Running<Settings>) {
 
 /// Serves an arrival in a task of its own.
 fn spawn(arrival: Arrival, local: SocketAddr, running: &Running<Settings>) {
-    let (settings, task) = (running.settings(), running.places.task());
+    let (settings, task, stop) = (running.settings(), running.places.task(), running.stopping());
     tokio::spawn(async move {
         let _task = task;
-        serve(arrival, local, &settings).await;
+        serve(arrival, local, &settings, stop).await;
     });
 }
 
-async fn serve(arrival: Arrival, local: SocketAddr, settings: &Settings) {
+async fn serve(
+    arrival: Arrival,
+    local: SocketAddr,
+    settings: &Settings,
+    stop: impl Future<Output = ()>,
+) {
     let peer = arrival.peer_addr();
     let counted = Connection::accepted(Role::Edge);
     match arrival.establish().await {
@@ -171,8 +174,9 @@ async fn serve(arrival: Arrival, local: SocketAddr, settings: &Settings) {
             let opening = match stream.opened_by() {
                 OpenedBy::Plain => Opening::Plain,
                 OpenedBy::TurboTls => Opening::Turbo,
+                OpenedBy::FastOpen => Opening::FastOpen,
             };
-            let outcome = pass(stream, local, settings).await;
+            let outcome = find(stream, local, settings, stop).await;
             tracing::debug!(%peer, ?opening, ?outcome, "connection ended");
             counted.finish(opening, outcome);
         }
@@ -185,19 +189,36 @@ async fn serve(arrival: Arrival, local: SocketAddr, settings: &Settings) {
     }
 }
 
-async fn pass(stream: ServerStream, local: SocketAddr, settings: &Settings) -> Outcome {
+/// Serves a client as its origin wants it.
+async fn find(
+    stream: ServerStream,
+    local: SocketAddr,
+    settings: &Settings,
+    stop: impl Future<Output = ()>,
+) -> Outcome {
     let name = stream.client_hello().and_then(|hello| hello.server_name.as_deref());
     let Some(origin) = settings.origins.find(name) else {
         metrics::limit_hit("unknown_name");
         stream.reset();
         return Outcome::Refused;
     };
+    if origin.service.terminates() {
+        terminate::serve(stream, origin, local, settings, stop).await
+    } else {
+        pass(stream, &origin.address, local, settings).await
+    }
+}
+
+/// Passes TLS through.
+async fn pass(
+    stream: ServerStream,
+    origin: &HostPort,
+    local: SocketAddr,
+    settings: &Settings,
+) -> Outcome {
     match connect(origin, &stream, local, settings).await {
         Ok(origin) => daemon::bridge(stream, origin, &[], settings.limits, |_| {}).await,
-        Err(error) => {
-            if let Some(left_out) = UNREACHABLE.line(Instant::now()) {
-                tracing::warn!(%origin, %error, left_out, "cannot connect to the origin");
-            }
+        Err(_) => {
             stream.reset();
             Outcome::Unreachable
         }
@@ -210,26 +231,11 @@ async fn connect(
     local: SocketAddr,
     settings: &Settings,
 ) -> io::Result<TcpStream> {
-    let mut tcp = match origin.ip() {
-        Some(ip) => {
-            let connect = TcpStream::connect((ip, origin.port));
-            tokio::time::timeout(settings.connect_timeout, connect).await??
-        }
-        None => by_name(origin, settings).await?,
-    };
-    tcp.set_nodelay(true)?;
+    let mut tcp = settings.dial.connect(origin).await?;
     if settings.proxy_protocol {
         tcp.write_all(&proxy_protocol::header(stream.peer_addr(), local)?).await?;
     }
     Ok(tcp)
-}
-
-async fn by_name(origin: &HostPort, settings: &Settings) -> io::Result<TcpStream> {
-    let target = Target::new(origin.host.as_str(), origin.port);
-    let connector = settings.connector.as_ref().ok_or(io::ErrorKind::Unsupported)?;
-    let mut stream = connector.connect(&target)?;
-    stream.connected().await?;
-    stream.into_tcp().ok_or_else(|| io::ErrorKind::NotConnected.into())
 }
 
 #[cfg(test)]
@@ -251,12 +257,6 @@ mod tests {
     }
 
     #[test]
-    fn names_are_looked_up_only_where_an_origin_is_one() {
-        let options = options(&["--origin", "192.0.2.1:443,www.example.com=[::1]:443"]);
-        assert!(Settings::new(&options, 1).unwrap().connector.is_none());
-    }
-
-    #[test]
     fn addresses_share_the_streams() {
         assert_eq!(streams(&options(&["--max-connections", "1000"])), 500);
     }
@@ -273,7 +273,7 @@ mod tests {
             }
         });
         let options = options(&["--origin", &address, "--max-connections", "1"]);
-        let settings = Settings::new(&options, 1).unwrap();
+        let settings = Settings::new(&options, 1, None).unwrap();
         let server = settings.server;
         let daemon = Daemon::new(Role::Edge, settings, options.max_connections).unwrap();
         let listen = || {

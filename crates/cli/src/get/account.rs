@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use headstart_net::{NotUsed, OpenedBy, Report};
+use headstart_net::{FastOpenNotUsed, NotUsed, OpenedBy, Report};
 use serde_json::{Value, json};
 
 use super::explain::words;
@@ -60,6 +60,12 @@ impl Account {
         self.report.as_ref()?.not_used.filter(|_| self.opened_by() == OpenedBy::Plain)
     }
 
+    /// Said only where the server takes cookies, or if it was asked for.
+    pub(crate) fn fast_open_not_used(&self) -> Option<FastOpenNotUsed> {
+        let unused = self.opened_by() != OpenedBy::FastOpen;
+        self.report.as_ref()?.fast_open_not_used.filter(|_| unused)
+    }
+
     /// The measurements for scripts; times in milliseconds.
     pub(crate) fn json(&self, status: u16) -> Value {
         let ms = |time: Option<Duration>| time.map(millis);
@@ -76,13 +82,22 @@ impl Account {
                 to_request.and_then(|time| self.round_trips(time)).map(|count| rounded(count, 100.0)),
             "resumed": self.facts.as_ref().is_some_and(|facts| facts.resumed),
             "early_data": false,
-            "not_used": self.not_used().map(not_used_json).into_iter().collect::<Vec<_>>(),
+            "not_used": self.not_used_json(),
             "status": status,
             "bytes": self.bytes,
             "address": address.map(|address| address.to_string()),
             "tls": self.facts.as_ref().map(tls_json),
             "timeline": self.timeline_json(),
         })
+    }
+
+    fn not_used_json(&self) -> Vec<Value> {
+        let entry = |opening: OpenedBy, name: &str, detail: String| json!({ "opening": opening.name(), "reason": name, "detail": detail });
+        let turbo = self.not_used();
+        let turbo = turbo.map(|r| entry(OpenedBy::TurboTls, r.name(), r.to_string()));
+        let fop = self.fast_open_not_used();
+        let fop = fop.map(|r| entry(OpenedBy::FastOpen, r.name(), r.to_string()));
+        turbo.into_iter().chain(fop).collect()
     }
 
     fn timeline_json(&self) -> Vec<Value> {
@@ -93,11 +108,6 @@ impl Account {
         };
         moments.map(event).collect()
     }
-}
-
-fn not_used_json(reason: NotUsed) -> Value {
-    let detail = reason.to_string();
-    json!({ "opening": OpenedBy::TurboTls.name(), "reason": reason.name(), "detail": detail })
 }
 
 fn tls_json(facts: &Facts) -> Value {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use headstart_net::{OpenedBy, What};
+use headstart_net::{FastOpenEvent, OpenedBy, What};
 use headstart_proto::{ClientEvent, PlainReason};
 
 use super::Account;
@@ -62,6 +62,7 @@ impl Account {
         };
         let name = match (self.opened_by(), self.secure) {
             (OpenedBy::TurboTls, _) => "TurboTLS",
+            (OpenedBy::FastOpen, _) => "Fast Open with a private cookie",
             (OpenedBy::Plain, true) => "plain TLS over TCP",
             (OpenedBy::Plain, false) => "TCP without TLS",
         };
@@ -72,13 +73,16 @@ impl Account {
             "Opened by {name}: the request left after {ms:.1} ms, {trips:.2} round trips of {rtt:.1} ms."
         );
         match (self.opened_by(), self.not_used()) {
-            (OpenedBy::TurboTls, _) => {
+            (OpenedBy::TurboTls | OpenedBy::FastOpen, _) => {
                 text.push_str("Plain TLS 1.3 takes at least 2 round trips.\n");
             }
             (OpenedBy::Plain, Some(reason)) if self.secure => {
                 let _ = writeln!(text, "TurboTLS not used: {reason}.");
             }
             _ => {}
+        }
+        if let Some(reason) = self.fast_open_not_used().filter(|_| self.secure) {
+            let _ = writeln!(text, "Fast Open not used: {reason}.");
         }
         text
     }
@@ -92,7 +96,29 @@ pub(crate) fn words(what: &What) -> String {
         What::Offered => "TurboTLS offered there".into(),
         What::Syn(address) => format!("TCP  -> SYN to {address}"),
         What::NotUsed(reason) => format!("TurboTLS not used: {reason}"),
+        What::FastOpen(event) => fast_open(event),
+        What::FastOpenNotUsed(reason) => format!("Fast Open not used: {reason}"),
         What::Transport(event) => transport(event),
+    }
+}
+
+fn fast_open(event: &FastOpenEvent) -> String {
+    match event {
+        FastOpenEvent::Waiting => "TCP     the SYN waits for the ClientHello".into(),
+        FastOpenEvent::NotFast(reason) => format!("TCP     the SYN leaves without data: {reason}"),
+        FastOpenEvent::SynSent { bytes, early_data } => {
+            let what =
+                if *early_data { "the ClientHello and early data" } else { "the ClientHello" };
+            format!("TCP  -> with it a cookie and {bytes} bytes: {what}")
+        }
+        FastOpenEvent::Silent => "TCP     no answer to that SYN: a plain one beside it".into(),
+        FastOpenEvent::Failed => "TCP <-  that connection failed: a plain one in its place".into(),
+        FastOpenEvent::Answered { accepted: true } => {
+            "TCP <-  the data in the SYN were taken".into()
+        }
+        FastOpenEvent::Answered { accepted: false } => {
+            "TCP <-  the data in the SYN were not taken: they go again".into()
+        }
     }
 }
 

@@ -1,20 +1,23 @@
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headstart_net::{
-    ClientStream, Connector, RaceError, RaceFailure, Report, Target, What, dns::DnsError,
+    ClientStream, Connector, Context, RaceError, RaceFailure, Report, Target, What, dns::DnsError,
 };
 use hyper::header::{ACCEPT, CONNECTION, HOST, HeaderValue, USER_AGENT};
 use hyper::http::{request, response};
 use hyper::{Method, Request, Uri};
+use openssl::error::ErrorStack;
+use openssl::ssl::Ssl;
 use tokio_openssl::SslStream;
 
 use super::Account;
 use crate::failure::Failure;
 use crate::http::{ExchangeError, Timed, exchange};
 use crate::options::GetOptions;
-use crate::tls::{self, Facts, Trust};
+use crate::tls::{self, Facts, Resumption, Trust};
 
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("headstart/", env!("CARGO_PKG_VERSION")));
@@ -25,6 +28,7 @@ pub(crate) struct Visit {
     host: String,
     port: u16,
     secure: bool,
+    resumption: Option<Arc<Resumption>>,
     asked: Instant,
     stream: Option<Stream>,
     secured: Option<Instant>,
@@ -55,11 +59,17 @@ impl Visit {
             host: host.to_owned(),
             port,
             secure,
+            resumption: None,
             asked: Instant::now(),
             stream: None,
             secured: None,
             done: None,
         }
+    }
+
+    /// The same with the session that another visit left, and leaving one.
+    pub(crate) fn resuming(self, resumption: &Arc<Resumption>) -> Self {
+        Self { resumption: Some(Arc::clone(resumption)), ..self }
     }
 
     /// Connects and exchanges `request` for an answer.
@@ -92,20 +102,34 @@ impl Visit {
         connector: &Connector,
         trust: &Trust,
     ) -> Result<(), Failure> {
-        let tls = tls::configuration(&tls::connector(trust)?)?;
-        let verify = !matches!(trust, Trust::Anyone);
+        let ssl = self.ssl(trust)?;
         self.asked = Instant::now();
-        let target = Target::new(self.host.as_str(), self.port);
+        let mut target = Target::new(self.host.as_str(), self.port);
+        target.context = Context::user(rustix::process::getuid().as_raw());
+        // Without TLS the request is only made once TCP is connected.
+        target.speaks_first = self.secure;
         let stream = connector.connect(&target).map_err(|error| self.unresolved(error))?;
         if self.secure {
-            let failed = |error| Failure::usage(format!("cannot use OpenSSL: {error}"));
-            let ssl = tls.verify_hostname(verify).into_ssl(&self.host).map_err(failed)?;
-            let stream = SslStream::new(ssl, stream).map_err(failed)?;
+            let stream = SslStream::new(ssl, stream).map_err(unusable)?;
             self.stream = Some(Stream::Tls(Box::new(Timed::new(stream))));
         } else {
             self.stream = Some(Stream::Plain(Box::new(Timed::new(stream))));
         }
         self.establish().await
+    }
+
+    /// TLS before its handshake, with the server's certificate to be checked for the host.
+    fn ssl(&self, trust: &Trust) -> Result<Ssl, Failure> {
+        let tls = match &self.resumption {
+            Some(resumption) => resumption.configuration()?,
+            None => tls::configuration(&tls::connector(trust)?)?,
+        };
+        let verify = !matches!(trust, Trust::Anyone);
+        let mut ssl = tls.verify_hostname(verify).into_ssl(&self.host).map_err(unusable)?;
+        if let Some(resumption) = &self.resumption {
+            resumption.resume(&mut ssl)?;
+        }
+        Ok(ssl)
     }
 
     async fn establish(&mut self) -> Result<(), Failure> {
@@ -239,6 +263,10 @@ impl Visit {
             }
         }
     }
+}
+
+fn unusable(error: ErrorStack) -> Failure {
+    Failure::usage(format!("cannot use OpenSSL: {error}"))
 }
 
 /// The request as it goes to the server: origin form, and the headers that HTTP/1.1 wants.

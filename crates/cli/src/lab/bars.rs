@@ -131,6 +131,13 @@ fn found(
     match condition {
         "complete_min" => completed(group),
         "complete_less_max" => Some(completed(other?)? - completed(group)?),
+        "zero_rtt_min" | "zero_rtt_max" => {
+            (group.n > 0).then(|| group.zero_rtt as f64 / group.n as f64)
+        }
+        "linkable_min" | "linkable_max" => {
+            let linkable = group.told.privacy.as_ref()?.linkable?;
+            Some(linkable.level().into())
+        }
         "rtts_max" | "rtts_min" => Some(median(group)? / (group.rtt.as_secs_f64() * 1e3)),
         "difference_max_ms" => Some(median(group)? - median(other?)?),
         "ratio_max" => Some(median(group)? / median(other?)?),
@@ -154,6 +161,8 @@ mod tests {
     use headstart_peers::{Opening, Trial};
 
     use super::*;
+    use crate::lab::privacy::{Finding, Linkable};
+    use crate::lab::summary::Told;
     use crate::lab::trial::{Row, failed};
 
     const RTT: Duration = Duration::from_millis(10);
@@ -268,6 +277,47 @@ mod tests {
     fn all_arms_are_meant_by_a_star() {
         assert_eq!(judged("arm = \"*\"\ncomplete_min = 0.5", false).len(), 3);
         assert_eq!(judged("arm = \"*\"\nlink = \"far\"\ncomplete_min = 0.5", false).len(), 0);
+    }
+
+    #[test]
+    fn shares_of_requests_in_the_first_packet_are_judged() {
+        let mut groups = Groups::default();
+        for (opening, early_data) in [
+            (Opening::Tfo, true),
+            (Opening::Tfo, false),
+            (Opening::Plain, true),
+            (Opening::Fop, true),
+        ] {
+            let said = Trial { ok: true, opening, early_data, ..Trial::default() };
+            groups.add(&Row::new(row("tfo", None).key(), 1, 1, RTT, said), RTT);
+        }
+        let met = |bar: &str| {
+            let bar: Bar = toml::from_str(&format!("arm = \"tfo\"\n{bar}")).unwrap();
+            let verdicts = judge(&[bar], &groups, false, 1);
+            (verdicts[0].found, verdicts[0].met)
+        };
+        assert_eq!(met("zero_rtt_min = 0.5"), (Some(0.5), true));
+        assert_eq!(met("zero_rtt_min = 0.6"), (Some(0.5), false));
+        assert_eq!(met("zero_rtt_max = 0.4"), (Some(0.5), false));
+    }
+
+    #[test]
+    fn what_can_be_linked_is_judged_and_the_undecided_never_meets_a_bar() {
+        let judged = |linkable, bar: &str| {
+            let mut groups = groups();
+            let text = r#"{"boundary":"nat","viable":0,"bounded":0,"blocked":0,"undecided":0,"evidence":[]}"#;
+            let finding: Finding = serde_json::from_str(text).unwrap();
+            let privacy = Some(Finding { linkable, ..finding });
+            groups.tell(|_| true, &Told { privacy, ..Told::default() });
+            let bar: Bar = toml::from_str(&format!("arm = \"turbo\"\n{bar}")).unwrap();
+            judge(&[bar], &groups, false, 1)[0].met
+        };
+        assert!(judged(Some(Linkable::Blocked), "linkable_max = 0"));
+        assert!(!judged(Some(Linkable::Bounded), "linkable_max = 0"));
+        assert!(judged(Some(Linkable::Bounded), "linkable_max = 1"));
+        assert!(judged(Some(Linkable::Viable), "linkable_min = 2"));
+        assert!(!judged(Some(Linkable::Bounded), "linkable_min = 2"));
+        assert!(!judged(None, "linkable_max = 2") && !judged(None, "linkable_min = 0"));
     }
 
     #[test]

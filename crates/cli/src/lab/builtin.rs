@@ -6,7 +6,7 @@ use super::experiment::Experiment;
 use crate::failure::Failure;
 
 /// Each by its text, from lab/experiments.
-const TEXTS: [&str; 8] = [
+const TEXTS: [&str; 11] = [
     include_str!("../../../../lab/experiments/turbotls-table.toml"),
     include_str!("../../../../lab/experiments/loss.toml"),
     include_str!("../../../../lab/experiments/middleboxes.toml"),
@@ -15,6 +15,9 @@ const TEXTS: [&str; 8] = [
     include_str!("../../../../lab/experiments/size.toml"),
     include_str!("../../../../lab/experiments/links.toml"),
     include_str!("../../../../lab/experiments/ech.toml"),
+    include_str!("../../../../lab/experiments/fop-table.toml"),
+    include_str!("../../../../lab/experiments/fop-addresses.toml"),
+    include_str!("../../../../lab/experiments/fop-privacy.toml"),
 ];
 
 /// All of them, with their texts.

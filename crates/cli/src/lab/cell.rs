@@ -1,22 +1,27 @@
 //! One arm with one suite on a lab: its servers and clients as processes, and their turns.
 
+mod case;
 mod ech;
+mod fast_open;
 mod origin;
 mod start;
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use headstart_peers::{Arm, Trial};
+use headstart_peers::Trial;
 use serde::{Deserialize, Serialize};
 
 use super::experiment::Acts;
 use super::interrupt::Interrupt;
 use super::plan::{CellSpec, Mode, Stage};
+use super::privacy::Case;
 use super::process::{Broken, Program};
 use super::topology::Topology;
 use super::trial::{Done, Key, Row, Said, failed};
 use start::Setting;
 
+pub(crate) use fast_open::ClientSide;
 pub(crate) use origin::{check_tools, versions};
 pub(crate) use start::{Place, begin};
 
@@ -33,6 +38,10 @@ pub(crate) struct Cell {
     setting: Setting,
     clients: Vec<Client>,
     servers: Vec<Program>,
+    /// What is attached to the interfaces of its servers.
+    fast_open: Vec<fast_open::ServerSide>,
+    /// Its cases so far, where they are what it does.
+    cases: Vec<Case>,
     /// Rows so far, apart for each value of the column `variant`.
     trials: u32,
     /// Number of the trial that goes on, as its row will have it.
@@ -120,6 +129,7 @@ pub(crate) struct Context<'r> {
     pub(crate) stage: &'r Stage,
     pub(crate) topology: &'r Topology,
     pub(crate) interrupt: &'r Interrupt,
+    pub(crate) seed: u64,
 }
 
 impl Cell {
@@ -132,12 +142,17 @@ impl Cell {
         key.arm == self.spec.arm.name() && key.suite == self.spec.suite.name()
     }
 
+    /// Its cases, and the addresses of its servers, by which a capture shows its connections.
+    pub(crate) fn cases(&self) -> (&[Case], Vec<IpAddr>) {
+        (&self.cases, self.setting.targets().map(|target| target.ip()).collect())
+    }
+
     /// Connections that are not counted. Each client has its own sessions and path memory.
     pub(crate) fn warm_up(&mut self, context: Context<'_>) -> Result<(), Broken> {
         for turn in 0..self.clients.len() {
             for _ in 0..context.stage.warmup {
                 self.turn = turn;
-                let opened = self.open(context);
+                let opened = self.open(context, "");
                 if self.note(opened)?.is_none() {
                     // Whoever waited for a program that hangs would wait so long again for each.
                     return Ok(());
@@ -163,6 +178,8 @@ impl Cell {
         let done = match context.stage.mode {
             Mode::One => self.one(context, round, &mut rows),
             Mode::Group(count) => self.group(context, round, count, &mut rows),
+            Mode::Revisits(_) => self.revisits(context, round, &mut rows),
+            Mode::Case(boundary) => self.case(context, round, boundary, &mut rows),
             Mode::InFlight(in_flight, slice) => {
                 let order =
                     format!("load {} {in_flight} {}", context.stage.response, slice.as_millis());
@@ -199,8 +216,24 @@ impl Cell {
         rows: &mut Vec<Timed>,
     ) -> Result<(), Broken> {
         self.trials += 1;
-        let (trial, from, to) = self.open(context)?;
+        let (trial, from, to) = self.open(context, "")?;
         rows.push(Timed { row: self.row(context, self.trials, round, trial), from, to });
+        Ok(())
+    }
+
+    /// Visits to the host of this round, each at one of its addresses.
+    fn revisits(
+        &mut self,
+        context: Context<'_>,
+        round: u32,
+        rows: &mut Vec<Timed>,
+    ) -> Result<(), Broken> {
+        self.forget(context)?;
+        for (number, address) in (1..).zip(context.stage.visits(context.seed, round)) {
+            self.trial = number;
+            let (trial, from, to) = self.open(context, &format!("at {address}"))?;
+            rows.push(Timed { row: self.row(context, number, round, trial), from, to });
+        }
         Ok(())
     }
 
@@ -214,19 +247,23 @@ impl Cell {
         self.forget(context)?;
         for number in 1..=count {
             self.trial = number;
-            let (trial, from, to) = self.open(context)?;
+            let (trial, from, to) = self.open(context, "")?;
             rows.push(Timed { row: self.row(context, number, round, trial), from, to });
         }
         Ok(())
     }
 
-    /// One connection, by the client whose turn it is.
-    fn open(&mut self, context: Context<'_>) -> Result<(Trial, Instant, Instant), Broken> {
+    /// One connection, by the client whose turn it is; `how` is what the order says besides.
+    fn open(
+        &mut self,
+        context: Context<'_>,
+        how: &str,
+    ) -> Result<(Trial, Instant, Instant), Broken> {
         let patience = context.stage.timeout + PATIENCE;
         let Some(client) = self.clients.get_mut(self.turn) else { return Err(no_client()) };
         let before = client.agent.as_mut().map(start::Agent::counts).transpose()?;
         let from = Instant::now();
-        client.program.tell(&format!("open {}", context.stage.response))?;
+        client.program.tell(&format!("open {} {how}", context.stage.response))?;
         let line = client.program.line(patience, context.interrupt)?;
         let Ok(Said::Trial(mut trial)) = serde_json::from_str(&line.text) else {
             return Err(client.program.nonsense(&line.text));
@@ -320,8 +357,10 @@ impl Cell {
             if !matches!(serde_json::from_str(&line.text), Ok(Said::Forgot { .. })) {
                 return Err(client.program.nonsense(&line.text));
             }
-            if self.spec.arm == Arm::FastOpen {
-                start::forget_cookies(node, self.setting.target)?;
+            if self.spec.arm.opens_fast() && !self.spec.arm.has_private_cookies() {
+                for target in self.setting.targets() {
+                    start::forget_cookies(node, target.ip())?;
+                }
             }
             if let Some(agent) = client.agent.take() {
                 // The old one must be gone before the new one can have its port.

@@ -9,7 +9,7 @@ use headstart_lab::{Counters, Exactness, Lab, Scheduling};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::plan::{Plan, Stage};
+use super::plan::{Extent, Plan, Stage};
 use super::{cell, topology};
 
 /// environment.json.
@@ -28,6 +28,7 @@ pub(crate) struct Environment {
     openssl: &'static str,
     privilege: &'static str,
     quick: bool,
+    full: bool,
     seed: u64,
     /// Load of the machine over the last minute, before the run and at its end: others may have used it.
     load_before: Option<f64>,
@@ -63,7 +64,8 @@ impl Environment {
             cpus: std::thread::available_parallelism().map_or(0, usize::from),
             openssl: openssl::version::version(),
             privilege: if root { "root" } else { "user namespace" },
-            quick: plan.quick,
+            quick: plan.extent.is_quick(),
+            full: plan.extent == Extent::Full,
             seed: plan.seed,
             load_before: load(),
             load_after: None,

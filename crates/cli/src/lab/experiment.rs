@@ -8,8 +8,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use headstart_peers::{Arm, Policy, Suite};
+use headstart_proto::limits::{COOKIE_LIFE, COOKIE_LIFE_MAX};
 use serde::Deserialize;
 
+use super::privacy::Boundary;
 use crate::failure::Failure;
 
 pub(crate) use bar::{ANY, Bar, Exception, Moment};
@@ -28,6 +30,9 @@ pub(super) const CELLS_MAX: usize = 250;
 
 /// Servers, and clients, of one link at most; with the cells they are some hundred processes.
 const NODES_MAX: u8 = 16;
+
+/// Addresses of a host at most; each cell has as many.
+const ADDRESSES_MAX: usize = 8;
 
 /// Largest response asked for.
 const RESPONSE_MAX: u64 = 100_000_000;
@@ -49,6 +54,8 @@ pub(crate) struct Experiment {
     pub(crate) trials: u32,
     /// The same for `--quick`.
     pub(crate) quick_trials: u32,
+    /// The same for `--full`, which there is only with this.
+    pub(crate) full_trials: Option<u32>,
     /// Connections of a cell that are not counted: programs start cold, and sessions must be there.
     #[serde(default = "default_warmup")]
     pub(crate) warmup: u32,
@@ -104,6 +111,8 @@ pub(crate) struct LinkSpec {
     pub(crate) path: Option<String>,
     /// Elements between each server and the network.
     pub(crate) server_path: Option<String>,
+    /// Elements between each client and the network behind the boundary of a case.
+    pub(crate) changed_path: Option<String>,
     /// A proxy in the middle ends TCP connections and opens its own, as satellite modems do.
     #[serde(default)]
     pub(crate) split_tcp: bool,
@@ -166,6 +175,14 @@ pub(crate) struct Variant {
     pub(crate) balance: Option<Balance>,
     /// Connections in a row after everything was forgotten; the first counts apart from the later ones.
     pub(crate) first_and_later: Option<u32>,
+    /// Hosts with one address, with two and so on, of which each has its turn; [`Variant::visits`] to each count apart.
+    pub(crate) hosts: Option<Vec<u32>>,
+    visits: Option<u32>,
+    /// What lies between visits of a client; whether they can be linked is decided from captures.
+    pub(crate) privacy: Option<Boundary>,
+    /// How long cookies of the server live.
+    #[serde(default, deserialize_with = "text::some_time")]
+    pub(crate) cookie_life: Option<Duration>,
     /// Clients, each on a node of its own behind such a link.
     pub(crate) clients: Option<u8>,
     /// Bytes of a response, if not those of the experiment.
@@ -271,6 +288,8 @@ impl Experiment {
     fn check_counts(&self) -> Result<(), Wrong> {
         within("trials", self.trials, 1..=TRIALS_MAX)?;
         within("quick_trials", self.quick_trials, 1..=self.trials)?;
+        let full = self.full_trials.unwrap_or(self.trials);
+        within("full_trials", full, self.trials..=TRIALS_MAX)?;
         within("warmup", self.warmup, 0..=1000)?;
         within("slices", self.slices, 1..=1000)?;
         within("response", self.response, 0..=RESPONSE_MAX)?;
@@ -324,15 +343,25 @@ impl Variant {
             let hint = "give balance = \"five-tuple\" or \"source\"";
             return wrong("variant.servers", "nothing chooses one of them", hint);
         }
+        self.check_modes()?;
         let arms = self.arms.as_ref().unwrap_or(&experiment.arms);
+        if self.hosts.is_some() && !arms.iter().all(|arm| arm.has_several_addresses()) {
+            let hint = "list tls13, tfo, fop and their kin in the variant's `arms`";
+            return wrong("variant.hosts", "an arm is at one address only", hint);
+        }
+        if let Some(boundary) = self.privacy {
+            self.check_case(boundary, arms, experiment)?;
+        }
         if self.slots.is_some() || self.grace.is_some() {
             // An agent goes by what a name advertises and by what it learns.
-            if arms.contains(&Arm::TurboAgent) {
+            if let Some(arm) = arms.iter().find(|arm| arm.has_agent()) {
                 let hint = "list the other arms in the variant's `arms`";
-                return wrong("variant.slots, grace", "turbo-agent has no such setting", hint);
+                let what = format!("{arm} has no such setting");
+                return wrong("variant.slots, grace", what, hint);
             }
         }
         within("variant.first_and_later", self.first_and_later.unwrap_or(2), 2..=1000)?;
+        within("variant.visits", self.visits(), 2..=10)?;
         within("variant.in_flight", self.in_flight.unwrap_or(1), 1..=10_000)?;
         within("variant.rate", self.rate.unwrap_or(1.0), 0.1..=100_000.0)?;
         within("variant.slots", self.slots.unwrap_or(1), 1..=16)?;
@@ -348,27 +377,102 @@ impl Variant {
             None => Ok(()),
         }
     }
+
+    /// A cell does one thing in its turn.
+    fn check_modes(&self) -> Result<(), Wrong> {
+        let modes = [
+            self.in_flight.is_some_and(|in_flight| in_flight > 1) || self.rate.is_some(),
+            self.first_and_later.is_some(),
+            self.hosts.is_some(),
+            self.privacy.is_some(),
+        ];
+        if modes.into_iter().filter(|given| *given).count() > 1 {
+            let hint = "give one of in_flight, rate, first_and_later, hosts and privacy";
+            return wrong("variant", "asks for two things at a time", hint);
+        }
+        let hosts = self.hosts.as_deref().unwrap_or(&[1]);
+        within("variant.hosts", hosts.len(), 1..=ADDRESSES_MAX)?;
+        if hosts.iter().all(|count| *count == 0) || hosts.iter().any(|count| *count > TRIALS_MAX) {
+            let hint = "how many have one address, how many two, and so on: [19, 62, 14]";
+            return wrong("variant.hosts", format!("{hosts:?} are no hosts"), hint);
+        }
+        if self.hosts.is_some() && self.servers.unwrap_or(1) > 1 {
+            return wrong("variant.hosts", "given beside servers", "a host is one server here");
+        }
+        if self.visits.is_some() && self.hosts.is_none() {
+            return wrong("variant.visits", "there are no hosts to visit", "give hosts = [...]");
+        }
+        let life = self.cookie_life.unwrap_or(COOKIE_LIFE);
+        within("variant.cookie_life", life, COOKIE_LIFE_MIN..=COOKIE_LIFE_MAX)
+    }
+
+    fn check_case(
+        &self,
+        boundary: Boundary,
+        arms: &[Arm],
+        experiment: &Experiment,
+    ) -> Result<(), Wrong> {
+        if let Some(arm) = arms.iter().find(|arm| !arm.can_cross(boundary.is_of_names())) {
+            let hint = "list tfo, fop and their kin in the variant's `arms`; fop-agent's own client knows one name";
+            return wrong("variant.privacy", format!("{arm} cannot do that"), hint);
+        }
+        if self.clients.unwrap_or(1) > 1 {
+            let hint = "leave out clients";
+            return wrong("variant.privacy", "a case is of one client", hint);
+        }
+        let mut links = experiment.link.iter().filter(|link| self.on(link));
+        let lacking = links.find(|link| link.changed_path.is_none());
+        if let Some(link) = lacking.filter(|_| boundary == Boundary::Nat) {
+            let what = format!("link '{}' has no changed_path", link.name);
+            return wrong("variant.privacy", what, "say there what the NAT is afterwards");
+        }
+        if boundary == Boundary::Period && self.cookie_life.is_none() {
+            let hint = "give cookie_life = \"5s\", so that a run needs no hour";
+            return wrong("variant.privacy", "nobody waits for the usual life", hint);
+        }
+        Ok(())
+    }
 }
 
 impl Variant {
     /// What its rows say in the column `variant`.
     pub(crate) fn columns(&self) -> Vec<String> {
-        match self.first_and_later {
-            None => vec![self.name.clone()],
-            Some(_) => [1, 2].map(|trial| self.column(trial)).into(),
-        }
+        let last = match (self.first_and_later, &self.hosts) {
+            (Some(_), _) => 2,
+            (None, Some(_)) => self.visits(),
+            (None, None) => 1,
+        };
+        (1..=last).map(|trial| self.column(trial)).collect()
     }
 
     /// What the row of this trial says in the column `variant`; trials count from 1 in their group.
     pub(crate) fn column(&self, trial: u32) -> String {
-        let part = match (self.first_and_later, trial) {
-            (None, _) => return self.name.clone(),
-            (Some(_), 1) => "first",
-            (Some(_), _) => "later",
+        let part = match (self.first_and_later, &self.hosts, trial) {
+            (None, None, _) => return self.name.clone(),
+            (Some(_), _, 1) => "first".to_owned(),
+            (Some(_), ..) => "later".to_owned(),
+            (None, Some(_), 1) => "visit".to_owned(),
+            (None, Some(_), later) => format!("revisit {}", later - 1),
         };
         format!("{} {part}", self.name).trim_start().to_owned()
     }
+
+    /// Visits to each host, the first one included.
+    pub(crate) fn visits(&self) -> u32 {
+        self.visits.unwrap_or(VISITS)
+    }
+
+    /// Whether it has this link.
+    pub(crate) fn on(&self, link: &LinkSpec) -> bool {
+        self.links.as_ref().is_none_or(|links| links.contains(&link.name))
+    }
 }
+
+/// A client does not use a cookie in its last two seconds, and a connection takes some time.
+const COOKIE_LIFE_MIN: Duration = Duration::from_secs(4);
+
+/// As many as the published table has: a first one and three more.
+const VISITS: u32 = 4;
 
 /// The exactness that a calibrated lab must have.
 const LATE_MAX: Duration = Duration::from_micros(300);

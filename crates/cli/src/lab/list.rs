@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::builtin;
-use super::plan::Plan;
+use super::plan::{Extent, Plan};
 use super::progress::in_words;
 use crate::failure::Failure;
 use crate::options::LabListOptions;
@@ -33,8 +33,8 @@ struct Entry {
 
 fn plans() -> Result<Vec<Entry>, Failure> {
     let entry = |(experiment, text)| {
-        let plan = |quick| Plan::new(Clone::clone(&experiment), quick, None);
-        Ok(Entry { full: plan(false)?, quick: plan(true)?, text })
+        let plan = |extent| Plan::new(Clone::clone(&experiment), extent, None);
+        Ok(Entry { full: plan(Extent::Usual)?, quick: plan(Extent::Quick)?, text })
     };
     builtin::all()?.into_iter().map(entry).collect()
 }

@@ -63,9 +63,21 @@ struct ServerArgs {
     #[arg(long, value_name = "IP:PORT")]
     listen: SocketAddr,
 
+    /// Further addresses, for arms that can be at several
+    #[arg(long, value_name = "IP:PORT")]
+    also: Vec<SocketAddr>,
+
     /// Pad the certificate so that the first flight has so many bytes
     #[arg(long, value_name = "BYTES")]
     flight: Option<usize>,
+
+    /// Where `headstart fastopen attach server` pinned its maps, for arms with private cookies
+    #[arg(long, value_name = "DIR")]
+    fast_open_maps: Option<PathBuf>,
+
+    /// How long private cookies live
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    cookie_life: Option<Duration>,
 
     /// Threads that read the datagrams of TurboTLS
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -80,6 +92,10 @@ struct ClientArgs {
     /// The server
     #[arg(long, value_name = "IP:PORT")]
     to: SocketAddr,
+
+    /// Further addresses of it, which the order open can name by number
+    #[arg(long, value_name = "IP:PORT")]
+    also: Vec<SocketAddr>,
 
     /// SOCKS5 proxy that is asked for the server's name at the port of --to
     #[arg(long, value_name = "IP:PORT")]
@@ -125,9 +141,12 @@ impl From<ServerArgs> for ServerOptions {
         let usual = Self::new(arm, suite, args.listen, identity);
         Self {
             name,
+            more: args.also,
             flight: args.flight,
             threads: threads.map_or(usual.threads, usize::from),
             udp_workers: args.udp_workers.map_or(usual.udp_workers, usize::from),
+            fast_open_maps: args.fast_open_maps,
+            cookie_life: args.cookie_life,
             ..usual
         }
     }
@@ -139,6 +158,7 @@ impl From<ClientArgs> for ClientOptions {
         let usual = Self::new(arm, suite, args.to, identity);
         Self {
             name,
+            more: args.also,
             proxy: args.proxy,
             ech: args.ech,
             policy: args.policy,

@@ -9,15 +9,35 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
 use super::experiment::{CELLS_MAX, Experiment, LinkSpec, OriginKind, Variant};
+use super::privacy::Boundary;
 use crate::failure::Failure;
+
+mod hosts;
 
 /// The whole run: one stage after the other.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) experiment: Experiment,
-    pub(crate) quick: bool,
+    pub(crate) extent: Extent,
     pub(crate) seed: u64,
     pub(crate) stages: Vec<Stage>,
+}
+
+/// How much of an experiment is run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Few trials of some links and variants: `--quick`.
+    Quick,
+    #[default]
+    Usual,
+    /// As many trials as the published figures have, where the experiment says so: `--full`.
+    Full,
+}
+
+impl Extent {
+    pub(crate) const fn is_quick(self) -> bool {
+        matches!(self, Self::Quick)
+    }
 }
 
 /// One link with one variant: a lab of its own.
@@ -57,6 +77,10 @@ pub(crate) enum Mode {
     InFlight(u32, Duration),
     /// Connections a second, for so long.
     Rate(f64, Duration),
+    /// Forgets everything, then so many visits to one host, each at an address of it.
+    Revisits(u32),
+    /// Forgets everything, then visits in front of a boundary and behind it, seen in a capture.
+    Case(Boundary),
 }
 
 impl Plan {
@@ -66,16 +90,21 @@ impl Plan {
     /// Nothing is left to do, or a link has too many cells.
     pub(crate) fn new(
         experiment: Experiment,
-        quick: bool,
+        extent: Extent,
         seed: Option<u64>,
     ) -> Result<Self, Failure> {
+        if extent == Extent::Full && experiment.full_trials.is_none() {
+            return Err(Failure::usage(format!("{} has no longer form", experiment.name))
+                .hint("leave out --full; an experiment has one if it says full_trials"));
+        }
+        let quick = extent.is_quick();
         let seed = seed.unwrap_or(experiment.seed);
         let mut stages = Vec::new();
         for link in experiment.link.iter().filter(|link| !quick || link.quick) {
             for variant in experiment.variants() {
                 let left_out = quick && !variant.quick;
                 if !left_out && variant.on(link) {
-                    let stage = Stage::new(&experiment, link, variant, quick, stages.len());
+                    let stage = Stage::new(&experiment, link, variant, extent, stages.len());
                     stages.extend((!stage.cells.is_empty()).then_some(stage));
                 }
             }
@@ -90,7 +119,7 @@ impl Plan {
                 stage.link.name,
                 stage.cells.len()
             ))),
-            None => Ok(Self { experiment, quick, seed, stages }),
+            None => Ok(Self { experiment, extent, seed, stages }),
         }
     }
 
@@ -128,6 +157,16 @@ const OVERHEAD: Duration = Duration::from_millis(8);
 /// How many times its slices a cell may be loaded until it has made its connections.
 const MORE_SLICES: u32 = 3;
 
+/// Visits of a case on each side of its boundary: one that is given something, and one that shows it.
+pub(crate) const VISITS_A_SIDE: u32 = 2;
+const VISITS: u32 = 2 * VISITS_A_SIDE;
+
+/// Between two visits of a case, so that a capture shows which of them a connection belongs to.
+pub(crate) const VISIT_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long after its time a cookie has surely expired: it counts in whole seconds.
+const EXPIRED: Duration = Duration::from_secs(2);
+
 /// How long a load is waited for beyond its time, in round trips: its last connections.
 const LOAD_TAIL: u32 = 4;
 
@@ -136,11 +175,16 @@ impl Stage {
         experiment: &Experiment,
         link: &LinkSpec,
         variant: Variant,
-        quick: bool,
+        extent: Extent,
         number: usize,
     ) -> Self {
+        let quick = extent.is_quick();
         let trials = link.trials.unwrap_or(experiment.trials);
-        let trials = if quick { experiment.quick_trials.min(trials) } else { trials };
+        let trials = match extent {
+            Extent::Quick => experiment.quick_trials.min(trials),
+            Extent::Usual => trials,
+            Extent::Full => experiment.full_trials.unwrap_or(trials).max(trials),
+        };
         let slice = link.slice.unwrap_or(experiment.slice);
         let slice = if quick { experiment.quick_slice } else { slice };
         let slices = if quick { 1 } else { link.slices.unwrap_or(experiment.slices) };
@@ -210,7 +254,10 @@ impl Stage {
         let one = self.link.rtt * ROUND_TRIPS + OVERHEAD + self.link.extra;
         let turn = match self.mode {
             Mode::One => one,
-            Mode::Group(connections) => one * connections,
+            Mode::Group(connections) | Mode::Revisits(connections) => one * connections,
+            Mode::Case(boundary) => {
+                (one + VISIT_PAUSE) * VISITS + PROGRAM + self.case_pause(boundary)
+            }
             Mode::InFlight(_, slice) | Mode::Rate(_, slice) => {
                 slice + self.link.rtt * LOAD_TAIL + self.link.extra
             }
@@ -224,6 +271,28 @@ impl Stage {
         self.variant.clients.unwrap_or(1)
     }
 
+    /// Addresses of each server, for each cell.
+    pub(crate) fn addresses(&self) -> usize {
+        self.variant.hosts.as_ref().map_or(1, Vec::len)
+    }
+
+    /// The addresses that the visits of a round go to.
+    pub(crate) fn visits(&self, seed: u64, round: u32) -> Vec<usize> {
+        let hosts = self.variant.hosts.as_deref().unwrap_or_default();
+        hosts::visits(hosts, self.variant.visits(), seed, round)
+    }
+
+    /// What lies between the visits in front of a boundary and those behind it, beside the pause between any two.
+    pub(crate) fn case_pause(&self, boundary: Boundary) -> Duration {
+        let life = self.variant.cookie_life.filter(|_| boundary == Boundary::Period);
+        life.map_or(Duration::ZERO, |life| life + EXPIRED)
+    }
+
+    /// Whether its clients have a second address.
+    pub(crate) fn changes_address(&self) -> bool {
+        self.mode == Mode::Case(Boundary::AddressChange)
+    }
+
     pub(crate) fn servers(&self) -> u8 {
         self.variant.servers.unwrap_or(1)
     }
@@ -231,6 +300,12 @@ impl Stage {
 
 impl Mode {
     fn new(experiment: &Experiment, variant: &Variant, slice: Duration) -> Self {
+        if let Some(boundary) = variant.privacy {
+            return Self::Case(boundary);
+        }
+        if variant.hosts.is_some() {
+            return Self::Revisits(variant.visits());
+        }
         match (variant.first_and_later, variant.rate, variant.in_flight.or(experiment.in_flight)) {
             (Some(connections), ..) => Self::Group(connections),
             (None, Some(rate), _) => Self::Rate(rate, slice),
@@ -242,12 +317,6 @@ impl Mode {
 
     pub(crate) const fn is_load(self) -> bool {
         matches!(self, Self::InFlight(..) | Self::Rate(..))
-    }
-}
-
-impl Variant {
-    fn on(&self, link: &LinkSpec) -> bool {
-        self.links.as_ref().is_none_or(|links| links.contains(&link.name))
     }
 }
 

@@ -120,6 +120,11 @@ impl Program {
         }
     }
 
+    /// The number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Processor time it has used, if the system tells.
     pub(crate) fn cpu(&self) -> Option<Duration> {
         cpu_of(self.child.id())

@@ -8,6 +8,7 @@ mod folder;
 mod html;
 mod model;
 mod paper;
+mod privacy;
 mod scale;
 mod table;
 mod text;

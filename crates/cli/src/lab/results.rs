@@ -86,6 +86,16 @@ impl Folder {
         Ok(captures)
     }
 
+    /// Writes what belongs to the captures of a stage beside them.
+    pub(crate) fn add_to_captures(
+        &self,
+        name: &str,
+        value: &impl Serialize,
+    ) -> Result<(), Failure> {
+        let file = self.captures()?.join(name);
+        write_json(&file, value).map_err(|error| self.failed(&error))
+    }
+
     /// Where the results will be.
     pub(crate) fn place(&self) -> &Path {
         &self.place

@@ -2,17 +2,20 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use headstart_lab::{Privilege, privilege};
+use headstart_lab::{Privilege, privilege, read_capture};
+use serde_json::{Value, json};
 
 use super::bars::{self, Verdict};
 use super::builtin;
 use super::capture::Captures;
-use super::cell::{self, Cell, Context, Place};
+use super::cell::{self, Cell, ClientSide, Context, Place};
 use super::environment::Environment;
 use super::experiment::Acts;
 use super::interrupt::Interrupt;
-use super::plan::{Mode, Plan, Stage};
+use super::plan::{Extent, Mode, Plan, Stage};
+use super::privacy::{self, Finding};
 use super::process::Broken;
 use super::progress::{Progress, in_words};
 use super::results::{self, Folder};
@@ -30,16 +33,25 @@ use crate::output;
 /// The experiment is wrong, the machine does not allow it, or the user interrupted.
 pub(crate) fn run(options: &LabRunOptions) -> Result<ExitCode, Failure> {
     let (experiment, text) = builtin::find(&options.experiment)?;
-    let plan = Plan::new(experiment, options.quick, options.seed)?;
+    let extent = match (options.quick, options.full) {
+        (true, _) => Extent::Quick,
+        (false, true) => Extent::Full,
+        (false, false) => Extent::Usual,
+    };
+    let plan = Plan::new(experiment, extent, options.seed)?;
     topology::check(&plan)?;
     cell::check_tools(&plan)?;
     let root = privilege() == Privilege::Root;
     demo::become_privileged()?;
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::usage(format!("cannot find this program: {error}")))?;
+    let fast_open = ClientSide::attach(&plan, &program)?.map(Arc::new);
     let interrupt = Interrupt::listen()?;
     let place =
         options.out.clone().unwrap_or_else(|| results::default_place(&plan.experiment.name));
     let folder = Folder::create(&place)?;
-    let mut run = Run::new(plan, folder, options.pcap, root, interrupt)?;
+    let place = Place { program, work: folder.work()?, fast_open };
+    let mut run = Run::new(plan, folder, place, options.pcap, root, interrupt)?;
     let measured = run.measure();
     run.progress.done();
     measured?;
@@ -62,14 +74,13 @@ impl Run {
     fn new(
         plan: Plan,
         folder: Folder,
+        place: Place,
         pcap: bool,
         root: bool,
         interrupt: Interrupt,
     ) -> Result<Self, Failure> {
-        let program = std::env::current_exe()
-            .map_err(|error| Failure::usage(format!("cannot find this program: {error}")))?;
         Ok(Self {
-            place: Place { program, work: folder.work()? },
+            place,
             environment: Environment::new(&plan, root),
             groups: Groups::default(),
             progress: Progress::new(plan.turns()),
@@ -92,24 +103,35 @@ impl Run {
         for stage in self.plan.stages.clone() {
             self.progress.stage(&stage.name());
             let topology = Topology::build(&stage)?;
-            let captures = self.captures.as_ref();
+            let captures = self.captures(&stage)?;
             let captures =
-                captures.map(|folder| Captures::begin(folder, &stage, &topology)).transpose()?;
-            self.stage(&stage, &topology)?;
-            if let Some(captures) = captures {
-                captures.finish(|warning| self.progress.note(warning))?;
-            }
+                captures.map(|folder| Captures::begin(&folder, &stage, &topology)).transpose()?;
+            let cells = self.stage(&stage, &topology)?;
+            let files = match captures {
+                Some(captures) => captures.finish(|warning| self.progress.note(warning))?,
+                None => Vec::new(),
+            };
+            self.conclude(&stage, &cells, &files)?;
             self.environment.add_stage(&stage, &topology.lab);
             self.folder.flush()?;
         }
         Ok(())
     }
 
+    /// Where packets of a stage are captured, if they are: whatever is decided by them can be looked at again.
+    fn captures(&self, stage: &Stage) -> Result<Option<PathBuf>, Failure> {
+        match (&self.captures, stage.mode) {
+            (None, Mode::Case(_)) => self.folder.captures().map(Some),
+            (captures, _) => Ok(captures.clone()),
+        }
+    }
+
     /// Everything on one link with one variant.
-    fn stage(&mut self, stage: &Stage, topology: &Topology) -> Result<(), Failure> {
+    fn stage(&mut self, stage: &Stage, topology: &Topology) -> Result<Vec<Cell>, Failure> {
         let interrupt = self.interrupt.clone();
         let name = self.plan.experiment.name.clone();
-        let context = Context { experiment: &name, stage, topology, interrupt: &interrupt };
+        let seed = self.plan.seed;
+        let context = Context { experiment: &name, stage, topology, interrupt: &interrupt, seed };
         let mut cells =
             cell::begin(&self.place, stage, topology, &interrupt).map_err(interrupted)?;
         for column in stage.variant.columns() {
@@ -137,7 +159,32 @@ impl Run {
                 cell.broken.get_or_insert_with(|| why.clone());
             }
         }
-        cells.iter().for_each(|cell| self.tell(cell, context));
+        Ok(cells)
+    }
+
+    /// Puts what is known of whole cells beside their samples.
+    fn conclude(
+        &mut self,
+        stage: &Stage,
+        cells: &[Cell],
+        files: &[PathBuf],
+    ) -> Result<(), Failure> {
+        let mut findings = vec![None; cells.len()];
+        if let Mode::Case(boundary) = stage.mode {
+            // One client, one file; without it, or one that lacks packets, nothing is decided.
+            let seen = files.first().map(|file| connections_in(file)).transpose()?;
+            let seen = seen.unwrap_or_default();
+            let decided = cells.iter().map(|cell| {
+                let (cases, servers) = cell.cases();
+                Some(privacy::decide(boundary, &servers, cases, &seen))
+            });
+            findings = decided.collect();
+            let all: Vec<_> = cells.iter().zip(&findings).map(decision).collect();
+            self.folder.add_to_captures(&format!("{}-cases.json", stage.file_name()), &all)?;
+        }
+        for (cell, finding) in cells.iter().zip(findings) {
+            self.tell(cell, stage, finding);
+        }
         Ok(())
     }
 
@@ -158,16 +205,16 @@ impl Run {
         Ok(())
     }
 
-    /// Puts what is known of a whole cell beside its samples.
-    fn tell(&mut self, cell: &Cell, context: Context<'_>) {
-        let columns = context.stage.variant.columns();
-        let link = &context.stage.link.name;
+    fn tell(&mut self, cell: &Cell, stage: &Stage, privacy: Option<Finding>) {
+        let columns = stage.variant.columns();
+        let link = &stage.link.name;
         let told = Told {
             load: cell.load,
             links: cell.links,
             flight_bytes: cell.flight_bytes,
             broken: cell.broken.clone(),
-            in_groups: matches!(context.stage.mode, Mode::Group(_)),
+            in_groups: matches!(stage.mode, Mode::Group(_)),
+            privacy,
         };
         let of = |key: &Key| key.link == *link && columns.contains(&key.variant) && cell.is(key);
         self.groups.tell(of, &told);
@@ -177,7 +224,8 @@ impl Run {
         self.environment.end();
         let cells = self.groups.summaries();
         let experiment = &self.plan.experiment;
-        let verdicts = bars::judge(&experiment.bar, &self.groups, self.plan.quick, self.plan.seed);
+        let verdicts =
+            bars::judge(&experiment.bar, &self.groups, self.plan.extent.is_quick(), self.plan.seed);
         if let Some(warning) = self.environment.warning() {
             eprintln!("{warning}");
         }
@@ -191,6 +239,20 @@ impl Run {
         let broken = cells.iter().filter(|cell| cell.broken.is_some()).count();
         Ok(conclusion(&place, &verdicts, broken))
     }
+}
+
+/// The connections of a client that a file shows.
+fn connections_in(file: &Path) -> Result<Vec<privacy::Connection>, Failure> {
+    let packets = read_capture(file).map_err(|error| {
+        Failure::usage(format!("cannot read {}: {error}", file.display())).hint("is the disk full?")
+    })?;
+    Ok(privacy::connections(&packets))
+}
+
+/// What one cell was decided by, for whoever looks at its capture again.
+fn decision((cell, finding): (&Cell, &Option<Finding>)) -> Value {
+    let (cases, servers) = cell.cases();
+    json!({ "cell": cell.name(), "servers": servers, "cases": cases, "finding": finding })
 }
 
 /// Why the stage shows nothing of its box, if it does not: what the link must do did not happen.

@@ -44,6 +44,12 @@ pub(crate) struct Summary {
     pub(crate) max: Option<f64>,
     /// 95 % interval of the median.
     pub(crate) ci95: [Option<f64>; 2],
+    /// Mean; none where a sample failed, as it took for ever.
+    #[serde(default)]
+    pub(crate) mean: Option<f64>,
+    /// Standard deviation of the samples; none of fewer than two, or where one failed.
+    #[serde(default)]
+    pub(crate) sd: Option<f64>,
 }
 
 impl Summary {
@@ -54,6 +60,7 @@ impl Summary {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
         let medians = sorted.resampled_median()?;
         let at = |share, least| (n >= least).then(|| sorted.quantile(share)).and_then(finite);
+        let (mean, sd) = mean_and_deviation(samples);
         Some(Self {
             n,
             p50: at(0.5, 1),
@@ -61,9 +68,35 @@ impl Summary {
             p99: at(0.99, P99_LEAST),
             max: at(1.0, 1),
             ci95: interval(|| medians.draw(&mut random)).map(finite),
+            mean: finite(mean),
+            sd: finite(sd),
         })
     }
 }
+
+/// What papers print that have no percentiles; neither is finite where a sample is not, and there is no deviation of
+/// a single one.
+fn mean_and_deviation(samples: &[f64]) -> (f64, f64) {
+    let count = samples.len() as f64;
+    let mean = samples.iter().sum::<f64>() / count;
+    let squares = samples.iter().map(|sample| (sample - mean).powi(2)).sum::<f64>();
+    // Of a sample, by one less than its size (Bessel's correction).
+    (mean, (squares / (count - 1.0)).sqrt())
+}
+
+/// A share of trials with its 95 % interval: that of Wilson (1927), which is sound for shares near 0 and 1, too. None
+/// without trials.
+pub(crate) fn share(count: u64, of: u64) -> Option<Estimate> {
+    let (n, share) = (of as f64, count as f64 / of as f64);
+    let square = NORMAL * NORMAL;
+    let middle = share + square / (2.0 * n);
+    let spread = NORMAL * (share * (1.0 - share) / n + square / (4.0 * n * n)).sqrt();
+    let end = |end: f64| (end / (1.0 + square / n)).clamp(0.0, 1.0);
+    (of > 0).then(|| Estimate { value: share, ci95: [end(middle - spread), end(middle + spread)] })
+}
+
+/// The standard normal distribution exceeds this in [`TAIL`] of all cases.
+const NORMAL: f64 = 1.959_963_985;
 
 /// Times of trials, with those that failed behind them.
 pub(crate) fn with_failed(times: &[f64], failed: usize) -> Vec<f64> {
@@ -252,6 +285,33 @@ mod tests {
         assert!(close.value.is_finite() && close.ci95[1].is_infinite(), "{close:?}");
         let json = serde_json::to_value(Summary::of(&most).unwrap()).unwrap();
         assert!(json["p50"].is_null() && json["n"] == 10, "{json}");
+    }
+
+    /// Of 2, 4, 4, 4, 5, 5, 7 and 9: the textbook's 5, and the square root of 32 / 7.
+    #[test]
+    fn means_have_the_deviation_of_a_sample() {
+        let of = |samples: &[f64]| {
+            let summary = Summary::of(samples).unwrap();
+            (summary.mean, summary.sd)
+        };
+        let (mean, sd) = of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
+        assert_eq!(mean, Some(5.0));
+        assert!((sd.unwrap() - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12, "{sd:?}");
+        assert_eq!(of(&[3.0]), (Some(3.0), None));
+        assert_eq!(of(&with_failed(&[1.0, 2.0], 1)), (None, None));
+    }
+
+    /// Wilson's interval of 1 in 10 is 1.8 to 40.4 %, of none in 10 it is 0 to 27.8 %.
+    #[test]
+    fn shares_have_an_interval_at_both_ends() {
+        let shown = |count, of| {
+            let Estimate { value, ci95: [low, high] } = share(count, of).unwrap();
+            [value, low, high].map(|share| (share * 1e3).round() / 1e3)
+        };
+        assert_eq!(shown(1, 10), [0.1, 0.018, 0.404]);
+        assert_eq!(shown(0, 10), [0.0, 0.0, 0.278]);
+        assert_eq!(shown(10, 10), [1.0, 0.722, 1.0]);
+        assert_eq!(share(0, 0), None);
     }
 
     /// For 100 samples the exact bootstrap law of the median gives ranks 41 and 60 (from the binomial

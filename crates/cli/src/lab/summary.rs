@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::{LinkActs, LoadTotals};
 use super::experiment::Moment;
+use super::privacy::{Finding, Linkable};
 use super::stats::{P90_LEAST, P99_LEAST, Summary, with_failed};
 use super::trial::{Key, Row, rounded};
 
@@ -25,6 +26,8 @@ pub(crate) struct Group {
     pub(crate) n: u64,
     pub(crate) failed: u64,
     flagged: u64,
+    /// Trials whose request left with the first packet.
+    pub(crate) zero_rtt: u64,
     openings: BTreeMap<String, u64>,
     request: Vec<f64>,
     response: Vec<f64>,
@@ -33,7 +36,7 @@ pub(crate) struct Group {
     failed_at: BTreeMap<u32, u64>,
     /// Times to the first request byte of trials that nothing disturbed; one that failed took for ever.
     unflagged: Vec<f64>,
-    told: Told,
+    pub(crate) told: Told,
 }
 
 /// What is known of a cell beside its samples.
@@ -45,6 +48,8 @@ pub(crate) struct Told {
     pub(crate) broken: Option<String>,
     /// Whether trials are numbered in groups, each after everything was forgotten.
     pub(crate) in_groups: bool,
+    /// Who can link its connections, where the experiment asks.
+    pub(crate) privacy: Option<Finding>,
 }
 
 /// One entry of summary.json. The names are a contract.
@@ -78,6 +83,13 @@ pub(crate) struct CellSummary {
     pub(crate) rtts: Option<f64>,
     pub(crate) rtt_ms: f64,
     pub(crate) openings: BTreeMap<String, u64>,
+    /// Trials that completed and whose request left with the first packet: early data that waited for no handshake,
+    /// neither of TLS nor of TCP.
+    #[serde(default)]
+    pub(crate) zero_rtt: u64,
+    /// Who can link its connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) privacy: Option<Finding>,
     /// Whole exchanges, to the last response byte, that were over within the time of loading.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) exchanges_per_s: Option<f64>,
@@ -137,6 +149,7 @@ impl Group {
             n: 0,
             failed: 0,
             flagged: 0,
+            zero_rtt: 0,
             openings: BTreeMap::new(),
             request: Vec::new(),
             response: Vec::new(),
@@ -160,6 +173,7 @@ impl Group {
             return;
         }
         *self.openings.entry(row.opening.clone()).or_default() += 1;
+        self.zero_rtt += u64::from(row.is_zero_rtt());
         self.request.extend(row.ms_to_first_request_byte);
         self.response.extend(row.ms_to_first_response_byte);
         self.last.extend(row.ms_to_last_response_byte);
@@ -177,7 +191,7 @@ impl Group {
 
     fn summary(&self) -> CellSummary {
         let rtt_ms = self.rtt.as_secs_f64() * 1e3;
-        let summary = |moment| Summary::of(&self.ranked(moment));
+        let summary = |moment| Summary::of(&self.ranked(moment)).map(to_the_microsecond);
         let first_request_byte = summary(Moment::Request);
         let load = self.told.load;
         let in_groups = self.told.in_groups;
@@ -205,6 +219,8 @@ impl Group {
             last_response_byte: summary(Moment::Last),
             rtt_ms,
             openings: self.openings.clone(),
+            zero_rtt: self.zero_rtt,
+            privacy: self.told.privacy.clone(),
             exchanges_per_s: (!load.time.is_zero()).then(|| rounded(per_s)),
             client_cpu_ms: each(load.client_cpu),
             server_cpu_ms: each(load.server_cpu),
@@ -212,6 +228,11 @@ impl Group {
             broken: self.told.broken.clone(),
         }
     }
+}
+
+/// Percentiles are samples, and those are rounded already.
+fn to_the_microsecond(times: Summary) -> Summary {
+    Summary { mean: times.mean.map(rounded), sd: times.sd.map(rounded), ..times }
 }
 
 /// The cells as a table for the terminal: a line each, under a line for link and variant.
@@ -260,6 +281,14 @@ fn line(cell: &CellSummary) -> String {
     if cell.flagged > 0 {
         let without = cell.p50_unflagged.map_or("none".into(), |ms| format!("{ms:.2} ms"));
         let _ = write!(text, "  {} flagged, without them {without}", cell.flagged);
+    }
+    if cell.zero_rtt > 0 {
+        let _ = write!(text, "  0-RTT {}", cell.zero_rtt);
+    }
+    if let Some(finding) = &cell.privacy {
+        let word = finding.linkable.map_or("UNDECIDED", Linkable::word);
+        let why = finding.evidence.first().map_or("", String::as_str);
+        let _ = write!(text, "  {}: {word} ({why})", finding.boundary.title());
     }
     for (place, count) in &cell.failed_at {
         let _ = write!(text, "  {count} failed at connection {place}");

@@ -15,7 +15,8 @@ use crate::failure::Failure;
 pub(crate) const HTTPS: u16 = 443;
 
 /// Servers' addresses are 10.`SERVER_NET + number`.0.`cell`, so that each cell has one of its own: port 443
-/// for all of them, as some boxes look at nothing else, and nothing learnt of one address helps another.
+/// for all of them, as some boxes look at nothing else, and nothing learnt of one address helps another. A cell that
+/// has more has them with 1, 2 and so on in the third place.
 const SERVER_NET: u8 = 100;
 
 /// Addresses that several servers share are 10.99.0.`cell`.
@@ -34,6 +35,17 @@ pub(crate) struct Topology {
     pub(crate) lab: Lab,
     clients: u8,
     servers: u8,
+    /// Addresses of each server, for each cell.
+    addresses: usize,
+    /// Cells whose servers have nodes of their own.
+    apart: Vec<bool>,
+}
+
+/// A server's node, and the address that is its own for one cell.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Site<'t> {
+    pub(crate) node: &'t Node,
+    pub(crate) own: Ipv4Addr,
 }
 
 /// Finds mistakes in the text of links before anything is built.
@@ -44,6 +56,11 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
         let server_path = stage.link.server_path.as_deref().unwrap_or_default();
         let server = path(&format!("link '{name}': server_path"), server_path)?;
         check_rtt(&stage.link, client, server)?;
+        if let Some(changed) = &stage.link.changed_path {
+            let server = path(&format!("link '{name}': server_path"), server_path)?;
+            let client = path(&format!("link '{name}': changed_path"), changed)?;
+            check_rtt(&stage.link, client, server)?;
+        }
     }
     Ok(())
 }
@@ -115,25 +132,35 @@ impl Topology {
         let (clients, servers) = (stage.clients(), stage.servers());
         let client_path = stage.link.client_path();
         let server_path = stage.link.server_path.as_deref().unwrap_or_default();
+        let apart = apart(stage);
         let mut hosts = Vec::new();
         for number in 0..clients {
-            hosts.push(Host::new(client_name(number)).path(path("link", &client_path)?));
-        }
-        for number in 0..servers {
-            let mut host = Host::new(server_name(number)).path(path("link", server_path)?);
-            for cell in 0..stage.cells.len() {
-                host = host.address(server_address(number, cell));
-                if let Some(balance) = stage.variant.balance {
-                    host = host.shared_address(shared_address(cell), balance.into());
-                }
+            let mut host = Host::new(client_name(number)).path(path("link", &client_path)?);
+            if stage.changes_address() {
+                host = host.address(client_address(number, 1)).address(client_address(number, 2));
             }
             hosts.push(host);
         }
-        let options = LabOptions { late: stage.late, pinned: true, split_tcp: proxies(stage) };
+        for (name, number, cells) in server_nodes(stage, &apart) {
+            let host = Host::new(name).path(path("link", server_path)?);
+            hosts
+                .push(cells.into_iter().fold(host, |host, cell| served(host, stage, number, cell)));
+        }
+        let options =
+            LabOptions { late: stage.late, pinned: true, split_tcp: proxies(stage, &apart) };
         let lab = Lab::build_with(hosts, options).map_err(|error| demo::not_built(&error))?;
-        let topology = Self { lab, clients, servers };
+        let topology = Self { lab, clients, servers, addresses: stage.addresses(), apart };
         topology.set_up()?;
         Ok(topology)
+    }
+
+    /// Puts a client behind another path, or back behind its own; packets under way are lost.
+    pub(crate) fn change_path(&self, client: &Node, text: &str) -> Result<(), String> {
+        let path: Path = text.parse().map_err(|error| format!("'{text}': {error}"))?;
+        match self.lab.set_path(client.name(), path) {
+            true => Ok(()),
+            false => Err(format!("'{text}' has an address of another node")),
+        }
     }
 
     /// What all links did so far.
@@ -162,13 +189,54 @@ impl Topology {
         (0..self.clients).filter_map(|number| self.lab.node(&client_name(number)))
     }
 
-    pub(crate) fn servers(&self) -> impl Iterator<Item = &Node> {
-        (0..self.servers).filter_map(|number| self.lab.node(&server_name(number)))
+    /// Where the servers of a cell are.
+    pub(crate) fn servers(&self, cell: usize) -> impl Iterator<Item = Site<'_>> {
+        let apart = self.apart.get(cell).is_some_and(|apart| *apart);
+        (0..self.servers).filter_map(move |number| {
+            let node = self.lab.node(&server_name(number, apart.then_some(cell)))?;
+            Some(Site { node, own: server_address(number, 0, cell) })
+        })
     }
 
-    /// The address that clients of this cell connect to.
-    pub(crate) fn target(&self, cell: usize) -> Ipv4Addr {
-        if self.servers > 1 { shared_address(cell) } else { server_address(0, cell) }
+    /// The addresses that clients of this cell connect to.
+    pub(crate) fn targets(&self, cell: usize) -> Vec<Ipv4Addr> {
+        match self.servers {
+            0 | 1 => (0..self.addresses).map(|number| server_address(0, number, cell)).collect(),
+            _ => vec![shared_address(cell)],
+        }
+    }
+}
+
+/// Cells whose servers need nodes of their own: the kernel's program of Fast Open Privacy acts on a port of a whole
+/// interface, for one server, and takes the options of plain Fast Open out of all SYNs to it.
+fn apart(stage: &Stage) -> Vec<bool> {
+    stage.cells.iter().map(|cell| cell.arm.has_private_cookies()).collect()
+}
+
+/// The nodes of servers: name, number of the server, and the cells that it serves.
+fn server_nodes(stage: &Stage, apart: &[bool]) -> Vec<(String, u8, Vec<usize>)> {
+    let cells = |of: bool| {
+        let cells = apart.iter().enumerate();
+        cells.filter(move |(_, apart)| **apart == of).map(|(cell, _)| cell).collect::<Vec<_>>()
+    };
+    let mut nodes = Vec::new();
+    for number in 0..stage.servers() {
+        let together = cells(false);
+        nodes.extend((!together.is_empty()).then(|| (server_name(number, None), number, together)));
+        let alone = |cell| (server_name(number, Some(cell)), number, vec![cell]);
+        nodes.extend(cells(true).into_iter().map(alone));
+    }
+    nodes
+}
+
+/// Gives a server's node its addresses for one cell.
+fn served(mut host: Host, stage: &Stage, server: u8, cell: usize) -> Host {
+    for number in 0..stage.addresses() {
+        host = host.address(server_address(server, number, cell));
+    }
+    match stage.variant.balance {
+        Some(balance) => host.shared_address(shared_address(cell), balance.into()),
+        None => host,
     }
 }
 
@@ -182,14 +250,15 @@ fn path(what: &str, text: &str) -> Result<Path, Failure> {
 }
 
 /// The proxies of a stage: one between each client and each server.
-fn proxies(stage: &Stage) -> Vec<SplitTcp> {
+fn proxies(stage: &Stage, apart: &[bool]) -> Vec<SplitTcp> {
+    let servers = server_nodes(stage, apart);
     let pairs = (0..stage.clients())
-        .flat_map(|client| (0..stage.servers()).map(move |server| (client, server)));
+        .flat_map(|client| servers.iter().map(move |(server, ..)| (client, server)));
     let pairs = pairs.filter(|_| stage.link.split_tcp);
     pairs
         .map(|(client, server)| SplitTcp {
             client: client_name(client),
-            server: server_name(server),
+            server: server.clone(),
             ports: vec![HTTPS],
         })
         .collect()
@@ -199,27 +268,36 @@ fn client_name(number: u8) -> String {
     format!("client-{}", number + 1)
 }
 
-fn server_name(number: u8) -> String {
-    format!("server-{}", number + 1)
+/// Of one that serves a cell alone, or of all others.
+fn server_name(number: u8, alone: Option<usize>) -> String {
+    let alone = alone.map_or(String::new(), |cell| format!("-of-{}", cell + 1));
+    format!("server-{}{alone}", number + 1)
+}
+
+/// Those of a client that has several; others have what the lab gives them.
+fn client_address(client: u8, number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, client + 1, number)
 }
 
 /// Cells are counted from 0, at most [`CELLS_MAX`](super::experiment::CELLS_MAX).
-fn server_address(server: u8, cell: usize) -> Ipv4Addr {
-    address(SERVER_NET + server, cell)
+fn server_address(server: u8, number: usize, cell: usize) -> Ipv4Addr {
+    address(SERVER_NET + server, number, cell)
 }
 
 fn shared_address(cell: usize) -> Ipv4Addr {
-    address(SHARED_NET, cell)
+    address(SHARED_NET, 0, cell)
 }
 
-fn address(net: u8, cell: usize) -> Ipv4Addr {
-    Ipv4Addr::new(10, net, 0, u8::try_from(cell + 1).unwrap_or(u8::MAX))
+fn address(net: u8, number: usize, cell: usize) -> Ipv4Addr {
+    let byte = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
+    Ipv4Addr::new(10, net, byte(number), byte(cell + 1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::lab::builtin;
+    use crate::lab::plan::Extent;
 
     fn checked(rtt: u64, client: &str, server: &str) -> Result<(), Failure> {
         let text = format!("name = \"x\"\nrtt = \"{rtt}ms\"");
@@ -249,6 +327,40 @@ mod tests {
         }
     }
 
+    fn stage(arms: &str, variant: &str) -> Stage {
+        let text = format!(
+            "name = \"x\"\ntitle = \"\"\nabout = \"\"\ntrials = 1\nquick_trials = 1\n\
+             arms = [{arms}]\nsuites = [\"p256\"]\n[[link]]\nname = \"l\"\nrtt = \"1ms\"\n{variant}"
+        );
+        let experiment = crate::lab::experiment::Experiment::parse("x", &text).unwrap();
+        Plan::new(experiment, Extent::Usual, None).unwrap().stages.remove(0)
+    }
+
+    #[test]
+    fn servers_with_private_cookies_have_nodes_of_their_own() {
+        let names = |stage: &Stage| {
+            let nodes = server_nodes(stage, &apart(stage)).into_iter();
+            nodes.map(|(name, _, cells)| (name, cells)).collect::<Vec<_>>()
+        };
+        let some = stage("\"tls13\", \"fop\", \"tfo\", \"fop-agent\"", "");
+        let expected =
+            [("server-1", vec![0, 2]), ("server-1-of-2", vec![1]), ("server-1-of-4", vec![3])];
+        assert_eq!(names(&some), expected.map(|(name, cells)| (name.to_owned(), cells)));
+        let two = "[[variant]]\nservers = 2\nbalance = \"source\"";
+        let only = stage("\"fop\"", two);
+        let expected = ["server-1-of-1", "server-2-of-1"].map(|name| (name.to_owned(), vec![0]));
+        assert_eq!(names(&only), expected);
+    }
+
+    #[test]
+    fn addresses_of_cells_differ() {
+        let addresses = [server_address(0, 0, 0), server_address(0, 1, 0), server_address(1, 0, 2)];
+        assert_eq!(
+            addresses.map(|one| one.to_string()),
+            ["10.100.0.1", "10.100.1.1", "10.101.0.3"]
+        );
+    }
+
     #[test]
     fn nothing_is_said_of_paths_that_nothing_passes() {
         checked(5, "delay 20ms, drop tcp", "").unwrap();
@@ -257,7 +369,7 @@ mod tests {
     #[test]
     fn the_experiments_say_the_round_trips_of_their_links() {
         for (experiment, _) in builtin::all().unwrap() {
-            check(&Plan::new(experiment, false, None).unwrap()).unwrap();
+            check(&Plan::new(experiment, Extent::Usual, None).unwrap()).unwrap();
         }
     }
 }

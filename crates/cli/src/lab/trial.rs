@@ -41,7 +41,7 @@ pub(crate) struct Row {
     pub(crate) link: String,
     /// From 1: of the cell; within its group where a variant has first and later connections.
     pub(crate) trial: u32,
-    /// `plain`, `turbo`, `tfo` or `quic`; empty if a program broke.
+    /// `plain`, `turbo`, `tfo`, `fop` or `quic`; empty if a program broke.
     pub(crate) opening: String,
     /// Empty if it did not come so far.
     pub(crate) ms_to_first_request_byte: Option<f64>,
@@ -98,6 +98,12 @@ impl Row {
             error: one_line(&said.error),
             round,
         }
+    }
+
+    /// Whether its request left with the first packet: as early data, over an opening that has no handshake before.
+    pub(crate) fn is_zero_rtt(&self) -> bool {
+        let at_once = ["tfo", "fop", "turbo", "quic"];
+        self.ok && self.early_data && at_once.contains(&self.opening.as_str())
     }
 
     pub(crate) fn key(&self) -> Key {

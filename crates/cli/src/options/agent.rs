@@ -29,6 +29,10 @@ const EXAMPLES: &str = r#"Examples:
 Without --edge, only names that advertise TurboTLS in DNS (see headstart dns-record) get any
 datagram; all others are reached by TCP, as without headstart.
 
+Where a name advertises fop=1 and the programs of `headstart fastopen attach client` are attached, a
+client that resumes a TLS 1.3 session opens with its ClientHello in the SYN: the cookie comes out of
+its own session ticket. What the agent keeps is kept by user and, within a user, by SOCKS5 user name.
+
 Signals: SIGHUP reads --config again and keeps connections; SIGTERM and SIGINT stop accepting
 and wait up to --shutdown-timeout for connections to end."#;
 

@@ -51,6 +51,13 @@ pub struct DnsRecordOptions {
     #[arg(long)]
     pub early_data: bool,
 
+    /// Say that clients get cookies for TCP Fast Open, and may open with them
+    ///
+    /// Only where an edge with --fast-open serves the name: clients wait up to 10 ms for data to put
+    /// into the SYN.
+    #[arg(long)]
+    pub fast_open: bool,
+
     /// Print JSON: the record, its parts and the warnings
     #[arg(long)]
     pub json: bool,

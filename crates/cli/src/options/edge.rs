@@ -5,10 +5,14 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
+use headstart_net::fastopen::PIN_DIR;
 
-use super::{HostPort, LogOptions, NameMap, Origin, SOURCES};
+use super::{LogOptions, NameMap, Origin, OriginServer, SOURCES};
 use crate::failure::Failure;
+
+/// Heading of the options for origins that do not speak TLS.
+const TLS: &str = "TLS, for origins http:// and tcp://";
 
 const EXAMPLES: &str = r#"Examples:
   A web server on this machine, moved from port 443 to 8443:
@@ -17,6 +21,20 @@ const EXAMPLES: &str = r#"Examples:
   Several servers behind one address, by the name the client asks for:
       headstart edge --origin www.example.com=10.0.0.1:443 \
                      --origin '*.example.com=10.0.0.2:443' --origin 10.0.0.3:443
+
+  The edge speaks TLS itself, and hands requests to a web application on this machine:
+      headstart edge --origin http://localhost:8080 \
+                     --cert /etc/ssl/fullchain.pem --key /etc/ssl/privkey.pem
+
+  Both on one port, by name; the first two share the certificate if it has both names:
+      headstart edge --origin www.example.com=http://localhost:8080 \
+                     --origin mail.example.com=tcp://localhost:143 \
+                     --origin old.example.com=10.0.0.2:443 \
+                     --cert fullchain.pem --key privkey.pem
+
+  Several edges of one site take each other's session tickets:
+      headstart keys new /etc/headstart/keys      (once; then copy the file to each edge)
+      headstart edge ... --keys /etc/headstart/keys
 
   The server learns the client's address (nginx: listen 8443 ssl proxy_protocol):
       headstart edge --origin localhost:8443 --proxy-protocol
@@ -33,14 +51,19 @@ const EXAMPLES: &str = r#"Examples:
 Open TCP and UDP of the same port in the firewall. Where UDP is closed, clients connect as
 they would without headstart.
 
-Signals: SIGHUP reads --config again and keeps connections; SIGTERM and SIGINT stop accepting
-and wait up to --shutdown-timeout for connections to end."#;
+Signals: SIGHUP reads --config, certificates and keys again and keeps connections; SIGTERM and
+SIGINT stop accepting, tell HTTP clients to leave and wait up to --shutdown-timeout for
+connections to end.
+
+Files of --cert, --key and --keys are read again by themselves within seconds of a change. A file
+with a mistake changes nothing but the log."#;
 
 /// Stand before a TLS server and let clients open connections in one round trip
 ///
 /// The edge accepts TLS connections on TCP and, for clients that speak TurboTLS, the first flight
-/// over UDP. It passes the bytes to the origin unchanged: certificates and keys stay with the
-/// origin, and the edge can read no more than any observer of the network.
+/// over UDP. To an origin HOST:PORT it passes the bytes unchanged: certificates and keys stay with the
+/// origin, and the edge can read no more than any observer of the network. For an origin
+/// http://HOST:PORT or tcp://HOST:PORT it speaks TLS itself, with the certificate given.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = format!("{SOURCES}\nIn the environment --idle-timeout is HEADSTART_EDGE_IDLE_TIMEOUT; lists are separated by commas.\nIn the file it is the key idle-timeout in the table [edge].\n\n{EXAMPLES}"))]
 #[command(after_help = "See --help for examples, or `headstart man` for the manual page.")]
@@ -51,11 +74,66 @@ pub struct EdgeOptions {
 
     /// Server to pass connections to; with NAME=, those for that name; may be given several times
     ///
+    /// HOST:PORT is a server that speaks TLS; its connections pass unchanged. http://HOST:PORT is one
+    /// that speaks HTTP/1.1, on port 80 where none is given: the edge speaks TLS and HTTP/1.1 or HTTP/2
+    /// with clients, and tells the server their address (X-Forwarded-For, Forwarded). tcp://HOST:PORT
+    /// gets the bytes inside of TLS.
+    ///
     /// NAME is a server name (SNI) or a wildcard such as *.example.com, which stands for names of
     /// any depth below. The most specific name wins; an origin without a name takes the rest.
     /// Without one, connections for other names are closed and counted.
-    #[arg(long, value_name = "[NAME=]HOST:PORT", value_delimiter = ',')]
+    #[arg(long, value_name = "[NAME=]ORIGIN", value_delimiter = ',')]
     pub origin: Vec<Origin>,
+
+    /// Certificate chain in PEM form, the server's own first; may be given several times
+    ///
+    /// Which of several a client gets is decided by the name it asks for and the names in the
+    /// certificates (subjectAltName); the first one serves clients that ask for none of these.
+    #[arg(long, value_name = "FILE", value_delimiter = ',', help_heading = TLS)]
+    pub cert: Vec<PathBuf>,
+
+    /// Private key of the certificate, in PEM form; one for each --cert, in the same order
+    ///
+    /// May be left out where the files of --cert hold the keys, too. A file that everybody may read is
+    /// refused.
+    #[arg(long, value_name = "FILE", value_delimiter = ',', help_heading = TLS)]
+    pub key: Vec<PathBuf>,
+
+    /// Keys of session tickets, in a file made by `headstart keys new` [default: made at the start]
+    ///
+    /// With the same file, edges take each other's tickets, and a restart does not cost clients a full
+    /// handshake. Who reads it can read early data of the last day and a half, but no other bytes of
+    /// TLS 1.3: keep it as you keep --key. Renew it with `headstart keys rotate`, twice a day for
+    /// example; without a file the edge renews its keys itself, every 12 hours.
+    #[arg(long, value_name = "FILE", help_heading = TLS)]
+    pub keys: Option<PathBuf>,
+
+    /// Which requests may come as TLS early data (0-RTT), before the handshake is done
+    ///
+    /// Such a request saves returning clients a round trip. It has no forward secrecy, and whoever
+    /// recorded it could send it again: this edge takes it once, but see docs/edge.md before you turn it
+    /// on. Origins learn of it by the header Early-Data: 1 and may refuse it with status 425 (RFC 8470).
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t, help_heading = TLS)]
+    pub early_data_requests: EarlyDataRequests,
+
+    /// Hand out cookies for TCP Fast Open, and take ClientHellos in SYNs that bring them
+    ///
+    /// For clients that run headstart, whose next visit then saves a round trip; cookies are private,
+    /// each is spent once (docs/fop.md). Needs `headstart fastopen attach server` on this machine before,
+    /// which is root's business; the edge itself needs no privilege. Not behind a balancer or NAT that
+    /// hides the addresses of clients. Clients use it if the DNS record says so: see headstart
+    /// dns-record --fast-open.
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", default_value = "false", action = ArgAction::Set, help_heading = TLS)]
+    pub fast_open: bool,
+
+    /// Where `headstart fastopen attach server` has pinned its maps
+    #[arg(long, value_name = "DIR", default_value = PIN_DIR, help_heading = TLS)]
+    pub fast_open_maps: PathBuf,
+
+    /// Oldest version of TLS to speak
+    #[arg(long, value_name = "VERSION", value_enum, default_value_t, help_heading = TLS)]
+    pub min_tls: TlsVersion,
 
     /// Send the client's address to the origin in a PROXY protocol version 2 header
     ///
@@ -72,7 +150,8 @@ pub struct EdgeOptions {
     /// Take TLS early data (0-RTT) that comes over UDP
     ///
     /// Only where one edge serves all addresses of the name. Clients send it so if the DNS record
-    /// allows it: see headstart dns-record --early-data.
+    /// allows it: see headstart dns-record --early-data. For origins http:// and tcp:// it takes
+    /// --early-data-requests as well. With --proxy-protocol it waits until TCP has proven the address.
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub early_data: bool,
@@ -108,9 +187,13 @@ pub struct EdgeOptions {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration, help_heading = "Limits")]
     pub origin_connect_timeout: Duration,
 
+    /// Answer 504 if an origin http:// has not begun to answer after this long
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    pub origin_response_timeout: Duration,
+
     /// Close a connection whose client has not sent its whole ClientHello, or join, after this long
     ///
-    /// At least 1s. The TCP part of a TurboTLS connection is awaited for two minutes; with less than
+    /// At least 1s. For origins http:// and tcp:// it is the time for the whole handshake. The TCP part of a TurboTLS connection is awaited for two minutes; with less than
     /// that here, it may come too late on a lossy network.
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = patience, help_heading = "Limits")]
     pub hello_timeout: Duration,
@@ -139,12 +222,12 @@ impl EdgeOptions {
     ///
     /// # Errors
     /// No origin at all, or two for the same name.
-    pub fn origins(&self) -> Result<NameMap<HostPort>, Failure> {
+    pub fn origins(&self) -> Result<NameMap<OriginServer>, Failure> {
         if self.origin.is_empty() {
             return Err(Failure::usage("no origin given")
                 .hint("say where the TLS server is, for example --origin localhost:8443"));
         }
-        let entries = self.origin.iter().cloned().map(|o| (o.name, o.address));
+        let entries = self.origin.iter().cloned().map(|o| (o.name, o.server));
         NameMap::new(entries).map_err(|name| match name {
             Some(name) => Failure::usage(format!("two origins for {name}"))
                 .hint("give each name one --origin NAME=HOST:PORT"),
@@ -152,4 +235,84 @@ impl EdgeOptions {
                 .hint("one takes all connections; others need a name: --origin NAME=HOST:PORT"),
         })
     }
+
+    /// The files of certificates, each with that of its key: none if no origin wants the edge to speak TLS.
+    ///
+    /// # Errors
+    /// An origin that needs a certificate and no certificate, or the other way round; a number of keys that is
+    /// not that of the certificates.
+    pub fn certificates(&self) -> Result<Vec<CertificateFiles>, Failure> {
+        let terminated = self.origin.iter().find(|origin| origin.server.service.terminates());
+        let Some(origin) = terminated else { return self.no_tls() };
+        if self.cert.is_empty() {
+            return Err(Failure::usage(format!("no certificate to serve {origin} with")).hint(
+                "give one with --cert FILE --key FILE; \
+                 or let a server that speaks TLS have the connections: --origin HOST:PORT",
+            ));
+        }
+        if self.key.is_empty() {
+            let both = |file: &PathBuf| CertificateFiles { chain: file.clone(), key: file.clone() };
+            return Ok(self.cert.iter().map(both).collect());
+        }
+        if self.key.len() != self.cert.len() {
+            let (certs, keys) = (self.cert.len(), self.key.len());
+            return Err(Failure::usage(format!("{certs} times --cert and {keys} times --key"))
+                .hint("give each --cert its --key, in the same order"));
+        }
+        let pairs = self.cert.iter().cloned().zip(self.key.iter().cloned());
+        Ok(pairs.map(|(chain, key)| CertificateFiles { chain, key }).collect())
+    }
+
+    /// Nothing that only a TLS server can use may be given, or somebody expects more than happens.
+    fn no_tls(&self) -> Result<Vec<CertificateFiles>, Failure> {
+        let useless = [
+            ("--cert", !self.cert.is_empty()),
+            ("--key", !self.key.is_empty()),
+            ("--keys", self.keys.is_some()),
+            ("--early-data-requests", self.early_data_requests != EarlyDataRequests::Off),
+            ("--fast-open", self.fast_open),
+        ];
+        match useless.iter().find(|(_, given)| *given) {
+            None => Ok(Vec::new()),
+            Some((option, _)) => Err(Failure::usage(format!(
+                "{option} is given, but all origins speak TLS themselves"
+            ))
+            .hint(
+                "so that the edge speaks TLS, write --origin http://HOST:PORT or tcp://HOST:PORT",
+            )),
+        }
+    }
+}
+
+/// Where a certificate and its private key are; may be one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The chain, in PEM form.
+    pub chain: PathBuf,
+    /// The key, in PEM form.
+    pub key: PathBuf,
+}
+
+/// Which requests are taken as early data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum EarlyDataRequests {
+    /// None: clients are not offered it
+    #[default]
+    Off,
+    /// Those of safe methods (GET, HEAD, OPTIONS, TRACE); others wait until the handshake is done
+    Safe,
+    /// All, also for tcp:// origins; only where every origin bears that a request comes twice
+    On,
+}
+
+/// A version of TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum TlsVersion {
+    /// TLS 1.2
+    #[default]
+    #[value(name = "1.2")]
+    V1_2,
+    /// TLS 1.3
+    #[value(name = "1.3")]
+    V1_3,
 }

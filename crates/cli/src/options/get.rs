@@ -22,6 +22,7 @@ Examples:
   Compare:
       headstart get --json --opening plain https://www.example.com/
       headstart get --json --opening turbo https://www.example.com/
+      headstart get --json --opening fop https://www.example.com/
 
 Times are counted from the moment an address is known, so without the lookup of the name, which
 --json gives as ms_to_address. The first request byte counts when it is handed to TLS, the first
@@ -54,6 +55,10 @@ pub struct GetOptions {
     pub insecure: bool,
 
     /// How to open the connection
+    ///
+    /// With fop the page is asked for twice: first without its body, for a session ticket and the cookie
+    /// in it, then on the connection that is measured. The key exchange is then not post-quantum, since
+    /// such a ClientHello does not fit a SYN.
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub opening: OpeningPolicy,
 

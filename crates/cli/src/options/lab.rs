@@ -19,7 +19,8 @@ Examples:
       headstart lab run my.toml --pcap
 
 Needs Linux with user namespaces, or root, and the command `ip`; nothing outside the namespaces is
-changed, and nothing is sent to the network. As root the times are more exact.";
+changed, and nothing is sent to the network. As root the times are more exact. Experiments of FOP
+need root: they attach programs to the kernel, for the run and its own control group alone.";
 
 /// Measure openings over emulated networks on this machine, with every rival beside them
 ///
@@ -69,6 +70,10 @@ pub struct LabRunOptions {
     /// Few trials: checks the shape of the results, in minutes
     #[arg(long)]
     pub quick: bool,
+
+    /// As many trials as the published figures rest on, for experiments that have such a form: takes hours
+    #[arg(long, conflicts_with = "quick")]
+    pub full: bool,
 
     /// Where to write the results; must not exist [default: lab-results/NAME-DATE]
     #[arg(long, value_name = "DIR")]

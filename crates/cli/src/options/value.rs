@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use hyper::http::uri::Authority;
 
 use super::names::NamePattern;
 
@@ -80,25 +81,108 @@ pub(crate) fn emulated_rtt(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Where the edge sends connections: `HOST:PORT`, or `NAME=HOST:PORT` for one name only.
+/// What an edge does with the connections for an origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Service {
+    /// Passes TLS on unchanged: `HOST:PORT`.
+    PassThrough,
+    /// Speaks TLS itself and hands over HTTP requests: `http://HOST:PORT`.
+    Http,
+    /// Speaks TLS itself and hands over the bytes inside: `tcp://HOST:PORT`.
+    Tcp,
+}
+
+impl Service {
+    /// Whether the edge speaks TLS for it, and so needs a certificate.
+    pub const fn terminates(self) -> bool {
+        matches!(self, Self::Http | Self::Tcp)
+    }
+
+    /// What stands before the address, and the port that need not be said.
+    const fn scheme(self) -> (&'static str, Option<u16>) {
+        match self {
+            Self::PassThrough => ("", None),
+            Self::Http => ("http://", Some(80)),
+            Self::Tcp => ("tcp://", None),
+        }
+    }
+}
+
+/// A server behind an edge, and how it is served: `HOST:PORT`, `http://HOST[:PORT]` or `tcp://HOST:PORT`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct OriginServer {
+    /// What is done with connections to it.
+    pub service: Service,
+    /// Where it listens.
+    pub address: HostPort,
+}
+
+impl FromStr for OriginServer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Ok(Self { service: Service::PassThrough, address: text.parse()? });
+        };
+        let service = match scheme.to_ascii_lowercase().as_str() {
+            "http" => Service::Http,
+            "tcp" => Service::Tcp,
+            "https" => {
+                return Err("for a server that speaks TLS itself write HOST:PORT; \
+                            the edge passes TLS on to it"
+                    .into());
+            }
+            _ => return Err(format!("'{scheme}://' is unknown; there are http:// and tcp://")),
+        };
+        let host = rest.strip_suffix('/').unwrap_or(rest);
+        if host.contains(['/', '?', '#', '@']) {
+            return Err(
+                "an origin has no path and no user; paths go to it as clients ask for them".into(),
+            );
+        }
+        let address = with_port(host, service.scheme().1)?;
+        // It stands in a URI on the way to the origin.
+        if address.to_string().parse::<Authority>().is_err() {
+            return Err(format!("'{host}' is not a host name or address"));
+        }
+        Ok(Self { service, address })
+    }
+}
+
+impl fmt::Display for OriginServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.service.scheme().0, self.address)
+    }
+}
+
+/// An address whose port may be left out if there is a usual one.
+fn with_port(host: &str, usual: Option<u16>) -> Result<HostPort, String> {
+    let after_address = host.rsplit_once(']').map_or(host, |(_, rest)| rest);
+    match usual {
+        Some(port) if !after_address.contains(':') => format!("{host}:{port}").parse(),
+        _ => host.parse(),
+    }
+}
+
+/// Where the edge sends connections: a server, or `NAME=` before it for one name only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The server name (SNI) this origin is for; without one it is for all others.
     pub name: Option<NamePattern>,
-    /// Where it listens.
-    pub address: HostPort,
+    /// The server.
+    pub server: OriginServer,
 }
 
 impl FromStr for Origin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, address) = match text.split_once('=') {
-            Some((name, address)) => (Some(name.parse()?), address),
+        let (name, server) = match text.split_once('=') {
+            Some((name, server)) => (Some(name.parse()?), server),
             None => (None, text),
         };
-        let address = address.parse()?;
-        Ok(Self { name, address })
+        let server = server.parse()?;
+        Ok(Self { name, server })
     }
 }
 
@@ -107,7 +191,7 @@ impl fmt::Display for Origin {
         if let Some(name) = &self.name {
             write!(f, "{name}=")?;
         }
-        self.address.fmt(f)
+        self.server.fmt(f)
     }
 }
 
@@ -140,13 +224,15 @@ impl fmt::Display for EdgeAddress {
 /// Which openings may be used for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum OpeningPolicy {
-    /// TurboTLS where the server advertises it or --edge names one, else TCP
+    /// Fast Open or TurboTLS where the server advertises it, TurboTLS where --edge names one; else TCP
     #[default]
     Auto,
     /// TCP only, as without headstart; for comparison
     Plain,
-    /// As auto, and try TurboTLS also where the path is remembered not to bear it
+    /// As auto, and try TurboTLS also where the path is remembered not to bear it; no Fast Open
     Turbo,
+    /// As auto, and try Fast Open also where the path is remembered not to bear it, and at the edges of --edge
+    Fop,
 }
 
 impl From<OpeningPolicy> for headstart_net::OpeningPolicy {
@@ -155,6 +241,7 @@ impl From<OpeningPolicy> for headstart_net::OpeningPolicy {
             OpeningPolicy::Auto => Self::Auto,
             OpeningPolicy::Plain => Self::Plain,
             OpeningPolicy::Turbo => Self::Turbo,
+            OpeningPolicy::Fop => Self::Fop,
         }
     }
 }
@@ -183,8 +270,38 @@ mod tests {
 
     #[test]
     fn what_is_printed_parses_again() {
-        for text in ["[::1]:443", "*.example.com=origin:1", "localhost:8443"] {
+        for text in [
+            "[::1]:443",
+            "*.example.com=origin:1",
+            "localhost:8443",
+            "www.example.com=http://[::1]:8080",
+            "tcp://localhost:25",
+        ] {
             assert_eq!(text.parse::<Origin>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_scheme_of_an_origin_says_who_speaks_tls() {
+        let origin = |text: &str| {
+            text.parse::<OriginServer>().map(|server| (server.service, server.address.to_string()))
+        };
+        assert_eq!(origin("o:1"), Ok((Service::PassThrough, "o:1".into())));
+        assert_eq!(origin("HTTP://o:1/"), Ok((Service::Http, "o:1".into())));
+        assert_eq!(origin("http://o"), Ok((Service::Http, "o:80".into())));
+        assert_eq!(origin("http://[::1]"), Ok((Service::Http, "[::1]:80".into())));
+        assert_eq!(origin("tcp://[::1]:2"), Ok((Service::Tcp, "[::1]:2".into())));
+        for (wrong, why) in [
+            ("tcp://o", "a port is missing"),
+            ("https://o:443", "speaks TLS itself"),
+            ("ftp://o:21", "there are http:// and tcp://"),
+            ("http://o:80/path", "no path"),
+            ("http://user@o", "no path and no user"),
+            ("http://", "is not a host name"),
+            ("http://o:0", "not a port"),
+        ] {
+            let said = origin(wrong).unwrap_err();
+            assert!(said.contains(why), "{wrong}: {said}");
         }
     }
 

@@ -100,6 +100,10 @@ impl<'n> Daemon<'n> {
         assert_eq!(seen, wanted, "{what}");
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).unwrap();

@@ -18,6 +18,7 @@ mod daemon;
 mod datagrams;
 mod discovery;
 mod dns;
+mod fast_open;
 mod figures;
 mod hybrid;
 mod loss;
@@ -36,7 +37,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use headstart_lab::{Privilege, enter_user_namespace, privilege};
+use headstart_lab::{Privilege, enter_user_namespace, own_bpf_mount, privilege};
 
 /// Each check by its name.
 const CHECKS: &[(&str, fn())] = &[
@@ -72,24 +73,39 @@ const CHECKS: &[(&str, fn())] = &[
     ("dns_no_datagram_unasked", discovery::no_datagram_unasked),
 ];
 
+/// Those that only root can run, since they attach programs to the kernel.
+const CHECKS_OF_ROOT: &[(&str, fn())] = &[
+    ("fast_open_cookie_in_a_ticket", fast_open::cookie_in_a_ticket),
+    ("fast_open_none_with_tls_1_2", fast_open::none_with_tls_1_2),
+];
+
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     if std::env::args().any(|argument| argument == "--list") {
-        CHECKS.iter().for_each(|(name, _)| println!("{name}: test"));
+        let all = CHECKS.iter().chain(CHECKS_OF_ROOT);
+        all.for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
     if std::env::var_os("HEADSTART_TEST_NET").is_none_or(|value| value != "1") {
-        println!("skipped {} checks: set HEADSTART_TEST_NET=1", CHECKS.len());
+        let count = CHECKS.len() + CHECKS_OF_ROOT.len();
+        println!("skipped {count} checks: set HEADSTART_TEST_NET=1");
         return ExitCode::SUCCESS;
     }
+    let mut of_root = CHECKS_OF_ROOT;
     match privilege() {
-        Privilege::Root => {}
-        Privilege::UserNamespace => enter_user_namespace().unwrap(),
+        // What is pinned there ends with this process.
+        Privilege::Root => own_bpf_mount(fast_open::BPF_MOUNT).unwrap(),
+        Privilege::UserNamespace => {
+            println!("skipped {} checks that need root", of_root.len());
+            of_root = &[];
+            enter_user_namespace().unwrap();
+        }
         Privilege::None(refusal) => panic!("no namespaces: {refusal}; hint: {}", refusal.hint()),
     }
     let chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
     let begun = Instant::now();
-    let checks: Vec<_> = CHECKS.iter().filter(|(name, _)| chosen(name)).collect();
+    let all = CHECKS.iter().chain(of_root);
+    let checks: Vec<_> = all.filter(|(name, _)| chosen(name)).collect();
     let failed: Vec<_> = checks.iter().filter(|(name, check)| !passes(name, *check)).collect();
     println!("{} checks, {} failed, {:.0?}", checks.len(), failed.len(), begun.elapsed());
     failed.iter().for_each(|(name, _)| println!("FAILED: {name}"));

@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use super::session::{Link, Session, Tcp, ToSession};
 use super::shared::Shared;
 use super::stream::ServerStream;
+use crate::connector::OpenedBy;
 
 /// First read of a connection: holds the ClientHello of today's browsers.
 const FIRST_READ: usize = 2048;
@@ -26,7 +27,7 @@ pub struct Arrival {
 #[derive(Debug)]
 enum Kind {
     /// With its share of the connections that may be in their first bytes.
-    Tcp(Arc<Shared>, OwnedSemaphorePermit, TcpStream),
+    Tcp(Arc<Shared>, OwnedSemaphorePermit, TcpStream, OpenedBy),
     Session(Session, Option<OwnedSemaphorePermit>),
 }
 
@@ -36,8 +37,9 @@ impl Arrival {
         room: OwnedSemaphorePermit,
         tcp: TcpStream,
         peer: SocketAddr,
+        opened_by: OpenedBy,
     ) -> Self {
-        Self { peer, kind: Kind::Tcp(shared, room, tcp) }
+        Self { peer, kind: Kind::Tcp(shared, room, tcp, opened_by) }
     }
 
     pub(super) const fn session(
@@ -78,9 +80,14 @@ impl Arrival {
                 let stream = ServerStream::session(session, self.peer, hello).if_alive()?;
                 Ok(Some(stream.with_place(place)))
             }
-            Kind::Tcp(shared, room, tcp) => {
-                let first =
-                    First { shared: Arc::clone(&shared), peer: self.peer, tcp, read: Vec::new() };
+            Kind::Tcp(shared, room, tcp, opened_by) => {
+                let first = First {
+                    shared: Arc::clone(&shared),
+                    peer: self.peer,
+                    tcp,
+                    opened_by,
+                    read: Vec::new(),
+                };
                 let established = tokio::time::timeout(shared.hello_timeout, first.establish());
                 let Some(stream) = established.await?? else { return Ok(None) };
                 // Those that wait leave their room to others: joins have to be read.
@@ -96,6 +103,7 @@ struct First {
     shared: Arc<Shared>,
     peer: SocketAddr,
     tcp: TcpStream,
+    opened_by: OpenedBy,
     read: Vec<u8>,
 }
 
@@ -169,7 +177,7 @@ impl First {
             }
         }
         let tcp = Tcp { tcp: self.tcp, to_write, to_read: self.read, skip: 0, finish: false };
-        Ok(Some(ServerStream::tcp(tcp, self.peer, hello)))
+        Ok(Some(ServerStream::tcp(tcp, self.peer, self.opened_by, hello)))
     }
 
     /// Gives the connection to the session's task, or ends it as the origin ended; `to_write` goes out first.

@@ -1,6 +1,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use headstart_proto::hello::ClientHello;
@@ -23,10 +24,31 @@ pub struct ServerStream {
     opened_by: OpenedBy,
     hello: Option<ClientHello>,
     carrier: Carrier,
+    proven: ProvenAddr,
     place: Option<OwnedSemaphorePermit>,
     wakers: Wakers,
     /// Why it failed while it opened: what it is told only once, it says again whenever asked.
     failed: Option<io::ErrorKind>,
+}
+
+/// The address that TCP has proven to be the client's, as soon as there is one.
+///
+/// Shared with the stream, for whoever has given that away: what is said to an origin of a client
+/// that has not joined must not name the address of its datagrams, which anybody can write there.
+#[derive(Clone, Debug, Default)]
+pub struct ProvenAddr(Arc<OnceLock<SocketAddr>>);
+
+impl ProvenAddr {
+    /// The client's address on TCP; with TurboTLS none before the join.
+    #[must_use]
+    pub fn get(&self) -> Option<SocketAddr> {
+        self.0.get().copied()
+    }
+
+    fn set(&self, address: SocketAddr) {
+        // A stream is carried by one TCP connection at most, so the first one is the only one.
+        let _ = self.0.set(address);
+    }
 }
 
 #[derive(Debug)]
@@ -42,18 +64,27 @@ impl ServerStream {
             opened_by: OpenedBy::TurboTls,
             hello,
             carrier: Carrier::Session(session),
+            proven: ProvenAddr::default(),
             place: None,
             wakers: Wakers::default(),
             failed: None,
         }
     }
 
-    pub(super) fn tcp(tcp: Tcp, peer: SocketAddr, hello: Option<ClientHello>) -> Self {
+    pub(super) fn tcp(
+        tcp: Tcp,
+        peer: SocketAddr,
+        opened_by: OpenedBy,
+        hello: Option<ClientHello>,
+    ) -> Self {
+        let proven = ProvenAddr::default();
+        proven.set(peer);
         Self {
             peer,
-            opened_by: OpenedBy::Plain,
+            opened_by,
             hello,
             carrier: Carrier::Tcp(tcp),
+            proven,
             place: None,
             wakers: Wakers::default(),
             failed: None,
@@ -82,6 +113,14 @@ impl ServerStream {
     #[must_use]
     pub const fn peer_addr(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// The client's address on TCP, known once it has joined; it may differ from
+    /// [`peer_addr`](Self::peer_addr) unless [`ServerConfig::same_address`](crate::ServerConfig::same_address)
+    /// is demanded.
+    #[must_use]
+    pub fn proven_addr(&self) -> ProvenAddr {
+        self.proven.clone()
     }
 
     /// How the connection was opened.
@@ -119,8 +158,12 @@ impl ServerStream {
             // Reader and writer both wait for it, and may be two tasks.
             let waker = self.wakers.waker();
             let joined = ready!(session.poll_joined(&mut Context::from_waker(&waker)));
-            self.carrier =
-                Carrier::Tcp(joined.inspect_err(|error| self.failed = Some(error.kind()))?);
+            let tcp = joined.inspect_err(|error| self.failed = Some(error.kind()))?;
+            // A connection that is gone already has no address any more, and carries nothing either.
+            if let Ok(address) = tcp.tcp.peer_addr() {
+                self.proven.set(address);
+            }
+            self.carrier = Carrier::Tcp(tcp);
         }
         match &mut self.carrier {
             Carrier::Tcp(tcp) => Poll::Ready(Ok(tcp)),

@@ -22,6 +22,8 @@ pub(super) struct Flow {
     written: usize,
     stage: Stage,
     bytes: u64,
+    /// Whether something was written since the receiver was last flushed.
+    unflushed: bool,
 }
 
 impl Flow {
@@ -29,7 +31,14 @@ impl Flow {
     pub(super) fn new(head: &[u8]) -> Self {
         let mut buffer = head.to_vec();
         buffer.resize(BUFFER.max(head.len()), 0);
-        Self { buffer, filled: head.len(), written: 0, stage: Stage::Reading, bytes: 0 }
+        Self {
+            buffer,
+            filled: head.len(),
+            written: 0,
+            stage: Stage::Reading,
+            bytes: 0,
+            unflushed: false,
+        }
     }
 
     /// Bytes that the receiver took.
@@ -73,7 +82,14 @@ impl Flow {
         for _ in 0..BUDGET {
             let turn = match self.stage {
                 _ if self.written < self.filled => self.poll_write(cx, to).map_err(Fault::To),
-                Stage::Reading => self.poll_read(cx, from).map_err(Fault::From),
+                Stage::Reading => match self.poll_read(cx, from).map_err(Fault::From) {
+                    // Nobody would ask for what a receiver such as TLS still holds.
+                    Poll::Pending => {
+                        ready!(self.poll_flush(cx, to).map_err(Fault::To))?;
+                        Poll::Pending
+                    }
+                    turn => turn,
+                },
                 Stage::Ended => self.poll_end(cx, to).map_err(Fault::To),
                 Stage::Done => return Poll::Ready(Ok(())),
             };
@@ -107,9 +123,21 @@ impl Flow {
             count => {
                 self.written += count;
                 self.bytes += count as u64;
+                self.unflushed = true;
                 Poll::Ready(Ok(()))
             }
         }
+    }
+
+    fn poll_flush<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<io::Result<()>>
+    where
+        W: AsyncWrite + Unpin,
+    {
+        if self.unflushed {
+            ready!(Pin::new(to).poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_end<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<io::Result<()>>

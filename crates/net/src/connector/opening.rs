@@ -1,3 +1,5 @@
+mod syn;
+
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -22,6 +24,7 @@ use crate::dns::{Event, Lookup};
 use crate::path::{Advice, GraceEstimator, LAG_MAX, Outcome, PathKey, SlotReservation};
 use crate::race::{ATTEMPT_DELAY, Race, Won};
 use crate::udp::{Datagram, RecvBuffers, RecvError, UdpPort, is_unreachable, with_thread_buffers};
+use syn::SynData;
 
 /// Rounds over all sources before the task gives way to others.
 const BUDGET: usize = 64;
@@ -41,6 +44,7 @@ pub(super) struct Opening {
     lookup: Option<Asking>,
     offer: Offer,
     race: Option<Race>,
+    syn: SynData,
     udp: Option<Udp>,
     /// Where no UDP socket could be connected to.
     unreachable: Option<SocketAddr>,
@@ -81,6 +85,7 @@ impl Opening {
     ) -> Self {
         let mut race = Race::new([], ATTEMPT_DELAY).with_limit(shared.config.connect_timeout);
         race.expect_more(true);
+        let syn = SynData::new(shared.config.opening, target);
         Self {
             shared,
             clock: Clock::start(),
@@ -89,6 +94,7 @@ impl Opening {
             lookup: Some(ask(lookup)),
             offer,
             race: Some(race),
+            syn,
             udp: None,
             unreachable: None,
             tcp: None,
@@ -114,8 +120,9 @@ impl Opening {
     pub(super) fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         for round in 0..BUDGET {
             let mut progress = self.poll_lookup(cx)?;
-            progress |= self.poll_race(cx)?;
             self.offer.poll(cx);
+            progress |= self.poll_syn(cx);
+            progress |= self.poll_race(cx)?;
             self.offer_udp();
             progress |= self.poll_udp(cx);
             progress |= self.poll_tcp(cx)?;
@@ -262,6 +269,7 @@ impl Opening {
 
     fn handle_connected(&mut self, won: Won) {
         let rtt = won.connected - won.started;
+        self.handle_syn_connected(&won);
         if let Some(sent) = self.flight_sent {
             self.behind = sent.saturating_duration_since(won.started);
         }
@@ -290,7 +298,8 @@ impl Opening {
 
     /// Opens the datagram side as soon as there is an offer for the address that TCP tries first.
     fn offer_udp(&mut self) {
-        if self.udp.is_some() || self.report.not_used.is_some() {
+        // What may leave with the SYN does not leave over UDP; a ClientHello that comes goes one way.
+        if self.udp.is_some() || self.report.not_used.is_some() || self.syn.is_waiting() {
             return;
         }
         let Some(first) = self.race.as_ref().and_then(Race::first) else { return };
@@ -504,7 +513,7 @@ impl Opening {
         };
         self.set_not_used(reason);
         let reason = self.report.not_used.unwrap_or(reason);
-        if reason != NotUsed::Policy {
+        if !matches!(reason, NotUsed::Policy | NotUsed::FastOpen) {
             metrics::counter!("headstart_fallbacks_total", "reason" => reason.name()).increment(1);
         }
         if let NotUsed::Fallback(reason) = reason {

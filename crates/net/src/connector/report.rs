@@ -2,7 +2,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use headstart_proto::fastopen::{FastOpenEvent, NotFast};
 use headstart_proto::{ClientEvent, PlainReason, ResetReason};
+use headstart_sessions::{Network, Unspendable};
 
 use crate::path::PathReason;
 
@@ -16,6 +18,8 @@ pub enum OpenedBy {
     Plain,
     /// The first flights over UDP.
     TurboTls,
+    /// The first flight with the SYN, which the server took.
+    FastOpen,
 }
 
 impl OpenedBy {
@@ -25,6 +29,7 @@ impl OpenedBy {
         match self {
             Self::Plain => "plain",
             Self::TurboTls => "turbo",
+            Self::FastOpen => "fop",
         }
     }
 }
@@ -52,6 +57,8 @@ pub enum NotUsed {
     Socket,
     /// It was tried, and fell back.
     Fallback(PlainReason),
+    /// The first flight left with the SYN instead.
+    FastOpen,
 }
 
 impl NotUsed {
@@ -69,6 +76,7 @@ impl NotUsed {
             Self::PathBusy => "path_busy",
             Self::Socket => "socket",
             Self::Fallback(reason) => reason.name(),
+            Self::FastOpen => "fast_open",
         }
     }
 }
@@ -86,6 +94,86 @@ impl fmt::Display for NotUsed {
             Self::PathBusy => "too many openings on this path at the same time",
             Self::Socket => "no UDP socket to that address could be had",
             Self::Fallback(reason) => return reason.fmt(f),
+            Self::FastOpen => "the first flight left with the SYN instead",
+        };
+        f.write_str(text)
+    }
+}
+
+/// Why no data in the SYN opened the connection, where the server takes cookies or it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FastOpenNotUsed {
+    /// The server does not say that it takes cookies.
+    NotOffered,
+    /// It was said too late: the SYN had left.
+    OfferLate,
+    /// TCP has to be connected before the application speaks.
+    ConnectFirst,
+    /// This machine cannot send cookies.
+    Unavailable,
+    /// The way to the server could not be found out, so nobody knows what was got on it.
+    NoRoute,
+    /// The path is known not to bear it.
+    Path(PathReason),
+    /// The first flight does not leave with the SYN.
+    Flight(NotFast),
+    /// There is no cookie for this host and context.
+    NoCookie,
+    /// The client's ticket is from another network, and so is the cookie in it.
+    OtherNetwork,
+    /// The cookie in the client's ticket may not be spent.
+    Unspendable(Unspendable),
+    /// The kernel refused.
+    System,
+    /// The SYN was answered, but its data were not taken.
+    Refused,
+    /// The SYN was not answered in time, or its connection failed; a bare one was.
+    Lost,
+    /// Another connection was established first, and says nothing of this one.
+    Overtaken,
+}
+
+impl FastOpenNotUsed {
+    /// A short stable name, for counters and scripts.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotOffered => "not_offered",
+            Self::OfferLate | Self::Flight(NotFast::OfferLate) => "offer_late",
+            Self::ConnectFirst => "connect_first",
+            Self::Unavailable => "unavailable",
+            Self::NoRoute => "no_route",
+            Self::Path(_) => "path_memory",
+            Self::Flight(reason) => reason.name(),
+            Self::NoCookie => "no_cookie",
+            Self::OtherNetwork => "other_network",
+            Self::Unspendable(Unspendable::Spent) => "cookie_spent",
+            Self::Unspendable(Unspendable::Full) => "too_many_spent",
+            Self::System => "system",
+            Self::Refused => "syn_data_refused",
+            Self::Lost => "syn_lost",
+            Self::Overtaken => "overtaken",
+        }
+    }
+}
+
+impl fmt::Display for FastOpenNotUsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::NotOffered => "the server does not offer it",
+            Self::OfferLate => "the HTTPS record was not there before the SYN left",
+            Self::ConnectFirst => "TCP had to be connected before the application spoke",
+            Self::Unavailable => "this machine cannot (see headstart fastopen status)",
+            Self::NoRoute => "the way to the server could not be found out",
+            Self::Path(reason) => return write!(f, "remembered of this path: {reason}"),
+            Self::Flight(reason) => return reason.fmt(f),
+            Self::NoCookie => "there is no cookie for this host and context",
+            Self::OtherNetwork => "the ticket and its cookie are from another network",
+            Self::Unspendable(reason) => return reason.fmt(f),
+            Self::System => "the kernel refused",
+            Self::Refused => "the SYN was answered, but its data were not taken",
+            Self::Lost => "the SYN with data was not answered, and a bare one was",
+            Self::Overtaken => "a connection to another address was established first",
         };
         f.write_str(text)
     }
@@ -102,6 +190,10 @@ pub enum What {
     Syn(SocketAddr),
     /// TurboTLS is out of the question.
     NotUsed(NotUsed),
+    /// A SYN and its data.
+    FastOpen(FastOpenEvent),
+    /// Data in the SYN are out of the question, or were of no use.
+    FastOpenNotUsed(FastOpenNotUsed),
     /// The transport's own account.
     Transport(ClientEvent),
 }
@@ -122,12 +214,16 @@ pub struct Report {
     pub opened_by: OpenedBy,
     /// Why TurboTLS was not used, where that is so and known.
     pub not_used: Option<NotUsed>,
+    /// Why data in the SYN did not open it, where the server takes cookies or it was asked for.
+    pub fast_open_not_used: Option<FastOpenNotUsed>,
     /// Why the application saw a reset, if it was the opening's doing.
     pub reset: Option<ResetReason>,
     /// The server's address, once connected.
     pub address: Option<SocketAddr>,
     /// What TCP took to connect.
     pub rtt: Option<Duration>,
+    /// The way to the server, where it takes cookies.
+    pub network: Option<Network>,
     /// Everything in order; the first 96 entries.
     pub timeline: Vec<Moment>,
 }
@@ -138,9 +234,11 @@ impl Report {
         Self {
             opened_by: OpenedBy::Plain,
             not_used: None,
+            fast_open_not_used: None,
             reset: None,
             address: None,
             rtt: None,
+            network: None,
             timeline,
         }
     }

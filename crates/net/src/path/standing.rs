@@ -23,7 +23,7 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(3600);
 /// TCP's connection, the grace and a datagram 2 s late all fit.
 pub const PROBE_LIFE: Duration = Duration::from_secs(10);
 
-/// Why a path is not used for TurboTLS.
+/// Why a path is not used for TurboTLS, or for data in the SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PathReason {
     /// Datagrams do not come back.
@@ -38,6 +38,10 @@ pub enum PathReason {
     Reset,
     /// Another connection is just trying whether the path works again.
     Probing,
+    /// SYNs are answered, but their data are not taken.
+    SynDataRefused,
+    /// SYNs with data are not answered.
+    SynLost,
 }
 
 impl fmt::Display for PathReason {
@@ -49,6 +53,8 @@ impl fmt::Display for PathReason {
             Self::Refused => "the edge refused to join the two parts",
             Self::Reset => "the edge lost a connection half-way",
             Self::Probing => "another connection is just trying it again",
+            Self::SynDataRefused => "data in the SYN are not taken",
+            Self::SynLost => "SYNs with data are not answered",
         })
     }
 }
@@ -59,7 +65,7 @@ pub(super) enum Standing {
     /// Nothing against it.
     #[default]
     Good,
-    /// So many silences in a row, not yet enough.
+    /// So many failures in a row, not yet enough.
     Noted(u8),
     /// Not used until then, nor while a probe runs; `times` back-offs in a row.
     Blocked { reason: PathReason, until: Instant, times: u32, probe_until: Option<Instant> },
@@ -68,17 +74,24 @@ pub(super) enum Standing {
 impl Standing {
     /// Whether the path may be used, and if so whether as a probe; else why not and until when.
     pub(super) fn ask(&mut self, now: Instant) -> Result<bool, (PathReason, Instant)> {
-        let Self::Blocked { reason, until, probe_until, .. } = self else {
+        self.permits(now)?;
+        let Self::Blocked { probe_until, .. } = self else {
             return Ok(false);
         };
-        if now < *until {
-            return Err((*reason, *until));
-        }
-        if let Some(probe) = probe_until.filter(|probe| now < *probe) {
-            return Err((PathReason::Probing, probe));
-        }
         *probe_until = Some(now + PROBE_LIFE);
         Ok(true)
+    }
+
+    /// Whether the path may be used, asked without using it.
+    pub(super) fn permits(&self, now: Instant) -> Result<(), (PathReason, Instant)> {
+        match self {
+            Self::Good | Self::Noted(_) => Ok(()),
+            Self::Blocked { reason, until, .. } if now < *until => Err((*reason, *until)),
+            Self::Blocked { probe_until, .. } => match probe_until.filter(|probe| now < *probe) {
+                Some(probe) => Err((PathReason::Probing, probe)),
+                None => Ok(()),
+            },
+        }
     }
 
     /// A datagram came, in time or nearly.
@@ -88,15 +101,21 @@ impl Standing {
 
     /// No datagram came in time.
     pub(super) fn silent(&mut self, now: Instant) {
+        self.failed(PathReason::Silent, SILENCES_TO_BLOCK, now);
+    }
+
+    /// One failure more, of which so many in a row block.
+    pub(super) fn failed(&mut self, reason: PathReason, to_block: u8, now: Instant) {
         let before = match self {
             Self::Good => 0,
-            Self::Noted(silences) => *silences,
-            Self::Blocked { .. } => SILENCES_TO_BLOCK,
+            Self::Noted(failures) => *failures,
+            Self::Blocked { .. } => to_block,
         };
-        if before + 1 < SILENCES_TO_BLOCK {
-            *self = Self::Noted(before + 1);
+        let failures = before.saturating_add(1);
+        if failures < to_block {
+            *self = Self::Noted(failures);
         } else {
-            self.block(PathReason::Silent, now);
+            self.block(reason, now);
         }
     }
 

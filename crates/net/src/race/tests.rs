@@ -189,3 +189,71 @@ async fn an_address_that_failed_is_not_the_first_any_more() {
     failed.await;
     assert_eq!(race.first(), Some(hole.addr));
 }
+
+/// An attempt that was begun elsewhere, as with data in the SYN.
+async fn begun(addr: SocketAddr) -> io::Result<TcpStream> {
+    TcpStream::connect(addr).await
+}
+
+#[tokio::test]
+async fn a_race_that_is_held_starts_nothing_and_does_not_fail() {
+    let (_listener, good) = listener();
+    let mut race = Race::new([good], NEVER);
+    race.hold(true);
+    assert!(poll_fn(|cx| Poll::Ready(race.poll_winner(cx).is_pending())).await);
+    assert!(race.attempts().is_empty() && race.first() == Some(good));
+    race.hold(false);
+    assert_eq!(race.winner().await.unwrap().addr, good);
+
+    let mut race = Race::new([], NEVER).with_limit(SHORT);
+    race.hold(true);
+    let error = race.winner().await.unwrap_err();
+    assert_eq!(error.cause, RaceFailure::OutOfTime, "the limit holds all the same");
+}
+
+#[tokio::test]
+async fn an_attempt_begun_elsewhere_takes_its_addresss_turn() {
+    let (_listener, good) = listener();
+    let hole = black_hole();
+    let mut race = Race::new([good, hole.addr], NEVER);
+    race.hold(true);
+    assert_eq!(race.start(good, begun(good)), 0);
+    race.hold(false);
+    let won = race.winner().await.unwrap();
+    assert_eq!((won.addr, won.number, won.attempts), (good, 0, 1));
+    assert_eq!(waiting_for(hole.addr), 0, "its turn comes after the delay");
+}
+
+#[tokio::test]
+async fn an_attempt_begun_elsewhere_that_fails_is_followed_by_a_usual_one_there() {
+    let (_listener, good) = listener();
+    let hole = black_hole();
+    let mut race = Race::new([good, hole.addr], NEVER);
+    let refused: io::Error = io::ErrorKind::ConnectionReset.into();
+    let number = race.start(good, async move { Err(refused) });
+    let won = race.winner().await.unwrap();
+    assert_eq!((won.addr, won.number, won.attempts), (good, 1, 2));
+    assert!(matches!(race.attempts()[number].outcome, Outcome::Failed(_)));
+
+    // Once: the usual one fails for good.
+    let refused = refusing();
+    let mut race = Race::new([refused], NEVER);
+    race.start(refused, begun(refused));
+    let error = race.winner().await.unwrap_err();
+    assert_eq!((error.cause, error.attempts.len()), (RaceFailure::AllFailed, 2));
+}
+
+#[tokio::test]
+async fn an_address_can_be_tried_beside_itself_and_the_loser_is_closed() {
+    let (_listener, good) = listener();
+    let hole = black_hole();
+    let mut race = Race::new([good], NEVER);
+    let at = hole.addr;
+    let silent = race.start(good, async move { begun(at).await });
+    assert!(poll_fn(|cx| Poll::Ready(race.poll_winner(cx).is_pending())).await);
+    race.again(good);
+    let won = race.winner().await.unwrap();
+    assert_eq!((won.addr, won.number), (good, 1));
+    assert!(matches!(race.attempts()[silent].outcome, Outcome::Lost));
+    assert_eq!(waiting_for(hole.addr), 0, "closed before the winner is handed over");
+}

@@ -4,18 +4,20 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headstart_lab::{IP_COMMANDS, Node};
 use headstart_peers::{Arm, Identity, NAME, Policy, Suite};
 use serde::Deserialize;
 
+use super::fast_open::{ClientSide, ServerSide};
 use super::{Cell, Client, LinkActs, LoadTotals, ech, origin};
 use crate::lab::experiment::OriginKind;
 use crate::lab::interrupt::Interrupt;
 use crate::lab::plan::{CellSpec, Stage};
 use crate::lab::process::{Broken, Program};
-use crate::lab::topology::{HTTPS, Topology};
+use crate::lab::topology::{HTTPS, Site, Topology};
 
 mod agent;
 
@@ -37,6 +39,8 @@ pub(crate) struct Place {
     pub(crate) program: PathBuf,
     /// A folder for keys and configurations, which goes away with the run.
     pub(crate) work: PathBuf,
+    /// What is attached for clients with private cookies, if there are any.
+    pub(crate) fast_open: Option<Arc<ClientSide>>,
 }
 
 /// All that starting a program of a cell depends on.
@@ -46,7 +50,8 @@ pub(super) struct Setting {
     stage: Stage,
     spec: CellSpec,
     number: usize,
-    pub(super) target: Ipv4Addr,
+    /// At least one.
+    targets: Vec<Ipv4Addr>,
 }
 
 /// What a server says when it is ready.
@@ -72,14 +77,16 @@ pub(crate) fn begin(
         .iter()
         .enumerate()
         .map(|(number, spec)| {
-            let target = topology.target(number);
-            let setting =
-                Setting { place: place.clone(), stage: stage.clone(), spec: *spec, number, target };
+            let targets = topology.targets(number);
+            let (place, stage) = (place.clone(), stage.clone());
+            let setting = Setting { place, stage, spec: *spec, number, targets };
             Cell {
                 spec: *spec,
                 setting,
                 clients: Vec::new(),
                 servers: Vec::new(),
+                fast_open: Vec::new(),
+                cases: Vec::new(),
                 trials: 0,
                 trial: 1,
                 turns: 0,
@@ -107,10 +114,15 @@ pub(crate) fn begin(
 impl Cell {
     fn start_servers(&mut self, topology: &Topology, _: &Interrupt) -> Result<(), Broken> {
         let setting = &self.setting;
-        // Another kind of server takes its keys from the identity, which a server of the lab makes.
-        for node in topology.servers() {
+        for site in topology.servers(setting.number) {
+            if setting.spec.arm.has_private_cookies() {
+                let (program, label) = (&setting.place.program, setting.pins(site.node));
+                self.fast_open.push(ServerSide::attach(program, site.node, &label)?);
+            }
+            // Another kind of server takes its keys from the identity, which a server of the lab makes.
             if setting.stage.variant.origin == OriginKind::Builtin {
-                self.servers.push(setting.server(node)?);
+                let maps = self.fast_open.last().map(|side| side.dir.as_path());
+                self.servers.push(setting.server(site, maps)?);
             }
         }
         Ok(())
@@ -126,9 +138,9 @@ impl Cell {
         }
         let setting = &self.setting;
         if setting.stage.variant.origin != OriginKind::Builtin {
-            for node in topology.servers() {
-                let listen = setting.origin_address(node)?;
-                self.servers.push(origin::start(setting, node, listen, interrupt)?);
+            for site in topology.servers(setting.number) {
+                let listen = setting.origin_address(site);
+                self.servers.push(origin::start(setting, site.node, listen, interrupt)?);
             }
         }
         Ok(())
@@ -136,8 +148,9 @@ impl Cell {
 
     fn start_edges(&mut self, topology: &Topology, interrupt: &Interrupt) -> Result<(), Broken> {
         if self.setting.has_edge() {
-            for node in topology.servers() {
-                self.servers.push(self.setting.edge(node, interrupt)?);
+            for (number, site) in topology.servers(self.setting.number).enumerate() {
+                let maps = self.fast_open.get(number).map(|side| side.dir.as_path());
+                self.servers.push(self.setting.edge(site, maps, interrupt)?);
             }
         }
         Ok(())
@@ -146,9 +159,8 @@ impl Cell {
     fn start_clients(&mut self, topology: &Topology, interrupt: &Interrupt) -> Result<(), Broken> {
         let setting = &self.setting;
         for node in topology.clients() {
-            let agent = (self.spec.arm == Arm::TurboAgent)
-                .then(|| setting.agent(node, interrupt))
-                .transpose()?;
+            let has_agent = self.spec.arm.has_agent();
+            let agent = has_agent.then(|| setting.agent(node, interrupt)).transpose()?;
             let program = setting.client(node, self.ech_config_list.as_deref())?;
             self.clients.push(Client { program, agent });
         }
@@ -194,57 +206,98 @@ impl Setting {
         format!("{}-{}", node.name(), self.number + 1)
     }
 
-    /// Where TLS ends on `node`: behind an edge, or where clients connect to.
-    fn origin_address(&self, node: &Node) -> Result<SocketAddr, Broken> {
-        if !self.has_edge() {
-            return Ok((self.target, HTTPS).into());
-        }
-        let own = node.addresses().get(self.number).copied();
-        own.map(|ip| SocketAddr::new(ip, BEHIND))
-            .ok_or_else(|| Broken::Program(format!("{} has too few addresses", node.name())))
+    /// Where pins for a server are, in a run.
+    fn pins(&self, node: &Node) -> String {
+        format!("{}-{}", self.stage.number + 1, node.name())
     }
 
-    /// Whether TLS ends behind an edge.
+    /// Where clients connect to: the first address.
+    pub(super) fn target(&self) -> SocketAddr {
+        let ip = self.targets.first().copied().unwrap_or(Ipv4Addr::UNSPECIFIED);
+        (ip, HTTPS).into()
+    }
+
+    /// All addresses that clients connect to.
+    pub(super) fn targets(&self) -> impl Iterator<Item = SocketAddr> {
+        self.targets.iter().map(|ip| (*ip, HTTPS).into())
+    }
+
+    /// Where the origin is: behind an edge, or where clients connect to.
+    fn origin_address(&self, site: Site<'_>) -> SocketAddr {
+        if self.has_edge() { (site.own, BEHIND).into() } else { self.target() }
+    }
+
+    /// Whether there is an edge before the origin.
     fn has_edge(&self) -> bool {
-        matches!(self.spec.arm, Arm::TurboAgent | Arm::TurboEch)
+        matches!(self.spec.arm, Arm::TurboAgent | Arm::TurboEch | Arm::FopAgent)
     }
 
-    /// The arm of the programs themselves: beside an agent they speak plain TLS.
-    fn spoken(&self) -> Arm {
-        if self.spec.arm == Arm::TurboAgent { Arm::Tls13 } else { self.spec.arm }
+    /// The arm that a program itself has: beside an agent clients speak plain TLS, and servers too where
+    /// they speak it at all.
+    fn spoken(&self, role: &str) -> Arm {
+        match (self.spec.arm, role) {
+            (Arm::TurboAgent, _) => Arm::Tls13,
+            (Arm::FopAgent, "client") => Arm::Tls13Resumed,
+            (arm, _) => arm,
+        }
     }
 
-    fn server(&self, node: &Node) -> Result<Program, Broken> {
-        let listen = self.origin_address(node)?;
+    fn server(&self, site: Site<'_>, maps: Option<&Path>) -> Result<Program, Broken> {
+        let (node, listen) = (site.node, self.origin_address(site));
         if self.spec.arm.encrypts_hello() {
             return ech::start(self, node, listen);
         }
         let mut command = self.peer(node, "server");
         command.arg("--listen").arg(listen.to_string());
+        if !self.has_edge() {
+            self.targets().skip(1).for_each(|also| option(&mut command, "--also", Some(also)));
+            option(&mut command, "--fast-open-maps", maps.map(Path::display));
+            option(&mut command, "--cookie-life", self.cookie_life());
+        }
         option(&mut command, "--flight", self.stage.variant.flight);
         option(&mut command, "--threads", self.stage.variant.threads);
         option(&mut command, "--udp-workers", self.stage.variant.udp_workers);
         Program::start(node, self.title("server"), command)
     }
 
-    fn client(&self, node: &Node, ech: Option<&str>) -> Result<Program, Broken> {
+    pub(super) fn client(&self, node: &Node, ech: Option<&str>) -> Result<Program, Broken> {
         let mut command = self.peer(node, "client");
         option(&mut command, "--ech", ech);
-        command.arg("--to").arg(SocketAddr::from((self.target, HTTPS)).to_string());
+        command.arg("--to").arg(self.target().to_string());
+        self.targets().skip(1).for_each(|also| option(&mut command, "--also", Some(also)));
         command.arg("--timeout").arg(self.stage.timeout.as_secs_f64().to_string());
-        if self.spec.arm == Arm::TurboAgent {
+        if self.spec.arm.has_agent() {
             command.arg("--proxy").arg(Agent::listen(self.number).to_string());
         } else {
             option(&mut command, "--slots", self.stage.variant.slots);
             option(&mut command, "--grace", self.stage.variant.grace);
             option(&mut command, "--policy", self.stage.variant.policy);
         }
-        Program::start(node, self.title("client"), command)
+        let program = Program::start(node, self.title("client"), command)?;
+        // It has no socket yet: those it makes are of this group.
+        if !self.spec.arm.has_agent() {
+            self.take(&program)?;
+        }
+        Ok(program)
+    }
+
+    /// Takes a program that opens connections among those that may have cookies, if this arm has any.
+    fn take(&self, program: &Program) -> Result<(), Broken> {
+        let side = self.place.fast_open.as_ref();
+        let side = side.filter(|_| self.spec.arm.has_private_cookies());
+        side.map_or(Ok(()), |side| side.take(program))
+    }
+
+    /// For servers that hand out cookies.
+    fn cookie_life(&self) -> Option<String> {
+        let life = self.stage.variant.cookie_life;
+        let life = life.filter(|_| self.spec.arm.has_private_cookies());
+        life.map(|life| format!("{}s", life.as_secs()))
     }
 
     fn peer(&self, node: &Node, role: &str) -> Command {
         let mut command = node.command(&self.place.program);
-        command.args(["lab", "peer", role, "--arm", self.spoken().name()]);
+        command.args(["lab", "peer", role, "--arm", self.spoken(role).name()]);
         command.args(["--suite", self.spec.suite.name(), "--identity"]).arg(self.identities());
         self.schedule(&mut command);
         command
@@ -257,11 +310,19 @@ impl Setting {
         }
     }
 
-    fn edge(&self, node: &Node, interrupt: &Interrupt) -> Result<Program, Broken> {
-        let listen = SocketAddr::from((self.target, HTTPS));
+    fn edge(
+        &self,
+        site: Site<'_>,
+        maps: Option<&Path>,
+        interrupt: &Interrupt,
+    ) -> Result<Program, Broken> {
+        let (node, listen) = (site.node, self.target());
         let mut command = node.command(&self.place.program);
         command.args(["edge", "--log", "error", "--listen", &listen.to_string()]);
-        let origin = self.origin_address(node)?.to_string();
+        if self.spec.arm == Arm::FopAgent {
+            return self.terminating_edge(site, command, maps, interrupt);
+        }
+        let origin = self.origin_address(site).to_string();
         // All that an edge can see of an encrypted ClientHello is the outer name: it has no other origin.
         let name = self.spec.arm.encrypts_hello().then_some(ech::OUTER_NAME);
         command.arg("--origin").arg(name.map_or(origin.clone(), |name| format!("{name}={origin}")));
@@ -273,14 +334,40 @@ impl Setting {
         Ok(edge)
     }
 
+    /// An edge that speaks TLS itself and hands out cookies, before an origin that speaks HTTP in clear.
+    fn terminating_edge(
+        &self,
+        site: Site<'_>,
+        mut command: Command,
+        maps: Option<&Path>,
+        interrupt: &Interrupt,
+    ) -> Result<Program, Broken> {
+        let identity = self.identity()?;
+        command.arg("--origin").arg(format!("http://{}", self.origin_address(site)));
+        command.arg("--cert").arg(identity.chain_file());
+        command.arg("--key").arg(identity.key_file());
+        command.args(["--min-tls", "1.3"]);
+        if let Some(maps) = maps {
+            command.args(["--fast-open", "--fast-open-maps"]).arg(maps);
+        }
+        option(&mut command, "--workers", self.stage.variant.threads);
+        self.schedule(&mut command);
+        let mut edge = Program::start(site.node, self.title("edge"), command)?;
+        await_port(site.node, self.target(), &mut edge, interrupt)?;
+        Ok(edge)
+    }
+
     pub(super) fn agent(&self, node: &Node, interrupt: &Interrupt) -> Result<Agent, Broken> {
         let mut command = node.command(&self.place.program);
         command.args(["agent", "--log", "error"]);
-        command.args(["--edge", &format!("{NAME}={}:{HTTPS}", self.target)]);
-        let policy = self.stage.variant.policy.unwrap_or(Policy::Auto);
+        command.args(["--edge", &format!("{NAME}={}", self.target())]);
+        let usual = if self.spec.arm == Arm::FopAgent { Policy::Fop } else { Policy::Auto };
+        let policy = self.stage.variant.policy.unwrap_or(usual);
         command.args(["--opening", policy.name()]);
         self.schedule(&mut command);
-        Agent::start(node, self.title("agent"), command, self.number, interrupt)
+        let agent = Agent::start(node, self.title("agent"), command, self.number, interrupt)?;
+        self.take(agent.program())?;
+        Ok(agent)
     }
 
     /// What messages call a program.
@@ -342,17 +429,21 @@ fn is_listener(text: &str, address: SocketAddr) -> bool {
 const NOTHING_THERE: &str = "No such process";
 
 /// The kernel's Fast Open cookies for one address: it keeps them beside the metrics of TCP.
-pub(super) fn forget_cookies(node: &Node, target: Ipv4Addr) -> Result<(), Broken> {
-    let target = IpAddr::from(target).to_string();
+pub(super) fn forget_cookies(node: &Node, target: IpAddr) -> Result<(), Broken> {
+    ip(node, &["tcp_metrics", "flush", &target.to_string()])
+}
+
+/// Runs a command of `ip` on a node.
+pub(super) fn ip(node: &Node, arguments: &[&str]) -> Result<(), Broken> {
     for program in IP_COMMANDS {
-        match node.command(program).args(["tcp_metrics", "flush", &target]).output() {
+        match node.command(program).args(arguments).output() {
             Ok(output) if output.status.success() => return Ok(()),
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
                 if said.contains(NOTHING_THERE) {
                     return Ok(());
                 }
-                return Err(Broken::Program(format!("ip tcp_metrics flush: {said}")));
+                return Err(Broken::Program(format!("ip {}: {said}", arguments.join(" "))));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(Broken::Program(format!("{program}: {error}"))),

@@ -43,6 +43,16 @@ pub(crate) struct Bar {
     /// By how much this share may be below that of `against`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) complete_less_max: Option<f64>,
+    /// Smallest and largest share of trials whose request left with the first packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) zero_rtt_min: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) zero_rtt_max: Option<f64>,
+    /// How far connections can be linked at most and at least: 0 not, 1 within bounds, 2 without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) linkable_max: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) linkable_min: Option<f64>,
     /// Cells that it does not hold for, by name and with the reason.
     #[serde(default, skip_serializing)]
     pub(crate) except: Vec<Exception>,
@@ -86,6 +96,10 @@ impl Bar {
             ("rtts_min", self.rtts_min),
             ("complete_min", self.complete_min),
             ("complete_less_max", self.complete_less_max),
+            ("zero_rtt_min", self.zero_rtt_min),
+            ("zero_rtt_max", self.zero_rtt_max),
+            ("linkable_max", self.linkable_max),
+            ("linkable_min", self.linkable_min),
         ];
         all.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)))
     }
@@ -94,7 +108,8 @@ impl Bar {
         let conditions: Vec<_> = self.conditions().collect();
         let [(condition, limit)] = conditions[..] else {
             let hint = "ratio_max, difference_max_ms, ratio_interval_below, rtts_max, rtts_min, \
-                        complete_min or complete_less_max";
+                        complete_min, complete_less_max, zero_rtt_min, zero_rtt_max, linkable_min or \
+                        linkable_max";
             return wrong("bar", format!("{} conditions, not one", conditions.len()), hint);
         };
         if !limit.is_finite() {

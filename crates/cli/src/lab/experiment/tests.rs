@@ -64,6 +64,33 @@ fn mistakes_are_named_with_file_key_and_hint() {
         (with("[[variant]]\ngrace = 3\narms = [\"turbo-agent\"]"), "turbo-agent has no such"),
         (replaced("\"10ms\"", "\"10ms\"\nacts = \"sleeps\""), "unknown variant `sleeps`"),
         (
+            replaced("quick_trials = 1", "quick_trials = 1\nfull_trials = 1"),
+            "full_trials: 1 is out",
+        ),
+        (with("[[variant]]\nhosts = [1, 1]\nfirst_and_later = 2"), "variant: asks for two things"),
+        (with("[[variant]]\nhosts = [1, 1]"), "variant.hosts: an arm is at one address only"),
+        (with("[[variant]]\nhosts = [0, 0]\narms = [\"tls13\"]"), "[0, 0] are no hosts"),
+        (with("[[variant]]\nvisits = 3"), "variant.visits: there are no hosts"),
+        (with("[[variant]]\nprivacy = \"shoe-size\""), "unknown variant `shoe-size`"),
+        (with("[[variant]]\nprivacy = \"restart\""), "variant.privacy: tls13 cannot do that"),
+        (
+            with("[[variant]]\nprivacy = \"nat\"\narms = [\"tfo\"]"),
+            "link 'near' has no changed_path",
+        ),
+        (
+            with("[[variant]]\nprivacy = \"period\"\narms = [\"tfo\"]"),
+            "variant.privacy: nobody waits",
+        ),
+        (
+            with("[[variant]]\nprivacy = \"virtual-hosts\"\narms = [\"fop-agent\"]"),
+            "variant.privacy: fop-agent cannot do that",
+        ),
+        (
+            with("[[variant]]\ncookie_life = \"30000s\""),
+            "variant.cookie_life: 30000s is out of range",
+        ),
+        (with("[[variant]]\ncookie_life = \"2s\""), "variant.cookie_life: 2s is out of range"),
+        (
             with(
                 "[[bar]]\narm = \"*\"\ncomplete_min = 1.0\nexcept = [{ link = \"far\", why = \"x\" }]",
             ),
@@ -107,6 +134,26 @@ fn first_and_later_connections_count_apart() {
     assert_eq!(columns(variant("x", None)), ["x", "x", "x"]);
     assert_eq!(columns(variant("x", Some(3))), ["x first", "x later", "x later"]);
     assert_eq!(columns(variant("", Some(3))), ["first", "later", "later"]);
+}
+
+#[test]
+fn visits_to_hosts_count_apart() {
+    let some = Variant { hosts: Some(vec![1, 1]), ..Variant::default() };
+    assert_eq!(some.columns(), ["visit", "revisit 1", "revisit 2", "revisit 3"]);
+    let few = Variant { name: "x".into(), visits: Some(2), ..some };
+    assert_eq!(few.columns(), ["x visit", "x revisit 1"]);
+}
+
+#[test]
+fn a_case_is_of_arms_and_links_that_can_have_it() {
+    let arms = "arms = [\"tls13\", \"turbo\", \"tfo\", \"fop\"]";
+    let text = SMALL.replace("arms = [\"tls13\", \"turbo\"]", arms);
+    let text = text.replace("rtt = \"10ms\"", "rtt = \"10ms\"\nchanged_path = \"delay 5ms\"");
+    for (row, more) in [("nat", ""), ("period", "cookie_life = \"5s\""), ("third-parties", "")] {
+        let variant =
+            format!("[[variant]]\nprivacy = \"{row}\"\narms = [\"tfo\", \"fop\"]\n{more}");
+        Experiment::parse("x", &format!("{text}{variant}")).unwrap();
+    }
 }
 
 #[test]

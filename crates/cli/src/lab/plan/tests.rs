@@ -1,9 +1,12 @@
+use super::Extent::{Full, Quick, Usual};
 use super::*;
 use crate::lab::builtin;
 
-/// What all experiments may take together, in full and in short.
-const FULL: Duration = Duration::from_secs(2 * 60 * 60);
+/// What all experiments may take together, usually and in short; those of FOP, which need root, apart.
+const LONG: Duration = Duration::from_secs(2 * 60 * 60);
 const QUICK: Duration = Duration::from_secs(8 * 60);
+const FOP_LONG: Duration = Duration::from_secs(60 * 60);
+const FOP_QUICK: Duration = Duration::from_secs(3 * 60);
 
 const TEXT: &str = r#"
 name = "small"
@@ -38,13 +41,13 @@ origin = "nginx"
 links = ["near"]
 "#;
 
-fn plan(quick: bool, seed: Option<u64>) -> Plan {
-    Plan::new(Experiment::parse("small.toml", TEXT).unwrap(), quick, seed).unwrap()
+fn plan(extent: Extent, seed: Option<u64>) -> Plan {
+    Plan::new(Experiment::parse("small.toml", TEXT).unwrap(), extent, seed).unwrap()
 }
 
 #[test]
 fn stages_are_links_with_variants_that_are_on_them() {
-    let plan = plan(false, None);
+    let plan = plan(Usual, None);
     let stages: Vec<_> = plan.stages.iter().map(|stage| (stage.name(), stage.rounds)).collect();
     let expected =
         [("near, one", 50), ("near, loaded", 10), ("near, origins", 50), ("far, one", 3)];
@@ -55,15 +58,31 @@ fn stages_are_links_with_variants_that_are_on_them() {
 
 #[test]
 fn a_quick_run_has_fewer_links_and_trials() {
-    let plan = plan(true, None);
+    let plan = plan(Quick, None);
     let stages: Vec<_> = plan.stages.iter().map(|stage| (stage.name(), stage.rounds)).collect();
     let expected = [("near, one", 2), ("near, loaded", 1), ("near, origins", 2)];
     assert_eq!(stages, expected.map(|(name, rounds)| (name.to_owned(), rounds)));
 }
 
 #[test]
+fn a_full_run_has_as_many_trials_as_the_experiment_says() {
+    let text = |full| TEXT.replace("quick_trials = 2", &format!("quick_trials = 2\n{full}"));
+    let plan = |full, extent| {
+        Plan::new(Experiment::parse("small.toml", &text(full)).unwrap(), extent, None)
+    };
+    let rounds = |extent| {
+        let plan = plan("full_trials = 400", extent).unwrap();
+        plan.stages.iter().map(|stage| stage.rounds).collect::<Vec<_>>()
+    };
+    assert_eq!(rounds(Full), [400, 10, 400, 400], "a load has its slices");
+    assert_eq!(rounds(Usual), [50, 10, 50, 3]);
+    let failure = plan("", Full).expect_err("it does not say");
+    assert!(failure.message().contains("no longer form") && failure.advice().is_some());
+}
+
+#[test]
 fn arms_have_the_suites_and_origins_they_can_have() {
-    let plan = plan(false, None);
+    let plan = plan(Usual, None);
     let cells = |number: usize| {
         let cells = plan.stages[number].cells.iter();
         cells.map(|cell| format!("{} {}", cell.arm, cell.suite)).collect::<Vec<_>>()
@@ -81,7 +100,7 @@ fn arms_have_the_suites_and_origins_they_can_have() {
 
 #[test]
 fn every_round_has_every_cell_once_in_an_order_of_its_own() {
-    let plan = plan(false, None);
+    let plan = plan(Usual, None);
     let stage = &plan.stages[0];
     let order: Vec<_> = stage.order(plan.seed).collect();
     assert_eq!(order.len(), 50);
@@ -96,7 +115,7 @@ fn every_round_has_every_cell_once_in_an_order_of_its_own() {
 
 #[test]
 fn loads_take_turns_until_they_have_their_connections() {
-    let plan = plan(false, None);
+    let plan = plan(Usual, None);
     let [one, loaded] = [&plan.stages[0], &plan.stages[1]];
     assert_eq!((loaded.rounds, loaded.order(1).count()), (10, 30));
     assert!(!loaded.is_enough(9, 1000) && !loaded.is_enough(10, 49) && loaded.is_enough(10, 50));
@@ -106,12 +125,12 @@ fn loads_take_turns_until_they_have_their_connections() {
 #[test]
 fn the_order_is_that_of_the_seed() {
     let order =
-        |stage: usize, seed| plan(false, None).stages[stage].order(seed).collect::<Vec<_>>();
+        |stage: usize, seed| plan(Usual, None).stages[stage].order(seed).collect::<Vec<_>>();
     assert_eq!(order(0, 1), order(0, 1));
     assert_ne!(order(0, 1), order(0, 2));
     assert_ne!(order(0, 1), order(2, 1), "stages differ, too");
-    assert_eq!(plan(false, None).seed, 1);
-    assert_eq!(plan(false, Some(9)).seed, 9);
+    assert_eq!(plan(Usual, None).seed, 1);
+    assert_eq!(plan(Usual, Some(9)).seed, 9);
 }
 
 #[test]
@@ -119,22 +138,25 @@ fn nothing_to_run_is_said() {
     let text = TEXT.replace("arms = [\"tls13\", \"turbo\", \"quic\"]", "arms = [\"quic\"]");
     let text = text.replace("suites = [\"p256\", ", "suites = [");
     let failure =
-        Plan::new(Experiment::parse("x", &text).unwrap(), false, None).expect_err("no cells");
+        Plan::new(Experiment::parse("x", &text).unwrap(), Usual, None).expect_err("no cells");
     assert!(failure.message().contains("nothing to run"), "{failure}");
 }
 
 #[test]
 fn files_of_stages_are_different_and_plain() {
-    let plan = plan(false, None);
+    let plan = plan(Usual, None);
     assert_eq!(plan.stages[1].file_name(), "02-near--loaded");
 }
 
 #[test]
 fn the_experiments_fit_their_time() {
-    let total = |quick| -> Duration {
+    let total = |extent, of_fop| -> Duration {
         let all = builtin::all().unwrap().into_iter();
-        all.map(|(experiment, _)| Plan::new(experiment, quick, None).unwrap().estimate()).sum()
+        let all = all.filter(|(experiment, _)| experiment.name.starts_with("fop-") == of_fop);
+        all.map(|(experiment, _)| Plan::new(experiment, extent, None).unwrap().estimate()).sum()
     };
-    assert!(total(false) < FULL, "{:?}", total(false));
-    assert!(total(true) < QUICK, "{:?}", total(true));
+    for (of_fop, long, quick) in [(false, LONG, QUICK), (true, FOP_LONG, FOP_QUICK)] {
+        assert!(total(Usual, of_fop) < long, "{:?}", total(Usual, of_fop));
+        assert!(total(Quick, of_fop) < quick, "{:?}", total(Quick, of_fop));
+    }
 }

@@ -161,6 +161,7 @@ pub(super) fn class(arm: &str) -> String {
         arm if arm.starts_with("tls13") => "tls13",
         arm if arm.starts_with("tfo") => "tfo",
         "turbo-agent" => "agent",
+        "fop-agent" => "fop-agent",
         arm if arm.starts_with("turbo") => "turbo",
         arm if arm.starts_with("quic") => "quic",
         arm if arm.starts_with("fop") => "fop",
@@ -280,8 +281,12 @@ mod tests {
             "turbo-ech",
             "quic",
             "quic-0rtt",
+            "tfo-resumed",
+            "tfo-0rtt",
             "fop",
+            "fop-resumed",
             "fop-0rtt",
+            "fop-agent",
             "something",
         ];
         let mut classes: Vec<String> = arms.map(class).into();

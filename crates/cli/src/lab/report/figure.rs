@@ -41,6 +41,23 @@ pub(super) fn p99(times: Option<Times>) -> String {
     }
 }
 
+/// The mean with the standard deviation, or a dash where there is none.
+pub(super) fn mean(times: Option<Times>) -> String {
+    let both = times.and_then(|times| Some((times.mean?, times.sd)));
+    both.map_or_else(|| "–".into(), |(mean, sd)| with_deviation(mean, sd))
+}
+
+/// A mean as papers print it.
+pub(super) fn with_deviation(mean: f64, sd: Option<f64>) -> String {
+    let sd = sd.map_or(String::new(), |sd| format!(" ({})", ms(sd)));
+    format!("{}{sd}", ms(mean))
+}
+
+/// A share of all, in percent.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
 /// A share or ratio.
 pub(super) fn ratio(ratio: f64) -> String {
     if ratio.is_infinite() {
@@ -122,6 +139,15 @@ mod tests {
         assert_eq!(shown(times(95, 5)), ["50.00", "90.00", "failed"]);
         assert_eq!(shown(times(4, 6)), ["failed", "failed", "max failed"]);
         assert_eq!(shown(None), ["–", "–", "–"]);
+    }
+
+    #[test]
+    fn means_stand_with_their_deviation() {
+        let times = Summary::of(&[1.0, 2.0, 3.0]);
+        assert_eq!(mean(times), "2.000 (1.000)");
+        assert_eq!(mean(Summary::of(&[1.0])), "1.000");
+        assert_eq!(mean(Summary::of(&with_failed(&[1.0], 1))), "–");
+        assert_eq!([0.393, 0.0].map(percent), ["39.3 %", "0.0 %"]);
     }
 
     #[test]

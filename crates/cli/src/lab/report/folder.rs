@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
+use crate::lab::privacy::Finding;
 use crate::lab::stats::Summary;
 
 /// Trials of one folder: two hours at 140 connections a second; about 300 MB of memory.
@@ -102,6 +103,11 @@ pub(super) struct CellSummary {
     pub(super) rtts: Option<f64>,
     #[serde(default)]
     pub(super) openings: BTreeMap<String, usize>,
+    /// Trials whose request left with the first packet.
+    #[serde(default)]
+    pub(super) zero_rtt: usize,
+    /// Who can link its connections, where the experiment asks.
+    pub(super) privacy: Option<Finding>,
     /// Whole exchanges, to the last response byte; older results have another count under another name.
     pub(super) exchanges_per_s: Option<f64>,
     /// Median to the first request byte without the flagged trials.

@@ -2,8 +2,8 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::model::{BASELINE, Group, Run};
-use super::{distribution, figure, table, waterfall};
+use super::model::{Group, Run};
+use super::{distribution, figure, privacy, table, waterfall};
 use crate::lab::stats::FEW;
 
 const STYLE: &str = include_str!("report.css");
@@ -72,12 +72,21 @@ fn whole(run: &Run, at: usize) -> Markup {
                 h2 { "Beside the published figures" }
                 p {
                     cite { (comparison.paper.title) } ", " (comparison.paper.source) ". "
-                    (comparison.paper.about.trim()) " Compared is our time to the "
-                    (comparison.paper.moment.title()) ". Their figures have no intervals: the interval is of ours alone. "
-                    "Handshakes a second are the paper's only: it counts handshakes of four cores at each end, the lab "
-                    "counts whole exchanges on one machine that is client, server and network, which are not the same."
+                    (comparison.paper.about.trim()) " Compared is "
+                    @if comparison.is_of_shares() {
+                        "the share of our connections whose request did not leave with the first packet, with Wilson's interval"
+                    } @else { "our time to the " (comparison.paper.moment.title()) }
+                    ". Their figures have no intervals: the interval is of ours alone."
+                    @if comparison.lines.iter().any(|line| line.theirs.handshakes_per_s.is_some()) {
+                        " Handshakes a second are the paper's only: it counts handshakes of four cores at each end, the lab "
+                        "counts whole exchanges on one machine that is client, server and network, which are not the same."
+                    }
                 }
                 (table::paper(comparison))
+            }
+            @if let Some(table) = privacy::table(run) {
+                h2 { "Who can link a client's connections" }
+                (table)
             }
             @if !run.verdicts.is_empty() {
                 h2 { "What the experiment demands" }
@@ -160,7 +169,7 @@ fn environment<'r>(lines: impl Iterator<Item = &'r (String, String)>) -> Markup 
 
 /// How to read the figures.
 fn reading(run: &Run) -> Markup {
-    let compared = run.groups.iter().any(|group| group.cell(BASELINE).is_some());
+    let compared = run.groups.iter().find(|group| group.cell(group.baseline()).is_some());
     html! {
         p.reading {
             "Times are in ms from just before the first socket call. Percentiles are by nearest rank, over \
@@ -169,9 +178,10 @@ fn reading(run: &Run) -> Markup {
              100 trials the maximum stands in place of the 99th percentile, of fewer than 10 there is no 90th. \
              Under load, trials of one round share the machine and are not independent, so intervals there are \
              rather too narrow: they resample trials, not rounds. In brackets: 95 % bootstrap intervals of the \
-             median (percentile method, 2,000 resamples, fixed seed)."
-            @if compared {
-                " Right of the times: the ratio of the medians to " (BASELINE)
+             median (percentile method, 2,000 resamples, fixed seed). Means are there where no trial failed, with \
+             the standard deviation of the trials."
+            @if let Some(group) = compared {
+                " Right of the times: the ratio of the medians to " (group.baseline())
                 ", with its interval, and their difference. Both come from the same resamples: where the \
                  ratio's interval excludes 1, the difference's excludes 0."
             }

@@ -11,8 +11,9 @@ use super::paper::{Comparison, Paper};
 use crate::failure::Failure;
 use crate::lab::stats::{self, Estimate, Summary};
 
-/// The arm that all others are compared with.
+/// The arm that all others are compared with, and the one in its place where an experiment has no such arm.
 pub(super) const BASELINE: &str = "tls13";
+const BASELINES: [&str; 2] = [BASELINE, "tls13-0rtt"];
 
 /// Seed of intervals, so that a report is reproducible.
 pub(super) const SEED: u64 = 1;
@@ -164,6 +165,12 @@ impl Run {
 }
 
 impl Group {
+    /// The arm that the others here are compared with.
+    pub(super) fn baseline(&self) -> &'static str {
+        let here = BASELINES.into_iter().find(|arm| self.cell(arm).is_some());
+        here.unwrap_or(BASELINE)
+    }
+
     /// The cell of this arm.
     pub(super) fn cell(&self, arm: &str) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.summary.arm == arm)
@@ -194,12 +201,12 @@ impl Cell {
         &self.measure(moment).samples
     }
 
-    /// Of the medians, to [`BASELINE`].
+    /// Of the medians, to the [baseline](Group::baseline).
     pub(super) fn ratio(&self, moment: Moment) -> Option<Estimate> {
         self.measure(moment).ratio
     }
 
-    /// Of the medians, from [`BASELINE`], in ms.
+    /// Of the medians, from the [baseline](Group::baseline), in ms.
     pub(super) fn difference(&self, moment: Moment) -> Option<Estimate> {
         self.measure(moment).difference
     }
@@ -233,6 +240,7 @@ impl Cell {
                 let of = moment.title();
                 contradiction(folder, summary, &format!("{of} {what}"), &format!("{of} {said}"))
             })?;
+            let times = times.map(|times| with_mean(times, &ranked));
             *measure = Measure { times, samples, ranked, ratio: None, difference: None };
         }
         let typical = typical(&completed, summary.last_response_byte).cloned();
@@ -289,9 +297,10 @@ impl Group {
     }
 
     fn compare(&mut self) {
-        let Some(baseline) = self.cell(BASELINE) else { return };
+        let name = self.baseline();
+        let Some(baseline) = self.cell(name) else { return };
         let baseline = Moment::ALL.map(|moment| baseline.measure(moment).ranked.clone());
-        for cell in self.cells.iter_mut().filter(|cell| cell.summary.arm != BASELINE) {
+        for cell in self.cells.iter_mut().filter(|cell| cell.summary.arm != name) {
             for (measure, to) in cell.measures.iter_mut().zip(&baseline) {
                 measure.ratio = stats::ratio_of_medians(&measure.ranked, to, SEED);
                 measure.difference = stats::difference_of_medians(&measure.ranked, to, SEED);
@@ -305,7 +314,8 @@ impl Experiment {
     fn place(&self, cell: &CellSummary) -> [usize; 4] {
         let place = |at: Option<usize>| at.unwrap_or(usize::MAX);
         let named = |names: &[String], name: &str| place(names.iter().position(|n| n == name));
-        // A variant of first and later connections makes two, whose names begin with its own.
+        // A variant of first and later connections makes two, whose names begin with its own; one of hosts makes one
+        // for each visit.
         let variant = |name: &str| {
             cell.variant
                 .strip_prefix(name)
@@ -317,6 +327,17 @@ impl Experiment {
             named(&self.suites, &cell.suite),
             named(&self.arms, &cell.arm),
         ]
+    }
+}
+
+/// Older results have no means.
+fn with_mean(times: Times, ranked: &[f64]) -> Times {
+    match times.mean {
+        Some(_) => times,
+        None => {
+            let own = Summary::of(ranked);
+            Times { mean: own.and_then(|own| own.mean), sd: own.and_then(|own| own.sd), ..times }
+        }
     }
 }
 
@@ -414,7 +435,8 @@ mod tests {
         let samples = [1.0, 2.0, 3.0, 4.0];
         let times = |p50| {
             let (p50, max) = (Some(p50), Some(4.0));
-            Some(Times { n: 4, p50, p90: None, p99: None, max, ci95: [Some(1.0), max] })
+            let ci95 = [Some(1.0), max];
+            Some(Times { n: 4, p50, p90: None, p99: None, max, ci95, mean: None, sd: None })
         };
         assert!(agree(times(2.0), &samples).is_ok());
         assert!(agree(times(2.001), &samples).is_ok(), "rounded");

@@ -8,9 +8,10 @@ use crate::failure::Failure;
 use crate::lab::stats::{self, Estimate};
 
 /// The tables that can be compared with, by the name that an experiment calls them.
-const PAPERS: [(&str, &str); 2] = [
+const PAPERS: [(&str, &str); 3] = [
     ("turbotls", include_str!("../../../../../lab/papers/turbotls.toml")),
     ("fop", include_str!("../../../../../lab/papers/fop.toml")),
+    ("fop-addresses", include_str!("../../../../../lab/papers/fop-addresses.toml")),
 ];
 
 /// Round trips that differ by at most this share are the same place of a table. Ours are asked for
@@ -27,6 +28,9 @@ pub(super) struct Paper {
     unit: Unit,
     /// Which of our times theirs is.
     pub(super) moment: Moment,
+    /// The arm that the others of the table are compared with.
+    #[serde(default = "usual_baseline")]
+    pub(super) baseline: String,
     #[serde(rename = "row")]
     rows: Vec<Row>,
 }
@@ -48,6 +52,10 @@ struct Row {
     suite: Option<String>,
     printed: String,
     arm: String,
+    /// What the column `variant` of ours ends with; none if it does not matter.
+    variant: Option<String>,
+    /// Share of connections whose request did not leave with the first packet.
+    missed: Option<f64>,
     handshakes_per_s: Option<f64>,
     p50: Option<f64>,
     p90: Option<f64>,
@@ -83,7 +91,9 @@ pub(super) struct Figures {
     pub(super) p99: Option<f64>,
     pub(super) mean: Option<f64>,
     pub(super) sd: Option<f64>,
-    /// To the same of [`BASELINE`].
+    /// Share, and no time.
+    pub(super) missed: Option<f64>,
+    /// To the same of the table's baseline.
     pub(super) to_baseline: Option<f64>,
 }
 
@@ -96,7 +106,9 @@ pub(super) struct Ours {
     pub(super) n: usize,
     pub(super) times: Option<Times>,
     pub(super) mean: Option<Estimate>,
-    /// Ours, median or mean as theirs, in parts of theirs.
+    pub(super) sd: Option<f64>,
+    pub(super) missed: Option<Estimate>,
+    /// Ours, median, mean or share as theirs, in parts of theirs.
     pub(super) to_paper: Option<Estimate>,
     pub(super) to_baseline: Option<Estimate>,
 }
@@ -117,7 +129,16 @@ impl Paper {
     }
 }
 
+fn usual_baseline() -> String {
+    BASELINE.to_owned()
+}
+
 impl Comparison {
+    /// Whether it is of shares, and not of times.
+    pub(super) fn is_of_shares(&self) -> bool {
+        self.lines.iter().any(|line| line.theirs.missed.is_some())
+    }
+
     /// Every line of the table, once for each of our groups that is like it.
     pub(super) fn new(paper: Paper, groups: &[Group]) -> Self {
         let mut lines = Vec::new();
@@ -151,11 +172,13 @@ impl Paper {
         };
         let ms = |time: Option<f64>| time.map(|time| time / per_ms);
         let baseline = self.rows.iter().find(|other| {
-            other.arm == BASELINE && other.place == row.place && other.suite == row.suite
+            let (one, other_one) = (&row.variant, &other.variant);
+            let alike = other.place == row.place && other.suite == row.suite && one == other_one;
+            other.arm == self.baseline && alike
         });
         let middle = |row: &Row| row.p50.or(row.mean);
         let to_baseline = baseline
-            .filter(|_| row.arm != BASELINE)
+            .filter(|_| row.arm != self.baseline)
             .and_then(|baseline| Some(middle(row)? / middle(baseline)?));
         Figures {
             rtt: row.rtt / per_ms,
@@ -165,6 +188,7 @@ impl Paper {
             p99: ms(row.p99),
             mean: ms(row.mean),
             sd: ms(row.sd),
+            missed: row.missed,
             to_baseline,
         }
     }
@@ -174,7 +198,16 @@ impl Group {
     fn is_like(&self, row: &Row, rtt: f64) -> bool {
         let suite = row.suite.as_ref().is_none_or(|suite| *suite == self.suite);
         let near = |ours: f64| (ours - rtt).abs() <= SAME_RTT * rtt;
-        suite && self.rtt_ms.is_some_and(near)
+        let variant = row.variant.as_ref().is_none_or(|variant| self.is_variant(variant));
+        suite && variant && self.rtt_ms.is_some_and(near)
+    }
+}
+
+impl Group {
+    /// Whether its variant has this name, or this part of a variant with several.
+    fn is_variant(&self, name: &str) -> bool {
+        let before = self.variant.strip_suffix(name);
+        before.is_some_and(|before| before.is_empty() || before.ends_with(' '))
     }
 }
 
@@ -187,20 +220,29 @@ impl Ours {
             let ci95 = times.ci95.map(|end| end.unwrap_or(f64::INFINITY));
             Some(Estimate { value: times.p50?, ci95 })
         });
-        let to_paper = match (theirs.p50, theirs.mean) {
-            (Some(p50), _) => median.map(|ours| ours.scaled(1.0 / p50)),
-            (None, Some(theirs)) => mean.map(|ours| ours.scaled(1.0 / theirs)),
-            (None, None) => None,
+        let n = cell.summary.n;
+        let late = n.saturating_sub(cell.summary.zero_rtt);
+        let missed = theirs.missed.and_then(|_| stats::share(late as u64, n as u64));
+        let to_paper = match (theirs.p50, theirs.mean, theirs.missed) {
+            (Some(p50), ..) => median.map(|ours| ours.scaled(1.0 / p50)),
+            (None, Some(theirs), _) => mean.map(|ours| ours.scaled(1.0 / theirs)),
+            // Of none there is no part.
+            (None, None, Some(theirs)) if theirs > 0.0 => {
+                missed.map(|ours| ours.scaled(1.0 / theirs))
+            }
+            (None, None, _) => None,
         };
         Self {
             link: group.link.clone(),
             suite: group.suite.clone(),
             variant: group.variant.clone(),
-            n: cell.summary.n,
+            n,
             times,
             mean,
+            sd: times.and_then(|times| times.sd),
+            missed,
             to_paper,
-            to_baseline: cell.ratio(paper.moment),
+            to_baseline: cell.ratio(paper.moment).filter(|_| missed.is_none()),
         }
     }
 }
@@ -215,8 +257,11 @@ mod tests {
         assert_eq!(turbo.rows.len(), 4 * 2 * 2);
         let fop = Paper::named("fop").unwrap();
         assert_eq!(fop.rows.len(), 4 * 3 * 2);
-        for row in turbo.rows.iter().chain(&fop.rows) {
-            assert!(row.p50.is_some() != row.mean.is_some(), "{row:?}");
+        let addresses = Paper::named("fop-addresses").unwrap();
+        assert_eq!(addresses.rows.len(), 2 * 3);
+        for row in turbo.rows.iter().chain(&fop.rows).chain(&addresses.rows) {
+            let given = [row.p50, row.mean, row.missed].into_iter().flatten().count();
+            assert_eq!(given, 1, "{row:?}");
         }
         let failure = Paper::named("turbo").unwrap_err();
         assert!(failure.is_usage() && failure.advice().is_some());
@@ -231,6 +276,14 @@ mod tests {
             let ratio = turbo.figures(row).to_baseline.unwrap();
             assert!((0.49..0.51).contains(&ratio), "{row:?}");
         }
+        // Resumed FOP at 100 ms takes 0.581 of resumed TCP, and initial connections take what they take.
+        let fop = Paper::named("fop").unwrap();
+        let ratio = |variant: &str| {
+            let mut rows = fop.rows.iter().filter(|row| row.arm == "fop-0rtt" && row.rtt == 100.0);
+            let row = rows.find(|row| row.variant.as_deref() == Some(variant)).unwrap();
+            (fop.figures(row).to_baseline.unwrap() * 1e3).round()
+        };
+        assert_eq!([ratio("later"), ratio("first")], [581.0, 1001.0]);
         let oregon = turbo.figures(&turbo.rows[8]);
         assert_eq!((oregon.rtt, oregon.p50, oregon.p99), (133.021, Some(266.984), Some(268.54)));
     }

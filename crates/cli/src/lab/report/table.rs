@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::environment::List;
 use super::figure;
 use super::folder::Verdict;
-use super::model::{BASELINE, Cell, Group, Moment, Reason};
+use super::model::{Cell, Group, Moment, Reason};
 use super::paper::{Comparison, Figures, Line, Ours};
 
 /// Arms side by side: how many, how opened, how long.
@@ -24,11 +24,12 @@ pub(super) fn arms(group: &Group) -> Markup {
                     th.n rowspan="2" { "flagged" }
                     th.n rowspan="2" { "RTTs" }
                     @for extra in &columns { th.n rowspan="2" { (extra.title) } }
-                    @for moment in Moment::ALL { th.group colspan="4" { "ms to the " (moment.title()) } }
+                    @for moment in Moment::ALL { th.group colspan="5" { "ms to the " (moment.title()) } }
                 }
                 tr {
                     @for _ in Moment::ALL {
-                        th.n.first { "p50" } th.n { "p90" } th.n { "p99" } th.n { "to " (BASELINE) }
+                        th.n.first { "p50" } th.n { "p90" } th.n { "p99" } th.n { "mean (sd)" }
+                        th.n { "to " (group.baseline()) }
                     }
                 }
             }
@@ -43,7 +44,7 @@ struct Extra {
     cell: fn(&Cell) -> Option<String>,
 }
 
-const EXTRAS: [Extra; 5] = [
+const EXTRAS: [Extra; 6] = [
     Extra { title: "p50 unflagged, ms", cell: unflagged },
     Extra {
         title: "exchanges per s",
@@ -51,8 +52,15 @@ const EXTRAS: [Extra; 5] = [
     },
     Extra { title: "CPU ms, client", cell: |cell| cell.summary.client_cpu_ms.map(figure::ms) },
     Extra { title: "CPU ms, server", cell: |cell| cell.summary.server_cpu_ms.map(figure::ms) },
+    Extra { title: "0-RTT", cell: zero_rtt },
     Extra { title: "flight, bytes", cell: |cell| Some(cell.summary.flight_bytes?.to_string()) },
 ];
+
+/// The share whose request left with the first packet, where that was any.
+fn zero_rtt(cell: &Cell) -> Option<String> {
+    let summary = &cell.summary;
+    (summary.zero_rtt > 0).then(|| figure::share(summary.zero_rtt, summary.n))
+}
 
 /// The median of the first request byte without what was flagged, where that was any.
 fn unflagged(cell: &Cell) -> Option<String> {
@@ -91,8 +99,9 @@ fn times(cell: &Cell, moment: Moment) -> Markup {
                 td.n.first { (figure::or_failed(times.p50)) small { (figure::median_interval(&times)) } }
                 td.n { (figure::p90(Some(times))) }
                 td.n { (figure::p99(Some(times))) }
+                td.n { (figure::mean(Some(times))) }
             }
-            None => { td.n.first { "–" } td.n { "–" } td.n { "–" } }
+            None => { td.n.first { "–" } td.n { "–" } td.n { "–" } td.n { "–" } }
         }
         td.n {
             @match (cell.ratio(moment), cell.difference(moment)) {
@@ -116,7 +125,12 @@ fn times(cell: &Cell, moment: Moment) -> Markup {
 /// A published table, ours beside it.
 pub(super) fn paper(comparison: &Comparison) -> Markup {
     let means = comparison.lines.iter().any(|line| line.theirs.mean.is_some());
-    let measure = if means { "mean (sd)" } else { "p50 / p90 / p99" };
+    let measure = match comparison.is_of_shares() {
+        true => "not in 0 RTT",
+        false if means => "ms: mean (sd)",
+        false => "ms: p50 / p90 / p99",
+    };
+    let baseline = &comparison.paper.baseline;
     html! {
         div.wide { table.paper {
             thead {
@@ -129,8 +143,8 @@ pub(super) fn paper(comparison: &Comparison) -> Markup {
                     th.n rowspan="2" { "ours / paper" small { "95 %" } }
                 }
                 tr {
-                    th.n.first { "per s" } th.n { "ms: " (measure) } th.n { "to " (BASELINE) }
-                    th.first { "link" } th.n { "n" } th.n { "ms: " (measure) } th.n { "to " (BASELINE) }
+                    th.n.first { "per s" } th.n { (measure) } th.n { "to " (baseline) }
+                    th.first { "link" } th.n { "n" } th.n { (measure) } th.n { "to " (baseline) }
                 }
             }
             tbody { @for line in &comparison.lines { (published(line)) } }
@@ -160,6 +174,7 @@ fn published(line: &Line) -> Markup {
 /// deviation.
 pub(super) fn printed(theirs: &Figures) -> String {
     match (theirs.mean, theirs.sd) {
+        _ if theirs.missed.is_some() => theirs.missed.map(figure::percent).unwrap_or_default(),
         (Some(mean), Some(sd)) => format!("{mean} ({sd})"),
         (Some(mean), None) => mean.to_string(),
         _ => {
@@ -172,7 +187,10 @@ pub(super) fn printed(theirs: &Figures) -> String {
 /// Ours, of the same kind.
 pub(super) fn counterpart(ours: &Ours) -> String {
     match (&ours.mean, &ours.times) {
-        (Some(mean), _) => figure::ms(mean.value),
+        _ if ours.missed.is_some() => {
+            ours.missed.map(|missed| figure::percent(missed.value)).unwrap_or_default()
+        }
+        (Some(mean), _) => figure::with_deviation(mean.value, ours.sd),
         (None, Some(times)) => {
             let times = Some(*times);
             [figure::middle(times), figure::p90(times), figure::p99(times)].join(" / ")
@@ -182,8 +200,10 @@ pub(super) fn counterpart(ours: &Ours) -> String {
 }
 
 fn measured(ours: &Ours) -> Markup {
+    let missed = ours.missed.map(|missed| figure::interval(missed.ci95, figure::percent));
     let mean = ours.mean.map(|mean| figure::interval(mean.ci95, figure::ms));
-    let interval = mean.or_else(|| ours.times.as_ref().map(figure::median_interval));
+    let interval = missed.or(mean);
+    let interval = interval.or_else(|| ours.times.as_ref().map(figure::median_interval));
     html! {
         td.first { (ours.link) small { (ours.suite) } @if !ours.variant.is_empty() { small { (ours.variant) } } }
         td.n { (ours.n) }

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::figure;
-use super::model::{BASELINE, Cell, Group, Moment, Run};
+use super::model::{Cell, Group, Moment, Run};
 use super::paper::{Comparison, Line};
 use super::table::{counterpart, demand, openings, printed};
+use super::{figure, privacy};
 use crate::lab::stats::FEW;
 
 /// Reasons for failures that are listed; the HTML has them all.
@@ -30,6 +30,7 @@ fn run(run: &Run) -> String {
     if let Some(comparison) = &run.comparison {
         beside(&mut text, comparison);
     }
+    text.push_str(&privacy::text(run));
     verdicts(&mut text, run);
     failures(&mut text, run);
     if run.groups.iter().any(Group::few) {
@@ -45,7 +46,7 @@ fn side_by_side(text: &mut String, group: &Group) {
     let rtt = group.rtt_ms.map(|rtt| format!(", round trip {} ms", figure::ms(rtt)));
     let _ = writeln!(text, "\n{}{}", group.name(), rtt.unwrap_or_default());
     let header = ["arm", "n", "failed", "RTTs", "request, ms p50 [95 %]", "p90", "p99"];
-    let compared = format!("to {BASELINE} [95 %]");
+    let compared = format!("to {} [95 %]", group.baseline());
     let header = [&header[..], &["response p50", "all p50", &compared, "opened by"]].concat();
     let mut rows = vec![header.into_iter().map(str::to_owned).collect()];
     rows.extend(group.cells.iter().map(cells));
@@ -74,7 +75,10 @@ fn cells(cell: &Cell) -> Vec<String> {
 
 fn beside(text: &mut String, comparison: &Comparison) {
     let _ = writeln!(text, "\nBeside {} ({})", comparison.paper.title, comparison.paper.source);
-    let header = ["where", "with", "arm", "paper, ms", "ours, ms", "ours / paper [95 %]", "link"];
+    let header = match comparison.is_of_shares() {
+        true => ["where", "with", "arm", "paper", "ours", "ours / paper [95 %]", "link"],
+        false => ["where", "with", "arm", "paper, ms", "ours, ms", "ours / paper [95 %]", "link"],
+    };
     let mut rows: Vec<Vec<String>> = vec![header.map(str::to_owned).into()];
     rows.extend(comparison.lines.iter().map(line));
     columns(text, &rows, &[0, 1, 2, 5, 6]);

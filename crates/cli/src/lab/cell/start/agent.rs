@@ -55,6 +55,10 @@ impl Agent {
         Ok(Self { program, namespace: node.namespace().clone(), metrics })
     }
 
+    pub(super) const fn program(&self) -> &Program {
+        &self.program
+    }
+
     pub(in crate::lab::cell) fn cpu(&self) -> Option<Duration> {
         self.program.cpu()
     }
@@ -98,7 +102,11 @@ impl Agent {
         while Instant::now() < until {
             let now = self.counts()?;
             if let Some(opening) = grown(before, &now, CONNECTIONS, "opening") {
-                trial.opening = if opening == "turbo" { Opening::Turbo } else { Opening::Plain };
+                trial.opening = match opening.as_str() {
+                    "turbo" => Opening::Turbo,
+                    "fop" => Opening::Fop,
+                    _ => Opening::Plain,
+                };
                 trial.reason = grown(before, &now, FALLBACKS, "reason").unwrap_or_default();
                 return Ok(());
             }

@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * The server of Fast Open with private cookies, at the ingress of an interface. It looks at SYNs to one
+ * port, takes every Fast Open option out of them, and gives those with a valid cookie, each once, to a
+ * hidden listener that takes their data without asking for a cookie of the kernel's.
+ *
+ * The public listener has Fast Open off. Without this program, or whenever it is in doubt, a SYN is an
+ * ordinary one: its data are ignored and come again. It never lets data in that it did not check, and
+ * what it does not understand (fragments, IPv6 extension headers) it leaves alone.
+ *
+ * Kernel 5.8 (bpf_ktime_get_boot_ns; bpf_sk_assign is of 5.7).
+ */
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "layout.h"
+#include "siphash.h"
+
+/* Bytes before the IP header: Ethernet (loopback has one too), or nothing at all (tun, WireGuard). */
+#define ETHERNET 14
+#define BARE 0
+
+#define TCP_FLAGS_OFFSET 13
+#define TCP_CHECKSUM_OFFSET 16
+#define TCP_HEADER 20
+#define TCP_FLAG_FIN 0x01
+#define TCP_FLAG_SYN 0x02
+#define TCP_FLAG_RST 0x04
+#define TCP_FLAG_ACK 0x10
+
+/* RFC 9293 section 3.1; RFC 7413 section 4.1.1; RFC 6994 with the number of RFC 7413 appendix A. */
+#define OPTION_END 0
+#define OPTION_NOP 1
+#define OPTION_FAST_OPEN 34
+#define OPTION_EXPERIMENT 254
+#define EXPERIMENT_HIGH 0xf9
+#define EXPERIMENT_LOW 0x89
+
+/* Four bits count the words of a header, five words of which are not options. */
+#define OPTIONS_MAX 40
+
+/*
+ * Before and between two comparisons of a number that a helper takes as a size: else clang makes one
+ * comparison of them, of another register, and the verifier does not see that the number is bounded.
+ */
+#define KEEP(number) asm volatile("" : "+r"(number))
+
+/* bpf_sk_storage_get and others are for GPL-compatible programs; see bpf/README.md. */
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct setup);
+} setup SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct config);
+} config SEC(".maps");
+
+/*
+ * Cookies that were taken: expiry by tag. Two generations by bit 15 of the expiry: all cookies that live
+ * at one moment expire within 28,800 s, so no more than two periods of 32,768 s, and what is in the map
+ * of a period that is over can be thrown away as a whole.
+ *
+ * Not LRU: it would forget cookies, and take them again, when it is full. These refuse.
+ *
+ * A million, 64 bytes each, allocated when needed; only valid cookies get here.
+ */
+#define SPENT_MAX (1 << 20)
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SPENT_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, __u64);
+} spent_even SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SPENT_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, __u64);
+} spent_odd SEC(".maps");
+
+/*
+ * The mark of a hidden listener, set by the edge on its own socket. Without it any local user could
+ * listen on the port once the edge is gone, and would be given the port's connections.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u32);
+} hidden SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SERVER_COUNTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} server_stats SEC(".maps");
+
+/*
+ * State of the option parser, in a map: the verifier takes what it loads from one for unknown, so that
+ * all rounds of the loop look alike. On the stack it follows each value, past a million instructions.
+ */
+struct scratch {
+	__u32 at;      /* offset of the option being read */
+	__u32 cookies; /* options of kind 34 and length 18 */
+	__u32 touched; /* Fast Open options of any form */
+	__u32 reserved;
+	__u8 cookie[COOKIE_LEN];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} scratch SEC(".maps");
+
+static __always_inline void count(__u32 what)
+{
+	__u64 *counter = bpf_map_lookup_elem(&server_stats, &what);
+
+	if (counter)
+		*counter += 1;
+}
+
+/* A SYN to the protected port. */
+struct syn {
+	__u64 options_len;
+	__u64 client[2]; /* address as in the tag of cookies */
+	__u32 tcp;       /* offset of the TCP header */
+	__u32 options;   /* offset of its options */
+	__u32 v6;
+};
+
+struct tcp_start {
+	__be16 source, dest;
+	__be32 seq, ack;
+	__u8 offset, flags;
+};
+
+/* Whether it is one, and has options. The first bytes of later fragments are no header. */
+static __always_inline int find_syn(struct __sk_buff *skb, __u32 l3, __u16 port, struct syn *syn)
+{
+	struct tcp_start tcp;
+	__u32 client4;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		__u8 ip[20];
+
+		if (bpf_skb_load_bytes(skb, l3, ip, sizeof(ip)))
+			return 0;
+		/* A fragmented SYN may have its options in the second fragment. */
+		if (ip[9] != IPPROTO_TCP || (ip[6] & 0x3f) | ip[7])
+			return 0;
+		__builtin_memcpy(&client4, ip + 12, sizeof(client4));
+		/* ::ffff:a.b.c.d, as two little-endian words. */
+		syn->client[0] = 0;
+		syn->client[1] = 0xffff0000ULL | (__u64)client4 << 32;
+		syn->tcp = l3 + (ip[0] & 15) * 4;
+		syn->v6 = 0;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		__u8 next;
+
+		if (bpf_skb_load_bytes(skb, l3 + 6, &next, sizeof(next)) || next != IPPROTO_TCP)
+			return 0;
+		/* The first 64 bits: a client changes the others by itself (RFC 8981). */
+		if (bpf_skb_load_bytes(skb, l3 + 8, &syn->client[0], sizeof(__u64)))
+			return 0;
+		syn->client[1] = 0;
+		syn->tcp = l3 + 40;
+		syn->v6 = 1;
+	} else {
+		return 0;
+	}
+	if (bpf_skb_load_bytes(skb, syn->tcp, &tcp, TCP_FLAGS_OFFSET + 1))
+		return 0;
+	if (tcp.dest != bpf_htons(port))
+		return 0;
+	if ((tcp.flags & (TCP_FLAG_SYN | TCP_FLAG_ACK | TCP_FLAG_RST | TCP_FLAG_FIN)) != TCP_FLAG_SYN)
+		return 0;
+	syn->options = syn->tcp + TCP_HEADER;
+	/* Of a header that is too short it wraps, past OPTIONS_MAX. */
+	syn->options_len = (__u64)(tcp.offset >> 4) * 4 - TCP_HEADER;
+	return 1;
+}
+
+enum strip {
+	STRIP_NOTHING, /* the packet is as it was */
+	STRIP_DONE,    /* its Fast Open options are gone, its checksum is right */
+	STRIP_FAILED,  /* it may be half-changed */
+};
+
+/*
+ * Makes no-operations of all Fast Open options, and remembers the cookie.
+ *
+ * Reads options as the kernel's tcp_parse_options does: it ends at the end-of-list option, at a length
+ * below two, and at an option that is longer than what is left. What that does not see, this need not.
+ */
+static __always_inline int strip_options(struct __sk_buff *skb, const struct syn *syn,
+					 volatile struct scratch *state)
+{
+	__u8 old[OPTIONS_MAX] = {}, new[OPTIONS_MAX] = {}, nops[OPTIONS_MAX];
+	__u64 len = syn->options_len;
+	__s64 difference;
+
+	KEEP(len);
+	if (len > OPTIONS_MAX)
+		return STRIP_NOTHING;
+	KEEP(len);
+	/* Options come in words. Before Linux 6.8 the verifier learns nothing from "is not zero". */
+	if (len < 4)
+		return STRIP_NOTHING;
+	if (bpf_skb_load_bytes(skb, syn->options, old, len))
+		return STRIP_NOTHING;
+	__builtin_memset(nops, OPTION_NOP, sizeof(nops));
+	state->at = 0;
+	state->cookies = 0;
+	state->touched = 0;
+
+#pragma clang loop unroll(disable)
+	for (__u32 round = 0; round < OPTIONS_MAX; round++) {
+		__u64 at = state->at, size;
+		__u8 head[4] = {};
+
+		if (at >= len || at >= OPTIONS_MAX)
+			break;
+		/* By the helper: without CAP_PERFMON no variable index into the stack is allowed. */
+		if (bpf_skb_load_bytes(skb, syn->options + at, head, 1) || head[0] == OPTION_END)
+			break;
+		if (head[0] == OPTION_NOP) {
+			state->at = at + 1;
+			continue;
+		}
+		if (at + 2 > len || bpf_skb_load_bytes(skb, syn->options + at, head, 2))
+			break;
+		size = head[1];
+		KEEP(size);
+		if (size > OPTIONS_MAX)
+			break;
+		KEEP(size);
+		if (size < 2 || at + size > len)
+			break;
+		state->at = at + size;
+		if (head[0] == OPTION_EXPERIMENT && size >= 4) {
+			if (bpf_skb_load_bytes(skb, syn->options + at, head, 4))
+				break;
+			if (head[2] != EXPERIMENT_HIGH || head[3] != EXPERIMENT_LOW)
+				continue;
+		} else if (head[0] != OPTION_FAST_OPEN) {
+			continue;
+		}
+		if (head[0] == OPTION_FAST_OPEN && size == COOKIE_LEN + 2) {
+			state->cookies += 1;
+			if (bpf_skb_load_bytes(skb, syn->options + at + 2, (void *)state->cookie,
+					       COOKIE_LEN))
+				return STRIP_FAILED;
+		}
+		state->touched += 1;
+		if (bpf_skb_store_bytes(skb, syn->options + at, nops, size, 0))
+			return STRIP_FAILED;
+	}
+	if (!state->touched)
+		return STRIP_NOTHING;
+	/* Again: before Linux 5.16 a number that was on the stack in between is unbounded. */
+	KEEP(len);
+	if (len > OPTIONS_MAX)
+		return STRIP_FAILED;
+	KEEP(len);
+	if (len < 4 || bpf_skb_load_bytes(skb, syn->options, new, len))
+		return STRIP_FAILED;
+	/* Over all options, as one may begin at an odd offset. */
+	difference = bpf_csum_diff((__be32 *)old, OPTIONS_MAX, (__be32 *)new, OPTIONS_MAX, 0);
+	if (bpf_l4_csum_replace(skb, syn->tcp + TCP_CHECKSUM_OFFSET, 0, difference, 0))
+		return STRIP_FAILED;
+	return STRIP_DONE;
+}
+
+struct cookie {
+	__u64 nonce; /* the two highest bytes are zero */
+	__u64 tag;
+	__u16 masked;
+};
+
+static __always_inline struct cookie read_cookie(const __u8 *bytes)
+{
+	struct cookie cookie = {};
+
+	__builtin_memcpy(&cookie.nonce, bytes, 6);
+	__builtin_memcpy(&cookie.masked, bytes + 6, 2);
+	__builtin_memcpy(&cookie.tag, bytes + 8, 8);
+	return cookie;
+}
+
+/*
+ * The expiry of a cookie of this key and client, in unix seconds; 0 if it is none.
+ *
+ * Its 16 bits say one moment between 36,735 s ago and COOKIE_LIFE_MAX from now.
+ */
+static __always_inline __u64 expiry(const struct key *key, const struct cookie *cookie,
+				    const struct syn *syn, __u64 now)
+{
+	__u64 at;
+	__u16 low, left;
+
+	if (!key->valid)
+		return 0;
+	low = cookie->masked ^ (__u16)siphash_1(key->mask, cookie->nonce);
+	left = low - (__u16)now;
+	at = left <= COOKIE_LIFE_MAX ? now + left : now - (__u16)-left;
+	if (siphash_4(key->tag, cookie->nonce | (__u64)low << 48, at >> 16, syn->client[0],
+		      syn->client[1]) != cookie->tag)
+		return 0;
+	return at;
+}
+
+/* Whether the cookie opens this connection; counts why not. */
+static __always_inline int take_cookie(const struct setup *setup, const struct config *config,
+				       const struct syn *syn, const struct cookie *cookie)
+{
+	__u64 now = (bpf_ktime_get_boot_ns() + config->unix_minus_boot) / 1000000000ULL;
+	__u64 tag = cookie->tag, at;
+	long error;
+
+	/* Not a loop: of variable indexing into a map, see siphash.h. */
+	at = expiry(&config->keys[0], cookie, syn, now);
+	if (!at)
+		at = expiry(&config->keys[1], cookie, syn, now);
+	if (!at)
+		at = expiry(&config->keys[2], cookie, syn, now);
+	if (!at) {
+		count(SERVER_FORGED);
+		return 0;
+	}
+	/* With more life left than cookies are given, it cannot be told when it was minted. */
+	if (at < now || at - now > config->life || at <= config->swept) {
+		count(SERVER_EXPIRED);
+		return 0;
+	}
+	if (at < setup->created + config->life) {
+		count(SERVER_EARLY);
+		return 0;
+	}
+	if (at & 0x8000)
+		error = bpf_map_update_elem(&spent_odd, &tag, &at, BPF_NOEXIST);
+	else
+		error = bpf_map_update_elem(&spent_even, &tag, &at, BPF_NOEXIST);
+	if (error) {
+		count(error == -17 /* EEXIST */ ? SERVER_REPLAYED : SERVER_FULL);
+		return 0;
+	}
+	return 1;
+}
+
+/* Gives the SYN to the hidden listener; without one it stays with the public one. */
+static __always_inline void steer(struct __sk_buff *skb, const struct config *config,
+				  const struct syn *syn)
+{
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *sk;
+	__u32 outcome = SERVER_NO_LISTENER;
+
+	if (syn->v6) {
+		tuple.ipv6.daddr[3] = bpf_htonl(1);
+		tuple.ipv6.dport = bpf_htons(config->hidden6);
+		sk = bpf_sk_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+	} else {
+		tuple.ipv4.daddr = bpf_htonl(0x7f000001);
+		tuple.ipv4.dport = bpf_htons(config->hidden4);
+		sk = bpf_sk_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+	}
+	if (!sk) {
+		count(SERVER_NO_LISTENER);
+		return;
+	}
+	if (sk->state == BPF_TCP_LISTEN && bpf_sk_storage_get(&hidden, sk, 0, 0) &&
+	    !bpf_sk_assign(skb, sk, 0))
+		outcome = SERVER_STEERED;
+	bpf_sk_release(sk);
+	count(outcome);
+}
+
+static __always_inline int handle(struct __sk_buff *skb, __u32 l3)
+{
+	__u32 zero = 0;
+	struct setup *own = bpf_map_lookup_elem(&setup, &zero);
+	struct config *settings;
+	volatile struct scratch *state;
+	struct cookie cookie;
+	struct syn syn = {};
+	__u8 bytes[COOKIE_LEN];
+	int stripped;
+
+	/* So far comes every packet of the interface. */
+	if (!own || own->layout != LAYOUT || !find_syn(skb, l3, own->port, &syn))
+		return TC_ACT_UNSPEC;
+	count(SERVER_SYN);
+	settings = bpf_map_lookup_elem(&config, &zero);
+	state = bpf_map_lookup_elem(&scratch, &zero);
+	if (!settings || !state)
+		return TC_ACT_UNSPEC;
+	stripped = strip_options(skb, &syn, state);
+	if (stripped == STRIP_FAILED) {
+		count(SERVER_FAULT);
+		return TC_ACT_SHOT;
+	}
+	if (stripped == STRIP_NOTHING)
+		return TC_ACT_UNSPEC;
+	if (state->cookies != 1 || state->touched != 1) {
+		count(SERVER_STRIPPED);
+		return TC_ACT_UNSPEC;
+	}
+	__builtin_memcpy(bytes, (void *)state->cookie, COOKIE_LEN);
+	cookie = read_cookie(bytes);
+	if (take_cookie(own, settings, &syn, &cookie))
+		steer(skb, settings, &syn);
+	return TC_ACT_UNSPEC;
+}
+
+/* aya knows the section by this name only. */
+SEC("classifier")
+int steer_ethernet(struct __sk_buff *skb)
+{
+	return handle(skb, ETHERNET);
+}
+
+SEC("classifier")
+int steer_bare(struct __sk_buff *skb)
+{
+	return handle(skb, BARE);
+}

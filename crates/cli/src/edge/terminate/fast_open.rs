@@ -1,0 +1,108 @@
+//! Fast Open with private cookies at the edge: the listeners to which SYNs with valid cookies are given, and the
+//! keys and the time that the kernel's program checks them with.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use headstart_net::fastopen::{HiddenListener, REFRESH, ServerMaps, Unavailable};
+use headstart_tls::keyring::KeyRing;
+use headstart_tls::{CookiePolicy, SharedRing};
+
+use crate::failure::Failure;
+use crate::options::EdgeOptions;
+
+/// The program's maps, and what they hold of ours.
+pub(super) struct FastOpen {
+    maps: ServerMaps,
+    listeners: Vec<Arc<HiddenListener>>,
+    /// The ring whose keys the program has.
+    keys: Arc<KeyRing>,
+    refreshed: Instant,
+}
+
+impl FastOpen {
+    /// Opens the maps of the attached program if `options` ask for that.
+    ///
+    /// # Errors
+    /// No program, or one for another port; a kernel that does not let servers use Fast Open.
+    pub(super) fn start(options: &EdgeOptions, ring: &SharedRing) -> Result<Option<Self>, Failure> {
+        if !options.fast_open {
+            return Ok(None);
+        }
+        let maps = ServerMaps::open(&options.fast_open_maps).map_err(|error| unusable(&error))?;
+        let listeners = listeners(&options.listen, maps.port())?;
+        let keys = ring.current();
+        let mut fast_open = Self { maps, listeners, keys, refreshed: Instant::now() };
+        fast_open.announce().map_err(|error| {
+            Failure::usage(format!("cannot use Fast Open: {error}"))
+                .hint("`headstart fastopen status` shows what is attached")
+        })?;
+        tracing::info!(port = fast_open.maps.port(), "Fast Open");
+        Ok(Some(fast_open))
+    }
+
+    /// The listener for an acceptor at `address`, if the program looks at its port.
+    pub(super) fn listener(&self, address: SocketAddr) -> Option<Arc<HiddenListener>> {
+        let same =
+            |listener: &&Arc<HiddenListener>| listener.local_addr().is_ipv4() == address.is_ipv4();
+        let found = self.listeners.iter().find(same);
+        found.filter(|_| address.port() == self.maps.port()).cloned()
+    }
+
+    /// Tells the program of new keys, and the time now and then.
+    pub(super) fn look(&mut self, ring: &SharedRing) {
+        let current = ring.current();
+        if !Arc::ptr_eq(&current, &self.keys) {
+            self.keys = current;
+            if let Err(error) = self.set_keys() {
+                tracing::error!(%error, "Fast Open: cookies of the new keys are not taken");
+            }
+        }
+        if self.refreshed.elapsed() >= REFRESH {
+            self.refreshed = Instant::now();
+            if let Err(error) = self.maps.refresh() {
+                tracing::error!(%error, "Fast Open: cannot tell the kernel the time");
+            }
+        }
+    }
+
+    fn announce(&mut self) -> std::io::Result<()> {
+        self.set_keys()?;
+        for listener in &self.listeners {
+            self.maps.set_hidden(listener)?;
+        }
+        Ok(())
+    }
+
+    fn set_keys(&mut self) -> std::io::Result<()> {
+        self.maps.set_keys(&self.keys.cookies(), CookiePolicy::default().life)
+    }
+}
+
+/// One listener for each family in which the program's port is listened on.
+fn listeners(listen: &[SocketAddr], port: u16) -> Result<Vec<Arc<HiddenListener>>, Failure> {
+    let mut found: Vec<SocketAddr> =
+        listen.iter().copied().filter(|at| at.port() == port).collect();
+    if found.is_empty() {
+        return Err(Failure::usage(format!(
+            "Fast Open is attached to port {port}, which is not listened on"
+        ))
+        .hint("attach it to the port of --listen: headstart fastopen attach server --port PORT"));
+    }
+    found.sort_by_key(SocketAddr::is_ipv6);
+    found.dedup_by_key(|at| at.is_ipv6());
+    let bind = |at: SocketAddr| HiddenListener::bind(at).map(Arc::new);
+    found.into_iter().map(bind).collect::<Result<_, _>>().map_err(|error| unusable(&error))
+}
+
+fn unusable(error: &Unavailable) -> Failure {
+    Failure::usage(format!("cannot use Fast Open: {error}")).hint(error.hint())
+}
+
+impl fmt::Debug for FastOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FastOpen").field("maps", &self.maps).finish_non_exhaustive()
+    }
+}

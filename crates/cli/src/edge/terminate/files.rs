@@ -1,0 +1,101 @@
+//! Files that are read again when they change.
+//!
+//! By looking at them every few seconds and not by inotify (the notify crate): certificates are often
+//! symbolic links, of certbot into another directory, in Kubernetes to a directory that is itself a link
+//! and is turned as a whole; a watch on the file hears nothing of either, network file systems tell nothing
+//! anyway, and a handful of stat(2) costs nothing.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often files are looked at. Certificates are renewed days before they expire; this is for whoever
+/// waits for it.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Some files, as they were when last looked at.
+#[derive(Debug, Default)]
+pub(super) struct Watch(Vec<(PathBuf, Option<Stamp>)>);
+
+/// What differs once a file was written to, exchanged, or got other permissions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: (u64, u64),
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(file: &Metadata) -> Self {
+        Self {
+            inode: (file.dev(), file.ino()),
+            size: file.size(),
+            modified: (file.mtime(), file.mtime_nsec()),
+            changed: (file.ctime(), file.ctime_nsec()),
+        }
+    }
+}
+
+impl Watch {
+    /// Looks at `files`, to be called before they are read: what changes while they are is seen next time.
+    pub(super) fn new(files: impl IntoIterator<Item = PathBuf>) -> Self {
+        let look = |path: PathBuf| {
+            let stamp = stamp(&path);
+            (path, stamp)
+        };
+        Self(files.into_iter().map(look).collect())
+    }
+
+    /// Whether any of the files differs from what it was when this was asked last.
+    pub(super) fn changed(&mut self) -> bool {
+        let mut changed = false;
+        for (path, before) in &mut self.0 {
+            let now = stamp(path);
+            changed |= *before != now;
+            *before = now;
+        }
+        changed
+    }
+}
+
+/// Of what a link points to. None: there is nothing.
+fn stamp(path: &Path) -> Option<Stamp> {
+    std::fs::metadata(path).ok().as_ref().map(Stamp::of)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_exchanged_linked_or_made_readable_has_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        fs::write(&file, "1").unwrap();
+        symlink(&file, &link).unwrap();
+        let mut watch = Watch::new([link.clone()]);
+        assert!(!watch.changed());
+        fs::write(&file, "22").unwrap();
+        assert!(watch.changed() && !watch.changed());
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(watch.changed() && !watch.changed());
+        let other = dir.path().join("other");
+        fs::write(&other, "22").unwrap();
+        fs::rename(&other, &file).unwrap();
+        assert!(watch.changed() && !watch.changed());
+        fs::remove_file(&file).unwrap();
+        assert!(watch.changed() && !watch.changed());
+        fs::write(&file, "22").unwrap();
+        assert!(watch.changed());
+        let (turned, elsewhere) = (dir.path().join("turned"), dir.path().join("elsewhere"));
+        fs::write(&elsewhere, "22").unwrap();
+        symlink(&elsewhere, &turned).unwrap();
+        fs::rename(&turned, &link).unwrap();
+        assert!(watch.changed() && !watch.changed());
+    }
+}

@@ -1,0 +1,186 @@
+//! HTTP on one connection: HTTP/1.1 or HTTP/2, as TLS has agreed on.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use headstart_net::{ServerStream, TlsHandle, TlsStream};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+
+use super::body::Answer;
+use super::life::{Event, Life, Over};
+use super::requests::{Requests, Tunnel};
+use super::server::H2;
+
+/// How long a client may take for a request's head, HTTP/1.1, and for its first request. Longer than a connection
+/// may be unused, which ends in order, while this breaks off.
+const HEAD_TIME: Duration = Duration::from_secs(120);
+
+/// Bytes of a request's head at most: what nginx allows (`large_client_header_buffers`).
+const HEAD_MAX: usize = 32 * 1024;
+
+/// The same for HTTP/2, which counts 32 bytes more for each header (RFC 9113 section 6.5.2).
+const HEAD_LIST_MAX: u32 = 32 * 1024;
+
+/// Bytes that a connection may have read ahead of the origin, HTTP/1.1; a head has to fit.
+const READ_AHEAD: usize = 64 * 1024;
+
+/// Requests at one time on a connection, HTTP/2: what nginx allows (`http2_max_concurrent_streams`).
+const STREAMS: u32 = 128;
+
+/// Bytes of one answer that wait for the client, HTTP/2. With all streams 8 MiB for a connection at worst, of a
+/// client that asks for much and reads nothing.
+const SEND_AHEAD: usize = 64 * 1024;
+
+/// Bytes of all uploads of a connection, HTTP/2, that wait for the origin: what hyper allows for one stream.
+const RECEIVE_AHEAD: u32 = 1024 * 1024;
+
+/// How long a client may go on sending after its last answer, so that it can read that to the end.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Serves `tls`, whose handshake may not be done, until both sides are through.
+pub(super) async fn serve(
+    tls: TlsStream<ServerStream>,
+    requests: Arc<Requests>,
+    life: &mut Life,
+    stop: impl Future<Output = ()>,
+) -> Over {
+    let stop = pin!(stop);
+    let (io, answers) = (TokioIo::new(tls), Answers(Arc::clone(&requests)));
+    let over = if requests.tls.facts().alpn.as_deref() == Some(H2) {
+        run(pin!(h2(io, answers)), life, stop).await
+    } else {
+        run(pin!(h1(io, answers)), life, stop).await
+    };
+    let over = match requests.take_tunnel() {
+        Some(tunnel) if over == Over::Closed => pass(tunnel, life).await,
+        _ => over,
+    };
+    if over == Over::Closed {
+        let _ = tokio::time::timeout(LINGER, finish(&requests.tls)).await;
+    }
+    life.report();
+    over
+}
+
+/// Ends the connection so that the client gets all that it was sent.
+async fn finish(tls: &TlsHandle<ServerStream>) {
+    // hyper has done it, but not where a client wanted another protocol and was not given it.
+    if tls.shutdown().await.is_ok() {
+        tls.drain().await;
+    }
+}
+
+type Io = TokioIo<TlsStream<ServerStream>>;
+
+fn h1(io: Io, answers: Answers) -> http1::UpgradeableConnection<Io, Answers> {
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_header_size(HEAD_MAX)
+        .max_buf_size(READ_AHEAD)
+        .serve_connection(io, answers)
+        .with_upgrades()
+}
+
+fn h2(io: Io, answers: Answers) -> http2::Connection<Io, Answers, TokioExecutor> {
+    http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEAD_LIST_MAX)
+        .max_send_buf_size(SEND_AHEAD)
+        .initial_connection_window_size(RECEIVE_AHEAD)
+        .serve_connection(io, answers)
+}
+
+/// Answers requests for hyper.
+#[derive(Clone, Debug)]
+struct Answers(Arc<Requests>);
+
+impl Service<Request<Incoming>> for Answers {
+    type Response = Response<Answer>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let requests = Arc::clone(&self.0);
+        Box::pin(async move { Ok(requests.answer(request).await) })
+    }
+}
+
+/// A connection that hyper serves.
+trait Serving: Future<Output = hyper::Result<()>> {
+    /// Takes no more requests, and tells the client so.
+    fn finish(self: Pin<&mut Self>);
+}
+
+impl Serving for http1::UpgradeableConnection<Io, Answers> {
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl Serving for http2::Connection<Io, Answers, TokioExecutor> {
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+/// Runs the connection to its end, or to that of its time.
+async fn run<C: Serving>(
+    mut connection: Pin<&mut C>,
+    life: &mut Life,
+    mut stop: Pin<&mut impl Future<Output = ()>>,
+) -> Over {
+    let mut leaving = false;
+    loop {
+        let event = tokio::select! {
+            biased;
+            ended = connection.as_mut() => return ended.map_or_else(|error| broken(&error), |()| Over::Closed),
+            () = stop.as_mut(), if !leaving => Event::Unused,
+            event = life.next() => event,
+        };
+        match event {
+            Event::Over(over) => return over,
+            Event::Unused if leaving => {}
+            Event::Unused => {
+                leaving = true;
+                connection.as_mut().finish();
+            }
+        }
+    }
+}
+
+fn broken(error: &hyper::Error) -> Over {
+    tracing::debug!(%error, "HTTP with a client");
+    match () {
+        // It was told what is wrong.
+        () if error.is_parse() => Over::Closed,
+        () if error.is_timeout() => Over::Idle,
+        () => Over::Broken,
+    }
+}
+
+/// Passes bytes between the two sides of an upgraded connection.
+async fn pass(tunnel: Tunnel, life: &mut Life) -> Over {
+    let (client, origin) = match tokio::try_join!(tunnel.client, tunnel.origin) {
+        Ok(both) => both,
+        Err(error) => return broken(&error),
+    };
+    let (mut client, mut origin) = (TokioIo::new(client), TokioIo::new(origin));
+    let mut copied = pin!(tokio::io::copy_bidirectional(&mut client, &mut origin));
+    loop {
+        tokio::select! {
+            ended = copied.as_mut() => return ended.map_or(Over::Broken, |_| Over::Closed),
+            event = life.next() => if let Event::Over(over) = event {
+                return over;
+            },
+        }
+    }
+}

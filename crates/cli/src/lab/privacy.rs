@@ -1,0 +1,308 @@
+//! Who can link the connections of a client: decided from captures, row by row of table 4 of Sy et al. 2019.
+//!
+//! A case is some visits of a client, and some more behind a [`Boundary`]: under another name, in another program,
+//! from another address. Forgetting everything comes before each case. What counts is what connections show in clear:
+//! cookies in Fast Open options, and tickets in ClientHellos. Whether the later visits can be linked to the earlier
+//! ones is then seen without any secret:
+//!
+//! * Something shown in a later one was shown, or handed out in clear, in an earlier one: everybody on the path can link
+//!   them, and as long as that goes on.
+//! * The first visit behind the boundary shows something that nobody saw before. Nothing was handed out to it behind
+//!   the boundary, so it comes from in front of it: whoever issued it can link the two. An observer cannot, and each
+//!   such thing is shown once.
+//! * It shows nothing: neither can.
+//!
+//! Where the visits in front of the boundary show nothing either, Fast Open did not work, and nothing is decided.
+
+mod observe;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use observe::Identifier;
+pub(crate) use observe::{Connection, connections};
+
+/// What lies between the visits that are compared: a row of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Boundary {
+    /// Nothing: any two visits, seen by whoever watches the network.
+    Network,
+    /// The same server, as a part of pages of two others.
+    ThirdParties,
+    /// Two names at one address.
+    VirtualHosts,
+    /// A private mode, while the program goes on.
+    PrivateMode,
+    /// A restart of the program.
+    Restart,
+    /// Two programs of one user.
+    Applications,
+    /// Another address of the client.
+    AddressChange,
+    /// Another public address, of a NAT before the client.
+    Nat,
+    /// More time than a cookie lives.
+    Period,
+}
+
+/// How far visits can be linked; in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Linkable {
+    /// Not by what is shown.
+    Blocked,
+    /// By whoever issued what is shown, once for each, until it expires.
+    Bounded,
+    /// By everybody who sees the connections, without limit.
+    Viable,
+}
+
+/// What captures say of one row and one arm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Finding {
+    pub(crate) boundary: Boundary,
+    /// The worst of all cases. None if captures do not show that there was anything to link by.
+    pub(crate) linkable: Option<Linkable>,
+    /// Cases by what was found.
+    pub(crate) viable: u32,
+    pub(crate) bounded: u32,
+    pub(crate) blocked: u32,
+    pub(crate) undecided: u32,
+    /// What the first cases were decided by.
+    pub(crate) evidence: Vec<String>,
+}
+
+/// Sentences of evidence that are kept.
+const EVIDENCE_MAX: usize = 3;
+
+/// Visits of a client, in order; everything is forgotten before.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Case {
+    pub(crate) visits: Vec<Visit>,
+}
+
+/// A visit, as whoever made it knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Visit {
+    /// When it began, since 1970.
+    pub(crate) begun: Duration,
+    /// Whether behind the boundary.
+    pub(crate) behind: bool,
+}
+
+/// How much earlier a connection may pass the interface than its visit began: two readings of one clock.
+const TOLERANCE: Duration = Duration::from_millis(5);
+
+/// Decides a row: `connections` are those of a capture of the client, of which those to `servers` are of the arm.
+pub(crate) fn decide(
+    boundary: Boundary,
+    servers: &[IpAddr],
+    cases: &[Case],
+    connections: &[Connection],
+) -> Finding {
+    let own: Vec<&Connection> =
+        connections.iter().filter(|one| servers.contains(&one.server.ip())).collect();
+    let mut finding = Finding::none(boundary);
+    for (number, case) in (1..).zip(cases) {
+        let until = cases.get(number).and_then(|next| next.visits.first());
+        let seen = Seen::new(case, until.map(|visit| visit.begun), &own);
+        finding.add(number, seen.decide(boundary));
+    }
+    finding
+}
+
+impl Boundary {
+    /// Whether the observer of the network is meant, and not the server.
+    pub(crate) const fn is_of_network(self) -> bool {
+        matches!(self, Self::Network)
+    }
+
+    /// Whether programs must be able to go under two names, or ask for two.
+    pub(crate) const fn is_of_names(self) -> bool {
+        matches!(self, Self::ThirdParties | Self::VirtualHosts | Self::PrivateMode)
+    }
+
+    /// As people call the row.
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Network => "network attacker",
+            Self::ThirdParties => "third parties",
+            Self::VirtualHosts => "virtual hosts",
+            Self::PrivateMode => "private mode",
+            Self::Restart => "restart",
+            Self::Applications => "applications",
+            Self::AddressChange => "change of address",
+            Self::Nat => "NAT that changes its address",
+            Self::Period => "tracking period",
+        }
+    }
+}
+
+impl Linkable {
+    /// As bars write it: 0, 1 and 2.
+    pub(crate) const fn level(self) -> u8 {
+        match self {
+            Self::Blocked => 0,
+            Self::Bounded => 1,
+            Self::Viable => 2,
+        }
+    }
+
+    /// As people say it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Blocked => "blocked",
+            Self::Bounded => "bounded",
+            Self::Viable => "viable",
+        }
+    }
+}
+
+impl Finding {
+    fn none(boundary: Boundary) -> Self {
+        Self {
+            boundary,
+            linkable: None,
+            viable: 0,
+            bounded: 0,
+            blocked: 0,
+            undecided: 0,
+            evidence: Vec::new(),
+        }
+    }
+
+    /// Takes a case; one that is not decided leaves the row undecided unless another shows the worst.
+    fn add(&mut self, number: usize, (linkable, why): (Option<Linkable>, String)) {
+        let count = match linkable {
+            Some(Linkable::Viable) => &mut self.viable,
+            Some(Linkable::Bounded) => &mut self.bounded,
+            Some(Linkable::Blocked) => &mut self.blocked,
+            None => &mut self.undecided,
+        };
+        *count += 1;
+        if self.evidence.len() < EVIDENCE_MAX {
+            self.evidence.push(format!("case {number}: {why}"));
+        }
+        self.linkable = match (self.viable, self.undecided, self.bounded, self.blocked) {
+            (1.., ..) => Some(Linkable::Viable),
+            (_, 1.., ..) => None,
+            (_, _, 1.., _) => Some(Linkable::Bounded),
+            (_, _, _, 1..) => Some(Linkable::Blocked),
+            _ => None,
+        };
+    }
+
+    /// The tracking period in words, for the row that is about it.
+    pub(crate) fn period(&self) -> Option<&'static str> {
+        let linkable = self.linkable.filter(|_| self.boundary == Boundary::Period)?;
+        Some(if linkable == Linkable::Viable { "unrestricted" } else { "until expiry" })
+    }
+}
+
+/// The visits of a case with the connections seen of each.
+struct Seen<'c> {
+    visits: Vec<(Visit, Vec<&'c Connection>)>,
+}
+
+impl<'c> Seen<'c> {
+    /// Each connection belongs to the visit that began last before it.
+    fn new(case: &Case, until: Option<Duration>, connections: &[&'c Connection]) -> Self {
+        let starts = case.visits.iter().skip(1).map(|visit| visit.begun).map(Some);
+        let ends = starts.chain([until]);
+        let of = |(visit, end): (&Visit, Option<Duration>)| {
+            let is_in = |one: &&&Connection| {
+                let at = one.at + TOLERANCE;
+                at >= visit.begun && end.is_none_or(|end| at < end)
+            };
+            (*visit, connections.iter().filter(is_in).copied().collect())
+        };
+        Self { visits: case.visits.iter().zip(ends).map(of).collect() }
+    }
+
+    fn decide(&self, boundary: Boundary) -> (Option<Linkable>, String) {
+        if self.visits.iter().any(|(_, connections)| connections.is_empty()) {
+            return (None, "the capture lacks a visit".into());
+        }
+        match boundary.is_of_network() {
+            true => self.by_observer(),
+            false => self.by_server(boundary),
+        }
+    }
+
+    /// Any two visits that have something in common.
+    fn by_observer(&self) -> (Option<Linkable>, String) {
+        let shows = |(_, connections): &(Visit, Vec<&Connection>)| shown(connections).is_some();
+        if !self.visits.iter().any(shows) {
+            return (None, "no visit shows anything: Fast Open did not work".into());
+        }
+        let numbers = 0..self.visits.len();
+        let mut pairs = numbers.clone().flat_map(|a| numbers.clone().map(move |b| (a, b)));
+        let repeated = pairs.find_map(|(a, b)| (a < b).then(|| self.repeated(a, b)).flatten());
+        match repeated {
+            Some(why) => (Some(Linkable::Viable), why),
+            None => (Some(Linkable::Blocked), "no two visits show the same".into()),
+        }
+    }
+
+    /// A visit in front of the boundary, and one behind it.
+    fn by_server(&self, boundary: Boundary) -> (Option<Linkable>, String) {
+        let side = |behind: bool| {
+            let visits = (0..).zip(&self.visits);
+            visits.filter(move |(_, (visit, _))| visit.behind == behind).map(|(number, _)| number)
+        };
+        let connections = |number: usize| {
+            self.visits.get(number).map(|(_, all)| all.as_slice()).unwrap_or_default()
+        };
+        if !side(false).any(|number| shown(connections(number)).is_some()) {
+            return (None, "no visit in front shows anything: Fast Open did not work".into());
+        }
+        let Some(first) = side(true).next() else { return (None, "no visit is behind".into()) };
+        let mut pairs = side(false).flat_map(|a| side(true).map(move |b| (a, b)));
+        if let Some(why) = pairs.find_map(|(a, b)| self.repeated(a, b)) {
+            return (Some(Linkable::Viable), why);
+        }
+        match (shown(connections(first)), boundary) {
+            (Some(identifier), Boundary::Period) => {
+                let why = format!("visit {} shows {identifier} beyond its time", first + 1);
+                (Some(Linkable::Viable), why)
+            }
+            (Some(identifier), _) => {
+                let why = format!(
+                    "visit {}, the first behind, shows {identifier}, which it was given before",
+                    first + 1
+                );
+                (Some(Linkable::Bounded), why)
+            }
+            (None, Boundary::Period) => {
+                let why = format!("visit {} shows nothing any more", first + 1);
+                (Some(Linkable::Bounded), why)
+            }
+            (None, _) => {
+                let why = format!("visit {}, the first behind, shows nothing", first + 1);
+                (Some(Linkable::Blocked), why)
+            }
+        }
+    }
+
+    /// What visit `a` showed or was handed in clear, and the later visit `b` shows.
+    fn repeated(&self, a: usize, b: usize) -> Option<String> {
+        let (_, earlier) = self.visits.get(a)?;
+        let (_, later) = self.visits.get(b)?;
+        let shows = later.iter().flat_map(|one| &one.shown);
+        shows.into_iter().find_map(|identifier| {
+            let mut all = earlier.iter().flat_map(|one| one.shown.iter().chain(&one.handed_out));
+            all.find(|other| other.is_alike(identifier))?;
+            Some(format!("visits {} and {} have {identifier} in common", a + 1, b + 1))
+        })
+    }
+}
+
+fn shown<'c>(connections: &[&'c Connection]) -> Option<&'c Identifier> {
+    connections.iter().find_map(|one| one.shown.first())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,16 @@
+//! The terminating edge as a process on loopback, with the system's curl and openssl as clients: what they see,
+//! what the origin sees, and what becomes of files and signals.
+#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
+
+mod early;
+mod edge;
+mod files;
+mod http;
+mod origin;
+mod raw;
+mod reload;
+mod replay;
+mod start;
+mod stop;
+mod tools;
+mod turbo;

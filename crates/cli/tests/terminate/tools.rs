@@ -1,0 +1,106 @@
+//! Clients: the system's curl and openssl, and one of this test's own.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+
+use openssl::ssl::{Ssl, SslContextBuilder, SslMethod, SslStream};
+
+use crate::edge::{Edge, PATIENCE};
+use crate::files::Files;
+
+/// What a tool said.
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: Vec<u8>,
+    pub(crate) err: String,
+}
+
+impl Said {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.out).into_owned()
+    }
+
+    /// The output of a tool that succeeded.
+    pub(crate) fn ok(self) -> Vec<u8> {
+        assert_eq!(self.code, Some(0), "{}{}", self.text(), self.err);
+        self.out
+    }
+}
+
+/// `curl` for `name` at the edge, which it trusts as far as the certificate of that name goes.
+pub(crate) fn curl(edge: &Edge, files: &Files, name: &str, path: &str, arguments: &[&str]) -> Said {
+    curl_at(edge, &files.path(&format!("{name}.pem")), name, path, arguments)
+}
+
+fn curl_at(edge: &Edge, cacert: &str, name: &str, path: &str, arguments: &[&str]) -> Said {
+    let mut command = Command::new("curl");
+    command.args(["-sS", "--max-time", "50", "--cacert", cacert]);
+    command.args(["--resolve", &format!("{}:127.0.0.1", edge.at(name))]);
+    command.args(arguments).arg(format!("https://{}{path}", edge.at(name)));
+    said(command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()), "")
+}
+
+/// `openssl s_client` for `name`, which stays until the server closes; `input` is what it sends.
+pub(crate) fn s_client(edge: &Edge, name: &str, arguments: &[&str], input: &str) -> String {
+    s_client_to(edge.address, name, arguments, input)
+}
+
+pub(crate) fn s_client_to(to: SocketAddr, name: &str, arguments: &[&str], input: &str) -> String {
+    let mut command = Command::new("timeout");
+    command.args(["50", "openssl", "s_client", "-ign_eof", "-connect", &to.to_string()]);
+    command.args(["-servername", name, "-alpn", "http/1.1"]).args(arguments);
+    let said = said(&mut command, input);
+    format!("{}{}", said.text(), said.err)
+}
+
+/// What a command says that gets `input`.
+pub(crate) fn run(command: &[&str], input: &str) -> String {
+    let (program, arguments) = command.split_first().unwrap();
+    let said = said(Command::new(program).args(arguments), input);
+    format!("{}{}", said.text(), said.err)
+}
+
+/// A request after which the server closes.
+pub(crate) fn request(method: &str, path: &str, host: &str) -> String {
+    format!(
+        "{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    )
+}
+
+fn said(command: &mut Command, input: &str) -> Said {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // Who does not read it has failed already, and says why.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    Said { code: output.status.code(), out: output.stdout, err }
+}
+
+/// TLS of this test's own, which agrees on no protocol and trusts anybody.
+pub(crate) fn tls(edge: &Edge, name: &str) -> SslStream<TcpStream> {
+    let tcp = TcpStream::connect(edge.address).unwrap();
+    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    tcp.set_nodelay(true).unwrap();
+    let context = SslContextBuilder::new(SslMethod::tls_client()).unwrap().build();
+    let mut ssl = Ssl::new(&context).unwrap();
+    ssl.set_hostname(name).unwrap();
+    let mut stream = SslStream::new(ssl, tcp).unwrap();
+    stream.connect().unwrap();
+    stream
+}
+
+/// Reads until `end` has come.
+pub(crate) fn read_until(stream: &mut impl Read, end: &[u8]) -> Vec<u8> {
+    let mut read = Vec::new();
+    let mut room = [0; 4096];
+    while !read.windows(end.len()).any(|window| window == end) {
+        let count = stream.read(&mut room).unwrap();
+        assert!(count > 0, "it ended: {}", String::from_utf8_lossy(&read));
+        read.extend_from_slice(&room[..count]);
+    }
+    read
+}

@@ -1,0 +1,109 @@
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+use headstart_proto::cookie::Cookie;
+use headstart_sessions::{CookieJar, Visit};
+use rustix::io::Errno;
+
+use super::kernel::Kernel;
+use super::report::FastOpenNotUsed;
+use crate::netlink::Change;
+
+/// How long the kernel's answer is believed: programs are attached and detached while this one runs.
+const PROBE_LIFE: Duration = Duration::from_secs(60);
+
+/// The cookies of all connections of a connector, and whether this machine can spend them.
+pub(super) struct Cookies {
+    jar: Mutex<CookieJar>,
+    kernel: Box<dyn Kernel>,
+    probed: Mutex<Option<Probed>>,
+}
+
+#[derive(Clone, Copy)]
+struct Probed {
+    at: Instant,
+    available: bool,
+}
+
+impl Cookies {
+    pub(super) fn new(kernel: Box<dyn Kernel>) -> Self {
+        Self { jar: Mutex::default(), kernel, probed: Mutex::default() }
+    }
+
+    pub(super) fn kernel(&self) -> &dyn Kernel {
+        &*self.kernel
+    }
+
+    pub(super) fn jar(&self) -> MutexGuard<'_, CookieJar> {
+        lock(&self.jar)
+    }
+
+    /// Whether a SYN of this machine can carry a cookie at all.
+    pub(super) fn is_available(&self, now: Instant) -> bool {
+        let mut probed = lock(&self.probed);
+        let last = *probed;
+        let fresh = |last: &Probed| now.saturating_duration_since(last.at) < PROBE_LIFE;
+        if let Some(last) = last.filter(fresh) {
+            return last.available;
+        }
+        let answer = self.kernel.probe();
+        let available = answer.is_ok();
+        *probed = Some(Probed { at: now, available });
+        if last.is_none_or(|last| last.available != available) {
+            match answer {
+                Ok(()) => tracing::info!("Fast Open with cookies is available"),
+                Err(reason) => tracing::info!(%reason, "Fast Open with cookies is not available"),
+            }
+        }
+        available
+    }
+
+    /// The kernel refused: if the reason is that programs were detached, that is news.
+    pub(super) fn on_error(&self, error: &io::Error, now: Instant) {
+        if error.raw_os_error() == Some(Errno::NOPROTOOPT.raw_os_error()) {
+            *lock(&self.probed) = Some(Probed { at: now, available: false });
+        }
+    }
+
+    /// The cookie to open with: that of the client's own ticket, unless it is from `elsewhere`, or one
+    /// that was kept. It is spent with this.
+    pub(super) fn spend(
+        &self,
+        visit: &Visit<'_>,
+        ticket: Option<Cookie>,
+        elsewhere: bool,
+        now: Instant,
+    ) -> Result<Cookie, FastOpenNotUsed> {
+        let mut jar = self.jar();
+        let reason = match ticket {
+            None => FastOpenNotUsed::NoCookie,
+            Some(_) if elsewhere => FastOpenNotUsed::OtherNetwork,
+            Some(cookie) => match jar.spend(cookie, now) {
+                Ok(()) => return Ok(cookie),
+                Err(reason) => FastOpenNotUsed::Unspendable(reason),
+            },
+        };
+        jar.take(visit, now).ok_or(reason)
+    }
+
+    /// The machine has moved, or may have.
+    pub(super) fn leave(&self, change: Change) {
+        self.jar().leave(|network| match change {
+            Change::Address(address) => network.local == address,
+            Change::Interface(interface) => network.interface == interface,
+            Change::Anything => true,
+        });
+    }
+}
+
+impl fmt::Debug for Cookies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cookies").finish_non_exhaustive()
+    }
+}
+
+/// What a panicking thread left in them is as good: no invariant spans two calls.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

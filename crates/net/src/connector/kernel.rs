@@ -1,0 +1,50 @@
+use std::io;
+use std::net::SocketAddr;
+
+use headstart_proto::cookie::Cookie;
+use tokio::net::TcpStream;
+
+use crate::fastopen;
+
+pub(super) use crate::fastopen::SYN_DATA_MAX;
+
+/// What the kernel does for data in the SYN. A trait so that tests need no eBPF program.
+pub(super) trait Kernel: Send + Sync {
+    /// Whether it can do anything, or in words why not.
+    fn probe(&self) -> Result<(), String>;
+
+    /// Sends a SYN with a cookie and as much of `data` as fits, and returns the connection that is now
+    /// under way, and how many bytes it took: none if the kernel let it go bare. It is writable once it is
+    /// established, and has TCP_NODELAY.
+    fn connect(
+        &self,
+        to: SocketAddr,
+        cookie: &Cookie,
+        data: &[u8],
+    ) -> io::Result<(TcpStream, usize)>;
+
+    /// Whether the SYN-ACK acknowledged data.
+    fn was_accepted(&self, stream: &TcpStream) -> io::Result<bool>;
+}
+
+/// The kernel of this machine.
+pub(super) struct Linux;
+
+impl Kernel for Linux {
+    fn probe(&self) -> Result<(), String> {
+        fastopen::probe().map_err(|unavailable| unavailable.to_string())
+    }
+
+    fn connect(
+        &self,
+        to: SocketAddr,
+        cookie: &Cookie,
+        data: &[u8],
+    ) -> io::Result<(TcpStream, usize)> {
+        fastopen::connect(to, None, cookie, data)
+    }
+
+    fn was_accepted(&self, stream: &TcpStream) -> io::Result<bool> {
+        fastopen::was_accepted(stream)
+    }
+}

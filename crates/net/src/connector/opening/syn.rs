@@ -1,0 +1,356 @@
+//! The driver's part of data in the SYN: it does what `headstart_proto::fastopen` decides.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::{io, task};
+
+use headstart_proto::fastopen::{FastOpen, FastOpenEvent, Flight, Verdict, Winner};
+use headstart_sessions::{Context, Network, Visit, Visited};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+use super::{Opening, now};
+use crate::advert::Advert;
+use crate::connector::kernel::SYN_DATA_MAX;
+use crate::connector::offer::Offer;
+use crate::connector::report::{FastOpenNotUsed, NotUsed, OpenedBy, What};
+use crate::connector::{OpeningPolicy, Target};
+use crate::netlink::network_to;
+use crate::path::{PathKey, SynAdvice};
+use crate::race::{self, Won};
+
+/// The side of an opening that is about data in its SYN.
+pub(super) struct SynData {
+    core: FastOpen,
+    context: Context,
+    /// Whether the application speaks before TCP is connected.
+    speaks_first: bool,
+    /// Once the server is known to take cookies.
+    way: Option<Way>,
+    /// Whether the context was on another network when it last talked to this host.
+    elsewhere: bool,
+    sent: Option<Sent>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// By which way to which address.
+#[derive(Clone, Copy)]
+struct Way {
+    key: PathKey,
+    network: Network,
+}
+
+/// The SYN that left with data.
+#[derive(Clone, Copy)]
+struct Sent {
+    /// Its number in the race.
+    attempt: usize,
+    bytes: usize,
+}
+
+impl SynData {
+    pub(super) fn new(policy: OpeningPolicy, target: &Target) -> Self {
+        let mut core = FastOpen::new(SYN_DATA_MAX);
+        if !policy.sends_syn_data() {
+            core.give_up();
+        }
+        Self {
+            core,
+            context: target.context.clone(),
+            speaks_first: target.speaks_first,
+            way: None,
+            elsewhere: false,
+            sent: None,
+            timer: None,
+        }
+    }
+
+    /// Whether nothing else may be begun yet: it may still leave with the SYN.
+    pub(super) const fn is_waiting(&self) -> bool {
+        self.core.is_waiting()
+    }
+}
+
+impl Opening {
+    /// Holds the SYN back while it may get data, and sends it with them. Says whether anything was done.
+    pub(super) fn poll_syn(&mut self, cx: &mut task::Context<'_>) -> bool {
+        if self.race.is_none() || self.syn.core.is_over() {
+            return false;
+        }
+        self.consider_offer();
+        self.syn.core.handle_app_data(self.clock.now(), self.client.stream());
+        self.notice_failure();
+        let mut progress = self.poll_syn_timer(cx);
+        if let Some(flight) = self.syn.core.poll_flight() {
+            self.send_syn(flight);
+            progress = true;
+        }
+        if let (true, Some(way)) = (self.syn.core.poll_beside(), self.syn.way)
+            && let Some(race) = &mut self.race
+        {
+            race.again(way.key.edge);
+            progress = true;
+        }
+        self.note_syn_events();
+        if let Some(race) = &mut self.race {
+            race.hold(self.syn.core.is_waiting());
+        }
+        progress
+    }
+
+    /// What became of the data, now that `won` is connected.
+    pub(super) fn handle_syn_connected(&mut self, won: &Won) {
+        self.notice_failure();
+        let Some(way) = self.syn.way else { return };
+        if won.addr == way.key.edge {
+            self.report.network = Some(way.network);
+        }
+        let Some(sent) = self.syn.sent else {
+            if won.addr == way.key.edge {
+                self.shared.paths.record_rtt(way.key, won.connected - won.started);
+            }
+            return;
+        };
+        let winner = self.winner(sent, way, won);
+        if let Winner::Syn { accepted } = winner {
+            self.client.handle_syn_data(sent.bytes);
+            self.learn_answer(accepted);
+        }
+        let verdict = self.syn.core.handle_connected(winner);
+        self.note_syn_events();
+        // What the SYN-ACK of a bare second SYN took is no round trip.
+        let doubtful = verdict == Some(Verdict::Lost) && won.number == sent.attempt;
+        if winner != Winner::Elsewhere && !doubtful {
+            self.shared.paths.record_rtt(way.key, won.connected - won.started);
+        }
+        match verdict {
+            Some(Verdict::Accepted) => {}
+            Some(Verdict::Refused) => self.set_fast_open_not_used(FastOpenNotUsed::Refused),
+            Some(Verdict::Lost) => self.set_fast_open_not_used(FastOpenNotUsed::Lost),
+            None => self.set_fast_open_not_used(FastOpenNotUsed::Overtaken),
+        }
+        if let Some(verdict) = verdict {
+            self.shared.paths.record_syn(way.key, verdict, now());
+            count(verdict);
+        }
+    }
+
+    fn winner(&self, sent: Sent, way: Way, won: &Won) -> Winner {
+        if won.number == sent.attempt {
+            // A kernel that does not say counts as one that did not take them: nothing is claimed.
+            let accepted = self.shared.cookies.kernel().was_accepted(&won.stream);
+            Winner::Syn { accepted: accepted.unwrap_or(false) }
+        } else if won.addr == way.key.edge {
+            Winner::SameAddress
+        } else {
+            Winner::Elsewhere
+        }
+    }
+
+    fn learn_answer(&mut self, accepted: bool) {
+        if accepted {
+            self.report.opened_by = OpenedBy::FastOpen;
+            metrics::counter!("headstart_round_trips_saved_total").increment(1);
+        }
+    }
+
+    /// Looks whether the server takes cookies at the address that is tried first.
+    fn consider_offer(&mut self) {
+        if !self.syn.core.is_open_question() {
+            return;
+        }
+        let Some(race) = &self.race else { return };
+        let (Some(first), left) = (race.first(), !race.attempts().is_empty()) else { return };
+        match self.offer.at(first) {
+            Some(advert) => self.on_advert(first, advert, left),
+            None if left => {}
+            None => self.await_advert(),
+        }
+    }
+
+    /// `left`: the SYN is on its way already.
+    fn on_advert(&mut self, first: SocketAddr, advert: Advert, left: bool) {
+        self.shared.paths.record_syn_offer(&self.name, advert.fop);
+        if !advert.fop {
+            return self.refuse_syn(FastOpenNotUsed::NotOffered);
+        }
+        if left {
+            return self.refuse_syn(FastOpenNotUsed::OfferLate);
+        }
+        match self.prepare(first) {
+            Ok(advice) => {
+                let (SynAdvice::Use { rtt } | SynAdvice::Bare { rtt, .. }) = advice;
+                self.syn.core.offer(self.clock.now(), rtt);
+            }
+            Err(reason) => self.refuse_syn(reason),
+        }
+    }
+
+    /// No offer is known for the first address: it may still come, and where one came before, the SYN
+    /// waits a moment for it.
+    fn await_advert(&mut self) {
+        match self.offer {
+            Offer::Awaited | Offer::Asked(_) => {
+                let expected = self.shared.paths.expects_syn_offer(&self.name);
+                // If it cannot be used anyway, there is nothing to wait for.
+                if expected && self.syn.speaks_first && self.shared.cookies.is_available(now()) {
+                    self.syn.core.expect(self.clock.now());
+                }
+            }
+            Offer::Never(_) | Offer::Known(_) | Offer::Advertised(_) => {
+                self.refuse_syn(FastOpenNotUsed::NotOffered);
+            }
+        }
+    }
+
+    /// Whether this machine and the path bear it.
+    fn prepare(&mut self, first: SocketAddr) -> Result<SynAdvice, FastOpenNotUsed> {
+        if !self.syn.speaks_first {
+            return Err(FastOpenNotUsed::ConnectFirst);
+        }
+        if !self.shared.cookies.is_available(now()) {
+            return Err(FastOpenNotUsed::Unavailable);
+        }
+        let network = network_to(first.ip()).map_err(|_| FastOpenNotUsed::NoRoute)?;
+        let key = PathKey { local: network.local, edge: first };
+        self.syn.way = Some(Way { key, network });
+        let visit = Visit { host: &self.name, context: &self.syn.context, network };
+        self.syn.elsewhere = self.shared.cookies.jar().visit(&visit) == Visited::Elsewhere;
+        match self.shared.paths.advise_syn(key, now()) {
+            SynAdvice::Bare { reason, .. } if !self.asks_for_syn_data() => {
+                Err(FastOpenNotUsed::Path(reason))
+            }
+            advice => Ok(advice),
+        }
+    }
+
+    /// The flight is whole: with a cookie, it leaves.
+    fn send_syn(&mut self, flight: Flight) {
+        let Some(way) = self.syn.way else { return self.syn.core.give_up() };
+        let (stream, bytes) = match self.connect_with(flight, way) {
+            Ok(opened) => opened,
+            Err(reason) => return self.refuse_syn(reason),
+        };
+        let Some(race) = &mut self.race else { return self.syn.core.give_up() };
+        let attempt = race.start(way.key.edge, established(stream));
+        self.note(What::Syn(way.key.edge));
+        if bytes == 0 {
+            // The kernel let it go bare: a connection like any other.
+            return self.refuse_syn(FastOpenNotUsed::System);
+        }
+        self.syn.sent = Some(Sent { attempt, bytes });
+        self.syn.core.handle_sent(self.clock.now(), bytes);
+        self.set_not_used(NotUsed::FastOpen);
+    }
+
+    fn connect_with(
+        &self,
+        flight: Flight,
+        way: Way,
+    ) -> Result<(TcpStream, usize), FastOpenNotUsed> {
+        let visit = Visit { host: &self.name, context: &self.syn.context, network: way.network };
+        let cookies = &self.shared.cookies;
+        let cookie = cookies.spend(&visit, flight.ticket_cookie, self.syn.elsewhere, now())?;
+        // Asked last: to probe a path takes a cookie.
+        if let Err(reason) = self.shared.paths.begin_syn(way.key, now())
+            && !self.asks_for_syn_data()
+        {
+            return Err(FastOpenNotUsed::Path(reason));
+        }
+        let data = self.client.stream().get(..flight.bytes).unwrap_or_default();
+        cookies.kernel().connect(way.key.edge, &cookie, data).map_err(|error| {
+            tracing::debug!(%error, "no SYN with data");
+            cookies.on_error(&error, now());
+            FastOpenNotUsed::System
+        })
+    }
+
+    /// What fails for data in the SYN works without: the race tries that by itself.
+    fn notice_failure(&mut self) {
+        let (Some(race), Some(sent)) = (&self.race, self.syn.sent) else { return };
+        let attempt = race.attempts().get(sent.attempt);
+        if attempt.is_some_and(|attempt| matches!(attempt.outcome, race::Outcome::Failed(_))) {
+            self.syn.core.handle_failed();
+            // Done already.
+            self.syn.core.poll_beside();
+        }
+    }
+
+    fn poll_syn_timer(&mut self, cx: &mut task::Context<'_>) -> bool {
+        let Some(deadline) = self.syn.core.poll_timeout() else {
+            self.syn.timer = None;
+            return false;
+        };
+        let deadline = self.clock.to_tokio(deadline);
+        let new = || Box::pin(tokio::time::sleep_until(deadline));
+        let timer = self.syn.timer.get_or_insert_with(new);
+        if timer.deadline() != deadline {
+            timer.as_mut().reset(deadline);
+        }
+        if timer.as_mut().poll(cx).is_pending() {
+            return false;
+        }
+        self.syn.core.handle_timeout(self.clock.now());
+        self.syn.timer = None;
+        true
+    }
+
+    fn refuse_syn(&mut self, reason: FastOpenNotUsed) {
+        self.syn.core.give_up();
+        self.set_fast_open_not_used(reason);
+    }
+
+    fn note_syn_events(&mut self) {
+        while let Some(event) = self.syn.core.poll_event() {
+            match event {
+                FastOpenEvent::NotFast(reason) => {
+                    self.set_fast_open_not_used(FastOpenNotUsed::Flight(reason));
+                }
+                event => self.note(What::FastOpen(event)),
+            }
+        }
+    }
+
+    /// Said only of servers that take cookies, or if somebody asked for them.
+    fn set_fast_open_not_used(&mut self, reason: FastOpenNotUsed) {
+        let telling = self.asks_for_syn_data() || self.shared.paths.expects_syn_offer(&self.name);
+        if telling && self.report.fast_open_not_used.is_none() {
+            self.report.fast_open_not_used = Some(reason);
+            self.note(What::FastOpenNotUsed(reason));
+        }
+    }
+
+    /// Whether it is to be tried whatever is remembered of the path.
+    fn asks_for_syn_data(&self) -> bool {
+        self.shared.config.opening == OpeningPolicy::Fop
+    }
+}
+
+fn count(verdict: Verdict) {
+    let outcome = match verdict {
+        Verdict::Accepted => "accepted",
+        Verdict::Refused => "refused",
+        Verdict::Lost => "lost",
+    };
+    metrics::counter!("headstart_syn_data_total", "outcome" => outcome).increment(1);
+}
+
+/// Waits until a connection that is under way is established.
+async fn established(stream: TcpStream) -> io::Result<TcpStream> {
+    loop {
+        stream.writable().await?;
+        if let Some(error) = stream.take_error()? {
+            return Err(error);
+        }
+        match stream.peer_addr() {
+            Ok(_) => return Ok(stream),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
+            Err(error) => return Err(error),
+        }
+        // Woken for nothing: from now on, the next time.
+        let _ = stream.try_io(Interest::WRITABLE, || -> io::Result<()> {
+            Err(io::ErrorKind::WouldBlock.into())
+        });
+    }
+}

@@ -1,0 +1,405 @@
+//! Data in the SYN on real sockets, with a stand-in for what the kernel does only with a program attached.
+
+use std::net::{SocketAddr, TcpStream as StdStream};
+use std::sync::Mutex;
+
+use headstart_sessions::Unspendable;
+use rustix::io::Errno;
+use socket2::{Domain, Socket, Type};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::dns::DnsConfig;
+use crate::path::PathReason;
+use crate::{FastOpenEvent, NotFast};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// How the stand-in behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// The server takes the data.
+    Accepts,
+    /// The server answers the SYN, and gets the data only then.
+    Refuses,
+    /// The SYN goes to this address, which does not answer.
+    Silent(SocketAddr),
+    /// The system call fails.
+    Fails,
+    /// The kernel sends the SYN without data.
+    Bare,
+    /// No program is attached.
+    Absent,
+}
+
+/// A cookie and the data beside it.
+type Sent = (Cookie, Vec<u8>);
+
+#[derive(Clone)]
+struct Fake {
+    mode: Mode,
+    sent: Arc<Mutex<Vec<Sent>>>,
+}
+
+impl Fake {
+    fn new(mode: Mode) -> Self {
+        Self { mode, sent: Arc::default() }
+    }
+
+    fn sent(&self) -> Vec<Sent> {
+        self.sent.lock().unwrap().clone()
+    }
+}
+
+impl Kernel for Fake {
+    fn probe(&self) -> Result<(), String> {
+        match self.mode {
+            Mode::Absent => Err("no program is attached".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn connect(
+        &self,
+        to: SocketAddr,
+        cookie: &Cookie,
+        data: &[u8],
+    ) -> io::Result<(TcpStream, usize)> {
+        self.sent.lock().unwrap().push((*cookie, data.to_vec()));
+        match self.mode {
+            Mode::Fails | Mode::Absent => Err(io::ErrorKind::Unsupported.into()),
+            Mode::Bare => Ok((under_way(&begin(to)), 0)),
+            Mode::Silent(hole) => Ok((under_way(&begin(hole)), data.len())),
+            Mode::Accepts | Mode::Refuses => {
+                let socket = begin(to);
+                let (mut writer, data) = (under_way(&socket), data.to_vec());
+                let length = data.len();
+                // In the kernel they are in the socket's queue already.
+                tokio::spawn(async move { writer.write_all(&data).await });
+                Ok((under_way(&socket), length))
+            }
+        }
+    }
+
+    fn was_accepted(&self, _: &TcpStream) -> io::Result<bool> {
+        Ok(self.mode == Mode::Accepts)
+    }
+}
+
+fn begin(to: SocketAddr) -> Socket {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    if let Err(error) = socket.connect(&to.into()) {
+        assert_eq!(error.raw_os_error(), Some(Errno::INPROGRESS.raw_os_error()));
+    }
+    socket
+}
+
+fn under_way(socket: &Socket) -> TcpStream {
+    TcpStream::from_std(StdStream::from(socket.try_clone().unwrap())).unwrap()
+}
+
+/// An address that drops SYNs: its accept queue, of length 0 + 1, is full.
+struct BlackHole {
+    address: SocketAddr,
+    _listener: Socket,
+    _filler: StdStream,
+}
+
+fn black_hole() -> BlackHole {
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    BlackHole { address, _listener: listener, _filler: StdStream::connect(address).unwrap() }
+}
+
+/// A server that sends everything back.
+async fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut tcp, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let (mut reader, mut writer) = tcp.split();
+                let _ = tokio::io::copy(&mut reader, &mut writer).await;
+                let _ = writer.shutdown().await;
+            });
+        }
+    });
+    address
+}
+
+fn connector(server: SocketAddr, opening: OpeningPolicy, fop: bool, kernel: &Fake) -> Connector {
+    let dns = DnsConfig { name_servers: vec![server], ..DnsConfig::default() };
+    let mut config = ConnectorConfig::new(Resolver::new(&dns).unwrap());
+    let advert = Advert { fop, ..Advert::default() };
+    let edge = Edge { host: server.ip().to_string(), port: server.port(), advert };
+    config.edges = Arc::new(move |_| Some(edge.clone()));
+    config.opening = opening;
+    Connector::with_kernel(config, Box::new(kernel.clone()))
+}
+
+/// One that takes cookies where they are offered, as they are here.
+fn usual(server: SocketAddr, kernel: &Fake) -> Connector {
+    connector(server, OpeningPolicy::Auto, true, kernel)
+}
+
+fn target() -> Target {
+    Target { context: Context::user(1000), ..Target::new("test.example", HTTPS_PORT) }
+}
+
+fn vector16(body: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(body.len()).unwrap().to_be_bytes();
+    [&length[..], body].concat()
+}
+
+/// A ClientHello of TLS 1.3 that begins with 100 bytes of padding and ends with these extensions.
+fn hello_with(extensions: &[u8]) -> Vec<u8> {
+    let usual = [&[0, 43, 0, 3, 2, 3, 4, 0, 21, 0, 100][..], &[0; 100]].concat();
+    let body = [
+        &[3, 3][..],
+        &rand::random::<[u8; 32]>(),
+        &[0],
+        &[0, 2, 0x13, 1],
+        &[1, 0],
+        &vector16(&[&usual, extensions].concat()),
+    ]
+    .concat();
+    let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
+    [&[22, 3, 1][..], &vector16(&[&[1][..], &length, &body].concat())].concat()
+}
+
+/// A ClientHello that resumes with a ticket of 200 bytes, all of them `fill`.
+fn resuming(fill: u8) -> Vec<u8> {
+    let identity = [vector16(&[fill; 200]), vec![0; 4]].concat();
+    let binder = [&[32][..], &[0; 32]].concat();
+    let psk = [vector16(&identity), vector16(&binder)].concat();
+    hello_with(&[&[0, 41][..], &vector16(&psk)].concat())
+}
+
+fn cookie(fill: u8) -> Cookie {
+    Cookie::new([fill; 16])
+}
+
+/// Says `hello` and more on a new connection: every byte comes back once. What it took.
+async fn exchange(connector: &Connector, target: &Target, hello: &[u8]) -> Report {
+    let mut stream = connector.connect(target).unwrap();
+    let talk = async {
+        stream.write_all(hello).await?;
+        let mut back = vec![0; hello.len()];
+        stream.read_exact(&mut back).await?;
+        assert_eq!(back, hello);
+        stream.write_all(b"and more").await?;
+        stream.shutdown().await?;
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).await?;
+        assert_eq!(rest, b"and more");
+        Ok::<_, io::Error>(())
+    };
+    tokio::time::timeout(PATIENCE, talk).await.expect("hangs").unwrap();
+    stream.report().unwrap().clone()
+}
+
+/// The reason of one exchange in which nothing leaves with the SYN.
+async fn reason(connector: &Connector, target: &Target, hello: &[u8]) -> Option<FastOpenNotUsed> {
+    let report = exchange(connector, target, hello).await;
+    assert_eq!(report.opened_by, OpenedBy::Plain);
+    report.fast_open_not_used
+}
+
+#[tokio::test]
+async fn a_ticket_opens_with_its_cookie_and_once() {
+    let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
+    let connector = usual(server, &kernel);
+    let hello = resuming(7);
+    let report = exchange(&connector, &target(), &hello).await;
+    assert_eq!((report.opened_by, report.fast_open_not_used), (OpenedBy::FastOpen, None));
+    assert_eq!(report.not_used, Some(NotUsed::FastOpen));
+    assert_eq!(kernel.sent(), [(cookie(7), hello.clone())]);
+    let sent = FastOpenEvent::SynSent { bytes: hello.len(), early_data: false };
+    let answered = FastOpenEvent::Answered { accepted: true };
+    for event in [sent, answered] {
+        let noted = report.timeline.iter().any(|moment| moment.what == What::FastOpen(event));
+        assert!(noted, "{event:?} is not in {:?}", report.timeline);
+    }
+
+    let again = reason(&connector, &target(), &hello).await;
+    assert_eq!(again, Some(FastOpenNotUsed::Unspendable(Unspendable::Spent)));
+    assert_eq!(kernel.sent().len(), 1, "a cookie is on the wire once");
+    exchange(&connector, &target(), &resuming(8)).await;
+    assert_eq!(kernel.sent().len(), 2);
+}
+
+#[tokio::test]
+async fn cookies_that_were_kept_open_in_their_context_only() {
+    let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
+    let connector = usual(server, &kernel);
+    let (mine, hello) = (target(), hello_with(&[]));
+    let first = exchange(&connector, &mine, &hello).await;
+    assert_eq!(first.fast_open_not_used, Some(FastOpenNotUsed::NoCookie));
+    connector.keep_cookies(&mine, &first, [(cookie(1), HOUR), (cookie(2), Duration::ZERO)]);
+
+    let theirs = Target { context: Context::user(1001), ..target() };
+    let labelled = Context { label: Some("x".into()), ..Context::user(1000) };
+    let labelled = Target { context: labelled, ..target() };
+    let unknown = Target { context: Context::UNKNOWN, ..target() };
+    let other_host = Target { host: "other.example".into(), ..target() };
+    for stranger in [theirs, labelled, unknown, other_host] {
+        let reason = reason(&connector, &stranger, &hello).await;
+        assert_eq!(reason, Some(FastOpenNotUsed::NoCookie), "{stranger:?}");
+    }
+    assert_eq!(exchange(&connector, &mine, &hello).await.opened_by, OpenedBy::FastOpen);
+    assert_eq!(kernel.sent(), [(cookie(1), hello.clone())]);
+    assert_eq!(reason(&connector, &mine, &hello).await, Some(FastOpenNotUsed::NoCookie));
+
+    connector.keep_cookies(&mine, &first, [(cookie(3), HOUR)]);
+    connector.forget_context(&mine.context);
+    assert_eq!(reason(&connector, &mine, &hello).await, Some(FastOpenNotUsed::NoCookie));
+}
+
+#[tokio::test]
+async fn a_reload_keeps_cookies_and_what_was_spent() {
+    let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
+    let connector = usual(server, &kernel);
+    let first = exchange(&connector, &target(), &resuming(7)).await;
+    connector.keep_cookies(&target(), &first, [(cookie(1), HOUR)]);
+    let config = connector.inner.config.clone();
+    let reloaded = connector.reconfigured(config);
+    let report = exchange(&reloaded, &target(), &resuming(7)).await;
+    assert_eq!(report.opened_by, OpenedBy::FastOpen, "with the one that was kept");
+    assert_eq!(kernel.sent().last().unwrap().0, cookie(1));
+}
+
+#[tokio::test]
+async fn what_was_got_before_the_machine_moved_is_not_shown() {
+    let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
+    let connector = usual(server, &kernel);
+    let first = exchange(&connector, &target(), &resuming(1)).await;
+    connector.keep_cookies(&target(), &first, [(cookie(9), HOUR)]);
+    let local = first.network.unwrap().local;
+    connector.inner.cookies.leave(Change::Address([192, 0, 2, 1].into()));
+    assert_eq!(connector.inner.cookies.jar().cookies(), 1);
+    connector.inner.cookies.leave(Change::Address(local));
+    let moved = reason(&connector, &target(), &resuming(2)).await;
+    assert_eq!(moved, Some(FastOpenNotUsed::OtherNetwork));
+    exchange(&connector, &target(), &resuming(3)).await;
+    let sent: Vec<_> = kernel.sent().into_iter().map(|(cookie, _)| cookie).collect();
+    assert_eq!(sent, [cookie(1), cookie(3)]);
+}
+
+#[tokio::test]
+async fn data_that_are_refused_arrive_once_all_the_same() {
+    let (server, kernel) = (echo().await, Fake::new(Mode::Refuses));
+    let connector = usual(server, &kernel);
+    for fill in 1..=3 {
+        let refused = reason(&connector, &target(), &resuming(fill)).await;
+        assert_eq!(refused, Some(FastOpenNotUsed::Refused));
+    }
+    let blocked = reason(&connector, &target(), &resuming(4)).await;
+    assert_eq!(blocked, Some(FastOpenNotUsed::Path(PathReason::SynDataRefused)));
+    assert_eq!(kernel.sent().len(), 3);
+}
+
+#[tokio::test]
+async fn a_silent_syn_gets_company_and_the_path_is_left_alone_after_two() {
+    let (server, hole) = (echo().await, black_hole());
+    let kernel = Fake::new(Mode::Silent(hole.address));
+    let connector = usual(server, &kernel);
+    for fill in 1..=2 {
+        let report = exchange(&connector, &target(), &resuming(fill)).await;
+        assert_eq!(report.opened_by, OpenedBy::Plain);
+        assert_eq!(report.fast_open_not_used, Some(FastOpenNotUsed::Lost));
+        let at = |wanted: fn(&What) -> bool| {
+            let moment = report.timeline.iter().find(|moment| wanted(&moment.what));
+            moment.map(|moment| moment.at).unwrap()
+        };
+        let sent = at(|what| matches!(what, What::FastOpen(FastOpenEvent::SynSent { .. })));
+        let silent = at(|what| *what == What::FastOpen(FastOpenEvent::Silent));
+        // Each is noted a moment after it happened.
+        assert!(silent - sent + Duration::from_millis(1) >= headstart_proto::limits::SYN_SILENCE);
+        let syns = report.timeline.iter().filter(|moment| moment.what == What::Syn(server));
+        assert_eq!(syns.count(), 2, "{:?}", report.timeline);
+    }
+    let blocked = reason(&connector, &target(), &resuming(3)).await;
+    assert_eq!(blocked, Some(FastOpenNotUsed::Path(PathReason::SynLost)));
+    assert_eq!(kernel.sent().len(), 2);
+    let asked = connector.reconfigured(ConnectorConfig {
+        opening: OpeningPolicy::Fop,
+        ..connector.inner.config.clone()
+    });
+    let lost = reason(&asked, &target(), &resuming(4)).await;
+    assert_eq!(lost, Some(FastOpenNotUsed::Lost), "whatever is remembered");
+}
+
+#[tokio::test]
+async fn where_the_kernel_does_nothing_the_connection_is_an_ordinary_one() {
+    let server = echo().await;
+    for (mode, expected, sent) in [
+        (Mode::Absent, FastOpenNotUsed::Unavailable, 0),
+        (Mode::Fails, FastOpenNotUsed::System, 1),
+        (Mode::Bare, FastOpenNotUsed::System, 1),
+    ] {
+        let kernel = Fake::new(mode);
+        let connector = usual(server, &kernel);
+        assert_eq!(connector.uses_contexts(), mode != Mode::Absent);
+        assert_eq!(reason(&connector, &target(), &resuming(1)).await, Some(expected));
+        assert_eq!(kernel.sent().len(), sent);
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_fit_or_is_no_tls_leaves_the_syn_bare() {
+    let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
+    let connector = usual(server, &kernel);
+    let padding = [&[0, 99][..], &vector16(&[0; 1200])].concat();
+    for (hello, expected) in [
+        (hello_with(&padding), NotFast::TooLarge),
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), NotFast::NotTls),
+    ] {
+        let reason = reason(&connector, &target(), &hello).await;
+        assert_eq!(reason, Some(FastOpenNotUsed::Flight(expected)));
+    }
+    assert!(kernel.sent().is_empty());
+}
+
+#[tokio::test]
+async fn a_syn_does_not_wait_for_a_silent_application() {
+    let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
+    let connector = usual(server, &kernel);
+    let mut stream = connector.connect(&target()).unwrap();
+    tokio::time::timeout(PATIENCE, stream.connected()).await.expect("hangs").unwrap();
+    let report = stream.report().unwrap();
+    let late = FastOpenNotUsed::Flight(NotFast::HelloLate);
+    assert_eq!(report.fast_open_not_used, Some(late));
+    let waited = report.timeline.iter().find(|moment| moment.what == What::Syn(server)).unwrap();
+    assert!(waited.at >= headstart_proto::limits::SYN_DATA_WAIT);
+
+    // And not at all for one that is not going to speak first.
+    let listens = Target { speaks_first: false, ..target() };
+    let mut stream = connector.connect(&listens).unwrap();
+    tokio::time::timeout(PATIENCE, stream.connected()).await.expect("hangs").unwrap();
+    let report = stream.report().unwrap();
+    assert_eq!(report.fast_open_not_used, Some(FastOpenNotUsed::ConnectFirst));
+    let waits = What::FastOpen(FastOpenEvent::Waiting);
+    assert!(report.timeline.iter().all(|moment| moment.what != waits));
+    assert!(kernel.sent().is_empty());
+}
+
+#[tokio::test]
+async fn nothing_is_said_where_nothing_is_offered_unless_asked() {
+    let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
+    for (policy, fop) in
+        [(OpeningPolicy::Auto, false), (OpeningPolicy::Turbo, true), (OpeningPolicy::Plain, true)]
+    {
+        let connector = connector(server, policy, fop, &kernel);
+        assert_eq!(reason(&connector, &target(), &resuming(1)).await, None, "{policy:?}");
+    }
+    assert!(kernel.sent().is_empty());
+    let asked = connector(server, OpeningPolicy::Fop, false, &kernel);
+    let report = exchange(&asked, &target(), &resuming(1)).await;
+    assert_eq!(report.opened_by, OpenedBy::FastOpen, "a configured edge is believed to take them");
+}

@@ -1,0 +1,34 @@
+//! TCP Fast Open with private cookies (Sy et al. 2019), on an unpatched Linux.
+//!
+//! A server mints [cookies](headstart_proto::cookie) and hands them out inside TLS; a client spends each in
+//! one SYN, together with its first bytes, which the server reads one round trip sooner.
+//!
+//! BPF programs put the cookie into the SYN and check it there. They are attached by a privileged helper
+//! ([`attach_client`], [`attach_server`], `headstart fastopen attach`); everything else here runs without
+//! privilege, and says why where it cannot:
+//!
+//! * the client: [`probe`], then [`connect`] for each cookie, [`was_accepted`] for what it saved;
+//! * the server: a [`HiddenListener`] beside the public one, given to the
+//!   [`Acceptor`](crate::AcceptorConfig::hidden), and [`ServerMaps`] for keys and the clock.
+//!
+//! Whatever goes wrong is an ordinary handshake, and the data of the SYN arrive once.
+
+mod attach;
+mod client;
+mod hidden;
+mod layout;
+mod server;
+mod unavailable;
+
+pub use crate::sys::{Program, TestRun};
+pub use attach::{
+    AttachError, AttachedInterface, ClientOptions, ClientStatus, How, PIN_DIR, SPENT_DEFAULT,
+    ServerOptions, ServerStatus, attach_client, attach_server, client_status, detach_client,
+    detach_server, server_status,
+};
+pub use client::{
+    CookieState, SYN_DATA_MAX, connect, cookie_state, probe, set_cookie, was_accepted,
+};
+pub use hidden::{HiddenListener, PENDING};
+pub use server::{REFRESH, ServerMaps, Stats, unix_minus_boot};
+pub use unavailable::Unavailable;

@@ -1,0 +1,31 @@
+//! Attaching, by a privileged helper: everything here needs CAP_BPF and CAP_NET_ADMIN, and nothing else does.
+
+mod client;
+mod error;
+mod interface;
+mod load;
+mod mounts;
+mod place;
+mod server;
+
+use std::io;
+use std::path::Path;
+
+pub use client::{ClientOptions, ClientStatus, attach_client, client_status, detach_client};
+pub use error::AttachError;
+pub use interface::{AttachedInterface, How};
+pub use server::{
+    SPENT_DEFAULT, ServerOptions, ServerStatus, attach_server, detach_server, server_status,
+};
+
+/// Where pins are, unless another directory is named.
+pub const PIN_DIR: &str = "/sys/fs/bpf/headstart";
+
+/// Modes of pins: for their owner, and readable by all (in a BPF file system reading a map is what counts).
+const PRIVATE: u32 = 0o600;
+const SHARED: u32 = 0o644;
+
+/// An error about a pin: who may not open it may be another user than who attached.
+fn at_path(what: &str, path: &Path) -> impl FnOnce(io::Error) -> AttachError + use<> {
+    AttachError::system(format!("{what} {}", path.display()))
+}

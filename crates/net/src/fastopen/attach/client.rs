@@ -1,0 +1,165 @@
+//! The client's programs, on a cgroup.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::error::AttachError;
+use super::load::Loaded;
+use super::mounts;
+use super::place::Place;
+use super::{PIN_DIR, SHARED, at_path};
+use crate::fastopen::layout::{CLIENT_COUNTS, CLIENT_STATS};
+use crate::fastopen::server::{open, read_counts};
+use crate::fastopen::unavailable::{CLIENT_BIT, Unavailable, check_sysctl};
+use crate::sys::{self, Access, Hook, Target};
+
+const SIDE: &str = "client";
+
+/// The pins of the links. The last is made last: where it is, all are; and where it is not, setsockopt says
+/// `ENOPROTOOPT`, so nobody uses the others.
+const SOCK_OPS: &str = "sockops";
+const GET: &str = "getsockopt";
+const SET: &str = "setsockopt";
+const LINKS: [&str; 3] = [SOCK_OPS, GET, SET];
+
+/// How the client's programs are attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientOptions {
+    /// Directory of the pins, in a BPF file system.
+    pub dir: PathBuf,
+    /// The cgroup whose processes can use them, with those below it; the root without one.
+    pub cgroup: Option<PathBuf>,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self { dir: PIN_DIR.into(), cgroup: None }
+    }
+}
+
+/// Client programs that are attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientStatus {
+    /// The cgroup, by the inode number of its directory; 0 once it is gone.
+    pub cgroup: u64,
+    /// SYNs that had a cookie, since then.
+    pub sent: u64,
+    /// SYNs that had none as other options left no room.
+    pub no_room: u64,
+    /// SYNs that had none as they had no data.
+    pub no_data: u64,
+}
+
+/// Attaches the client's programs; nothing happens if they are.
+///
+/// Killed at any moment it leaves nothing attached, or all; the next call goes on.
+///
+/// # Errors
+/// Why not; nothing is left behind then.
+pub fn attach_client(options: &ClientOptions) -> Result<ClientStatus, AttachError> {
+    check_sysctl(CLIENT_BIT)?;
+    let cgroup = Cgroup::open(options.cgroup.clone())?;
+    let place = Place::make(&options.dir, SIDE)?;
+    match attached_to(&place)? {
+        Some(id) if id == cgroup.id => return status(&place, id),
+        // Its directory is gone, and so are the links.
+        Some(0) | None => {}
+        Some(_) => return Err(AttachError::OtherCgroup),
+    }
+    place.clear()?;
+    match install(&place, &cgroup) {
+        Ok(()) => status(&place, cgroup.id),
+        Err(error) => {
+            // The first error tells more than what comes of cleaning up.
+            let _ = place.dissolve();
+            Err(error)
+        }
+    }
+}
+
+/// Detaches the client's programs; whether there was anything to detach.
+///
+/// # Errors
+/// What the system refuses.
+pub fn detach_client(dir: &Path) -> Result<bool, AttachError> {
+    let Some(place) = Place::find(dir, SIDE)? else { return Ok(false) };
+    let was_attached = !place.names()?.is_empty();
+    // Nobody uses the others once this is gone.
+    place.remove(SET)?;
+    place.dissolve()?;
+    Ok(was_attached)
+}
+
+/// What is attached; none if nothing is.
+///
+/// # Errors
+/// What the system refuses: looking needs the rights of the user who attached.
+pub fn client_status(dir: &Path) -> Result<Option<ClientStatus>, AttachError> {
+    let Some(place) = Place::find(dir, SIDE)? else { return Ok(None) };
+    attached_to(&place)?.map(|id| status(&place, id)).transpose()
+}
+
+fn install(place: &Place, cgroup: &Cgroup) -> Result<(), AttachError> {
+    let mut loaded = Loaded::client()?;
+    loaded.pin_map(CLIENT_STATS, place)?;
+    place.give(CLIENT_STATS, None, SHARED)?;
+    let sock_ops = loaded.sock_ops("fop_sockops")?;
+    let get = loaded.sock_opt("fop_getsockopt")?;
+    let set = loaded.sock_opt("fop_setsockopt")?;
+    cgroup.link(&sock_ops, Hook::SockOps, SOCK_OPS, place)?;
+    cgroup.link(&get, Hook::GetSockOpt, GET, place)?;
+    cgroup.link(&set, Hook::SetSockOpt, SET, place)
+}
+
+/// The cgroup that all three programs are attached to.
+fn attached_to(place: &Place) -> Result<Option<u64>, AttachError> {
+    if !LINKS.iter().all(|link| place.has(link)) {
+        return Ok(None);
+    }
+    let path = place.path(SET);
+    match sys::link_target(&path).map_err(at_path("opening", &path))? {
+        Target::Cgroup(id) => Ok(Some(id)),
+        Target::Interface(_) | Target::Other => Ok(None),
+    }
+}
+
+fn status(place: &Place, cgroup: u64) -> Result<ClientStatus, AttachError> {
+    let stats = open(place.path(CLIENT_STATS), Access::Read)?;
+    let counts =
+        read_counts(&stats, CLIENT_COUNTS).map_err(Unavailable::system("reading counters"))?;
+    let [sent, no_room, no_data] = counts[..] else { return Err(Unavailable::Layout.into()) };
+    Ok(ClientStatus { cgroup, sent, no_room, no_data })
+}
+
+/// A cgroup of version 2.
+struct Cgroup {
+    directory: File,
+    id: u64,
+}
+
+impl Cgroup {
+    fn open(path: Option<PathBuf>) -> Result<Self, AttachError> {
+        let path = path.or_else(mounts::cgroup2).ok_or(AttachError::NoCgroup2)?;
+        if !mounts::is_in(&path, "cgroup2") {
+            return Err(AttachError::NotCgroup2(path));
+        }
+        let directory = File::open(&path).map_err(at_path("opening", &path))?;
+        let id = directory.metadata().map_err(at_path("looking at", &path))?.ino();
+        Ok(Self { directory, id })
+    }
+
+    fn link(
+        &self,
+        program: &OwnedFd,
+        hook: Hook,
+        name: &str,
+        place: &Place,
+    ) -> Result<(), AttachError> {
+        let directory: BorrowedFd<'_> = self.directory.as_fd();
+        let link = sys::link_to_cgroup(program.as_fd(), directory, hook)
+            .map_err(AttachError::system("attaching to the cgroup"))?;
+        place.pin(link.as_fd(), name)
+    }
+}

@@ -1,0 +1,154 @@
+use std::path::PathBuf;
+use std::{error, fmt, fs, io};
+
+use crate::fastopen::Unavailable;
+
+/// Why programs cannot be attached, detached or looked at.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// A setting of this network namespace, or what is attached already, does not allow it.
+    Unavailable(Unavailable),
+    /// This process has not the capabilities CAP_BPF and CAP_NET_ADMIN.
+    Privilege,
+    /// The directory is not in a BPF file system.
+    NoBpfFs(PathBuf),
+    /// No cgroup2 hierarchy is mounted.
+    NoCgroup2,
+    /// The directory is not one of a cgroup2 hierarchy.
+    NotCgroup2(PathBuf),
+    /// The kernel refused a program or map.
+    Refused {
+        /// The oldest kernel that takes it.
+        needs: &'static str,
+        /// What it said; of the verifier's words the last.
+        said: String,
+    },
+    /// No interface has this name in this network namespace.
+    NoInterface(String),
+    /// An interface whose packets begin with something else than Ethernet or IP.
+    InterfaceKind {
+        /// Its name.
+        name: String,
+        /// Its hardware type (ARPHRD_ in linux/if_arp.h).
+        kind: u16,
+    },
+    /// The program is attached for another port.
+    OtherPort(u16),
+    /// The programs are attached to another cgroup.
+    OtherCgroup,
+    /// The command `tc`, which kernels before 6.6 need, failed.
+    Tc(String),
+    /// The system refused something else.
+    System {
+        /// What was being done.
+        what: String,
+        /// The error.
+        source: io::Error,
+    },
+}
+
+impl AttachError {
+    pub(super) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |source| match source.raw_os_error() {
+            Some(libc::EPERM) => Self::Privilege,
+            _ => Self::System { what, source },
+        }
+    }
+
+    /// What the user can do about it.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Unavailable(why) => why.hint(),
+            Self::Privilege => {
+                "run it as root, or in a systemd unit with AmbientCapabilities=CAP_BPF \
+                                CAP_NET_ADMIN; in a container neither may be enough"
+                    .into()
+            }
+            Self::NoBpfFs(_) => {
+                "as root: mount -t bpf bpf /sys/fs/bpf; or name a directory in a BPF \
+                                 file system with --dir"
+                    .into()
+            }
+            Self::NoCgroup2 => {
+                "as root: mount -t cgroup2 none /sys/fs/cgroup/unified (make the directory \
+                                first); systemd mounts one at /sys/fs/cgroup"
+                    .into()
+            }
+            Self::NotCgroup2(_) => {
+                "name a directory below the cgroup2 mount, without --cgroup it is the \
+                                    mount itself; `ip netns exec` hides it, nsenter --net does not"
+                    .into()
+            }
+            Self::Refused { needs, .. } => {
+                format!("{needs} or newer is needed; this is {}", release())
+            }
+            Self::NoInterface(_) => "`ip link` shows those there are".into(),
+            Self::InterfaceKind { .. } => {
+                "name the interface below it, which has Ethernet, or one like tun".into()
+            }
+            Self::OtherPort(_) | Self::OtherCgroup => {
+                "run `headstart fastopen detach` first, or attach in another directory with --dir"
+                    .into()
+            }
+            Self::Tc(_) => {
+                "this kernel is older than 6.6 and needs tc of the package iproute2".into()
+            }
+            Self::System { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                "the directory must belong to the user who attaches; \
+                 as root: install -d -o USER /sys/fs/bpf/headstart"
+                    .into()
+            }
+            Self::System { .. } => "`headstart fastopen status` shows how far it came".into(),
+        }
+    }
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unavailable(why) => why.fmt(f),
+            Self::Privilege => {
+                f.write_str("the capabilities CAP_BPF and CAP_NET_ADMIN are needed, and missing")
+            }
+            Self::NoBpfFs(dir) => write!(f, "{} is not in a BPF file system", dir.display()),
+            Self::NoCgroup2 => f.write_str("no cgroup2 hierarchy is mounted"),
+            Self::NotCgroup2(dir) => write!(f, "{} is not a cgroup of version 2", dir.display()),
+            Self::Refused { said, .. } => write!(f, "the kernel refused the program: {said}"),
+            Self::NoInterface(name) => write!(f, "there is no interface '{name}' here"),
+            Self::InterfaceKind { name, kind } => {
+                write!(
+                    f,
+                    "packets of '{name}' (hardware type {kind}) are neither Ethernet nor bare IP"
+                )
+            }
+            Self::OtherPort(port) => write!(f, "it is attached for port {port}"),
+            Self::OtherCgroup => f.write_str("it is attached to another cgroup"),
+            Self::Tc(said) => write!(f, "tc: {said}"),
+            Self::System { what, source } => write!(f, "{what}: {source}"),
+        }
+    }
+}
+
+impl error::Error for AttachError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            Self::Unavailable(why) => Some(why),
+            Self::System { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<Unavailable> for AttachError {
+    fn from(why: Unavailable) -> Self {
+        Self::Unavailable(why)
+    }
+}
+
+fn release() -> String {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("Linux {}", release.trim())
+}

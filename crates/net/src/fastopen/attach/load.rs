@@ -1,0 +1,134 @@
+//! The committed objects, into the kernel.
+
+use std::error::Error;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use aya::programs::{CgroupSockopt, Program, ProgramError, ProgramFd, SchedClassifier, SockOps};
+use aya::{Ebpf, EbpfLoader};
+use rustix::thread::{CapabilitySet, capabilities};
+
+use super::error::AttachError;
+use super::place::Place;
+use crate::fastopen::layout::SPENT;
+
+/// `bpf/build.sh` builds them, and CI compares.
+static CLIENT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf/client.bpf.o"));
+static SERVER: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf/server.bpf.o"));
+
+/// TCP header options from sock_ops.
+const CLIENT_NEEDS: &str = "Linux 5.10";
+/// bpf_ktime_get_boot_ns.
+const SERVER_NEEDS: &str = "Linux 5.8";
+
+/// Of a verifier's log the end says what is wrong.
+const SAID_MAX: usize = 800;
+
+/// An object whose maps are in the kernel, and end with this value unless pinned.
+pub(super) struct Loaded {
+    ebpf: Ebpf,
+    needs: &'static str,
+}
+
+impl Loaded {
+    pub(super) fn client() -> Result<Self, AttachError> {
+        privileged()?;
+        let ebpf = EbpfLoader::new().load(CLIENT).map_err(refused(CLIENT_NEEDS))?;
+        Ok(Self { ebpf, needs: CLIENT_NEEDS })
+    }
+
+    /// With room for so many taken cookies in each generation.
+    pub(super) fn server(spent: u32) -> Result<Self, AttachError> {
+        privileged()?;
+        let mut loader = EbpfLoader::new();
+        for map in SPENT {
+            loader.map_max_entries(map, spent);
+        }
+        let ebpf = loader.load(SERVER).map_err(refused(SERVER_NEEDS))?;
+        Ok(Self { ebpf, needs: SERVER_NEEDS })
+    }
+
+    pub(super) fn pin_map(&self, name: &str, place: &Place) -> Result<(), AttachError> {
+        let map = self.ebpf.map(name).ok_or_else(|| self.lacks(name))?;
+        map.pin(place.path(name)).map_err(refused(self.needs))
+    }
+
+    pub(super) fn sock_ops(&mut self, name: &str) -> Result<OwnedFd, AttachError> {
+        let needs = self.needs;
+        let program: &mut SockOps = self.program(name)?;
+        program.load().map_err(refused(needs))?;
+        handle(program.fd(), needs)
+    }
+
+    pub(super) fn sock_opt(&mut self, name: &str) -> Result<OwnedFd, AttachError> {
+        let needs = self.needs;
+        let program: &mut CgroupSockopt = self.program(name)?;
+        program.load().map_err(refused(needs))?;
+        handle(program.fd(), needs)
+    }
+
+    pub(super) fn classifier(&mut self, name: &str) -> Result<OwnedFd, AttachError> {
+        let needs = self.needs;
+        let program: &mut SchedClassifier = self.program(name)?;
+        program.load().map_err(refused(needs))?;
+        handle(program.fd(), needs)
+    }
+
+    fn program<'a, P>(&'a mut self, name: &str) -> Result<&'a mut P, AttachError>
+    where
+        P: 'a,
+        &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
+    {
+        let (needs, lacks) = (self.needs, self.lacks(name));
+        let program = self.ebpf.program_mut(name).ok_or(lacks)?;
+        program.try_into().map_err(refused(needs))
+    }
+
+    /// The committed object is not what this was written for.
+    fn lacks(&self, name: &str) -> AttachError {
+        AttachError::Refused { needs: self.needs, said: format!("the object has no '{name}'") }
+    }
+}
+
+fn handle(
+    fd: Result<&ProgramFd, ProgramError>,
+    needs: &'static str,
+) -> Result<OwnedFd, AttachError> {
+    let fd = fd.map_err(refused(needs))?;
+    fd.as_fd().try_clone_to_owned().map_err(AttachError::system("keeping a program"))
+}
+
+/// Before anything is tried: without BTF, which needs privilege, the kernel's error would be a misleading one.
+fn privileged() -> Result<(), AttachError> {
+    let sets = capabilities(None).map_err(|_| AttachError::Privilege)?;
+    let has = |needed| sets.effective.contains(needed);
+    let may = has(CapabilitySet::BPF | CapabilitySet::NET_ADMIN)
+        || has(CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN);
+    if may { Ok(()) } else { Err(AttachError::Privilege) }
+}
+
+/// What the kernel said about a map or program. `EPERM` is about privilege (the verifier says `EACCES`).
+fn refused<E: Error + 'static>(needs: &'static str) -> impl FnOnce(E) -> AttachError {
+    move |error| {
+        let first: &(dyn Error + 'static) = &error;
+        let causes = std::iter::successors(Some(first), |error| (*error).source());
+        let mut system = causes.clone().filter_map(|error| error.downcast_ref::<io::Error>());
+        if system.any(|error| error.raw_os_error() == Some(libc::EPERM)) {
+            return AttachError::Privilege;
+        }
+        let mut said: Vec<_> = causes.map(ToString::to_string).collect();
+        // Of errors that only wrap another.
+        said.dedup();
+        AttachError::Refused { needs, said: end_of(said.join(": ")) }
+    }
+}
+
+fn end_of(text: String) -> String {
+    let start = text.len().saturating_sub(SAID_MAX);
+    match text.char_indices().map(|(place, _)| place).find(|place| *place >= start) {
+        Some(start) if start > 0 => format!("...{}", text.get(start..).unwrap_or_default()),
+        _ => text,
+    }
+}

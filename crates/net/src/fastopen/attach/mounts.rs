@@ -1,0 +1,84 @@
+//! Which file system a directory is in: from mountinfo (proc_pid_mountinfo(5)).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const MOUNTS: &str = "/proc/thread-self/mountinfo";
+
+/// The first mounted cgroup2 hierarchy.
+pub(super) fn cgroup2() -> Option<PathBuf> {
+    let text = fs::read_to_string(MOUNTS).ok()?;
+    mounts(&text).find(|(_, kind)| *kind == "cgroup2").map(|(point, _)| point)
+}
+
+/// Whether a directory, or the nearest above it that exists, is in a file system of this kind.
+///
+/// Where that cannot be found out it is taken to be: what is done there tells.
+pub(super) fn is_in(directory: &Path, kind: &str) -> bool {
+    let existing = directory.ancestors().find_map(|path| path.canonicalize().ok());
+    match (fs::read_to_string(MOUNTS), existing) {
+        (Ok(text), Some(directory)) => kind_of(&text, &directory) == Some(kind),
+        _ => true,
+    }
+}
+
+/// The kind of the file system that an absolute path is in.
+fn kind_of<'a>(text: &'a str, path: &Path) -> Option<&'a str> {
+    let around = mounts(text).filter(|(point, _)| path.starts_with(point));
+    // Of equal ones the last hides the others, which is the one that max_by_key gives.
+    around.max_by_key(|(point, _)| point.components().count()).map(|(_, kind)| kind)
+}
+
+/// Each mount: where, and the kind of file system.
+fn mounts(text: &str) -> impl Iterator<Item = (PathBuf, &str)> {
+    text.lines().filter_map(|line| {
+        // Optional fields end with a dash.
+        let (place, source) = line.split_once(" - ")?;
+        let point = place.split(' ').nth(4)?;
+        Some((PathBuf::from(unescaped(point)), source.split(' ').next()?))
+    })
+}
+
+/// Blanks and backslashes in paths are written as three octal digits.
+fn unescaped(text: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .into_iter()
+        .fold(text.to_owned(), |text, (code, character)| text.replace(code, character))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+        22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+        26 22 0:22 / /sys rw,nosuid - sysfs sysfs rw\n\
+        30 26 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
+        31 30 0:27 / /sys/fs/cgroup/unified rw,relatime - cgroup2 none rw\n\
+        32 26 0:28 / /sys/fs/bpf rw master:3 shared:9 - bpf bpf rw,mode=700\n\
+        33 22 0:29 / /run/a\\040place rw - bpf bpf rw\n";
+
+    #[test]
+    fn the_nearest_mount_above_counts() {
+        let kind = |path| kind_of(HYBRID, Path::new(path));
+        assert_eq!(kind("/sys/fs/bpf/headstart"), Some("bpf"));
+        assert_eq!(kind("/sys/fs/bpf"), Some("bpf"));
+        assert_eq!(kind("/sys/fs/bpfx"), Some("sysfs"));
+        assert_eq!(kind("/run/a place/x"), Some("bpf"));
+        assert_eq!(kind("/run"), Some("ext4"));
+        assert_eq!(kind("/sys/fs/cgroup/unified/system.slice"), Some("cgroup2"));
+    }
+
+    #[test]
+    fn a_mount_hides_an_earlier_one_at_the_same_place() {
+        let text = "1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / /p rw - bpf b rw\n3 2 0:3 / /p rw - tmpfs c rw\n";
+        assert_eq!(kind_of(text, Path::new("/p/q")), Some("tmpfs"));
+    }
+
+    #[test]
+    fn cgroup2_of_a_hybrid_hierarchy_is_found() {
+        let found = mounts(HYBRID).find(|(_, kind)| *kind == "cgroup2");
+        assert_eq!(found.unwrap().0, Path::new("/sys/fs/cgroup/unified"));
+        assert_eq!(mounts("nonsense\n\n").count(), 0);
+    }
+}

@@ -1,0 +1,193 @@
+//! The server's program, at the ingress of interfaces.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use headstart_proto::UnixSeconds;
+
+use super::error::AttachError;
+use super::interface::{self, AttachedInterface, Interface};
+use super::load::Loaded;
+use super::place::Place;
+use super::{PIN_DIR, PRIVATE, SHARED};
+use crate::fastopen::Stats;
+use crate::fastopen::layout::{
+    CONFIG, FIRST, HIDDEN, LAYOUT, SERVER_COUNTS, SERVER_STATS, SETUP, SPENT, Setup, server_stats,
+};
+use crate::fastopen::server::{count, open, read_config, read_counts, read_setup, unix_now};
+use crate::fastopen::unavailable::{SERVER_BIT, Unavailable, check_syn_cookies, check_sysctl};
+use crate::sys::Access;
+
+const SIDE: &str = "server";
+
+/// Pins of the program in its two forms, for packets with and without an Ethernet header. The first is
+/// pinned last: where it is, everything is.
+pub(super) const ETHERNET: &str = "steer_ethernet";
+pub(super) const BARE: &str = "steer_bare";
+
+/// Taken cookies remembered in each generation, unless another number is asked for: as many as a server
+/// takes that opens 36 connections by Fast Open each second, with cookies of the longest life. 64 bytes
+/// each, allocated when needed.
+pub const SPENT_DEFAULT: u32 = 1 << 20;
+
+/// How the server's program is attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// Directory of the pins, in a BPF file system.
+    pub dir: PathBuf,
+    /// Interfaces by name; further ones can be attached later.
+    pub interfaces: Vec<String>,
+    /// The port of the public listener.
+    pub port: u16,
+    /// The user of the edge, if another than who attaches.
+    pub owner: Option<u32>,
+    /// Taken cookies remembered in each generation.
+    pub spent: u32,
+    /// Since when they are remembered: cookies that were minted before are refused.
+    pub since: UnixSeconds,
+}
+
+impl ServerOptions {
+    /// For a port of these interfaces, with everything else as usual, from now on.
+    #[must_use]
+    pub fn new(interfaces: Vec<String>, port: u16) -> Self {
+        Self {
+            dir: PIN_DIR.into(),
+            interfaces,
+            port,
+            owner: None,
+            spent: SPENT_DEFAULT,
+            since: unix_now(),
+        }
+    }
+}
+
+/// A server program that is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerStatus {
+    /// The protected port.
+    pub port: u16,
+    /// When its maps were made: cookies that were minted before are refused.
+    pub created: UnixSeconds,
+    /// Where it is attached.
+    pub interfaces: Vec<AttachedInterface>,
+    /// Ports of the hidden listeners on 127.0.0.1 and ::1; none, and no cookie is taken.
+    pub hidden: [Option<u16>; 2],
+    /// Valid keys; none, and no cookie is taken.
+    pub keys: usize,
+    /// Cookies remembered as taken.
+    pub spent: usize,
+    /// What it did so far.
+    pub stats: Stats,
+}
+
+/// Attaches the server's program to interfaces; those that have it stay as they are.
+///
+/// Killed at any moment, the next call goes on. An edge that has the maps open keeps them.
+///
+/// # Errors
+/// Why not. Interfaces before the one that failed stay attached.
+pub fn attach_server(options: &ServerOptions) -> Result<ServerStatus, AttachError> {
+    check_sysctl(SERVER_BIT)?;
+    check_syn_cookies()?;
+    let interfaces: Vec<_> =
+        options.interfaces.iter().map(|name| Interface::find(name)).collect::<Result<_, _>>()?;
+    let place = Place::make(&options.dir, SIDE)?;
+    if place.has(ETHERNET) {
+        check_same(&place, options)?;
+    } else {
+        // What an attach or detach left that was killed.
+        place.clear()?;
+        install(&place, options)?;
+    }
+    // Again too, for another owner.
+    give_away(&place, options.owner)?;
+    interfaces.iter().try_for_each(|interface| interface.attach(&place))?;
+    status(&place)
+}
+
+/// Detaches from these interfaces, or from all and removes everything if none is named; whether there was
+/// anything to detach.
+///
+/// # Errors
+/// What the system refuses.
+pub fn detach_server(dir: &Path, interfaces: &[String]) -> Result<bool, AttachError> {
+    let Some(place) = Place::find(dir, SIDE)? else { return Ok(false) };
+    let mut was_attached = false;
+    if !interfaces.is_empty() {
+        for name in interfaces {
+            was_attached |= interface::detach(&place, name)?;
+        }
+        return Ok(was_attached);
+    }
+    for interface in interface::attached(&place)? {
+        was_attached |= interface::detach(&place, &interface.name)?;
+    }
+    // Before the maps: whoever attaches next sees that there is nothing whole.
+    was_attached |= place.remove(ETHERNET)?;
+    place.dissolve()?;
+    Ok(was_attached)
+}
+
+/// What is attached; none if nothing is.
+///
+/// # Errors
+/// What the system refuses: looking needs the rights of the user who attached, or of root.
+pub fn server_status(dir: &Path) -> Result<Option<ServerStatus>, AttachError> {
+    match Place::find(dir, SIDE)? {
+        Some(place) if place.has(ETHERNET) => status(&place).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn install(place: &Place, options: &ServerOptions) -> Result<(), AttachError> {
+    let mut loaded = Loaded::server(options.spent)?;
+    for map in [SETUP, CONFIG, HIDDEN, SERVER_STATS].into_iter().chain(SPENT) {
+        loaded.pin_map(map, place)?;
+    }
+    let setup = Setup { layout: LAYOUT, port: options.port, created: options.since };
+    open(place.path(SETUP), Access::ReadWrite)?
+        .set(&FIRST, &setup.to_bytes())
+        .map_err(AttachError::system("writing a map"))?;
+    let (bare, ethernet) = (loaded.classifier(BARE)?, loaded.classifier(ETHERNET)?);
+    place.pin(bare.as_fd(), BARE)?;
+    place.pin(ethernet.as_fd(), ETHERNET)
+}
+
+fn check_same(place: &Place, options: &ServerOptions) -> Result<(), AttachError> {
+    let setup = read_setup(&open(place.path(SETUP), Access::Read)?)?;
+    match setup {
+        Setup { layout, .. } if layout != LAYOUT => Err(Unavailable::Layout.into()),
+        Setup { port, .. } if port != options.port => Err(AttachError::OtherPort(port)),
+        _ => Ok(()),
+    }
+}
+
+/// What the edge writes is its user's; what it only reads, anybody may read.
+fn give_away(place: &Place, owner: Option<u32>) -> Result<(), AttachError> {
+    for map in [CONFIG, HIDDEN].into_iter().chain(SPENT) {
+        place.give(map, owner, PRIVATE)?;
+    }
+    [SETUP, SERVER_STATS].into_iter().try_for_each(|map| place.give(map, None, SHARED))
+}
+
+fn status(place: &Place) -> Result<ServerStatus, AttachError> {
+    let map = |name: &str| open(place.path(name), Access::Read);
+    let setup = read_setup(&map(SETUP)?)?;
+    let (config, keys) = read_config(&map(CONFIG)?)?;
+    let counters = Unavailable::system("reading counters");
+    let stats = read_counts(&map(SERVER_STATS)?, SERVER_COUNTS).map_err(counters)?;
+    let mut spent = 0;
+    for name in SPENT {
+        spent += count(&map(name)?).map_err(Unavailable::system("reading a pinned map"))?;
+    }
+    Ok(ServerStatus {
+        port: setup.port,
+        created: setup.created,
+        interfaces: interface::attached(place)?,
+        hidden: [config.hidden4, config.hidden6].map(|port| Some(port).filter(|port| *port != 0)),
+        keys,
+        spent,
+        stats: server_stats(&stats),
+    })
+}

@@ -1,0 +1,93 @@
+//! The listener that no client can name: the server's program steers SYNs with valid cookies to it.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::client::set_number;
+use super::unavailable::{SERVER_BIT, Unavailable, check_syn_cookies, check_sysctl};
+
+/// Connections opened by their SYN and not acknowledged yet, at one time; beyond it a SYN's data are
+/// ignored and come again.
+///
+/// Also the backlog, so that the queue of SYNs never overflows into SYN cookies, which a steered connection
+/// does not survive. The kernel caps it at net.core.somaxconn, 4096 by default.
+pub const PENDING: i32 = 4096;
+
+/// A listener on loopback, on a port of the system's choice, that takes the data of SYNs without asking for
+/// a cookie: whoever gives it SYNs has checked them.
+///
+/// Its connections have the addresses that the client used. It must be marked and made known by
+/// [`ServerMaps::set_hidden`](super::ServerMaps::set_hidden) before it is given any.
+#[derive(Debug)]
+pub struct HiddenListener {
+    pub(super) listener: TcpListener,
+    local: SocketAddr,
+}
+
+impl HiddenListener {
+    /// Listens for connections of the family of the public address, for an [`Acceptor`](crate::Acceptor)
+    /// of the same family.
+    ///
+    /// Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`Unavailable::TurnedOff`] or [`Unavailable::SynCookies`] by the settings of this network namespace,
+    /// and what the system says about listening.
+    pub fn bind(public: SocketAddr) -> Result<Self, Unavailable> {
+        Self::with_pending(public, PENDING)
+    }
+
+    /// The same with another [`PENDING`].
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn with_pending(public: SocketAddr, pending: i32) -> Result<Self, Unavailable> {
+        check_sysctl(SERVER_BIT)?;
+        check_syn_cookies()?;
+        listen(public, pending).map_err(Unavailable::system("opening the hidden listener"))
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The next connection; an [`Acceptor`](crate::Acceptor) that was given the listener takes them.
+    ///
+    /// # Errors
+    /// Those of accept(2).
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.listener.accept().await
+    }
+
+    /// Whether a connection of its was steered to it. A local program can connect to the port, too; then the
+    /// connection has the listener's own address, and nobody checked a cookie.
+    #[must_use]
+    pub fn was_steered(&self, tcp: &TcpStream) -> bool {
+        tcp.local_addr().is_ok_and(|local| local != self.local)
+    }
+}
+
+fn listen(public: SocketAddr, pending: i32) -> io::Result<HiddenListener> {
+    let loopback: SocketAddr = if public.is_ipv4() {
+        (Ipv4Addr::LOCALHOST, 0).into()
+    } else {
+        (Ipv6Addr::LOCALHOST, 0).into()
+    };
+    let socket = Socket::new(Domain::for_address(loopback), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    // Its connections have the public port and this setting; without it they would keep a server that
+    // starts again from that port as long as they linger.
+    socket.set_reuse_address(true)?;
+    socket.bind(&SockAddr::from(loopback))?;
+    set_number(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, pending)?;
+    set_number(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_NO_COOKIE, 1)?;
+    socket.listen(PENDING)?;
+    let listener = TcpListener::from_std(socket.into())?;
+    let local = listener.local_addr()?;
+    Ok(HiddenListener { listener, local })
+}

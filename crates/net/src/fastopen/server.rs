@@ -1,0 +1,371 @@
+//! The edge's view of the server's program: maps that it may write without any privilege.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use headstart_proto::UnixSeconds;
+use headstart_proto::cookie::{CookieKey, CookieRing};
+use headstart_proto::limits::COOKIE_LIFE_MAX;
+use rustix::time::{ClockId, clock_gettime};
+use zeroize::{Zeroize, Zeroizing};
+
+use super::hidden::HiddenListener;
+use super::layout::{
+    CONFIG, Config, FIRST, HIDDEN, KEYS, KeyBytes, LAYOUT, MARK, SERVER_COUNTS, SERVER_STATS,
+    SETUP, SPENT, Setup, server_stats, sums,
+};
+use super::unavailable::Unavailable;
+use crate::sys::{Access, Map};
+
+/// How often to call [`ServerMaps::refresh`]: for so long a step of the clock goes unnoticed, and memory of
+/// cookies that expired is kept.
+pub const REFRESH: Duration = Duration::from_secs(60);
+
+/// The maps of the attached program, for the process whose hidden listener it feeds.
+///
+/// Order: [`open`](Self::open), [`set_keys`](Self::set_keys) and [`set_hidden`](Self::set_hidden), then
+/// [`refresh`](Self::refresh) every [`REFRESH`]. Until then, and once this is dropped, no cookie is taken.
+/// The listener and its connections do not need this value.
+#[derive(Debug)]
+pub struct ServerMaps {
+    setup: Setup,
+    config: Map,
+    hidden: Map,
+    spent: [Map; 2],
+    stats: Map,
+    now: Config,
+    keys: Keys,
+    published: Stats,
+}
+
+/// Secrets by slot, wiped when they are replaced or dropped.
+#[derive(Default)]
+struct Keys([Option<KeyBytes>; KEYS]);
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keys(..)")
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        for (tag, mask) in self.0.iter_mut().flatten() {
+            tag.zeroize();
+            mask.zeroize();
+        }
+    }
+}
+
+impl Keys {
+    fn of(ring: &CookieRing) -> Self {
+        let bytes = |key: &CookieKey| {
+            let (tag, mask) = key.secrets();
+            (*tag, *mask)
+        };
+        // The current key first: the program tries them in this order.
+        let keys = [Some(&ring.current), ring.previous.as_ref(), ring.next.as_ref()];
+        Self(keys.map(|key| key.map(bytes)))
+    }
+}
+
+/// What the server's program did, since it was attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// SYNs to the protected port.
+    pub syns: u64,
+    /// Cookie taken, SYN given to the hidden listener.
+    pub steered: u64,
+    /// Cookie that was taken before.
+    pub replayed: u64,
+    /// Valid cookie, but no room to remember it.
+    pub full: u64,
+    /// Cookie past its expiry.
+    pub expired: u64,
+    /// Cookie of another key or client, or no cookie at all.
+    pub forged: u64,
+    /// Cookie that was minted before the maps were made.
+    pub early: u64,
+    /// Cookie taken, but no hidden listener there.
+    pub no_listener: u64,
+    /// Fast Open options of any other form, taken out.
+    pub stripped: u64,
+    /// SYNs dropped because a kernel helper failed half-way.
+    pub faults: u64,
+}
+
+impl Stats {
+    /// Each counter with its stable name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        [
+            ("syns", self.syns),
+            ("steered", self.steered),
+            ("replayed", self.replayed),
+            ("full", self.full),
+            ("expired", self.expired),
+            ("forged", self.forged),
+            ("early", self.early),
+            ("no_listener", self.no_listener),
+            ("stripped", self.stripped),
+            ("faults", self.faults),
+        ]
+        .into_iter()
+    }
+}
+
+impl ServerMaps {
+    /// Opens the maps that `headstart fastopen attach server` pinned in this directory, by default
+    /// [`PIN_DIR`](super::PIN_DIR).
+    ///
+    /// # Errors
+    /// [`Unavailable::NoMaps`] if it did not, [`Unavailable::Denied`] if not for this user,
+    /// [`Unavailable::Layout`] if another version did.
+    pub fn open(dir: &Path) -> Result<Self, Unavailable> {
+        let dir = dir.join("server");
+        let map = |name: &str, access| open(dir.join(name), access);
+        let setup = read_setup(&map(SETUP, Access::Read)?)?;
+        if setup.layout != LAYOUT {
+            return Err(Unavailable::Layout);
+        }
+        let [even, odd] = SPENT;
+        let config = map(CONFIG, Access::ReadWrite)?;
+        let (now, _) = read_config(&config)?;
+        let mut maps = Self {
+            setup,
+            config,
+            hidden: map(HIDDEN, Access::ReadWrite)?,
+            spent: [map(even, Access::ReadWrite)?, map(odd, Access::ReadWrite)?],
+            stats: map(SERVER_STATS, Access::Read)?,
+            // Another edge's ports and keys are not ours; what was swept stays so.
+            now: Config { swept: now.swept, ..Config::default() },
+            keys: Keys::default(),
+            published: Stats::default(),
+        };
+        maps.published = maps.stats().map_err(Unavailable::system("reading counters"))?;
+        Ok(maps)
+    }
+
+    /// The port whose SYNs the program looks at: that of the public listener.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.setup.port
+    }
+
+    /// Takes cookies of these keys, which are minted to live for `life`, at most
+    /// [`COOKIE_LIFE_MAX`]; also tells the program the time.
+    ///
+    /// # Errors
+    /// Those of bpf(2).
+    pub fn set_keys(&mut self, ring: &CookieRing, life: Duration) -> io::Result<()> {
+        self.keys = Keys::of(ring);
+        self.now.life = u32::try_from(life.min(COOKIE_LIFE_MAX).as_secs()).unwrap_or(0);
+        self.now.unix_minus_boot = unix_minus_boot();
+        self.write()
+    }
+
+    /// Has valid SYNs of the listener's family given to it, instead of one that was set before.
+    ///
+    /// # Errors
+    /// Those of bpf(2).
+    pub fn set_hidden(&mut self, listener: &HiddenListener) -> io::Result<()> {
+        let socket = listener.listener.as_raw_fd();
+        self.hidden.set(&socket.to_ne_bytes(), &MARK)?;
+        let local = listener.local_addr();
+        let port = if local.is_ipv4() { &mut self.now.hidden4 } else { &mut self.now.hidden6 };
+        *port = local.port();
+        self.write()
+    }
+
+    /// Tells the program the time, forgets cookies that have expired, and counts what happened since the
+    /// last call in metrics (`headstart_fastopen_syns_total`).
+    ///
+    /// Takes some milliseconds for each ten thousand cookies remembered, so call it from a thread that may
+    /// block. How many were forgotten.
+    ///
+    /// # Errors
+    /// Those of bpf(2).
+    pub fn refresh(&mut self) -> io::Result<usize> {
+        self.publish()?;
+        self.set_clock(unix_minus_boot())?;
+        self.sweep()
+    }
+
+    /// Tells the program the time: unix time less the time since boot, in nanoseconds.
+    ///
+    /// # Errors
+    /// Those of bpf(2).
+    pub fn set_clock(&mut self, unix_minus_boot: u64) -> io::Result<()> {
+        self.now.unix_minus_boot = unix_minus_boot;
+        self.write()
+    }
+
+    /// Forgets cookies that have expired by the clock that was set; how many.
+    ///
+    /// # Errors
+    /// Those of bpf(2).
+    pub fn sweep(&mut self) -> io::Result<usize> {
+        let now = self.now.unix_minus_boot.wrapping_add(since_boot()) / 1_000_000_000;
+        if now < self.now.swept {
+            let seconds = self.now.swept - now;
+            tracing::warn!(
+                seconds,
+                "the clock was set back: cookies of the time in between are refused"
+            );
+        }
+        // Before anything is forgotten: a clock that is set back must not bring these to life again.
+        self.now.swept = self.now.swept.max(now.saturating_sub(1));
+        self.write()?;
+        let mut forgotten = 0;
+        for map in &self.spent {
+            forgotten += sweep(map, self.now.swept)?;
+        }
+        Ok(forgotten)
+    }
+
+    /// What the program did since it was attached.
+    ///
+    /// # Errors
+    /// Those of bpf(2).
+    pub fn stats(&self) -> io::Result<Stats> {
+        Ok(server_stats(&read_counts(&self.stats, SERVER_COUNTS)?))
+    }
+
+    /// How many cookies are remembered as taken.
+    ///
+    /// # Errors
+    /// Those of bpf(2).
+    pub fn spent(&self) -> io::Result<usize> {
+        let [even, odd] = &self.spent;
+        Ok(count(even)? + count(odd)?)
+    }
+
+    /// Adds to the metrics what the program counted since the last time.
+    fn publish(&mut self) -> io::Result<()> {
+        let stats = self.stats()?;
+        for ((outcome, now), (_, before)) in stats.iter().zip(self.published.iter()) {
+            // `syns` is the sum, and more.
+            if outcome != "syns" {
+                metrics::counter!("headstart_fastopen_syns_total", "outcome" => outcome)
+                    .increment(now.saturating_sub(before));
+            }
+        }
+        self.published = stats;
+        Ok(())
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let value = Zeroizing::new(self.now.to_bytes(&self.keys.0));
+        self.config.set(&FIRST, value.as_slice())
+    }
+}
+
+/// No cookie is taken for a listener that is about to go, and no key stays behind.
+impl Drop for ServerMaps {
+    fn drop(&mut self) {
+        // Unless another process has taken over, whose ports are there now.
+        let is_ours = read_config(&self.config).is_ok_and(|(config, _)| {
+            (config.hidden4, config.hidden6) == (self.now.hidden4, self.now.hidden6)
+        });
+        if is_ours {
+            let swept = Config { swept: self.now.swept, ..Config::default() };
+            // Where even that fails, the listener's end alone keeps the program from steering.
+            let _ = self.config.set(&FIRST, &swept.to_bytes(&[None; KEYS]));
+        }
+    }
+}
+
+/// Opens a pinned map, with the reason if that fails.
+pub(super) fn open(path: PathBuf, access: Access) -> Result<Map, Unavailable> {
+    Map::open(&path, access).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Unavailable::NoMaps(path),
+        io::ErrorKind::PermissionDenied => Unavailable::Denied(path),
+        _ => Unavailable::System { what: "opening a pinned map", source: error },
+    })
+}
+
+pub(super) fn read_setup(map: &Map) -> Result<Setup, Unavailable> {
+    let value = map.get(&FIRST).map_err(Unavailable::system("reading a pinned map"))?;
+    value.and_then(|value| Setup::parse(&value)).ok_or(Unavailable::Layout)
+}
+
+/// What an edge has said, and how many keys it has given.
+pub(super) fn read_config(map: &Map) -> Result<(Config, usize), Unavailable> {
+    let value = map.get(&FIRST).map_err(Unavailable::system("reading a pinned map"))?;
+    let value = value.map(Zeroizing::new);
+    value.and_then(|value| Config::parse(&value)).ok_or(Unavailable::Layout)
+}
+
+/// The counters of an array that has each for every processor.
+pub(super) fn read_counts(map: &Map, counters: u32) -> io::Result<Vec<u64>> {
+    let values: io::Result<Vec<_>> = (0..counters)
+        .map(|counter| Ok(map.get(&counter.to_ne_bytes())?.unwrap_or_default()))
+        .collect();
+    Ok(sums(values?))
+}
+
+/// Entries of a hash map.
+pub(super) fn count(map: &Map) -> io::Result<usize> {
+    let mut entries = 0;
+    for_each(map, |_, _| entries += 1)?;
+    Ok(entries)
+}
+
+/// Removes what has expired until `swept`; how many.
+fn sweep(map: &Map, swept: u64) -> io::Result<usize> {
+    let mut expired = Vec::new();
+    for_each(map, |tag, expiry| {
+        if expiry <= swept {
+            expired.push(tag);
+        }
+    })?;
+    let mut removed = 0;
+    for tag in expired {
+        removed += usize::from(map.remove(&tag)?);
+    }
+    Ok(removed)
+}
+
+/// Shows each tag, as it is in the map, with its expiry.
+fn for_each(map: &Map, mut show: impl FnMut([u8; 8], u64)) -> io::Result<()> {
+    let mut from = None;
+    loop {
+        let batch = map.batch(from)?;
+        let (tags, _) = batch.keys.as_chunks::<8>();
+        let (expiries, _) = batch.values.as_chunks::<8>();
+        for (tag, expiry) in tags.iter().zip(expiries) {
+            show(*tag, u64::from_le_bytes(*expiry));
+        }
+        if batch.next.is_none() {
+            return Ok(());
+        }
+        from = batch.next;
+    }
+}
+
+/// Nanoseconds of unix time less those since boot, by the clocks of this moment.
+#[must_use]
+pub fn unix_minus_boot() -> u64 {
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    nanos(unix).wrapping_sub(since_boot())
+}
+
+/// Unix time by the system's clock.
+pub(super) fn unix_now() -> UnixSeconds {
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    UnixSeconds(unix.as_secs())
+}
+
+/// What `bpf_ktime_get_boot_ns` says; the time asleep counts.
+fn since_boot() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let rest = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds.wrapping_mul(1_000_000_000).wrapping_add(rest)
+}
+
+/// Until the year 2554.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,131 @@
+use std::path::PathBuf;
+use std::{error, fmt, fs, io};
+
+/// Bits of net.ipv4.tcp_fastopen (ip-sysctl.rst of the kernel).
+pub(super) const CLIENT_BIT: u32 = 1;
+pub(super) const SERVER_BIT: u32 = 2;
+
+/// Why Fast Open with private cookies cannot be used here and now. An ordinary connection can.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Unavailable {
+    /// No program is attached that writes cookies, or not to this process's cgroup.
+    NotAttached,
+    /// `net.ipv4.tcp_fastopen` has not this bit: 1 for clients, 2 for servers.
+    TurnedOff(u32),
+    /// `net.ipv4.tcp_syncookies` is 2: every SYN is answered by a SYN cookie, which the hidden listener's
+    /// connections do not survive.
+    SynCookies,
+    /// Nothing is pinned there: the server's program is not attached.
+    NoMaps(PathBuf),
+    /// This user may not open a pin.
+    Denied(PathBuf),
+    /// The attached program is of another version of headstart.
+    Layout,
+    /// The system refused something else.
+    System {
+        /// What was being done.
+        what: &'static str,
+        /// The error.
+        source: io::Error,
+    },
+}
+
+impl Unavailable {
+    pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+
+    /// A short stable name, for counters and scripts.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::NotAttached => "not_attached",
+            Self::TurnedOff(_) => "sysctl",
+            Self::SynCookies => "syncookies",
+            Self::NoMaps(_) => "no_maps",
+            Self::Denied(_) => "denied",
+            Self::Layout => "other_version",
+            Self::System { .. } => "system",
+        }
+    }
+
+    /// What the user can do about it.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::NotAttached => {
+                "let root run `headstart fastopen attach client`, for this process's cgroup or one above it".into()
+            }
+            Self::TurnedOff(bit) => {
+                let value = tcp_fastopen().map_or(*bit, |value| value | bit);
+                format!("as root: sysctl -w net.ipv4.tcp_fastopen={value}")
+            }
+            Self::SynCookies => "as root: sysctl -w net.ipv4.tcp_syncookies=1".into(),
+            Self::NoMaps(_) => {
+                "let root run `headstart fastopen attach server --interface IF --port PORT`".into()
+            }
+            Self::Denied(_) => {
+                "attach with `--owner UID` for the user of the edge, and let others pass through the \
+                 directories above (chmod 711 /sys/fs/bpf); before Linux 5.19 \
+                 kernel.unprivileged_bpf_disabled must be 0 besides"
+                    .into()
+            }
+            Self::Layout => {
+                "as root, with the installed version: headstart fastopen detach, then attach again".into()
+            }
+            Self::System { .. } => "`headstart doctor` tells what this machine supports".into(),
+        }
+    }
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAttached => f.write_str("no program that writes cookies is attached"),
+            Self::TurnedOff(bit) => {
+                let side = if *bit == CLIENT_BIT { "clients" } else { "servers" };
+                write!(f, "net.ipv4.tcp_fastopen is off for {side}")
+            }
+            Self::SynCookies => f.write_str("net.ipv4.tcp_syncookies is 2"),
+            Self::NoMaps(path) => write!(f, "nothing is pinned at {}", path.display()),
+            Self::Denied(path) => write!(f, "this user may not open {}", path.display()),
+            Self::Layout => f.write_str("the attached program is of another version"),
+            Self::System { what, source } => write!(f, "{what}: {source}"),
+        }
+    }
+}
+
+impl error::Error for Unavailable {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            Self::System { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the kernel lets clients, or servers, use Fast Open at all in this network namespace.
+pub(super) fn check_sysctl(bit: u32) -> Result<(), Unavailable> {
+    match tcp_fastopen() {
+        Some(value) if value & bit == 0 => Err(Unavailable::TurnedOff(bit)),
+        // Where it cannot be read, the attempt shows.
+        _ => Ok(()),
+    }
+}
+
+/// Whether connections of a hidden listener survive in this network namespace.
+pub(super) fn check_syn_cookies() -> Result<(), Unavailable> {
+    match sysctl("tcp_syncookies") {
+        Some(2) => Err(Unavailable::SynCookies),
+        _ => Ok(()),
+    }
+}
+
+fn tcp_fastopen() -> Option<u32> {
+    sysctl("tcp_fastopen")
+}
+
+fn sysctl(name: &str) -> Option<u32> {
+    fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?.trim().parse().ok()
+}

@@ -1,0 +1,104 @@
+//! News of addresses and interfaces that are gone (rtnetlink(7)).
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::bind;
+use rustix::net::netlink::SocketAddrNetlink;
+use tokio::io::unix::AsyncFd;
+
+use crate::sys::readable;
+
+use super::{Message, address, attributes, messages, number32, open, receive};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_DELADDR: u16 = 21;
+
+/// The groups that tell of interfaces and of the addresses of both families. Routes are looked at when
+/// one is used: news of them would wake a router's daemon all the time.
+const GROUPS: u32 = 0x1 | 0x10 | 0x100;
+
+/// Bytes of `struct ifaddrmsg` and of `struct ifinfomsg`.
+const ADDRESS: usize = 8;
+const LINK: usize = 16;
+
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+
+/// The interface works: it is up, and connected.
+const IFF_RUNNING: u32 = 0x40;
+
+/// What is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// A local address.
+    Address(IpAddr),
+    /// An interface, or its connection.
+    Interface(u32),
+    /// Nobody knows: news were lost.
+    Anything,
+}
+
+/// Tells of changes from its start on.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    socket: AsyncFd<OwnedFd>,
+}
+
+impl Changes {
+    /// Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// The kernel cannot be listened to.
+    pub(crate) fn listen() -> io::Result<Self> {
+        let socket = open(None)?;
+        bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
+        Ok(Self { socket: readable(socket)? })
+    }
+
+    /// Waits for news; may be none of interest.
+    ///
+    /// # Errors
+    /// There will be no more.
+    pub(crate) async fn next(&mut self) -> io::Result<Vec<Change>> {
+        loop {
+            let mut ready = self.socket.readable().await?;
+            match ready.try_io(|socket| receive(socket.get_ref())) {
+                Ok(Ok(datagram)) => return Ok(messages(&datagram).filter_map(gone).collect()),
+                // The queue was too short for all of them.
+                Ok(Err(error)) if is_overrun(&error) => return Ok(vec![Change::Anything]),
+                Ok(Err(error)) => return Err(error),
+                Err(_would_block) => {}
+            }
+        }
+    }
+}
+
+fn is_overrun(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error())
+}
+
+pub(super) fn gone(message: Message<'_>) -> Option<Change> {
+    match message.kind {
+        RTM_DELADDR => removed(message.body).map(Change::Address),
+        RTM_DELLINK => number32(message.body, 4).map(Change::Interface),
+        RTM_NEWLINK => {
+            let flags = number32(message.body.get(..LINK)?, 8)?;
+            let works = flags & IFF_RUNNING != 0;
+            number32(message.body, 4).filter(|_| !works).map(Change::Interface)
+        }
+        _ => None,
+    }
+}
+
+/// Where the two differ, as at the ends of a tunnel, IFA_ADDRESS is the other end's.
+fn removed(body: &[u8]) -> Option<IpAddr> {
+    let find = |wanted: u16| {
+        let mut all = attributes(body.get(ADDRESS..)?);
+        all.find(|(number, _)| *number == wanted).and_then(|(_, value)| address(value))
+    };
+    find(IFA_LOCAL).or_else(|| find(IFA_ADDRESS))
+}

@@ -1,0 +1,97 @@
+//! Whose the other end of a connection is, if it is on this machine (sock_diag(7)).
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use rustix::io::Errno;
+use rustix::net::netlink::SOCK_DIAG;
+
+use super::{address, ask, family, messages, number32, octets};
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+
+const IPPROTO_TCP: u8 = 6;
+
+/// TCP_ESTABLISHED of the kernel.
+const ESTABLISHED: u8 = 1;
+
+/// Bytes of `struct inet_diag_msg`.
+const ANSWER: usize = 72;
+
+/// A user that does not exist in this user namespace is shown as this one (user_namespaces(7)): it may
+/// be anybody.
+const OVERFLOW_UID: u32 = 65534;
+
+/// The user who owns the socket that is connected from `client` to `server`, if that socket is on this
+/// machine and in this network namespace.
+///
+/// None as well if the socket is just closing, since then the kernel does not know any more whose it was,
+/// and if its user is one that this process cannot tell from others. Ask while the connection is in use,
+/// and look afterwards whether it still is: a pair of addresses that was given up can come back.
+///
+/// # Errors
+/// The kernel cannot be asked.
+pub fn tcp_owner(client: SocketAddr, server: SocketAddr) -> io::Result<Option<u32>> {
+    let (client, server) = (canonical(client), canonical(server));
+    if client.is_ipv4() != server.is_ipv4() {
+        return Ok(None);
+    }
+    let answer = ask(Some(SOCK_DIAG), SOCK_DIAG_BY_FAMILY, &question(client, server))?;
+    let message = messages(&answer).next().ok_or(io::ErrorKind::InvalidData)?;
+    match message.answer(SOCK_DIAG_BY_FAMILY) {
+        Ok(body) => Ok(parse(body, client, server)),
+        Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// An IPv4 connection of an IPv6 socket is an IPv4 connection.
+fn canonical(at: SocketAddr) -> SocketAddr {
+    match at.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, at.port()),
+        // With its scope, if it has one.
+        IpAddr::V6(_) => at,
+    }
+}
+
+/// `struct inet_diag_req_v2`.
+fn question(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
+    let interface = match client {
+        SocketAddr::V6(v6) => v6.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let mut question = vec![family(client.ip()), IPPROTO_TCP, 0, 0];
+    question.extend(u32::MAX.to_ne_bytes()); // in any state
+    question.extend(client.port().to_be_bytes());
+    question.extend(server.port().to_be_bytes());
+    question.extend(sixteen(client.ip()));
+    question.extend(sixteen(server.ip()));
+    question.extend(interface.to_ne_bytes());
+    question.extend([0xff; 8]); // whatever the socket's number
+    question
+}
+
+/// An address in front of as many zeros as make sixteen bytes.
+fn sixteen(address: IpAddr) -> Vec<u8> {
+    let mut bytes = octets(address);
+    bytes.resize(16, 0);
+    bytes
+}
+
+/// `struct inet_diag_msg`. The kernel's answer may be about another socket: if there is none between these
+/// addresses, a listening one of the port is found.
+pub(super) fn parse(body: &[u8], client: SocketAddr, server: SocketAddr) -> Option<u32> {
+    let body = body.get(..ANSWER)?;
+    let [family, state, ..] = *body else { return None };
+    let port = |at: usize| Some(u16::from_be_bytes(*body.get(at..)?.first_chunk()?));
+    let ip = |at: usize| {
+        let length = if family == super::AF_INET { 4 } else { 16 };
+        address(body.get(at..at + length)?).map(|ip| ip.to_canonical())
+    };
+    let asked_for = (port(4)?, port(6)?) == (client.port(), server.port())
+        && (ip(8)?, ip(24)?) == (client.ip(), server.ip());
+    // A socket without an inode was closed by its process, and a user of 0 then means nothing.
+    let (uid, inode) = (number32(body, 64)?, number32(body, 68)?);
+    let known = state == ESTABLISHED && inode != 0 && uid != OVERFLOW_UID;
+    (asked_for && known).then_some(uid)
+}

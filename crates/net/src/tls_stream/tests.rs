@@ -1,0 +1,336 @@
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use headstart_proto::UnixSeconds;
+use headstart_tls::keyring::{KeyRing, PERIOD};
+use headstart_tls::{
+    CertifiedKey, ClientConfig, ClientContext, EarlyData, MemoryFilter, ServerConfig,
+    ServerContext, Session, SharedRing, Trust,
+};
+use openssl::asn1::Asn1Time;
+use openssl::ec::{EcGroup, EcKey};
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::PKey;
+use openssl::x509::X509;
+use openssl::x509::extension::SubjectAlternativeName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
+use tokio::time::timeout;
+
+use super::*;
+
+/// Longer than any machine takes, so that a hang becomes a failure.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const NAME: &str = "www.example.com";
+
+type Stream = TlsStream<DuplexStream>;
+
+/// A server and a client of it.
+struct Site {
+    server: ServerContext,
+    client: ClientContext,
+}
+
+impl Site {
+    fn new() -> Self {
+        let ring = KeyRing::generate(now(), PERIOD).unwrap();
+        // A filter that has run for an hour takes early data.
+        let replay = MemoryFilter::with_clock(100, || Duration::from_secs(3600)).unwrap();
+        let config = ServerConfig {
+            early_data_max: 16 * 1024,
+            replay: Arc::new(replay),
+            ..ServerConfig::new(vec![certificate()], Arc::new(SharedRing::new(ring)))
+        };
+        Self {
+            server: ServerContext::new(&config).unwrap(),
+            client: ClientContext::new(&ClientConfig::new(Trust::Anyone)).unwrap(),
+        }
+    }
+
+    /// Both ends over a transport that holds `room` bytes each way.
+    fn connect(&self, session: Option<Session>, room: usize) -> (Stream, Stream) {
+        let (near, far) = duplex(room);
+        let client = self.client.connect(NAME, session, false).unwrap();
+        (TlsStream::new(client, near), self.accept(far))
+    }
+
+    fn accept(&self, far: DuplexStream) -> Stream {
+        let conn = self.server.accept([127, 0, 0, 1].into(), now()).unwrap();
+        TlsStream::new(conn, far)
+    }
+
+    /// A session, got by a connection that ends in order.
+    async fn session(&self) -> Session {
+        let (mut client, mut server) = self.connect(None, 1 << 16);
+        let serve = tokio::spawn(async move {
+            server.write_all(b"hello").await.unwrap();
+            server.shutdown().await.unwrap();
+            server.read_to_end(&mut Vec::new()).await.unwrap();
+        });
+        let mut said = Vec::new();
+        client.read_to_end(&mut said).await.unwrap();
+        assert_eq!(said, b"hello");
+        client.shutdown().await.unwrap();
+        serve.await.unwrap();
+        client.handle().take_session().expect("the server sends tickets").session
+    }
+}
+
+fn now() -> UnixSeconds {
+    UnixSeconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs())
+}
+
+/// One for all tests.
+fn certificate() -> CertifiedKey {
+    static CERTIFICATE: OnceLock<CertifiedKey> = OnceLock::new();
+    CERTIFICATE.get_or_init(issue).clone()
+}
+
+fn issue() -> CertifiedKey {
+    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
+    let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
+    let mut builder = X509::builder().unwrap();
+    builder.set_version(2).unwrap();
+    builder.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
+    builder.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
+    builder.set_pubkey(&key).unwrap();
+    let context = builder.x509v3_context(None, None);
+    let name = SubjectAlternativeName::new().critical().dns(NAME).build(&context).unwrap();
+    builder.append_extension(name).unwrap();
+    builder.sign(&key, MessageDigest::sha256()).unwrap();
+    let chain = builder.build().to_pem().unwrap();
+    CertifiedKey::from_pem(&chain, &key.private_key_to_pem_pkcs8().unwrap()).unwrap()
+}
+
+/// Some bytes that are not all the same.
+fn pattern(size: usize) -> Vec<u8> {
+    (0..size).map(|at| u8::try_from(at % 251).unwrap()).collect()
+}
+
+/// Lets every other task of this thread run until it waits.
+async fn others_wait() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Sends `sent` on one half and gives back what comes on the other.
+async fn exchange(stream: Stream, sent: Vec<u8>) -> (Vec<u8>, Stream) {
+    let (mut reader, mut writer) = split(stream);
+    let write = tokio::spawn(async move {
+        writer.write_all(&sent).await.unwrap();
+        writer.shutdown().await.unwrap();
+        writer
+    });
+    let mut read = Vec::new();
+    reader.read_to_end(&mut read).await.unwrap();
+    (read, reader.unsplit(write.await.unwrap()))
+}
+
+#[tokio::test]
+async fn bytes_pass_both_ways_at_once_and_end_in_order() {
+    let site = Site::new();
+    for room in [1 << 16, 500, 7] {
+        let (client, server) = site.connect(None, room);
+        // Each byte of the smallest transport is a wake-up.
+        let size = if room < 100 { 20_000 } else { 300_000 };
+        let (up, down) = (pattern(size), pattern(size / 2));
+        let server = tokio::spawn(exchange(server, down.clone()));
+        let at_client = timeout(PATIENCE, exchange(client, up.clone())).await.expect("no hang");
+        let at_server = timeout(PATIENCE, server).await.expect("no hang").unwrap();
+        assert!(at_client.0 == down && at_server.0 == up, "{room}");
+        let moved = at_server.1.handle().moved();
+        assert_eq!((moved.read, moved.written), (up.len() as u64, down.len() as u64));
+        assert!(moved.transport > moved.read + moved.written);
+        assert!(at_client.1.handle().is_done());
+    }
+}
+
+#[tokio::test]
+async fn early_data_is_answered_before_the_client_is_proven() {
+    let site = Site::new();
+    let session = site.session().await;
+    let (mut client, mut server) = site.connect(Some(session), 1 << 16);
+    assert_eq!(client.write_early(b"question").await.unwrap(), 8);
+    let (near, far) = (client.handle(), server.handle());
+    timeout(PATIENCE, far.opened()).await.expect("the question is there").unwrap();
+    let mut question = [0; 8];
+    server.read_exact(&mut question).await.unwrap();
+    assert_eq!(&question, b"question");
+    server.write_all(b"answer").await.unwrap();
+    assert!(!far.is_done(), "the client has said nothing else");
+    assert_eq!(far.facts().early_data, EarlyData::Accepted);
+    let mut answer = [0; 6];
+    timeout(PATIENCE, client.read_exact(&mut answer)).await.expect("an answer").unwrap();
+    assert_eq!(&answer, b"answer");
+    assert_eq!(near.facts().early_data, EarlyData::Accepted);
+    timeout(PATIENCE, far.done()).await.expect("the client is proven").unwrap();
+    assert!(far.is_done() && near.is_done() && far.facts().resumed);
+}
+
+#[tokio::test]
+async fn early_data_that_another_task_took_wakes_the_reader() {
+    let site = Site::new();
+    let session = site.session().await;
+    let (mut client, server) = site.connect(Some(session), 1 << 16);
+    let handle = server.handle();
+    let (mut reader, _writer) = split(server);
+    let read = tokio::spawn(async move {
+        let mut bytes = [0; 5];
+        reader.read_exact(&mut bytes).await.map(|_| bytes)
+    });
+    others_wait().await;
+    // From now on each of these polls the transport last.
+    let waits = [tokio::spawn(wait(handle.clone())), tokio::spawn(wait(handle))];
+    others_wait().await;
+    client.write_early(b"early").await.unwrap();
+    let bytes = timeout(PATIENCE, read).await.expect("the reader heard of it").unwrap().unwrap();
+    assert_eq!(&bytes, b"early");
+    client.flush().await.unwrap();
+    timeout(PATIENCE, client.handle().done()).await.expect("done").unwrap();
+    for wait in waits {
+        timeout(PATIENCE, wait).await.expect("those that waited hear of it").unwrap();
+    }
+}
+
+async fn wait(handle: TlsHandle<DuplexStream>) {
+    handle.done().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_handshake_goes_on_while_nobody_reads() {
+    let site = Site::new();
+    let session = site.session().await;
+    let (mut client, mut server) = site.connect(Some(session), 1 << 16);
+    client.write_early(b"early").await.unwrap();
+    let serve = tokio::spawn(async move {
+        let handle = server.handle();
+        handle.opened().await.unwrap();
+        assert!(!handle.is_done());
+        handle.done().await.unwrap();
+        let mut bytes = [0; 5];
+        server.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(&bytes, b"early");
+        server
+    });
+    timeout(PATIENCE, client.handle().done()).await.expect("done").unwrap();
+    let mut server = timeout(PATIENCE, serve).await.expect("done").unwrap();
+    client.write_all(b"later").await.unwrap();
+    let mut bytes = [0; 5];
+    server.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"later");
+}
+
+/// The same bytes, that is: a session that is offered twice makes two ClientHellos that differ.
+#[tokio::test]
+async fn nothing_is_read_of_a_replay() {
+    let site = Site::new();
+    let session = site.session().await;
+    let mut client = site.client.connect(NAME, Some(session), false).unwrap();
+    assert_eq!(client.write_early(b"early").unwrap(), 5);
+    let flight: Vec<u8> = std::iter::from_fn(|| client.poll_bytes()).flatten().collect();
+    for first in [true, false] {
+        let (mut attacker, far) = duplex(1 << 16);
+        let mut server = site.accept(far);
+        attacker.write_all(&flight).await.unwrap();
+        // An end of its own: what is not there by then never comes.
+        attacker.shutdown().await.unwrap();
+        let mut bytes = Vec::new();
+        let read = timeout(PATIENCE, server.read_to_end(&mut bytes)).await.expect("it ends");
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(bytes, if first { &b"early"[..] } else { b"" });
+        assert!(!server.handle().is_done());
+    }
+}
+
+#[tokio::test]
+async fn an_answer_to_early_data_is_closed_behind_the_handshake() {
+    let site = Site::new();
+    let session = site.session().await;
+    let (mut client, mut server) = site.connect(Some(session), 1 << 16);
+    client.write_early(b"question").await.unwrap();
+    let serve = tokio::spawn(async move {
+        server.read_exact(&mut [0; 8]).await.unwrap();
+        server.write_all(b"answer").await.unwrap();
+        server.shutdown().await.unwrap();
+        assert!(server.handle().is_done());
+    });
+    let mut answer = Vec::new();
+    timeout(PATIENCE, client.read_to_end(&mut answer)).await.expect("it ends").unwrap();
+    assert_eq!(answer, b"answer");
+    timeout(PATIENCE, serve).await.expect("it ends").unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_that_was_cut_is_no_end() {
+    let site = Site::new();
+    let (mut client, mut server) = site.connect(None, 1 << 16);
+    let serve = tokio::spawn(async move {
+        server.write_all(b"half").await.unwrap();
+        server.flush().await.unwrap();
+        server.handle().close();
+    });
+    let mut said = Vec::new();
+    let read = timeout(PATIENCE, client.read_to_end(&mut said)).await.expect("it ends");
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    assert_eq!(said, b"half");
+    serve.await.unwrap();
+    assert_eq!(client.read(&mut [0; 1]).await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+}
+
+#[tokio::test]
+async fn closing_wakes_whoever_reads() {
+    let site = Site::new();
+    let (_client, mut server) = site.connect(None, 1 << 16);
+    let handle = server.handle();
+    let read = tokio::spawn(async move { server.read(&mut [0; 1]).await });
+    others_wait().await;
+    handle.close();
+    let read = timeout(PATIENCE, read).await.expect("it is woken").unwrap();
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::NotConnected);
+    assert!(handle.with_transport(|_| ()).is_none());
+}
+
+/// What the server answers to somebody who says `said` and waits for the end.
+async fn answer_to(said: &[u8]) -> Vec<u8> {
+    let site = Site::new();
+    let (mut attacker, far) = duplex(1 << 16);
+    let mut server = site.accept(far);
+    attacker.write_all(said).await.unwrap();
+    let read = server.read(&mut [0; 1]).await;
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::InvalidData);
+    let mut answer = Vec::new();
+    timeout(PATIENCE, attacker.read_to_end(&mut answer)).await.expect("it ends").unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn what_is_no_client_hello_is_answered_with_an_alert_and_an_end() {
+    let answer = answer_to(&[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]).await;
+    assert_eq!(answer.first(), Some(&21), "an alert (RFC 8446 section 5.1)");
+}
+
+#[tokio::test]
+async fn what_is_no_tls_is_answered_with_an_end() {
+    assert_eq!(answer_to(b"GET / HTTP/1.1\r\n\r\n").await, b"");
+}
+
+#[tokio::test]
+async fn nothing_is_written_behind_the_end() {
+    let site = Site::new();
+    let (mut client, mut server) = site.connect(None, 1 << 16);
+    let serve = tokio::spawn(async move {
+        server.read_to_end(&mut Vec::new()).await.unwrap();
+        // The other way is still open.
+        server.write_all(b"late").await.unwrap();
+        server.shutdown().await.unwrap();
+    });
+    client.write_all(b"x").await.unwrap();
+    client.shutdown().await.unwrap();
+    assert_eq!(client.write(b"y").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    let mut said = Vec::new();
+    timeout(PATIENCE, client.read_to_end(&mut said)).await.expect("it ends").unwrap();
+    assert_eq!(said, b"late");
+    serve.await.unwrap();
+}

@@ -1,0 +1,106 @@
+//! Attaching and detaching, again and in between.
+
+use std::fs;
+
+use headstart_net::fastopen::{
+    AttachError, ClientOptions, How, ServerOptions, Unavailable, attach_client, attach_server,
+    detach_server, probe,
+};
+
+use crate::server::Server;
+use crate::world::{LINE, PORT, World};
+
+fn opens(world: &World, server: &Server, known: usize) {
+    assert!(world.open(world.to(0), &world.cookie(0), LINE).accepted);
+    server.served(known + 1);
+}
+
+/// What is attached stays, with its counters and its memory, and the edge notices nothing.
+pub(crate) fn again() {
+    let world = World::new();
+    let server = Server::start(&world);
+    opens(&world, &server, 0);
+    let before = world.server_status().unwrap();
+    assert_eq!((before.keys, before.spent, before.stats.steered), (1, 1, 1));
+    assert_eq!(before.hidden, server.hidden.map(|hidden| hidden.map(|hidden| hidden.port())));
+    assert!(before.interfaces.iter().all(|interface| interface.is_live), "{before:?}");
+    assert_eq!(world.attach_server(), before);
+    assert_eq!(world.attach_client().sent, 1);
+    opens(&world, &server, 1);
+    assert!(world.detach_server());
+    assert!(!world.detach_server());
+    assert_eq!(world.server_status(), None);
+    drop(server);
+    // Anew: nothing is known of what was before.
+    let after = world.attach_server();
+    assert_eq!((after.keys, after.spent, after.stats.syns), (0, 0, 0));
+    opens(&world, &Server::start(&world), 0);
+}
+
+/// As if an attach had been killed before its last step, or a detach after its first.
+pub(crate) fn after_a_kill() {
+    let world = World::new();
+    fs::remove_file(world.dir().join("server/steer_ethernet")).unwrap();
+    assert_eq!(world.server_status(), None);
+    let status = world.attach_server();
+    assert_eq!(status.interfaces.len(), 1);
+    fs::remove_file(world.dir().join("client/setsockopt")).unwrap();
+    assert_eq!(world.client_status(), None);
+    let error = world.client().run(probe).unwrap().unwrap_err();
+    assert!(matches!(error, Unavailable::NotAttached), "{error}");
+    world.attach_client();
+    let server = Server::start(&world);
+    opens(&world, &server, 0);
+    // Only some pins of a server that was never whole.
+    fs::remove_file(world.dir().join("server/steer_ethernet")).unwrap();
+    assert!(world.server().run(|| detach_server(world.dir(), &[])).unwrap().is_ok());
+    assert!(!world.dir().join("server").exists());
+}
+
+fn refusal(world: &World, options: &ServerOptions) -> AttachError {
+    let error = world.server().run(|| attach_server(options)).unwrap().unwrap_err();
+    assert!(!error.hint().is_empty());
+    error
+}
+
+pub(crate) fn refusals() {
+    let world = World::new();
+    let usual = || world.server_options();
+    let error = refusal(&world, &ServerOptions { port: PORT + 1, ..usual() });
+    assert!(matches!(error, AttachError::OtherPort(PORT)), "{error}");
+    let error = refusal(&world, &ServerOptions { interfaces: vec!["none0".into()], ..usual() });
+    assert!(matches!(&error, AttachError::NoInterface(name) if name == "none0"), "{error}");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let dir = elsewhere.path().join("pins");
+    let error = refusal(&world, &ServerOptions { dir: dir.clone(), ..usual() });
+    assert!(matches!(&error, AttachError::NoBpfFs(at) if *at == dir), "{error}");
+    assert!(!dir.exists());
+    let cgroup = Some(elsewhere.path().to_owned());
+    let options = ClientOptions { dir: world.dir().join("other"), cgroup };
+    let error = world.client().run(|| attach_client(&options)).unwrap().unwrap_err();
+    assert!(matches!(error, AttachError::NotCgroup2(_)), "{error}");
+    world.set(world.server(), "tcp_fastopen", "1").unwrap();
+    let error = refusal(&world, &usual());
+    assert!(matches!(error, AttachError::Unavailable(Unavailable::TurnedOff(2))), "{error}");
+    assert!(error.hint().contains("tcp_fastopen="), "{}", error.hint());
+}
+
+pub(crate) fn other_interfaces() {
+    let world = World::new();
+    let options = ServerOptions { interfaces: vec!["lo".into()], ..world.server_options() };
+    let status = world.server().run(|| attach_server(&options)).unwrap().unwrap();
+    let names = |status: &headstart_net::fastopen::ServerStatus| -> Vec<(String, How)> {
+        status.interfaces.iter().map(|one| (one.name.clone(), one.how)).collect()
+    };
+    let how = names(&status)[0].1;
+    assert_eq!(names(&status), [("lo".into(), how), ("w0".into(), how)]);
+    println!("  by {}", how.name());
+    let detach = |name: &str| {
+        world.server().run(|| detach_server(world.dir(), &[name.to_owned()])).unwrap().unwrap()
+    };
+    assert!(detach("lo"));
+    assert!(!detach("lo"));
+    assert_eq!(names(&world.server_status().unwrap()), [("w0".into(), how)]);
+    let server = Server::start(&world);
+    opens(&world, &server, 0);
+}

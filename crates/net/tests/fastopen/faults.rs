@@ -1,0 +1,166 @@
+//! Packets lost, doubled and changed on the way, and parts of the server that are gone.
+
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headstart_lab::{DropSynData, Duplicate, Loss, StripFastOpen};
+use headstart_net::OpenedBy;
+use headstart_net::fastopen::{
+    AttachError, CookieState, HiddenListener, ServerMaps, Unavailable, attach_server,
+};
+
+use crate::refused::{no_kernel_cookie, ordinary};
+use crate::server::{Options, Server};
+use crate::world::{LIFE, LINE, PATIENCE, PORT, World, block_on, usual_ring};
+
+/// The kernel repeats the SYN after a second, without data, and without the cookie.
+pub(crate) fn syn_lost() {
+    let world = World::new();
+    let server = Server::start(&world);
+    world.fault(Some(Box::new(Loss::exact([1]))), None);
+    let opened = world.open(world.to(0), &world.cookie(0), LINE);
+    assert_eq!(opened.cookie, CookieState::Spent);
+    ordinary(&world, &server, 0, &opened);
+    let [first, second] = &world.seen.syns()[..] else { panic!("{:?}", world.seen.syns()) };
+    assert_eq!((first.fast_open().len(), &first.data[..]), (1, LINE));
+    assert_eq!((second.fast_open().len(), second.data.len()), (0, 0));
+    assert_eq!((world.stats().syns, world.stats().steered), (1, 0));
+}
+
+/// The server has the data already; it says so again.
+pub(crate) fn syn_ack_lost() {
+    let world = World::new();
+    let server = Server::start(&world);
+    world.fault(None, Some(Box::new(Loss::exact([1]))));
+    let opened = world.open(world.to(0), &world.cookie(0), LINE);
+    assert!(opened.accepted && opened.answer == LINE, "{opened:?}");
+    assert_eq!(server.served(1), [(OpenedBy::FastOpen, LINE.to_vec())]);
+    assert!(world.seen.syn_acks().len() >= 2);
+    no_kernel_cookie(&world);
+}
+
+/// The second one's cookie was taken: it is an ordinary SYN to a connection that exists.
+pub(crate) fn syn_doubled() {
+    let world = World::new();
+    let server = Server::start(&world);
+    world.fault(Some(Box::new(Duplicate::exact([1]))), None);
+    let opened = world.open(world.to(0), &world.cookie(0), LINE);
+    assert!(opened.accepted && opened.answer == LINE, "{opened:?}");
+    assert_eq!(server.served(1), [(OpenedBy::FastOpen, LINE.to_vec())]);
+    let stats = world.stats();
+    assert_eq!((stats.syns, stats.steered, stats.replayed), (2, 1, 1));
+}
+
+/// A middlebox that leaves the data: they count for nothing without the option.
+pub(crate) fn option_stripped() {
+    let world = World::new();
+    let server = Server::start(&world);
+    world.fault(Some(Box::new(StripFastOpen)), None);
+    let opened = world.open(world.to(0), &world.cookie(0), LINE);
+    ordinary(&world, &server, 0, &opened);
+    let counted: Vec<_> = world.stats().iter().filter(|(_, count)| *count > 0).collect();
+    assert_eq!(counted, [("syns", 1)]);
+}
+
+pub(crate) fn syn_data_dropped() {
+    let world = World::new();
+    let server = Server::start(&world);
+    world.fault(Some(Box::new(DropSynData)), None);
+    let opened = world.open(world.to(0), &world.cookie(0), LINE);
+    ordinary(&world, &server, 0, &opened);
+    assert_eq!(world.seen.cookies().len(), 1);
+}
+
+pub(crate) fn detached_in_mid_flight() {
+    let world = World::new();
+    let server = Server::start(&world);
+    // Long enough to detach, and shorter than the SYN's timeout.
+    world.link(Duration::from_millis(400), None, None);
+    let cookie = world.cookie(0);
+    let opened = thread::scope(|scope| {
+        let client = scope.spawn(|| world.open(world.to(0), &cookie, LINE));
+        let begun = Instant::now();
+        while world.seen.syns().is_empty() {
+            assert!(begun.elapsed() < PATIENCE);
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(world.detach_server());
+        client.join().unwrap()
+    });
+    ordinary(&world, &server, 0, &opened);
+}
+
+/// The cookie is taken all the same: it was on the wire.
+pub(crate) fn no_hidden_listener() {
+    let world = World::new();
+    let server = Server::with(&world, Options { hidden: false, ..Options::default() });
+    for known in [0, 1] {
+        world.seen.clear();
+        let opened = world.open(world.to(0), &world.cookie(0), LINE);
+        ordinary(&world, &server, known, &opened);
+    }
+    assert_eq!((world.stats().no_listener, world.stats().steered), (2, 0));
+    assert_eq!(world.server_status().unwrap().spent, 2);
+}
+
+/// Any local user can listen on the port once the edge has gone, however it went.
+pub(crate) fn impostor_on_the_hidden_port() {
+    let world = World::new();
+    let server = Server::with(&world, Options { keys: None, hidden: false, ..Options::default() });
+    let (maps, port) = world
+        .server()
+        .run(|| {
+            block_on(async {
+                let hidden = HiddenListener::bind(world.to(0)).unwrap();
+                let mut maps = ServerMaps::open(world.dir()).unwrap();
+                maps.set_keys(&usual_ring(), Duration::from_secs(LIFE)).unwrap();
+                maps.set_hidden(&hidden).unwrap();
+                (maps, hidden.local_addr())
+            })
+        })
+        .unwrap();
+    let impostor = world.server().run(|| TcpListener::bind(port)).unwrap().unwrap();
+    impostor.set_nonblocking(true).unwrap();
+    let opened = world.open(world.to(0), &world.cookie(0), LINE);
+    ordinary(&world, &server, 0, &opened);
+    assert_eq!(impostor.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(world.stats().no_listener, 1);
+    drop(maps);
+}
+
+/// Room for one connection that is not acknowledged: the others have their handshake first, with the same
+/// listener.
+pub(crate) fn queue_full() {
+    const CLIENTS: usize = 4;
+    let world = World::new();
+    let server = Server::with(&world, Options { pending: 1, ..Options::default() });
+    world.link(Duration::from_millis(100), None, None);
+    let cookies: Vec<_> = (0..CLIENTS).map(|_| world.cookie(0)).collect();
+    let near = &world;
+    let opened: Vec<_> = thread::scope(|scope| {
+        let open = |cookie| scope.spawn(move || near.open(near.to(0), cookie, LINE));
+        let clients: Vec<_> = cookies.iter().map(open).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    assert!(opened.iter().all(|opened| opened.answer == LINE), "{opened:?}");
+    let accepted = opened.iter().filter(|opened| opened.accepted).count();
+    assert!((1..CLIENTS).contains(&accepted), "{accepted} opened by their SYN");
+    assert_eq!(server.served(CLIENTS), vec![(OpenedBy::FastOpen, LINE.to_vec()); CLIENTS]);
+    assert_eq!(world.stats().steered, 4);
+    no_kernel_cookie(&world);
+}
+
+/// Nothing is attached, and no listener hidden, where their connections would be reset.
+pub(crate) fn syn_cookies_forced() {
+    let world = World::bare();
+    world.set(world.server(), "tcp_syncookies", "2").unwrap();
+    let attached = world.server().run(|| attach_server(&world.server_options())).unwrap();
+    let error = attached.unwrap_err();
+    assert!(matches!(error, AttachError::Unavailable(Unavailable::SynCookies)), "{error}");
+    assert!(error.hint().contains("tcp_syncookies=1"), "{}", error.hint());
+    let bound = || block_on(async { HiddenListener::bind(([0; 4], PORT).into()).map(drop) });
+    let error = world.server().run(bound).unwrap().unwrap_err();
+    assert!(matches!(error, Unavailable::SynCookies), "{error}");
+}

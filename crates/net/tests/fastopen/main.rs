@@ -1,0 +1,74 @@
+//! Fast Open with private cookies on the real kernel: client, server and a link that loses and doubles exact
+//! packets, each in a network namespace; every packet of the client is looked at.
+//!
+//! Needs root, cgroup2, unshare, setpriv and ip: switched on by HEADSTART_TEST_NET=1, and then it fails if it
+//! cannot run. `cargo test --test fastopen -- valid` runs the checks whose names contain a word.
+
+#![allow(clippy::unwrap_used)]
+
+mod attaching;
+mod client;
+mod faults;
+mod others;
+mod packet;
+mod refused;
+mod server;
+#[allow(dead_code)] // the other test uses all of it
+#[path = "../fastopen_support/mod.rs"]
+mod support;
+mod unprivileged;
+mod valid;
+mod world;
+
+use std::process::ExitCode;
+
+use support::Check;
+
+/// Each check by its name.
+const CHECKS: &[Check] = &[
+    ("valid_ipv4", valid::ipv4),
+    ("valid_ipv6", valid::ipv6),
+    ("valid_at_another_server_address", valid::another_server_address),
+    ("valid_over_loopback", valid::over_loopback),
+    ("valid_more_than_a_syn_holds", valid::more_than_a_syn_holds),
+    ("refused_replayed", refused::replayed),
+    ("refused_expired", refused::expired),
+    ("refused_of_another_client", refused::of_another_client),
+    ("refused_garbage", refused::garbage),
+    ("refused_of_a_retired_key", refused::of_a_retired_key),
+    ("refused_clock_stepped", refused::clock_stepped),
+    ("refused_in_fragments", refused::in_fragments),
+    ("fault_syn_lost", faults::syn_lost),
+    ("fault_syn_ack_lost", faults::syn_ack_lost),
+    ("fault_syn_doubled", faults::syn_doubled),
+    ("fault_option_stripped", faults::option_stripped),
+    ("fault_syn_data_dropped", faults::syn_data_dropped),
+    ("fault_detached_in_mid_flight", faults::detached_in_mid_flight),
+    ("fault_no_hidden_listener", faults::no_hidden_listener),
+    ("fault_impostor_on_the_hidden_port", faults::impostor_on_the_hidden_port),
+    ("fault_queue_full", faults::queue_full),
+    ("fault_syn_cookies_forced", faults::syn_cookies_forced),
+    ("other_ordinary_connections", others::ordinary_connections),
+    ("other_kernel_fast_open", others::kernel_fast_open),
+    ("other_detached_kernel_fast_open", others::detached_kernel_fast_open),
+    ("other_detached_private_cookie", others::detached_private_cookie),
+    ("other_cookie_in_a_syn_ack", others::cookie_in_a_syn_ack),
+    ("other_direct_to_the_hidden_port", others::direct_to_the_hidden_port),
+    ("client_cookie_needs_data", client::cookie_needs_data),
+    ("client_not_plain_tcp", client::not_plain_tcp),
+    ("client_detached", client::detached),
+    ("client_switched_off", client::switched_off),
+    ("attach_again", attaching::again),
+    ("attach_after_a_kill", attaching::after_a_kill),
+    ("attach_refusals", attaching::refusals),
+    ("attach_other_interfaces", attaching::other_interfaces),
+    ("unprivileged_both_sides", unprivileged::both_sides),
+    ("unprivileged_denied", unprivileged::denied),
+];
+
+fn main() -> ExitCode {
+    match unprivileged::role() {
+        Some(role) => role.play(),
+        None => support::run(CHECKS),
+    }
+}

@@ -1,0 +1,132 @@
+//! TCP segments as they crossed the client's interface.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use headstart_lab::{Element, Outputs, Packet};
+
+/// TCP flags.
+pub(crate) const SYN: u8 = 2;
+pub(crate) const ACK: u8 = 16;
+
+/// Which way it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Out,
+    In,
+}
+
+/// One segment.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) way: Way,
+    pub(crate) flags: u8,
+    pub(crate) seq: u32,
+    pub(crate) ack: u32,
+    /// Kinds and contents; none for end of list and no-operation.
+    pub(crate) options: Vec<(u8, Vec<u8>)>,
+    pub(crate) data: Vec<u8>,
+}
+
+impl Segment {
+    /// A whole segment in an unfragmented packet without extension headers.
+    fn read(way: Way, packet: &[u8]) -> Option<Self> {
+        let (start, end) = match packet.first()? >> 4 {
+            4 if packet[9] == 6 && packet[6] & 0x3f == 0 && packet[7] == 0 => (
+                usize::from(packet[0] & 15) * 4,
+                usize::from(u16::from_be_bytes([packet[2], packet[3]])),
+            ),
+            6 if packet[6] == 6 => {
+                (40, 40 + usize::from(u16::from_be_bytes([packet[4], packet[5]])))
+            }
+            _ => return None,
+        };
+        let tcp = &packet[start..end];
+        let data = usize::from(tcp[12] >> 4) * 4;
+        let word = |at: usize| u32::from_be_bytes(*tcp[at..].first_chunk().unwrap());
+        Some(Self {
+            way,
+            flags: tcp[13],
+            seq: word(4),
+            ack: word(8),
+            options: options(&tcp[20..data]),
+            data: tcp[data..].to_vec(),
+        })
+    }
+
+    pub(crate) fn is_syn(&self) -> bool {
+        self.flags & (SYN | ACK) == SYN
+    }
+
+    pub(crate) fn is_syn_ack(&self) -> bool {
+        self.flags & (SYN | ACK) == SYN | ACK
+    }
+
+    /// The contents of its Fast Open options, of either form.
+    pub(crate) fn fast_open(&self) -> Vec<&[u8]> {
+        let is_fast_open = |(kind, content): &&(u8, Vec<u8>)| {
+            *kind == 34 || *kind == 254 && content.starts_with(&[0xf9, 0x89])
+        };
+        self.options.iter().filter(is_fast_open).map(|(_, content)| &content[..]).collect()
+    }
+}
+
+fn options(bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
+    let (mut found, mut at) = (Vec::new(), 0);
+    while at < bytes.len() && bytes[at] != 0 {
+        if bytes[at] == 1 {
+            at += 1;
+            continue;
+        }
+        let length = usize::from(bytes[at + 1]);
+        found.push((bytes[at], bytes[at + 2..at + length].to_vec()));
+        at += length;
+    }
+    found
+}
+
+/// All segments so far, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen(Arc<Mutex<Vec<Segment>>>);
+
+impl Seen {
+    pub(crate) fn all(&self) -> Vec<Segment> {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub(crate) fn clear(&self) {
+        self.0.lock().unwrap().clear();
+    }
+
+    pub(crate) fn syns(&self) -> Vec<Segment> {
+        self.all().into_iter().filter(|s| s.way == Way::Out && s.is_syn()).collect()
+    }
+
+    pub(crate) fn syn_acks(&self) -> Vec<Segment> {
+        self.all().into_iter().filter(|s| s.way == Way::In && s.is_syn_ack()).collect()
+    }
+
+    /// Cookies that were on the wire, both ways, with repetitions.
+    pub(crate) fn cookies(&self) -> Vec<Vec<u8>> {
+        let all = self.all();
+        all.iter().flat_map(Segment::fast_open).map(<[u8]>::to_vec).collect()
+    }
+
+    /// An element that sees what passes, before anything else happens to it.
+    pub(crate) fn tap(&self, way: Way) -> Tap {
+        Tap { way, seen: self.clone() }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Tap {
+    way: Way,
+    seen: Seen,
+}
+
+impl Element for Tap {
+    fn handle(&mut self, _now: Duration, packet: Packet, out: &mut Outputs) {
+        self.seen.0.lock().unwrap().extend(Segment::read(self.way, &packet.bytes));
+        out.pass(packet);
+    }
+}

@@ -1,0 +1,130 @@
+//! Cookies that do not open: an ordinary handshake, the data once, and no cookie of the kernel's.
+
+use headstart_lab::{Element, Mtu, Protocol};
+use headstart_net::OpenedBy;
+use headstart_net::fastopen::CookieState;
+use headstart_proto::cookie::Cookie;
+
+use crate::server::{Options, Server};
+use crate::support::{key, mint, now, ring};
+use crate::world::{LIFE, LINE, Opened, World};
+
+/// An ordinary handshake came of it; `known` connections were served before.
+pub(crate) fn ordinary(world: &World, server: &Server, known: usize, opened: &Opened) {
+    assert!(!opened.accepted, "{opened:?}");
+    assert_eq!(opened.answer, LINE);
+    assert_eq!(server.served(known + 1).pop(), Some((OpenedBy::Plain, LINE.to_vec())));
+    no_kernel_cookie(world);
+    let syns = world.seen.syns();
+    let last = world.seen.syn_acks().pop().unwrap();
+    assert_eq!(last.ack, syns[0].seq.wrapping_add(1), "no data are acknowledged");
+}
+
+/// The server offered none, and the client sent each of its own once.
+pub(crate) fn no_kernel_cookie(world: &World) {
+    for answer in world.seen.syn_acks() {
+        assert!(answer.fast_open().is_empty(), "{answer:?}");
+    }
+    let mut cookies = world.seen.cookies();
+    let count = cookies.len();
+    cookies.sort_unstable();
+    cookies.dedup();
+    assert_eq!(cookies.len(), count, "a cookie was on the wire twice");
+}
+
+/// One cookie that the program refuses, with the counter that says why.
+fn refused(cookie: impl Fn(&World) -> Cookie, why: &str) {
+    let world = World::new();
+    let server = Server::start(&world);
+    for number in [0, 2] {
+        world.seen.clear();
+        let known = world.stats().syns;
+        let opened = world.open(world.to(number), &cookie(&world), LINE);
+        assert_eq!((opened.taken, opened.cookie), (LINE.len(), CookieState::Spent));
+        ordinary(&world, &server, usize::try_from(known).unwrap(), &opened);
+    }
+    let counted: Vec<_> = world.stats().iter().filter(|(_, count)| *count > 0).collect();
+    assert_eq!(counted, [("syns", 2), (why, 2)]);
+}
+
+pub(crate) fn replayed() {
+    for number in [0, 2] {
+        let world = World::new();
+        let server = Server::start(&world);
+        let cookie = world.cookie(number);
+        let from = Some(world.client_ip(number));
+        assert!(world.open_from(world.to(number), from, &cookie, LINE).accepted);
+        // At another address of the server it is the same cookie.
+        for (known, to) in [(1, number), (2, number + 1)] {
+            world.seen.clear();
+            let again = world.open_from(world.to(to), from, &cookie, LINE);
+            ordinary(&world, &server, known, &again);
+        }
+        assert_eq!((world.stats().steered, world.stats().replayed), (1, 2));
+    }
+}
+
+pub(crate) fn expired() {
+    // Of both families, by the address that the cookie is for.
+    let world = World::new();
+    let server = Server::start(&world);
+    for (known, number) in [0, 2].into_iter().enumerate() {
+        world.seen.clear();
+        let from = world.client_ip(number);
+        let cookie = mint(&key(1), now() - 1, from);
+        let opened = world.open_from(world.to(number), Some(from), &cookie, LINE);
+        ordinary(&world, &server, known, &opened);
+    }
+    assert_eq!((world.stats().expired, world.stats().steered), (2, 0));
+}
+
+pub(crate) fn of_another_client() {
+    refused(|_| mint(&key(1), now() + LIFE, [10, 77, 1, 99].into()), "forged");
+}
+
+pub(crate) fn garbage() {
+    refused(|_| Cookie::new(rand::random()), "forged");
+}
+
+pub(crate) fn of_a_retired_key() {
+    let world = World::new();
+    let options = || Options { keys: Some(ring(key(2))), ..Options::default() };
+    let server = Server::with(&world, options());
+    let opened = world.open(world.to(0), &world.cookie(0), LINE);
+    ordinary(&world, &server, 0, &opened);
+    assert_eq!(world.stats().forged, 1);
+}
+
+/// The clock that the edge tells is wrong by two hours, then right.
+pub(crate) fn clock_stepped() {
+    let world = World::new();
+    for clock in [7200, -7200] {
+        world.seen.clear();
+        let server = Server::with(&world, Options { clock, ..Options::default() });
+        let opened = world.open(world.to(0), &world.cookie(0), LINE);
+        ordinary(&world, &server, 0, &opened);
+    }
+    assert_eq!(world.stats().expired, 2);
+    let server = Server::start(&world);
+    assert!(world.open(world.to(0), &world.cookie(0), LINE).accepted);
+    server.served(1);
+}
+
+/// The options are in the second fragment, where the program does not look. IPv4 only: nobody fragments IPv6 on
+/// the way.
+pub(crate) fn in_fragments() {
+    let world = World::new();
+    let server = Server::start(&world);
+    // Without don't-fragment.
+    world.set(world.client(), "ip_no_pmtu_disc", "1").unwrap();
+    // 20 bytes of IP, and 24 of TCP: the first option, and no more.
+    world.fault(Some(Box::new(Mtu::new(44).only(Protocol::Tcp))), None);
+    let opened = world.open(world.to(0), &world.cookie(0), LINE);
+    assert!(opened.cookie == CookieState::Spent && !opened.accepted, "{opened:?}");
+    assert_eq!(opened.answer, LINE);
+    assert_eq!(server.served(1), [(OpenedBy::Plain, LINE.to_vec())]);
+    no_kernel_cookie(&world);
+    assert_eq!(world.stats().steered, 0);
+    // The reassembled SYN kept its option, and the public listener ignored it.
+    assert_eq!(world.server_status().unwrap().spent, 0);
+}

@@ -1,0 +1,237 @@
+//! A client, a server, the link between them, and the programs attached to both.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use headstart_lab::{Delay, Element, Host, Lab, Link, Node};
+use headstart_net::fastopen::{
+    ClientOptions, ClientStatus, CookieState, ServerOptions, ServerStatus, Stats, attach_client,
+    attach_server, client_status, connect, cookie_state, detach_client, detach_server,
+    server_status, was_accepted,
+};
+use headstart_proto::cookie::Cookie;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::packet::{Seen, Way};
+use crate::support::{self, bpf, key, mint, now};
+
+/// The protected port.
+pub(crate) const PORT: u16 = 8443;
+
+/// What cookies live here.
+pub(crate) const LIFE: u64 = 3600;
+
+/// Only bounds a check that fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The interface of a node of a lab.
+const INTERFACE: &str = "w0";
+
+/// One way; a round trip takes twice as long.
+const DELAY: Duration = Duration::from_millis(10);
+
+/// What a client sends, and the server says back.
+pub(crate) const LINE: &[u8] = b"first flight\n";
+
+/// Everything of one check.
+pub(crate) struct World {
+    lab: Lab,
+    dir: PathBuf,
+    pub(crate) seen: Seen,
+}
+
+/// What became of one opening.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// Bytes that the kernel took with the SYN.
+    pub(crate) taken: usize,
+    /// Whether the server took them from there.
+    pub(crate) accepted: bool,
+    pub(crate) cookie: CookieState,
+    /// What the server said.
+    pub(crate) answer: Vec<u8>,
+}
+
+impl World {
+    /// With both programs attached.
+    pub(crate) fn new() -> Self {
+        let world = Self::bare();
+        world.attach_client();
+        world.attach_server();
+        world
+    }
+
+    /// With nothing attached. The client has two addresses of each family, and so has the server.
+    pub(crate) fn bare() -> Self {
+        let host = |name: &str, number: u8| {
+            let addresses = [
+                format!("10.77.{number}.1"),
+                format!("10.77.{number}.2"),
+                format!("fd77::{number}:1"),
+                format!("fd77:0:0:{number}::2"),
+            ];
+            let address = |text: &String| text.parse::<IpAddr>().unwrap();
+            addresses.iter().map(address).fold(Host::new(name), Host::address)
+        };
+        let lab = Lab::build(vec![host("client", 1), host("server", 2)]).unwrap();
+        let dir = bpf().join(format!("world-{:016x}", rand::random::<u64>()));
+        let world = Self { lab, dir, seen: Seen::default() };
+        world.set(world.client(), "tcp_fastopen", "1").unwrap();
+        world.set(world.server(), "tcp_fastopen", "3").unwrap();
+        // It disables Fast Open for an hour after one loss, on kernels where it is on.
+        let _ = world.set(world.client(), "tcp_fastopen_blackhole_timeout_sec", "0");
+        world.link(DELAY, None, None);
+        world
+    }
+
+    pub(crate) fn client(&self) -> &Node {
+        self.lab.node("client").unwrap()
+    }
+
+    pub(crate) fn server(&self) -> &Node {
+        self.lab.node("server").unwrap()
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// One of the client's addresses: 0 and 1 are IPv4, 2 and 3 IPv6.
+    pub(crate) fn client_ip(&self, number: usize) -> IpAddr {
+        self.client().addresses()[number]
+    }
+
+    /// The protected port at one of the server's addresses.
+    pub(crate) fn to(&self, number: usize) -> SocketAddr {
+        (self.server().addresses()[number], PORT).into()
+    }
+
+    /// Writes a setting of a node's TCP.
+    pub(crate) fn set(&self, node: &Node, name: &str, value: &str) -> io::Result<()> {
+        node.run(|| fs::write(format!("/proc/sys/net/ipv4/{name}"), value)).unwrap()
+    }
+
+    /// Other links, with an element each that acts on what left the client or the server.
+    pub(crate) fn link(
+        &self,
+        delay: Duration,
+        out: Option<Box<dyn Element>>,
+        back: Option<Box<dyn Element>>,
+    ) {
+        let link = |way, more: Option<Box<dyn Element>>| {
+            let tap: Box<dyn Element> = Box::new(self.seen.tap(way));
+            let delay: Box<dyn Element> = Box::new(Delay(delay));
+            Link::new([tap].into_iter().chain(more).chain([delay]).collect())
+        };
+        assert!(self.lab.set_links("client", link(Way::Out, out), link(Way::In, back)));
+    }
+
+    /// The same with the usual delay.
+    pub(crate) fn fault(&self, out: Option<Box<dyn Element>>, back: Option<Box<dyn Element>>) {
+        self.link(DELAY, out, back);
+    }
+
+    pub(crate) fn attach_client(&self) -> ClientStatus {
+        let options = ClientOptions { dir: self.dir.clone(), cgroup: None };
+        let attached = self.client().run(|| attach_client(&options)).unwrap();
+        attached.unwrap_or_else(|error| panic!("{error}: {}", error.hint()))
+    }
+
+    pub(crate) fn detach_client(&self) -> bool {
+        detach_client(&self.dir).unwrap()
+    }
+
+    pub(crate) fn client_status(&self) -> Option<ClientStatus> {
+        client_status(&self.dir).unwrap()
+    }
+
+    pub(crate) fn server_options(&self) -> ServerOptions {
+        let options = ServerOptions::new(vec![INTERFACE.into()], PORT);
+        // Cookies here are minted as if it were some time ago.
+        let since = headstart_proto::UnixSeconds(now() - 10 * LIFE);
+        ServerOptions { dir: self.dir.clone(), since, ..options }
+    }
+
+    pub(crate) fn attach_server(&self) -> ServerStatus {
+        let options = self.server_options();
+        let attached = self.server().run(|| attach_server(&options)).unwrap();
+        attached.unwrap_or_else(|error| panic!("{error}: {}", error.hint()))
+    }
+
+    pub(crate) fn detach_server(&self) -> bool {
+        self.server().run(|| detach_server(&self.dir, &[])).unwrap().unwrap()
+    }
+
+    pub(crate) fn server_status(&self) -> Option<ServerStatus> {
+        self.server().run(|| server_status(&self.dir)).unwrap().unwrap()
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.server_status().expect("it is attached").stats
+    }
+
+    /// A fresh cookie for one of the client's addresses.
+    pub(crate) fn cookie(&self, client: usize) -> Cookie {
+        mint(&key(1), now() + LIFE, self.client_ip(client))
+    }
+
+    /// Opens with `data`, waits for the answer and the end.
+    pub(crate) fn open(&self, to: SocketAddr, cookie: &Cookie, data: &[u8]) -> Opened {
+        self.open_from(to, None, cookie, data)
+    }
+
+    pub(crate) fn open_from(
+        &self,
+        to: SocketAddr,
+        local: Option<IpAddr>,
+        cookie: &Cookie,
+        data: &[u8],
+    ) -> Opened {
+        self.client().run(|| block_on(open(to, local, cookie, data))).unwrap()
+    }
+}
+
+/// Opens a connection here.
+pub(crate) async fn open(
+    to: SocketAddr,
+    local: Option<IpAddr>,
+    cookie: &Cookie,
+    data: &[u8],
+) -> Opened {
+    let (mut stream, taken) = connect(to, local, cookie, data).unwrap();
+    let mut answer = Vec::new();
+    let exchange = async {
+        stream.write_all(&data[taken..]).await?;
+        stream.read_to_end(&mut answer).await
+    };
+    tokio::time::timeout(PATIENCE, exchange).await.expect("the server answers").unwrap();
+    let accepted = was_accepted(&stream).unwrap();
+    // Where the program is gone by now, so is its memory.
+    let cookie = cookie_state(&stream).unwrap_or(CookieState::None);
+    Opened { taken, accepted, cookie, answer }
+}
+
+/// Runs a future on a runtime of this thread, so that its sockets are in the thread's namespace.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Nothing may outlive a check: the next one attaches its own.
+impl Drop for World {
+    fn drop(&mut self) {
+        let client = detach_client(&self.dir);
+        let server = self.server().run(|| detach_server(&self.dir, &[])).unwrap();
+        if !std::thread::panicking() {
+            client.unwrap();
+            server.unwrap();
+        }
+    }
+}
+
+/// The only key of most servers here.
+pub(crate) fn usual_ring() -> headstart_proto::cookie::CookieRing {
+    support::ring(key(1))
+}

@@ -1,0 +1,242 @@
+//! Which cookies are taken.
+
+use std::net::IpAddr;
+
+use headstart_net::fastopen::ServerOptions;
+use headstart_proto::UnixSeconds;
+use headstart_proto::cookie::{Cookie, CookieKey, CookieRing};
+
+use crate::blocks::{Block, read};
+use crate::program::{LIFE, Loaded, NOW, TAKEN};
+use crate::support::{key, mint, ring};
+
+/// The longest life of a cookie, by which the vectors are.
+const LIFE_MAX: u64 = 28_800;
+
+/// A second after which 16 bits of the time begin anew: a multiple of 65,536, near [`NOW`].
+const TURN: u64 = NOW / 65_536 * 65_536;
+
+fn client() -> IpAddr {
+    [198, 51, 100, 7].into()
+}
+
+/// The vectors that proto is held to.
+pub(crate) fn vectors() {
+    let since_ever = |options: &mut ServerOptions| options.since = UnixSeconds(0);
+    let mut loaded = Loaded::with(since_ever);
+    let (mut taken, mut refused) = (0, 0);
+    for block in &read("cookie_checks.txt") {
+        let address: IpAddr = block.number("client");
+        // On the wire there is no IPv4 address inside an IPv6 packet; elsewhere it is one.
+        let address = address.to_canonical();
+        loaded.set_keys(&ring(key_of(block)), LIFE_MAX);
+        loaded.set_clock(block.number("now"));
+        let outcome = loaded.outcome(&Cookie::new(block.array("cookie")), address);
+        match block.text("result") {
+            "Expired" | "Tag" => {
+                assert!(["expired", "forged"].contains(&outcome), "{outcome}: {block:?}");
+                refused += 1;
+            }
+            // Some are there twice, at different times.
+            _ => {
+                assert!([TAKEN, "replayed"].contains(&outcome), "{outcome}: {block:?}");
+                taken += 1;
+            }
+        }
+    }
+    assert!(taken >= 5 && refused >= 10, "{taken} taken, {refused} refused");
+    let mut minted = 0;
+    for block in &read("cookies.txt") {
+        let expiry: u64 = block.number("expiry");
+        let client: IpAddr = block.number("client");
+        // The clock here counts nanoseconds, and no cookie was minted before 1970.
+        if !(LIFE_MAX + 1..u64::MAX / 1_000_000_000).contains(&expiry) {
+            continue;
+        }
+        minted += 1;
+        loaded.set_keys(&ring(key_of(block)), LIFE_MAX);
+        loaded.set_clock(expiry - 1);
+        let outcome = loaded.outcome(&Cookie::new(block.array("cookie")), client.to_canonical());
+        assert!([TAKEN, "replayed"].contains(&outcome), "{outcome}: {block:?}");
+    }
+    assert!(minted >= 10, "{minted}");
+}
+
+fn key_of(block: &Block) -> CookieKey {
+    CookieKey::new(block.array("tag_key"), block.array("mask_key"))
+}
+
+pub(crate) fn taken_once() {
+    let mut loaded = Loaded::new();
+    let cookie = mint(&key(1), NOW + LIFE, client());
+    assert_eq!(loaded.outcome(&cookie, client()), TAKEN);
+    for _ in 0..3 {
+        assert_eq!(loaded.outcome(&cookie, client()), "replayed");
+    }
+    assert_eq!(loaded.fresh(&key(1), NOW + LIFE, client()), TAKEN);
+    assert_eq!(loaded.maps().spent().unwrap(), 2);
+    // Of another address it is nobody's, taken or not.
+    assert_eq!(loaded.outcome(&cookie, [198, 51, 100, 8].into()), "forged");
+}
+
+pub(crate) fn three_keys() {
+    let mut loaded = Loaded::new();
+    let ring = CookieRing { previous: Some(key(1)), current: key(2), next: Some(key(3)) };
+    loaded.set_keys(&ring, LIFE);
+    for number in 1..=3 {
+        assert_eq!(loaded.fresh(&key(number), NOW + 60, client()), TAKEN, "{number}");
+    }
+    assert_eq!(loaded.fresh(&key(4), NOW + 60, client()), "forged");
+    // Of a retired key.
+    let ring = CookieRing { previous: Some(key(2)), current: key(3), next: Some(key(4)) };
+    loaded.set_keys(&ring, LIFE);
+    assert_eq!(loaded.fresh(&key(1), NOW + 60, client()), "forged");
+    assert_eq!(loaded.fresh(&key(4), NOW + 60, client()), TAKEN);
+}
+
+/// Before an edge has come, and after it has gone.
+pub(crate) fn no_keys() {
+    let mut loaded = Loaded::with(|_| {});
+    assert_eq!(loaded.fresh(&key(1), NOW + 60, client()), "forged");
+    // A key of zeros is not what there is without one.
+    assert_eq!(loaded.fresh(&CookieKey::new([0; 16], [0; 16]), NOW + 60, client()), "forged");
+    loaded.set_keys(&ring(key(1)), LIFE);
+    assert_eq!(loaded.fresh(&key(1), NOW + 60, client()), TAKEN);
+    loaded.drop_maps();
+    loaded.open_maps();
+    assert_eq!(loaded.fresh(&key(1), NOW + 60, client()), "forged");
+    loaded.set_keys(&ring(key(1)), LIFE);
+    assert_eq!(loaded.fresh(&key(1), NOW + 60, client()), TAKEN);
+}
+
+pub(crate) fn addresses_of_ipv6() {
+    let mut loaded = Loaded::new();
+    let [here, there, elsewhere] =
+        ["2001:db8:1:2::7", "2001:db8:1:2:ffff::9", "2001:db8:1:3::7"].map(address);
+    assert_eq!(loaded.fresh(&key(1), NOW + 60, here), TAKEN);
+    let cookie = mint(&key(1), NOW + 60, here);
+    assert_eq!(loaded.outcome(&cookie, elsewhere), "forged");
+    assert_eq!(loaded.outcome(&cookie, there), TAKEN);
+    assert_eq!(loaded.outcome(&cookie, here), "replayed");
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+pub(crate) fn life() {
+    let mut loaded = Loaded::with(|options| options.since = UnixSeconds(0));
+    loaded.set_keys(&ring(key(1)), LIFE);
+    for (expiry, outcome) in [
+        (NOW + LIFE, TAKEN),
+        (NOW + LIFE + 1, "expired"),
+        (NOW + LIFE_MAX, "expired"),
+        (NOW, TAKEN),
+        (NOW - 1, "expired"),
+        (NOW - 36_000, "expired"),
+        // Farther away than 16 bits tell past and future apart: another moment, for which the tag is wrong.
+        (NOW + LIFE_MAX + 1, "forged"),
+        (NOW - 40_000, "forged"),
+        (NOW + 65_536, "forged"),
+        (NOW - 65_536, "forged"),
+    ] {
+        let left = expiry.wrapping_sub(NOW).cast_signed();
+        assert_eq!(loaded.fresh(&key(1), expiry, client()), outcome, "{left} s left");
+    }
+    loaded.set_keys(&ring(key(1)), LIFE_MAX);
+    assert_eq!(loaded.fresh(&key(1), NOW + LIFE_MAX, client()), TAKEN);
+    // Across the turn of the 16 bits.
+    loaded.set_clock(TURN - 10);
+    assert_eq!(loaded.fresh(&key(1), TURN + 10, client()), TAKEN);
+    loaded.set_clock(TURN + 10);
+    assert_eq!(loaded.fresh(&key(1), TURN - 1, client()), "expired");
+}
+
+/// A machine that was started anew does not know what was taken before.
+pub(crate) fn older_than_the_maps() {
+    let mut loaded = Loaded::with(|options| options.since = UnixSeconds(NOW - 100));
+    loaded.set_keys(&ring(key(1)), LIFE);
+    let minted = |at: u64| at + LIFE;
+    assert_eq!(loaded.fresh(&key(1), minted(NOW - 101), client()), "early");
+    assert_eq!(loaded.fresh(&key(1), minted(NOW - 100), client()), TAKEN);
+    assert_eq!(loaded.fresh(&key(1), minted(NOW), client()), TAKEN);
+    assert_eq!(loaded.maps().spent().unwrap(), 2);
+}
+
+/// The clock is the edge's word: wrong by more than a cookie's life, nothing is taken, and later all is well.
+pub(crate) fn clock() {
+    let mut loaded = Loaded::new();
+    let cookie = mint(&key(1), NOW + LIFE, client());
+    for wrong in [NOW + LIFE + 1, NOW - 1, NOW - LIFE, NOW + 36_000] {
+        loaded.set_clock(wrong);
+        assert_eq!(loaded.outcome(&cookie, client()), "expired", "{wrong}");
+    }
+    loaded.set_clock(0);
+    assert_eq!(loaded.outcome(&cookie, client()), "forged");
+    loaded.set_clock(NOW);
+    assert_eq!(loaded.outcome(&cookie, client()), TAKEN);
+}
+
+pub(crate) fn spent_full() {
+    let mut loaded = Loaded::with(|options| options.spent = 2);
+    loaded.set_keys(&ring(key(1)), LIFE);
+    for outcome in [TAKEN, TAKEN, "full", "full"] {
+        assert_eq!(loaded.fresh(&key(1), NOW + LIFE, client()), outcome);
+    }
+    assert_eq!(loaded.maps().spent().unwrap(), 2);
+    // Once there is room again, they are taken again.
+    loaded.set_clock(NOW + LIFE + 1);
+    assert_eq!(loaded.maps().sweep().unwrap(), 2);
+    assert_eq!(loaded.fresh(&key(1), NOW + LIFE + 60, client()), TAKEN);
+}
+
+pub(crate) fn sweep() {
+    let mut loaded = Loaded::new();
+    let [soon, later] = [10, 20].map(|life| mint(&key(1), NOW + life, client()));
+    for cookie in [&soon, &later] {
+        assert_eq!(loaded.outcome(cookie, client()), TAKEN);
+    }
+    loaded.set_clock(NOW + 10);
+    // In the last second of its life it still counts.
+    assert_eq!(loaded.maps().sweep().unwrap(), 0);
+    assert_eq!(loaded.outcome(&soon, client()), "replayed");
+    loaded.set_clock(NOW + 11);
+    assert_eq!(loaded.maps().sweep().unwrap(), 1);
+    assert_eq!(loaded.maps().spent().unwrap(), 1);
+    assert_eq!(loaded.outcome(&later, client()), "replayed");
+    // A clock that is set back does not bring it to life again; nor does another edge.
+    loaded.set_clock(NOW);
+    assert_eq!(loaded.outcome(&soon, client()), "expired");
+    loaded.drop_maps();
+    loaded.open_maps();
+    loaded.set_keys(&ring(key(1)), LIFE);
+    assert_eq!(loaded.outcome(&soon, client()), "expired");
+    assert_eq!(loaded.outcome(&later, client()), "replayed");
+    assert_eq!(loaded.fresh(&key(1), NOW + 20, client()), TAKEN);
+}
+
+/// Bit 15 of the expiry says which map remembers a cookie: a period of 32,768 s fills one of the two.
+pub(crate) fn generations() {
+    let half = TURN + 32_768;
+    let mut loaded = Loaded::with(|options| {
+        options.spent = 2;
+        options.since = UnixSeconds(0);
+    });
+    loaded.set_keys(&ring(key(1)), LIFE);
+    loaded.set_clock(half - 100);
+    for (expiry, outcome) in [
+        (half - 1, TAKEN),
+        (half - 1, TAKEN),
+        (half - 1, "full"),
+        (half, TAKEN),
+        (half + 1, TAKEN),
+        (half + 1, "full"),
+    ] {
+        assert_eq!(loaded.fresh(&key(1), expiry, client()), outcome, "{expiry}");
+    }
+    // The period is over: what is left of it goes, and the map serves the period after the next one.
+    loaded.set_clock(half + 10);
+    assert_eq!(loaded.maps().sweep().unwrap(), 4);
+    loaded.set_clock(half + 32_768 - 10);
+    assert_eq!(loaded.fresh(&key(1), half + 32_768, client()), TAKEN);
+}

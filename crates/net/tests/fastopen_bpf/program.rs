@@ -1,0 +1,153 @@
+//! The program loaded, with maps of its own and a clock of ours.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use headstart_lab::Namespace;
+use headstart_net::fastopen::{
+    Program, ServerMaps, ServerOptions, Stats, TestRun, attach_server, detach_server,
+    unix_minus_boot,
+};
+use headstart_proto::UnixSeconds;
+use headstart_proto::cookie::{Cookie, CookieKey, CookieRing};
+
+use crate::frame::{Frame, Link, PORT};
+use crate::support::{self, bpf};
+
+/// The time in these checks, when none else is said.
+pub(crate) const NOW: u64 = 1_790_000_000;
+
+/// What cookies live here.
+pub(crate) const LIFE: u64 = 3600;
+
+/// `TC_ACT_UNSPEC` of linux/pkt_cls.h: whoever is next may look.
+pub(crate) const PASS: i32 = -1;
+
+/// One load of the program.
+pub(crate) struct Loaded {
+    dir: PathBuf,
+    namespace: Namespace,
+    programs: [Program; 2],
+    maps: Option<ServerMaps>,
+}
+
+impl Loaded {
+    /// With [`key`](support::key) 1 and the clock at [`NOW`].
+    pub(crate) fn new() -> Self {
+        let mut loaded = Self::with(|_| {});
+        loaded.set_keys(&support::ring(support::key(1)), LIFE);
+        loaded
+    }
+
+    /// With other options, and without keys.
+    pub(crate) fn with(change: impl FnOnce(&mut ServerOptions)) -> Self {
+        let dir = bpf().join(format!("check-{:016x}", rand::random::<u64>()));
+        let mut options = ServerOptions {
+            dir: dir.clone(),
+            since: UnixSeconds(NOW - 10 * LIFE),
+            ..ServerOptions::new(Vec::new(), PORT)
+        };
+        change(&mut options);
+        let namespace = Namespace::new().unwrap();
+        namespace.run(|| attach(&options)).unwrap();
+        let program = |name| Program::open(&dir.join("server").join(name)).unwrap();
+        let programs = [program("steer_ethernet"), program("steer_bare")];
+        let maps = Some(ServerMaps::open(&dir).unwrap());
+        Self { dir, namespace, programs, maps }
+    }
+
+    pub(crate) fn maps(&mut self) -> &mut ServerMaps {
+        self.maps.as_mut().unwrap()
+    }
+
+    /// As when the edge ends.
+    pub(crate) fn drop_maps(&mut self) {
+        self.maps = None;
+    }
+
+    pub(crate) fn open_maps(&mut self) {
+        self.maps = Some(ServerMaps::open(&self.dir).unwrap());
+    }
+
+    pub(crate) fn set_keys(&mut self, ring: &CookieRing, life: u64) {
+        self.maps().set_keys(ring, Duration::from_secs(life)).unwrap();
+        self.set_clock(NOW);
+    }
+
+    /// The beginning of a second, so that it lasts while a check runs.
+    pub(crate) fn set_clock(&mut self, unix: u64) {
+        const MARGIN: u64 = 1_000_000;
+        let wanted = unix * 1_000_000_000 + MARGIN;
+        let ahead = wanted.wrapping_sub(system_nanos());
+        self.maps().set_clock(unix_minus_boot().wrapping_add(ahead)).unwrap();
+    }
+
+    /// Runs the program on a frame `times` times.
+    pub(crate) fn run(&self, frame: &Frame, times: u32) -> TestRun {
+        let program = &self.programs[usize::from(frame.link == Link::Bare)];
+        let bytes = frame.bytes();
+        self.namespace.run(|| program.test_run(&bytes, times)).unwrap().unwrap()
+    }
+
+    /// Runs it once: what it left of the packet, and what it counted beside the SYN, none if not even that.
+    pub(crate) fn pass(&mut self, frame: &Frame) -> (Vec<u8>, Vec<&'static str>) {
+        let before = self.maps().stats().unwrap();
+        let run = self.run(frame, 1);
+        let after = self.maps().stats().unwrap();
+        assert_eq!(run.verdict, PASS, "{frame:?}");
+        (run.packet, difference(&before, &after))
+    }
+
+    /// What becomes of a cookie in an ordinary SYN.
+    pub(crate) fn outcome(&mut self, cookie: &Cookie, from: IpAddr) -> &'static str {
+        let frame = Frame::syn(from).fast_open(cookie.as_bytes());
+        let (packet, counted) = self.pass(&frame);
+        // Whatever becomes of it, it leaves the SYN.
+        assert_eq!(packet, frame.stripped().bytes());
+        match counted[..] {
+            ["syns", outcome] => outcome,
+            _ => panic!("{counted:?}"),
+        }
+    }
+
+    /// The same for a fresh cookie of a key, that expires at `expiry`.
+    pub(crate) fn fresh(&mut self, key: &CookieKey, expiry: u64, from: IpAddr) -> &'static str {
+        let cookie = support::mint(key, expiry, from);
+        self.outcome(&cookie, from)
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        self.maps = None;
+        let detached = detach_server(&self.dir, &[]);
+        if !std::thread::panicking() {
+            assert!(detached.unwrap());
+        }
+    }
+}
+
+/// There is no hidden listener here, so this is what says that a cookie was taken.
+pub(crate) const TAKEN: &str = "no_listener";
+
+fn attach(options: &ServerOptions) {
+    std::fs::write("/proc/sys/net/ipv4/tcp_fastopen", "3").unwrap();
+    let status = attach_server(options).unwrap_or_else(|error| panic!("{error}: {}", error.hint()));
+    assert_eq!((status.port, status.created), (PORT, options.since));
+}
+
+/// The counters that went up, each by one.
+fn difference(before: &Stats, after: &Stats) -> Vec<&'static str> {
+    let both = before.iter().zip(after.iter());
+    both.flat_map(|((name, before), (_, after))| {
+        assert!(after - before <= 1, "{name}");
+        (after > before).then_some(name)
+    })
+    .collect()
+}
+
+fn system_nanos() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())
+}

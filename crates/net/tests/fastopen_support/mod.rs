@@ -1,0 +1,126 @@
+//! What both tests of Fast Open run in: a mount namespace with a BPF file system, both gone with the process.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use headstart_proto::UnixSeconds;
+use headstart_proto::cookie::{Cookie, CookieKey, CookieRing};
+use tempfile::TempDir;
+
+/// A check by its name.
+pub(crate) type Check = (&'static str, fn());
+
+/// Set in the process that has the mount namespace.
+const WITHIN: &str = "HEADSTART_TEST_WITHIN";
+
+/// Where the BPF file system is mounted.
+static BPF: OnceLock<PathBuf> = OnceLock::new();
+
+/// Runs the checks whose names contain one of the words of the command line.
+pub(crate) fn run(checks: &[Check]) -> ExitCode {
+    if std::env::args().any(|argument| argument == "--list") {
+        checks.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    if std::env::var_os("HEADSTART_TEST_NET").is_none_or(|value| value != "1") {
+        println!("skipped {} checks: set HEADSTART_TEST_NET=1 and run as root", checks.len());
+        return ExitCode::SUCCESS;
+    }
+    if std::env::var_os(WITHIN).is_none() {
+        return again_within();
+    }
+    let place = mounted();
+    assert!(BPF.set(place.bpf()).is_ok());
+    let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
+    let checks: Vec<_> = checks.iter().filter(|(name, _)| chosen(name)).collect();
+    let begun = Instant::now();
+    let failed: Vec<_> = checks.iter().filter(|(name, check)| !passes(name, *check)).collect();
+    println!("{} checks, {} failed, {:.0?}", checks.len(), failed.len(), begun.elapsed());
+    failed.iter().for_each(|(name, _)| println!("FAILED: {name}"));
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn passes(name: &str, check: fn()) -> bool {
+    println!("{name} ...");
+    let begun = Instant::now();
+    let passed = catch_unwind(AssertUnwindSafe(check)).is_ok();
+    println!("{name} ... {} ({:.1?})", if passed { "ok" } else { "FAILED" }, begun.elapsed());
+    passed
+}
+
+/// The same program once more. What it mounts, nobody else sees, and ends however it ends: so do programs that
+/// are attached by pins there.
+fn again_within() -> ExitCode {
+    let status = Command::new("unshare")
+        .args(["--mount", "--propagation", "private"])
+        .arg(std::env::current_exe().unwrap())
+        .args(std::env::args_os().skip(1))
+        .env(WITHIN, "1")
+        .status()
+        .expect("unshare of util-linux runs");
+    if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A directory that others may enter, with a BPF file system in `bpf`.
+struct Mounted(TempDir);
+
+impl Mounted {
+    fn bpf(&self) -> PathBuf {
+        self.0.path().join("bpf")
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Or the directory cannot be removed.
+        let _ = Command::new("umount").arg("--lazy").arg(self.bpf()).status();
+    }
+}
+
+fn mounted() -> Mounted {
+    let place = tempfile::Builder::new()
+        .prefix("headstart-bpf")
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .tempdir()
+        .unwrap();
+    let place = Mounted(place);
+    std::fs::create_dir(place.bpf()).unwrap();
+    succeeds(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(place.bpf()));
+    place
+}
+
+/// The directory of the BPF file system.
+pub(crate) fn bpf() -> &'static Path {
+    BPF.get().expect("checks run within it")
+}
+
+/// Runs a command to its end; it must succeed.
+pub(crate) fn succeeds(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}: {said}", output.status);
+}
+
+/// Keys of tests; each number gives another.
+pub(crate) const fn key(number: u8) -> CookieKey {
+    CookieKey::new([number; 16], [number ^ 0x55; 16])
+}
+
+/// Only a current key.
+pub(crate) const fn ring(current: CookieKey) -> CookieRing {
+    CookieRing { previous: None, current, next: None }
+}
+
+/// A cookie with a random nonce.
+pub(crate) fn mint(key: &CookieKey, expiry: u64, client: std::net::IpAddr) -> Cookie {
+    key.mint(rand::random(), UnixSeconds(expiry), client)
+}
+
+/// Unix time.
+pub(crate) fn now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+}

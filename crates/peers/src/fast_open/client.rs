@@ -1,0 +1,283 @@
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use headstart_net::fastopen;
+use headstart_proto::cookie::Cookie;
+use headstart_tls::{ClientContext, Conn, EarlyData, Facts, Progress};
+use openssl::x509::X509;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::{timeout, timeout_at};
+
+use super::engine;
+use super::memory::{Memory, Place};
+use super::wire::{Wire, drain, spoken};
+use crate::arm::{Arm, Carrier};
+use crate::attempt::{END, Exchange};
+use crate::client::{ClientOptions, out_of_time};
+use crate::error::PeerError;
+use crate::sys;
+use crate::transport::{connect, connect_fast};
+use crate::trial::{Opening, Trial};
+use crate::visit::Visit;
+
+/// A client of these arms, with what it remembers.
+#[derive(Debug)]
+pub(crate) struct FastOpenClient {
+    arm: Arm,
+    name: String,
+    context: ClientContext,
+    memory: Mutex<Memory>,
+}
+
+/// What one connection needs that is no part of opening it.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    conn: Conn,
+    to: SocketAddr,
+    place: Place,
+    cookie: Option<Cookie>,
+    /// Whether a session is offered, and whether the request goes with it.
+    offered: bool,
+    early: bool,
+}
+
+impl FastOpenClient {
+    pub(crate) fn new(options: &ClientOptions, roots: &[X509]) -> Result<Self, PeerError> {
+        Ok(Self {
+            arm: options.arm,
+            name: options.name.clone(),
+            context: engine::client(options.suite, roots)?,
+            memory: Mutex::default(),
+        })
+    }
+
+    /// Takes a cookie and a session for a connection to `to`, as far as the arm has them.
+    pub(crate) fn ready(&self, visit: &Visit, to: SocketAddr) -> Result<Ready, PeerError> {
+        let name = visit.name.as_ref().unwrap_or(&self.name);
+        let place = Place::new(name, visit.context.as_deref(), to)
+            .map_err(|error| PeerError::new(format!("there is no way to {to}: {error}")))?;
+        let mut memory = self.memory();
+        let cookie = self.arm.has_private_cookies();
+        let cookie = cookie.then(|| memory.take_cookie(&place, Instant::now())).flatten();
+        let kept = self.arm.resumes().then(|| memory.take_session(&place)).flatten();
+        drop(memory);
+        let early =
+            self.arm.sends_early_data() && kept.as_ref().is_some_and(|kept| kept.early_data);
+        let (offered, session) = (kept.is_some(), kept.map(|kept| kept.session));
+        let conn = self.context.connect(name, session, self.arm.has_private_cookies());
+        let conn = conn.map_err(engine::unusable)?;
+        Ok(Ready { conn, to, place, cookie, offered, early })
+    }
+
+    /// One connection, one request.
+    pub(crate) async fn open(&self, ready: Ready, exchange: Exchange, deadline: Instant) -> Trial {
+        let Ready { conn, to, place, cookie, offered, early } = ready;
+        let carrier = self.arm.carrier();
+        let account = Account { opening: Opening::Plain, reason: "", resumed: false, early: false };
+        let mut attempt = Attempt { carrier, to, cookie, offered, early, exchange, account };
+        let outcome = timeout_at(deadline.into(), attempt.run(conn)).await;
+        let (outcome, wire) = match outcome {
+            Ok(Ok(wire)) => (Ok(()), Some(wire)),
+            Ok(Err(error)) => (Err(error), None),
+            Err(_) => (Err(out_of_time(attempt.exchange.marks.stage())), None),
+        };
+        if let Some(wire) = wire {
+            self.end(wire, &place).await;
+        }
+        attempt.trial(outcome)
+    }
+
+    pub(crate) fn forget(&self) {
+        self.memory().forget();
+    }
+
+    /// Waits for the end of a connection whose response is here: cookies and tickets may come until then.
+    async fn end(&self, mut wire: Wire, place: &Place) {
+        let rest = async { while wire.read().await.is_ok_and(|bytes| bytes.is_some()) {} };
+        // The response is here: whatever ends the rest says nothing of the trial.
+        let _ = timeout(END, rest).await;
+        let _ = timeout(END, wire.close()).await;
+        let (mut memory, now) = (self.memory(), Instant::now());
+        while let Some(new) = wire.conn_mut().poll_session() {
+            if self.arm.has_private_cookies() {
+                memory.put_cookies(place, &new, now);
+            }
+            if self.arm.resumes() {
+                memory.put_session(place, new);
+            }
+        }
+    }
+
+    /// No call can leave it half changed.
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Attempt {
+    carrier: Carrier,
+    to: SocketAddr,
+    cookie: Option<Cookie>,
+    offered: bool,
+    early: bool,
+    exchange: Exchange,
+    account: Account,
+}
+
+/// How a connection was opened, as far as that is known.
+struct Account {
+    opening: Opening,
+    reason: &'static str,
+    resumed: bool,
+    /// Whether the server took the request as early data.
+    early: bool,
+}
+
+/// A TCP connection, how much of the first flight the system took with it, and when it was established.
+struct Opened {
+    tcp: TcpStream,
+    taken: usize,
+    established: Instant,
+}
+
+impl Attempt {
+    /// All of it, up to the last response byte.
+    async fn run(&mut self, mut conn: Conn) -> Result<Wire, String> {
+        let written = Instant::now();
+        if self.early {
+            write_early(&mut conn, self.exchange.request())?;
+        }
+        conn.handshake().map_err(|error| spoken(&error))?;
+        let flight = drain(&mut conn);
+        let opened = self.connect(&flight).await;
+        let Opened { tcp, taken, established } =
+            opened.map_err(|error| format!("cannot connect: {error}"))?;
+        let taken_by_server = self.judge(&tcp);
+        let mut wire = Wire::new(conn, tcp);
+        wire.send(flight.get(taken..).unwrap_or_default()).await?;
+        // More early data could go on; there is none.
+        while wire.handshake().await? != Progress::Done {
+            wire.fill().await?;
+        }
+        self.learn(&wire.conn_mut().facts());
+        if self.account.early {
+            // Data of a SYN that the server did not take leave again when the connection is there.
+            let again = if taken_by_server { written } else { written.max(established) };
+            self.exchange.marks.request_at(again);
+        } else {
+            self.exchange.marks.request();
+            wire.write(self.exchange.request()).await?;
+        }
+        wire.flush().await?;
+        self.read(&mut wire).await?;
+        Ok(wire)
+    }
+
+    async fn read(&mut self, wire: &mut Wire) -> Result<(), String> {
+        loop {
+            let Some(bytes) = wire.read().await? else {
+                return Err(self.exchange.marks.stage().to_owned());
+            };
+            if self.exchange.take(bytes)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Opens TCP, with as much of the flight in the SYN as the system takes.
+    async fn connect(&mut self, flight: &[u8]) -> io::Result<Opened> {
+        let (tcp, taken) = match (self.carrier, self.cookie.take()) {
+            (Carrier::FastOpen, _) => {
+                let tcp = connect_fast(self.to).await?;
+                let taken = tcp.try_write(flight)?;
+                (tcp, taken)
+            }
+            // A part of the flight would spend the cookie and save nothing.
+            (_, Some(cookie)) if flight.len() <= fastopen::SYN_DATA_MAX => {
+                match fastopen::connect(self.to, None, &cookie, flight) {
+                    Ok(opened) => opened,
+                    Err(error) => {
+                        tracing::debug!(%error, "no Fast Open");
+                        self.account.reason = "fast_open_unavailable";
+                        (connect(self.to).await?, 0)
+                    }
+                }
+            }
+            (_, cookie) => {
+                let reason = if cookie.is_some() { "first_flight_too_long" } else { "no_cookie" };
+                self.account.reason = reason;
+                (connect(self.to).await?, 0)
+            }
+        };
+        tcp.set_nodelay(true)?;
+        let established = established(&tcp).await?;
+        Ok(Opened { tcp, taken, established })
+    }
+
+    /// Whether the server took what was in the SYN.
+    fn judge(&mut self, tcp: &TcpStream) -> bool {
+        let taken = sys::syn_data_acknowledged(tcp).unwrap_or(false);
+        if taken {
+            self.account.opening =
+                if self.carrier == Carrier::Fop { Opening::Fop } else { Opening::Tfo };
+        } else if self.account.reason.is_empty() {
+            self.account.reason = "syn_data_not_taken";
+        }
+        taken
+    }
+
+    fn learn(&mut self, facts: &Facts) {
+        self.account.resumed = facts.resumed;
+        self.account.early = self.early && facts.early_data == EarlyData::Accepted;
+        if self.account.reason.is_empty() {
+            self.account.reason = match () {
+                () if self.offered && !facts.resumed => "session_refused",
+                () if self.early && !self.account.early => "early_data_refused",
+                () => "",
+            };
+        }
+    }
+
+    fn trial(&self, outcome: Result<(), String>) -> Trial {
+        let Account { opening, reason, resumed, early } = self.account;
+        Trial {
+            opening,
+            resumed: resumed && outcome.is_ok(),
+            early_data: early,
+            reason: reason.to_owned(),
+            ..self.exchange.marks.trial(outcome)
+        }
+    }
+}
+
+fn write_early(conn: &mut Conn, mut left: &[u8]) -> Result<(), String> {
+    while !left.is_empty() {
+        match conn.write_early(left).map_err(|error| spoken(&error))? {
+            0 => return Err("TLS took no early data".into()),
+            count => left = left.get(count..).unwrap_or_default(),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the connection is established, however it was begun; when that was.
+async fn established(tcp: &TcpStream) -> io::Result<Instant> {
+    loop {
+        tcp.writable().await?;
+        tcp.take_error()?.map_or(Ok(()), Err)?;
+        match tcp.peer_addr() {
+            Ok(_) => return Ok(Instant::now()),
+            // In the state SYN_SENT: that it could be written to is from before the SYN.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                let stale = tcp.try_io(Interest::WRITABLE, || -> io::Result<()> {
+                    Err(io::ErrorKind::WouldBlock.into())
+                });
+                drop(stale);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use headstart_net::fastopen::{HiddenListener, REFRESH, ServerMaps, Unavailable};
+use headstart_tls::{Progress, ServerContext};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::engine::{self, Served};
+use super::wire::Wire;
+use crate::arm::Carrier;
+use crate::content::{Answer, asked};
+use crate::error::PeerError;
+use crate::identity::Identity;
+use crate::server::{Broken, FIRST_WRITE, HALF_RTT_MAX, PAUSE, ServerOptions, WRITE, end, listen};
+
+/// Serves one of these arms at all of its addresses.
+pub(crate) fn serve(
+    options: &ServerOptions,
+    identity: &Identity,
+) -> Result<(SocketAddr, JoinHandle<()>), PeerError> {
+    let served = engine::server(options.arm, options.suite, identity, options.cookie_life)?;
+    let fast_open = options.arm.carrier() == Carrier::FastOpen;
+    let mut tasks = Tasks(Vec::new());
+    let mut local = None;
+    for address in options.addresses() {
+        let listener = listen(address, fast_open).map_err(|error| options.unusable(&error))?;
+        let bound = listener.local_addr().map_err(|error| options.unusable(&error))?;
+        local.get_or_insert(bound);
+        tasks.0.push(tokio::spawn(accept(listener, Arc::clone(&served.tls))));
+    }
+    let local = local.unwrap_or(options.listen);
+    if let Some((hidden, maps)) = hidden(options, &served, local)? {
+        tasks.0.push(tokio::spawn(accept_hidden(hidden, Arc::clone(&served.tls))));
+        tasks.0.push(tokio::spawn(refresh(maps)));
+    }
+    Ok((local, tokio::spawn(tasks.run())))
+}
+
+/// Tasks that end with this value.
+struct Tasks(Vec<JoinHandle<()>>);
+
+impl Tasks {
+    async fn run(mut self) {
+        for task in &mut self.0 {
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// The listener to which the kernel's program gives SYNs with valid cookies, and what it is told by. Without the
+/// program's maps there is none: clients are given cookies, and their connections are ordinary ones.
+fn hidden(
+    options: &ServerOptions,
+    served: &Served,
+    public: SocketAddr,
+) -> Result<Option<(HiddenListener, ServerMaps)>, PeerError> {
+    let Some(dir) = options.fast_open_maps.as_ref() else { return Ok(None) };
+    let unavailable = |error: Unavailable| {
+        PeerError::new(format!("no Fast Open: {error}")).with_hint(error.hint())
+    };
+    let mut maps = ServerMaps::open(dir).map_err(unavailable)?;
+    let hidden = HiddenListener::bind(public).map_err(unavailable)?;
+    let cookies = served.keys.current().cookies();
+    maps.set_keys(&cookies, served.cookie_life)
+        .and_then(|()| maps.set_hidden(&hidden))
+        .map_err(|error| PeerError::new(format!("cannot tell the kernel's program: {error}")))?;
+    Ok(Some((hidden, maps)))
+}
+
+/// Tells the program the time and lets it forget cookies that have expired, as long as the server runs.
+async fn refresh(mut maps: ServerMaps) {
+    loop {
+        tokio::time::sleep(REFRESH).await;
+        let refreshed = spawn_blocking(move || {
+            if let Err(error) = maps.refresh() {
+                tracing::debug!(%error, "cookies of the kernel's program");
+            }
+            maps
+        });
+        match refreshed.await {
+            Ok(again) => maps = again,
+            Err(_) => return,
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, tls: Arc<ServerContext>) {
+    loop {
+        match listener.accept().await {
+            Ok((tcp, peer)) => begin(tcp, peer, &tls),
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// A connection that was not steered here comes from a program of this machine, and no cookie was looked at.
+async fn accept_hidden(hidden: HiddenListener, tls: Arc<ServerContext>) {
+    loop {
+        match hidden.accept().await {
+            Ok((tcp, peer)) if hidden.was_steered(&tcp) => begin(tcp, peer, &tls),
+            Ok(_) => {}
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+fn begin(tcp: TcpStream, peer: SocketAddr, tls: &Arc<ServerContext>) {
+    let tls = Arc::clone(tls);
+    tokio::spawn(end(async move {
+        // A client that is gone already is met again at the first read.
+        let _ = tcp.set_nodelay(true);
+        let conn = tls.accept(peer.ip(), engine::now())?;
+        exchange(Wire::new(conn, tcp)).await
+    }));
+}
+
+/// One request and its answer.
+async fn exchange(mut wire: Wire) -> Result<(), Broken> {
+    let mut request = Vec::new();
+    let mut answer = None;
+    while wire.handshake().await? == Progress::EarlyData {
+        while let Some(bytes) = wire.poll_read()? {
+            request.extend_from_slice(bytes);
+        }
+        if let (None, Some(asked)) = (&answer, asked(&request).transpose()) {
+            // What TCP's initial window holds; more would wait for the client's Finished anyway.
+            let mut begun = Answer::new(asked);
+            wire.write(&begun.next(FIRST_WRITE)).await?;
+            wire.write(&begun.next(HALF_RTT_MAX - FIRST_WRITE)).await?;
+            answer = Some(begun);
+        }
+        wire.fill().await?;
+    }
+    let mut answer = match answer {
+        Some(answer) => answer,
+        None => {
+            let mut answer = read_request(&mut wire, &mut request).await?;
+            wire.write(&answer.next(FIRST_WRITE)).await?;
+            answer
+        }
+    };
+    loop {
+        let piece = answer.next(WRITE);
+        if piece.is_empty() {
+            break;
+        }
+        wire.write(&piece).await?;
+    }
+    Ok(wire.close().await?)
+}
+
+/// Early data may have brought a part of it.
+async fn read_request(wire: &mut Wire, request: &mut Vec<u8>) -> Result<Answer, Broken> {
+    loop {
+        if let Some(asked) = asked(request).transpose() {
+            return Ok(Answer::new(asked));
+        }
+        match wire.read().await? {
+            Some(bytes) => request.extend_from_slice(bytes),
+            None => return Err("no whole request".into()),
+        }
+    }
+}

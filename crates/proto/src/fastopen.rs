@@ -1,0 +1,402 @@
+//! Whether the first flight leaves with the SYN (Sy et al. 2019; DESIGN, Fast Open Privacy).
+//!
+//! The SYN of a connection to a server that takes cookies waits a moment for the ClientHello. If that
+//! comes in time and fits, the SYN takes it along, with a cookie; if not, it leaves bare, and whatever
+//! else is offered is used. A SYN with data that nobody answers gets company by plain TCP.
+
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::VecDeque;
+use core::fmt;
+use core::time::Duration;
+
+use crate::cookie::Cookie;
+use crate::hello::{self, ClientHello, Progress};
+use crate::limits::{SYN_DATA_WAIT, SYN_SILENCE};
+use crate::time::Instant;
+
+/// Type of a record with application data (RFC 8446 section 5.1), which before the handshake is early data.
+const APPLICATION_DATA: u8 = 23;
+
+/// Decides for one connection whether its SYN carries data, and what if so.
+///
+/// Say what is known of the server with [`expect`](Self::expect), [`offer`](Self::offer) or
+/// [`give_up`](Self::give_up), and what the application writes with
+/// [`handle_app_data`](Self::handle_app_data), in any order. While [`is_waiting`](Self::is_waiting) no
+/// SYN may leave. What [`poll_flight`](Self::poll_flight) gives once is to be answered at once by
+/// [`handle_sent`](Self::handle_sent) or `give_up`. Then plain TCP is started beside the SYN whenever
+/// [`poll_beside`](Self::poll_beside) says so, and [`handle_connected`](Self::handle_connected) ends it.
+///
+/// If two connections race, the bytes of the client stream are written on the second only after the
+/// first was closed: whatever the SYN held, early data too, is then acted on at most once in order.
+#[derive(Debug)]
+pub struct FastOpen {
+    /// Bytes that a SYN may carry.
+    room: usize,
+    state: State,
+    start: Start,
+    beside: bool,
+    events: VecDeque<FastOpenEvent>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Nothing is known of the server. A SYN that leaves now leaves bare.
+    Idle,
+    /// The SYN waits, at most until then. `silence` is how long its answer may take, once the server's
+    /// side is known; before, it is only expected to take cookies.
+    Waiting { until: Instant, silence: Option<Duration> },
+    /// The flight is whole.
+    Ready { flight: Flight, silence: Duration },
+    /// The caller has the flight.
+    Taken { flight: Flight, silence: Duration },
+    /// The SYN left with data.
+    Sent { silent_at: Instant, doubt: Doubt },
+    /// Decided, or connected.
+    Over,
+}
+
+/// What speaks against the SYN with data while nothing is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    Nothing,
+    Silent,
+    Failed,
+}
+
+/// The start of the client stream, as far as it was looked at.
+#[derive(Debug, Default)]
+struct Start {
+    length: usize,
+    hello: Option<Result<ClientHello, NotFast>>,
+    /// Whether a whole record of early data is there.
+    early_data: bool,
+}
+
+/// What a SYN can take along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flight {
+    /// So many bytes of the client stream, from its start.
+    pub bytes: usize,
+    /// Of these, the ClientHello; what follows is early data.
+    pub hello: usize,
+    /// The cookie in the client's own ticket, where it presents one.
+    pub ticket_cookie: Option<Cookie>,
+}
+
+/// Why the ClientHello does not leave with the SYN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NotFast {
+    /// It was not known in time whether the server takes cookies.
+    OfferLate,
+    /// The application does not speak TLS.
+    NotTls,
+    /// The ClientHello cannot be read.
+    Hello,
+    /// The ClientHello was not there in time.
+    HelloLate,
+    /// The ClientHello is larger than what a SYN carries, as with a post-quantum key share.
+    TooLarge,
+}
+
+impl NotFast {
+    /// A short stable name, for counters and scripts.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OfferLate => "offer_late",
+            Self::NotTls => "not_tls",
+            Self::Hello => "client_hello",
+            Self::HelloLate => "client_hello_late",
+            Self::TooLarge => "client_hello_too_large",
+        }
+    }
+}
+
+impl fmt::Display for NotFast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OfferLate => "it was not known in time whether the server takes cookies",
+            Self::NotTls => "the application does not speak TLS",
+            Self::Hello => "the ClientHello cannot be read",
+            Self::HelloLate => "the SYN left before the ClientHello was there",
+            Self::TooLarge => {
+                "the ClientHello is larger than what a SYN carries (as with a post-quantum key share)"
+            }
+        })
+    }
+}
+
+/// What happened, for the timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FastOpenEvent {
+    /// The SYN waits for the ClientHello.
+    Waiting,
+    /// The SYN leaves without data.
+    NotFast(NotFast),
+    /// The SYN left with a cookie and data.
+    SynSent {
+        /// So many bytes of the client stream.
+        bytes: usize,
+        /// Whether early data is among them.
+        early_data: bool,
+    },
+    /// No SYN-ACK in time: plain TCP goes beside.
+    Silent,
+    /// The connection failed: plain TCP takes its place.
+    Failed,
+    /// The SYN-ACK came.
+    Answered {
+        /// Whether it acknowledged the data.
+        accepted: bool,
+    },
+}
+
+/// Which connection was established first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Winner {
+    /// That whose SYN carried data.
+    Syn {
+        /// Whether the SYN-ACK acknowledged them.
+        accepted: bool,
+    },
+    /// A plain one to the same address.
+    SameAddress,
+    /// A plain one to another address of the name.
+    Elsewhere,
+}
+
+/// What a connection says of the path, or of the server at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Data in the SYN arrive and are taken.
+    Accepted,
+    /// SYNs are answered, data in them are not taken: stripped on the way, or refused.
+    Refused,
+    /// SYNs with data are not answered, and bare ones are.
+    Lost,
+}
+
+impl FastOpen {
+    /// A connection of which nothing is known, whose SYN may carry `room` bytes.
+    #[must_use]
+    pub fn new(room: usize) -> Self {
+        let (start, events) = (Start::default(), VecDeque::new());
+        Self { room, state: State::Idle, start, beside: false, events }
+    }
+
+    /// The server is likely to take cookies, and it will be known soon: the SYN waits for it, too.
+    pub fn expect(&mut self, now: Instant) {
+        if matches!(self.state, State::Idle) {
+            self.wait(now, now + SYN_DATA_WAIT, None);
+        }
+    }
+
+    /// The server takes cookies at the address that is tried first, and nothing here is against it. A
+    /// round trip there takes `rtt`, if that is known.
+    pub fn offer(&mut self, now: Instant, rtt: Option<Duration>) {
+        let silence = rtt.map_or(SYN_SILENCE, |rtt| rtt.saturating_mul(2).max(SYN_SILENCE));
+        match self.state {
+            State::Idle => self.wait(now, now + SYN_DATA_WAIT, Some(silence)),
+            // One wait for both.
+            State::Waiting { until, silence: None } => self.wait(now, until, Some(silence)),
+            _ => {}
+        }
+    }
+
+    /// The SYN leaves bare, if it has not left: the caller knows why.
+    pub fn give_up(&mut self) {
+        if !matches!(self.state, State::Sent { .. }) {
+            self.state = State::Over;
+        }
+    }
+
+    /// The application wrote: `stream` is all that it wrote so far.
+    pub fn handle_app_data(&mut self, now: Instant, stream: &[u8]) {
+        let undecided = matches!(self.state, State::Idle | State::Waiting { .. });
+        if undecided && stream.len() > self.start.length {
+            self.start.read(stream);
+            self.decide(now);
+        }
+    }
+
+    /// The moment given by [`poll_timeout`](Self::poll_timeout) has come.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        match &mut self.state {
+            State::Waiting { .. } => self.decide(now),
+            State::Sent { silent_at, doubt: doubt @ Doubt::Nothing } if *silent_at <= now => {
+                *doubt = Doubt::Silent;
+                self.beside = true;
+                self.events.push_back(FastOpenEvent::Silent);
+            }
+            _ => {}
+        }
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout).
+    #[must_use]
+    pub const fn poll_timeout(&self) -> Option<Instant> {
+        match self.state {
+            State::Waiting { until, .. } => Some(until),
+            State::Sent { silent_at, doubt: Doubt::Nothing } => Some(silent_at),
+            _ => None,
+        }
+    }
+
+    /// Whether the SYN has to wait.
+    #[must_use]
+    pub const fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Waiting { .. } | State::Ready { .. } | State::Taken { .. })
+    }
+
+    /// Whether it is still to be said what is known of the server.
+    #[must_use]
+    pub const fn is_open_question(&self) -> bool {
+        matches!(self.state, State::Idle | State::Waiting { silence: None, .. })
+    }
+
+    /// Whether nothing is left to decide.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// Once, what the SYN is to take along.
+    pub fn poll_flight(&mut self) -> Option<Flight> {
+        let State::Ready { flight, silence } = self.state else { return None };
+        self.state = State::Taken { flight, silence };
+        Some(flight)
+    }
+
+    /// The SYN left with a cookie and the first `bytes` of the flight.
+    pub fn handle_sent(&mut self, now: Instant, bytes: usize) {
+        let State::Taken { flight, silence } = self.state else { return };
+        self.state = State::Sent { silent_at: now + silence, doubt: Doubt::Nothing };
+        let early_data = bytes > flight.hello;
+        self.events.push_back(FastOpenEvent::SynSent { bytes, early_data });
+    }
+
+    /// The connection whose SYN carried data failed. What fails for data in the SYN works without.
+    pub fn handle_failed(&mut self) {
+        if let State::Sent { doubt, .. } = &mut self.state
+            && *doubt != Doubt::Failed
+        {
+            self.beside |= *doubt == Doubt::Nothing;
+            *doubt = Doubt::Failed;
+            self.events.push_back(FastOpenEvent::Failed);
+        }
+    }
+
+    /// Once, that plain TCP is to be tried at the same address, beside or in place of the first.
+    pub fn poll_beside(&mut self) -> bool {
+        core::mem::take(&mut self.beside)
+    }
+
+    /// TCP is connected. What that says of the path, if the SYN carried data and it says anything.
+    pub fn handle_connected(&mut self, winner: Winner) -> Option<Verdict> {
+        let State::Sent { doubt, .. } = core::mem::replace(&mut self.state, State::Over) else {
+            return None;
+        };
+        self.beside = false;
+        if let Winner::Syn { accepted } = winner {
+            self.events.push_back(FastOpenEvent::Answered { accepted });
+        }
+        match (winner, doubt) {
+            (Winner::Syn { accepted: true }, _) => Some(Verdict::Accepted),
+            (Winner::Syn { accepted: false }, Doubt::Nothing) => Some(Verdict::Refused),
+            // The kernel's second SYN, which is bare, got through.
+            (Winner::Syn { accepted: false }, _) => Some(Verdict::Lost),
+            (Winner::SameAddress, Doubt::Silent | Doubt::Failed) => Some(Verdict::Lost),
+            // Slow or unreachable for everything, as far as one can say.
+            (Winner::SameAddress, Doubt::Nothing) | (Winner::Elsewhere, _) => None,
+        }
+    }
+
+    /// What happened since, in order.
+    pub fn poll_event(&mut self) -> Option<FastOpenEvent> {
+        self.events.pop_front()
+    }
+
+    fn wait(&mut self, now: Instant, until: Instant, silence: Option<Duration>) {
+        let new = matches!(self.state, State::Idle);
+        self.state = State::Waiting { until, silence };
+        self.decide(now);
+        if new && matches!(self.state, State::Waiting { .. }) {
+            self.events.push_back(FastOpenEvent::Waiting);
+        }
+    }
+
+    fn decide(&mut self, now: Instant) {
+        let State::Waiting { until, silence } = self.state else { return };
+        let late = until <= now;
+        let flight = self.start.flight(self.room, late);
+        match (flight, silence) {
+            // What cannot leave with the SYN need not wait for an offer either.
+            (Err(reason), _) => self.refuse(reason),
+            (Ok(_), None) if late => self.refuse(NotFast::OfferLate),
+            (Ok(Some(flight)), Some(silence)) => self.state = State::Ready { flight, silence },
+            (Ok(None), Some(_)) if late => self.refuse(NotFast::HelloLate),
+            (Ok(_), _) => {}
+        }
+    }
+
+    fn refuse(&mut self, reason: NotFast) {
+        self.state = State::Over;
+        self.events.push_back(FastOpenEvent::NotFast(reason));
+    }
+}
+
+impl Start {
+    fn read(&mut self, stream: &[u8]) {
+        self.length = stream.len();
+        if self.hello.is_none() {
+            self.hello = match hello::read(stream) {
+                Ok(Progress::Incomplete) => None,
+                Ok(Progress::Complete(hello)) => Some(Ok(hello)),
+                Err(crate::HelloError::NotTls) => Some(Err(NotFast::NotTls)),
+                Err(_) => Some(Err(NotFast::Hello)),
+            };
+        }
+        if let Some(Ok(hello)) = &self.hello {
+            let behind = stream.get(hello.end..).unwrap_or_default();
+            self.early_data = hello.early_data && holds_early_data(behind);
+        }
+    }
+
+    /// What a SYN with `room` takes along; none yet if there is more to wait for, and it is not too `late`.
+    fn flight(&self, room: usize, late: bool) -> Result<Option<Flight>, NotFast> {
+        let hello = match &self.hello {
+            None if self.length > room => return Err(NotFast::TooLarge),
+            None => return Ok(None),
+            Some(Err(reason)) => return Err(*reason),
+            Some(Ok(hello)) => hello,
+        };
+        if hello.end > room {
+            return Err(NotFast::TooLarge);
+        }
+        // OpenSSL writes early data right behind the ClientHello, but on its own.
+        if hello.early_data && !self.early_data && !late {
+            return Ok(None);
+        }
+        Ok(Some(Flight {
+            bytes: self.length.min(room),
+            hello: hello.end,
+            ticket_cookie: hello.ticket_cookie(),
+        }))
+    }
+}
+
+/// Whether a whole record of early data is there; ChangeCipherSpec may stand before it (RFC 8446
+/// appendix D.4).
+fn holds_early_data(mut bytes: &[u8]) -> bool {
+    while let Some((&[kind, _, _, high, low], rest)) = bytes.split_first_chunk::<5>() {
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        let Some(behind) = rest.get(length..) else { return false };
+        if kind == APPLICATION_DATA {
+            return true;
+        }
+        bytes = behind;
+    }
+    false
+}

@@ -1,0 +1,373 @@
+//! Each decision at its limit and one over, in virtual time.
+
+extern crate std;
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const ROOM: usize = 1180;
+const MS: Duration = Duration::from_millis(1);
+
+/// When the tests begin: not at the epoch.
+const BEGIN: Instant = Instant::from_epoch(Duration::from_secs(7));
+
+fn vector16(body: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(body.len()).unwrap().to_be_bytes();
+    [&length[..], body].concat()
+}
+
+fn extension(number: u16, body: &[u8]) -> Vec<u8> {
+    [&number.to_be_bytes()[..], &vector16(body)].concat()
+}
+
+fn record(kind: u8, body: &[u8]) -> Vec<u8> {
+    [&[kind, 3, 3][..], &vector16(body)].concat()
+}
+
+/// A ClientHello of TLS 1.3 with these extensions besides.
+fn hello_with(extensions: &[u8]) -> Vec<u8> {
+    let extensions = [extension(43, &[2, 3, 4]), extensions.to_vec()].concat();
+    let body =
+        [&[3, 3][..], &[9; 32], &[0], &[0, 2, 0x13, 1], &[1, 0], &vector16(&extensions)].concat();
+    let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
+    record(22, &[&[1][..], &length, &body].concat())
+}
+
+/// A ClientHello that makes its stream `bytes` long.
+fn hello(bytes: usize) -> Vec<u8> {
+    let padding = bytes - hello_with(&extension(21, &[])).len();
+    hello_with(&extension(21, &vec![0; padding]))
+}
+
+/// Announces early data.
+fn resuming() -> Vec<u8> {
+    let identity = [vector16(&[0xc0; 208]), vec![0; 4]].concat();
+    let binder = [&[32][..], &[0; 32]].concat();
+    let psk = [vector16(&identity), vector16(&binder)].concat();
+    hello_with(&[extension(42, &[]), extension(41, &psk)].concat())
+}
+
+fn early_data() -> Vec<u8> {
+    [record(20, &[1]), record(23, &[5; 100])].concat()
+}
+
+fn offered() -> FastOpen {
+    let mut fast = FastOpen::new(ROOM);
+    fast.offer(BEGIN, None);
+    fast
+}
+
+/// One whose SYN left with data at the beginning.
+fn sent(rtt: Option<Duration>) -> FastOpen {
+    let mut fast = FastOpen::new(ROOM);
+    fast.offer(BEGIN, rtt);
+    fast.handle_app_data(BEGIN, &hello(300));
+    assert_eq!(fast.poll_flight().unwrap().bytes, 300);
+    fast.handle_sent(BEGIN, 300);
+    fast
+}
+
+fn events(fast: &mut FastOpen) -> Vec<FastOpenEvent> {
+    core::iter::from_fn(|| fast.poll_event()).collect()
+}
+
+fn refused(fast: &mut FastOpen) -> NotFast {
+    assert!(fast.is_over() && !fast.is_waiting() && fast.poll_flight().is_none());
+    match events(fast).last() {
+        Some(FastOpenEvent::NotFast(reason)) => *reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn without_an_offer_no_syn_waits() {
+    let mut fast = FastOpen::new(ROOM);
+    fast.handle_app_data(BEGIN, &hello(300));
+    assert!(!fast.is_waiting() && fast.poll_flight().is_none() && fast.poll_timeout().is_none());
+    fast.give_up();
+    assert!(fast.is_over() && fast.poll_event().is_none());
+}
+
+#[test]
+fn a_client_hello_that_is_there_leaves_at_once() {
+    let mut fast = FastOpen::new(ROOM);
+    fast.handle_app_data(BEGIN, &hello(300));
+    fast.offer(BEGIN, None);
+    assert!(fast.is_waiting(), "the SYN has to take it along");
+    let flight = fast.poll_flight().unwrap();
+    assert_eq!((flight.bytes, flight.hello, flight.ticket_cookie), (300, 300, None));
+    assert!(fast.poll_flight().is_none() && fast.is_waiting());
+    fast.handle_sent(BEGIN, 300);
+    assert!(!fast.is_waiting());
+    let sent = FastOpenEvent::SynSent { bytes: 300, early_data: false };
+    assert_eq!(events(&mut fast), [sent]);
+}
+
+#[test]
+fn the_syn_waits_for_the_client_hello_and_not_longer_than_the_limit() {
+    let mut fast = offered();
+    assert_eq!(events(&mut fast), [FastOpenEvent::Waiting]);
+    assert_eq!(fast.poll_timeout(), Some(BEGIN + SYN_DATA_WAIT));
+    let whole = hello(300);
+    fast.handle_app_data(BEGIN + MS, &whole[..299]);
+    fast.handle_timeout(BEGIN + SYN_DATA_WAIT - MS);
+    assert!(fast.is_waiting() && fast.poll_flight().is_none());
+    fast.handle_app_data(BEGIN + SYN_DATA_WAIT - MS, &whole);
+    assert_eq!(fast.poll_flight().unwrap().bytes, 300);
+
+    let mut fast = offered();
+    fast.handle_app_data(BEGIN + MS, &whole[..299]);
+    fast.handle_timeout(BEGIN + SYN_DATA_WAIT);
+    assert_eq!(refused(&mut fast), NotFast::HelloLate);
+    fast.handle_app_data(BEGIN + SYN_DATA_WAIT, &whole);
+    assert!(fast.poll_flight().is_none(), "too late is too late");
+}
+
+#[test]
+fn one_wait_covers_the_offer_and_the_client_hello() {
+    let mut fast = FastOpen::new(ROOM);
+    fast.expect(BEGIN);
+    assert!(fast.is_waiting() && fast.is_open_question());
+    fast.offer(BEGIN + SYN_DATA_WAIT - MS, None);
+    assert_eq!(fast.poll_timeout(), Some(BEGIN + SYN_DATA_WAIT));
+    fast.handle_timeout(BEGIN + SYN_DATA_WAIT);
+    assert_eq!(refused(&mut fast), NotFast::HelloLate);
+
+    let mut fast = FastOpen::new(ROOM);
+    fast.expect(BEGIN);
+    fast.handle_app_data(BEGIN, &hello(300));
+    assert!(fast.is_waiting() && fast.poll_flight().is_none());
+    fast.offer(BEGIN + MS, None);
+    assert_eq!(fast.poll_flight().unwrap().bytes, 300);
+
+    let mut fast = FastOpen::new(ROOM);
+    fast.expect(BEGIN);
+    fast.handle_app_data(BEGIN, &hello(300));
+    fast.handle_timeout(BEGIN + SYN_DATA_WAIT);
+    assert_eq!(refused(&mut fast), NotFast::OfferLate);
+}
+
+#[test]
+fn a_client_hello_fits_up_to_the_last_byte() {
+    let mut fast = offered();
+    fast.handle_app_data(BEGIN, &hello(ROOM));
+    assert_eq!(fast.poll_flight().unwrap().bytes, ROOM);
+
+    let mut fast = offered();
+    fast.handle_app_data(BEGIN, &hello(ROOM + 1));
+    assert_eq!(refused(&mut fast), NotFast::TooLarge);
+
+    // It is clear before it is whole, and before the server is known.
+    let mut fast = FastOpen::new(ROOM);
+    fast.expect(BEGIN);
+    fast.handle_app_data(BEGIN, &hello(3000)[..=ROOM]);
+    assert_eq!(refused(&mut fast), NotFast::TooLarge);
+}
+
+#[test]
+fn what_is_no_tls_does_not_wait() {
+    let mut fast = offered();
+    fast.handle_app_data(BEGIN, b"GET / HTTP/1.1\r\n");
+    assert_eq!(refused(&mut fast), NotFast::NotTls);
+    let mut fast = offered();
+    fast.handle_app_data(BEGIN, &record(22, &[2, 0, 0, 0]));
+    assert_eq!(refused(&mut fast), NotFast::Hello);
+}
+
+#[test]
+fn early_data_that_is_announced_is_waited_for() {
+    let (hello, early) = (resuming(), early_data());
+    let mut fast = offered();
+    fast.handle_app_data(BEGIN, &hello);
+    let most = [&hello[..], &early[..early.len() - 1]].concat();
+    fast.handle_app_data(BEGIN + MS, &most);
+    assert!(fast.is_waiting() && fast.poll_flight().is_none());
+    let all = [&hello[..], &early].concat();
+    fast.handle_app_data(BEGIN + MS, &all);
+    let flight = fast.poll_flight().unwrap();
+    assert_eq!((flight.bytes, flight.hello), (all.len(), hello.len()));
+    assert_eq!(flight.ticket_cookie, Some(Cookie::new([0xc0; 16])));
+    fast.handle_sent(BEGIN + MS, all.len());
+    let last = events(&mut fast).pop();
+    assert_eq!(last, Some(FastOpenEvent::SynSent { bytes: all.len(), early_data: true }));
+
+    // If it does not come, the ClientHello leaves with the SYN all the same.
+    let mut fast = offered();
+    fast.handle_app_data(BEGIN, &hello);
+    fast.handle_timeout(BEGIN + SYN_DATA_WAIT);
+    assert_eq!(fast.poll_flight().unwrap().bytes, hello.len());
+}
+
+#[test]
+fn early_data_that_does_not_fit_goes_as_far_as_it_fits() {
+    let all = [resuming(), record(23, &[5; 3000])].concat();
+    let mut fast = offered();
+    fast.handle_app_data(BEGIN, &all);
+    assert_eq!(fast.poll_flight().unwrap().bytes, ROOM);
+}
+
+#[test]
+fn change_cipher_spec_alone_is_no_early_data() {
+    assert!(!holds_early_data(&record(20, &[1])));
+    assert!(holds_early_data(&early_data()));
+    assert!(!holds_early_data(&[]) && !holds_early_data(&[23, 3, 3, 0]));
+}
+
+#[test]
+fn a_syn_is_silent_after_300_ms_or_two_round_trips() {
+    for (rtt, silence) in
+        [(None, SYN_SILENCE), (Some(150 * MS), SYN_SILENCE), (Some(151 * MS), 302 * MS)]
+    {
+        let mut fast = sent(rtt);
+        assert_eq!(fast.poll_timeout(), Some(BEGIN + silence));
+        fast.handle_timeout(BEGIN + silence - MS);
+        assert!(!fast.poll_beside());
+        fast.handle_timeout(BEGIN + silence);
+        assert!(fast.poll_beside() && !fast.poll_beside(), "once");
+        assert_eq!(fast.poll_timeout(), None);
+        assert_eq!(events(&mut fast).pop(), Some(FastOpenEvent::Silent));
+    }
+}
+
+#[test]
+fn a_syn_that_failed_is_followed_by_plain_tcp_once() {
+    let mut fast = sent(None);
+    fast.handle_failed();
+    fast.handle_failed();
+    assert!(fast.poll_beside() && !fast.poll_beside());
+    assert_eq!(events(&mut fast).pop(), Some(FastOpenEvent::Failed));
+
+    // After the silence it has company already.
+    let mut fast = sent(None);
+    fast.handle_timeout(BEGIN + SYN_SILENCE);
+    assert!(fast.poll_beside());
+    fast.handle_failed();
+    assert!(!fast.poll_beside());
+}
+
+#[test]
+fn what_each_end_says_of_the_path() {
+    use Verdict::*;
+    let taken = Winner::Syn { accepted: true };
+    let bare = Winner::Syn { accepted: false };
+    let silent = |fast: &mut FastOpen| fast.handle_timeout(BEGIN + SYN_SILENCE);
+    let failed = |fast: &mut FastOpen| fast.handle_failed();
+    let nothing = |_: &mut FastOpen| {};
+    type Happening = fn(&mut FastOpen);
+    let cases: [(Happening, Winner, Option<Verdict>); 12] = [
+        (nothing, taken, Some(Accepted)),
+        (nothing, bare, Some(Refused)),
+        (nothing, Winner::SameAddress, None),
+        (nothing, Winner::Elsewhere, None),
+        (silent, taken, Some(Accepted)),
+        (silent, bare, Some(Lost)),
+        (silent, Winner::SameAddress, Some(Lost)),
+        (silent, Winner::Elsewhere, None),
+        (failed, Winner::SameAddress, Some(Lost)),
+        (failed, Winner::Elsewhere, None),
+        (failed, bare, Some(Lost)),
+        (failed, taken, Some(Accepted)),
+    ];
+    for (case, (before, winner, verdict)) in cases.into_iter().enumerate() {
+        let mut fast = sent(None);
+        before(&mut fast);
+        assert_eq!(fast.handle_connected(winner), verdict, "case {case}");
+        assert!(fast.is_over() && !fast.poll_beside());
+    }
+    assert_eq!(offered().handle_connected(Winner::SameAddress), None);
+}
+
+#[test]
+fn a_caller_without_a_cookie_lets_the_syn_go() {
+    let mut fast = offered();
+    fast.handle_app_data(BEGIN, &hello(300));
+    fast.poll_flight().unwrap();
+    fast.give_up();
+    assert!(!fast.is_waiting() && fast.is_over());
+    // A SYN that has left cannot be given up.
+    let mut fast = sent(None);
+    fast.give_up();
+    assert!(!fast.is_over());
+}
+
+/// What may happen to an undecided one.
+#[derive(Clone, Debug)]
+enum Step {
+    Expect,
+    Offer(Option<u64>),
+    Write(usize),
+    Pass(u64),
+    GiveUp,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        Just(Step::Expect),
+        proptest::option::of(0u64..1000).prop_map(Step::Offer),
+        (1usize..600).prop_map(Step::Write),
+        (1u64..6).prop_map(Step::Pass),
+        Just(Step::GiveUp),
+    ]
+}
+
+fn streams() -> impl Strategy<Value = Vec<u8>> {
+    let early = [resuming(), early_data()].concat();
+    prop_oneof![
+        (100usize..2000).prop_map(hello),
+        Just(early),
+        proptest::collection::vec(any::<u8>(), 1..400),
+    ]
+}
+
+proptest! {
+    /// Whatever comes in whatever order: no SYN waits beyond the limit, and a flight fits the SYN and
+    /// holds a whole ClientHello.
+    #[test]
+    fn no_wait_is_longer_and_no_flight_larger(
+        stream in streams(),
+        steps in proptest::collection::vec(step(), 0..40),
+    ) {
+        let mut fast = FastOpen::new(ROOM);
+        let (mut now, mut written, mut waits_since) = (BEGIN, 0, None);
+        for step in steps {
+            match step {
+                Step::Expect => fast.expect(now),
+                Step::Offer(rtt) => fast.offer(now, rtt.map(Duration::from_millis)),
+                Step::Write(bytes) => {
+                    written = stream.len().min(written + bytes);
+                    fast.handle_app_data(now, &stream[..written]);
+                }
+                Step::Pass(millis) => {
+                    let end = now + Duration::from_millis(millis);
+                    if let Some(timeout) = fast.poll_timeout().filter(|timeout| *timeout <= end) {
+                        now = timeout;
+                        fast.handle_timeout(now);
+                        prop_assert!(fast.poll_timeout().is_none());
+                    }
+                    now = end;
+                }
+                Step::GiveUp => fast.give_up(),
+            }
+            if let Some(flight) = fast.poll_flight() {
+                prop_assert!(flight.bytes <= ROOM && flight.hello <= flight.bytes);
+                prop_assert!(flight.bytes <= written);
+                let whole = hello::read(&stream[..flight.hello]);
+                prop_assert!(matches!(whole, Ok(Progress::Complete(_))), "{whole:?}");
+                fast.handle_sent(now, flight.bytes);
+                prop_assert!(!fast.is_waiting());
+                return Ok(());
+            }
+            match fast.is_waiting() {
+                true => {
+                    let since = *waits_since.get_or_insert(now);
+                    prop_assert!(now.since(since) < SYN_DATA_WAIT);
+                }
+                false => waits_since = None,
+            }
+        }
+    }
+}

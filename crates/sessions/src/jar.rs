@@ -1,0 +1,292 @@
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use headstart_proto::cookie::Cookie;
+use headstart_proto::limits::COOKIE_LIFE_MAX;
+
+use crate::context::Context;
+use crate::limits::{COOKIES_PER_HOST, HOST_MAX, HOSTS, LAST_MOMENT, SPENT_COOKIES};
+use crate::network::Network;
+use crate::seen::{SeenCookies, Unspendable};
+
+#[cfg(test)]
+mod tests;
+
+/// Fast Open cookies by host name and context; each is given out once, until its end, and on the
+/// network it was got on.
+///
+/// Never by the server's address: a name's other addresses take the same cookies (Sy et al. 2019).
+#[derive(Debug, Default)]
+pub struct CookieJar {
+    limits: Limits,
+    entries: HashMap<Key, Entry>,
+    spent: SeenCookies,
+    /// Counts uses, to know what was not used for longest.
+    uses: u64,
+}
+
+/// How much a jar holds; [`Default`] is what the connector uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Pairs of host and context.
+    pub hosts: usize,
+    /// Cookies for each.
+    pub cookies_per_host: usize,
+    /// Spent cookies remembered in each of two generations.
+    pub spent: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { hosts: HOSTS, cookies_per_host: COOKIES_PER_HOST, spent: SPENT_COOKIES }
+    }
+}
+
+/// Whose connection, to which host, over which network.
+#[derive(Clone, Copy, Debug)]
+pub struct Visit<'a> {
+    /// The host's name, whatever its case and with or without a final dot.
+    pub host: &'a str,
+    /// Whose.
+    pub context: &'a Context,
+    /// The way there.
+    pub network: Network,
+}
+
+/// What is known of earlier visits of the same context to the same host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Visited {
+    /// Nothing.
+    Never,
+    /// The last one was on the same network.
+    Here,
+    /// The last one was on another network, or the machine was away since: what was got there is not to
+    /// be shown here.
+    Elsewhere,
+}
+
+/// Why a cookie was not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NotKept {
+    /// Nothing is shared in this context.
+    Context,
+    /// The name is longer than a host's.
+    Host,
+    /// It ends too soon to be used.
+    Lifetime,
+    /// It is here already, or was spent.
+    Known,
+}
+
+impl fmt::Display for NotKept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Context => "nothing is shared in this context",
+            Self::Host => "the host name is too long",
+            Self::Lifetime => "the cookie ends too soon",
+            Self::Known => "the cookie is not new",
+        })
+    }
+}
+
+impl std::error::Error for NotKept {}
+
+impl CookieJar {
+    /// An empty jar.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An empty jar that holds so much.
+    #[must_use]
+    pub fn with_limits(limits: Limits) -> Self {
+        Self { limits, spent: SeenCookies::new(limits.spent), ..Self::default() }
+    }
+
+    /// Notes a visit. What the last one brought on another network is dropped.
+    pub fn visit(&mut self, visit: &Visit<'_>) -> Visited {
+        let Ok(key) = Key::of(visit) else { return Visited::Never };
+        let last = self.entries.get(&key).map(|entry| entry.network);
+        self.entry(key, visit.network);
+        match last {
+            None => Visited::Never,
+            Some(Some(network)) if network == visit.network => Visited::Here,
+            Some(_) => Visited::Elsewhere,
+        }
+    }
+
+    /// Keeps a cookie that was got inside TLS on this visit, and that lives for `lifetime` from now on; for
+    /// at most [`COOKIE_LIFE_MAX`].
+    ///
+    /// # Errors
+    /// Why it is not kept.
+    pub fn put(
+        &mut self,
+        visit: &Visit<'_>,
+        cookie: Cookie,
+        lifetime: Duration,
+        now: Instant,
+    ) -> Result<(), NotKept> {
+        let key = Key::of(visit)?;
+        let lifetime = lifetime.min(COOKIE_LIFE_MAX);
+        if lifetime <= LAST_MOMENT {
+            return Err(NotKept::Lifetime);
+        }
+        self.entries.values_mut().for_each(|entry| entry.drop_ended(now));
+        if self.spent.contains(&cookie) || self.holds(&cookie) {
+            return Err(NotKept::Known);
+        }
+        let most = self.limits.cookies_per_host;
+        let entry = self.entry(key, visit.network);
+        entry.put(Kept { cookie, end: now + lifetime });
+        while entry.cookies.len() > most {
+            entry.cookies.pop_front();
+        }
+        Ok(())
+    }
+
+    /// The cookie for this visit that ends first, if there is one. It is spent with that: it must go onto
+    /// the wire once or never.
+    pub fn take(&mut self, visit: &Visit<'_>, now: Instant) -> Option<Cookie> {
+        let key = Key::of(visit).ok()?;
+        if self.spent.is_full(now) || !self.entries.contains_key(&key) {
+            return None;
+        }
+        let entry = self.entry(key, visit.network);
+        entry.drop_ended(now);
+        let cookie = entry.cookies.pop_front()?.cookie;
+        self.spent.spend(cookie, now).ok().map(|()| cookie)
+    }
+
+    /// Spends a cookie from elsewhere, such as a client's own ticket: it must go onto the wire once or
+    /// never, and is not kept any more if it was.
+    ///
+    /// # Errors
+    /// Why it must not go onto the wire.
+    pub fn spend(&mut self, cookie: Cookie, now: Instant) -> Result<(), Unspendable> {
+        self.spent.spend(cookie, now)?;
+        for entry in self.entries.values_mut() {
+            entry.cookies.retain(|kept| kept.cookie != cookie);
+        }
+        Ok(())
+    }
+
+    /// Forgets what belongs to `context`, such as when it ends. Which cookies were spent stays known.
+    pub fn forget_context(&mut self, context: &Context) {
+        self.entries.retain(|key, _| key.context != *context);
+    }
+
+    /// The machine left the networks that are `left`: what was got there is dropped, and the next visit
+    /// of the same host is [`Visited::Elsewhere`], wherever it is.
+    pub fn leave(&mut self, left: impl Fn(&Network) -> bool) {
+        for entry in self.entries.values_mut() {
+            if entry.network.as_ref().is_some_and(&left) {
+                entry.network = None;
+                entry.cookies.clear();
+            }
+        }
+    }
+
+    /// Forgets everything but which cookies were spent.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    /// Pairs of host and context that are remembered.
+    #[must_use]
+    pub fn hosts(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Cookies that are kept, of which some may have ended.
+    #[must_use]
+    pub fn cookies(&self) -> usize {
+        self.entries.values().map(|entry| entry.cookies.len()).sum()
+    }
+
+    fn holds(&self, cookie: &Cookie) -> bool {
+        self.entries.values().flat_map(|entry| &entry.cookies).any(|kept| kept.cookie == *cookie)
+    }
+
+    /// The entry of `key`, used now on `network`; made if there is none.
+    fn entry(&mut self, key: Key, network: Network) -> &mut Entry {
+        if !self.entries.contains_key(&key) {
+            self.make_room(&key.context);
+        }
+        self.uses += 1;
+        let new = || Entry { network: Some(network), cookies: VecDeque::new(), used: 0 };
+        let entry = self.entries.entry(key).or_insert_with(new);
+        entry.used = self.uses;
+        if entry.network != Some(network) {
+            entry.network = Some(network);
+            entry.cookies.clear();
+        }
+        entry
+    }
+
+    /// Room for one entry more of `context`: the user with most has to give way.
+    fn make_room(&mut self, context: &Context) {
+        if self.entries.len() < self.limits.hosts {
+            return;
+        }
+        let mut entries: HashMap<Option<u32>, usize> = HashMap::from([(context.uid, 1)]);
+        for key in self.entries.keys() {
+            *entries.entry(key.context.uid).or_default() += 1;
+        }
+        let most = entries.values().copied().max().unwrap_or_default();
+        let has_most = |key: &Key| entries.get(&key.context.uid) == Some(&most);
+        let oldest = self.entries.iter().filter(|(key, _)| has_most(key));
+        let oldest = oldest.min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
+        if let Some(key) = oldest {
+            self.entries.remove(&key);
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    host: Box<str>,
+    context: Context,
+}
+
+impl Key {
+    fn of(visit: &Visit<'_>) -> Result<Self, NotKept> {
+        let host = visit.host.strip_suffix('.').unwrap_or(visit.host);
+        if !visit.context.is_shared() {
+            return Err(NotKept::Context);
+        }
+        if host.len() > HOST_MAX {
+            return Err(NotKept::Host);
+        }
+        let host = host.to_ascii_lowercase().into_boxed_str();
+        Ok(Self { host, context: visit.context.clone() })
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// That of the last visit; none once the machine has left it. Then there are no cookies either.
+    network: Option<Network>,
+    /// That which ends first is in front.
+    cookies: VecDeque<Kept>,
+    used: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    cookie: Cookie,
+    end: Instant,
+}
+
+impl Entry {
+    fn put(&mut self, new: Kept) {
+        let at = self.cookies.partition_point(|kept| kept.end <= new.end);
+        self.cookies.insert(at, new);
+    }
+
+    fn drop_ended(&mut self, now: Instant) {
+        self.cookies.retain(|kept| now + LAST_MOMENT < kept.end);
+    }
+}

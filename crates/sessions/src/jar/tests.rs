@@ -1,0 +1,260 @@
+//! Each rule of the jar by itself; `tests/model.rs` holds them against a model.
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn network(number: u8) -> Network {
+    Network {
+        local: [10, 0, 0, number].into(),
+        interface: 2,
+        gateway: Some([10, 0, 0, 254].into()),
+    }
+}
+
+fn cookie(number: u8) -> Cookie {
+    Cookie::new([number; 16])
+}
+
+/// A jar, a context and a moment.
+struct Bench {
+    jar: CookieJar,
+    context: Context,
+    now: Instant,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { jar: CookieJar::new(), context: Context::user(1000), now: Instant::now() }
+    }
+
+    fn put(&mut self, host: &str, number: u8, lifetime: Duration) -> Result<(), NotKept> {
+        let context = self.context.clone();
+        let visit = Visit { host, context: &context, network: network(1) };
+        self.jar.put(&visit, cookie(number), lifetime, self.now)
+    }
+
+    fn take(&mut self, host: &str) -> Option<Cookie> {
+        let context = self.context.clone();
+        let visit = Visit { host, context: &context, network: network(1) };
+        self.jar.take(&visit, self.now)
+    }
+}
+
+#[test]
+fn what_is_put_is_taken_once() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.take("a.example"), None);
+    bench.put("a.example", 1, HOUR).unwrap();
+    assert_eq!(bench.take("a.example"), Some(cookie(1)));
+    assert_eq!(bench.take("a.example"), None);
+    assert_eq!(bench.put("a.example", 1, HOUR), Err(NotKept::Known), "it was spent");
+}
+
+#[test]
+fn a_host_has_one_spelling() {
+    let mut bench = Bench::new();
+    bench.put("WWW.Example.COM.", 1, HOUR).unwrap();
+    assert_eq!(bench.take("example.com"), None);
+    assert_eq!(bench.take("www.example.com"), Some(cookie(1)));
+}
+
+#[test]
+fn names_at_the_limit_and_one_over() {
+    let mut bench = Bench::new();
+    let longest = "x".repeat(HOST_MAX);
+    assert_eq!(bench.put(&longest, 1, HOUR), Ok(()));
+    assert_eq!(bench.put(&format!("{longest}x"), 2, HOUR), Err(NotKept::Host));
+    assert_eq!(bench.take(&format!("{longest}x")), None);
+}
+
+#[test]
+fn the_cookie_that_ends_first_is_taken_first() {
+    let mut bench = Bench::new();
+    for (number, hours) in [(2, 2), (3, 3), (1, 1)] {
+        bench.put("a.example", number, HOUR * hours).unwrap();
+    }
+    let taken: Vec<_> = std::iter::from_fn(|| bench.take("a.example")).collect();
+    assert_eq!(taken, [cookie(1), cookie(2), cookie(3)]);
+}
+
+#[test]
+fn the_end_at_the_limit_and_one_over() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.put("a.example", 1, LAST_MOMENT), Err(NotKept::Lifetime));
+    assert_eq!(bench.put("a.example", 1, Duration::ZERO), Err(NotKept::Lifetime));
+    bench.put("a.example", 1, HOUR).unwrap();
+    bench.put("a.example", 2, HOUR).unwrap();
+    bench.now += HOUR - LAST_MOMENT - SECOND;
+    assert_eq!(bench.take("a.example"), Some(cookie(1)));
+    bench.now += SECOND;
+    assert_eq!(bench.take("a.example"), None);
+}
+
+#[test]
+fn nothing_lives_longer_than_a_cookie_may() {
+    let mut bench = Bench::new();
+    bench.put("a.example", 1, COOKIE_LIFE_MAX * 1000).unwrap();
+    bench.now += COOKIE_LIFE_MAX;
+    assert_eq!(bench.take("a.example"), None);
+}
+
+#[test]
+fn contexts_do_not_know_of_each_other() {
+    let mut bench = Bench::new();
+    bench.put("a.example", 1, HOUR).unwrap();
+    bench.context = Context::user(1001);
+    assert_eq!(bench.take("a.example"), None);
+    bench.context = Context { label: Some("work".into()), ..Context::user(1000) };
+    assert_eq!(bench.take("a.example"), None);
+    bench.context = Context::user(1000);
+    assert_eq!(bench.take("a.example"), Some(cookie(1)));
+}
+
+#[test]
+fn an_unknown_user_keeps_nothing() {
+    let mut bench = Bench::new();
+    bench.context = Context::UNKNOWN;
+    assert_eq!(bench.put("a.example", 1, HOUR), Err(NotKept::Context));
+    assert_eq!(bench.take("a.example"), None);
+    let visit = Visit { host: "a.example", context: &Context::UNKNOWN, network: network(1) };
+    assert_eq!(bench.jar.visit(&visit), Visited::Never);
+    assert_eq!(bench.jar.visit(&visit), Visited::Never);
+    assert_eq!(bench.jar.hosts(), 0);
+}
+
+#[test]
+fn another_network_drops_what_was_got_before() {
+    let address = network(2);
+    let interface = Network { interface: 3, ..network(1) };
+    let gateway = Network { gateway: None, ..network(1) };
+    for other in [address, interface, gateway] {
+        let mut bench = Bench::new();
+        bench.put("a.example", 1, HOUR).unwrap();
+        let context = bench.context.clone();
+        let elsewhere = Visit { host: "a.example", context: &context, network: other };
+        assert_eq!(bench.jar.take(&elsewhere, bench.now), None);
+        assert_eq!(bench.take("a.example"), None, "nor when the machine is back");
+    }
+}
+
+#[test]
+fn a_visit_tells_whether_the_machine_moved() {
+    let mut bench = Bench::new();
+    let context = bench.context.clone();
+    let visit = |number| Visit { host: "a.example", context: &context, network: network(number) };
+    assert_eq!(bench.jar.visit(&visit(1)), Visited::Never);
+    assert_eq!(bench.jar.visit(&visit(1)), Visited::Here);
+    bench.put("a.example", 1, HOUR).unwrap();
+    assert_eq!(bench.jar.visit(&visit(2)), Visited::Elsewhere);
+    assert_eq!(bench.jar.visit(&visit(2)), Visited::Here);
+    assert_eq!(bench.jar.cookies(), 0);
+}
+
+#[test]
+fn what_was_got_on_a_network_that_was_left_is_dropped_and_the_rest_is_not() {
+    let mut bench = Bench::new();
+    let context = bench.context.clone();
+    let other = Visit { host: "b.example", context: &context, network: network(2) };
+    bench.put("a.example", 1, HOUR).unwrap();
+    bench.jar.put(&other, cookie(2), HOUR, bench.now).unwrap();
+    bench.jar.leave(|left| left.local == network(1).local);
+    assert_eq!(bench.take("a.example"), None);
+    assert_eq!(bench.jar.take(&other, bench.now), Some(cookie(2)));
+}
+
+#[test]
+fn a_network_that_was_left_is_another_one_even_if_it_comes_back() {
+    let mut bench = Bench::new();
+    let context = bench.context.clone();
+    let visit = Visit { host: "a.example", context: &context, network: network(1) };
+    bench.put("a.example", 1, HOUR).unwrap();
+    bench.jar.leave(|_| true);
+    assert_eq!(bench.jar.visit(&visit), Visited::Elsewhere);
+    assert_eq!(bench.jar.visit(&visit), Visited::Here);
+    assert_eq!(bench.take("a.example"), None);
+}
+
+#[test]
+fn a_context_that_ends_leaves_nothing() {
+    let mut bench = Bench::new();
+    bench.put("a.example", 1, HOUR).unwrap();
+    let ended = bench.context.clone();
+    bench.jar.forget_context(&ended);
+    assert_eq!((bench.jar.hosts(), bench.take("a.example")), (0, None));
+    bench.put("a.example", 2, HOUR).unwrap();
+    bench.jar.clear();
+    assert_eq!(bench.take("a.example"), None);
+}
+
+#[test]
+fn a_cookie_spent_elsewhere_is_kept_no_longer() {
+    let mut bench = Bench::new();
+    bench.put("a.example", 1, HOUR).unwrap();
+    assert_eq!(bench.jar.spend(cookie(1), bench.now), Ok(()));
+    assert_eq!(bench.take("a.example"), None);
+    assert_eq!(bench.jar.spend(cookie(1), bench.now), Err(Unspendable::Spent));
+    bench.put("a.example", 2, HOUR).unwrap();
+    assert_eq!(bench.take("a.example"), Some(cookie(2)));
+    assert_eq!(bench.jar.spend(cookie(2), bench.now), Err(Unspendable::Spent));
+}
+
+#[test]
+fn a_cookie_is_kept_for_one_host_only() {
+    let mut bench = Bench::new();
+    bench.put("a.example", 1, HOUR).unwrap();
+    assert_eq!(bench.put("b.example", 1, HOUR), Err(NotKept::Known));
+}
+
+#[test]
+fn cookies_of_a_host_at_the_limit_and_one_over() {
+    let mut bench = Bench::new();
+    let most = u8::try_from(COOKIES_PER_HOST).unwrap();
+    for number in 0..=most {
+        bench.put("a.example", number, HOUR + SECOND * u32::from(number)).unwrap();
+    }
+    assert_eq!(bench.jar.cookies(), COOKIES_PER_HOST);
+    assert_eq!(bench.take("a.example"), Some(cookie(1)), "the first to end gave way");
+}
+
+#[test]
+fn hosts_at_the_limit_and_one_over() {
+    let mut bench = Bench::new();
+    let context = bench.context.clone();
+    for number in 0..HOSTS {
+        let host = format!("h{number}");
+        bench.jar.visit(&Visit { host: &host, context: &context, network: network(1) });
+    }
+    bench.put("h0", 1, HOUR).unwrap();
+    bench.put("one.over", 2, HOUR).unwrap();
+    assert_eq!(bench.jar.hosts(), HOSTS);
+    assert_eq!(bench.take("h0"), Some(cookie(1)), "used more recently than h1");
+    let h1 = Visit { host: "h1", context: &context, network: network(1) };
+    assert_eq!(bench.jar.visit(&h1), Visited::Never);
+}
+
+#[test]
+fn a_user_with_many_hosts_displaces_its_own() {
+    let limits = Limits { hosts: 4, ..Limits::default() };
+    let mut bench = Bench { jar: CookieJar::with_limits(limits), ..Bench::new() };
+    bench.put("a.example", 1, HOUR).unwrap();
+    bench.context = Context::user(1001);
+    for number in 0..20 {
+        bench.put(&format!("h{number}"), 10 + number, HOUR).unwrap();
+    }
+    bench.context = Context::user(1000);
+    assert_eq!(bench.take("a.example"), Some(cookie(1)));
+}
+
+#[test]
+fn where_nothing_more_can_be_noted_as_spent_nothing_is_given() {
+    let limits = Limits { spent: 1, ..Limits::default() };
+    let mut bench = Bench { jar: CookieJar::with_limits(limits), ..Bench::new() };
+    bench.put("a.example", 1, HOUR).unwrap();
+    bench.put("a.example", 2, COOKIE_LIFE_MAX).unwrap();
+    assert_eq!(bench.take("a.example"), Some(cookie(1)));
+    assert_eq!(bench.take("a.example"), None);
+    assert_eq!(bench.jar.cookies(), 1, "it is there for when there is room again");
+    assert_eq!(bench.jar.spend(cookie(3), bench.now), Err(Unspendable::Full));
+}

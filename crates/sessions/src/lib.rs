@@ -1,0 +1,35 @@
+//! What a client keeps for its next connection: Fast Open cookies, by host name and context.
+//!
+//! Pure: no IO and no TLS library, and the time is an argument. In memory only: nothing outlives the
+//! process.
+//!
+//! * [`Context`] says whose a connection is; nothing is shared between two of them.
+//! * [`CookieJar`] keeps cookies and gives each out once, on the network it was got on.
+//! * [`SeenCookies`] knows which cookies were on the wire.
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use headstart_proto::cookie::Cookie;
+//! use headstart_sessions::{Context, CookieJar, Network, Visit};
+//!
+//! let network = Network { local: [192, 0, 2, 7].into(), interface: 2, gateway: None };
+//! let context = Context::user(1000);
+//! let visit = Visit { host: "www.example.com", context: &context, network };
+//! let (mut jar, now) = (CookieJar::new(), Instant::now());
+//! let cookie = Cookie::new([1; 16]);
+//! assert!(jar.put(&visit, cookie, Duration::from_secs(3600), now).is_ok());
+//! assert_eq!(jar.take(&visit, now), Some(cookie));
+//! assert_eq!(jar.take(&visit, now), None);
+//! ```
+#![forbid(unsafe_code)]
+
+mod context;
+mod jar;
+pub mod limits;
+mod network;
+mod seen;
+
+pub use context::Context;
+pub use jar::{CookieJar, Limits, NotKept, Visit, Visited};
+pub use network::Network;
+pub use seen::{SeenCookies, Unspendable};

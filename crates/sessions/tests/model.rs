@@ -1,0 +1,283 @@
+//! The jar against a model that keeps everything in one list and looks through all of it.
+
+#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use headstart_proto::cookie::Cookie;
+use headstart_proto::limits::COOKIE_LIFE_MAX;
+use headstart_sessions::limits::LAST_MOMENT;
+use headstart_sessions::{Context, CookieJar, Limits, Network, NotKept, Visit, Visited};
+use proptest::prelude::*;
+
+/// Seconds that one step lets pass at most. All steps together last less than a cookie may live: for so
+/// long a spent one is surely remembered.
+const PASS_MAX: u64 = 300;
+const STEPS: usize = 90;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put { place: Place, cookie: u8, lifetime: u64 },
+    Take(Place),
+    Visit(Place),
+    Spend(u8),
+    Pass(u64),
+    ForgetContext(u8),
+    LeaveNetwork(u8),
+}
+
+/// A host, a context and a network, by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    host: u8,
+    context: u8,
+    network: u8,
+}
+
+impl Place {
+    /// Whether both are of the same host and context.
+    fn is_of(&self, other: Self) -> bool {
+        (self.host, self.context) == (other.host, other.context)
+    }
+}
+
+fn place() -> impl Strategy<Value = Place> {
+    (0u8..3, 0u8..4, 0u8..2).prop_map(|(host, context, network)| Place { host, context, network })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (place(), any::<u8>(), 0u64..40_000)
+            .prop_map(|(place, cookie, lifetime)| Step::Put { place, cookie, lifetime }),
+        6 => place().prop_map(Step::Take),
+        1 => place().prop_map(Step::Visit),
+        1 => any::<u8>().prop_map(Step::Spend),
+        2 => (0..PASS_MAX).prop_map(Step::Pass),
+        1 => (0u8..4).prop_map(Step::ForgetContext),
+        1 => (0u8..2).prop_map(Step::LeaveNetwork),
+    ]
+}
+
+/// Users 0 and 1, user 0 under a label, and nobody knows whom.
+fn context(number: u8) -> Context {
+    match number {
+        0 | 1 => Context::user(number.into()),
+        2 => Context { label: Some("label".into()), ..Context::user(0) },
+        _ => Context::UNKNOWN,
+    }
+}
+
+fn network(number: u8) -> Network {
+    Network { local: [10, 0, 0, number].into(), interface: 2, gateway: None }
+}
+
+fn cookie(number: u8) -> Cookie {
+    Cookie::new([number; 16])
+}
+
+const UNKNOWN: u8 = 3;
+
+/// What a jar without bounds would do.
+#[derive(Default)]
+struct Model {
+    kept: Vec<(Place, u8, Instant)>,
+    /// The last visit to each host in each context, and whether the machine was away since.
+    visits: Vec<(Place, bool)>,
+    spent: HashSet<u8>,
+}
+
+impl Model {
+    fn visit(&mut self, place: Place) -> Visited {
+        if place.context == UNKNOWN {
+            return Visited::Never;
+        }
+        let last = self.visits.iter().position(|(other, _)| other.is_of(place));
+        let last = last.map(|at| self.visits.remove(at));
+        self.visits.push((place, false));
+        self.kept.retain(|(other, ..)| !other.is_of(place) || *other == place);
+        match last {
+            None => Visited::Never,
+            Some((last, false)) if last == place => Visited::Here,
+            Some(_) => Visited::Elsewhere,
+        }
+    }
+
+    fn put(&mut self, place: Place, cookie: u8, end: Instant, now: Instant) -> Result<(), NotKept> {
+        if place.context == UNKNOWN {
+            return Err(NotKept::Context);
+        }
+        if end <= now + LAST_MOMENT {
+            return Err(NotKept::Lifetime);
+        }
+        self.kept.retain(|(_, _, end)| now + LAST_MOMENT < *end);
+        if self.spent.contains(&cookie) || self.kept.iter().any(|(_, other, _)| *other == cookie) {
+            return Err(NotKept::Known);
+        }
+        self.visit(place);
+        self.kept.push((place, cookie, end));
+        Ok(())
+    }
+
+    /// All that a visit may be given.
+    fn available(&self, place: Place, now: Instant) -> Vec<u8> {
+        let fits =
+            |(other, _, end): &&(Place, u8, Instant)| *other == place && now + LAST_MOMENT < *end;
+        self.kept.iter().filter(fits).map(|(_, cookie, _)| *cookie).collect()
+    }
+
+    fn spend(&mut self, cookie: u8) {
+        self.kept.retain(|(_, other, _)| *other != cookie);
+        self.spent.insert(cookie);
+    }
+}
+
+/// The jar, its model and the time.
+struct Trial {
+    jar: CookieJar,
+    model: Model,
+    now: Instant,
+}
+
+impl Trial {
+    fn new(limits: Limits) -> Self {
+        Self { jar: CookieJar::with_limits(limits), model: Model::default(), now: Instant::now() }
+    }
+
+    /// What the jar does at `place`.
+    fn at<T>(&mut self, place: Place, act: impl FnOnce(&mut CookieJar, &Visit<'_>) -> T) -> T {
+        let (host, context) = (format!("host{}.example", place.host), context(place.context));
+        let visit = Visit { host: &host, context: &context, network: network(place.network) };
+        act(&mut self.jar, &visit)
+    }
+
+    fn put(&mut self, place: Place, number: u8, lifetime: u64) -> Result<(), NotKept> {
+        let (now, lifetime) = (self.now, Duration::from_secs(lifetime));
+        self.at(place, |jar, visit| jar.put(visit, cookie(number), lifetime, now))
+    }
+
+    /// The number of the cookie that is given.
+    fn take(&mut self, place: Place) -> Option<u8> {
+        let now = self.now;
+        let taken = self.at(place, |jar, visit| jar.take(visit, now))?;
+        Some(taken.as_bytes()[0])
+    }
+
+    fn forget_context(&mut self, number: u8) {
+        self.jar.forget_context(&context(number));
+        self.model.kept.retain(|(place, ..)| place.context != number);
+        self.model.visits.retain(|(place, _)| place.context != number);
+    }
+
+    fn leave_network(&mut self, number: u8) {
+        self.jar.leave(|left| *left == network(number));
+        self.model.kept.retain(|(place, ..)| place.network != number);
+        for (place, left) in &mut self.model.visits {
+            *left |= place.network == number;
+        }
+    }
+}
+
+/// Bounds that no trial reaches.
+fn ample() -> Limits {
+    Limits { hosts: 100, cookies_per_host: 100, spent: 1000 }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Within its bounds the jar does exactly what the model does.
+    #[test]
+    fn the_jar_does_as_its_model(steps in prop::collection::vec(step(), 0..STEPS)) {
+        let mut trial = Trial::new(ample());
+        for step in steps {
+            match step {
+                Step::Put { place, cookie, lifetime } => {
+                    let end = trial.now + Duration::from_secs(lifetime).min(COOKIE_LIFE_MAX);
+                    let expected = trial.model.put(place, cookie, end, trial.now);
+                    prop_assert_eq!(trial.put(place, cookie, lifetime), expected);
+                }
+                Step::Take(place) => {
+                    // Another network ends what was got on the last one, where there was any visit.
+                    if trial.model.visits.iter().any(|(other, _)| other.is_of(place)) {
+                        trial.model.visit(place);
+                    }
+                    let available = trial.model.available(place, trial.now);
+                    match trial.take(place) {
+                        Some(taken) => {
+                            prop_assert!(available.contains(&taken), "{taken} of {available:?}");
+                            trial.model.spend(taken);
+                        }
+                        None => prop_assert!(available.is_empty(), "nothing of {available:?}"),
+                    }
+                }
+                Step::Visit(place) => {
+                    let expected = trial.model.visit(place);
+                    prop_assert_eq!(trial.at(place, |jar, visit| jar.visit(visit)), expected);
+                }
+                Step::Spend(number) => {
+                    let new = !trial.model.spent.contains(&number);
+                    prop_assert_eq!(trial.jar.spend(cookie(number), trial.now).is_ok(), new);
+                    trial.model.spend(number);
+                }
+                Step::Pass(seconds) => trial.now += Duration::from_secs(seconds),
+                Step::ForgetContext(number) => trial.forget_context(number),
+                Step::LeaveNetwork(number) => trial.leave_network(number),
+            }
+        }
+    }
+
+    /// With bounds as tight as can be: they hold after every step, and whatever is given still fits.
+    #[test]
+    fn bounds_hold_and_nothing_wrong_is_given(
+        hosts in 1usize..4,
+        cookies_per_host in 1usize..3,
+        spent in 1usize..12,
+        steps in prop::collection::vec(step(), 0..STEPS),
+    ) {
+        let mut trial = Trial::new(Limits { hosts, cookies_per_host, spent });
+        // All that was ever put, and where.
+        let mut put: Vec<(Place, u8, Instant)> = Vec::new();
+        let mut given = HashSet::new();
+        for step in steps {
+            match step {
+                Step::Put { place, cookie, lifetime } => {
+                    let end = trial.now + Duration::from_secs(lifetime).min(COOKIE_LIFE_MAX);
+                    if trial.put(place, cookie, lifetime).is_ok() {
+                        prop_assert!(!given.contains(&cookie));
+                        put.push((place, cookie, end));
+                    }
+                }
+                Step::Take(place) => {
+                    if let Some(taken) = trial.take(place) {
+                        prop_assert!(given.insert(taken), "{taken} was given twice");
+                        let here = |(other, cookie, end): &(Place, u8, Instant)| {
+                            *other == place && *cookie == taken && trial.now + LAST_MOMENT < *end
+                        };
+                        prop_assert!(put.iter().any(here), "{taken} is not of {place:?}");
+                    }
+                }
+                Step::Spend(number) => {
+                    let first = trial.jar.spend(cookie(number), trial.now).is_ok();
+                    prop_assert!(!first || given.insert(number), "{number} was given twice");
+                }
+                Step::Visit(place) => {
+                    trial.at(place, |jar, visit| jar.visit(visit));
+                }
+                Step::Pass(seconds) => trial.now += Duration::from_secs(seconds),
+                Step::ForgetContext(number) => trial.forget_context(number),
+                Step::LeaveNetwork(number) => trial.leave_network(number),
+            }
+            prop_assert!(trial.jar.hosts() <= hosts);
+            prop_assert!(trial.jar.cookies() <= hosts * cookies_per_host);
+            prop_assert!(given.len() <= spent, "more were spent than can be remembered");
+        }
+    }
+}
+
+/// The steps cannot outlast the memory of spent cookies, on which the properties above rest.
+#[test]
+fn all_steps_are_shorter_than_a_cookies_life() {
+    let longest = Duration::from_secs(PASS_MAX) * u32::try_from(STEPS).unwrap();
+    assert!(longest < COOKIE_LIFE_MAX);
+}

@@ -1,0 +1,271 @@
+//! Clients: certificates checked for a name, sessions that can be kept elsewhere, early data, cookies.
+
+mod config;
+mod connecting;
+mod hooks;
+mod session;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use openssl::error::ErrorStack;
+use openssl::sha::{Sha256, sha256};
+use openssl::ssl::{Ssl, SslContext, SslContextBuilder, SslMethod, SslSessionRef, SslVerifyMode};
+use openssl::x509::X509;
+use openssl::x509::verify::X509CheckFlags;
+
+use crate::conn::{Conn, Side};
+use crate::error::{ConfigError, TlsError, words};
+use crate::ffi;
+use crate::settings::{Settings, alpn_wire, roots};
+use crate::wire::normal_name;
+
+pub use config::{ClientConfig, Trust};
+pub(crate) use connecting::Connecting;
+pub use session::{NewSession, Session, SessionError};
+
+/// What a client's connections have in common.
+pub struct ClientContext {
+    context: SslContext,
+    alpn: Vec<Vec<u8>>,
+    checks: bool,
+    client_certificate: bool,
+    trust: [u8; 32],
+    fingerprint: [u8; 32],
+}
+
+impl ClientContext {
+    /// A client of this configuration.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, or that the system's trusted certificates cannot be read.
+    pub fn new(config: &ClientConfig) -> Result<Self, ConfigError> {
+        let settings = Settings {
+            groups: config.groups.as_deref(),
+            signature_algorithms: config.signature_algorithms.as_deref(),
+            versions: (config.min_version, config.max_version),
+            key_log: config.key_log.as_ref(),
+        };
+        let mut tls = settings.context(SslMethod::tls_client())?;
+        set_trust(&mut tls, &config.trust)?;
+        let alpn = alpn_wire(&config.alpn)?;
+        if !alpn.is_empty() {
+            tls.set_alpn_protos(&alpn)?;
+        }
+        if let Some(certificate) = &config.certificate {
+            let unusable = |error: ErrorStack| ConfigError::Certificate(0, words(&error));
+            certificate.add_to(&mut tls).map_err(unusable)?;
+        }
+        hooks::install(&mut tls)?;
+        let trust = trust_hash(&config.trust);
+        Ok(Self {
+            context: tls.build(),
+            alpn: config.alpn.clone(),
+            checks: config.trust != Trust::Anyone,
+            client_certificate: config.certificate.is_some(),
+            trust,
+            fingerprint: fingerprint(config, &trust, &alpn)?,
+        })
+    }
+
+    /// Stands for everything in the configuration that a session depends on: trust, protocols, algorithms,
+    /// versions, the own certificate. Part of the key by which sessions are kept.
+    #[must_use]
+    pub const fn fingerprint(&self) -> &[u8; 32] {
+        &self.fingerprint
+    }
+
+    /// A connection to `server_name`, a host name or an address, whose certificate is checked for it.
+    ///
+    /// `session` is offered if it is for that name, of a client that trusts the same, and not too old; else
+    /// there is a full handshake. With `request_fop` the server is asked for Fast Open cookies, which
+    /// shows whom it talks to: only for servers that advertise them.
+    ///
+    /// # Errors
+    /// [`TlsError::Misuse`]: no host name; [`TlsError::Internal`]: no memory.
+    pub fn connect(
+        &self,
+        server_name: &str,
+        session: Option<Session>,
+        request_fop: bool,
+    ) -> Result<Conn, TlsError> {
+        let target = Target::parse(server_name).ok_or(TlsError::Misuse("no host name"))?;
+        let mut ssl = Ssl::new(&self.context)?;
+        target.set(&mut ssl, self.checks)?;
+        let server_name = target.text();
+        let session = session.and_then(|session| session.usable(&self.trust, &server_name));
+        if let Some(session) = &session {
+            ffi::set_session(&mut ssl, session)?;
+        }
+        let connecting = Arc::new(Connecting {
+            server_name,
+            sends_name: matches!(target, Target::Name(_)),
+            request_fop,
+            early_data_max: session.map_or(0, |session| self.early_data_max(&session)),
+            trust: self.trust,
+            client_certificate: self.client_certificate,
+            received: Mutex::default(),
+        });
+        connecting.attach(&mut ssl)?;
+        ssl.set_connect_state();
+        Conn::new(ssl, Side::Client(connecting))
+    }
+
+    /// Early data is for the application protocol of its session (RFC 8446 section 4.2.10), so that has
+    /// to be among ours.
+    fn early_data_max(&self, session: &SslSessionRef) -> u32 {
+        let alpn = ffi::session_alpn(session);
+        if alpn.is_none_or(|alpn| self.alpn.iter().any(|own| own == alpn)) {
+            session.max_early_data()
+        } else {
+            0
+        }
+    }
+}
+
+impl fmt::Debug for ClientContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientContext").field("checks", &self.checks).finish_non_exhaustive()
+    }
+}
+
+/// Whom to connect to.
+enum Target {
+    Name(String),
+    Address(IpAddr),
+}
+
+impl Target {
+    fn parse(server_name: &str) -> Option<Self> {
+        let inner = server_name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        match inner.unwrap_or(server_name).parse() {
+            Ok(address) => Some(Self::Address(address)),
+            Err(_) => normal_name(server_name).map(Self::Name),
+        }
+    }
+
+    /// Asks for it, and has the certificate checked for it.
+    fn set(&self, ssl: &mut Ssl, checks: bool) -> Result<(), ErrorStack> {
+        if let Self::Name(name) = self {
+            ssl.set_hostname(name)?;
+        }
+        if !checks {
+            return Ok(());
+        }
+        let param = ssl.param_mut();
+        param.set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS);
+        match self {
+            Self::Name(name) => param.set_host(name),
+            Self::Address(address) => param.set_ip(*address),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Name(name) => name.clone(),
+            Self::Address(address) => address.to_string(),
+        }
+    }
+}
+
+fn set_trust(tls: &mut SslContextBuilder, trust: &Trust) -> Result<(), ConfigError> {
+    tls.set_verify(SslVerifyMode::PEER);
+    match trust {
+        Trust::Anyone => tls.set_verify(SslVerifyMode::NONE),
+        Trust::Roots(pem) => tls.set_cert_store(roots(pem)?.1),
+        Trust::System => {
+            set_system_trust(tls).map_err(|error| ConfigError::Roots(words(&error)))?
+        }
+    }
+    Ok(())
+}
+
+/// The directory that this OpenSSL was built for is not that of the distribution.
+fn set_system_trust(tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
+    if openssl_probe::has_ssl_cert_env_vars() {
+        return tls.set_default_verify_paths(); // which heed those variables
+    }
+    let found = openssl_probe::probe();
+    let (file, dir) = (found.cert_file.as_deref(), found.cert_dir.first().map(PathBuf::as_path));
+    if file.is_some() || dir.is_some() {
+        tls.load_verify_locations(file, dir)?;
+    }
+    Ok(())
+}
+
+/// Stands for whose word is taken, in whatever order they are named.
+fn trust_hash(trust: &Trust) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(b"headstart trust 1\0");
+    match trust {
+        Trust::System => hash.update(b"system"),
+        Trust::Anyone => hash.update(b"anyone"),
+        Trust::Roots(pem) => {
+            let roots = X509::stack_from_pem(pem).unwrap_or_default();
+            let der = roots.iter().filter_map(|root| root.to_der().ok());
+            let mut hashes: Vec<_> = der.map(|der| sha256(&der)).collect();
+            hashes.sort_unstable();
+            hash.update(b"roots");
+            hashes.iter().for_each(|root| hash.update(root));
+        }
+    }
+    hash.finish()
+}
+
+fn fingerprint(
+    config: &ClientConfig,
+    trust: &[u8; 32],
+    alpn: &[u8],
+) -> Result<[u8; 32], ConfigError> {
+    let own = match &config.certificate {
+        Some(certificate) => certificate.certificate.to_der()?,
+        None => Vec::new(),
+    };
+    let versions = [config.min_version as u8, config.max_version as u8];
+    let parts: [&[u8]; 6] = [
+        trust,
+        alpn,
+        config.groups.as_deref().unwrap_or_default().as_bytes(),
+        config.signature_algorithms.as_deref().unwrap_or_default().as_bytes(),
+        &versions,
+        &own,
+    ];
+    let mut hash = Sha256::new();
+    for part in parts {
+        // Of one length each, so that no two lists of parts run into the same.
+        hash.update(&sha256(part));
+    }
+    Ok(hash.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_no_names() {
+        let text = |name| Target::parse(name).map(|target| target.text());
+        assert!(matches!(Target::parse("192.0.2.1"), Some(Target::Address(_))));
+        assert_eq!(text("[2001:DB8::1]").as_deref(), Some("2001:db8::1"));
+        assert_eq!(text("Example.ORG.").as_deref(), Some("example.org"));
+        assert!(Target::parse("").is_none());
+        assert!(Target::parse("a\0b").is_none());
+        assert!(Target::parse("a b").is_none());
+    }
+
+    #[test]
+    fn fingerprints_differ_with_what_sessions_depend_on() {
+        let one = ClientConfig::new(Trust::Anyone);
+        let of = |config: &ClientConfig| *ClientContext::new(config).unwrap().fingerprint();
+        let same = of(&one);
+        assert_eq!(same, of(&one.clone()));
+        let alpn = ClientConfig { alpn: vec![b"h2".to_vec()], ..one.clone() };
+        let groups = ClientConfig { groups: Some("X25519".into()), ..one.clone() };
+        let version = ClientConfig { min_version: crate::Version::Tls13, ..one.clone() };
+        for other in [alpn, groups, version] {
+            assert_ne!(of(&other), same);
+        }
+    }
+}

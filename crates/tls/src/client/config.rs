@@ -1,0 +1,66 @@
+use std::fmt;
+
+use crate::facts::Version;
+use crate::settings::{CertifiedKey, KeyLog};
+
+/// What a client asks for and trusts. Every field may be set; [`new`](Self::new) has the defaults.
+#[derive(Clone)]
+pub struct ClientConfig {
+    /// Whose word is taken for a server's name.
+    pub trust: Trust,
+    /// Application protocols, the best first. None: not negotiated.
+    pub alpn: Vec<Vec<u8>>,
+    /// Groups of the key exchange in OpenSSL's form, such as `X25519MLKEM768:X25519`. None: OpenSSL's.
+    ///
+    /// The default makes a ClientHello of about 1,500 bytes; with `X25519` alone it has about 300 and
+    /// fits into a SYN.
+    pub groups: Option<String>,
+    /// Signature algorithms in OpenSSL's form, such as `mldsa44:ecdsa_secp256r1_sha256`. None: OpenSSL's.
+    pub signature_algorithms: Option<String>,
+    /// The lowest version of TLS.
+    pub min_version: Version,
+    /// The highest version of TLS.
+    pub max_version: Version,
+    /// A certificate to show to servers that ask. Sessions made with one are the client's own alone
+    /// ([`NewSession::client_certificate`](crate::NewSession::client_certificate)).
+    pub certificate: Option<CertifiedKey>,
+    /// Gets the secrets of connections. None: nobody does.
+    pub key_log: Option<KeyLog>,
+}
+
+/// Whose word is taken for a server's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// The certificate authorities of the system, or those of SSL_CERT_FILE and SSL_CERT_DIR.
+    System,
+    /// Those in this PEM, and no others.
+    Roots(Vec<u8>),
+    /// Anybody's: whoever is on the way can read and change everything.
+    Anyone,
+}
+
+impl ClientConfig {
+    /// TLS 1.2 and 1.3 without application protocols and without a certificate.
+    #[must_use]
+    pub const fn new(trust: Trust) -> Self {
+        Self {
+            trust,
+            alpn: Vec::new(),
+            groups: None,
+            signature_algorithms: None,
+            min_version: Version::Tls12,
+            max_version: Version::Tls13,
+            certificate: None,
+            key_log: None,
+        }
+    }
+}
+
+impl fmt::Debug for ClientConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientConfig")
+            .field("groups", &self.groups)
+            .field("certificate", &self.certificate)
+            .finish_non_exhaustive()
+    }
+}

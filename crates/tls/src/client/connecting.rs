@@ -1,0 +1,109 @@
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use headstart_proto::cookie::OfferedCookie;
+use openssl::error::ErrorStack;
+use openssl::ex_data::Index;
+use openssl::ssl::{Ssl, SslRef, SslSessionRef};
+
+use crate::client::session::{NewSession, Session};
+use crate::facts::Version;
+use crate::ffi;
+use crate::limits::SESSIONS_MAX;
+
+/// What is ours of one connection at a client, found from OpenSSL's callbacks.
+pub(crate) struct Connecting {
+    pub(super) server_name: String,
+    /// Whether the name goes into the ClientHello: addresses do not.
+    pub(super) sends_name: bool,
+    pub(super) request_fop: bool,
+    pub(super) early_data_max: u32,
+    pub(super) trust: [u8; 32],
+    pub(super) client_certificate: bool,
+    pub(super) received: Mutex<Received>,
+}
+
+/// What came with NewSessionTicket messages.
+#[derive(Default)]
+pub(super) struct Received {
+    /// Of the message that is being read.
+    offer: Option<OfferedCookie>,
+    sessions: VecDeque<NewSession>,
+}
+
+impl Connecting {
+    /// Lets callbacks of `ssl` find this.
+    pub(super) fn attach(self: &Arc<Self>, ssl: &mut Ssl) -> Result<(), ErrorStack> {
+        ssl.set_ex_data(index()?, Arc::clone(self));
+        Ok(())
+    }
+
+    /// What is ours of the connection that a callback is about.
+    pub(super) fn of(ssl: &SslRef) -> Option<&Arc<Self>> {
+        ssl.ex_data(*INDEX.get()?)
+    }
+
+    pub(crate) fn sent_name(&self) -> Option<String> {
+        self.sends_name.then(|| self.server_name.clone())
+    }
+
+    pub(crate) const fn requests_fop(&self) -> bool {
+        self.request_fop
+    }
+
+    /// Early data that the offered session allows, if any.
+    pub(crate) const fn early_data_max(&self) -> u32 {
+        self.early_data_max
+    }
+
+    pub(crate) fn take_session(&self) -> Option<NewSession> {
+        self.lock().sessions.pop_front()
+    }
+
+    /// The handshake is done. OpenSSL does not report what a resumption of TLS 1.2 has renewed.
+    pub(crate) fn on_done(&self, ssl: &SslRef) {
+        let is_tls12 = ssl.version2().and_then(Version::of) == Some(Version::Tls12);
+        if let Some(session) = ssl.session().filter(|_| is_tls12 && ssl.session_reused()) {
+            self.on_session(ssl, session);
+        }
+    }
+
+    /// A cookie has come, before the session of the same message.
+    pub(super) fn on_offer(&self, offer: OfferedCookie) {
+        self.lock().offer = Some(offer);
+    }
+
+    pub(super) fn on_session(&self, ssl: &SslRef, session: &SslSessionRef) {
+        let mut received = self.lock();
+        let cookies = received.offer.take().into_iter().collect();
+        let Some(kept) = Session::new(&self.trust, &self.server_name, session) else { return };
+        if received.sessions.len() == SESSIONS_MAX {
+            received.sessions.pop_front();
+        }
+        received.sessions.push_back(NewSession {
+            session: kept,
+            version: Version::of(session.protocol_version()),
+            lifetime: ffi::ticket_lifetime(session),
+            max_early_data: session.max_early_data(),
+            alpn: ssl.selected_alpn_protocol().map(<[u8]>::to_vec),
+            cookies,
+            client_certificate: self.client_certificate,
+        });
+    }
+
+    /// No call can leave it half changed.
+    fn lock(&self) -> MutexGuard<'_, Received> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+static INDEX: OnceLock<Index<Ssl, Arc<Connecting>>> = OnceLock::new();
+
+/// Where OpenSSL keeps the pointer to ours: one place for the program.
+fn index() -> Result<Index<Ssl, Arc<Connecting>>, ErrorStack> {
+    if let Some(index) = INDEX.get() {
+        return Ok(*index);
+    }
+    let new = Ssl::new_ex_index()?;
+    Ok(*INDEX.get_or_init(|| new))
+}

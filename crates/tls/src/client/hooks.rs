@@ -1,0 +1,45 @@
+//! What OpenSSL asks and tells in the middle of a client's connection.
+
+use headstart_proto::cookie::{EXTENSION_TYPE, OfferedCookie};
+use openssl::error::ErrorStack;
+use openssl::ssl::{ExtensionContext, SslContextBuilder, SslRef, SslSessionCacheMode};
+
+use crate::client::connecting::Connecting;
+use crate::ffi::guard;
+
+/// Gives a context all of them.
+pub(super) fn install(tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
+    tls.set_session_cache_mode(SslSessionCacheMode::CLIENT | SslSessionCacheMode::NO_INTERNAL);
+    tls.set_new_session_callback(|ssl, session| {
+        guard((), || {
+            if let Some(connecting) = Connecting::of(ssl) {
+                connecting.on_session(ssl, &session);
+            }
+        });
+    });
+    tls.add_custom_ext(
+        EXTENSION_TYPE,
+        ExtensionContext::CLIENT_HELLO
+            | ExtensionContext::TLS1_3_NEW_SESSION_TICKET
+            | ExtensionContext::TLS1_3_ONLY,
+        |ssl, _, _| Ok(guard(None, || request(ssl))),
+        |ssl, _, content, _| {
+            guard((), || on_offer(ssl, content));
+            Ok(())
+        },
+    )
+}
+
+/// The request is an empty extension of the ClientHello, where a client writes the only one.
+fn request(ssl: &SslRef) -> Option<[u8; 0]> {
+    Connecting::of(ssl)?.requests_fop().then_some([])
+}
+
+/// A cookie that was not asked for is passed over, as every unknown extension of a NewSessionTicket
+/// (RFC 8446 section 4.6.1), and so is what has another length: the ticket is good without.
+fn on_offer(ssl: &SslRef, content: &[u8]) {
+    let asked = Connecting::of(ssl).filter(|connecting| connecting.requests_fop());
+    if let Some((connecting, offer)) = asked.zip(OfferedCookie::parse(content)) {
+        connecting.on_offer(offer);
+    }
+}

@@ -1,0 +1,172 @@
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use headstart_proto::cookie::OfferedCookie;
+use openssl::ssl::{SslSession, SslSessionRef};
+use zeroize::Zeroizing;
+
+use crate::facts::Version;
+use crate::ffi;
+use crate::limits::{NAME_MAX, SESSION_MAX};
+
+/// A session to be offered to a server, as bytes that can be kept elsewhere; wiped when dropped.
+///
+/// Who has them can be the server to this client, and can read its early data: they are as secret as a
+/// key. They hold OpenSSL's own form and:
+///
+/// | at | length | field |
+/// |---|---|---|
+/// | 0 | 1 | 1, the version of this |
+/// | 1 | 32 | what the client that made it trusts, as a hash |
+/// | 33 | 1 | length of the host name |
+/// | 34 | n | host name |
+/// | 34+n | rest | SSL_SESSION in DER |
+///
+/// A session of one client context can be offered by another, also in another process, if that trusts the
+/// same. One for another name, or of a client with another trust, is not offered: nobody checks a
+/// certificate when a session is resumed.
+#[derive(Clone)]
+pub struct Session(Zeroizing<Vec<u8>>);
+
+/// Why bytes are no session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionError;
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the bytes are no TLS session")
+    }
+}
+
+impl std::error::Error for SessionError {}
+
+const VERSION: u8 = 1;
+
+impl Session {
+    /// Reads what [`as_bytes`](Self::as_bytes) gave.
+    ///
+    /// # Errors
+    /// They are malformed or longer than [`SESSION_MAX`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, SessionError> {
+        if bytes.len() > SESSION_MAX {
+            return Err(SessionError);
+        }
+        let session = Self(Zeroizing::new(bytes.to_vec()));
+        session.parts().and_then(|parts| parts.openssl()).ok_or(SessionError)?;
+        Ok(session)
+    }
+
+    /// The bytes, to be kept and given to nobody.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The host name that it is for.
+    #[must_use]
+    pub fn server_name(&self) -> &str {
+        self.parts().map_or("", |parts| parts.name)
+    }
+
+    /// None if the name is too long, or OpenSSL has no memory.
+    pub(super) fn new(trust: &[u8; 32], name: &str, session: &SslSessionRef) -> Option<Self> {
+        let der = Zeroizing::new(session.to_der().ok()?);
+        let length = u8::try_from(name.len()).ok()?;
+        // Of the final length at once, so that no copy is left behind by growing.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(34 + name.len() + der.len()));
+        bytes.push(VERSION);
+        bytes.extend_from_slice(trust);
+        bytes.push(length);
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.extend_from_slice(&der);
+        Some(Self(bytes))
+    }
+
+    /// OpenSSL's form, if it may be offered to `name` by a client that trusts so, and lives.
+    pub(super) fn usable(&self, trust: &[u8; 32], name: &str) -> Option<SslSession> {
+        let parts = self.parts()?;
+        let session = (parts.trust == trust && parts.name == name).then(|| parts.openssl())??;
+        lives(&session).then_some(session)
+    }
+
+    fn parts(&self) -> Option<Parts<'_>> {
+        let (&VERSION, rest) = self.0.split_first()? else { return None };
+        let (trust, rest) = rest.split_first_chunk()?;
+        let (&length, rest) = rest.split_first()?;
+        let (name, der) = rest.split_at_checked(length.into())?;
+        let name = std::str::from_utf8(name).ok()?;
+        ((1..=NAME_MAX).contains(&name.len())).then_some(Parts { trust, name, der })
+    }
+}
+
+/// Shows nothing: who reads a session in a log could use it.
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Session(..)")
+    }
+}
+
+struct Parts<'a> {
+    trust: &'a [u8; 32],
+    name: &'a str,
+    der: &'a [u8],
+}
+
+impl Parts<'_> {
+    fn openssl(&self) -> Option<SslSession> {
+        SslSession::from_der(self.der).ok()
+    }
+}
+
+/// Whether the ticket's time is not over. OpenSSL looks at the same clock, but would still announce early data.
+fn lives(session: &SslSessionRef) -> bool {
+    let life = ffi::ticket_lifetime(session);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let made = u64::try_from(session.time()).unwrap_or(0);
+    life.is_zero() || now < Duration::from_secs(made).saturating_add(life)
+}
+
+/// A session that a server has handed out, with its public facts.
+#[derive(Debug)]
+pub struct NewSession {
+    /// To be offered once (RFC 8446 appendix C.4): connections that offer the same can be linked.
+    pub session: Session,
+    /// The version of TLS that it is of.
+    pub version: Option<Version>,
+    /// How long it may be offered; zero if the server does not say, which TLS 1.2 allows.
+    pub lifetime: Duration,
+    /// Early data that it allows, in bytes; 0 allows none.
+    pub max_early_data: u32,
+    /// The application protocol, of which early data has to be.
+    pub alpn: Option<Vec<u8>>,
+    /// Fast Open cookies that came along; none unless they were asked for.
+    pub cookies: Vec<OfferedCookie>,
+    /// Whether the client could have shown a certificate: then others must not use the session.
+    pub client_certificate: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_session_is_refused() {
+        let header = [&[VERSION][..], &[7; 32], &[6], b"a.test"].concat();
+        let with_other_der = [&header[..], b"\x30\x03\x02\x01\x01"].concat();
+        let malformed: [&[u8]; 3] = [b"", &header, &with_other_der];
+        for bytes in malformed {
+            assert_eq!(Session::from_bytes(bytes).unwrap_err(), SessionError);
+        }
+        assert_eq!(Session::from_bytes(&vec![VERSION; SESSION_MAX + 1]).unwrap_err(), SessionError);
+    }
+
+    #[test]
+    fn parts_are_found_where_the_table_has_them() {
+        let bytes = [&[VERSION][..], &[7; 32], &[6], b"a.test", b"der"].concat();
+        let session = Session(Zeroizing::new(bytes));
+        let parts = session.parts().unwrap();
+        assert_eq!((parts.trust, parts.name, parts.der), (&[7; 32], "a.test", &b"der"[..]));
+        assert_eq!(session.server_name(), "a.test");
+        assert_eq!(format!("{session:?}"), "Session(..)");
+    }
+}

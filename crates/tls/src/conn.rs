@@ -1,0 +1,388 @@
+use std::fmt;
+use std::sync::Arc;
+
+use openssl::error::ErrorStack;
+use openssl::ssl::{ErrorCode, NameType, Ssl, SslRef, SslStream};
+
+use crate::client::{Connecting, NewSession};
+use crate::error::TlsError;
+use crate::facts::{EarlyData, Facts, Version};
+use crate::ffi;
+use crate::limits::OUTPUT_MAX;
+use crate::pipe::Pipe;
+use crate::server::Accepted;
+
+/// One TLS connection without a transport: ciphertext in and out, plain bytes in and out.
+///
+/// The caller moves bytes: those of the transport go to [`handle_bytes`](Self::handle_bytes), and after
+/// any other call, also one that failed, [`poll_bytes`](Self::poll_bytes) is asked until it has
+/// nothing. More is handed in only when a call has answered `Wait`, so that nothing piles up.
+///
+/// 1. A client that offers a session may [`write_early`](Self::write_early), before all else.
+/// 2. [`handshake`](Self::handshake) until it says [`Done`](Progress::Done). A server may
+///    [`read`](Self::read) and [`write`](Self::write) as soon as it says [`EarlyData`](Progress::EarlyData),
+///    while the handshake still runs.
+/// 3. `read` and `write`; a client asks [`poll_session`](Self::poll_session) after reads.
+/// 4. [`close`](Self::close), and then the transport is closed.
+pub struct Conn {
+    stream: SslStream<Pipe>,
+    side: Side,
+    phase: Phase,
+    early: Early,
+    closing: bool,
+}
+
+pub(crate) enum Side {
+    Client(Arc<Connecting>),
+    Server(Arc<Accepted>),
+}
+
+#[derive(Clone, Copy)]
+enum Phase {
+    /// Nothing was sent or understood yet.
+    Start,
+    /// Early data flows: a client has written some, or a server takes it.
+    Early,
+    /// The handshake runs, and no more early data comes.
+    Handshake,
+    Open,
+    Failed(TlsError),
+}
+
+/// How far a handshake is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It needs bytes of the peer.
+    Wait,
+    /// It needs bytes of the peer, and meanwhile a server may read early data and write its
+    /// answer, a client may write more early data.
+    EarlyData,
+    /// It is over.
+    Done,
+}
+
+/// What a read gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// So many bytes, at least one; either all of them early data or none
+    /// ([`Facts::early_bytes`]).
+    Bytes(usize),
+    /// Nothing before more bytes of the transport come.
+    Wait,
+    /// The peer has ended its stream in good order.
+    End,
+}
+
+/// Early data of one connection.
+#[derive(Default)]
+struct Early {
+    /// What a client may write, or a server takes.
+    max: u64,
+    /// What a client has written, or a server has given to its reader.
+    count: u64,
+    /// What a server has taken and not yet given; at most
+    /// [`EARLY_DATA_MAX`](crate::limits::EARLY_DATA_MAX), which OpenSSL sees to.
+    waiting: Vec<u8>,
+}
+
+/// Early data is taken from OpenSSL in pieces of this size; a request has one or two.
+const EARLY_PIECE: usize = 2048;
+
+impl Conn {
+    pub(crate) fn new(ssl: Ssl, side: Side) -> Result<Self, TlsError> {
+        let max = match &side {
+            Side::Client(connecting) => connecting.early_data_max(),
+            Side::Server(accepted) => accepted.early_data_max(),
+        };
+        let early = Early { max: max.into(), ..Early::default() };
+        let stream = SslStream::new(ssl, Pipe::default())?;
+        Ok(Self { stream, side, phase: Phase::Start, early, closing: false })
+    }
+
+    /// Bytes of the transport have arrived.
+    pub fn handle_bytes(&mut self, ciphertext: &[u8]) {
+        if !matches!(self.phase, Phase::Failed(_)) {
+            self.stream.get_mut().push(ciphertext);
+        }
+    }
+
+    /// The transport has ended.
+    pub fn handle_end(&mut self) {
+        self.stream.get_mut().end();
+    }
+
+    /// Bytes for the transport.
+    pub fn poll_bytes(&mut self) -> Option<Vec<u8>> {
+        self.stream.get_mut().take_leaving()
+    }
+
+    /// Shakes hands as far as the bytes at hand allow.
+    ///
+    /// # Errors
+    /// Why the connection cannot be; every later call says the same. An alert for the peer may have
+    /// to be sent.
+    pub fn handshake(&mut self) -> Result<Progress, TlsError> {
+        match (self.phase, &self.side) {
+            (Phase::Failed(error), _) => Err(error),
+            (Phase::Open, _) => Ok(Progress::Done),
+            (Phase::Start | Phase::Early, Side::Server(_)) if self.early.max > 0 => {
+                self.take_early()
+            }
+            // To go on would end the early data, and without an answer there is nothing to go on with.
+            (Phase::Early, Side::Client(_)) if !self.stream.get_ref().is_readable() => {
+                Ok(Progress::EarlyData)
+            }
+            _ => self.advance(),
+        }
+    }
+
+    /// Reads plain bytes, first those of early data, and shakes hands where that is needed.
+    ///
+    /// # Errors
+    /// Why the connection has failed.
+    pub fn read(&mut self, room: &mut [u8]) -> Result<Read, TlsError> {
+        if room.is_empty() {
+            return Err(TlsError::Misuse("no room to read into"));
+        }
+        if self.early.waiting.is_empty() && !matches!(self.phase, Phase::Open) {
+            self.handshake()?;
+        }
+        if !self.early.waiting.is_empty() {
+            return Ok(Read::Bytes(self.early.give(room)));
+        }
+        match self.phase {
+            Phase::Open => self.read_open(room),
+            _ => Ok(Read::Wait),
+        }
+    }
+
+    /// Writes plain bytes, and says how many were taken; 0 is to be tried again with the same bytes when
+    /// what waits has been sent, or the handshake has gone on.
+    ///
+    /// A server that has taken early data may write before the client has proven its part of the
+    /// handshake (RFC 8446 section 4.4.4): the client is as unproven as its request.
+    ///
+    /// # Errors
+    /// Why the connection has failed; [`TlsError::Misuse`] after [`close`](Self::close).
+    pub fn write(&mut self, bytes: &[u8]) -> Result<usize, TlsError> {
+        let is_full = bytes.is_empty() || self.stream.get_ref().leaving() >= OUTPUT_MAX;
+        match self.phase {
+            Phase::Failed(error) => Err(error),
+            _ if self.closing => Err(TlsError::Misuse("written after the end")),
+            _ if is_full => Ok(0),
+            Phase::Open => self.put(|stream| stream.ssl_write(bytes)),
+            _ if self.is_half_open() => self.put(|stream| stream.write_early_data(bytes)),
+            _ => Ok(0),
+        }
+    }
+
+    /// Writes bytes at a client that the server may get before the handshake is done, and says how many were
+    /// taken; 0 if no more may be written so.
+    ///
+    /// They may be replayed by an attacker, and the server may refuse them: see [`Facts::early_data`] once the
+    /// handshake is done. Then they have to be written again.
+    ///
+    /// # Errors
+    /// Why the connection has failed; [`TlsError::Misuse`] at a server.
+    pub fn write_early(&mut self, bytes: &[u8]) -> Result<usize, TlsError> {
+        let left = self.early.max.saturating_sub(self.early.count);
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        let piece = bytes.get(..left).unwrap_or(bytes);
+        match (self.phase, &self.side) {
+            (Phase::Failed(error), _) => Err(error),
+            (_, Side::Server(_)) => Err(TlsError::Misuse("a server writes no early data")),
+            (Phase::Start | Phase::Early, _) if !piece.is_empty() => {
+                let count = self.put(|stream| stream.write_early_data(piece))?;
+                self.phase = Phase::Early;
+                self.early.count += count as u64;
+                Ok(count)
+            }
+            _ => Ok(0),
+        }
+    }
+
+    /// Ends our stream in good order; what was written goes before. The peer's goes on until it ends too.
+    pub fn close(&mut self) {
+        let was_open = matches!(self.phase, Phase::Open) && !self.closing;
+        self.closing = true;
+        if was_open {
+            self.send_close();
+        }
+    }
+
+    /// What is known of the connection so far.
+    #[must_use]
+    pub fn facts(&self) -> Facts {
+        let asked = match &self.side {
+            Side::Client(connecting) => Facts {
+                server_name: connecting.sent_name(),
+                fop_requested: connecting.requests_fop(),
+                ..Facts::default()
+            },
+            Side::Server(accepted) => {
+                let hello = accepted.hello();
+                Facts {
+                    server_name: hello.server_name,
+                    fop_requested: hello.fop_requested,
+                    ..Facts::default()
+                }
+            }
+        };
+        let asked = Facts { early_bytes: self.early.count, ..asked };
+        if matches!(self.phase, Phase::Open) || self.is_half_open() {
+            self.agreed(asked)
+        } else {
+            asked
+        }
+    }
+
+    /// A session for later connections, at a client; they come with reads after the handshake.
+    pub fn poll_session(&mut self) -> Option<NewSession> {
+        match &self.side {
+            Side::Client(connecting) => connecting.take_session(),
+            Side::Server(_) => None,
+        }
+    }
+
+    /// Adds what the handshake has settled.
+    fn agreed(&self, asked: Facts) -> Facts {
+        let ssl = self.stream.ssl();
+        Facts {
+            version: ssl.version2().and_then(Version::of),
+            cipher: ssl.current_cipher().and_then(|cipher| cipher.standard_name()),
+            group: ffi::group_name(ssl),
+            alpn: ssl.selected_alpn_protocol().map(<[u8]>::to_vec),
+            resumed: ssl.session_reused(),
+            early_data: EarlyData::of(ffi::early_data_status(ssl)),
+            peer_certificate: ssl.peer_certificate().and_then(|peer| peer.to_der().ok()),
+            ..asked
+        }
+    }
+
+    /// Whether this is a server that has taken early data and waits for the client's Finished.
+    ///
+    /// Only then are keys of the application in place before the end: without early data OpenSSL may
+    /// also have stopped after a HelloRetryRequest, where there are none yet.
+    fn is_half_open(&self) -> bool {
+        let runs = matches!(self.phase, Phase::Early | Phase::Handshake);
+        runs && matches!(self.side, Side::Server(_)) && takes_early_data(self.stream.ssl())
+    }
+
+    /// Moves early data from OpenSSL to where readers find it, and the handshake with it.
+    fn take_early(&mut self) -> Result<Progress, TlsError> {
+        loop {
+            let mut piece = [0; EARLY_PIECE];
+            forget_errors();
+            match self.stream.read_early_data(&mut piece) {
+                Ok(0) => return self.advance(),
+                Ok(count) => {
+                    self.phase = Phase::Early;
+                    self.early.waiting.extend_from_slice(&piece[..count]);
+                }
+                Err(error) if waits(&error) => {
+                    if takes_early_data(self.stream.ssl()) {
+                        self.phase = Phase::Early;
+                    }
+                    return Ok(self.waiting());
+                }
+                Err(error) => return Err(self.fail(&error)),
+            }
+        }
+    }
+
+    fn advance(&mut self) -> Result<Progress, TlsError> {
+        self.phase = Phase::Handshake;
+        forget_errors();
+        match self.stream.do_handshake() {
+            Ok(()) => {
+                self.on_done();
+                Ok(Progress::Done)
+            }
+            Err(error) if waits(&error) => Ok(self.waiting()),
+            Err(error) => Err(self.fail(&error)),
+        }
+    }
+
+    fn on_done(&mut self) {
+        self.phase = Phase::Open;
+        if let Side::Client(connecting) = &self.side {
+            connecting.on_done(self.stream.ssl());
+        }
+        if self.closing {
+            self.send_close();
+        }
+    }
+
+    fn waiting(&self) -> Progress {
+        if self.is_half_open() { Progress::EarlyData } else { Progress::Wait }
+    }
+
+    fn read_open(&mut self, room: &mut [u8]) -> Result<Read, TlsError> {
+        forget_errors();
+        match self.stream.ssl_read(room) {
+            Ok(count) => Ok(Read::Bytes(count)),
+            Err(error) if error.code() == ErrorCode::ZERO_RETURN => Ok(Read::End),
+            Err(error) if waits(&error) => Ok(Read::Wait),
+            Err(error) => Err(self.fail(&error)),
+        }
+    }
+
+    fn put(
+        &mut self,
+        write: impl FnOnce(&mut SslStream<Pipe>) -> Result<usize, openssl::ssl::Error>,
+    ) -> Result<usize, TlsError> {
+        forget_errors();
+        match write(&mut self.stream) {
+            Ok(count) => Ok(count),
+            Err(error) if waits(&error) => Ok(0),
+            Err(error) => Err(self.fail(&error)),
+        }
+    }
+
+    /// Nothing can be done about a failure: the transport is about to end anyway.
+    fn send_close(&mut self) {
+        forget_errors();
+        let _ = self.stream.shutdown();
+    }
+
+    fn fail(&mut self, error: &openssl::ssl::Error) -> TlsError {
+        let error = TlsError::of(error, self.stream.ssl());
+        self.phase = Phase::Failed(error);
+        error
+    }
+}
+
+impl fmt::Debug for Conn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let side = match &self.side {
+            Side::Client(_) => "client",
+            Side::Server(_) => "server",
+        };
+        let name = self.stream.ssl().servername(NameType::HOST_NAME);
+        f.debug_struct("Conn").field("side", &side).field("name", &name).finish_non_exhaustive()
+    }
+}
+
+impl Early {
+    /// Gives a reader what waits, as far as there is room.
+    fn give(&mut self, room: &mut [u8]) -> usize {
+        let count = self.waiting.len().min(room.len());
+        room[..count].copy_from_slice(&self.waiting[..count]);
+        self.waiting.drain(..count);
+        self.count += count as u64;
+        count
+    }
+}
+
+fn takes_early_data(ssl: &SslRef) -> bool {
+    EarlyData::of(ffi::early_data_status(ssl)) == EarlyData::Accepted
+}
+
+fn waits(error: &openssl::ssl::Error) -> bool {
+    matches!(error.code(), ErrorCode::WANT_READ | ErrorCode::WANT_WRITE)
+}
+
+/// What an earlier operation, of another connection too, has left would be taken for this one's.
+fn forget_errors() {
+    drop(ErrorStack::get());
+}

@@ -1,0 +1,336 @@
+//! The functions of OpenSSL that have no safe wrapper, and the callbacks that it calls through them.
+//!
+//! A panic does not cross into C: every callback goes through [`guard`], and what it answers then is
+//! the refusal. OpenSSL calls back on the thread that called it, with the connection of that call.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::slice;
+use std::time::Duration;
+
+use foreign_types::ForeignTypeRef;
+use openssl::cipher::Cipher;
+use openssl::cipher_ctx::CipherCtxRef;
+use openssl::error::ErrorStack;
+use openssl::pkey::{PKeyRef, Private};
+use openssl::ssl::{SslContextBuilder, SslRef, SslSessionRef};
+use openssl::stack::StackRef;
+use openssl::x509::{X509, X509Ref};
+use openssl_sys::{
+    EVP_CIPHER_CTX, EVP_MAC_CTX, EVP_MAC_init, EVP_PKEY, OSSL_PARAM, OSSL_PARAM_construct_end, SSL,
+    SSL_CTX, SSL_SESSION, SSL_client_hello_get0_ext, SSL_get0_group_name, X509 as RawX509,
+    stack_st_X509,
+};
+use zeroize::Zeroizing;
+
+/// Bytes of a ticket's first field, `TLSEXT_KEYNAME_LENGTH` of openssl/tls1.h.
+pub(crate) const KEY_NAME: usize = 16;
+
+/// Bytes of a ticket's second field: the IV of AES in CBC mode.
+pub(crate) const IV: usize = 16;
+
+type TicketKeyCallback = unsafe extern "C" fn(
+    *mut SSL,
+    *mut c_uchar,
+    *mut c_uchar,
+    *mut EVP_CIPHER_CTX,
+    *mut EVP_MAC_CTX,
+    c_int,
+) -> c_int;
+
+type ConnectionCallback = unsafe extern "C" fn(*mut SSL, *mut c_void) -> c_int;
+
+// Of openssl/ssl.h and openssl/tls1.h; in no Rust binding.
+#[rustfmt::skip]
+unsafe extern "C" {
+    fn SSL_CTX_set_tlsext_ticket_key_evp_cb(ctx: *mut SSL_CTX, callback: Option<TicketKeyCallback>) -> c_int;
+    fn SSL_CTX_set_session_ticket_cb(ctx: *mut SSL_CTX, generate: Option<ConnectionCallback>, decrypt: Option<unsafe extern "C" fn()>, arg: *mut c_void) -> c_int;
+    fn SSL_CTX_set_allow_early_data_cb(ctx: *mut SSL_CTX, callback: Option<ConnectionCallback>, arg: *mut c_void);
+    fn SSL_CTX_set_recv_max_early_data(ctx: *mut SSL_CTX, bytes: u32) -> c_int;
+    fn SSL_CTX_set_timeout(ctx: *mut SSL_CTX, seconds: c_long) -> c_long;
+    fn SSL_CTX_use_cert_and_key(ctx: *mut SSL_CTX, certificate: *mut RawX509, key: *mut EVP_PKEY, chain: *mut stack_st_X509, replace: c_int) -> c_int;
+    fn SSL_set_session_id_context(ssl: *mut SSL, context: *const c_uchar, length: c_uint) -> c_int;
+    fn SSL_SESSION_set1_ticket_appdata(session: *mut SSL_SESSION, data: *const c_void, length: usize) -> c_int;
+    fn SSL_SESSION_get0_ticket_appdata(session: *mut SSL_SESSION, data: *mut *mut c_void, length: *mut usize) -> c_int;
+    fn SSL_SESSION_get0_alpn_selected(session: *const SSL_SESSION, protocol: *mut *const c_uchar, length: *mut usize);
+    fn SSL_SESSION_get_ticket_lifetime_hint(session: *const SSL_SESSION) -> c_ulong;
+    fn SSL_get_early_data_status(ssl: *const SSL) -> c_int;
+}
+
+/// What a server decides about tickets; every function is asked in the middle of a handshake.
+pub(crate) trait TicketHooks: 'static {
+    /// The start and the keys of a new ticket; none makes no ticket.
+    fn seal(ssl: &SslRef) -> Option<Seal>;
+
+    /// The keys of a ticket that starts so; none where they are not known, and the handshake is a full one.
+    ///
+    /// That it returns keys says nothing about the ticket, whose authentication comes next.
+    fn open(ssl: &SslRef, key_name: &[u8; KEY_NAME], iv: &[u8; IV]) -> Option<TicketKeys>;
+
+    /// What a new ticket carries for the server's own use.
+    fn data(ssl: &SslRef) -> Vec<u8>;
+
+    /// Whether early data is taken, asked once and last, when nothing else speaks against it.
+    fn allows_early_data(ssl: &SslRef) -> bool;
+}
+
+/// The public start of a ticket, and the keys that make the rest.
+pub(crate) struct Seal {
+    pub(crate) key_name: [u8; KEY_NAME],
+    pub(crate) iv: [u8; IV],
+    pub(crate) keys: TicketKeys,
+}
+
+/// The keys of AES-256-CBC and HMAC-SHA-256, encrypt-then-MAC as OpenSSL does it (RFC 5077 section 4).
+pub(crate) struct TicketKeys {
+    pub(crate) cipher: Zeroizing<[u8; 32]>,
+    pub(crate) mac: Zeroizing<[u8; 32]>,
+}
+
+/// Lets `H` decide about the tickets and the early data of a server's connections.
+pub(crate) fn set_ticket_hooks<H: TicketHooks>(
+    ctx: &mut SslContextBuilder,
+) -> Result<(), ErrorStack> {
+    let ctx = ctx.as_ptr();
+    // SAFETY: the context is valid while its builder is, and the callbacks have the signatures that the
+    // headers ask for. They are functions of the program, so they outlive every context; no argument is
+    // kept for them, and there is no decrypt callback.
+    let set = unsafe {
+        SSL_CTX_set_allow_early_data_cb(ctx, Some(allow_early_data::<H>), ptr::null_mut());
+        SSL_CTX_set_tlsext_ticket_key_evp_cb(ctx, Some(ticket_key::<H>)) == 1
+            && SSL_CTX_set_session_ticket_cb(ctx, Some(ticket_data::<H>), None, ptr::null_mut())
+                == 1
+    };
+    if set { Ok(()) } else { Err(ErrorStack::get()) }
+}
+
+/// Answers of the ticket key callback, of SSL_CTX_set_tlsext_ticket_key_evp_cb(3).
+mod answer {
+    use super::c_int;
+
+    /// Sealing: make no ticket. Opening: the key is not known.
+    pub(super) const NO: c_int = 0;
+    /// Sealing: both contexts are ready.
+    pub(super) const SEAL: c_int = 1;
+    /// Opening: both contexts are ready, and the client gets a new ticket. With 1 it would get none,
+    /// and a client that uses each ticket once would run dry.
+    pub(super) const OPEN_AND_RENEW: c_int = 2;
+}
+
+unsafe extern "C" fn ticket_key<H: TicketHooks>(
+    ssl: *mut SSL,
+    key_name: *mut c_uchar,
+    iv: *mut c_uchar,
+    cipher: *mut EVP_CIPHER_CTX,
+    mac: *mut EVP_MAC_CTX,
+    sealing: c_int,
+) -> c_int {
+    guard(answer::NO, || {
+        // SAFETY: OpenSSL hands over its own valid objects, which nobody else uses during the call; the
+        // references end with it.
+        let (ssl, cipher) = unsafe { (SslRef::from_ptr(ssl), CipherCtxRef::from_ptr_mut(cipher)) };
+        if sealing == 1 {
+            let Some(seal) = H::seal(ssl) else { return answer::NO };
+            // SAFETY: when sealing these are OpenSSL's buffers of 16 bytes each, to be filled here
+            // (EVP_MAX_IV_LENGTH is 16); an array of bytes needs no alignment.
+            unsafe {
+                key_name.cast::<[u8; KEY_NAME]>().write(seal.key_name);
+                iv.cast::<[u8; IV]>().write(seal.iv);
+            }
+            let (key, iv) = (Some(&seal.keys.cipher[..]), Some(&seal.iv[..]));
+            let ready = cipher.encrypt_init(Some(Cipher::aes_256_cbc()), key, iv).is_ok();
+            // SAFETY: OpenSSL's context for the HMAC of this ticket.
+            let ready = ready && unsafe { init_mac(mac, &seal.keys.mac) };
+            return if ready { answer::SEAL } else { answer::NO };
+        }
+        // SAFETY: when opening they point into the ticket, which OpenSSL has checked to have at least 32
+        // bytes, and which is only read; an array of bytes needs no alignment.
+        let (key_name, iv) =
+            unsafe { (key_name.cast::<[u8; KEY_NAME]>().read(), iv.cast::<[u8; IV]>().read()) };
+        let Some(keys) = H::open(ssl, &key_name, &iv) else { return answer::NO };
+        let (key, iv) = (Some(&keys.cipher[..]), Some(&iv[..]));
+        let ready = cipher.decrypt_init(Some(Cipher::aes_256_cbc()), key, iv).is_ok();
+        // SAFETY: OpenSSL's context for the HMAC of this ticket.
+        let ready = ready && unsafe { init_mac(mac, &keys.mac) };
+        if ready { answer::OPEN_AND_RENEW } else { answer::NO }
+    })
+}
+
+/// `OSSL_PARAM_UTF8_STRING` of openssl/core.h.
+const UTF8_STRING: c_uint = 4;
+
+/// Makes the HMAC context of a ticket ready.
+///
+/// # Safety
+/// `mac` is a valid context of HMAC that nobody else uses during the call.
+unsafe fn init_mac(mac: *mut EVP_MAC_CTX, key: &[u8; 32]) -> bool {
+    const DIGEST: &CStr = c"SHA256";
+    let digest = OSSL_PARAM {
+        key: c"digest".as_ptr(), // OSSL_MAC_PARAM_DIGEST
+        data_type: UTF8_STRING,
+        data: DIGEST.as_ptr().cast_mut().cast(),
+        data_size: DIGEST.to_bytes().len(),
+        return_size: 0,
+    };
+    // SAFETY: makes a value without pointers.
+    let params = [digest, unsafe { OSSL_PARAM_construct_end() }];
+    // SAFETY: the context is valid by contract; key and parameters live through the call, which copies
+    // them, and parameters to be set are only read.
+    unsafe { EVP_MAC_init(mac, key.as_ptr(), key.len(), params.as_ptr()) == 1 }
+}
+
+unsafe extern "C" fn ticket_data<H: TicketHooks>(ssl: *mut SSL, _: *mut c_void) -> c_int {
+    guard(0, || {
+        // SAFETY: OpenSSL's valid connection, used here alone during the call.
+        let ssl = unsafe { SslRef::from_ptr(ssl) };
+        let data = H::data(ssl);
+        let Some(session) = ssl.session() else { return 0 };
+        // SAFETY: the session is the one of which a ticket is being made, not shared with any other
+        // connection (OpenSSL copies it first where it could be); the call copies the data.
+        unsafe {
+            SSL_SESSION_set1_ticket_appdata(session.as_ptr(), data.as_ptr().cast(), data.len())
+        }
+    })
+}
+
+unsafe extern "C" fn allow_early_data<H: TicketHooks>(ssl: *mut SSL, _: *mut c_void) -> c_int {
+    guard(0, || {
+        // SAFETY: OpenSSL's valid connection, used here alone during the call.
+        let ssl = unsafe { SslRef::from_ptr(ssl) };
+        c_int::from(H::allows_early_data(ssl))
+    })
+}
+
+/// What `body` answers, or `refusal` if it panics: a panic that reached C would be undefined.
+///
+/// The panic is still reported by the program's hook. Nothing that callbacks change is left half done by one:
+/// they set whole values.
+pub(crate) fn guard<T>(refusal: T, body: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(refusal)
+}
+
+/// What the server put into the ticket that is being resumed; nothing where it did not.
+pub(crate) fn ticket_data_of(session: &SslSessionRef) -> &[u8] {
+    let (mut data, mut length) = (ptr::null_mut(), 0);
+    // SAFETY: the call only reads the session and writes the two places, which live through it.
+    unsafe { SSL_SESSION_get0_ticket_appdata(session.as_ptr(), &raw mut data, &raw mut length) };
+    if data.is_null() {
+        return &[];
+    }
+    // SAFETY: OpenSSL's own copy of so many bytes, which lives and does not change as long as the
+    // session is borrowed: only `ticket_data` sets it, for sessions that nobody else has.
+    unsafe { slice::from_raw_parts(data.cast::<u8>(), length) }
+}
+
+/// An extension of the ClientHello, as it came; only inside the ClientHello callback.
+pub(crate) fn hello_extension(ssl: &SslRef, number: u16) -> Option<&[u8]> {
+    let (mut content, mut length) = (ptr::null(), 0);
+    // SAFETY: the call only reads the connection and writes the two places, which live through it.
+    // Outside the callback it finds nothing.
+    let found = unsafe {
+        SSL_client_hello_get0_ext(ssl.as_ptr(), number.into(), &raw mut content, &raw mut length)
+    };
+    if found != 1 || content.is_null() {
+        return None;
+    }
+    // SAFETY: the bytes lie in the handshake buffer, which lives through the callback and does not
+    // change while the connection is borrowed.
+    Some(unsafe { slice::from_raw_parts(content, length) })
+}
+
+/// Ties sessions of this connection to what `context` stands for (SSL_set_session_id_context(3)).
+pub(crate) fn set_session_id_context(
+    ssl: &mut SslRef,
+    context: &[u8; 32],
+) -> Result<(), ErrorStack> {
+    // SAFETY: the call copies 32 bytes (SSL_MAX_SID_CTX_LENGTH), which live through it.
+    let set = unsafe { SSL_set_session_id_context(ssl.as_ptr(), context.as_ptr(), 32) };
+    if set == 1 { Ok(()) } else { Err(ErrorStack::get()) }
+}
+
+/// Adds a certificate with its chain and key; one for each kind of key.
+pub(crate) fn add_certificate(
+    ctx: &mut SslContextBuilder,
+    certificate: &X509Ref,
+    key: &PKeyRef<Private>,
+    chain: &StackRef<X509>,
+) -> Result<(), ErrorStack> {
+    let (certificate, key) = (certificate.as_ptr(), key.as_ptr());
+    // SAFETY: all are valid through the call, which takes references of its own.
+    let added =
+        unsafe { SSL_CTX_use_cert_and_key(ctx.as_ptr(), certificate, key, chain.as_ptr(), 0) };
+    if added == 1 { Ok(()) } else { Err(ErrorStack::get()) }
+}
+
+/// Early data that is read of one connection, or skipped where it is refused.
+pub(crate) fn set_early_data_limit(
+    ctx: &mut SslContextBuilder,
+    bytes: u32,
+) -> Result<(), ErrorStack> {
+    // SAFETY: the context is valid while its builder is; the call sets a number.
+    let set = unsafe { SSL_CTX_set_recv_max_early_data(ctx.as_ptr(), bytes) };
+    if set == 1 { Ok(()) } else { Err(ErrorStack::get()) }
+}
+
+/// How long sessions of the context live.
+pub(crate) fn set_session_life(ctx: &mut SslContextBuilder, life: Duration) {
+    let seconds = c_long::try_from(life.as_secs()).unwrap_or(c_long::MAX);
+    // SAFETY: the context is valid while its builder is; the call sets a number.
+    unsafe { SSL_CTX_set_timeout(ctx.as_ptr(), seconds) };
+}
+
+/// Offers `session` to the server.
+pub(crate) fn set_session(ssl: &mut SslRef, session: &SslSessionRef) -> Result<(), ErrorStack> {
+    // SAFETY: the wrapper asks for a session of the same context, for what it means; OpenSSL itself
+    // takes any. `ClientContext` offers only sessions that a context of the same trust has made.
+    unsafe { ssl.set_session(session) }
+}
+
+/// The application protocol of a session.
+pub(crate) fn session_alpn(session: &SslSessionRef) -> Option<&[u8]> {
+    let (mut protocol, mut length) = (ptr::null(), 0);
+    // SAFETY: the call only reads the session and writes the two places, which live through it.
+    unsafe { SSL_SESSION_get0_alpn_selected(session.as_ptr(), &raw mut protocol, &raw mut length) };
+    // SAFETY: OpenSSL's own bytes, which live and do not change as long as the session is borrowed.
+    (!protocol.is_null()).then(|| unsafe { slice::from_raw_parts(protocol, length) })
+}
+
+/// How long the server says that a session's ticket lives; zero if it says nothing (TLS 1.2).
+pub(crate) fn ticket_lifetime(session: &SslSessionRef) -> Duration {
+    // SAFETY: the call only reads a field of the session.
+    Duration::from_secs(unsafe { SSL_SESSION_get_ticket_lifetime_hint(session.as_ptr()) })
+}
+
+/// `SSL_EARLY_DATA_*` of openssl/ssl.h.
+pub(crate) fn early_data_status(ssl: &SslRef) -> i32 {
+    // SAFETY: the call only reads a field of the connection.
+    unsafe { SSL_get_early_data_status(ssl.as_ptr()) }
+}
+
+/// The group of the key exchange; to be asked only once there is a session.
+pub(crate) fn group_name(ssl: &SslRef) -> Option<String> {
+    ssl.session()?;
+    // SAFETY: with a session, the call only reads the connection.
+    let name = unsafe { SSL_get0_group_name(ssl.as_ptr()) };
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: a constant string of OpenSSL's, or of the context, which the connection keeps alive.
+    unsafe { CStr::from_ptr(name) }.to_str().ok().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_the_refusal() {
+        assert_eq!(guard(0, || 1), 1);
+        assert_eq!(
+            guard(0, || -> i32 { panic!("a callback failed; this message is expected") }),
+            0
+        );
+    }
+}

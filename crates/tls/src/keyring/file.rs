@@ -1,0 +1,210 @@
+use std::fmt;
+use std::fs::{File, Metadata};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use tempfile::NamedTempFile;
+use zeroize::Zeroizing;
+
+use super::{KeyRing, TextError};
+
+/// Bytes of a file at most. A ring has some 320; the rest is for comments.
+pub const FILE_MAX: usize = 4096;
+
+/// The permissions that nobody but the owner may have.
+const OTHERS: u32 = 0o077;
+
+impl KeyRing {
+    /// Reads a ring from `path`.
+    ///
+    /// # Errors
+    /// A file that others may read or write, or that another user owns: they could have read or changed
+    /// what is in it. A symbolic link, which somebody else may turn. Anything that is no key ring.
+    pub fn load(path: &Path) -> Result<Self, KeyFileError> {
+        let ring = read(path).and_then(|bytes| {
+            let text = std::str::from_utf8(&bytes).map_err(|_| FileFault::NotText)?;
+            Self::parse(text).map_err(FileFault::Text)
+        });
+        ring.map_err(|fault| fault.of(path))
+    }
+
+    /// Writes the ring to `path` in place of what is there: a reader sees the old ring or the new one.
+    ///
+    /// The file is readable and writable for its owner only, who is the caller. If `path` is a symbolic
+    /// link, the link is replaced.
+    ///
+    /// # Errors
+    /// The directory is missing, full or not writable. What is there then stays as it is.
+    pub fn store(&self, path: &Path) -> Result<(), KeyFileError> {
+        let stored = write(self, path)
+            .and_then(|file| file.persist(path).map_err(|error| FileFault::Write(error.error)));
+        stored.map(|_| sync(path)).map_err(|fault| fault.of(path))
+    }
+
+    /// Writes the ring to `path`, where nothing may be yet.
+    ///
+    /// # Errors
+    /// [`FileFault::Exists`], and those of [`store`](Self::store).
+    pub fn create(&self, path: &Path) -> Result<(), KeyFileError> {
+        let created = write(self, path).and_then(|file| {
+            file.persist_noclobber(path).map_err(|error| match error.error.kind() {
+                io::ErrorKind::AlreadyExists => FileFault::Exists,
+                _ => FileFault::Write(error.error),
+            })
+        });
+        created.map(|_| sync(path)).map_err(|fault| fault.of(path))
+    }
+}
+
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, FileFault> {
+    // Without NONBLOCK, opening a pipe waits for its other end.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
+        Errno::LOOP => FileFault::Symlink,
+        error => FileFault::Read(error.into()),
+    })?;
+    let file = File::from(file);
+    check(&file.metadata().map_err(FileFault::Read)?)?;
+    // It has room for more than may be read: growing would leave a copy behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(2 * FILE_MAX));
+    file.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes).map_err(FileFault::Read)?;
+    if bytes.len() > FILE_MAX { Err(FileFault::TooLarge) } else { Ok(bytes) }
+}
+
+/// Of the open file, so that it cannot be exchanged in between.
+fn check(file: &Metadata) -> Result<(), FileFault> {
+    if !file.is_file() {
+        return Err(FileFault::NotFile);
+    }
+    if file.uid() != rustix::process::geteuid().as_raw() {
+        return Err(FileFault::Owner(file.uid()));
+    }
+    if file.mode() & OTHERS != 0 {
+        return Err(FileFault::Open(file.mode() & 0o7777));
+    }
+    Ok(())
+}
+
+/// A file beside `path` that goes away by itself if it is not renamed.
+fn write(ring: &KeyRing, path: &Path) -> Result<NamedTempFile, FileFault> {
+    // The tempfile crate makes files that only their owner can read and write.
+    let made = tempfile::Builder::new().prefix(".headstart-keys-").tempfile_in(dir(path));
+    let mut file = made.map_err(FileFault::Write)?;
+    file.write_all(ring.to_text().as_bytes()).map_err(FileFault::Write)?;
+    file.as_file().sync_all().map_err(FileFault::Write)?;
+    Ok(file)
+}
+
+/// Puts the renaming on the disk. Some file systems cannot; then a power failure may bring the old ring back.
+fn sync(path: &Path) {
+    let _ = File::open(dir(path)).and_then(|dir| dir.sync_all());
+}
+
+fn dir(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A key file that could not be used.
+#[derive(Debug)]
+pub struct KeyFileError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub fault: FileFault,
+}
+
+/// What is wrong with a key file.
+#[derive(Debug)]
+pub enum FileFault {
+    /// It cannot be opened or read.
+    Read(io::Error),
+    /// It cannot be written.
+    Write(io::Error),
+    /// Something is there already.
+    Exists,
+    /// It is a symbolic link.
+    Symlink,
+    /// It is a directory, a pipe or a device.
+    NotFile,
+    /// The user of this number owns it, not the one who runs this.
+    Owner(u32),
+    /// Others have permissions on it; its mode.
+    Open(u32),
+    /// It is larger than [`FILE_MAX`].
+    TooLarge,
+    /// It is not UTF-8.
+    NotText,
+    /// It is no key ring.
+    Text(TextError),
+}
+
+impl FileFault {
+    fn of(self, path: &Path) -> KeyFileError {
+        KeyFileError { path: path.to_owned(), fault: self }
+    }
+}
+
+impl KeyFileError {
+    /// What to do about it: one line.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        let file = self.path.display();
+        match &self.fault {
+            FileFault::Read(error) if error.kind() == io::ErrorKind::NotFound => {
+                format!("`headstart keys new {file}` makes one")
+            }
+            FileFault::Write(error) if error.kind() == io::ErrorKind::NotFound => {
+                format!("make its directory first: mkdir -p -m 700 {}", dir(&self.path).display())
+            }
+            FileFault::Read(_) => format!("run this as the owner of {file}"),
+            FileFault::Write(_) => {
+                format!("{} must be writable and have room", dir(&self.path).display())
+            }
+            FileFault::Exists => format!(
+                "`headstart keys rotate {file}` renews its keys; remove it first to start anew, \
+                 which makes all tickets and cookies worthless"
+            ),
+            FileFault::Symlink => "name the file itself".into(),
+            FileFault::NotFile => "name a file that `headstart keys new` made".into(),
+            FileFault::Owner(_) => format!("run this as the owner, or: chown $(id -u) {file}"),
+            FileFault::Open(_) => format!(
+                "chmod 600 {file}; if somebody else may have read it, make new keys: \
+                 rm {file} && headstart keys new {file}"
+            ),
+            FileFault::TooLarge | FileFault::NotText | FileFault::Text(_) => {
+                format!("copy it again, or make a new one: rm {file} && headstart keys new {file}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for KeyFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.path.display();
+        match &self.fault {
+            FileFault::Read(error) => write!(f, "cannot read the keys in {file}: {error}"),
+            FileFault::Write(error) => write!(f, "cannot write the keys to {file}: {error}"),
+            FileFault::Exists => write!(f, "{file} exists already"),
+            FileFault::Symlink => write!(f, "{file} is a symbolic link"),
+            FileFault::NotFile => write!(f, "{file} is not a file"),
+            FileFault::Owner(uid) => write!(f, "{file} belongs to another user (uid {uid})"),
+            FileFault::Open(mode) => write!(f, "{file} is open to other users (mode {mode:04o})"),
+            FileFault::TooLarge => write!(f, "{file} is larger than a key ring can be"),
+            FileFault::NotText => write!(f, "{file} is not text"),
+            FileFault::Text(error) => write!(f, "{file} is not a key ring: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for KeyFileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.fault {
+            FileFault::Text(error) => Some(error),
+            FileFault::Read(error) | FileFault::Write(error) => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Every bound of the engine in one place: its unit, its reason, who could abuse it.
+//!
+//! Worst-case memory of one connection beside OpenSSL's own (some 70 KiB while it shakes hands):
+//! [`OUTPUT_MAX`] and one record more on the way out, what the caller handed in on the way in, and
+//! [`EARLY_DATA_MAX`] of early data that nobody has read yet. A client keeps [`SESSIONS_MAX`] sessions of
+//! at most some 10 kB more.
+
+use std::time::Duration;
+
+/// Ciphertext that may wait to be sent before [`Conn::write`](crate::Conn::write) takes no more.
+///
+/// Four records: enough for a caller that sends in large pieces, little for one whose peer reads slowly.
+pub const OUTPUT_MAX: usize = 64 * 1024;
+
+/// Early data that a server may take of one connection, in bytes.
+///
+/// They are decrypted before the client has shown that it is there, and are kept until somebody reads
+/// them. A request of HTTP takes 1-2 kB; 16 KiB is what OpenSSL takes by default.
+pub const EARLY_DATA_MAX: u32 = 64 * 1024;
+
+/// Tickets that a server may send after a full handshake.
+///
+/// Each costs an encryption and some 250 bytes; browsers open six connections to a host.
+pub const TICKETS_MAX: usize = 8;
+
+/// Sessions of one connection that a client keeps until they are polled; then the oldest go.
+///
+/// A server may send tickets without end.
+pub const SESSIONS_MAX: usize = 8;
+
+/// How long a ClientHello with early data is remembered at least.
+///
+/// OpenSSL takes early data only if the ticket's age as the client sees it is off by at most 10 s
+/// (`TICKET_AGE_ALLOWANCE`), so a copy that comes later is refused anyway. Twice that, for clocks.
+pub const REPLAY_LIFE: Duration = Duration::from_secs(20);
+
+/// ClientHellos with early data that a [`MemoryFilter`](crate::MemoryFilter) remembers of each
+/// [`REPLAY_LIFE`]; more are resumed without early data.
+///
+/// 3,276 a second. There are two such generations of at most some 5 MB.
+pub const REPLAY_ENTRIES: usize = 65_536;
+
+/// Bytes of a host name (RFC 1035 section 2.3.4, without the root's dot).
+pub const NAME_MAX: usize = 253;
+
+/// Bytes of an exported session: OpenSSL writes lengths of tickets with 16 bits, and a
+/// certificate comes with it.
+pub const SESSION_MAX: usize = 128 * 1024;
+
+/// How long a ticket may live at most (RFC 8446 section 4.6.1).
+pub const TICKET_LIFE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);

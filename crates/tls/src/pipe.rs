@@ -1,0 +1,111 @@
+use std::io::{self, ErrorKind, Read, Write};
+use std::mem;
+
+/// The transport as OpenSSL sees it: what has arrived, and what has to be sent.
+///
+/// Reading from it would block where nothing has arrived; writing to it never does. What bounds it is
+/// that callers hand in more only when OpenSSL has taken what there was, and
+/// [`OUTPUT_MAX`](crate::limits::OUTPUT_MAX).
+#[derive(Default)]
+pub(crate) struct Pipe {
+    arrived: Vec<u8>,
+    taken: usize,
+    ended: bool,
+    leaving: Vec<u8>,
+}
+
+impl Pipe {
+    /// Bytes of the transport, in their order.
+    pub(crate) fn push(&mut self, ciphertext: &[u8]) {
+        if self.taken == self.arrived.len() {
+            self.arrived.clear();
+            self.taken = 0;
+        }
+        self.arrived.extend_from_slice(ciphertext);
+    }
+
+    /// Nothing more will arrive.
+    pub(crate) const fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// Whether a read would not block.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.taken < self.arrived.len() || self.ended
+    }
+
+    /// What has to be sent, if anything.
+    pub(crate) fn take_leaving(&mut self) -> Option<Vec<u8>> {
+        (!self.leaving.is_empty()).then(|| mem::take(&mut self.leaving))
+    }
+
+    /// Bytes that wait to be sent.
+    pub(crate) const fn leaving(&self) -> usize {
+        self.leaving.len()
+    }
+}
+
+impl Read for Pipe {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let rest = self.arrived.get(self.taken..).unwrap_or_default();
+        if rest.is_empty() {
+            return if self.ended { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
+        }
+        let count = rest.len().min(room.len());
+        room[..count].copy_from_slice(&rest[..count]);
+        self.taken += count;
+        Ok(count)
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.leaving.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_out_in_their_order_and_then_a_read_would_block() {
+        let mut pipe = Pipe::default();
+        let mut room = [0; 4];
+        assert_eq!(pipe.read(&mut room).unwrap_err().kind(), ErrorKind::WouldBlock);
+        pipe.push(b"abcde");
+        assert_eq!((pipe.read(&mut room).unwrap(), &room[..4]), (4, &b"abcd"[..]));
+        pipe.push(b"f");
+        assert!(pipe.is_readable());
+        assert_eq!((pipe.read(&mut room).unwrap(), &room[..2]), (2, &b"ef"[..]));
+        assert_eq!(pipe.read(&mut room).unwrap_err().kind(), ErrorKind::WouldBlock);
+        pipe.end();
+        assert_eq!(pipe.read(&mut room).unwrap(), 0);
+    }
+
+    #[test]
+    fn what_was_taken_is_not_kept() {
+        let mut pipe = Pipe::default();
+        for _ in 0..1000 {
+            pipe.push(&[0; 1000]);
+            assert_eq!(pipe.read(&mut [0; 2000]).unwrap(), 1000);
+        }
+        assert!(pipe.arrived.capacity() < 10_000);
+    }
+
+    #[test]
+    fn all_that_was_written_leaves_at_once() {
+        let mut pipe = Pipe::default();
+        assert_eq!(pipe.take_leaving(), None);
+        pipe.write_all(b"ab").unwrap();
+        pipe.write_all(b"c").unwrap();
+        assert_eq!(pipe.leaving(), 3);
+        assert_eq!(pipe.take_leaving().unwrap(), b"abc");
+        assert_eq!(pipe.take_leaving(), None);
+    }
+}

@@ -1,0 +1,70 @@
+//! Servers: certificates by name, tickets under the key ring, early data, cookies.
+
+mod accepted;
+mod config;
+mod hooks;
+mod hosts;
+mod replay;
+mod serving;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use headstart_proto::UnixSeconds;
+use openssl::ssl::Ssl;
+
+use crate::conn::{Conn, Side};
+use crate::error::{ConfigError, TlsError};
+
+pub(crate) use accepted::Accepted;
+pub use config::{ClientAuth, CookiePolicy, ServerConfig, SharedRing, TicketBinding};
+pub use replay::{MemoryFilter, NoEarlyData, ReplayFilter};
+use serving::Serving;
+
+/// What a server's connections have in common.
+pub struct ServerContext {
+    serving: RwLock<Arc<Serving>>,
+}
+
+impl ServerContext {
+    /// A server of this configuration.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration.
+    pub fn new(config: &ServerConfig) -> Result<Self, ConfigError> {
+        Ok(Self { serving: RwLock::new(Arc::new(Serving::new(config)?)) })
+    }
+
+    /// Serves new connections by another configuration; those that run keep theirs.
+    ///
+    /// Sessions stay good as far as the key ring is the same.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration; then the earlier one stays.
+    pub fn replace(&self, config: &ServerConfig) -> Result<(), ConfigError> {
+        let serving = Arc::new(Serving::new(config)?);
+        *self.serving.write().unwrap_or_else(PoisonError::into_inner) = serving;
+        Ok(())
+    }
+
+    /// A connection that a client at `peer` has opened `now`. Cookies are for that address, and their
+    /// life starts at that time.
+    ///
+    /// # Errors
+    /// [`TlsError::Internal`]: no memory.
+    pub fn accept(&self, peer: IpAddr, now: UnixSeconds) -> Result<Conn, TlsError> {
+        let serving = Arc::clone(&self.serving.read().unwrap_or_else(PoisonError::into_inner));
+        let mut ssl = Ssl::new(&serving.hosts.first().context)?;
+        let accepted = Arc::new(Accepted::new(serving, peer, now));
+        accepted.attach(&mut ssl)?;
+        ssl.set_accept_state();
+        Conn::new(ssl, Side::Server(accepted))
+    }
+}
+
+impl fmt::Debug for ServerContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerContext").finish_non_exhaustive()
+    }
+}

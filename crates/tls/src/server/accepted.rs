@@ -1,0 +1,98 @@
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use headstart_proto::UnixSeconds;
+use headstart_proto::cookie::{Cookie, NONCE_LEN, OfferedCookie};
+use openssl::error::ErrorStack;
+use openssl::ex_data::Index;
+use openssl::rand::rand_bytes;
+use openssl::ssl::{Ssl, SslRef, SslVersion};
+
+use crate::server::serving::Serving;
+
+/// What is ours of one connection at a server, found from OpenSSL's callbacks.
+pub(crate) struct Accepted {
+    pub(super) serving: Arc<Serving>,
+    peer: IpAddr,
+    now: UnixSeconds,
+    hello: Mutex<Hello>,
+}
+
+/// What the ClientHello says. A client may send a second one (RFC 8446 section 4.1.4): the last counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hello {
+    pub(crate) server_name: Option<String>,
+    pub(super) binder: Option<[u8; 32]>,
+    pub(crate) fop_requested: bool,
+}
+
+impl Accepted {
+    pub(super) fn new(serving: Arc<Serving>, peer: IpAddr, now: UnixSeconds) -> Self {
+        Self { serving, peer, now, hello: Mutex::default() }
+    }
+
+    /// Lets callbacks of `ssl` find this.
+    pub(super) fn attach(self: &Arc<Self>, ssl: &mut Ssl) -> Result<(), ErrorStack> {
+        ssl.set_ex_data(index()?, Arc::clone(self));
+        Ok(())
+    }
+
+    /// What is ours of the connection that a callback is about.
+    pub(super) fn of(ssl: &SslRef) -> Option<&Arc<Self>> {
+        ssl.ex_data(*INDEX.get()?)
+    }
+
+    /// Early data that is taken of the connection, if any.
+    pub(crate) fn early_data_max(&self) -> u32 {
+        self.serving.early_data_max
+    }
+
+    pub(crate) fn hello(&self) -> Hello {
+        self.lock().clone()
+    }
+
+    /// A ClientHello has come; what it asks of Fast Open comes separately.
+    pub(super) fn on_hello(&self, server_name: Option<String>, binder: Option<[u8; 32]>) {
+        *self.lock() = Hello { server_name, binder, fop_requested: false };
+    }
+
+    pub(super) fn on_fop_request(&self) {
+        self.lock().fop_requested = true;
+    }
+
+    /// A fresh cookie for this client. Only TLS 1.3 encrypts what carries it.
+    pub(super) fn mint(&self, ssl: &SslRef) -> Option<Cookie> {
+        let policy = self.serving.cookies?;
+        if ssl.version2() != Some(SslVersion::TLS1_3) {
+            return None;
+        }
+        let mut nonce = [0; NONCE_LEN];
+        rand_bytes(&mut nonce).ok()?;
+        let ring = self.serving.keyring.current().cookies();
+        Some(ring.mint(nonce, self.now + policy.life, self.peer))
+    }
+
+    /// The same as the extension has it, if the client asked.
+    pub(super) fn offer(&self, ssl: &SslRef) -> Option<OfferedCookie> {
+        let lifetime = self.serving.cookies?.life;
+        let asked = self.lock().fop_requested;
+        let cookie = asked.then(|| self.mint(ssl)).flatten()?;
+        Some(OfferedCookie { cookie, lifetime })
+    }
+
+    /// No call can leave it half changed.
+    fn lock(&self) -> MutexGuard<'_, Hello> {
+        self.hello.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+static INDEX: OnceLock<Index<Ssl, Arc<Accepted>>> = OnceLock::new();
+
+/// Where OpenSSL keeps the pointer to ours: one place for the program.
+fn index() -> Result<Index<Ssl, Arc<Accepted>>, ErrorStack> {
+    if let Some(index) = INDEX.get() {
+        return Ok(*index);
+    }
+    let new = Ssl::new_ex_index()?;
+    Ok(*INDEX.get_or_init(|| new))
+}

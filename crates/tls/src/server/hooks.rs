@@ -1,0 +1,154 @@
+//! What OpenSSL asks in the middle of a server's handshake.
+
+use std::sync::Arc;
+
+use headstart_proto::cookie::{EXTENSION_TYPE, OFFER_LEN};
+use openssl::error::ErrorStack;
+use openssl::rand::rand_bytes;
+use openssl::ssl::{
+    AlpnError, ClientHelloResponse, ExtensionContext, SslAlert, SslContextBuilder, SslRef,
+};
+
+use crate::ffi::{self, IV, KEY_NAME, Seal, TicketHooks, TicketKeys, guard};
+use crate::keyring::{Epoch, Purpose};
+use crate::server::accepted::Accepted;
+use crate::wire::{PRE_SHARED_KEY, SERVER_NAME, TicketData, binder_hash, server_name};
+
+/// Gives a context all of them. Callbacks are found by their types, so all contexts of a program have to
+/// get them here.
+pub(super) fn install(tls: &mut SslContextBuilder, alpn: &[Vec<u8>]) -> Result<(), ErrorStack> {
+    tls.set_client_hello_callback(|ssl, _| {
+        guard(Err(ErrorStack::get()), || on_hello(ssl)).map(|()| ClientHelloResponse::SUCCESS)
+    });
+    // So that OpenSSL acknowledges the name and keeps it in the session.
+    tls.set_servername_callback(|_, _| Ok(()));
+    if !alpn.is_empty() {
+        let own: Arc<[Vec<u8>]> = alpn.into();
+        tls.set_alpn_select_callback(move |_, offered| {
+            guard(None, || select(&own, offered)).ok_or(AlpnError::ALERT_FATAL)
+        });
+    }
+    tls.add_custom_ext(
+        EXTENSION_TYPE,
+        ExtensionContext::CLIENT_HELLO
+            | ExtensionContext::TLS1_3_NEW_SESSION_TICKET
+            | ExtensionContext::TLS1_3_ONLY,
+        |ssl, _, _| Ok(guard(None, || cookie_offer(ssl))),
+        |ssl, _, content, _| guard(Err(SslAlert::INTERNAL_ERROR), || on_fop_request(ssl, content)),
+    )?;
+    ffi::set_ticket_hooks::<Tickets>(tls)
+}
+
+/// Chooses the host before OpenSSL looks at tickets, and ties the session to it.
+fn on_hello(ssl: &mut SslRef) -> Result<(), ErrorStack> {
+    let Some(accepted) = Accepted::of(ssl).cloned() else { return Ok(()) };
+    let name = ffi::hello_extension(ssl, SERVER_NAME).and_then(server_name);
+    let binder = ffi::hello_extension(ssl, PRE_SHARED_KEY).and_then(binder_hash);
+    let host = accepted.serving.hosts.find(name.as_deref());
+    ssl.set_ssl_context(&host.context)?;
+    ffi::set_session_id_context(ssl, &accepted.serving.binding(host, name.as_deref()))?;
+    accepted.on_hello(name, binder);
+    Ok(())
+}
+
+/// The first of our protocols that the client offers, as it lies in the client's list.
+fn select<'a>(own: &[Vec<u8>], offered: &'a [u8]) -> Option<&'a [u8]> {
+    own.iter().find_map(|own| protocols(offered).find(|name| *name == own.as_slice()))
+}
+
+/// The names in a list of ALPN (RFC 7301 section 3.1), as far as they are well-formed.
+fn protocols(mut list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (&length, rest) = list.split_first()?;
+        let (name, rest) = rest.split_at_checked(length.into())?;
+        list = rest;
+        Some(name)
+    })
+}
+
+/// The content of the extension in a NewSessionTicket, a cookie of its own for each.
+fn cookie_offer(ssl: &SslRef) -> Option<[u8; OFFER_LEN]> {
+    Accepted::of(ssl)?.offer(ssl).map(|offer| offer.emit())
+}
+
+/// The request is an empty extension of the ClientHello.
+fn on_fop_request(ssl: &SslRef, content: &[u8]) -> Result<(), SslAlert> {
+    if !content.is_empty() {
+        return Err(SslAlert::DECODE_ERROR);
+    }
+    if let Some(accepted) = Accepted::of(ssl) {
+        accepted.on_fop_request();
+    }
+    Ok(())
+}
+
+/// Tickets under the key ring.
+///
+/// They start with a fresh cookie, or with the epoch's name where cookies are not handed out; then
+/// comes the IV, whose first byte is the epoch's id. So two tickets have nothing in common that would
+/// link them, but for that id, which all clients of the epoch share.
+enum Tickets {}
+
+impl TicketHooks for Tickets {
+    fn seal(ssl: &SslRef) -> Option<Seal> {
+        let accepted = Accepted::of(ssl)?;
+        let ring = accepted.serving.keyring.current();
+        let epoch = &ring.current;
+        let mut iv = [0; IV];
+        rand_bytes(&mut iv).ok()?;
+        iv[0] = epoch.id;
+        let cookie = accepted.mint(ssl);
+        let key_name = cookie.map_or_else(|| epoch.ticket_name(), |cookie| *cookie.as_bytes());
+        Some(Seal { key_name, iv, keys: keys(epoch) })
+    }
+
+    fn open(ssl: &SslRef, key_name: &[u8; KEY_NAME], iv: &[u8; IV]) -> Option<TicketKeys> {
+        let ring = Accepted::of(ssl)?.serving.keyring.current();
+        let named = ring.epochs().find(|epoch| epoch.ticket_name() == *key_name);
+        named.or_else(|| ring.epoch(iv[0])).map(keys)
+    }
+
+    fn data(ssl: &SslRef) -> Vec<u8> {
+        let Some(accepted) = Accepted::of(ssl) else { return Vec::new() };
+        let name = TicketData::name_hash(accepted.hello().server_name.as_deref());
+        TicketData { scope: accepted.serving.replay.scope(), name }.emit().to_vec()
+    }
+
+    fn allows_early_data(ssl: &SslRef) -> bool {
+        Accepted::of(ssl).and_then(|accepted| is_first(ssl, accepted)).unwrap_or(false)
+    }
+}
+
+/// Early data is taken with a ticket of this filter's scope that allows it, for the name of the ticket, the
+/// first time that it comes.
+fn is_first(ssl: &SslRef, accepted: &Accepted) -> Option<bool> {
+    let (session, hello) = (ssl.session()?, accepted.hello());
+    let ticket = TicketData::parse(ffi::ticket_data_of(session))?;
+    let filter = &accepted.serving.replay;
+    let fits = session.max_early_data() > 0
+        && ticket.scope == filter.scope()
+        && ticket.name == TicketData::name_hash(hello.server_name.as_deref());
+    Some(fits && filter.is_first(hello.binder?))
+}
+
+fn keys(epoch: &Epoch) -> TicketKeys {
+    TicketKeys {
+        cipher: epoch.derive(Purpose::TicketCipher),
+        mac: epoch.derive(Purpose::TicketMac),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_s_preference_decides() {
+        let own = [b"h2".to_vec(), b"http/1.1".to_vec()];
+        assert_eq!(select(&own, b"\x08http/1.1\x02h2"), Some(&b"h2"[..]));
+        assert_eq!(select(&own, b"\x08http/1.1"), Some(&b"http/1.1"[..]));
+        assert_eq!(select(&own, b"\x02h3"), None);
+        assert_eq!(select(&own, b"\x08http/1.1\x05h2"), Some(&b"http/1.1"[..]), "cut behind");
+        assert_eq!(select(&own, b""), None);
+    }
+}

@@ -1,0 +1,82 @@
+use std::collections::HashMap;
+
+use openssl::ssl::SslContext;
+
+/// The virtual hosts of a server, by name.
+pub(super) struct Hosts {
+    list: Vec<Host>,
+    exact: HashMap<String, usize>,
+    /// By what follows the star, with its dot.
+    wildcard: HashMap<String, usize>,
+}
+
+/// One certificate, or several for the same names.
+pub(super) struct Host {
+    pub(super) names: Vec<String>,
+    pub(super) context: SslContext,
+}
+
+impl Hosts {
+    /// Of a first host, which stands for all unknown names, and the others. Of two that have the same
+    /// name the earlier has it.
+    pub(super) fn new(first: Host, others: impl IntoIterator<Item = Host>) -> Self {
+        let mut hosts = Self { list: Vec::new(), exact: HashMap::new(), wildcard: HashMap::new() };
+        hosts.add(first);
+        others.into_iter().for_each(|host| hosts.add(host));
+        hosts
+    }
+
+    fn add(&mut self, host: Host) {
+        let at = self.list.len();
+        for name in &host.names {
+            let (names, name) = match name.strip_prefix('*') {
+                Some(parent) => (&mut self.wildcard, parent),
+                None => (&mut self.exact, name.as_str()),
+            };
+            names.entry(name.to_owned()).or_insert(at);
+        }
+        self.list.push(host);
+    }
+
+    /// Who answers for `name`: exactly, by a wildcard for its first label, or the first.
+    pub(super) fn find(&self, name: Option<&str>) -> &Host {
+        let found = name.and_then(|name| self.exact.get(name).or_else(|| self.by_wildcard(name)));
+        &self.list[found.copied().unwrap_or(0)]
+    }
+
+    pub(super) fn first(&self) -> &Host {
+        self.find(None)
+    }
+
+    /// A wildcard stands for one label (RFC 9525 section 6.3).
+    fn by_wildcard(&self, name: &str) -> Option<&usize> {
+        let dot = name.find('.').filter(|dot| *dot > 0)?;
+        self.wildcard.get(&name[dot..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openssl::ssl::{SslContextBuilder, SslMethod};
+
+    use super::*;
+
+    fn host(names: &[&str]) -> Host {
+        let context = SslContextBuilder::new(SslMethod::tls_server()).unwrap().build();
+        Host { names: names.iter().map(|name| (*name).to_owned()).collect(), context }
+    }
+
+    #[test]
+    fn exact_names_go_before_wildcards_and_these_before_the_first() {
+        let others = [host(&["*.b.test"]), host(&["x.b.test", "a.test"])];
+        let hosts = Hosts::new(host(&["a.test"]), others);
+        let found = |name| hosts.find(name).names[0].as_str();
+        assert_eq!(found(None), "a.test");
+        assert_eq!(found(Some("a.test")), "a.test", "the earlier has it");
+        assert_eq!(found(Some("x.b.test")), "x.b.test");
+        assert_eq!(found(Some("y.b.test")), "*.b.test");
+        assert_eq!(found(Some("z.y.b.test")), "a.test", "a wildcard is one label");
+        assert_eq!(found(Some("b.test")), "a.test", "and not none");
+        assert_eq!(found(Some(".b.test")), "a.test");
+    }
+}

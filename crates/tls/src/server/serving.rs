@@ -1,0 +1,176 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use headstart_proto::limits::COOKIE_LIFE_MAX;
+use openssl::error::ErrorStack;
+use openssl::sha::{Sha256, sha256};
+use openssl::ssl::{
+    SslContext, SslContextBuilder, SslMethod, SslOptions, SslSessionCacheMode, SslVerifyMode,
+};
+use openssl::x509::X509;
+
+use crate::error::{ConfigError, words};
+use crate::ffi;
+use crate::limits::{EARLY_DATA_MAX, TICKET_LIFE_MAX, TICKETS_MAX};
+use crate::server::config::{ClientAuth, CookiePolicy, ServerConfig, SharedRing, TicketBinding};
+use crate::server::hooks;
+use crate::server::hosts::{Host, Hosts};
+use crate::server::replay::ReplayFilter;
+use crate::settings::{CertifiedKey, Settings, alpn_wire, roots};
+
+/// A configuration in use. Connections keep theirs to their end.
+pub(crate) struct Serving {
+    pub(super) hosts: Hosts,
+    pub(super) keyring: Arc<SharedRing>,
+    pub(super) early_data_max: u32,
+    pub(super) replay: Arc<dyn ReplayFilter>,
+    pub(super) cookies: Option<CookiePolicy>,
+    ticket_binding: TicketBinding,
+    /// Stands for the client-certificate settings in what binds tickets.
+    client_auth: [u8; 32],
+}
+
+impl Serving {
+    pub(super) fn new(config: &ServerConfig) -> Result<Self, ConfigError> {
+        check(config)?;
+        let mut hosts = Vec::new();
+        for group in by_names(&config.certificates)? {
+            hosts.push(host(config, &group)?);
+        }
+        let mut hosts = hosts.into_iter();
+        let first = hosts.next().ok_or(ConfigError::NoCertificate)?;
+        Ok(Self {
+            hosts: Hosts::new(first, hosts),
+            keyring: Arc::clone(&config.keyring),
+            early_data_max: config.early_data_max,
+            replay: Arc::clone(&config.replay),
+            cookies: config.cookies,
+            ticket_binding: config.ticket_binding,
+            client_auth: client_auth_hash(&config.client_auth),
+        })
+    }
+
+    /// What sessions of a connection to `name` can be resumed for. Stateless and the same on all
+    /// servers of a site; also after a certificate was renewed.
+    pub(super) fn binding(&self, host: &Host, name: Option<&str>) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(b"headstart ticket binding 1\0");
+        hash.update(&self.client_auth);
+        match self.ticket_binding {
+            TicketBinding::ServerName => {
+                hash.update(b"name\0");
+                hash.update(name.unwrap_or_default().as_bytes());
+            }
+            TicketBinding::Certificate => {
+                hash.update(b"certificate\0");
+                for name in &host.names {
+                    hash.update(name.as_bytes());
+                    hash.update(b"\0");
+                }
+            }
+        }
+        hash.finish()
+    }
+}
+
+fn check(config: &ServerConfig) -> Result<(), ConfigError> {
+    let cookie_lives = Duration::from_secs(1)..=COOKIE_LIFE_MAX;
+    if config.tickets > TICKETS_MAX {
+        return Err(ConfigError::Tickets);
+    }
+    if config.early_data_max > EARLY_DATA_MAX {
+        return Err(ConfigError::EarlyData);
+    }
+    if config.early_data_max > 0 && config.client_auth != ClientAuth::None {
+        return Err(ConfigError::EarlyDataAndClientAuth);
+    }
+    if config.cookies.is_some_and(|policy| !cookie_lives.contains(&policy.life)) {
+        return Err(ConfigError::CookieLife);
+    }
+    Ok(())
+}
+
+/// Certificates with their numbers.
+type Group<'a> = Vec<(usize, &'a CertifiedKey)>;
+
+/// Certificates for the same names together; the order of the first of each stays.
+fn by_names(certificates: &[CertifiedKey]) -> Result<Vec<Group<'_>>, ConfigError> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for (number, certificate) in certificates.iter().enumerate() {
+        if number > 0 && certificate.names().is_empty() {
+            return Err(ConfigError::NoNames(number));
+        }
+        let same = groups.iter_mut().find(|group| group[0].1.names() == certificate.names());
+        match same {
+            Some(group) => group.push((number, certificate)),
+            None => groups.push(vec![(number, certificate)]),
+        }
+    }
+    Ok(groups)
+}
+
+fn host(config: &ServerConfig, group: &Group<'_>) -> Result<Host, ConfigError> {
+    let names = group.first().map(|(_, certificate)| certificate.names().to_vec());
+    Ok(Host { names: names.unwrap_or_default(), context: context(config, group)? })
+}
+
+/// A context for one host. All contexts of a server differ in their certificates only: OpenSSL starts
+/// with the first host's, changes to the right one when the name is known, and takes some
+/// settings from either.
+fn context(config: &ServerConfig, group: &Group<'_>) -> Result<SslContext, ConfigError> {
+    let settings = Settings {
+        groups: config.groups.as_deref(),
+        signature_algorithms: config.signature_algorithms.as_deref(),
+        versions: (config.min_version, config.max_version),
+        key_log: config.key_log.as_ref(),
+    };
+    let mut tls = settings.context(SslMethod::tls_server())?;
+    for (number, certificate) in group {
+        let unusable = |error: ErrorStack| ConfigError::Certificate(*number, words(&error));
+        certificate.add_to(&mut tls).map_err(unusable)?;
+    }
+    set_client_auth(&mut tls, &config.client_auth)?;
+    set_tickets(&mut tls, config)?;
+    alpn_wire(&config.alpn)?; // for its checks: what is selected comes from the client's own list
+    hooks::install(&mut tls, &config.alpn)?;
+    Ok(tls.build())
+}
+
+fn set_client_auth(tls: &mut SslContextBuilder, auth: &ClientAuth) -> Result<(), ConfigError> {
+    let Some(pem) = auth.roots() else { return Ok(()) };
+    let (certificates, store) = roots(pem)?;
+    for certificate in &certificates {
+        tls.add_client_ca(certificate)?;
+    }
+    tls.set_cert_store(store);
+    tls.set_verify(match auth {
+        ClientAuth::Required(_) => SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT,
+        _ => SslVerifyMode::PEER,
+    });
+    Ok(())
+}
+
+/// Tickets hold the whole session; nothing of it stays here.
+fn set_tickets(tls: &mut SslContextBuilder, config: &ServerConfig) -> Result<(), ConfigError> {
+    tls.set_session_cache_mode(SslSessionCacheMode::OFF);
+    tls.set_num_tickets(config.tickets)?;
+    if config.tickets == 0 {
+        tls.set_options(SslOptions::NO_TICKET);
+    }
+    tls.set_max_early_data(config.early_data_max)?;
+    // Not less, though fewer bytes are configured: tickets of an earlier configuration may allow more, and
+    // what is refused has to be skipped.
+    ffi::set_early_data_limit(tls, EARLY_DATA_MAX)?;
+    ffi::set_session_life(tls, config.keyring.current().period.min(TICKET_LIFE_MAX));
+    Ok(())
+}
+
+fn client_auth_hash(auth: &ClientAuth) -> [u8; 32] {
+    let roots = auth.roots().map(|pem| X509::stack_from_pem(pem).unwrap_or_default());
+    let mut hash = Sha256::new();
+    hash.update(&[auth.mark()]);
+    for root in roots.unwrap_or_default() {
+        hash.update(&sha256(&root.to_der().unwrap_or_default()));
+    }
+    hash.finish()
+}

@@ -1,0 +1,216 @@
+use std::fmt;
+use std::sync::Arc;
+
+use openssl::error::ErrorStack;
+use openssl::pkey::{PKey, Private};
+use openssl::ssl::{SslContextBuilder, SslMethod, SslMode, SslOptions};
+use openssl::stack::Stack;
+use openssl::x509::store::{X509Store, X509StoreBuilder};
+use openssl::x509::{X509, X509Ref};
+
+use crate::error::{ConfigError, words};
+use crate::facts::Version;
+use crate::ffi;
+use crate::wire::normal_name;
+
+/// Gets lines in the format of NSS key logs, with which captures can be decrypted.
+///
+/// Whoever sees them reads the connections; there are none unless a configuration asks for them.
+pub type KeyLog = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Cipher suites of TLS 1.2: authenticated encryption and forward secrecy (RFC 9325 section 4.2).
+const CIPHERS: &str = "ECDHE+AESGCM:ECDHE+CHACHA20";
+
+/// `SSL_OP_NO_ANTI_REPLAY` of openssl/ssl.h: tickets stay stateless with early data, and what
+/// has been seen is remembered by our own filter.
+const NO_ANTI_REPLAY: SslOptions = SslOptions::from_bits_retain(1 << 24);
+
+/// What both sides have to settle.
+pub(crate) struct Settings<'a> {
+    pub(crate) groups: Option<&'a str>,
+    pub(crate) signature_algorithms: Option<&'a str>,
+    pub(crate) versions: (Version, Version),
+    pub(crate) key_log: Option<&'a KeyLog>,
+}
+
+impl Settings<'_> {
+    /// A context with these settings.
+    pub(crate) fn context(&self, method: SslMethod) -> Result<SslContextBuilder, ConfigError> {
+        let (lowest, highest) = self.versions;
+        if lowest > highest {
+            return Err(ConfigError::Versions);
+        }
+        let mut tls = SslContextBuilder::new(method)?;
+        tls.set_min_proto_version(Some(lowest.openssl()))?;
+        tls.set_max_proto_version(Some(highest.openssl()))?;
+        tls.set_cipher_list(CIPHERS)?;
+        tls.set_mode(
+            SslMode::ACCEPT_MOVING_WRITE_BUFFER
+                | SslMode::ENABLE_PARTIAL_WRITE
+                | SslMode::RELEASE_BUFFERS,
+        );
+        tls.set_options(
+            SslOptions::NO_COMPRESSION
+                | SslOptions::NO_RENEGOTIATION
+                | SslOptions::CIPHER_SERVER_PREFERENCE
+                | SslOptions::PRIORITIZE_CHACHA
+                | NO_ANTI_REPLAY,
+        );
+        self.set_algorithms(&mut tls)?;
+        if let Some(log) = self.key_log {
+            let log = Arc::clone(log);
+            tls.set_keylog_callback(move |_, line| ffi::guard((), || log(line)));
+        }
+        Ok(tls)
+    }
+
+    fn set_algorithms(&self, tls: &mut SslContextBuilder) -> Result<(), ConfigError> {
+        if let Some(groups) = self.groups {
+            let groups = text(groups).ok_or(ConfigError::Groups("a NUL"))?;
+            tls.set_groups_list(groups).map_err(|error| ConfigError::Groups(words(&error)))?;
+        }
+        if let Some(algorithms) = self.signature_algorithms {
+            let algorithms = text(algorithms).ok_or(ConfigError::SignatureAlgorithms("a NUL"))?;
+            tls.set_sigalgs_list(algorithms)
+                .map_err(|error| ConfigError::SignatureAlgorithms(words(&error)))?;
+        }
+        Ok(())
+    }
+}
+
+/// A text that C can take.
+fn text(text: &str) -> Option<&str> {
+    (!text.contains('\0')).then_some(text)
+}
+
+/// Application protocols in the form of ALPN: a byte of length before each (RFC 7301 section 3.1).
+pub(crate) fn alpn_wire(protocols: &[Vec<u8>]) -> Result<Vec<u8>, ConfigError> {
+    let mut wire = Vec::new();
+    for protocol in protocols {
+        match u8::try_from(protocol.len()) {
+            Ok(length @ 1..) => wire.push(length),
+            _ => return Err(ConfigError::Alpn),
+        }
+        wire.extend_from_slice(protocol);
+    }
+    Ok(wire)
+}
+
+/// Whom to trust, from PEM.
+pub(crate) fn roots(pem: &[u8]) -> Result<(Vec<X509>, X509Store), ConfigError> {
+    let unusable = |error: ErrorStack| ConfigError::Roots(words(&error));
+    let roots = X509::stack_from_pem(pem).map_err(unusable)?;
+    if roots.is_empty() {
+        return Err(ConfigError::Roots("no certificate"));
+    }
+    let mut store = X509StoreBuilder::new()?;
+    for root in &roots {
+        store.add_cert(root.clone()).map_err(unusable)?;
+    }
+    Ok((roots, store.build()))
+}
+
+/// A certificate with its chain and its private key.
+#[derive(Clone)]
+pub struct CertifiedKey {
+    pub(crate) certificate: X509,
+    pub(crate) chain: Vec<X509>,
+    pub(crate) key: PKey<Private>,
+    names: Vec<String>,
+}
+
+impl CertifiedKey {
+    /// Of a chain in PEM, the own certificate first, and of its key in PEM, without a password.
+    ///
+    /// # Errors
+    /// [`ConfigError::Pem`]. Whether the two belong together is seen when a context is made of them.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, ConfigError> {
+        let unusable = |error: ErrorStack| ConfigError::Pem(words(&error));
+        let mut chain = X509::stack_from_pem(chain).map_err(unusable)?;
+        if chain.is_empty() {
+            return Err(ConfigError::Pem("no certificate"));
+        }
+        let certificate = chain.remove(0);
+        // Without an answer of ours OpenSSL would ask for a password on the terminal.
+        let key = PKey::private_key_from_pem_passphrase(key, b"").map_err(unusable)?;
+        let names = names(&certificate);
+        Ok(Self { certificate, chain, key, names })
+    }
+
+    /// The host names that the certificate is for, in small letters and sorted, wildcards as they are.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Gives the certificate to a context.
+    pub(crate) fn add_to(&self, tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
+        let mut chain = Stack::new()?;
+        for certificate in &self.chain {
+            chain.push(certificate.clone())?;
+        }
+        ffi::add_certificate(tls, &self.certificate, &self.key, &chain)
+    }
+}
+
+/// Shows the names alone.
+impl fmt::Debug for CertifiedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CertifiedKey").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+/// Names are those of subjectAltName (RFC 9525 section 4.1); the subject is not looked at.
+fn names(certificate: &X509Ref) -> Vec<String> {
+    let mut names: Vec<_> = certificate
+        .subject_alt_names()
+        .iter()
+        .flatten()
+        .filter_map(|name| normal_name(name.dnsname()?))
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protocols_have_their_length_before_them() {
+        let wire = alpn_wire(&[b"h2".to_vec(), b"http/1.1".to_vec()]).unwrap();
+        assert_eq!(wire, b"\x02h2\x08http/1.1");
+        assert_eq!(alpn_wire(&[]).unwrap(), b"");
+        assert_eq!(alpn_wire(&[vec![b'a'; 255]]).unwrap().len(), 256);
+        assert_eq!(alpn_wire(&[vec![b'a'; 256]]), Err(ConfigError::Alpn));
+        assert_eq!(alpn_wire(&[Vec::new()]), Err(ConfigError::Alpn));
+    }
+
+    #[test]
+    fn unknown_algorithms_are_refused() {
+        let settings = |groups, signature_algorithms| Settings {
+            groups,
+            signature_algorithms,
+            versions: (Version::Tls12, Version::Tls13),
+            key_log: None,
+        };
+        let made = |settings: Settings<'_>| settings.context(SslMethod::tls_server()).err();
+        assert_eq!(made(settings(Some("X25519MLKEM768:MLKEM512"), Some("mldsa44"))), None);
+        assert!(matches!(made(settings(Some("nonesuch"), None)), Some(ConfigError::Groups(_))));
+        assert!(matches!(made(settings(Some("X25519\0"), None)), Some(ConfigError::Groups(_))));
+        let refused = made(settings(None, Some("nonesuch")));
+        assert!(matches!(refused, Some(ConfigError::SignatureAlgorithms(_))));
+        let reversed =
+            Settings { versions: (Version::Tls13, Version::Tls12), ..settings(None, None) };
+        assert_eq!(made(reversed), Some(ConfigError::Versions));
+    }
+
+    #[test]
+    fn what_is_no_pem_is_no_certificate() {
+        assert!(matches!(CertifiedKey::from_pem(b"", b""), Err(ConfigError::Pem(_))));
+        let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert!(matches!(CertifiedKey::from_pem(broken, b""), Err(ConfigError::Pem(_))));
+        assert!(matches!(roots(b"nothing"), Err(ConfigError::Roots(_))));
+    }
+}

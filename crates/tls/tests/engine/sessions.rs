@@ -1,0 +1,82 @@
+//! Sessions as bytes that can be kept elsewhere.
+
+use headstart_tls::{ClientContext, EarlyData, Session, Trust};
+
+use crate::hello;
+use crate::site::{Site, client_config, takes_early_data};
+
+#[test]
+fn a_session_goes_as_bytes_to_another_client() {
+    let site = Site::with(takes_early_data);
+    let bytes = site.session().as_bytes().to_vec();
+    let other = ClientContext::new(&client_config(&site.authority)).unwrap();
+    assert_eq!(other.fingerprint(), site.client.fingerprint());
+    let session = Session::from_bytes(&bytes).unwrap();
+    assert_eq!(session.server_name(), "a.test");
+    let mut client = other.connect("a.test", Some(session), false).unwrap();
+    assert_eq!(client.write_early(b"hi"), Ok(2));
+    let visit = site.visit_by(client);
+    assert!(visit.resumed());
+    assert_eq!(visit.client.early_data, EarlyData::Accepted);
+    assert_eq!(visit.client.peer_certificate.as_ref(), Some(&site.issued[0].der));
+}
+
+#[test]
+fn a_session_of_a_client_with_another_trust_is_not_offered() {
+    let site = Site::new();
+    let session = site.session();
+    let other = Site::new();
+    let both = [site.authority.pem(), other.authority.pem()];
+    for trust in [Trust::Roots(both.concat()), Trust::Anyone] {
+        let mut config = client_config(&site.authority);
+        config.trust = trust;
+        let client = ClientContext::new(&config).unwrap();
+        assert_ne!(client.fingerprint(), site.client.fingerprint());
+        let visit = site.visit_by(client.connect("a.test", Some(session.clone()), false).unwrap());
+        assert!(!visit.resumed());
+        assert_eq!(hello::identity(&visit.hello), None);
+    }
+    assert!(site.visit(Some(session)).resumed());
+}
+
+#[test]
+fn the_order_of_roots_is_no_other_trust() {
+    let (one, other) = (Site::new(), Site::new());
+    let client = |order: [&Site; 2]| {
+        let mut config = client_config(&one.authority);
+        config.trust = Trust::Roots(order.map(|site| site.authority.pem()).concat());
+        ClientContext::new(&config).unwrap()
+    };
+    let (first, second) = (client([&one, &other]), client([&other, &one]));
+    assert_eq!(first.fingerprint(), second.fingerprint());
+    let visit = one.visit_by(first.connect("a.test", None, false).unwrap());
+    let session = Some(visit.take());
+    assert!(one.visit_by(second.connect("a.test", session, false).unwrap()).resumed());
+}
+
+#[test]
+fn changed_bytes_are_no_session_or_mean_a_full_handshake() {
+    let site = Site::new();
+    let bytes = site.session().as_bytes().to_vec();
+    let first = site.visit(Some(Session::from_bytes(&bytes).unwrap()));
+    let ticket = hello::identity(&first.hello).unwrap();
+    let at = bytes.windows(ticket.len()).position(|window| window == ticket).unwrap();
+    for byte in at..at + ticket.len() {
+        let mut bytes = bytes.clone();
+        bytes[byte] ^= 0x20;
+        let visit = site.visit(Some(Session::from_bytes(&bytes).unwrap()));
+        assert!(!visit.resumed(), "byte {byte} of the ticket is authenticated");
+    }
+    for length in 0..bytes.len() {
+        assert!(Session::from_bytes(&bytes[..length]).is_err(), "{length} bytes");
+    }
+}
+
+#[test]
+fn sessions_do_not_show_themselves() {
+    let site = Site::new();
+    let visit = site.visit(None);
+    let shown = format!("{:?}", visit.sessions);
+    assert!(shown.contains("Session(..)"));
+    assert!(shown.len() < 1000, "{shown}");
+}
