@@ -46,6 +46,8 @@ pub(crate) fn after_a_kill() {
     assert_eq!(status.interfaces.len(), 1);
     fs::remove_file(world.dir().join("client/setsockopt")).unwrap();
     assert_eq!(world.client_status(), None);
+    // It ends some time after its pin.
+    world.wait_until_alone();
     let error = world.client().run(probe).unwrap().unwrap_err();
     assert!(matches!(error, Unavailable::NotAttached), "{error}");
     world.attach_client();

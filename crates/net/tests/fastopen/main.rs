@@ -56,6 +56,8 @@ const CHECKS: &[Check] = &[
     ("other_direct_to_the_hidden_port", others::direct_to_the_hidden_port),
     ("client_cookie_needs_data", client::cookie_needs_data),
     ("client_not_plain_tcp", client::not_plain_tcp),
+    ("client_long_options_of_others", client::long_options_of_others),
+    ("client_attached_twice", client::attached_twice),
     ("client_detached", client::detached),
     ("client_switched_off", client::switched_off),
     ("attach_again", attaching::again),

@@ -4,12 +4,13 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use headstart_lab::{Delay, Element, Host, Lab, Link, Node};
 use headstart_net::fastopen::{
     ClientOptions, ClientStatus, CookieState, ServerOptions, ServerStatus, Stats, attach_client,
-    attach_server, client_status, connect, cookie_state, detach_client, detach_server,
+    attach_server, client_status, connect, cookie_state, detach_client, detach_server, probe,
     server_status, was_accepted,
 };
 use headstart_proto::cookie::Cookie;
@@ -84,7 +85,18 @@ impl World {
         // It disables Fast Open for an hour after one loss, on kernels where it is on.
         let _ = world.set(world.client(), "tcp_fastopen_blackhole_timeout_sec", "0");
         world.link(DELAY, None, None);
+        world.wait_until_alone();
         world
+    }
+
+    /// Other runs of these checks, or an experiment, may have programs attached to all processes of the machine for
+    /// a while.
+    pub(crate) fn wait_until_alone(&self) {
+        let begun = Instant::now();
+        while self.client().run(probe).unwrap().is_ok() {
+            assert!(begun.elapsed() < PATIENCE, "others have attached it for all processes");
+            thread::sleep(Duration::from_millis(50));
+        }
     }
 
     pub(crate) fn client(&self) -> &Node {
@@ -135,8 +147,7 @@ impl World {
     }
 
     pub(crate) fn attach_client(&self) -> ClientStatus {
-        let options = ClientOptions { dir: self.dir.clone(), cgroup: None };
-        let attached = self.client().run(|| attach_client(&options)).unwrap();
+        let attached = self.client().run(|| attach_client(&self.client_options())).unwrap();
         attached.unwrap_or_else(|error| panic!("{error}: {}", error.hint()))
     }
 
@@ -146,6 +157,10 @@ impl World {
 
     pub(crate) fn client_status(&self) -> Option<ClientStatus> {
         client_status(&self.dir).unwrap()
+    }
+
+    pub(crate) fn client_options(&self) -> ClientOptions {
+        ClientOptions { dir: self.dir.clone(), cgroup: Some(support::group()) }
     }
 
     pub(crate) fn server_options(&self) -> ServerOptions {
@@ -224,7 +239,7 @@ impl Drop for World {
     fn drop(&mut self) {
         let client = detach_client(&self.dir);
         let server = self.server().run(|| detach_server(&self.dir, &[])).unwrap();
-        if !std::thread::panicking() {
+        if !thread::panicking() {
             client.unwrap();
             server.unwrap();
         }

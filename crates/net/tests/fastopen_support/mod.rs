@@ -16,6 +16,9 @@ pub(crate) type Check = (&'static str, fn());
 /// Set in the process that has the mount namespace.
 const WITHIN: &str = "HEADSTART_TEST_WITHIN";
 
+/// The control group of that process, if there is cgroup2.
+const GROUP: &str = "HEADSTART_TEST_GROUP";
+
 /// Where the BPF file system is mounted.
 static BPF: OnceLock<PathBuf> = OnceLock::new();
 
@@ -31,6 +34,10 @@ pub(crate) fn run(checks: &[Check]) -> ExitCode {
     }
     if std::env::var_os(WITHIN).is_none() {
         return again_within();
+    }
+    if std::env::var_os(GROUP).is_some() {
+        let pid = std::process::id().to_string();
+        std::fs::write(group().join("cgroup.procs"), pid).unwrap();
     }
     let place = mounted();
     assert!(BPF.set(place.bpf()).is_ok());
@@ -55,14 +62,31 @@ fn passes(name: &str, check: fn()) -> bool {
 /// The same program once more. What it mounts, nobody else sees, and ends however it ends: so do programs that
 /// are attached by pins there.
 fn again_within() -> ExitCode {
-    let status = Command::new("unshare")
-        .args(["--mount", "--propagation", "private"])
-        .arg(std::env::current_exe().unwrap())
-        .args(std::env::args_os().skip(1))
-        .env(WITHIN, "1")
-        .status()
-        .expect("unshare of util-linux runs");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
+    command.args(std::env::args_os().skip(1)).env(WITHIN, "1");
+    let group = new_group();
+    command.envs(group.iter().map(|group| (GROUP, group)));
+    let status = command.status().expect("unshare of util-linux runs");
+    let groups = group.iter().flat_map(|group| group.ancestors().take(2));
+    groups.for_each(|group| drop(std::fs::remove_dir(group)));
     if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A control group that nobody else is in, so that what is attached to it concerns nobody else; inside of another.
+fn new_group() -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let mount = mounts.find(|mount| mount.get(2) == Some(&"cgroup2"))?;
+    let name = format!("headstart-fastopen-{}", std::process::id());
+    let group = Path::new(mount.get(1)?).join(name).join("inner");
+    std::fs::create_dir_all(&group).unwrap();
+    Some(group)
+}
+
+/// The control group of this process, where cgroup2 is mounted.
+pub(crate) fn group() -> PathBuf {
+    std::env::var_os(GROUP).expect("cgroup2 is mounted").into()
 }
 
 /// A directory that others may enter, with a BPF file system in `bpf`.
