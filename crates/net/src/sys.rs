@@ -27,6 +27,7 @@ mod command {
     pub(super) const INFO: c_long = 15;
     pub(super) const MAP_LOOKUP_BATCH: c_long = 24;
     pub(super) const LINK_CREATE: c_long = 28;
+    pub(super) const LINK_DETACH: c_long = 34;
 }
 
 /// `BPF_F_RDONLY` of linux/bpf.h.
@@ -405,6 +406,21 @@ fn link(program: BorrowedFd<'_>, target: u32, hook: Hook) -> io::Result<OwnedFd>
     };
     // SAFETY: the structure has no pointers.
     unsafe { bpf_fd(command::LINK_CREATE, &mut attributes) }
+}
+
+#[repr(C)]
+struct DetachAttributes {
+    link: u32,
+}
+
+/// Detaches the link that is pinned at `path` at once; without its pin alone it ends some time later.
+///
+/// Linux 5.9, and 6.6 for interfaces; `EINVAL` if the pin is none of a link.
+pub(crate) fn detach_link(path: &Path) -> io::Result<()> {
+    let link = open_pin(path, Access::ReadWrite)?;
+    let mut attributes = DetachAttributes { link: number(link.as_fd()) };
+    // SAFETY: the structure has no pointers, and that it ends early the kernel takes for zeros.
+    unsafe { bpf(command::LINK_DETACH, &mut attributes) }.map(drop)
 }
 
 /// What a link is attached to.

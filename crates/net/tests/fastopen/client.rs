@@ -104,8 +104,14 @@ pub(crate) fn detached() {
     let error = world.client().run(connected).unwrap().unwrap_err();
     assert_eq!(error.raw_os_error(), ENOPROTOOPT);
     assert!(world.seen.all().is_empty(), "nothing was sent");
-    world.attach_client();
-    world.client().run(probe).unwrap().unwrap();
+    // Each time at once: it is not left to the last reference of the kernel's, which may take a while.
+    for _ in 0..20 {
+        world.attach_client();
+        world.client().run(probe).unwrap().unwrap();
+        assert!(world.detach_client());
+        let error = world.client().run(probe).unwrap().unwrap_err();
+        assert!(matches!(error, Unavailable::NotAttached), "{error}");
+    }
 }
 
 pub(crate) fn switched_off() {

@@ -88,6 +88,8 @@ impl Place {
     /// Removes a pin; whether it was there.
     pub(super) fn remove(&self, name: &str) -> Result<bool, AttachError> {
         let path = self.path(name);
+        // Not of a map or a program; and a link may have ended with what it was attached to.
+        let _ = sys::detach_link(&path);
         match fs::remove_file(&path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
