@@ -17,6 +17,7 @@ mod attach;
 mod client;
 mod hidden;
 mod layout;
+mod owner;
 mod server;
 mod unavailable;
 

@@ -16,8 +16,12 @@ use super::layout::{
     CONFIG, Config, FIRST, HIDDEN, KEYS, KeyBytes, LAYOUT, MARK, SERVER_COUNTS, SERVER_STATS,
     SETUP, SPENT, Setup, server_stats, sums,
 };
+use super::owner;
 use super::unavailable::Unavailable;
 use crate::sys::{Access, Map};
+
+/// The directory of the server's pins, in that of all.
+pub(super) const SIDE: &str = "server";
 
 /// How often to call [`ServerMaps::refresh`]: for so long a step of the clock goes unnoticed, and memory of
 /// cookies that expired is kept.
@@ -121,9 +125,10 @@ impl ServerMaps {
     ///
     /// # Errors
     /// [`Unavailable::NoMaps`] if it did not, [`Unavailable::Denied`] if not for this user,
-    /// [`Unavailable::Layout`] if another version did.
+    /// [`Unavailable::Foreign`] if another user could have, [`Unavailable::Layout`] if another version did.
     pub fn open(dir: &Path) -> Result<Self, Unavailable> {
-        let dir = dir.join("server");
+        check_owner(dir, SIDE)?;
+        let dir = dir.join(SIDE);
         let map = |name: &str, access| open(dir.join(name), access);
         let setup = read_setup(&map(SETUP, Access::Read)?)?;
         if setup.layout != LAYOUT {
@@ -278,11 +283,23 @@ impl Drop for ServerMaps {
 
 /// Opens a pinned map, with the reason if that fails.
 pub(super) fn open(path: PathBuf, access: Access) -> Result<Map, Unavailable> {
-    Map::open(&path, access).map_err(|error| match error.kind() {
+    Map::open(&path, access).map_err(no_pin(path))
+}
+
+/// Whether nobody but root and this user could have pinned what is there.
+pub(super) fn check_owner(dir: &Path, side: &str) -> Result<(), Unavailable> {
+    match owner::foreign(dir, side).map_err(no_pin(dir.join(side)))? {
+        None => Ok(()),
+        Some(directory) => Err(Unavailable::Foreign(directory)),
+    }
+}
+
+fn no_pin(path: PathBuf) -> impl FnOnce(io::Error) -> Unavailable {
+    move |error| match error.kind() {
         io::ErrorKind::NotFound => Unavailable::NoMaps(path),
         io::ErrorKind::PermissionDenied => Unavailable::Denied(path),
-        _ => Unavailable::System { what: "opening a pinned map", source: error },
-    })
+        _ => Unavailable::System { what: "opening what is pinned", source: error },
+    }
 }
 
 pub(super) fn read_setup(map: &Map) -> Result<Setup, Unavailable> {

@@ -62,6 +62,8 @@ const CHECKS: &[Check] = &[
     ("client_switched_off", client::switched_off),
     ("attach_again", attaching::again),
     ("attach_after_a_kill", attaching::after_a_kill),
+    ("attach_at_the_same_time", attaching::at_the_same_time),
+    ("attach_directories_of_others", attaching::directories_of_others),
     ("attach_refusals", attaching::refusals),
     ("attach_other_interfaces", attaching::other_interfaces),
     ("unprivileged_both_sides", unprivileged::both_sides),

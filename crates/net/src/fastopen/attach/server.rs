@@ -14,11 +14,11 @@ use crate::fastopen::Stats;
 use crate::fastopen::layout::{
     CONFIG, FIRST, HIDDEN, LAYOUT, SERVER_COUNTS, SERVER_STATS, SETUP, SPENT, Setup, server_stats,
 };
-use crate::fastopen::server::{count, open, read_config, read_counts, read_setup, unix_now};
+use crate::fastopen::server::{
+    SIDE, count, open, read_config, read_counts, read_setup, unix_now,
+};
 use crate::fastopen::unavailable::{SERVER_BIT, Unavailable, check_syn_cookies, check_sysctl};
 use crate::sys::Access;
-
-const SIDE: &str = "server";
 
 /// Pins of the program in its two forms, for packets with and without an Ethernet header. The first is
 /// pinned last: where it is, everything is.
