@@ -51,6 +51,7 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
         let config = AcceptorConfig { hidden, ..config };
         let acceptor =
             Acceptor::bind(*address, config).map_err(|error| Failure::bind(*address, &error))?;
+        tls.as_ref().map_or(Ok(()), |tls| tls.serve_fast_open(&acceptor))?;
         tracing::info!(address = %acceptor.local_addr(), "listening");
         listeners.spawn(accept(acceptor, running));
     }

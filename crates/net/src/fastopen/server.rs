@@ -1,7 +1,7 @@
 //! The edge's view of the server's program: maps that it may write without any privilege.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -13,12 +13,12 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::hidden::HiddenListener;
 use super::layout::{
-    CONFIG, Config, FIRST, HIDDEN, KEYS, KeyBytes, LAYOUT, MARK, SERVER_COUNTS, SERVER_STATS,
-    SETUP, SPENT, Setup, server_stats, sums,
+    CONFIG, Config, FIRST, HIDDEN, KEYS, KeyBytes, LAYOUT, LISTENERS, PUBLIC, SERVER_COUNTS,
+    SERVER_STATS, SETUP, SPENT, Setup, server_stats, sums,
 };
 use super::owner;
 use super::unavailable::Unavailable;
-use crate::sys::{Access, Map};
+use crate::sys::{self, Access, Map};
 
 /// The directory of the server's pins, in that of all.
 pub(super) const SIDE: &str = "server";
@@ -29,14 +29,17 @@ pub const REFRESH: Duration = Duration::from_secs(60);
 
 /// The maps of the attached program, for the process whose hidden listener it feeds.
 ///
-/// Order: [`open`](Self::open), [`set_keys`](Self::set_keys) and [`set_hidden`](Self::set_hidden), then
-/// [`refresh`](Self::refresh) every [`REFRESH`]. Until then, and once this is dropped, no cookie is taken.
-/// The listener and its connections do not need this value.
+/// Order: [`open`](Self::open), [`set_keys`](Self::set_keys), [`set_hidden`](Self::set_hidden) and
+/// [`set_public`](Self::set_public), then [`refresh`](Self::refresh) every [`REFRESH`]. Until then, and once this
+/// is dropped, no cookie is taken. The listeners and their connections do not need this value.
+///
+/// Of several that are open, as while an edge takes over from another, the last to write is heeded.
 #[derive(Debug)]
 pub struct ServerMaps {
+    dir: PathBuf,
     setup: Setup,
     config: Map,
-    hidden: Map,
+    listeners: Map,
     spent: [Map; 2],
     stats: Map,
     now: Config,
@@ -92,7 +95,8 @@ pub struct Stats {
     pub forged: u64,
     /// Cookie that was minted before the maps were made.
     pub early: u64,
-    /// Cookie taken, but no hidden listener there.
+    /// Cookie taken, but no edge's listener is there for the SYN: no hidden one, or the public one is another's,
+    /// or it belongs to a connection that there is, or goes on to another machine.
     pub no_listener: u64,
     /// Fast Open options of any other form, taken out.
     pub stripped: u64,
@@ -140,13 +144,14 @@ impl ServerMaps {
         let mut maps = Self {
             setup,
             config,
-            hidden: map(HIDDEN, Access::ReadWrite)?,
+            listeners: map(LISTENERS, Access::ReadWrite)?,
             spent: [map(even, Access::ReadWrite)?, map(odd, Access::ReadWrite)?],
             stats: map(SERVER_STATS, Access::Read)?,
             // Another edge's ports and keys are not ours; what was swept stays so.
             now: Config { swept: now.swept, ..Config::default() },
             keys: Keys::default(),
             published: Stats::default(),
+            dir,
         };
         maps.published = maps.stats().map_err(Unavailable::system("reading counters"))?;
         Ok(maps)
@@ -170,24 +175,45 @@ impl ServerMaps {
         self.write()
     }
 
+    /// Whether the program that these belong to is the one that is attached: not once it was detached, or attached
+    /// anew.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        let pinned = Map::open(&self.dir.join(CONFIG), Access::Read);
+        pinned.is_ok_and(|pinned| pinned.is_same(&self.config))
+    }
+
     /// Has valid SYNs of the listener's family given to it, instead of one that was set before.
     ///
     /// # Errors
     /// Those of bpf(2).
     pub fn set_hidden(&mut self, listener: &HiddenListener) -> io::Result<()> {
-        let socket = listener.listener.as_raw_fd();
-        self.hidden.set(&socket.to_ne_bytes(), &MARK)?;
+        self.mark(listener.listener.as_fd(), HIDDEN)?;
         let local = listener.local_addr();
         let port = if local.is_ipv4() { &mut self.now.hidden4 } else { &mut self.now.hidden6 };
         *port = local.port();
         self.write()
     }
 
-    /// Tells the program the time, forgets cookies that have expired, and counts what happened since the
-    /// last call in metrics (`headstart_fastopen_syns_total`).
+    /// Has valid SYNs that this listener would get, on the protected port, given to the hidden one. May be called
+    /// for several.
+    ///
+    /// Turns the kernel's own Fast Open off on it: `net.ipv4.tcp_fastopen` can turn it on for all listeners
+    /// (0x400), even without cookies (0x200), and then data would come in that nobody checked.
+    ///
+    /// # Errors
+    /// Those of setsockopt(2) and bpf(2).
+    pub fn set_public(&self, listener: impl AsFd) -> io::Result<()> {
+        let (listener, off) = (listener.as_fd(), 0_i32.to_ne_bytes());
+        sys::set_option(listener, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, &off)?;
+        self.mark(listener, PUBLIC)
+    }
+
+    /// Tells the program the time, forgets cookies that have expired, and does what [`publish`](Self::publish)
+    /// does.
     ///
     /// Takes some milliseconds for each ten thousand cookies remembered, so call it from a thread that may
-    /// block. How many were forgotten.
+    /// block, in the network namespace of the listeners. How many were forgotten.
     ///
     /// # Errors
     /// Those of bpf(2).
@@ -258,6 +284,10 @@ impl ServerMaps {
         }
         self.published = stats;
         Ok(())
+    }
+
+    fn mark(&self, listener: BorrowedFd<'_>, mark: [u8; 4]) -> io::Result<()> {
+        self.listeners.set(&listener.as_raw_fd().to_ne_bytes(), &mark)
     }
 
     fn write(&self) -> io::Result<()> {
@@ -368,14 +398,15 @@ pub fn unix_minus_boot() -> u64 {
     nanos(unix).wrapping_sub(since_boot())
 }
 
-/// Unix time by the system's clock.
-pub(super) fn unix_now() -> UnixSeconds {
+/// When it was `boot` nanoseconds since boot, by the clocks of this moment; as the program reckons.
+pub(super) fn unix_at(boot: u64) -> UnixSeconds {
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    UnixSeconds(unix.as_secs())
+    let age = since_boot().wrapping_sub(boot);
+    UnixSeconds(nanos(unix).saturating_sub(age) / 1_000_000_000)
 }
 
 /// What `bpf_ktime_get_boot_ns` says; the time asleep counts.
-fn since_boot() -> u64 {
+pub(super) fn since_boot() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let rest = u64::try_from(time.tv_nsec).unwrap_or(0);
@@ -383,6 +414,6 @@ fn since_boot() -> u64 {
 }
 
 /// Until the year 2554.
-fn nanos(time: Duration) -> u64 {
+pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,8 +1,8 @@
 //! A server that takes a line on each connection, says it back, and remembers it.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, mpsc};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,12 +14,22 @@ use tokio::sync::oneshot;
 
 use crate::world::{LIFE, PATIENCE, PORT, World, block_on, usual_ring};
 
+/// What becomes of hidden listeners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hidden {
+    Serves,
+    /// The program is told of them, and they end.
+    Ends,
+    None,
+}
+
 /// How a server is to be.
 pub(crate) struct Options {
     /// Its keys; without them it does not touch the program's maps.
     pub(crate) keys: Option<CookieRing>,
-    /// Whether it has hidden listeners.
-    pub(crate) hidden: bool,
+    /// Its addresses, one of each family.
+    pub(crate) public: [SocketAddr; 2],
+    pub(crate) hidden: Hidden,
     /// How many connections these hold that are not acknowledged.
     pub(crate) pending: i32,
     /// How far the clock is off that it tells the program, in seconds.
@@ -28,7 +38,13 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { keys: Some(usual_ring()), hidden: true, pending: PENDING, clock: 0 }
+        Self {
+            keys: Some(usual_ring()),
+            public: [(Ipv4Addr::UNSPECIFIED, PORT).into(), (Ipv6Addr::UNSPECIFIED, PORT).into()],
+            hidden: Hidden::Serves,
+            pending: PENDING,
+            clock: 0,
+        }
     }
 }
 
@@ -38,6 +54,7 @@ pub(crate) type Served = (OpenedBy, Vec<u8>);
 /// A running server; it ends with this value.
 pub(crate) struct Server {
     served: Arc<Mutex<Vec<Served>>>,
+    maps: Arc<Mutex<Option<ServerMaps>>>,
     pub(crate) hidden: [Option<SocketAddr>; 2],
     stop: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<std::io::Result<()>>>,
@@ -55,8 +72,24 @@ impl Server {
         let (dir, record) = (world.dir().to_owned(), Arc::clone(&served));
         let run = move || block_on(run(dir, options, record, ready_in, stopped));
         let thread = world.server().spawn_thread(run).unwrap();
-        let hidden = ready.recv_timeout(PATIENCE).expect("the server starts");
-        Self { served, hidden, stop: Some(stop), thread: Some(thread) }
+        let (hidden, maps) = ready.recv_timeout(PATIENCE).expect("the server starts");
+        let maps = Arc::new(Mutex::new(maps));
+        Self { served, maps, hidden, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// What a server does now and then, in its network namespace.
+    pub(crate) fn refresh(&self, world: &World) {
+        let refresh = || self.maps().as_mut().unwrap().refresh().unwrap();
+        world.server().run(refresh).unwrap();
+    }
+
+    /// Whether the program that it knows is the one that is attached.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.maps().as_ref().unwrap().is_attached()
+    }
+
+    fn maps(&self) -> MutexGuard<'_, Option<ServerMaps>> {
+        self.maps.lock().unwrap()
     }
 
     /// What was served, once it is so many connections; a moment later still.
@@ -76,6 +109,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        *self.maps() = None;
         self.stop = None;
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
@@ -86,37 +120,36 @@ impl Drop for Server {
     }
 }
 
+/// Where the hidden listeners are, and what the program is told by.
+type Ready = ([Option<SocketAddr>; 2], Option<ServerMaps>);
+
 async fn run(
     dir: PathBuf,
     options: Options,
     record: Arc<Mutex<Vec<Served>>>,
-    ready: mpsc::Sender<[Option<SocketAddr>; 2]>,
+    ready: mpsc::Sender<Ready>,
     stopped: oneshot::Receiver<()>,
 ) {
-    let public: [SocketAddr; 2] =
-        [(Ipv4Addr::UNSPECIFIED, PORT).into(), (Ipv6Addr::UNSPECIFIED, PORT).into()];
-    let hidden = public.map(|public| {
+    let hidden = options.public.map(|public| {
         let bind = || Arc::new(HiddenListener::with_pending(public, options.pending).unwrap());
-        options.hidden.then(bind)
+        (options.hidden != Hidden::None).then(bind)
     });
     let maps = options.keys.as_ref().map(|keys| maps(&dir, keys, &hidden, options.clock));
     let addresses =
         hidden.each_ref().map(|hidden| hidden.as_ref().map(|hidden| hidden.local_addr()));
-    let mut acceptors = Vec::new();
-    for (public, hidden) in public.into_iter().zip(hidden) {
+    for (public, hidden) in options.public.into_iter().zip(hidden) {
+        let hidden = hidden.filter(|_| options.hidden == Hidden::Serves);
         let config = AcceptorConfig { udp_workers: 0, hidden, ..AcceptorConfig::default() };
-        acceptors.push(Acceptor::bind(public, config).unwrap());
-    }
-    for acceptor in acceptors {
+        let acceptor = Acceptor::bind(public, config).unwrap();
+        maps.iter().for_each(|maps| maps.set_public(&acceptor).unwrap());
         tokio::spawn(accept(acceptor, Arc::clone(&record)));
     }
-    ready.send(addresses).unwrap();
+    ready.send((addresses, maps)).unwrap();
     let _ = stopped.await;
-    drop(maps);
 }
 
 fn maps(
-    dir: &std::path::Path,
+    dir: &Path,
     keys: &CookieRing,
     hidden: &[Option<Arc<HiddenListener>>],
     clock: i64,

@@ -77,6 +77,7 @@ async fn edge() {
     let config =
         AcceptorConfig { udp_workers: 0, hidden: Some(hidden), ..AcceptorConfig::default() };
     let mut acceptor = Acceptor::bind(public, config).unwrap();
+    maps.set_public(&acceptor).unwrap();
     println!("ready");
     let stream = acceptor.accept().await.unwrap().establish().await.unwrap().unwrap();
     println!("{}", stream.opened_by().name());

@@ -166,8 +166,8 @@ impl World {
     pub(crate) fn server_options(&self) -> ServerOptions {
         let options = ServerOptions::new(vec![INTERFACE.into()], PORT);
         // Cookies here are minted as if it were some time ago.
-        let since = headstart_proto::UnixSeconds(now() - 10 * LIFE);
-        ServerOptions { dir: self.dir.clone(), since, ..options }
+        let age = Duration::from_secs(10 * LIFE);
+        ServerOptions { dir: self.dir.clone(), age, ..options }
     }
 
     pub(crate) fn attach_server(&self) -> ServerStatus {

@@ -41,6 +41,20 @@ pub(crate) fn not_looked_at() {
     assert_eq!(loaded.maps().spent().unwrap(), 2);
 }
 
+/// An interface may take in what is for others, as one that is a bridge's does; what is on a VLAN comes to that
+/// VLAN's interface.
+pub(crate) fn for_others() {
+    let mut loaded = Loaded::new();
+    for from in [client4(), client6()] {
+        for station in [[2, 0, 0, 0, 0, 9], [0xff; 6], [0x33, 0x33, 0, 0, 0, 1]] {
+            left_alone(&mut loaded, &Frame { station, ..valid(from) });
+        }
+        for vlan in [0, 1, 0x2064] {
+            left_alone(&mut loaded, &Frame { vlan: Some(vlan), ..valid(from) });
+        }
+    }
+}
+
 /// The public listener gets them, with Fast Open off.
 pub(crate) fn fragments() {
     const MORE: u16 = 0x2000;

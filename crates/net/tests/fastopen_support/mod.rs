@@ -144,6 +144,16 @@ pub(crate) fn mint(key: &CookieKey, expiry: u64, client: std::net::IpAddr) -> Co
     key.mint(rand::random(), UnixSeconds(expiry), client)
 }
 
+/// The checksum of IP and TCP (RFC 1071).
+pub(crate) fn internet_checksum(bytes: &[u8]) -> u16 {
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+    let mut sum: u32 = bytes.chunks(2).map(word).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !u16::try_from(sum).unwrap()
+}
+
 /// Unix time.
 pub(crate) fn now() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()

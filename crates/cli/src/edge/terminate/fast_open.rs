@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use headstart_net::Acceptor;
 use headstart_net::fastopen::{HiddenListener, REFRESH, ServerMaps, Unavailable};
 use headstart_tls::keyring::KeyRing;
 use headstart_tls::{CookiePolicy, SharedRing};
@@ -34,11 +35,9 @@ impl FastOpen {
         let maps = ServerMaps::open(&options.fast_open_maps).map_err(|error| unusable(&error))?;
         let listeners = listeners(&options.listen, maps.port())?;
         let keys = ring.current();
-        let mut fast_open = Self { maps, listeners, keys, refreshed: Instant::now() };
-        fast_open.announce().map_err(|error| {
-            Failure::usage(format!("cannot use Fast Open: {error}"))
-                .hint("`headstart fastopen status` shows what is attached")
-        })?;
+        let refreshed = Instant::now();
+        let mut fast_open = Self { maps, listeners, keys, refreshed };
+        fast_open.announce().map_err(|error| untold(&error))?;
         tracing::info!(port = fast_open.maps.port(), "Fast Open");
         Ok(Some(fast_open))
     }
@@ -49,6 +48,17 @@ impl FastOpen {
             |listener: &&Arc<HiddenListener>| listener.local_addr().is_ipv4() == address.is_ipv4();
         let found = self.listeners.iter().find(same);
         found.filter(|_| address.port() == self.maps.port()).cloned()
+    }
+
+    /// Has SYNs with valid cookies that would come to this acceptor given to its hidden listener.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub(super) fn serve(&self, acceptor: &Acceptor) -> Result<(), Failure> {
+        if acceptor.local_addr().port() != self.maps.port() {
+            return Ok(());
+        }
+        self.maps.set_public(acceptor).map_err(|error| untold(&error))
     }
 
     /// Tells the program of new keys, and the time now and then.
@@ -95,6 +105,11 @@ fn listeners(listen: &[SocketAddr], port: u16) -> Result<Vec<Arc<HiddenListener>
     found.dedup_by_key(|at| at.is_ipv6());
     let bind = |at: SocketAddr| HiddenListener::bind(at).map(Arc::new);
     found.into_iter().map(bind).collect::<Result<_, _>>().map_err(|error| unusable(&error))
+}
+
+fn untold(error: &std::io::Error) -> Failure {
+    Failure::usage(format!("cannot use Fast Open: {error}"))
+        .hint("`headstart fastopen status` shows what is attached")
 }
 
 fn unusable(error: &Unavailable) -> Failure {

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use headstart_net::Acceptor;
 use headstart_net::fastopen::HiddenListener;
 use headstart_tls::{
     Conn, CookiePolicy, MemoryFilter, ServerConfig, ServerContext, SharedRing, TlsError, Version,
@@ -195,6 +196,14 @@ impl TlsServer {
         address: SocketAddr,
     ) -> Option<Arc<HiddenListener>> {
         self.lock().fast_open.as_ref().and_then(|fast_open| fast_open.listener(address))
+    }
+
+    /// Lets connections of an acceptor that has its hidden listener open by Fast Open.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub(in crate::edge) fn serve_fast_open(&self, acceptor: &Acceptor) -> Result<(), Failure> {
+        self.lock().fast_open.as_ref().map_or(Ok(()), |fast_open| fast_open.serve(acceptor))
     }
 
     /// Reads what has changed of the files, and renews the keys if that is due.
