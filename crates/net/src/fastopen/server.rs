@@ -17,7 +17,7 @@ use super::layout::{
     SERVER_STATS, SETUP, SPENT, Setup, server_stats, sums,
 };
 use super::owner;
-use super::unavailable::Unavailable;
+use super::unavailable::{Unavailable, check_syn_cookies};
 use crate::sys::{self, Access, Map};
 
 /// The directory of the server's pins, in that of all.
@@ -43,6 +43,8 @@ pub struct ServerMaps {
     spent: [Map; 2],
     stats: Map,
     now: Config,
+    /// Whether the kernel answers every SYN by a SYN cookie: then the hidden listener is given none.
+    syn_cookies: bool,
     keys: Keys,
     published: Stats,
 }
@@ -149,6 +151,7 @@ impl ServerMaps {
             stats: map(SERVER_STATS, Access::Read)?,
             // Another edge's ports and keys are not ours; what was swept stays so.
             now: Config { swept: now.swept, ..Config::default() },
+            syn_cookies: false,
             keys: Keys::default(),
             published: Stats::default(),
             dir,
@@ -219,6 +222,7 @@ impl ServerMaps {
     /// Those of bpf(2).
     pub fn refresh(&mut self) -> io::Result<usize> {
         self.publish()?;
+        self.heed_syn_cookies();
         self.set_clock(unix_minus_boot())?;
         self.sweep()
     }
@@ -242,7 +246,8 @@ impl ServerMaps {
             let seconds = self.now.swept - now;
             tracing::warn!(
                 seconds,
-                "the clock was set back: cookies of the time in between are refused"
+                hint = "if that is long: `headstart fastopen detach server`, attach it, and start the edge again",
+                "the clock was set back: cookies that expire in the time between are refused"
             );
         }
         // Before anything is forgotten: a clock that is set back must not bring these to life again.
@@ -272,8 +277,11 @@ impl ServerMaps {
         Ok(count(even)? + count(odd)?)
     }
 
-    /// Adds to the metrics what the program counted since the last time.
-    fn publish(&mut self) -> io::Result<()> {
+    /// Adds to the metrics what the program counted since the last time (`headstart_fastopen_syns_total`).
+    ///
+    /// # Errors
+    /// Those of bpf(2).
+    pub fn publish(&mut self) -> io::Result<()> {
         let stats = self.stats()?;
         for ((outcome, now), (_, before)) in stats.iter().zip(self.published.iter()) {
             // `syns` is the sum, and more.
@@ -290,9 +298,34 @@ impl ServerMaps {
         self.listeners.set(&listener.as_raw_fd().to_ne_bytes(), &mark)
     }
 
-    fn write(&self) -> io::Result<()> {
-        let value = Zeroizing::new(self.now.to_bytes(&self.keys.0));
+    /// They may be forced after the start, which refuses them.
+    fn heed_syn_cookies(&mut self) {
+        let forced = check_syn_cookies();
+        if let (Err(why), false) = (&forced, self.syn_cookies) {
+            tracing::warn!(hint = why.hint(), "no connection opens by Fast Open: {why}");
+        }
+        self.syn_cookies = forced.is_err();
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        self.keep_swept();
+        let value = Zeroizing::new(self.told().to_bytes(&self.keys.0));
         self.config.set(&FIRST, value.as_slice())
+    }
+
+    /// What the program is told.
+    fn told(&self) -> Config {
+        match self.syn_cookies {
+            true => Config { hidden4: 0, hidden6: 0, ..self.now },
+            false => self.now,
+        }
+    }
+
+    /// Another edge may have swept later than this one.
+    fn keep_swept(&mut self) {
+        if let Ok((there, _)) = read_config(&self.config) {
+            self.now.swept = self.now.swept.max(there.swept);
+        }
     }
 }
 
@@ -300,8 +333,10 @@ impl ServerMaps {
 impl Drop for ServerMaps {
     fn drop(&mut self) {
         // Unless another process has taken over, whose ports are there now.
+        self.keep_swept();
+        let told = self.told();
         let is_ours = read_config(&self.config).is_ok_and(|(config, _)| {
-            (config.hidden4, config.hidden6) == (self.now.hidden4, self.now.hidden6)
+            (config.hidden4, config.hidden6) == (told.hidden4, told.hidden6)
         });
         if is_ours {
             let swept = Config { swept: self.now.swept, ..Config::default() };

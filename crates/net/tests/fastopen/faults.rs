@@ -140,6 +140,21 @@ pub(crate) fn queue_full() {
     no_kernel_cookie(&world);
 }
 
+/// Connections of the hidden listener would be reset from then on, so it is given none.
+pub(crate) fn syn_cookies_forced_later() {
+    let world = World::new();
+    let server = Server::start(&world);
+    world.set(world.server(), "tcp_syncookies", "2").unwrap();
+    server.refresh(&world);
+    let opened = world.open(world.to(0), &world.cookie(0), LINE);
+    ordinary(&world, &server, 0, &opened);
+    world.set(world.server(), "tcp_syncookies", "1").unwrap();
+    server.refresh(&world);
+    assert!(world.open(world.to(0), &world.cookie(0), LINE).accepted);
+    server.served(2);
+    assert_eq!((world.stats().no_listener, world.stats().steered), (1, 1));
+}
+
 /// Nothing is attached, and no listener hidden, where their connections would be reset.
 pub(crate) fn syn_cookies_forced() {
     let world = World::bare();

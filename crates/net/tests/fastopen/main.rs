@@ -48,6 +48,7 @@ const CHECKS: &[Check] = &[
     ("fault_impostor_on_the_hidden_port", faults::impostor_on_the_hidden_port),
     ("fault_queue_full", faults::queue_full),
     ("fault_syn_cookies_forced", faults::syn_cookies_forced),
+    ("fault_syn_cookies_forced_later", faults::syn_cookies_forced_later),
     ("other_ordinary_connections", others::ordinary_connections),
     ("other_kernel_fast_open", others::kernel_fast_open),
     ("other_detached_kernel_fast_open", others::detached_kernel_fast_open),

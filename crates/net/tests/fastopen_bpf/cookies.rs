@@ -1,5 +1,6 @@
 //! Which cookies are taken.
 
+use std::fs;
 use std::net::IpAddr;
 use std::sync::Barrier;
 use std::thread;
@@ -86,6 +87,27 @@ pub(crate) fn taken_once() {
     assert_eq!(loaded.maps().spent().unwrap(), 2);
     // Of another address it is nobody's, taken or not.
     assert_eq!(loaded.outcome(&cookie, [198, 51, 100, 8].into()), "forged");
+}
+
+/// Two packets with the same cookie at the same time.
+pub(crate) fn taken_once_by_two_processors() {
+    const COOKIES: usize = 500;
+    let mut loaded = Loaded::new();
+    let frame = || Frame::syn(client()).fast_open(mint(&key(1), NOW + LIFE, client()).as_bytes());
+    let frames: Vec<_> = (0..COOKIES).map(|_| frame()).collect();
+    let together = Barrier::new(2);
+    let run_all = || {
+        loaded.within(|runs| {
+            for frame in &frames {
+                together.wait();
+                runs.run(frame, 1);
+            }
+        });
+    };
+    thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(run_all))));
+    let stats = loaded.maps().stats().unwrap();
+    let all = u64::try_from(COOKIES).unwrap();
+    assert_eq!((stats.syns, stats.no_listener, stats.replayed), (2 * all, all, all));
 }
 
 pub(crate) fn three_keys() {

@@ -25,6 +25,7 @@ use support::Check;
 const CHECKS: &[Check] = &[
     ("vectors", cookies::vectors),
     ("taken_once", cookies::taken_once),
+    ("taken_once_by_two_processors", cookies::taken_once_by_two_processors),
     ("three_keys", cookies::three_keys),
     ("zeros_are_no_key", cookies::zeros_are_no_key),
     ("no_keys", cookies::no_keys),
@@ -34,6 +35,8 @@ const CHECKS: &[Check] = &[
     ("clock", cookies::clock),
     ("spent_full", cookies::spent_full),
     ("sweep", cookies::sweep),
+    ("swept_by_another_edge", cookies::swept_by_another_edge),
+    ("another_map_for_spent", cookies::another_map_for_spent),
     ("generations", cookies::generations),
     ("options_fast_open_forms", options::fast_open_forms),
     ("options_several", options::several),

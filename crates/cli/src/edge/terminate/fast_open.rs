@@ -21,6 +21,8 @@ pub(super) struct FastOpen {
     /// The ring whose keys the program has.
     keys: Arc<KeyRing>,
     refreshed: Instant,
+    /// Whether the program was there when it was last looked at.
+    attached: bool,
 }
 
 impl FastOpen {
@@ -36,7 +38,7 @@ impl FastOpen {
         let listeners = listeners(&options.listen, maps.port())?;
         let keys = ring.current();
         let refreshed = Instant::now();
-        let mut fast_open = Self { maps, listeners, keys, refreshed };
+        let mut fast_open = Self { maps, listeners, keys, refreshed, attached: true };
         fast_open.announce().map_err(|error| untold(&error))?;
         tracing::info!(port = fast_open.maps.port(), "Fast Open");
         Ok(Some(fast_open))
@@ -63,6 +65,9 @@ impl FastOpen {
 
     /// Tells the program of new keys, and the time now and then.
     pub(super) fn look(&mut self, ring: &SharedRing) {
+        if let Err(error) = self.maps.publish() {
+            tracing::error!(%error, "Fast Open: cannot read the counters");
+        }
         let current = ring.current();
         if !Arc::ptr_eq(&current, &self.keys) {
             self.keys = current;
@@ -75,7 +80,19 @@ impl FastOpen {
             if let Err(error) = self.maps.refresh() {
                 tracing::error!(%error, "Fast Open: cannot tell the kernel the time");
             }
+            self.look_whether_attached();
         }
+    }
+
+    fn look_whether_attached(&mut self) {
+        let attached = self.maps.is_attached();
+        if self.attached && !attached {
+            tracing::warn!(
+                hint = "`headstart fastopen attach server`, and start the edge again",
+                "Fast Open: the program was detached; connections are ordinary ones"
+            );
+        }
+        self.attached = attached;
     }
 
     fn announce(&mut self) -> std::io::Result<()> {
