@@ -31,9 +31,14 @@ pub(crate) fn again() {
     assert_eq!(world.attach_server(), before);
     assert_eq!(world.attach_client().sent, 1);
     opens(&world, &server, 1);
+    assert!(server.is_attached());
     assert!(world.detach_server());
     assert!(!world.detach_server());
     assert_eq!(world.server_status(), None);
+    assert!(!server.is_attached());
+    world.attach_server();
+    assert!(!server.is_attached(), "others, with other maps");
+    assert!(world.detach_server());
     drop(server);
     // Anew: nothing is known of what was before.
     let after = world.attach_server();

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod alter;
 mod attaching;
 mod client;
 mod faults;
@@ -16,6 +17,8 @@ mod server;
 #[allow(dead_code)] // the other test uses all of it
 #[path = "../fastopen_support/mod.rs"]
 mod support;
+mod sys;
+mod tun;
 mod unprivileged;
 mod valid;
 mod world;
@@ -30,6 +33,7 @@ const CHECKS: &[Check] = &[
     ("valid_ipv6", valid::ipv6),
     ("valid_at_another_server_address", valid::another_server_address),
     ("valid_over_loopback", valid::over_loopback),
+    ("valid_over_tun", tun::over_tun),
     ("valid_more_than_a_syn_holds", valid::more_than_a_syn_holds),
     ("refused_replayed", refused::replayed),
     ("refused_expired", refused::expired),
@@ -37,6 +41,9 @@ const CHECKS: &[Check] = &[
     ("refused_garbage", refused::garbage),
     ("refused_of_a_retired_key", refused::of_a_retired_key),
     ("refused_clock_stepped", refused::clock_stepped),
+    ("refused_of_another_form", refused::of_another_form),
+    ("refused_behind_extension_headers", refused::behind_extension_headers),
+    ("refused_spent_full", refused::spent_full),
     ("refused_in_fragments", refused::in_fragments),
     ("fault_syn_lost", faults::syn_lost),
     ("fault_syn_ack_lost", faults::syn_ack_lost),
@@ -73,6 +80,8 @@ const CHECKS: &[Check] = &[
     ("attach_other_interfaces", attaching::other_interfaces),
     ("unprivileged_both_sides", unprivileged::both_sides),
     ("unprivileged_denied", unprivileged::denied),
+    ("helper_with_capabilities", unprivileged::helper_with_capabilities),
+    ("helper_without_cgroup2", unprivileged::helper_without_cgroup2),
 ];
 
 fn main() -> ExitCode {
