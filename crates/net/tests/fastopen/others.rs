@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use headstart_net::OpenedBy;
 use headstart_net::fastopen::connect as connect_fast;
 use headstart_proto::cookie::Cookie;
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::packet::Segment;
 use crate::refused::{no_kernel_cookie, ordinary};
@@ -151,6 +151,8 @@ pub(crate) fn another_server_on_the_port() {
     let public = [world.to(0), world.to(2)];
     let server = Server::with(&world, Options { public, ..Options::default() });
     let stranger = world.server().run(|| TcpListener::bind(world.to(1))).unwrap().unwrap();
+    // Nobody may come.
+    SockRef::from(&stranger).set_read_timeout(Some(PATIENCE)).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = stranger.accept().unwrap();

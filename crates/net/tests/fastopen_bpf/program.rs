@@ -131,8 +131,11 @@ pub(crate) struct Runs<'a>(&'a [Program; 2]);
 
 impl Runs<'_> {
     pub(crate) fn run(&self, frame: &Frame, times: u32) -> TestRun {
-        let program = &self.0[usize::from(frame.link == Link::Bare)];
-        program.test_run(&frame.bytes(), times).unwrap()
+        self.run_bytes(frame.link, &frame.bytes(), times)
+    }
+
+    pub(crate) fn run_bytes(&self, link: Link, frame: &[u8], times: u32) -> TestRun {
+        self.0[usize::from(link == Link::Bare)].test_run(frame, times).unwrap()
     }
 }
 
