@@ -52,7 +52,6 @@ const CHECKS: &[Check] = &[
     ("packets_ipv4_options", packets::ipv4_options),
     ("packets_short", packets::short),
     ("packets_bare", packets::bare),
-    ("packets_cost", packets::cost),
 ];
 
 fn main() -> ExitCode {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::frame::{ACK, FIN, Frame, Link, PORT, RST, SYN};
-use crate::program::{LIFE, Loaded, NOW, PASS, TAKEN};
+use crate::program::{LIFE, Loaded, NOW, TAKEN};
 use crate::support::{key, mint};
 
 fn client4() -> IpAddr {
@@ -111,25 +111,4 @@ pub(crate) fn bare() {
         assert_eq!(counted, ["syns", "replayed"], "{from}");
         left_alone(&mut loaded, &Frame { flags: ACK, ..frame });
     }
-}
-
-/// Prints what a packet costs. A cookie can be taken once, so these are single runs, with a cold cache.
-pub(crate) fn cost() {
-    const TIMES: u32 = 100_000;
-    let loaded = Loaded::new();
-    let plain = Frame { options: Vec::new(), ..Frame::syn(client4()) };
-    for (what, frame) in [
-        ("another port", Frame { port: PORT + 1, ..plain.clone() }),
-        ("not a SYN", Frame { flags: ACK, ..plain }),
-        ("a SYN without Fast Open", Frame::syn(client4())),
-        ("a SYN of 40 no-operations", Frame { options: vec![1; 40], ..Frame::syn(client4()) }),
-    ] {
-        let run = loaded.run(&frame, TIMES);
-        assert_eq!((run.verdict, run.packet), (PASS, frame.bytes()), "{what}");
-        println!("  {what:<28} {:>5} ns", run.time.as_nanos());
-    }
-    let mut taken: Vec<_> =
-        (0..200).map(|_| loaded.run(&valid(client4()), 1).time.as_nanos()).collect();
-    taken.sort_unstable();
-    println!("  {:<28} {:>5} ns (median of single runs)", "a valid cookie", taken[100]);
 }

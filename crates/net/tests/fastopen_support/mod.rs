@@ -32,6 +32,11 @@ pub(crate) fn run(checks: &[Check]) -> ExitCode {
         println!("skipped {} checks: set HEADSTART_TEST_NET=1 and run as root", checks.len());
         return ExitCode::SUCCESS;
     }
+    within(|| run_all(checks))
+}
+
+/// Does work in a process with a BPF file system and a control group of its own.
+pub(crate) fn within(work: impl FnOnce() -> ExitCode) -> ExitCode {
     if std::env::var_os(WITHIN).is_none() {
         return again_within();
     }
@@ -41,6 +46,10 @@ pub(crate) fn run(checks: &[Check]) -> ExitCode {
     }
     let place = mounted();
     assert!(BPF.set(place.bpf()).is_ok());
+    work()
+}
+
+fn run_all(checks: &[Check]) -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
     let checks: Vec<_> = checks.iter().filter(|(name, _)| chosen(name)).collect();
