@@ -86,7 +86,7 @@ struct {
  *
  * Not LRU: it would forget cookies, and take them again, when it is full. These refuse.
  *
- * A million, 64 bytes each, allocated when needed; only valid cookies get here.
+ * A million each: 16 MB at once, and 96 bytes for every cookie; only valid cookies get here.
  */
 #define SPENT_MAX (1 << 20)
 struct {

@@ -60,7 +60,11 @@ pub(crate) fn cookie_in_a_ticket() {
     assert!(again.said.contains("Reused, TLSv1.3"), "{}", again.said);
     assert_eq!(again.cookies(), 0, "a ticket that is used again opens nothing");
     let counts = world.counts();
-    assert!(counts["steered"].as_u64() >= Some(2), "{counts}");
+    let steered = counts["steered"].as_u64().unwrap();
+    assert!(steered >= 2, "{counts}");
+    world.edge.as_ref().unwrap().reaches("steered SYNs", steered, |edge| {
+        edge.count("headstart_fastopen_syns_total", &["outcome=\"steered\""])
+    });
     for outcome in ["replayed", "expired", "forged", "early", "no_listener", "stripped", "faults"] {
         assert_eq!(counts[outcome], 0, "{counts}");
     }
