@@ -34,6 +34,13 @@ pub const SESSIONS_MAX: usize = 8;
 /// (`TICKET_AGE_ALLOWANCE`), so a copy that comes later is refused anyway. Twice that, for clocks.
 pub const REPLAY_LIFE: Duration = Duration::from_secs(20);
 
+/// How far the wall clock may go back in all before a [`MemoryFilter`](crate::MemoryFilter) disowns the tickets
+/// of before.
+///
+/// What OpenSSL takes for fresh is then still less than [`REPLAY_LIFE`] old, by half of what the two differ in. A
+/// leap second is one second.
+pub const CLOCK_SLACK: Duration = Duration::from_secs(5);
+
 /// ClientHellos with early data that a [`MemoryFilter`](crate::MemoryFilter) remembers of each
 /// [`REPLAY_LIFE`]; more are resumed without early data.
 ///

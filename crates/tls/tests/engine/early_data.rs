@@ -179,6 +179,23 @@ fn a_new_filter_refuses_until_copies_of_before_are_too_old() {
 }
 
 #[test]
+fn a_wall_clock_that_was_set_back_refuses_what_could_be_fresh_again() {
+    let wall = Arc::new(AtomicU64::new(1_000_000));
+    let shown = Arc::clone(&wall);
+    let site = Site::with(|config| {
+        let clock = || Duration::from_secs(60);
+        let wall = move || Duration::from_secs(shown.load(Ordering::SeqCst));
+        config.early_data_max = EARLY_MAX;
+        config.replay = Arc::new(MemoryFilter::with_clocks(10, clock, wall).unwrap());
+    });
+    let [one, two] = [site.session(), site.session()];
+    assert_eq!(ask(&site, one), EarlyData::Accepted);
+    wall.store(1_000_000 - 3600, Ordering::SeqCst);
+    assert_eq!(ask(&site, two), EarlyData::Refused);
+    assert_eq!(ask(&site, site.session()), EarlyData::Accepted, "made since");
+}
+
+#[test]
 fn a_full_filter_refuses() {
     let site = Site::with(|config| {
         let clock = || Duration::from_secs(60);
