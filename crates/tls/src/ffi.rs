@@ -321,6 +321,17 @@ pub(crate) fn group_name(ssl: &SslRef) -> Option<String> {
     unsafe { CStr::from_ptr(name) }.to_str().ok().map(str::to_owned)
 }
 
+/// Prepares a key update that asks the peer for one, too; it is made by the next step of a handshake.
+#[cfg(test)]
+pub(crate) fn prepare_key_update(ssl: &SslRef) -> bool {
+    const REQUESTED: c_int = 1; // SSL_KEY_UPDATE_REQUESTED
+    unsafe extern "C" {
+        fn SSL_key_update(ssl: *mut SSL, kind: c_int) -> c_int;
+    }
+    // SAFETY: the call changes fields of a valid connection that nobody else uses meanwhile.
+    unsafe { SSL_key_update(ssl.as_ptr(), REQUESTED) == 1 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
