@@ -17,7 +17,7 @@ use openssl::x509::X509;
 use openssl::x509::verify::X509CheckFlags;
 
 use crate::conn::{Conn, Side};
-use crate::error::{ConfigError, TlsError, words};
+use crate::error::{ConfigError, TlsError, forget_errors, words};
 use crate::ffi;
 use crate::settings::{Settings, alpn_wire, roots};
 use crate::wire::normal_name;
@@ -42,6 +42,7 @@ impl ClientContext {
     /// # Errors
     /// What is wrong with the configuration, or that the system's trusted certificates cannot be read.
     pub fn new(config: &ClientConfig) -> Result<Self, ConfigError> {
+        forget_errors();
         let settings = Settings {
             groups: config.groups.as_deref(),
             signature_algorithms: config.signature_algorithms.as_deref(),
@@ -91,6 +92,7 @@ impl ClientContext {
         session: Option<Session>,
         request_fop: bool,
     ) -> Result<Conn, TlsError> {
+        forget_errors();
         let target = Target::parse(server_name).ok_or(TlsError::Misuse("no host name"))?;
         let mut ssl = Ssl::new(&self.context)?;
         target.set(&mut ssl, self.checks)?;

@@ -15,7 +15,7 @@ use headstart_proto::UnixSeconds;
 use openssl::ssl::Ssl;
 
 use crate::conn::{Conn, Side};
-use crate::error::{ConfigError, TlsError};
+use crate::error::{ConfigError, TlsError, forget_errors};
 
 pub(crate) use accepted::Accepted;
 pub use config::{ClientAuth, CookiePolicy, ServerConfig, SharedRing, TicketBinding};
@@ -54,6 +54,7 @@ impl ServerContext {
     /// # Errors
     /// [`TlsError::Internal`]: no memory.
     pub fn accept(&self, peer: IpAddr, now: UnixSeconds) -> Result<Conn, TlsError> {
+        forget_errors();
         let serving = Arc::clone(&self.serving.read().unwrap_or_else(PoisonError::into_inner));
         let mut ssl = Ssl::new(&serving.hosts.first().context)?;
         let accepted = Arc::new(Accepted::new(serving, peer, now));
