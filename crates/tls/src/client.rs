@@ -80,7 +80,7 @@ impl ClientContext {
 
     /// A connection to `server_name`, a host name or an address, whose certificate is checked for it.
     ///
-    /// `session` is offered if it is for that name, of a client that trusts the same, and not too old; else
+    /// `session` is offered if it is for that name, of a client that trusts the same, and young enough; else
     /// there is a full handshake. With `request_fop` the server is asked for Fast Open cookies, which
     /// shows whom it talks to: only for servers that advertise them.
     ///
@@ -97,7 +97,9 @@ impl ClientContext {
         let mut ssl = Ssl::new(&self.context)?;
         target.set(&mut ssl, self.checks)?;
         let server_name = target.text();
-        let session = session.and_then(|session| session.usable(&self.trust, &server_name));
+        let now = session::wall_clock();
+        let usable = session.and_then(|session| session.usable(&self.trust, &server_name, now));
+        let (session, offered_since) = usable.unzip();
         if let Some(session) = &session {
             ffi::set_session(&mut ssl, session)?;
         }
@@ -107,6 +109,7 @@ impl ClientContext {
             request_fop,
             early_data_max: session.map_or(0, |session| self.early_data_max(&session)),
             trust: self.trust,
+            offered_since,
             client_certificate: self.client_certificate,
             received: Mutex::default(),
         });

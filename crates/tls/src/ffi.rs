@@ -42,11 +42,20 @@ type TicketKeyCallback = unsafe extern "C" fn(
 
 type ConnectionCallback = unsafe extern "C" fn(*mut SSL, *mut c_void) -> c_int;
 
+type TicketOpenedCallback = unsafe extern "C" fn(
+    *mut SSL,
+    *mut SSL_SESSION,
+    *const c_uchar,
+    usize,
+    c_int,
+    *mut c_void,
+) -> c_int;
+
 // Of openssl/ssl.h and openssl/tls1.h; in no Rust binding.
 #[rustfmt::skip]
 unsafe extern "C" {
     fn SSL_CTX_set_tlsext_ticket_key_evp_cb(ctx: *mut SSL_CTX, callback: Option<TicketKeyCallback>) -> c_int;
-    fn SSL_CTX_set_session_ticket_cb(ctx: *mut SSL_CTX, generate: Option<ConnectionCallback>, decrypt: Option<unsafe extern "C" fn()>, arg: *mut c_void) -> c_int;
+    fn SSL_CTX_set_session_ticket_cb(ctx: *mut SSL_CTX, generate: Option<ConnectionCallback>, opened: Option<TicketOpenedCallback>, arg: *mut c_void) -> c_int;
     fn SSL_CTX_set_allow_early_data_cb(ctx: *mut SSL_CTX, callback: Option<ConnectionCallback>, arg: *mut c_void);
     fn SSL_CTX_set_recv_max_early_data(ctx: *mut SSL_CTX, bytes: u32) -> c_int;
     fn SSL_CTX_set_timeout(ctx: *mut SSL_CTX, seconds: c_long) -> c_long;
@@ -72,6 +81,9 @@ pub(crate) trait TicketHooks: 'static {
     /// What a new ticket carries for the server's own use.
     fn data(ssl: &SslRef) -> Vec<u8>;
 
+    /// Whether the session in a ticket, which the keys have opened, may be resumed at all.
+    fn takes(ssl: &SslRef, session: &SslSessionRef) -> bool;
+
     /// Whether early data is taken, asked once and last, when nothing else speaks against it.
     fn allows_early_data(ssl: &SslRef) -> bool;
 }
@@ -94,14 +106,15 @@ pub(crate) fn set_ticket_hooks<H: TicketHooks>(
     ctx: &mut SslContextBuilder,
 ) -> Result<(), ErrorStack> {
     let ctx = ctx.as_ptr();
+    let (made, opened): (ConnectionCallback, TicketOpenedCallback) =
+        (ticket_data::<H>, ticket_opened::<H>);
     // SAFETY: the context is valid while its builder is, and the callbacks have the signatures that the
     // headers ask for. They are functions of the program, so they outlive every context; no argument is
-    // kept for them, and there is no decrypt callback.
+    // kept for them.
     let set = unsafe {
         SSL_CTX_set_allow_early_data_cb(ctx, Some(allow_early_data::<H>), ptr::null_mut());
         SSL_CTX_set_tlsext_ticket_key_evp_cb(ctx, Some(ticket_key::<H>)) == 1
-            && SSL_CTX_set_session_ticket_cb(ctx, Some(ticket_data::<H>), None, ptr::null_mut())
-                == 1
+            && SSL_CTX_set_session_ticket_cb(ctx, Some(made), Some(opened), ptr::null_mut()) == 1
     };
     if set { Ok(()) } else { Err(ErrorStack::get()) }
 }
@@ -192,6 +205,37 @@ unsafe extern "C" fn ticket_data<H: TicketHooks>(ssl: *mut SSL, _: *mut c_void) 
         unsafe {
             SSL_SESSION_set1_ticket_appdata(session.as_ptr(), data.as_ptr().cast(), data.len())
         }
+    })
+}
+
+/// What the callback for opened tickets is told and answers, `SSL_TICKET_*` of openssl/ssl.h.
+mod opened {
+    use super::c_int;
+
+    /// A session was in the ticket, and `SUCCESS_RENEW`: the client gets a new one.
+    pub(super) const SUCCESS: [c_int; 2] = [5, 6];
+    /// A full handshake and new tickets; also the right answer where no session was in the ticket.
+    pub(super) const IGNORE_AND_RENEW: c_int = 2;
+    /// The session is resumed, and the client gets a new ticket.
+    pub(super) const USE_AND_RENEW: c_int = 4;
+}
+
+unsafe extern "C" fn ticket_opened<H: TicketHooks>(
+    ssl: *mut SSL,
+    session: *mut SSL_SESSION,
+    _: *const c_uchar,
+    _: usize,
+    status: c_int,
+    _: *mut c_void,
+) -> c_int {
+    guard(opened::IGNORE_AND_RENEW, || {
+        if !opened::SUCCESS.contains(&status) || session.is_null() {
+            return opened::IGNORE_AND_RENEW;
+        }
+        // SAFETY: OpenSSL's valid connection, and the session that it has just made of the ticket and nobody
+        // else knows; the references end with the call.
+        let (ssl, session) = unsafe { (SslRef::from_ptr(ssl), SslSessionRef::from_ptr(session)) };
+        if H::takes(ssl, session) { opened::USE_AND_RENEW } else { opened::IGNORE_AND_RENEW }
     })
 }
 

@@ -69,7 +69,7 @@ pub const REPLAY_ENTRIES: usize = 65_536;
 pub const NAME_MAX: usize = 253;
 
 /// Bytes of an exported session: OpenSSL writes lengths of tickets with 16 bits, and a
-/// certificate comes with it.
+/// certificate comes with it. Larger ones are not kept.
 pub const SESSION_MAX: usize = 128 * 1024;
 
 /// How long a ticket may live at most (RFC 8446 section 4.6.1).

@@ -49,7 +49,8 @@ impl ServerContext {
     }
 
     /// A connection that a client at `peer` has opened `now`. Cookies are for that address, and their
-    /// life starts at that time.
+    /// life starts at that time; sessions end [`RESUMPTION_LIFE`](crate::limits::RESUMPTION_LIFE) after their
+    /// full handshake.
     ///
     /// # Errors
     /// [`TlsError::Internal`]: no memory.

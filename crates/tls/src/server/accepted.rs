@@ -14,7 +14,7 @@ use crate::server::serving::Serving;
 pub(crate) struct Accepted {
     pub(super) serving: Arc<Serving>,
     peer: IpAddr,
-    now: UnixSeconds,
+    pub(super) now: UnixSeconds,
     hello: Mutex<Hello>,
 }
 
