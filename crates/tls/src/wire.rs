@@ -30,7 +30,7 @@ pub fn server_name(extension: &[u8]) -> Option<String> {
 #[must_use]
 pub fn normal_name(name: &str) -> Option<String> {
     let name = name.strip_suffix('.').unwrap_or(name);
-    let is_plain = name.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_graphic()) && !name.ends_with('.');
     (is_plain && (1..=NAME_MAX).contains(&name.len())).then(|| name.to_ascii_lowercase())
 }
 
@@ -131,6 +131,7 @@ mod tests {
         assert_eq!(server_name(b"\x00\x08\x00\x00\x05\xff.tEs"), None, "no text");
         assert_eq!(normal_name(""), None);
         assert_eq!(normal_name("."), None);
+        assert_eq!(normal_name("a.test.."), None, "an empty label");
         assert!(normal_name(&"a".repeat(NAME_MAX)).is_some());
         assert_eq!(normal_name(&"a".repeat(NAME_MAX + 1)), None);
     }
