@@ -8,6 +8,7 @@ mod replay;
 mod serving;
 
 use std::fmt;
+use std::mem;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -44,7 +45,11 @@ impl ServerContext {
     /// What is wrong with the configuration; then the earlier one stays.
     pub fn replace(&self, config: &ServerConfig) -> Result<(), ConfigError> {
         let serving = Arc::new(Serving::new(config)?);
-        *self.serving.write().unwrap_or_else(PoisonError::into_inner) = serving;
+        let mut place = self.serving.write().unwrap_or_else(PoisonError::into_inner);
+        let earlier = mem::replace(&mut *place, serving);
+        // Connections are accepted again before it is taken apart.
+        drop(place);
+        drop(earlier);
         Ok(())
     }
 
