@@ -48,7 +48,7 @@ impl Keys {
     /// Puts a newer ring into `shared` if there is one; a file with a mistake leaves the old one.
     pub(super) fn look(&mut self, shared: &SharedRing) {
         let now = now();
-        let due = now >= shared.current().rotation_due();
+        let due = shared.current().is_due(now);
         match self {
             Self::Own if due => take(shared, rotated(&shared.current(), now)),
             Self::Own => {}
@@ -59,7 +59,7 @@ impl Keys {
                     let file = path.display();
                     tracing::warn!(%file, "the keys are old: `headstart keys rotate` renews them");
                 }
-                *overdue = now >= shared.current().rotation_due();
+                *overdue = shared.current().is_due(now);
             }
         }
     }
