@@ -1,4 +1,5 @@
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use openssl::error::ErrorStack;
@@ -109,6 +110,14 @@ impl Conn {
     /// The transport has ended.
     pub fn handle_end(&mut self) {
         self.stream.get_mut().end();
+    }
+
+    /// At a server: the client is at `peer`, and not where it was accepted from. Cookies that are minted from now
+    /// on are for that address; tickets, in which they travel, are made when the client's Finished has come.
+    pub fn set_peer(&mut self, peer: IpAddr) {
+        if let Side::Server(accepted) = &self.side {
+            accepted.set_peer(peer);
+        }
     }
 
     /// Bytes for the transport.
