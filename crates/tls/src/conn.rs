@@ -125,6 +125,15 @@ impl Conn {
         self.stream.get_mut().take_leaving()
     }
 
+    /// How many bytes [`poll_bytes`](Self::poll_bytes) would give.
+    ///
+    /// Reading makes some as well: a peer may ask for new keys again and again (RFC 8446 section 4.6.3). Whose
+    /// transport takes no more has to stop reading at some point.
+    #[must_use]
+    pub fn leaving(&self) -> usize {
+        self.stream.get_ref().leaving()
+    }
+
     /// Shakes hands as far as the bytes at hand allow.
     ///
     /// # Errors
