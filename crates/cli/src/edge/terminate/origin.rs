@@ -26,6 +26,10 @@ const IDLE: Duration = Duration::from_secs(4);
 /// and again, and each takes a file on both sides.
 const IDLE_MAX: usize = 256;
 
+/// Bytes of an answer that are read ahead of the client, for each request; a head has to fit. The library's default
+/// is 400 KiB: with all streams of one connection 50 MiB, for a client that reads nothing.
+const READ_AHEAD: usize = 64 * 1024;
+
 /// The origins that speak HTTP.
 #[derive(Clone, Debug)]
 pub(in crate::edge) struct HttpOrigins {
@@ -40,6 +44,7 @@ impl HttpOrigins {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(IDLE_MAX)
+            .http1_max_buf_size(READ_AHEAD)
             // The client's own goes through.
             .set_host(false)
             .build(Dialer(dial));
@@ -77,8 +82,11 @@ impl HttpOrigins {
                 Ok(answer) => return answer.map_err(|error| NoAnswer::of(&error)),
                 // As long as the client sends, the origin need not say anything.
                 Err(_) if progress.bytes() != sent => sent = progress.bytes(),
-                Err(_) if progress.is_ended() => return Err(NoAnswer::Late),
-                Err(_) => return Err(NoAnswer::Unsent),
+                Err(_) if progress.is_starved() && !progress.is_ended() => {
+                    return Err(NoAnswer::Unsent);
+                }
+                // Also one that takes no more of the request, or cannot be reached yet.
+                Err(_) => return Err(NoAnswer::Late),
             }
         }
     }

@@ -1,7 +1,5 @@
 //! A peer that asks for new keys without end, and reads none of the answers.
 
-use std::sync::Mutex;
-
 use headstart_tls::Progress;
 use openssl::pkey::PKey;
 use openssl::sign::Signer;
