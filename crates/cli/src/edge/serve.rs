@@ -14,7 +14,6 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use super::dial::Dial;
 use super::proxy_protocol;
@@ -142,7 +141,7 @@ async fn accept(mut acceptor: Acceptor, mut running: Running<Settings>) {
 /// Sessions that were answered over UDP are promised their TCP part.
 async fn drain(mut acceptor: Acceptor, running: &Running<Settings>) {
     acceptor.stop_udp();
-    let end = Instant::now() + JOIN_TIME;
+    let end = tokio::time::Instant::now() + JOIN_TIME;
     while acceptor.unproven() > 0 {
         match tokio::time::timeout_at(end, acceptor.accept()).await {
             Ok(Ok(arrival)) => spawn(arrival, acceptor.local_addr(), running),
@@ -152,27 +151,18 @@ async fn drain(mut acceptor: Acceptor, running: &Running<Settings>) {
     }
 }
 
-/// Where and when a connection was accepted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Accepted {
-    /// The address that is listened on.
-    pub(super) address: SocketAddr,
-    pub(super) time: Instant,
-}
-
 /// Serves an arrival in a task of its own.
 fn spawn(arrival: Arrival, local: SocketAddr, running: &Running<Settings>) {
     let (settings, task, stop) = (running.settings(), running.places.task(), running.stopping());
-    let accepted = Accepted { address: local, time: Instant::now() };
     tokio::spawn(async move {
         let _task = task;
-        serve(arrival, accepted, &settings, stop).await;
+        serve(arrival, local, &settings, stop).await;
     });
 }
 
 async fn serve(
     arrival: Arrival,
-    accepted: Accepted,
+    local: SocketAddr,
     settings: &Settings,
     stop: impl Future<Output = ()>,
 ) {
@@ -186,7 +176,7 @@ async fn serve(
                 OpenedBy::TurboTls => Opening::Turbo,
                 OpenedBy::FastOpen => Opening::FastOpen,
             };
-            let outcome = find(stream, accepted, settings, stop).await;
+            let outcome = find(stream, local, settings, stop).await;
             tracing::debug!(%peer, ?opening, ?outcome, "connection ended");
             counted.finish(opening, outcome);
         }
@@ -202,7 +192,7 @@ async fn serve(
 /// Serves a client as its origin wants it.
 async fn find(
     stream: ServerStream,
-    accepted: Accepted,
+    local: SocketAddr,
     settings: &Settings,
     stop: impl Future<Output = ()>,
 ) -> Outcome {
@@ -213,9 +203,9 @@ async fn find(
         return Outcome::Refused;
     };
     if origin.service.terminates() {
-        terminate::serve(stream, origin, accepted, settings, stop).await
+        terminate::serve(stream, origin, local, settings, stop).await
     } else {
-        pass(stream, &origin.address, accepted.address, settings).await
+        pass(stream, &origin.address, local, settings).await
     }
 }
 

@@ -18,6 +18,7 @@ mod requests;
 mod server;
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use headstart_net::{Handoff, ServerStream, TlsHandle, TlsStream};
@@ -31,15 +32,16 @@ use life::{Life, Over};
 use raw::Addresses;
 use requests::Requests;
 
-use super::serve::{Accepted, Settings};
+use super::serve::Settings;
 use crate::metrics::Outcome;
 use crate::options::{EarlyDataRequests, OriginServer, Service};
 
-/// Serves a client that has come for `origin`, until it is through; `stop` ends when it is to finish early.
+/// Serves a client that has come for `origin`, on the address `edge`, until it is through; `stop` ends when it is
+/// to finish early.
 pub(super) async fn serve(
     stream: ServerStream,
     origin: &OriginServer,
-    accepted: Accepted,
+    edge: SocketAddr,
     settings: &Settings,
     stop: impl Future<Output = ()>,
 ) -> Outcome {
@@ -48,13 +50,13 @@ pub(super) async fn serve(
     let Some((tls, early_data)) = start(stream, origin, settings) else { return Outcome::Refused };
     let handle = tls.handle();
     let pending = Pending::default();
-    let (handshake, limits) = (settings.hello_timeout, settings.limits);
-    let mut life = Life::new(handle.clone(), pending.clone(), accepted.time, handshake, limits);
+    let mut life =
+        Life::new(handle.clone(), pending.clone(), settings.hello_timeout, settings.limits);
     if let Err(over) = life.opened().await {
         return end(&handle, over);
     }
     if origin.service != Service::Http {
-        let addresses = Addresses { client: peer, edge: accepted.address };
+        let addresses = Addresses { client: peer, edge };
         let over = raw::serve(tls, &origin.address, addresses, settings, &life).await;
         return end(&handle, over);
     }

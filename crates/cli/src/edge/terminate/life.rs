@@ -80,14 +80,14 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// Of a connection that was accepted when it had `begun`; `pending` are its requests.
+    /// Of a connection that begins now; `pending` are its requests.
     pub(super) fn new(
         tls: TlsHandle<ServerStream>,
         pending: Pending,
-        begun: Instant,
         handshake: Duration,
         limits: RelayLimits,
     ) -> Self {
+        let begun = Instant::now();
         Self {
             tls,
             pending,
