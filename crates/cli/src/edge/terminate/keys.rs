@@ -8,7 +8,7 @@ use headstart_proto::UnixSeconds;
 use headstart_tls::SharedRing;
 use headstart_tls::keyring::{KeyRing, PERIOD};
 
-use super::files::Watch;
+use super::files::{Complaint, Watch};
 use crate::failure::Failure;
 use crate::metrics::{self, Reloaded};
 
@@ -18,7 +18,7 @@ pub(super) enum Keys {
     /// Of this process alone.
     Own,
     /// Of a file that others renew.
-    File { path: PathBuf, watch: Watch, overdue: bool },
+    File { path: PathBuf, watch: Watch, complaint: Complaint, overdue: bool },
 }
 
 impl Keys {
@@ -32,7 +32,8 @@ impl Keys {
             Some(path) => {
                 let watch = Watch::new([path.clone()]);
                 let ring = load(&path)?;
-                Ok((Self::File { path, watch, overdue: false }, ring))
+                let complaint = Complaint::default();
+                Ok((Self::File { path, watch, complaint, overdue: false }, ring))
             }
         }
     }
@@ -50,11 +51,13 @@ impl Keys {
         let now = now();
         let due = now >= shared.current().rotation_due();
         match self {
-            Self::Own if due => take(shared, rotated(&shared.current(), now)),
+            Self::Own if due => {
+                take(shared, rotated(&shared.current(), now), &mut Complaint::default());
+            }
             Self::Own => {}
-            Self::File { path, watch, overdue } => {
-                if watch.changed() {
-                    take(shared, load(path));
+            Self::File { path, watch, complaint, overdue } => {
+                if watch.changed() || complaint.is_open() {
+                    take(shared, load(path), complaint);
                 } else if due && !*overdue {
                     let file = path.display();
                     tracing::warn!(%file, "the keys are old: `headstart keys rotate` renews them");
@@ -65,17 +68,19 @@ impl Keys {
     }
 }
 
-fn take(shared: &SharedRing, ring: Result<KeyRing, Failure>) {
+fn take(shared: &SharedRing, ring: Result<KeyRing, Failure>, complaint: &mut Complaint) {
     match ring {
         Ok(ring) => {
             shared.replace(ring);
+            complaint.close();
             metrics::reloaded(Reloaded::Keys, true);
             tracing::info!("new keys for session tickets");
         }
-        Err(failure) => {
+        Err(failure) if complaint.open(failure.message()) => {
             metrics::reloaded(Reloaded::Keys, false);
             tracing::error!(hint = failure.advice(), "keys kept: {}", failure.message());
         }
+        Err(_) => {}
     }
 }
 
