@@ -31,7 +31,7 @@ use headstart_tls::{Conn, Facts, NewSession};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::acceptor::{ProvenAddr, ServerStream};
+use crate::acceptor::ServerStream;
 use crate::bridge::Handoff;
 use crate::wakers::Wakers;
 use engine::{Engine, Stage};

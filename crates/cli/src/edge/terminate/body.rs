@@ -281,7 +281,8 @@ mod tests {
 
     #[test]
     fn breaking_off_is_an_abuse_at_a_rate() {
-        let (start, mut slow, mut fast) = (Instant::now(), BrokenOff::default(), BrokenOff::default());
+        let (start, mut slow, mut fast) =
+            (Instant::now(), BrokenOff::default(), BrokenOff::default());
         for number in 0..4 * BROKEN_OFF_MAX {
             let time = BROKEN_OFF_TIME * number / BROKEN_OFF_MAX;
             assert!(!slow.note(start + time), "{number}");

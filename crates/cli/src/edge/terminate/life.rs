@@ -281,7 +281,8 @@ mod tests {
     fn who_asks_for_nothing_is_told_to_leave_and_then_made_to() {
         assert_eq!(said(None, 136, |_| Seen::default()), [(75, Event::Unused), (135, GONE)]);
         // Bytes alone do not help: a ping each second, or a head that never ends.
-        let pings = |second| Seen { transport: 42 * second, written: 4 * second, ..Seen::default() };
+        let pings =
+            |second| Seen { transport: 42 * second, written: 4 * second, ..Seen::default() };
         assert_eq!(said(None, 136, pings), [(75, Event::Unused), (135, GONE)]);
     }
 

@@ -27,9 +27,8 @@ fn asked_with(
 }
 
 fn lines(headers: &HeaderMap) -> Vec<String> {
-    let line = |(name, value): (&HeaderName, &HeaderValue)| {
-        format!("{name}: {}", value.to_str().unwrap())
-    };
+    let line =
+        |(name, value): (&HeaderName, &HeaderValue)| format!("{name}: {}", value.to_str().unwrap());
     let mut lines: Vec<_> = headers.iter().map(line).collect();
     lines.sort();
     lines
@@ -51,10 +50,7 @@ fn an_origin_is_told_who_asks_and_how() {
             "x: y",
         ]
     );
-    assert_eq!(
-        (four.uri.to_string(), four.version),
-        ("http://o:1/a?b".into(), Version::HTTP_11)
-    );
+    assert_eq!((four.uri.to_string(), four.version), ("http://o:1/a?b".into(), Version::HTTP_11));
     let six = asked(get(), hop("2001:db8::1")).unwrap();
     assert_eq!(six.headers["forwarded"], "for=\"[2001:db8::1]\";proto=https");
     assert_eq!(six.headers["x-forwarded-for"], "2001:db8::1");
@@ -120,16 +116,12 @@ fn what_belongs_to_the_connection_stays_there() {
         .iter()
         .filter_map(|line| line.split(':').next().map(str::to_owned))
         .collect();
-    assert_eq!(
-        names,
-        ["forwarded", "host", "via", "x-forwarded-for", "x-forwarded-proto", "x"]
-    );
+    assert_eq!(names, ["forwarded", "host", "via", "x-forwarded-for", "x-forwarded-proto", "x"]);
 }
 
 #[test]
 fn an_upgrade_is_asked_for_only_by_http_1_1() {
-    let headers =
-        [("host", "h"), ("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
+    let headers = [("host", "h"), ("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
     let upgraded = asked(head(Version::HTTP_11, "/", &headers), HOP).unwrap();
     assert_eq!(upgraded.headers["connection"], "upgrade");
     assert_eq!(upgraded.headers["upgrade"], "websocket");
@@ -202,8 +194,7 @@ fn a_request_has_one_end() {
 #[test]
 fn http_2_becomes_http_1_1() {
     let headers = [("cookie", "a=1"), ("cookie", "b=2")];
-    let asked =
-        asked(head(Version::HTTP_2, "https://www.example.com/x", &headers), HOP).unwrap();
+    let asked = asked(head(Version::HTTP_2, "https://www.example.com/x", &headers), HOP).unwrap();
     assert_eq!(asked.headers["host"], "www.example.com");
     assert_eq!(asked.headers["cookie"], "a=1; b=2");
     assert_eq!(asked.headers["via"], "2 headstart");
@@ -273,7 +264,8 @@ fn an_answer_has_one_length_or_none() {
 /// It would pass as plain text, which it is not.
 #[test]
 fn transfer_codings_are_chunked_or_refused() {
-    for codings in [&["gzip, chunked"][..], &["gzip"], &["chunked, chunked"], &["gzip", "chunked"]] {
+    for codings in [&["gzip, chunked"][..], &["gzip"], &["chunked, chunked"], &["gzip", "chunked"]]
+    {
         let headers: Vec<_> = codings.iter().map(|coding| ("transfer-encoding", *coding)).collect();
         let refused = asked_with(
             head(Version::HTTP_11, "/", &[&[("host", "h")][..], &headers[..]].concat()),
