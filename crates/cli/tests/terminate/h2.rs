@@ -174,7 +174,41 @@ async fn an_answer_to_head_is_a_head_alone() {
     }
 }
 
-/// As many requests as a browser may have at one time, and none of them waited for.
-async fn break_off(sender: &mut SendRequest<impl Body<Data = Bytes, Error = std::io::Error> + Send + Unpin + 'static>, origin: &Origin, round: usize) {
-    let _ = (sender, origin, round);
+/// Has `count` requests under way at the origin, and waits for none of them.
+async fn break_off<B>(sender: &SendRequest<B>, body: fn() -> B, origin: &Origin, count: usize)
+where
+    B: Body<Data = Bytes, Error = std::io::Error> + Send + Unpin + 'static,
+{
+    let before = origin.asked("GET /never");
+    let mut asked = JoinSet::new();
+    for _ in 0..count {
+        asked.spawn(sender.clone().send_request(request(Method::GET, "/never", body())));
+    }
+    while origin.asked("GET /never") < before + count {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    asked.shutdown().await;
+}
+
+/// Each costs two small frames of the client, and a connection of the origin (CVE-2023-44487).
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_are_broken_off_by_the_hundred_end_the_connection() {
+    let (files, origin) = (Files::new(), Origin::start());
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
+    let mut sender = connect(&edge).await;
+    break_off(&sender, nothing, &origin, 100).await;
+    let answer = sender.send_request(request(Method::GET, "/head", nothing())).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK, "as somebody who leaves a page");
+    let limit = || edge.count("headstart_limits_hit_total", &["broken_off_requests"]);
+    assert_eq!(limit(), 0);
+    for _ in 0..5 {
+        break_off(&sender, nothing, &origin, 100).await;
+    }
+    let asked = sender.send_request(request(Method::GET, "/head", nothing())).await;
+    assert!(asked.is_err(), "{asked:?}");
+    assert!(limit() > 0);
+    until("the connection is gone", || edge.count("headstart_connections_active", &[]) == 0);
+    let answer = connect(&edge).await.send_request(request(Method::GET, "/head", nothing())).await;
+    assert_eq!(answer.unwrap().status(), StatusCode::OK, "another one is served");
 }

@@ -26,9 +26,7 @@ pub(crate) struct Recorded {
     pub(crate) trailers: String,
     /// Whether the body came to its end.
     pub(crate) is_whole: bool,
-    /// The number of its connection.
-    pub(crate) connection: usize,
-    /// How many came before it on that.
+    /// How many came before it on its connection.
     pub(crate) place: usize,
 }
 
@@ -95,9 +93,9 @@ impl Recorder {
         let (recorded, answer) = (Arc::new(Mutex::new(Vec::new())), Arc::new(answer));
         let all = Arc::clone(&recorded);
         thread::spawn(move || {
-            for (number, tcp) in listener.incoming().map_while(Result::ok).enumerate() {
+            for tcp in listener.incoming().map_while(Result::ok) {
                 let (all, answer) = (Arc::clone(&all), Arc::clone(&answer));
-                thread::spawn(move || serve(tcp, number, &all, &*answer));
+                thread::spawn(move || serve(tcp, &all, &*answer));
             }
         });
         Self { address, recorded }
@@ -147,7 +145,6 @@ pub(crate) fn answer_ok(tcp: &mut TcpStream) -> bool {
 
 fn serve(
     mut tcp: TcpStream,
-    connection: usize,
     all: &Mutex<Vec<Recorded>>,
     answer: &impl Fn(&Recorded, &mut TcpStream) -> bool,
 ) {
@@ -161,7 +158,7 @@ fn serve(
             }
         }
         let head = String::from_utf8(head).unwrap();
-        let mut recorded = Recorded { head, connection, place, ..Recorded::default() };
+        let mut recorded = Recorded { head, place, ..Recorded::default() };
         recorded.read_body(&mut reader);
         all.lock().unwrap().push(recorded.clone());
         if !recorded.is_whole || !answer(&recorded, &mut tcp) {

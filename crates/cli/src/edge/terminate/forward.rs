@@ -216,8 +216,12 @@ pub(super) fn answer(head: &mut response::Parts, upgraded: bool) -> Result<(), U
     let protocol = headers.get(UPGRADE).filter(|_| upgraded).cloned();
     let length = length(headers).unwrap_or_default();
     headers.remove(CONTENT_LENGTH);
-    // Beside a transfer coding a length is none (RFC 9112 section 6.3), and would cut the body short for the client.
-    if let Some(length) = length.filter(|_| !headers.contains_key(TRANSFER_ENCODING)) {
+    // Beside a transfer coding a length is none (RFC 9112 section 6.3), and would cut the body short for the client;
+    // where there never is a body it is wrong (RFC 9110 section 8.6), and HTTP/2 clients say so.
+    let has_none = headers.contains_key(TRANSFER_ENCODING)
+        || head.status == StatusCode::NO_CONTENT
+        || head.status.is_informational();
+    if let Some(length) = length.filter(|_| !has_none) {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
     remove_hop_by_hop(headers);

@@ -239,6 +239,16 @@ fn connect_is_for_proxies() {
 }
 
 #[test]
+fn an_answer_that_never_has_a_body_has_no_length() {
+    for status in [StatusCode::NO_CONTENT, StatusCode::SWITCHING_PROTOCOLS] {
+        let mut head = head_of_answer(&[("content-length", "3")]);
+        head.status = status;
+        answer(&mut head, false).unwrap();
+        assert!(head.headers.is_empty(), "{status}");
+    }
+}
+
+#[test]
 fn the_asterisk_form_stays() {
     let mut options = head(Version::HTTP_11, "*", &[("host", "h")]);
     options.method = Method::OPTIONS;
