@@ -8,8 +8,10 @@ use crate::{early, raw, replay, turbo};
 pub(crate) const NAME: &str = "www.example.com";
 pub(crate) const RAW: &str = "raw.example.com";
 
+type Check = fn(&Aged);
+
 /// Each by its name. They use the same edges, one after the other.
-const CHECKS: &[(&str, fn(&Aged))] = &[
+const CHECKS: &[(&str, Check)] = &[
     ("safe requests are passed on at once, others wait", early::safe_at_once_and_others_wait),
     ("an upgrade waits though its method is safe", early::an_upgrade_waits),
     ("the origin's 425 goes through", early::an_origin_may_refuse),

@@ -1,5 +1,6 @@
 //! HTTP/2 by a client of this test's own, which does what curl does not.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -29,7 +30,7 @@ const NAME: &str = "www.example.com";
 /// A connection to the edge; trusts anybody.
 async fn connect<B>(edge: &Edge) -> SendRequest<B>
 where
-    B: Body<Data = Bytes, Error = std::io::Error> + Send + Unpin + 'static,
+    B: Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static,
 {
     let mut context = SslContextBuilder::new(SslMethod::tls_client()).unwrap();
     context.set_alpn_protos(b"\x02h2").unwrap();
@@ -50,8 +51,10 @@ fn request<B>(method: Method, path: &str, body: B) -> Request<B> {
 }
 
 /// No body.
-fn nothing() -> impl Body<Data = Bytes, Error = std::io::Error> + Send + Unpin + 'static {
-    Empty::new().map_err(|never| match never {})
+type Nothing = Empty<Bytes>;
+
+fn nothing() -> Nothing {
+    Empty::new()
 }
 
 /// A body that the test sends as it likes.
@@ -66,7 +69,7 @@ impl Feed {
 
 impl Body for Feed {
     type Data = Bytes;
-    type Error = std::io::Error;
+    type Error = Infallible;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
@@ -174,15 +177,41 @@ async fn an_answer_to_head_is_a_head_alone() {
     }
 }
 
+/// A connection may have many requests, and each takes a connection to the origin.
+#[test]
+fn requests_are_as_many_as_connections_may_be() {
+    let (files, origin) = (Files::new(), Origin::start());
+    files.issue(NAME);
+    let option = format!("--origin={}", origin.http());
+    let edge = Edge::start(&files, &[NAME], &[&option, "--max-connections=4"]);
+    Runtime::new().unwrap().block_on(async {
+        let mut sender = connect(&edge).await;
+        let mut asked = JoinSet::new();
+        for _ in 0..4 {
+            asked.spawn(sender.send_request(request(Method::GET, "/never", nothing())));
+        }
+        until("all wait", || origin.asked("GET /never") == 4);
+        assert_eq!(status(&mut sender).await, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(edge.count("headstart_limits_hit_total", &["origin_requests"]), 1);
+        asked.shutdown().await;
+        while status(&mut sender).await != StatusCode::OK {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+}
+
+/// Of an ordinary request.
+async fn status(sender: &mut SendRequest<Nothing>) -> StatusCode {
+    let asked = sender.send_request(request(Method::GET, "/head", nothing()));
+    asked.await.unwrap().status()
+}
+
 /// Has `count` requests under way at the origin, and waits for none of them.
-async fn break_off<B>(sender: &SendRequest<B>, body: fn() -> B, origin: &Origin, count: usize)
-where
-    B: Body<Data = Bytes, Error = std::io::Error> + Send + Unpin + 'static,
-{
+async fn break_off(sender: &SendRequest<Nothing>, origin: &Origin, count: usize) {
     let before = origin.asked("GET /never");
     let mut asked = JoinSet::new();
     for _ in 0..count {
-        asked.spawn(sender.clone().send_request(request(Method::GET, "/never", body())));
+        asked.spawn(sender.clone().send_request(request(Method::GET, "/never", nothing())));
     }
     while origin.asked("GET /never") < before + count {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -191,24 +220,24 @@ where
 }
 
 /// Each costs two small frames of the client, and a connection of the origin (CVE-2023-44487).
-#[tokio::test(flavor = "multi_thread")]
-async fn requests_that_are_broken_off_by_the_hundred_end_the_connection() {
+#[test]
+fn requests_that_are_broken_off_by_the_hundred_end_the_connection() {
     let (files, origin) = (Files::new(), Origin::start());
     files.issue(NAME);
     let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
-    let mut sender = connect(&edge).await;
-    break_off(&sender, nothing, &origin, 100).await;
-    let answer = sender.send_request(request(Method::GET, "/head", nothing())).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::OK, "as somebody who leaves a page");
     let limit = || edge.count("headstart_limits_hit_total", &["broken_off_requests"]);
-    assert_eq!(limit(), 0);
-    for _ in 0..5 {
-        break_off(&sender, nothing, &origin, 100).await;
-    }
-    let asked = sender.send_request(request(Method::GET, "/head", nothing())).await;
-    assert!(asked.is_err(), "{asked:?}");
-    assert!(limit() > 0);
-    until("the connection is gone", || edge.count("headstart_connections_active", &[]) == 0);
-    let answer = connect(&edge).await.send_request(request(Method::GET, "/head", nothing())).await;
-    assert_eq!(answer.unwrap().status(), StatusCode::OK, "another one is served");
+    Runtime::new().unwrap().block_on(async {
+        let mut sender = connect(&edge).await;
+        break_off(&sender, &origin, 100).await;
+        assert_eq!(status(&mut sender).await, StatusCode::OK, "as somebody who leaves a page");
+        assert_eq!(limit(), 0);
+        for _ in 0..5 {
+            break_off(&sender, &origin, 100).await;
+        }
+        let asked = sender.send_request(request(Method::GET, "/head", nothing())).await;
+        assert!(asked.is_err(), "{asked:?}");
+        assert!(limit() > 0);
+        until("it is gone", || edge.count("headstart_connections_active", &[]) == 0);
+        assert_eq!(status(&mut connect(&edge).await).await, StatusCode::OK, "another is served");
+    });
 }

@@ -114,9 +114,14 @@ impl Recorder {
         })
     }
 
-    /// The option for an edge.
+    /// The option for an edge, which sends everything there.
     pub(crate) fn option(&self) -> String {
         format!("--origin=http://{}", self.address)
+    }
+
+    /// The same for one name alone.
+    pub(crate) fn option_for(&self, name: &str) -> String {
+        format!("--origin={name}=http://{}", self.address)
     }
 
     /// All that was asked so far.

@@ -15,7 +15,7 @@ const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: www.example.com\r\n\r\n"
 fn site(files: &Files) -> (Recorder, Edge) {
     let origin = Recorder::ok();
     files.issue(NAME);
-    let edge = Edge::start(files, &[NAME], &[&origin.option()]);
+    let edge = Edge::start(files, &[NAME], &[&origin.option_for(NAME)]);
     (origin, edge)
 }
 

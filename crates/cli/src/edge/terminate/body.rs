@@ -11,6 +11,7 @@ use http_body_util::{Either, Empty, Full};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Requests that a client may break off in [`BROKEN_OFF_TIME`]. Each may cost a connection to the origin, which has to be
 /// closed then: HTTP/2 can ask and break off without end in two small frames each (CVE-2023-44487). A page that
@@ -57,7 +58,7 @@ impl Pending {
     pub(super) fn begin(&self) -> InFlight {
         self.0.now.fetch_add(1, Ordering::Relaxed);
         self.0.begun.fetch_add(1, Ordering::Relaxed);
-        InFlight { pending: self.clone(), ended: false }
+        InFlight { pending: self.clone(), ended: false, place: None }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -87,9 +88,22 @@ impl Pending {
 pub(super) struct InFlight {
     pending: Pending,
     ended: bool,
+    /// Its place among those that origins are busy with.
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl InFlight {
+    /// The same with a place, if there is one.
+    pub(super) fn with_place(mut self, place: Option<OwnedSemaphorePermit>) -> Self {
+        self.place = place;
+        self
+    }
+
+    /// Its place, for whoever goes on with the origin when it is answered.
+    pub(super) fn take_place(&mut self) -> Option<OwnedSemaphorePermit> {
+        self.place.take()
+    }
+
     /// It is answered to the end.
     pub(super) fn end(&mut self) {
         self.ended = true;

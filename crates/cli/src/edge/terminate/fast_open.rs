@@ -10,6 +10,7 @@ use headstart_net::fastopen::{HiddenListener, REFRESH, ServerMaps, Unavailable};
 use headstart_tls::keyring::KeyRing;
 use headstart_tls::{CookiePolicy, SharedRing};
 
+use super::files::Complaint;
 use crate::failure::Failure;
 use crate::options::EdgeOptions;
 
@@ -19,6 +20,7 @@ pub(super) struct FastOpen {
     listeners: Vec<Arc<HiddenListener>>,
     /// The ring whose keys the program has.
     keys: Arc<KeyRing>,
+    complaint: Complaint,
     refreshed: Instant,
 }
 
@@ -34,7 +36,8 @@ impl FastOpen {
         let maps = ServerMaps::open(&options.fast_open_maps).map_err(|error| unusable(&error))?;
         let listeners = listeners(&options.listen, maps.port())?;
         let keys = ring.current();
-        let mut fast_open = Self { maps, listeners, keys, refreshed: Instant::now() };
+        let (complaint, refreshed) = (Complaint::default(), Instant::now());
+        let mut fast_open = Self { maps, listeners, keys, complaint, refreshed };
         fast_open.announce().map_err(|error| {
             Failure::usage(format!("cannot use Fast Open: {error}"))
                 .hint("`headstart fastopen status` shows what is attached")
@@ -53,13 +56,7 @@ impl FastOpen {
 
     /// Tells the program of new keys, and the time now and then.
     pub(super) fn look(&mut self, ring: &SharedRing) {
-        let current = ring.current();
-        if !Arc::ptr_eq(&current, &self.keys) {
-            self.keys = current;
-            if let Err(error) = self.set_keys() {
-                tracing::error!(%error, "Fast Open: cookies of the new keys are not taken");
-            }
-        }
+        self.take_keys(ring.current());
         if self.refreshed.elapsed() >= REFRESH {
             self.refreshed = Instant::now();
             if let Err(error) = self.maps.refresh() {
@@ -68,16 +65,33 @@ impl FastOpen {
         }
     }
 
+    /// Tried again until it works: cookies are minted with these keys already.
+    fn take_keys(&mut self, current: Arc<KeyRing>) {
+        if Arc::ptr_eq(&current, &self.keys) {
+            return;
+        }
+        match self.set_keys(&current) {
+            Ok(()) => {
+                self.keys = current;
+                self.complaint.close();
+            }
+            Err(error) if self.complaint.open(&error.to_string()) => {
+                tracing::error!(%error, "Fast Open: cookies of the new keys are not taken");
+            }
+            Err(_) => {}
+        }
+    }
+
     fn announce(&mut self) -> std::io::Result<()> {
-        self.set_keys()?;
+        self.set_keys(&Arc::clone(&self.keys))?;
         for listener in &self.listeners {
             self.maps.set_hidden(listener)?;
         }
         Ok(())
     }
 
-    fn set_keys(&mut self) -> std::io::Result<()> {
-        self.maps.set_keys(&self.keys.cookies(), CookiePolicy::default().life)
+    fn set_keys(&mut self, keys: &KeyRing) -> std::io::Result<()> {
+        self.maps.set_keys(&keys.cookies(), CookiePolicy::default().life)
     }
 }
 

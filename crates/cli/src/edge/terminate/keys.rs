@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use headstart_proto::UnixSeconds;
 use headstart_tls::SharedRing;
@@ -11,6 +11,9 @@ use headstart_tls::keyring::{KeyRing, PERIOD};
 use super::files::{Complaint, Watch};
 use crate::failure::Failure;
 use crate::metrics::{self, Reloaded};
+
+/// How far clocks that are right may be off.
+const CLOCK_ERROR: Duration = Duration::from_secs(60 * 60);
 
 /// Where the ring comes from, and how it is kept up to date.
 #[derive(Debug)]
@@ -51,7 +54,7 @@ impl Keys {
         let now = now();
         let due = now >= shared.current().rotation_due();
         match self {
-            Self::Own if due => {
+            Self::Own if due || is_from_the_future(&shared.current(), now) => {
                 take(shared, rotated(&shared.current(), now), &mut Complaint::default());
             }
             Self::Own => {}
@@ -66,6 +69,12 @@ impl Keys {
             }
         }
     }
+}
+
+/// Whether `ring` was made before the clock was set back: it would not be due for long, and what is promised of its
+/// life would not hold.
+fn is_from_the_future(ring: &KeyRing, now: UnixSeconds) -> bool {
+    ring.rotation_due() > now + ring.period + CLOCK_ERROR
 }
 
 fn take(shared: &SharedRing, ring: Result<KeyRing, Failure>, complaint: &mut Complaint) {
@@ -110,7 +119,6 @@ pub(super) fn now() -> UnixSeconds {
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
-    use std::time::Duration;
 
     use super::*;
 
@@ -168,6 +176,23 @@ mod tests {
         keys.look(&due);
         assert_eq!(ids(&due)[1], before[0]);
         assert!(due.current().rotation_due() > now() + Duration::from_secs(60));
+    }
+
+    #[test]
+    fn own_keys_are_renewed_when_the_clock_is_set_back() {
+        let (mut keys, _) = Keys::open(None).unwrap();
+        let made = |ahead| {
+            SharedRing::new(KeyRing::generate(now() + Duration::from_secs(ahead), PERIOD).unwrap())
+        };
+        let (far, near) = (made(10 * 86_400), made(60));
+        let before = [ids(&far), ids(&near)];
+        for _ in 0..2 {
+            keys.look(&far);
+            keys.look(&near);
+        }
+        assert_eq!(ids(&far)[1], before[0][0], "once");
+        assert!(far.current().rotation_due() <= now() + PERIOD);
+        assert_eq!(ids(&near), before[1]);
     }
 
     #[test]

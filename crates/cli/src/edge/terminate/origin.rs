@@ -13,6 +13,7 @@ use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::body::Upload;
 use crate::edge::dial::Dial;
@@ -36,10 +37,17 @@ pub(in crate::edge) struct HttpOrigins {
     client: Client<Dialer, Upload>,
     /// How long an origin may take to begin an answer.
     patience: Duration,
+    /// One for each request at one time: a client of HTTP/2 has many on its one connection, and each takes another
+    /// one to the origin.
+    places: Arc<Semaphore>,
 }
 
 impl HttpOrigins {
-    pub(in crate::edge) fn new(dial: Arc<Dial>, patience: Duration) -> Self {
+    pub(in crate::edge) fn new(
+        dial: Arc<Dial>,
+        patience: Duration,
+        places: Arc<Semaphore>,
+    ) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
@@ -48,7 +56,17 @@ impl HttpOrigins {
             // The client's own goes through.
             .set_host(false)
             .build(Dialer(dial));
-        Self { client, patience }
+        Self { client, patience, places }
+    }
+
+    /// What is shared by all that serve the same.
+    pub(in crate::edge) fn places(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.places)
+    }
+
+    /// A place for a request, to be kept until it is answered; none if there are too many.
+    pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
+        self.places().try_acquire_owned().ok()
     }
 
     /// The head of the origin's answer, whose body is still to come.

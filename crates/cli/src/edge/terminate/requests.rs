@@ -70,7 +70,11 @@ impl Requests {
             return self.enough(in_flight);
         }
         let came = self.came(self.may_come_early(&request)).await;
-        let answer = match self.pass(request, came, in_flight).await {
+        let passed = match self.http.place() {
+            None => Err((Refused::too_many(), in_flight)),
+            place => self.pass(request, came, in_flight.with_place(place)).await,
+        };
+        let answer = match passed {
             Ok(answer) => answer,
             Err((refused, in_flight)) => refused.answer(is_head, in_flight),
         };
@@ -178,7 +182,7 @@ impl Requests {
         &self,
         mut answer: Response<Incoming>,
         upgrade: Option<OnUpgrade>,
-        in_flight: InFlight,
+        mut in_flight: InFlight,
     ) -> Result<Response<Answer>, (Refused, InFlight)> {
         let origin = hyper::upgrade::on(&mut answer);
         let (mut head, body) = answer.into_parts();
@@ -186,8 +190,9 @@ impl Requests {
             return Err((Refused::by_origin(NoAnswer::Broken), in_flight));
         }
         if let Some(client) = upgrade {
+            let in_flight = self.pending.begin().with_place(in_flight.take_place());
             let mut tunnel = self.tunnel.lock().unwrap_or_else(PoisonError::into_inner);
-            *tunnel = Some(Tunnel { client, origin, in_flight: self.pending.begin() });
+            *tunnel = Some(Tunnel { client, origin, in_flight });
         }
         Ok(Response::from_parts(head, Answer::of_origin(body, in_flight)))
     }
@@ -210,6 +215,11 @@ impl Refused {
         metrics::origin_failed(fault.label());
         tracing::debug!(reason = fault.label(), "no answer of the origin");
         Self { status: fault.status(), words: fault.words() }
+    }
+
+    fn too_many() -> Self {
+        metrics::limit_hit("origin_requests");
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, words: "too many requests at one time" }
     }
 
     fn answer(self, is_head: bool, in_flight: InFlight) -> Response<Answer> {
