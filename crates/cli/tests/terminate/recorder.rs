@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -14,6 +15,7 @@ pub(crate) const CLOSE: bool = false;
 pub(crate) struct Recorder {
     address: SocketAddr,
     recorded: Arc<Mutex<Vec<Recorded>>>,
+    begun: Arc<AtomicUsize>,
 }
 
 /// A request.
@@ -90,15 +92,16 @@ impl Recorder {
     ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let (recorded, answer) = (Arc::new(Mutex::new(Vec::new())), Arc::new(answer));
-        let all = Arc::clone(&recorded);
+        let (recorded, begun) = (Arc::default(), Arc::default());
+        let (answer, all, heads) = (Arc::new(answer), Arc::clone(&recorded), Arc::clone(&begun));
         thread::spawn(move || {
             for tcp in listener.incoming().map_while(Result::ok) {
-                let (all, answer) = (Arc::clone(&all), Arc::clone(&answer));
-                thread::spawn(move || serve(tcp, &all, &*answer));
+                let (all, heads) = (Arc::clone(&all), Arc::clone(&heads));
+                let answer = Arc::clone(&answer);
+                thread::spawn(move || serve(tcp, &heads, &all, &*answer));
             }
         });
-        Self { address, recorded }
+        Self { address, recorded, begun }
     }
 
     /// Answers everything with `ok`.
@@ -129,6 +132,11 @@ impl Recorder {
         self.recorded.lock().unwrap().clone()
     }
 
+    /// How many requests have begun to come.
+    pub(crate) fn begun(&self) -> usize {
+        self.begun.load(Ordering::Relaxed)
+    }
+
     /// The requests for `METHOD PATH`.
     pub(crate) fn asked(&self, method_and_path: &str) -> usize {
         self.recorded().iter().filter(|recorded| recorded.is(method_and_path)).count()
@@ -150,6 +158,7 @@ pub(crate) fn answer_ok(tcp: &mut TcpStream) -> bool {
 
 fn serve(
     mut tcp: TcpStream,
+    begun: &AtomicUsize,
     all: &Mutex<Vec<Recorded>>,
     answer: &impl Fn(&Recorded, &mut TcpStream) -> bool,
 ) {
@@ -162,6 +171,7 @@ fn serve(
                 return;
             }
         }
+        begun.fetch_add(1, Ordering::Relaxed);
         let head = String::from_utf8(head).unwrap();
         let mut recorded = Recorded { head, place, ..Recorded::default() };
         recorded.read_body(&mut reader);
