@@ -60,7 +60,10 @@ pub enum Visited {
     /// Nothing.
     Never,
     /// The last one was on the same network.
-    Here,
+    Here {
+        /// So long ago: what was got then is as old.
+        ago: Duration,
+    },
     /// The last one was on another network, or the machine was away since: what was got there is not to
     /// be shown here.
     Elsewhere,
@@ -106,13 +109,15 @@ impl CookieJar {
     }
 
     /// Notes a visit. What the last one brought on another network is dropped.
-    pub fn visit(&mut self, visit: &Visit<'_>) -> Visited {
+    pub fn visit(&mut self, visit: &Visit<'_>, now: Instant) -> Visited {
         let Ok(key) = Key::of(visit) else { return Visited::Never };
-        let last = self.entries.get(&key).map(|entry| entry.network);
-        self.entry(key, visit.network);
+        let last = self.entries.get(&key).map(|entry| (entry.network, entry.visited));
+        self.entry(key, visit.network, now).visited = now;
         match last {
             None => Visited::Never,
-            Some(Some(network)) if network == visit.network => Visited::Here,
+            Some((Some(network), visited)) if network == visit.network => {
+                Visited::Here { ago: now.saturating_duration_since(visited) }
+            }
             Some(_) => Visited::Elsewhere,
         }
     }
@@ -139,7 +144,7 @@ impl CookieJar {
             return Err(NotKept::Known);
         }
         let most = self.limits.cookies_per_host;
-        let entry = self.entry(key, visit.network);
+        let entry = self.entry(key, visit.network, now);
         entry.put(Kept { cookie, end: now + lifetime });
         while entry.cookies.len() > most {
             entry.cookies.pop_front();
@@ -151,22 +156,28 @@ impl CookieJar {
     /// the wire once or never.
     pub fn take(&mut self, visit: &Visit<'_>, now: Instant) -> Option<Cookie> {
         let key = Key::of(visit).ok()?;
-        if self.spent.is_full(now) || !self.entries.contains_key(&key) {
+        let user = key.context.uid;
+        if self.spent.is_full(user, now) || !self.entries.contains_key(&key) {
             return None;
         }
-        let entry = self.entry(key, visit.network);
+        let entry = self.entry(key, visit.network, now);
         entry.drop_ended(now);
         let cookie = entry.cookies.pop_front()?.cookie;
-        self.spent.spend(cookie, now).ok().map(|()| cookie)
+        self.spent.spend(cookie, user, now).ok().map(|()| cookie)
     }
 
-    /// Spends a cookie from elsewhere, such as a client's own ticket: it must go onto the wire once or
-    /// never, and is not kept any more if it was.
+    /// Spends a cookie that `user` has from elsewhere, such as the client's own ticket: it must go onto the
+    /// wire once or never, and is not kept any more if it was.
     ///
     /// # Errors
     /// Why it must not go onto the wire.
-    pub fn spend(&mut self, cookie: Cookie, now: Instant) -> Result<(), Unspendable> {
-        self.spent.spend(cookie, now)?;
+    pub fn spend(
+        &mut self,
+        cookie: Cookie,
+        user: Option<u32>,
+        now: Instant,
+    ) -> Result<(), Unspendable> {
+        self.spent.spend(cookie, user, now)?;
         for entry in self.entries.values_mut() {
             entry.cookies.retain(|kept| kept.cookie != cookie);
         }
@@ -211,16 +222,17 @@ impl CookieJar {
     }
 
     /// The entry of `key`, used now on `network`; made if there is none.
-    fn entry(&mut self, key: Key, network: Network) -> &mut Entry {
+    fn entry(&mut self, key: Key, network: Network, now: Instant) -> &mut Entry {
         if !self.entries.contains_key(&key) {
             self.make_room(&key.context);
         }
         self.uses += 1;
-        let new = || Entry { network: Some(network), cookies: VecDeque::new(), used: 0 };
+        let new = || Entry { network: None, cookies: VecDeque::new(), used: 0, visited: now };
         let entry = self.entries.entry(key).or_insert_with(new);
         entry.used = self.uses;
         if entry.network != Some(network) {
             entry.network = Some(network);
+            entry.visited = now;
             entry.cookies.clear();
         }
         entry
@@ -272,6 +284,8 @@ struct Entry {
     /// That which ends first is in front.
     cookies: VecDeque<Kept>,
     used: u64,
+    /// When the last visit on this network began.
+    visited: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]

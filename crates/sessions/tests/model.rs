@@ -82,25 +82,37 @@ const UNKNOWN: u8 = 3;
 #[derive(Default)]
 struct Model {
     kept: Vec<(Place, u8, Instant)>,
-    /// The last visit to each host in each context, and whether the machine was away since.
-    visits: Vec<(Place, bool)>,
+    /// The last visit to each host in each context, whether the machine was away since, and when it began.
+    visits: Vec<(Place, bool, Instant)>,
     spent: HashSet<u8>,
 }
 
 impl Model {
-    fn visit(&mut self, place: Place) -> Visited {
+    /// The machine is at `place`: what was got elsewhere is gone.
+    fn go(&mut self, place: Place, now: Instant) -> Visited {
         if place.context == UNKNOWN {
             return Visited::Never;
         }
-        let last = self.visits.iter().position(|(other, _)| other.is_of(place));
+        let last = self.visits.iter().position(|(other, ..)| other.is_of(place));
         let last = last.map(|at| self.visits.remove(at));
-        self.visits.push((place, false));
         self.kept.retain(|(other, ..)| !other.is_of(place) || *other == place);
-        match last {
-            None => Visited::Never,
-            Some((last, false)) if last == place => Visited::Here,
-            Some(_) => Visited::Elsewhere,
+        let (visited, began) = match last {
+            None => (Visited::Never, now),
+            Some((last, false, began)) if last == place => {
+                (Visited::Here { ago: now - began }, began)
+            }
+            Some(_) => (Visited::Elsewhere, now),
+        };
+        self.visits.push((place, false, began));
+        visited
+    }
+
+    fn visit(&mut self, place: Place, now: Instant) -> Visited {
+        let visited = self.go(place, now);
+        for (_, _, began) in self.visits.iter_mut().filter(|(other, ..)| *other == place) {
+            *began = now;
         }
+        visited
     }
 
     fn put(&mut self, place: Place, cookie: u8, end: Instant, now: Instant) -> Result<(), NotKept> {
@@ -114,7 +126,7 @@ impl Model {
         if self.spent.contains(&cookie) || self.kept.iter().any(|(_, other, _)| *other == cookie) {
             return Err(NotKept::Known);
         }
-        self.visit(place);
+        self.go(place, now);
         self.kept.push((place, cookie, end));
         Ok(())
     }
@@ -166,13 +178,13 @@ impl Trial {
     fn forget_context(&mut self, number: u8) {
         self.jar.forget_context(&context(number));
         self.model.kept.retain(|(place, ..)| place.context != number);
-        self.model.visits.retain(|(place, _)| place.context != number);
+        self.model.visits.retain(|(place, ..)| place.context != number);
     }
 
     fn leave_network(&mut self, number: u8) {
         self.jar.leave(|left| *left == network(number));
         self.model.kept.retain(|(place, ..)| place.network != number);
-        for (place, left) in &mut self.model.visits {
+        for (place, left, _) in &mut self.model.visits {
             *left |= place.network == number;
         }
     }
@@ -199,8 +211,8 @@ proptest! {
                 }
                 Step::Take(place) => {
                     // Another network ends what was got on the last one, where there was any visit.
-                    if trial.model.visits.iter().any(|(other, _)| other.is_of(place)) {
-                        trial.model.visit(place);
+                    if trial.model.visits.iter().any(|(other, ..)| other.is_of(place)) {
+                        trial.model.go(place, trial.now);
                     }
                     let available = trial.model.available(place, trial.now);
                     match trial.take(place) {
@@ -212,12 +224,13 @@ proptest! {
                     }
                 }
                 Step::Visit(place) => {
-                    let expected = trial.model.visit(place);
-                    prop_assert_eq!(trial.at(place, |jar, visit| jar.visit(visit)), expected);
+                    let now = trial.now;
+                    let expected = trial.model.visit(place, now);
+                    prop_assert_eq!(trial.at(place, |jar, visit| jar.visit(visit, now)), expected);
                 }
                 Step::Spend(number) => {
                     let new = !trial.model.spent.contains(&number);
-                    prop_assert_eq!(trial.jar.spend(cookie(number), trial.now).is_ok(), new);
+                    prop_assert_eq!(trial.jar.spend(cookie(number), Some(0), trial.now).is_ok(), new);
                     trial.model.spend(number);
                 }
                 Step::Pass(seconds) => trial.now += Duration::from_secs(seconds),
@@ -258,11 +271,12 @@ proptest! {
                     }
                 }
                 Step::Spend(number) => {
-                    let first = trial.jar.spend(cookie(number), trial.now).is_ok();
+                    let first = trial.jar.spend(cookie(number), Some(0), trial.now).is_ok();
                     prop_assert!(!first || given.insert(number), "{number} was given twice");
                 }
                 Step::Visit(place) => {
-                    trial.at(place, |jar, visit| jar.visit(visit));
+                    let now = trial.now;
+                    trial.at(place, |jar, visit| jar.visit(visit, now));
                 }
                 Step::Pass(seconds) => trial.now += Duration::from_secs(seconds),
                 Step::ForgetContext(number) => trial.forget_context(number),
