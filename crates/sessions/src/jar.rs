@@ -59,13 +59,13 @@ pub struct Visit<'a> {
 pub enum Visited {
     /// Nothing.
     Never,
-    /// The last one was on the same network.
+    /// There was one on the same network.
     Here {
-        /// So long ago: what was got then is as old.
+        /// So long ago was the last one: what it brought is as old.
         ago: Duration,
     },
-    /// The last one was on another network, or the machine was away since: what was got there is not to
-    /// be shown here.
+    /// They were on another network, or the machine was away since: what was got there is not to be shown
+    /// here.
     Elsewhere,
 }
 
@@ -78,6 +78,8 @@ pub enum NotKept {
     Host,
     /// It ends too soon to be used.
     Lifetime,
+    /// The machine is on another network by now.
+    Network,
     /// It is here already, or was spent.
     Known,
 }
@@ -88,6 +90,7 @@ impl fmt::Display for NotKept {
             Self::Context => "nothing is shared in this context",
             Self::Host => "the host name is too long",
             Self::Lifetime => "the cookie ends too soon",
+            Self::Network => "the cookie is from another network",
             Self::Known => "the cookie is not new",
         })
     }
@@ -108,17 +111,24 @@ impl CookieJar {
         Self { limits, spent: SeenCookies::new(limits.spent), ..Self::default() }
     }
 
-    /// Notes a visit. What the last one brought on another network is dropped.
+    /// A visit begins. What earlier ones brought on another network is dropped.
+    ///
+    /// It tells nothing to those after it before it [arrives](Self::arrive): several that begin at once show
+    /// what is of the same age.
     pub fn visit(&mut self, visit: &Visit<'_>, now: Instant) -> Visited {
         let Ok(key) = Key::of(visit) else { return Visited::Never };
-        let last = self.entries.get(&key).map(|entry| (entry.network, entry.visited));
-        self.entry(key, visit.network, now).visited = now;
-        match last {
-            None => Visited::Never,
-            Some((Some(network), visited)) if network == visit.network => {
-                Visited::Here { ago: now.saturating_duration_since(visited) }
-            }
-            Some(_) => Visited::Elsewhere,
+        match self.entry(key, visit.network).last {
+            Last::Never => Visited::Never,
+            Last::Elsewhere => Visited::Elsewhere,
+            Last::Here(at) => Visited::Here { ago: now.saturating_duration_since(at) },
+        }
+    }
+
+    /// The visit is connected: what is shown from now on may have been got by it.
+    pub fn arrive(&mut self, visit: &Visit<'_>, now: Instant) {
+        let Ok(key) = Key::of(visit) else { return };
+        if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.is_at(visit)) {
+            entry.last = Last::Here(now);
         }
     }
 
@@ -139,12 +149,16 @@ impl CookieJar {
         if lifetime <= LAST_MOMENT {
             return Err(NotKept::Lifetime);
         }
+        if self.entries.get(&key).is_some_and(|entry| !entry.is_at(visit)) {
+            return Err(NotKept::Network);
+        }
         self.entries.values_mut().for_each(|entry| entry.drop_ended(now));
         if self.spent.contains(&cookie) || self.holds(&cookie) {
             return Err(NotKept::Known);
         }
         let most = self.limits.cookies_per_host;
-        let entry = self.entry(key, visit.network, now);
+        let entry = self.entry(key, visit.network);
+        entry.last = Last::Here(now);
         entry.put(Kept { cookie, end: now + lifetime });
         while entry.cookies.len() > most {
             entry.cookies.pop_front();
@@ -160,7 +174,7 @@ impl CookieJar {
         if self.spent.is_full(user, now) || !self.entries.contains_key(&key) {
             return None;
         }
-        let entry = self.entry(key, visit.network, now);
+        let entry = self.entry(key, visit.network);
         entry.drop_ended(now);
         let cookie = entry.cookies.pop_front()?.cookie;
         self.spent.spend(cookie, user, now).ok().map(|()| cookie)
@@ -222,17 +236,22 @@ impl CookieJar {
     }
 
     /// The entry of `key`, used now on `network`; made if there is none.
-    fn entry(&mut self, key: Key, network: Network, now: Instant) -> &mut Entry {
+    fn entry(&mut self, key: Key, network: Network) -> &mut Entry {
         if !self.entries.contains_key(&key) {
             self.make_room(&key.context);
         }
         self.uses += 1;
-        let new = || Entry { network: None, cookies: VecDeque::new(), used: 0, visited: now };
+        let new = || Entry {
+            network: Some(network),
+            last: Last::Never,
+            cookies: VecDeque::new(),
+            used: 0,
+        };
         let entry = self.entries.entry(key).or_insert_with(new);
         entry.used = self.uses;
         if entry.network != Some(network) {
             entry.network = Some(network);
-            entry.visited = now;
+            entry.last = Last::Elsewhere;
             entry.cookies.clear();
         }
         entry
@@ -281,11 +300,20 @@ impl Key {
 struct Entry {
     /// That of the last visit; none once the machine has left it. Then there are no cookies either.
     network: Option<Network>,
+    last: Last,
     /// That which ends first is in front.
     cookies: VecDeque<Kept>,
     used: u64,
-    /// When the last visit on this network began.
-    visited: Instant,
+}
+
+/// The last visit that arrived.
+#[derive(Clone, Copy, Debug)]
+enum Last {
+    Never,
+    /// On another network.
+    Elsewhere,
+    /// On this one, at that time.
+    Here(Instant),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -295,6 +323,10 @@ struct Kept {
 }
 
 impl Entry {
+    fn is_at(&self, visit: &Visit<'_>) -> bool {
+        self.network == Some(visit.network)
+    }
+
     fn put(&mut self, new: Kept) {
         let at = self.cookies.partition_point(|kept| kept.end <= new.end);
         self.cookies.insert(at, new);

@@ -146,17 +146,52 @@ fn a_visit_tells_whether_the_machine_moved_and_how_long_ago_the_last_one_was() {
     let context = bench.context.clone();
     let visit = |number| Visit { host: "a.example", context: &context, network: network(number) };
     let here = |ago| Visited::Here { ago };
-    assert_eq!(bench.jar.visit(&visit(1), bench.now), Visited::Never);
-    bench.now += HOUR;
-    assert_eq!(bench.jar.visit(&visit(1), bench.now), here(HOUR));
+    for last in [Visited::Never, here(HOUR)] {
+        assert_eq!(bench.jar.visit(&visit(1), bench.now), last);
+        bench.jar.arrive(&visit(1), bench.now);
+        bench.now += HOUR;
+    }
     bench.put("a.example", 1, HOUR).unwrap();
     assert_eq!(bench.jar.visit(&visit(2), bench.now), Visited::Elsewhere);
     assert_eq!(bench.jar.cookies(), 0);
+    bench.jar.arrive(&visit(2), bench.now);
     bench.now += SECOND;
     // To look for a cookie is no visit, and brings none.
     assert_eq!(bench.jar.take(&visit(2), bench.now), None);
     bench.now += SECOND;
     assert_eq!(bench.jar.visit(&visit(2), bench.now), here(SECOND * 2));
+}
+
+/// As a browser's six connections to one host.
+#[test]
+fn visits_that_begin_at_once_are_told_the_same() {
+    let mut bench = Bench::new();
+    let context = bench.context.clone();
+    let visit = |number| Visit { host: "a.example", context: &context, network: network(number) };
+    bench.put("a.example", 1, HOUR).unwrap();
+    for _ in 0..6 {
+        assert_eq!(bench.jar.visit(&visit(2), bench.now), Visited::Elsewhere);
+    }
+    bench.jar.arrive(&visit(2), bench.now);
+    bench.now += HOUR;
+    for _ in 0..6 {
+        assert_eq!(bench.jar.visit(&visit(2), bench.now), Visited::Here { ago: HOUR });
+    }
+}
+
+#[test]
+fn what_arrives_from_a_network_that_was_left_counts_for_nothing() {
+    let mut bench = Bench::new();
+    let context = bench.context.clone();
+    let visit = |number| Visit { host: "a.example", context: &context, network: network(number) };
+    bench.put("a.example", 1, HOUR).unwrap();
+    bench.jar.visit(&visit(2), bench.now);
+    bench.jar.arrive(&visit(1), bench.now);
+    assert_eq!(bench.put("a.example", 2, HOUR), Err(NotKept::Network));
+    assert_eq!(bench.jar.visit(&visit(2), bench.now), Visited::Elsewhere);
+    bench.jar.leave(|_| true);
+    bench.jar.arrive(&visit(2), bench.now);
+    assert_eq!(bench.jar.visit(&visit(2), bench.now), Visited::Elsewhere);
 }
 
 #[test]
@@ -179,6 +214,7 @@ fn a_network_that_was_left_is_another_one_even_if_it_comes_back() {
     bench.put("a.example", 1, HOUR).unwrap();
     bench.jar.leave(|_| true);
     assert_eq!(bench.jar.visit(&visit, bench.now), Visited::Elsewhere);
+    bench.jar.arrive(&visit, bench.now);
     let here = Visited::Here { ago: Duration::ZERO };
     assert_eq!(bench.jar.visit(&visit, bench.now), here);
     assert_eq!(bench.take("a.example"), None);
