@@ -7,7 +7,7 @@ use headstart_net::fastopen::{
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::server::Server;
-use crate::world::{LINE, World, block_on};
+use crate::world::{LINE, World, block_on, probe_fails};
 
 /// Linux's numbers (asm-generic/errno.h).
 const ENOPROTOOPT: Option<i32> = Some(92);
@@ -58,7 +58,7 @@ pub(crate) fn detached() {
     assert!(world.detach_client());
     assert!(!world.detach_client());
     assert_eq!(world.client_status(), None);
-    let error = world.client().run(probe).unwrap().unwrap_err();
+    let error = world.client().run(probe_fails).unwrap();
     assert!(matches!(error, Unavailable::NotAttached), "{error}");
     let cookie = world.cookie(0);
     let connected = || block_on(async { connect(to, None, &cookie, LINE).map(drop) });

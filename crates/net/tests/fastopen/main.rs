@@ -7,7 +7,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod attaching;
+mod boxes;
 mod client;
+mod connector;
+mod extension;
 mod faults;
 mod others;
 mod packet;
@@ -58,6 +61,17 @@ const CHECKS: &[Check] = &[
     ("client_not_plain_tcp", client::not_plain_tcp),
     ("client_detached", client::detached),
     ("client_switched_off", client::switched_off),
+    ("connector_tickets_open_once", connector::tickets_open_once),
+    ("connector_syn_lost", connector::syn_lost),
+    ("connector_syn_late", connector::syn_late),
+    ("connector_syn_reset", connector::syn_reset),
+    ("connector_syn_prohibited", connector::syn_prohibited),
+    ("connector_option_stripped", connector::option_stripped),
+    ("connector_part_acknowledged", connector::part_acknowledged),
+    ("connector_cookies_by_the_extension", extension::cookies_by_the_extension),
+    ("connector_address_gone_and_back", connector::address_gone_and_back),
+    ("connector_switched_off", connector::switched_off),
+    ("connector_switched_off_meanwhile", connector::switched_off_or_detached_meanwhile),
     ("attach_again", attaching::again),
     ("attach_after_a_kill", attaching::after_a_kill),
     ("attach_refusals", attaching::refusals),

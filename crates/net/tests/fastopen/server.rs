@@ -7,11 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_net::fastopen::{HiddenListener, PENDING, ServerMaps};
-use headstart_net::{Acceptor, AcceptorConfig, OpenedBy, ServerStream};
+use headstart_net::{Acceptor, AcceptorConfig, OpenedBy, ServerStream, TlsStream};
+use headstart_proto::UnixSeconds;
 use headstart_proto::cookie::CookieRing;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use headstart_tls::ServerContext;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::oneshot;
 
+use crate::support::now;
 use crate::world::{LIFE, PATIENCE, PORT, World, block_on, usual_ring};
 
 /// How a server is to be.
@@ -24,11 +27,13 @@ pub(crate) struct Options {
     pub(crate) pending: i32,
     /// How far the clock is off that it tells the program, in seconds.
     pub(crate) clock: i64,
+    /// If the line is inside TLS.
+    pub(crate) tls: Option<Arc<ServerContext>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { keys: Some(usual_ring()), hidden: true, pending: PENDING, clock: 0 }
+        Self { keys: Some(usual_ring()), hidden: true, pending: PENDING, clock: 0, tls: None }
     }
 }
 
@@ -108,7 +113,7 @@ async fn run(
         acceptors.push(Acceptor::bind(public, config).unwrap());
     }
     for acceptor in acceptors {
-        tokio::spawn(accept(acceptor, Arc::clone(&record)));
+        tokio::spawn(accept(acceptor, options.tls.clone(), Arc::clone(&record)));
     }
     ready.send(addresses).unwrap();
     let _ = stopped.await;
@@ -133,17 +138,33 @@ fn maps(
     maps
 }
 
-async fn accept(mut acceptor: Acceptor, record: Arc<Mutex<Vec<Served>>>) {
+async fn accept(
+    mut acceptor: Acceptor,
+    tls: Option<Arc<ServerContext>>,
+    record: Arc<Mutex<Vec<Served>>>,
+) {
     loop {
         let arrival = acceptor.accept().await.unwrap();
-        let record = Arc::clone(&record);
+        let (tls, record) = (tls.clone(), Arc::clone(&record));
         tokio::spawn(async move {
+            let Ok(Some(stream)) = arrival.establish().await else { return };
             // A client that broke off is nothing to tell of.
-            if let Ok(Some(stream)) = arrival.establish().await {
-                let _ = serve(stream, &record).await;
-            }
+            let _ = match tls {
+                None => serve(stream, &record).await,
+                Some(tls) => serve_tls(stream, &tls, &record).await,
+            };
         });
     }
+}
+
+async fn serve_tls(
+    stream: ServerStream,
+    tls: &ServerContext,
+    record: &Mutex<Vec<Served>>,
+) -> std::io::Result<()> {
+    let opened_by = stream.opened_by();
+    let conn = tls.accept(stream.peer_addr().ip(), UnixSeconds(now())).unwrap();
+    echo(opened_by, TlsStream::new(conn, stream), record).await
 }
 
 /// One line, and back.
@@ -151,7 +172,14 @@ pub(crate) async fn serve(
     stream: ServerStream,
     record: &Mutex<Vec<Served>>,
 ) -> std::io::Result<()> {
-    let opened_by = stream.opened_by();
+    echo(stream.opened_by(), stream, record).await
+}
+
+async fn echo(
+    opened_by: OpenedBy,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    record: &Mutex<Vec<Served>>,
+) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut line = Vec::new();
     stream.read_until(b'\n', &mut line).await?;
