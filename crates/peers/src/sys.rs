@@ -59,11 +59,6 @@ pub(crate) fn bytes_written(ssl: &SslRef) -> u64 {
     unsafe { BIO_number_written(bio) }
 }
 
-/// Lets a socket put what is first written into its SYN, if the kernel has a cookie for the server.
-pub(crate) fn fast_open_connect(socket: &impl AsFd) -> io::Result<()> {
-    set_tcp_option(socket, libc::TCP_FASTOPEN_CONNECT, 1)
-}
-
 /// Lets a listener take data in SYNs, of at most so many connections not yet established.
 pub(crate) fn fast_open_queue(socket: &impl AsFd, length: c_int) -> io::Result<()> {
     set_tcp_option(socket, libc::TCP_FASTOPEN, length)
