@@ -4,7 +4,7 @@
 //! the refusal. OpenSSL calls back on the thread that called it, with the connection of that call.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::slice;
@@ -20,8 +20,7 @@ use openssl::stack::StackRef;
 use openssl::x509::{X509, X509Ref};
 use openssl_sys::{
     EVP_CIPHER_CTX, EVP_MAC_CTX, EVP_MAC_init, EVP_PKEY, OSSL_PARAM, OSSL_PARAM_construct_end, SSL,
-    SSL_CTX, SSL_SESSION, SSL_client_hello_get0_ext, SSL_get0_group_name, X509 as RawX509,
-    stack_st_X509,
+    SSL_CTX, SSL_SESSION, SSL_client_hello_get0_ext, SSL_ctrl, X509 as RawX509, stack_st_X509,
 };
 use zeroize::Zeroizing;
 
@@ -30,6 +29,9 @@ pub(crate) const KEY_NAME: usize = 16;
 
 /// Bytes of a ticket's second field: the IV of AES in CBC mode.
 pub(crate) const IV: usize = 16;
+
+/// `SSL_CTRL_GET_NEGOTIATED_GROUP` of openssl/ssl.h.
+const GET_NEGOTIATED_GROUP: c_int = 134;
 
 type TicketKeyCallback = unsafe extern "C" fn(
     *mut SSL,
@@ -57,6 +59,7 @@ unsafe extern "C" {
     fn SSL_SESSION_get0_alpn_selected(session: *const SSL_SESSION, protocol: *mut *const c_uchar, length: *mut usize);
     fn SSL_SESSION_get_ticket_lifetime_hint(session: *const SSL_SESSION) -> c_ulong;
     fn SSL_get_early_data_status(ssl: *const SSL) -> c_int;
+    fn SSL_group_to_name(ssl: *mut SSL, id: c_int) -> *const c_char;
 }
 
 /// What a server decides about tickets; every function is asked in the middle of a handshake.
@@ -312,8 +315,11 @@ pub(crate) fn early_data_status(ssl: &SslRef) -> i32 {
 /// The group of the key exchange; to be asked only once there is a session.
 pub(crate) fn group_name(ssl: &SslRef) -> Option<String> {
     ssl.session()?;
+    // SSL_get0_group_name says it at once, from OpenSSL 3.2 on.
     // SAFETY: with a session, the call only reads the connection.
-    let name = unsafe { SSL_get0_group_name(ssl.as_ptr()) };
+    let id = unsafe { SSL_ctrl(ssl.as_ptr(), GET_NEGOTIATED_GROUP, 0, ptr::null_mut()) };
+    // SAFETY: the call only reads the connection and its context.
+    let name = unsafe { SSL_group_to_name(ssl.as_ptr(), c_int::try_from(id).ok()?) };
     if name.is_null() {
         return None;
     }
