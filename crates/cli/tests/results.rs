@@ -357,7 +357,8 @@ fn text(row: &toml::Value, key: &str) -> String {
 
 /// Whether a cell is of this arm, and of the variant and the round trip of a published row.
 fn is_like(cell: &Value, row: &toml::Value, arm: &str) -> bool {
-    let number = |value: &toml::Value| value.as_float().or(value.as_integer().map(|rtt| rtt as f64));
+    let number =
+        |value: &toml::Value| value.as_float().or(value.as_integer().map(|rtt| rtt as f64));
     let (ours, theirs) = (cell["rtt_ms"].as_f64().unwrap(), number(&row["rtt"]).unwrap());
     // Ours is what was asked for, theirs was measured.
     let near = (ours - theirs).abs() <= 0.05 * theirs;

@@ -54,7 +54,7 @@ pub(crate) fn new_key(kind: &CStr) -> Result<PKey<Private>, ErrorStack> {
 /// The digest of signatures that hash for themselves, such as ML-DSA (EVP_DigestSignInit(3)).
 pub(crate) fn no_digest() -> MessageDigest {
     // SAFETY: the pointer is only ever handed to OpenSSL, where null is allowed and means this.
-    unsafe { MessageDigest::from_ptr(std::ptr::null()) }
+    unsafe { MessageDigest::from_ptr(ptr::null()) }
 }
 
 /// Resumes `session`, which must come from a connection with the same context as `ssl`.
@@ -89,7 +89,7 @@ pub(crate) fn fast_open_queue(socket: &impl AsFd, length: c_int) -> io::Result<(
 
 fn set_tcp_option(socket: &impl AsFd, option: c_int, value: c_int) -> io::Result<()> {
     let length = libc::socklen_t::try_from(size_of::<c_int>()).map_err(io::Error::other)?;
-    let value = std::ptr::from_ref(&value).cast();
+    let value = ptr::from_ref(&value).cast();
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: the descriptor is open, and the value is an int that lives through the call.
     match unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, option, value, length) } {

@@ -39,13 +39,14 @@ impl Program {
         Ok(program)
     }
 
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Processor time so far, seconds.
     pub(crate) fn cpu(&self) -> Result<f64, Failure> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let (_, fields) = stat.rsplit_once(')').ok_or("no name in stat")?;
-        // Fields 14 and 15 of proc_pid_stat(5), of which the first two are gone.
-        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
-        Ok(ticks.sum::<Result<f64, _>>()? / TICKS)
+        cpu_of(&self.child.id().to_string())
     }
 
     /// Resident memory now and at most, bytes.
@@ -65,6 +66,19 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Processor time of this bench so far, seconds.
+pub(crate) fn own_cpu() -> Result<f64, Failure> {
+    cpu_of("self")
+}
+
+fn cpu_of(process: &str) -> Result<f64, Failure> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let (_, fields) = stat.rsplit_once(')').ok_or("no name in stat")?;
+    // Fields 14 and 15 of proc_pid_stat(5), of which the first two are gone.
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
+    Ok(ticks.sum::<Result<f64, _>>()? / TICKS)
 }
 
 /// `headstart edge` on `address` before `origin`; this build, unless another `program` is given.

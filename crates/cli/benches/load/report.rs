@@ -11,12 +11,19 @@ pub(crate) struct Report {
     plan: Plan,
     samples: String,
     summary: Vec<String>,
+    notes: Vec<String>,
 }
 
 impl Report {
     pub(crate) fn new(plan: &Plan) -> Self {
         let samples = "experiment,round,arm,metric,value\n".into();
-        Self { plan: plan.clone(), samples, summary: Vec::new() }
+        Self { plan: plan.clone(), samples, summary: Vec::new(), notes: Vec::new() }
+    }
+
+    /// Something about the run, for its environment.
+    pub(crate) fn note(&mut self, note: &str) {
+        println!("{note}");
+        self.notes.push(note.to_owned());
     }
 
     pub(crate) fn sample(&mut self, test: &str, round: usize, arm: &str, metric: &str, value: f64) {
@@ -25,7 +32,15 @@ impl Report {
 
     /// A line of the summary: a median over all rounds.
     pub(crate) fn median(&mut self, test: &str, what: &str, samples: &[f64]) -> Median {
-        let median = Median::of(samples);
+        self.add_median(test, what, Median::of(samples))
+    }
+
+    /// The same with an interval by bootstrap.
+    pub(crate) fn bootstrap(&mut self, test: &str, what: &str, samples: &[f64]) -> Median {
+        self.add_median(test, what, Median::bootstrapped(samples))
+    }
+
+    fn add_median(&mut self, test: &str, what: &str, median: Median) -> Median {
         let Median { value, low, high, samples } = median;
         println!("{test:24} {what:44} {value:12.4}  [{low:.4} .. {high:.4}]  n={samples}");
         self.summary.push(format!(
@@ -75,7 +90,7 @@ impl Report {
             read("/proc/sys/kernel/osrelease"),
             read("/proc/loadavg"),
             output("rustc", &["--version"]),
-        )
+        ) + &self.notes.iter().map(|note| format!("{note}\n")).collect::<String>()
     }
 }
 

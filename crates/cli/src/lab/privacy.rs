@@ -231,8 +231,7 @@ impl<'c> Seen<'c> {
         if self.visits.iter().any(|(_, connections)| connections.is_empty()) {
             return (None, "the capture lacks a visit".into());
         }
-        let is_whole =
-            |connections: &[&Connection]| connections.iter().any(|one| one.whole_hello);
+        let is_whole = |connections: &[&Connection]| connections.iter().any(|one| one.whole_hello);
         if let Some(number) = self.numbers().find(|number| !is_whole(self.connections(*number))) {
             return (None, format!("the capture lacks the ClientHello of visit {}", number + 1));
         }
