@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use headstart_lab::{CapturedPacket, TcpSegment, read_capture};
 use headstart_proto::hello::{self, Progress};
@@ -184,7 +183,7 @@ fn private_cookies_save_what_those_of_the_kernel_save() {
 const SEEN: &str = r#"
 name = "seen"
 title = "Fast Open, by what clients say and by packets"
-about = "A test: counts, and how long after the request the response was there"
+about = "A test: counts, not times"
 trials = 8
 quick_trials = 8
 warmup = 0
@@ -192,8 +191,8 @@ arms = ["tfo-0rtt", "fop-0rtt"]
 suites = ["p256"]
 
 [[link]]
-name = "2 ms"
-rtt = "2ms"
+name = "20 ms"
+rtt = "20ms"
 
 [[variant]]
 first_and_later = 2
@@ -203,12 +202,10 @@ first_and_later = 2
 #[derive(Debug)]
 struct Seen {
     server: SocketAddr,
-    begun: Duration,
     /// Bytes of the cookie in the SYN, and whether all of ClientHello and early data was in it and never sent again.
     cookie: usize,
     in_syn: bool,
     isn: u32,
-    last: Duration,
 }
 
 /// The connections of a client in the order of their SYNs.
@@ -229,28 +226,22 @@ fn seen(packets: &[CapturedPacket]) -> Vec<Seen> {
                 }
                 _ => false,
             };
-            let (server, begun, isn) = (segment.destination, packet.at, segment.seq);
             known.insert(ends, all.len());
-            all.push(Seen { server, begun, cookie, in_syn, isn, last: begun });
+            all.push(Seen { server: segment.destination, cookie, in_syn, isn: segment.seq });
             continue;
         }
         let Some(one) = known.get(&ends).and_then(|number: &usize| all.get_mut(*number)) else {
             continue;
         };
-        let has_data = !segment.payload.is_empty();
-        match packet.from_node {
-            true => one.in_syn &= !(has_data && segment.seq == one.isn.wrapping_add(1)),
-            false if has_data => one.last = packet.at,
-            false => {}
-        }
+        let is_first = segment.seq == one.isn.wrapping_add(1) && !segment.payload.is_empty();
+        one.in_syn &= !(packet.from_node && is_first);
     }
     all
 }
 
-/// What clients say that left with the SYN did, by their packets; and not before it: from the first request byte to the last of
-/// the response it takes what packets take.
+/// What clients say of their openings by what the kernel tells them, packets say as well.
 #[test]
-fn clients_and_captures_agree_on_what_left_with_the_syn_and_when() {
+fn clients_and_captures_agree_on_what_left_with_the_syn() {
     if !may_attach() {
         return;
     }
@@ -260,7 +251,7 @@ fn clients_and_captures_agree_on_what_left_with_the_syn_and_when() {
     let arguments = [file.to_str().unwrap(), "--pcap", "--out", place.to_str().unwrap()];
     let output = headstart(&[&["lab", "run"][..], &arguments].concat());
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    let packets = read_capture(&place.join("captures/01-2-ms-client-1.pcapng")).unwrap();
+    let packets = read_capture(place.join("captures/01-20-ms-client-1.pcapng")).unwrap();
     let connections = seen(&packets);
     // Cookies of Linux have 8 bytes.
     for (arm, cookie) in [("tfo-0rtt", 8), ("fop-0rtt", 16)] {
@@ -268,36 +259,20 @@ fn clients_and_captures_agree_on_what_left_with_the_syn_and_when() {
         let connections: Vec<_> = connections.iter().filter(|one| one.server == server).collect();
         let rows = rows(&place, arm);
         assert_eq!((connections.len(), rows.len()), (16, 16), "{arm}");
-        let mut longer = f64::INFINITY;
-        for (seen, [variant, opening, early, request, last]) in connections.iter().zip(&rows) {
+        for (seen, [variant, opening, early]) in connections.iter().zip(&rows) {
             let in_syn = opening != "plain" && early == "true";
             assert_eq!(seen.in_syn, in_syn, "{arm}: {seen:?}, {opening}, {early}");
             assert_eq!(in_syn, variant == "later", "{arm}: {seen:?}, {opening}, {early}");
-            if in_syn {
-                let said: f64 = last.parse::<f64>().unwrap() - request.parse::<f64>().unwrap();
-                let took = (seen.last - seen.begun).as_secs_f64() * 1e3;
-                longer = longer.min(said / took);
-            }
         }
-        // The best of eight: a busy machine makes clients read late, and none of them early.
-        println!("{arm}: from request to response {longer:.3} of what packets took");
-        assert!((0.9..1.1).contains(&longer), "{arm}: {longer}");
     }
 }
 
-/// Variant, opening, early data, and when the first request byte left and the last response byte came.
-fn rows(place: &Path, arm: &str) -> Vec<[String; 5]> {
+/// Variant, opening and early data of each connection.
+fn rows(place: &Path, arm: &str) -> Vec<[String; 3]> {
     let mut samples = csv::Reader::from_path(place.join("samples.csv")).unwrap();
     let names = samples.headers().unwrap().clone();
     let column = |name: &str| names.iter().position(|known| known == name).unwrap();
-    let wanted = [
-        "variant",
-        "opening",
-        "early_data",
-        "ms_to_first_request_byte",
-        "ms_to_last_response_byte",
-    ]
-    .map(column);
+    let wanted = ["variant", "opening", "early_data"].map(column);
     let all = samples.records().map(Result::unwrap);
     let own = all.filter(|row| &row[column("arm")] == arm);
     own.map(|row| wanted.map(|number| row[number].to_owned())).collect()

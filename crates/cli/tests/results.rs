@@ -370,7 +370,7 @@ fn theirs(row: &toml::Value) -> String {
     let number = |key: &str| row.get(key).and_then(toml::Value::as_float);
     match (number("missed"), number("mean"), number("sd")) {
         (Some(missed), ..) => format!("{:.1} %", missed * 100.0),
-        (None, Some(mean), Some(sd)) => format!("{mean} ({sd})"),
+        (None, Some(mean), Some(sd)) => format!("{mean:.1} ({sd:.1})"),
         _ => panic!("neither a share nor a mean: {row}"),
     }
 }

@@ -148,7 +148,10 @@ impl Setting {
         // It takes certificates and key as one file.
         let pem = file.with_extension("pem");
         let identity = &self.identity;
-        fs::write(&pem, [fs::read(identity.chain_file())?, fs::read(identity.key_file())?].concat())?;
+        fs::write(
+            &pem,
+            [fs::read(identity.chain_file())?, fs::read(identity.key_file())?].concat(),
+        )?;
         let (mode, reuse) = match kind {
             Kind::Http => ("http", "http-reuse always"),
             Kind::Tcp => ("tcp", ""),
@@ -225,7 +228,9 @@ fn libraries(process: &str) -> Option<Vec<String>> {
     let file = |library: &str| {
         let mut files = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
         let found = files.find(|file| {
-            Path::new(file).file_name().is_some_and(|name| name.to_string_lossy().starts_with(library))
+            Path::new(file)
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with(library))
         });
         found.map(str::to_owned)
     };

@@ -101,7 +101,8 @@ impl Client {
     /// A client that asks for this name, and for one protocol if it is given.
     pub(crate) fn new(name: &str, protocol: Option<&str>) -> Result<Self, Failure> {
         let key = PKey::generate_x25519()?;
-        let mut extensions = extension(0, &vector16(&[&[0][..], &vector16(name.as_bytes())].concat()));
+        let mut extensions =
+            extension(0, &vector16(&[&[0][..], &vector16(name.as_bytes())].concat()));
         // X25519, ecdsa_secp256r1_sha256, TLS 1.3, psk_dhe_ke.
         extensions.extend(extension(10, &vector16(&[0, 29])));
         extensions.extend(extension(13, &vector16(&[4, 3])));
@@ -254,7 +255,8 @@ impl Connection<'_> {
             return Ok(Event::Nothing);
         };
         let hello = Some(body).filter(|_| kind == SERVER_HELLO).and_then(ServerHello::read);
-        let ServerHello { share, resumed } = hello.ok_or("no ServerHello with a share of X25519")?;
+        let ServerHello { share, resumed } =
+            hello.ok_or("no ServerHello with a share of X25519")?;
         let peer = PKey::public_key_from_raw_bytes(&share, Id::X25519)?;
         let mut deriver = Deriver::new(&self.client.key)?;
         deriver.set_peer(&peer)?;
@@ -388,8 +390,14 @@ impl Keys {
         let header = [APPLICATION, 3, 3, length[0], length[1]];
         let nonce = self.nonce();
         let mut tag = [0; TAG];
-        let sealed =
-            encrypt_aead(Cipher::aes_128_gcm(), &self.key, Some(&nonce), &header, &inner, &mut tag)?;
+        let sealed = encrypt_aead(
+            Cipher::aes_128_gcm(),
+            &self.key,
+            Some(&nonce),
+            &header,
+            &inner,
+            &mut tag,
+        )?;
         Ok([&header[..], &sealed, &tag].concat())
     }
 
