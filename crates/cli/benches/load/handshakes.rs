@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two turns: what is left of one is then over, such as connections that are being closed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A server that uses less of its processor in a turn waits for the load, and its rate is the load's.
+/// A server whose processor is less busy in a turn waits for the load, and its rate is the load's.
 const BUSY: f64 = 0.95;
 
 /// What is asked of a server.
@@ -53,10 +53,10 @@ impl Load {
 
     const fn name(self) -> &'static str {
         match (self.kind, self.resumes) {
-            (Kind::Http, false) => "http, full",
-            (Kind::Http, true) => "http, resumed",
-            (Kind::Tcp, false) => "tcp, full",
-            (Kind::Tcp, true) => "tcp, resumed",
+            (Kind::Http, false) => "http full",
+            (Kind::Http, true) => "http resumed",
+            (Kind::Tcp, false) => "tcp full",
+            (Kind::Tcp, true) => "tcp resumed",
         }
     }
 }
@@ -67,6 +67,8 @@ struct Series {
     rates: Vec<f64>,
     costs: Vec<f64>,
     busy: Vec<f64>,
+    parts: Vec<f64>,
+    parts_of_load: Vec<f64>,
 }
 
 pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<bool, Failure> {
@@ -91,7 +93,7 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<bool, Failure> {
         if !own.iter().any(|one| one.name == "nginx") {
             report.note(&format!("{}: without nginx: install libnginx-mod-stream", load.name()));
         }
-        met &= compare(plan, report, &own, load)?;
+        met &= compare(plan, report, &own, load, servers)?;
     }
     Ok(met)
 }
@@ -114,6 +116,7 @@ fn compare(
     report: &mut Report,
     servers: &[&Terminator],
     load: Load,
+    cpu: usize,
 ) -> Result<bool, Failure> {
     let test = load.name();
     let mut all: Vec<Series> = servers.iter().map(|_| Series::default()).collect();
@@ -124,14 +127,17 @@ fn compare(
             let (Some(server), Some(series)) = (servers.get(index), all.get_mut(index)) else {
                 continue;
             };
-            let Turn { rate, cost, busy, load_busy } = measure(plan, server, load)?;
-            report.sample(test, round, server.name, "handshakes per s", rate);
-            report.sample(test, round, server.name, "CPU ms per handshake", cost);
-            report.sample(test, round, server.name, "part of its processor", busy);
-            report.sample(test, round, server.name, "part of the load's processor", load_busy);
-            series.rates.push(rate);
-            series.costs.push(cost);
-            series.busy.push(busy);
+            let turn = measure(plan, server, load, cpu)?;
+            for (metric, value, values) in [
+                ("handshakes per s", turn.rate, &mut series.rates),
+                ("CPU ms per handshake", turn.cost, &mut series.costs),
+                ("its processor busy", turn.busy, &mut series.busy),
+                ("of that, it", turn.part, &mut series.parts),
+                ("the load's processor, by the load", turn.part_of_load, &mut series.parts_of_load),
+            ] {
+                report.sample(test, round, server.name, metric, value);
+                values.push(value);
+            }
         }
     }
     let mut met = true;
@@ -139,7 +145,9 @@ fn compare(
         let name = server.name;
         report.median(test, &format!("{name}: handshakes per s"), &series.rates);
         report.median(test, &format!("{name}: CPU ms per handshake"), &series.costs);
-        let busy = report.median(test, &format!("{name}: part of its processor"), &series.busy);
+        let busy = report.median(test, &format!("{name}: its processor busy"), &series.busy);
+        report.median(test, &format!("{name}: by itself"), &series.parts);
+        report.median(test, &format!("{name}: load's processor, by it"), &series.parts_of_load);
         met &= report.bar(test, &format!("{name} was what limits the rate"), busy.value >= BUSY);
     }
     let Some((edge, others)) = all.split_first() else { return Ok(met) };
@@ -156,30 +164,36 @@ struct Turn {
     rate: f64,
     /// Milliseconds of processor time for each handshake.
     cost: f64,
-    /// What the server and the load used of a processor, as parts of it.
+    /// The part of the time in which the server's processor was not idle: with what the kernel does beside the program.
     busy: f64,
-    load_busy: f64,
+    /// What the server and the load used of their processors, as parts of the time.
+    part: f64,
+    part_of_load: f64,
 }
 
-fn measure(plan: &Plan, server: &Terminator, load: Load) -> Result<Turn, Failure> {
+fn measure(plan: &Plan, server: &Terminator, load: Load, cpu: usize) -> Result<Turn, Failure> {
     std::thread::sleep(PAUSE);
     let protocol = (load.kind == Kind::Http).then_some("http/1.1");
     let client = Arc::new(Client::new(NAME, protocol)?);
     let address = server.address;
     let ticket = load.resumes.then(|| first_ticket(&client, address)).transpose()?;
-    let before = (server.program.cpu()?, process::own_cpu()?);
+    let used = || -> Result<[f64; 3], Failure> {
+        Ok([server.program.cpu()?, process::own_cpu()?, process::busy(cpu)?])
+    };
+    let before = used()?;
     let done = connections(client, address, ticket, plan.turn)?;
-    let after = (server.program.cpu()?, process::own_cpu()?);
+    let after = used()?;
     if done.failed > 0 {
         let why = done.why.unwrap_or_default();
         return Err(format!("{}: {} failed: {why}", server.name, done.failed).into());
     }
-    let (spent, spent_by_load) = (after.0 - before.0, after.1 - before.1);
+    let [spent, by_load, busy] = std::array::from_fn(|what| after[what] - before[what]);
     Ok(Turn {
         rate: done.count as f64 / done.seconds,
         cost: spent / done.count as f64 * 1e3,
-        busy: spent / done.seconds,
-        load_busy: spent_by_load / done.seconds,
+        busy: busy / done.seconds,
+        part: spent / done.seconds,
+        part_of_load: by_load / done.seconds,
     })
 }
 

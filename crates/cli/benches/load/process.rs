@@ -73,6 +73,18 @@ pub(crate) fn own_cpu() -> Result<f64, Failure> {
     cpu_of("self")
 }
 
+/// How long a processor was not idle so far, seconds.
+pub(crate) fn busy(cpu: usize) -> Result<f64, Failure> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    let line = stat.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} ")));
+    let fields = line.ok_or("no such processor in /proc/stat")?.split_whitespace();
+    let ticks: Vec<f64> = fields.map(str::parse).collect::<Result<_, _>>()?;
+    // proc_stat(5): user nice system idle iowait irq softirq steal, and guests, which are in the first two as well.
+    let [user, nice, system, _, _, irq, softirq, steal] =
+        ticks.first_chunk().ok_or("a short line in /proc/stat")?;
+    Ok((user + nice + system + irq + softirq + steal) / TICKS)
+}
+
 fn cpu_of(process: &str) -> Result<f64, Failure> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
     let (_, fields) = stat.rsplit_once(')').ok_or("no name in stat")?;

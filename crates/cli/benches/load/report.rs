@@ -27,7 +27,8 @@ impl Report {
     }
 
     pub(crate) fn sample(&mut self, test: &str, round: usize, arm: &str, metric: &str, value: f64) {
-        let _ = writeln!(self.samples, "{test},{round},{arm},{metric},{value:.6}");
+        // Some names of tests and metrics have commas.
+        let _ = writeln!(self.samples, "\"{test}\",{round},{arm},\"{metric}\",{value:.6}");
     }
 
     /// A line of the summary: a median over all rounds.
@@ -82,9 +83,11 @@ impl Report {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
         let model = cpuinfo.lines().find(|line| line.starts_with("model name")).unwrap_or_default();
-        let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+        // Not those that this thread may use: it may be pinned.
+        let cpus = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
+        let library = if what == "handshakes" { "OPENSSL_NO_VENDOR=1 " } else { "" };
         format!(
-            "command: cargo bench -p headstart-cli --bench load -- {what} --rounds {rounds} --seconds {seconds} --rate {rate} --threads {threads}\n\
+            "command: {library}cargo bench -p headstart-cli --bench load -- {what} --rounds {rounds} --seconds {seconds} --rate {rate} --threads {threads}\n\
              commit: {}\n{model}\nCPUs: {cpus}\nkernel: {}load average at the end: {}rustc: {}",
             output("git", &["rev-parse", "HEAD"]).trim(),
             read("/proc/sys/kernel/osrelease"),
