@@ -10,19 +10,19 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use headstart_lab::{Element, INTERFACE, Outputs, Packet, TcpSegment};
 
 use crate::daemon::Daemon;
-use crate::net::{HTTPS, Net, ms, run};
+use crate::net::{HTTPS, Net, PATIENCE, ms, run};
 use crate::{nginx, origin};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_headstart");
 const AGENT: u16 = 1083;
-const NAME: &str = "www.four.test";
-const RTT: Duration = ms(40);
+pub(crate) const NAME: &str = "www.four.test";
+pub(crate) const RTT: Duration = ms(40);
 
 /// Where file systems of BPF are mounted by convention.
 pub(crate) const BPF_MOUNT: &str = "/sys/fs/bpf";
@@ -60,7 +60,11 @@ pub(crate) fn cookie_in_a_ticket() {
     assert!(again.said.contains("Reused, TLSv1.3"), "{}", again.said);
     assert_eq!(again.cookies(), 0, "a ticket that is used again opens nothing");
     let counts = world.counts();
-    assert!(counts["steered"].as_u64() >= Some(2), "{counts}");
+    let steered = counts["steered"].as_u64().unwrap();
+    assert!(steered >= 2, "{counts}");
+    world.edge.as_ref().unwrap().reaches("steered SYNs", steered, |edge| {
+        edge.count("headstart_fastopen_syns_total", &["outcome=\"steered\""])
+    });
     for outcome in ["replayed", "expired", "forged", "early", "no_listener", "stripped", "faults"] {
         assert_eq!(counts[outcome], 0, "{counts}");
     }
@@ -82,17 +86,19 @@ pub(crate) fn none_with_tls_1_2() {
 }
 
 /// A network with everything that is needed, and what is attached to it.
-struct World<'n> {
+pub(crate) struct World<'n> {
     net: &'n Net,
     edge: Option<Daemon<'n>>,
     agent: Option<Daemon<'n>>,
+    /// One for each request that the origin has answered.
+    requests: Option<mpsc::Receiver<()>>,
     group: PathBuf,
     maps: PathBuf,
     seen: Seen,
 }
 
 impl<'n> World<'n> {
-    fn new(net: &'n Net, name: &str) -> Self {
+    pub(crate) fn new(net: &'n Net, name: &str) -> Self {
         let maps = Path::new(BPF_MOUNT).join(format!("headstart-{name}"));
         let seen = Seen::default();
         net.set_link(RTT, Some(seen.tap()), Some(seen.tap()));
@@ -101,7 +107,8 @@ impl<'n> World<'n> {
             node.run(set).unwrap().unwrap();
         }
         let group = group(name);
-        let mut world = Self { net, edge: None, agent: None, group, maps, seen };
+        let (edge, agent, requests) = (None, None, None);
+        let mut world = Self { net, edge, agent, requests, group, maps, seen };
         world.attach();
         world.start();
         world
@@ -122,14 +129,13 @@ impl<'n> World<'n> {
         let [cert, key] = ["cert.pem", "key.pem"].map(|name| net.file(name));
         fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
         let listen = "127.0.0.1:8080".parse().unwrap();
-        // Its results are not waited for.
-        drop(origin::serve(net.server(), listen, answer));
+        self.requests = Some(origin::serve(net.server(), listen, answer));
         let [cert, key, maps] = [&cert, &key, &self.maps].map(|path| path.display().to_string());
         let tls = ["--origin", "http://127.0.0.1:8080", "--cert", &cert, "--key", &key];
         let fast = ["--fast-open", "--fast-open-maps", &maps];
         self.edge = Some(Daemon::edge(net, 0, &[&tls[..], &fast].concat()));
-        let to = format!("--edge={NAME}={}", net.edge4());
-        let agent = Daemon::agent(net, AGENT, &[&to, "--opening", "fop"]);
+        let to = format!("--edge={NAME}={},fop=1", net.edge4());
+        let agent = Daemon::agent(net, AGENT, &[&to]);
         fs::write(self.group.join("cgroup.procs"), agent.pid().to_string()).unwrap();
         self.agent = Some(agent);
     }
@@ -144,6 +150,34 @@ impl<'n> World<'n> {
         status.args(["fastopen", "status", "server", "--json", "--dir"]).arg(&self.maps);
         let said: serde_json::Value = serde_json::from_slice(&run(&mut status).stdout).unwrap();
         said["server"]["counts"].clone()
+    }
+
+    /// Does something to packets of the client on their way.
+    pub(crate) fn fault(&self, fault: Box<dyn Element>) {
+        self.net.set_link(RTT, Some(fault), None);
+    }
+
+    /// What `headstart get --json` says; `options` are those of the edge.
+    pub(crate) fn get(&self, flags: &[&str], options: &str) -> serde_json::Value {
+        let mut get = self.net.client().command("sh");
+        // Only what is in the group can send cookies.
+        get.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.group.join("cgroup.procs"));
+        get.args([PROGRAM, "get", "--json", "--edge"]);
+        get.arg(format!("{NAME}={}{options}", self.net.edge4()));
+        get.arg("--cacert").arg(self.net.file("cert.pem"));
+        get.args(flags).arg(format!("https://{NAME}/"));
+        serde_json::from_slice(&run(&mut get).stdout).unwrap()
+    }
+
+    /// Waits for this many requests at the origin, and no more than these.
+    pub(crate) fn requests(&self, count: usize) {
+        let requests = self.requests.as_ref().unwrap();
+        for number in 0..count {
+            let next = requests.recv_timeout(PATIENCE);
+            assert!(next.is_ok(), "{number} requests of {count}");
+        }
+        // One that is sent twice would be there by now, a round trip later.
+        assert!(requests.recv_timeout(RTT * 2).is_err(), "more than {count} requests");
     }
 
     /// The file of a session.

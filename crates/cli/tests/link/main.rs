@@ -19,6 +19,7 @@ mod datagrams;
 mod discovery;
 mod dns;
 mod fast_open;
+mod fast_open_faults;
 mod figures;
 mod hybrid;
 mod loss;
@@ -77,6 +78,10 @@ const CHECKS: &[(&str, fn())] = &[
 const CHECKS_OF_ROOT: &[(&str, fn())] = &[
     ("fast_open_cookie_in_a_ticket", fast_open::cookie_in_a_ticket),
     ("fast_open_none_with_tls_1_2", fast_open::none_with_tls_1_2),
+    ("fast_open_sooner", fast_open_faults::opens_a_round_trip_sooner),
+    ("fast_open_syn_data_dropped", fast_open_faults::syn_data_dropped),
+    ("fast_open_option_stripped", fast_open_faults::option_stripped),
+    ("fast_open_post_quantum", fast_open_faults::post_quantum_goes_over_udp),
 ];
 
 fn main() -> ExitCode {

@@ -82,9 +82,7 @@ impl AttachError {
                                     mount itself; `ip netns exec` hides it, nsenter --net does not"
                     .into()
             }
-            Self::Refused { needs, .. } => {
-                format!("{needs} or newer is needed; this is {}", release())
-            }
+            Self::Refused { needs, .. } => refusal_hint(needs, &release()),
             Self::NoInterface(_) => "`ip link` shows those there are".into(),
             Self::InterfaceKind { .. } => {
                 "name the interface below it, which has Ethernet, or one like tun".into()
@@ -148,7 +146,46 @@ impl From<Unavailable> for AttachError {
     }
 }
 
+/// Where the kernel is new enough it is something else that it lacks; memory for the maps, most likely.
+fn refusal_hint(needs: &str, release: &str) -> String {
+    match (version(release), version(needs)) {
+        (Some(this), Some(needed)) if this >= needed => {
+            format!(
+                "{release} should take it: is there memory for as many cookies as --spent says?"
+            )
+        }
+        _ => format!("{needs} or newer is needed; this is {release}"),
+    }
+}
+
+/// The first two numbers, behind `Linux`.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.strip_prefix("Linux ")?.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
 fn release() -> String {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("Linux {}", release.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_old_kernel_is_called_old() {
+        for (needs, release, old) in [
+            ("Linux 5.8", "Linux 5.7.19-generic", true),
+            ("Linux 5.10", "Linux 5.8.0", true),
+            ("Linux 5.8", "Linux 5.8", false),
+            ("Linux 5.8", "Linux 5.10.0-28-amd64", false),
+            ("Linux 5.10", "Linux 6.18.44-fc", false),
+            ("Linux 5.10", "Linux ", true),
+        ] {
+            let hint = refusal_hint(needs, release);
+            assert_eq!(hint.starts_with(&format!("{needs} or newer is needed")), old, "{hint}");
+            assert!(hint.contains(release), "{hint}");
+        }
+    }
 }
