@@ -6,7 +6,11 @@
 use std::net::SocketAddr;
 
 use headstart_net::tcp_owner;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
+
+/// A user that does not exist in this user namespace is shown as this one (user_namespaces(7)): it may
+/// be anybody.
+const OVERFLOW_UID: u32 = 65534;
 
 /// The user at the other end of a TCP connection, if it is on this machine. `redirected` is where that
 /// end believes to be connected to, if not here.
@@ -27,15 +31,20 @@ pub fn tcp_user(client: &TcpStream, redirected: Option<SocketAddr>) -> Option<u3
     client.peer_addr().ok().map(|_| owner)
 }
 
+/// The user at the other end of a Unix socket, when it connected.
+pub fn unix_user(client: &UnixStream) -> Option<u32> {
+    let user = client.peer_cred().ok()?.uid();
+    (user != OVERFLOW_UID).then_some(user)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
 
-    /// Nobody (65534) may be anybody: see the question's own tests.
     fn me() -> Option<u32> {
-        Some(rustix::process::getuid().as_raw()).filter(|uid| *uid != 65534)
+        Some(rustix::process::getuid().as_raw()).filter(|uid| *uid != OVERFLOW_UID)
     }
 
     async fn pair() -> (TcpStream, TcpStream) {
@@ -73,5 +82,11 @@ mod tests {
         assert_eq!(tcp_user(&server, Some(here)), me());
         let elsewhere = "192.0.2.1:443".parse().unwrap();
         assert_eq!(tcp_user(&server, Some(elsewhere)), None);
+    }
+
+    #[tokio::test]
+    async fn a_unix_socket_knows_its_user() {
+        let (_client, server) = UnixStream::pair().unwrap();
+        assert_eq!(unix_user(&server), me());
     }
 }

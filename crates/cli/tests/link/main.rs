@@ -13,6 +13,7 @@
 mod arms;
 mod banner;
 mod client;
+mod context;
 mod curl;
 mod daemon;
 mod datagrams;
@@ -66,6 +67,7 @@ const CHECKS: &[(&str, fn())] = &[
     ("reload_keeps_a_download", signals::reload_keeps_a_download),
     ("stop_drains_a_download", signals::stop_drains_a_download),
     ("origins_by_name", names::origins_by_name),
+    ("context_of_a_redirected_client", context::of_a_redirected_client),
     ("loss_5", loss::five_percent),
     ("loss_20", loss::twenty_percent),
     ("dns_advertised", discovery::advertised),
