@@ -64,6 +64,7 @@ const CHECKS: &[Check] = &[
     ("other_detached_kernel_fast_open", others::detached_kernel_fast_open),
     ("other_detached_private_cookie", others::detached_private_cookie),
     ("other_cookie_in_a_syn_ack", others::cookie_in_a_syn_ack),
+    ("other_no_room", others::no_room),
     ("other_direct_to_the_hidden_port", others::direct_to_the_hidden_port),
     ("other_server_on_the_port", others::another_server_on_the_port),
     ("other_on_for_all_listeners", others::on_for_all_listeners),

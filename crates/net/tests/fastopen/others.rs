@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_net::OpenedBy;
-use headstart_net::fastopen::connect as connect_fast;
+use headstart_net::fastopen::{CookieState, connect as connect_fast, cookie_state, set_cookie};
 use headstart_proto::cookie::Cookie;
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -127,6 +127,32 @@ pub(crate) fn cookie_in_a_syn_ack() {
     // The kernel has not kept it: it asks anew.
     let syn = kernel_client(&world, world.to(0));
     assert_eq!((syn.fast_open(), syn.data.len()), (vec![&[0_u8; 0][..]], 0));
+}
+
+/// A cookie of the kernel's leaves no room for one of ours, which is kept.
+pub(crate) fn no_room() {
+    let world = World::bare();
+    world.attach_client();
+    world.set(world.server(), "tcp_fastopen", "1027").unwrap();
+    let server = without_maps(&world);
+    let to = world.to(0);
+    // It asks, and is given one.
+    assert!(kernel_client(&world, to).data.is_empty());
+    world.seen.clear();
+    let connected = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        set_cookie(&socket, &world.cookie(0)).unwrap();
+        assert_eq!(socket.send_to_with_flags(LINE, &to.into(), MSG_FASTOPEN).unwrap(), LINE.len());
+        let state = cookie_state(&socket).unwrap();
+        (answer(socket.into()), state)
+    };
+    let (answer, state) = world.client().run(connected).unwrap();
+    assert_eq!((&answer[..], state), (LINE, CookieState::Unspent));
+    let [syn] = &world.seen.syns()[..] else { panic!("{:?}", world.seen.syns()) };
+    assert_eq!((syn.fast_open()[0].len(), &syn.data[..]), (8, LINE));
+    let status = world.client_status().unwrap();
+    assert_eq!((status.sent, status.no_room), (0, 1));
+    server.served(2);
 }
 
 /// Nobody checked a cookie there, so it is an ordinary connection.

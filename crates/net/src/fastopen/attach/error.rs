@@ -64,7 +64,8 @@ impl AttachError {
             Self::Unavailable(why) => why.hint(),
             Self::Privilege => {
                 "run it as root, or in a systemd unit with AmbientCapabilities=CAP_BPF \
-                                CAP_NET_ADMIN; in a container neither may be enough"
+                                CAP_NET_ADMIN; in a container neither may be enough. Before Linux 5.11 it also \
+                                needs LimitMEMLOCK=infinity (ulimit -l unlimited)"
                     .into()
             }
             Self::NoBpfFs(_) => {
@@ -95,7 +96,7 @@ impl AttachError {
                 "this kernel is older than 6.6 and needs tc of the package iproute2".into()
             }
             Self::System { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                "the directory must belong to the user who attaches; \
+                "run it as the user who attached, or as root; the directory must belong to who attaches: \
                  as root: install -d -o USER /sys/fs/bpf/headstart"
                     .into()
             }
