@@ -14,9 +14,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use headstart_lab::{Element, INTERFACE, Outputs, Packet, TcpSegment};
+use rustix::process::Signal;
 
 use crate::daemon::Daemon;
-use crate::net::{HTTPS, Net, PATIENCE, ms, run};
+use crate::net::{HTTPS, Net, PATIENCE, ms, run, until};
 use crate::{nginx, origin};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_headstart");
@@ -85,6 +86,23 @@ pub(crate) fn none_with_tls_1_2() {
     assert_eq!(world.agent().opened("fop"), 0);
 }
 
+/// A stopped edge that waits for its connections to end has given the program up: another one may serve the port.
+pub(crate) fn edge_that_stops() {
+    let net = Net::new(RTT);
+    let world = World::new(&net, "stop");
+    let keys = || world.status()["keys"].as_u64().unwrap();
+    assert!(keys() > 0);
+    // It has said nothing yet.
+    let to = net.edge4();
+    let silent = net.client().run(|| TcpStream::connect(to)).unwrap().unwrap();
+    let edge = world.edge.as_ref().unwrap();
+    edge.signal(Signal::TERM);
+    until("the keys to be gone", || keys() == 0);
+    let stat = fs::read_to_string(format!("/proc/{}/stat", edge.pid())).unwrap();
+    assert!(!stat.contains(") Z "), "the edge ended before: {stat}");
+    drop(silent);
+}
+
 /// A network with everything that is needed, and what is attached to it.
 pub(crate) struct World<'n> {
     net: &'n Net,
@@ -146,10 +164,15 @@ impl<'n> World<'n> {
 
     /// What the server's program did with SYNs.
     fn counts(&self) -> serde_json::Value {
+        self.status()["counts"].clone()
+    }
+
+    /// What is known of the server's program.
+    fn status(&self) -> serde_json::Value {
         let mut status = self.net.server().command(PROGRAM);
         status.args(["fastopen", "status", "server", "--json", "--dir"]).arg(&self.maps);
         let said: serde_json::Value = serde_json::from_slice(&run(&mut status).stdout).unwrap();
-        said["server"]["counts"].clone()
+        said["server"].clone()
     }
 
     /// Does something to packets of the client on their way.

@@ -25,6 +25,8 @@ pub(super) struct FastOpen {
     refreshed: Instant,
     /// Whether the program was there when it was last looked at.
     attached: bool,
+    /// Whether an acceptor has one of the listeners.
+    serving: bool,
 }
 
 impl FastOpen {
@@ -40,7 +42,7 @@ impl FastOpen {
         let listeners = listeners(&options.listen, maps.port())?;
         let keys = ring.current();
         let (complaint, refreshed) = (Complaint::default(), Instant::now());
-        let mut fast_open = Self { maps, listeners, keys, complaint, refreshed, attached: true };
+        let mut fast_open = Self { maps, listeners, keys, complaint, refreshed, attached: true, serving: false };
         fast_open.announce().map_err(|error| untold(&error))?;
         tracing::info!(port = fast_open.maps.port(), "Fast Open");
         Ok(Some(fast_open))
@@ -58,11 +60,17 @@ impl FastOpen {
     ///
     /// # Errors
     /// The kernel refuses it.
-    pub(super) fn serve(&self, acceptor: &Acceptor) -> Result<(), Failure> {
+    pub(super) fn serve(&mut self, acceptor: &Acceptor) -> Result<(), Failure> {
         if acceptor.local_addr().port() != self.maps.port() {
             return Ok(());
         }
+        self.serving = true;
         self.maps.set_public(acceptor).map_err(|error| untold(&error))
+    }
+
+    /// Whether all acceptors have stopped: what the listeners would be given now nobody would take.
+    pub(super) fn is_over(&self) -> bool {
+        self.serving && self.listeners.iter().all(|listener| Arc::strong_count(listener) == 1)
     }
 
     /// Tells the program of new keys, and the time now and then.

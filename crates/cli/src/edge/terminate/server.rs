@@ -207,7 +207,7 @@ impl TlsServer {
     /// # Errors
     /// The kernel refuses it.
     pub(in crate::edge) fn serve_fast_open(&self, acceptor: &Acceptor) -> Result<(), Failure> {
-        self.lock().fast_open.as_ref().map_or(Ok(()), |fast_open| fast_open.serve(acceptor))
+        self.lock().fast_open.as_mut().map_or(Ok(()), |fast_open| fast_open.serve(acceptor))
     }
 
     /// Reads what has changed of the files, and renews the keys if that is due.
@@ -220,6 +220,8 @@ impl TlsServer {
         if let Some(fast_open) = &mut state.fast_open {
             fast_open.look(&self.ring);
         }
+        // While a stopped edge waits for connections to end, another may have come.
+        state.fast_open.take_if(|fast_open| fast_open.is_over());
         metrics::certificate_expiry(state.certificates.expiry);
     }
 
