@@ -41,14 +41,9 @@ impl FastOpen {
         let maps = ServerMaps::open(&options.fast_open_maps).map_err(|error| unusable(&error))?;
         let listeners = listeners(&options.listen, maps.port())?;
         let keys = ring.current();
-<<<<<<< HEAD
         let (complaint, refreshed) = (Complaint::default(), Instant::now());
-        let mut fast_open = Self { maps, listeners, keys, complaint, refreshed, attached: true, serving: false };
-=======
-        let refreshed = Instant::now();
         let mut fast_open =
-            Self { maps, listeners, keys, refreshed, attached: true, serving: false };
->>>>>>> 4c509c2 (edge: formatting)
+            Self { maps, listeners, keys, complaint, refreshed, attached: true, serving: false };
         fast_open.announce().map_err(|error| untold(&error))?;
         tracing::info!(port = fast_open.maps.port(), "Fast Open");
         Ok(Some(fast_open))
