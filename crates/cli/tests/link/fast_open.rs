@@ -92,15 +92,21 @@ pub(crate) fn edge_that_stops() {
     let world = World::new(&net, "stop");
     let keys = || world.status()["keys"].as_u64().unwrap();
     assert!(keys() > 0);
-    // It has said nothing yet.
-    let to = net.edge4();
-    let silent = net.client().run(|| TcpStream::connect(to)).unwrap().unwrap();
+    let (said, request) = (net.file("said"), net.file("request-half"));
+    fs::write(&request, format!("GET {HALF} HTTP/1.1\r\nHost: {NAME}\r\n\r\n")).unwrap();
+    let mut client = net.client().command("openssl");
+    client.args(["s_client", "-ign_eof", "-servername", NAME, "-connect"]);
+    client.arg(net.edge4().to_string()).stdin(fs::File::open(&request).unwrap());
+    let mut client = client.stdout(fs::File::create(&said).unwrap()).spawn().unwrap();
+    let answered = || String::from_utf8_lossy(&fs::read(&said).unwrap()).contains("HTTP/1.1 200");
+    until("half an answer", answered);
     let edge = world.edge.as_ref().unwrap();
     edge.signal(Signal::TERM);
     until("the keys to be gone", || keys() == 0);
     let stat = fs::read_to_string(format!("/proc/{}/stat", edge.pid())).unwrap();
     assert!(!stat.contains(") Z "), "the edge ended before: {stat}");
-    drop(silent);
+    client.kill().unwrap();
+    client.wait().unwrap();
 }
 
 /// A network with everything that is needed, and what is attached to it.
@@ -286,6 +292,9 @@ fn group(name: &str) -> PathBuf {
     group
 }
 
+/// What the origin answers by half.
+const HALF: &str = "/half";
+
 /// An origin that speaks HTTP in clear.
 fn answer(mut tcp: TcpStream) {
     let mut request = Vec::new();
@@ -296,7 +305,12 @@ fn answer(mut tcp: TcpStream) {
         }
         request.extend(byte);
     }
-    let _ = tcp.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nyes");
+    let head = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\n";
+    if !request.starts_with(format!("GET {HALF} ").as_bytes()) {
+        let _ = tcp.write_all(&[&head[..], b"yes"].concat());
+    } else if tcp.write_all(&[&head[..], b"y"].concat()).is_ok() {
+        let _ = tcp.read(&mut [0]);
+    }
 }
 
 /// One connection.
