@@ -24,12 +24,16 @@
 #![forbid(unsafe_code)]
 
 mod context;
+mod host;
 mod jar;
 pub mod limits;
 mod network;
+mod not_kept;
 mod seen;
+mod table;
 
 pub use context::Context;
-pub use jar::{CookieJar, Limits, NotKept, Visit, Visited};
+pub use jar::{CookieJar, Limits, Visit, Visited};
 pub use network::Network;
+pub use not_kept::NotKept;
 pub use seen::{SeenCookies, Unspendable};
