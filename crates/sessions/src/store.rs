@@ -34,6 +34,38 @@ pub use listed::{Counts, Listed};
 ///    instead of resuming: [`refused`](Self::refused).
 /// 3. [`put`](Self::put) for each ticket that comes.
 ///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use headstart_sessions::{Context, Origin, Server, SessionStore, Ticket};
+///
+/// let (mut store, now) = (SessionStore::default(), Instant::now());
+/// let origin = Origin {
+///     server: Server::Name("www.example.com"),
+///     alpn: &[b"h2".to_vec()],
+///     settings: &[7; 32],
+///     context: &Context::user(1000),
+/// };
+/// // One connection, with a full handshake, brings a ticket.
+/// let opened = store.stamp();
+/// assert!(store.take(&origin, now).is_none());
+/// let ticket = Ticket {
+///     session: b"bytes of the engine".to_vec().into(),
+///     alpn: Some(b"h2".to_vec()),
+///     early_data_max: 16_384,
+///     lifetime: Duration::from_secs(3600),
+///     received: now,
+///     verified: now,
+///     opened,
+///     client_certificate: false,
+///     reusable: false,
+/// };
+/// assert!(store.put(&origin, ticket, now).is_ok());
+/// // The next one spends it.
+/// let taken = store.take(&origin, now).expect("a ticket");
+/// assert_eq!(taken.session(), b"bytes of the engine");
+/// assert!(store.take(&origin, now).is_none());
+/// ```
+///
 /// # What gives way
 /// Where there are more servers, tickets or bytes than there may be, first all tickets go that are over. Then
 /// the user who has most of what is scarce gives way, counting what is to be added: of its servers that
@@ -50,7 +82,17 @@ pub struct SessionStore {
     /// Counts what happens here, to know what was before what.
     events: u64,
     swept: Option<Instant>,
+    /// No ticket is over before that.
+    first_end: Option<Instant>,
+    held: Held,
     counts: Counts,
+}
+
+/// What is in all pools together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    tickets: usize,
+    bytes: usize,
 }
 
 /// How much a store holds; [`Default`] is what the agent uses.
@@ -98,6 +140,8 @@ impl SessionStore {
             recent: Recent::new(limits.recent),
             events: 0,
             swept: None,
+            first_end: None,
+            held: Held::default(),
             counts: Counts::default(),
         }
     }
@@ -172,12 +216,8 @@ impl SessionStore {
     /// the same origin when it was taken is as good as over (RFC 9149 section 2). Says how many
     /// tickets that is.
     pub fn refused(&mut self, taken: Taken) -> usize {
+        let dropped = self.change(&taken.key, |pool| pool.drop_older(taken.at)).unwrap_or_default();
         self.counts.refused += 1;
-        let Some(pool) = self.pools.get_mut(&taken.key) else { return 0 };
-        let dropped = pool.drop_older(taken.at);
-        if pool.is_empty() {
-            self.pools.remove(&taken.key);
-        }
         self.counts.outdated += dropped as u64;
         dropped
     }
@@ -221,6 +261,7 @@ impl SessionStore {
             count += if forgets { pool.len() } else { 0 };
             !forgets
         });
+        self.recount();
         self.counts.forgotten += count as u64;
         count
     }
@@ -228,8 +269,9 @@ impl SessionStore {
     /// Forgets a context at its end, with its policy, and says how many tickets that is. Connections of it
     /// that are still open leave nothing behind.
     pub fn end_context(&mut self, context: &Context) -> usize {
-        self.policies.remove(context);
-        self.forget(&Filter { server: None, whose: Whose::Context(context) })
+        let forgotten = self.forget(&Filter { server: None, whose: Whose::Context(context) });
+        self.drop_policy(context);
+        forgotten
     }
 
     /// Sets the policy of a context, or takes its own away: then it has that of its user without a label,
@@ -239,14 +281,12 @@ impl SessionStore {
     /// Why it is not set.
     pub fn set_policy(&mut self, context: &Context, policy: Option<Policy>) -> Result<(), NotSet> {
         match policy {
-            Some(policy) => self.policies.set(context, policy)?,
-            None => self.policies.remove(context),
+            Some(policy) => {
+                self.policies.set(context, policy)?;
+                self.apply_policies(heirs(context), self.policies.of(context));
+            }
+            None => self.drop_policy(context),
         }
-        let affected = match context {
-            Context { uid: Some(user), label: None } => Whose::User(*user),
-            _ => Whose::Context(context),
-        };
-        self.apply_policies(affected, self.policies.of(context));
         Ok(())
     }
 
@@ -279,11 +319,15 @@ impl SessionStore {
     /// times when nobody calls them.
     pub fn expire(&mut self, now: Instant) -> usize {
         self.swept = Some(now);
+        if self.first_end.is_none_or(|end| is_alive(end, now)) {
+            return 0;
+        }
         let mut count = 0;
         self.pools.retain(|_, pool| {
             count += pool.drop_ended(now);
             !pool.is_empty()
         });
+        self.recount();
         self.counts.expired += count as u64;
         count
     }
@@ -291,7 +335,7 @@ impl SessionStore {
     /// What there is and what was done so far, for metrics.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let (tickets, bytes) = self.held();
+        let Held { tickets, bytes } = self.held;
         Counts { servers: self.pools.len(), tickets, bytes, ..self.counts }
     }
 
@@ -315,12 +359,9 @@ impl SessionStore {
 
     fn find(&mut self, origin: &Origin<'_>, now: Instant) -> Option<Taken> {
         let key = Key::of(origin).ok()?;
-        let pool = self.pools.use_row(&key)?;
-        self.counts.expired += pool.drop_ended(now) as u64;
-        let kept = pool.take();
-        if pool.is_empty() {
-            self.pools.remove(&key);
-        }
+        self.pools.use_row(&key)?;
+        let (ended, kept) = self.change(&key, |pool| (pool.drop_ended(now), pool.take()))?;
+        self.counts.expired += ended as u64;
         let kept = kept?;
         let policy = self.policies.of(&key.context);
         let early_data_max = policy.early_data_max(key.server(), kept.ticket.early_data_max);
@@ -333,19 +374,20 @@ impl SessionStore {
             self.expire(now);
             self.make_room(&key, bytes)?;
         }
-        self.pools.use_or_insert(key, Pool::default).put(kept);
+        self.first_end = Some(self.first_end.map_or(kept.end, |end| end.min(kept.end)));
+        self.pools.use_or_insert(key.clone(), Pool::default);
+        self.change(&key, |pool| pool.put(kept));
         Ok(())
     }
 
     /// What there is too little of for one ticket more.
     fn scarce(&self, key: &Key, bytes: usize) -> Option<Scarce> {
-        let (held, held_bytes) = self.held();
         let own = self.pools.get(key);
         if own.map_or(0, Pool::len) >= self.limits.tickets_per_server {
             Some(Scarce::TicketsOfServer)
-        } else if held_bytes + bytes > self.limits.bytes {
+        } else if self.held.bytes + bytes > self.limits.bytes {
             Some(Scarce::Bytes)
-        } else if held >= self.limits.tickets {
+        } else if self.held.tickets >= self.limits.tickets {
             Some(Scarce::Tickets)
         } else if own.is_none() && self.pools.len() >= self.limits.servers {
             Some(Scarce::Servers)
@@ -365,23 +407,45 @@ impl SessionStore {
                 Scarce::Servers => {
                     let dropped = self.pools.make_room(user, self.limits.servers);
                     let dropped = dropped.ok_or(NotKept::Full)?;
+                    self.held.tickets -= dropped.len();
+                    self.held.bytes -= dropped.bytes();
                     self.counts.evicted += dropped.len() as u64;
                     continue;
                 }
             };
-            self.evict_one(&first.ok_or(NotKept::Full)?);
+            self.change(&first.ok_or(NotKept::Full)?, Pool::drop_first);
+            self.counts.evicted += 1;
         }
         Ok(())
     }
 
-    /// Drops the ticket of `key` that ends first.
-    fn evict_one(&mut self, key: &Key) {
-        let Some(pool) = self.pools.get_mut(key) else { return };
-        pool.drop_first();
+    /// Changes one pool, which goes with its last ticket.
+    fn change<T>(&mut self, key: &Key, act: impl FnOnce(&mut Pool) -> T) -> Option<T> {
+        let pool = self.pools.get_mut(key)?;
+        self.held.tickets -= pool.len();
+        self.held.bytes -= pool.bytes();
+        let done = act(pool);
+        self.held.tickets += pool.len();
+        self.held.bytes += pool.bytes();
         if pool.is_empty() {
             self.pools.remove(key);
         }
-        self.counts.evicted += 1;
+        Some(done)
+    }
+
+    /// What all pools hold, after several were changed.
+    fn recount(&mut self) {
+        self.held = Held::default();
+        for pool in self.pools.values() {
+            self.held.tickets += pool.len();
+            self.held.bytes += pool.bytes();
+        }
+        self.first_end = self.pools.values().filter_map(Pool::first_end).min();
+    }
+
+    fn drop_policy(&mut self, context: &Context) {
+        self.policies.remove(context);
+        self.apply_policies(heirs(context), self.policies.of(context));
     }
 
     /// Drops and shortens what policies do not allow any more, after that of `affected` has become `policy`.
@@ -401,6 +465,7 @@ impl SessionStore {
             }
             keeps
         });
+        self.recount();
         self.counts.forgotten += count as u64;
     }
 
@@ -409,12 +474,6 @@ impl SessionStore {
         if !self.swept.is_some_and(is_recent) {
             self.expire(now);
         }
-    }
-
-    /// Tickets and their bytes.
-    fn held(&self) -> (usize, usize) {
-        let pools = self.pools.values().map(|pool| (pool.len(), pool.bytes()));
-        pools.fold((0, 0), |(tickets, bytes), (len, more)| (tickets + len, bytes + more))
     }
 
     fn tick(&mut self) -> Stamp {
@@ -430,6 +489,14 @@ enum Scarce {
     Bytes,
     Tickets,
     Servers,
+}
+
+/// The contexts that may have the policy of this one.
+const fn heirs(context: &Context) -> Whose<'_> {
+    match context {
+        Context { uid: Some(user), label: None } => Whose::User(*user),
+        _ => Whose::Context(context),
+    }
 }
 
 /// The ticket without times that have not come yet, and when it is over.

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
 /// What is kept in little room for all users of a machine: who has most gives way first.
@@ -92,13 +92,15 @@ impl<K: Owned, V> Table<K, V> {
         adds: usize,
         weigh: impl Fn(&V) -> usize,
     ) -> Option<K> {
-        let mut shares = HashMap::from([(user, adds)]);
+        // All rows are looked through, so what is done with each is little: there are few users.
+        let mut shares = BTreeMap::from([(user, adds)]);
         for (key, row) in &self.rows {
             *shares.entry(key.user()).or_default() += weigh(&row.value);
         }
-        let most = shares.values().copied().max();
-        let has_most = |key: &K| shares.get(&key.user()).copied() == most;
-        let rows = self.rows.iter().filter(|(key, row)| has_most(key) && weigh(&row.value) > 0);
+        let most = shares.values().copied().max().unwrap_or_default();
+        shares.retain(|_, share| *share == most);
+        let has_most = |key: &K| shares.contains_key(&key.user());
+        let rows = self.rows.iter().filter(|(key, row)| weigh(&row.value) > 0 && has_most(key));
         rows.min_by_key(|(_, row)| row.used).map(|(key, _)| key.clone())
     }
 

@@ -474,8 +474,8 @@ proptest! {
                 }
                 Step::EndContext(number) => {
                     trial.expire();
-                    trial.model.policies.remove(&number);
                     let expected = trial.model.forget(None, Set::Context(number));
+                    trial.model.set_policy(number, None);
                     prop_assert_eq!(trial.store.end_context(&context(number)), expected);
                 }
                 Step::SetPolicy(number, policy) => {
@@ -486,7 +486,10 @@ proptest! {
                 }
             }
             trial.expire();
-            prop_assert_eq!(trial.store.counts().tickets, trial.model.kept.len());
+            let counts = trial.store.counts();
+            prop_assert_eq!(counts.tickets, trial.model.kept.len());
+            let bytes = trial.model.kept.iter().map(|kept| session(kept.session).len());
+            prop_assert_eq!(counts.bytes, bytes.sum::<usize>());
         }
     }
 

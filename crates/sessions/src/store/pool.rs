@@ -65,6 +65,11 @@ impl Pool {
         self.0.len()
     }
 
+    /// When the first of them is over.
+    pub(super) fn first_end(&self) -> Option<Instant> {
+        self.0.front().map(|kept| kept.end)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

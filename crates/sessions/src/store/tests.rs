@@ -646,6 +646,19 @@ fn tickets_that_are_over_are_wiped_though_nobody_asks_for_them() {
 }
 
 #[test]
+fn tickets_are_looked_through_now_and_then() {
+    let mut bench = Bench::new();
+    let short = Ticket { lifetime: LAST_MOMENT + SECOND, ..bench.ticket("short") };
+    bench.put_ticket(Server::Name("a.example"), short).unwrap();
+    bench.now += SWEEP - SECOND;
+    assert_eq!(bench.take("b.example"), None);
+    assert_eq!(bench.tickets(), 1);
+    bench.now += SECOND;
+    assert_eq!(bench.take("b.example"), None);
+    assert_eq!(bench.tickets(), 0);
+}
+
+#[test]
 fn a_list_shows_each_user_its_own_and_nothing_that_is_over() {
     let mut bench = Bench::new();
     bench.put("a.example", "one").unwrap();
