@@ -10,6 +10,7 @@ use crate::client::session::{NewSession, Session};
 use crate::facts::Version;
 use crate::ffi;
 use crate::limits::SESSIONS_MAX;
+use crate::ticket_request::TicketRequest;
 
 /// What is ours of one connection at a client, found from OpenSSL's callbacks.
 pub(crate) struct Connecting {
@@ -17,6 +18,7 @@ pub(crate) struct Connecting {
     /// Whether the name goes into the ClientHello: addresses do not.
     pub(super) sends_name: bool,
     pub(super) request_fop: bool,
+    pub(super) ticket_request: OnceLock<TicketRequest>,
     pub(super) early_data_max: u32,
     pub(super) trust: [u8; 32],
     pub(super) client_certificate: bool,
@@ -49,6 +51,11 @@ impl Connecting {
 
     pub(crate) const fn requests_fop(&self) -> bool {
         self.request_fop
+    }
+
+    /// From now on the ClientHello asks for tickets; the first word counts.
+    pub(crate) fn request_tickets(&self, request: TicketRequest) {
+        self.ticket_request.get_or_init(|| request);
     }
 
     /// Early data that the offered session allows, if any.

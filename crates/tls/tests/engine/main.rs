@@ -23,4 +23,5 @@ mod handshake;
 mod interop;
 mod resumption;
 mod sessions;
+mod tickets;
 mod verification;
