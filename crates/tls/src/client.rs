@@ -8,7 +8,7 @@ mod session;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use openssl::error::ErrorStack;
 use openssl::sha::{Sha256, sha256};
@@ -107,6 +107,7 @@ impl ClientContext {
             server_name,
             sends_name: matches!(target, Target::Name(_)),
             request_fop,
+            ticket_request: OnceLock::new(),
             early_data_max: session.map_or(0, |session| self.early_data_max(&session)),
             trust: self.trust,
             offered_since,

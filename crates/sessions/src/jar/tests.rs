@@ -1,6 +1,7 @@
 //! Each rule of the jar by itself; `tests/model.rs` holds them against a model.
 
 use super::*;
+use crate::limits::HOST_MAX;
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
