@@ -1,6 +1,7 @@
 //! A CONNECT request, as docs/managed.md describes it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use headstart_sessions::Sharing;
 use headstart_sessions::limits::{ALPN_MAX, LABEL_MAX};
@@ -32,7 +33,7 @@ pub(super) struct Ask {
     /// What the program calls its context.
     pub(super) label: Option<String>,
     /// None: the bytes pass unchanged.
-    pub(super) tls: Option<TlsAsk>,
+    pub(super) tls: Option<Arc<TlsAsk>>,
 }
 
 /// What it asks for of TLS.
@@ -67,7 +68,7 @@ impl Ask {
         let (host, port) = target(request.uri())?;
         let label = fields.text(&CONTEXT)?.map(label).transpose()?;
         let tls = match fields.text(&TLS)? {
-            Some("managed") => Some(TlsAsk::read(&fields, &host)?),
+            Some("managed") => Some(Arc::new(TlsAsk::read(&fields, &host)?)),
             Some(_) => return Err(Refusal::malformed("Headstart-TLS is `managed`, or not there")),
             None => {
                 fields.no_tls()?;
@@ -200,8 +201,8 @@ mod tests {
         Ask::read(&request.body(()).unwrap())
     }
 
-    fn managed(fields: &[(&str, &str)]) -> Result<TlsAsk, Refusal> {
-        let fields = [&[("Headstart-TLS", "managed")], fields].concat();
+    fn managed(fields: &[(&str, &str)]) -> Result<Arc<TlsAsk>, Refusal> {
+        let fields = [&[("Headstart-TLS", "managed")][..], fields].concat();
         read("Www.Example.com.:443", &fields).map(|ask| ask.tls.unwrap())
     }
 
@@ -222,7 +223,7 @@ mod tests {
         let ask = managed(&[]).unwrap();
         assert_eq!(ask.server.to_string(), "www.example.com");
         assert!(ask.alpn.is_empty() && ask.early_data.is_empty());
-        assert_eq!((ask.sharing, ask.verify, ask.certificate), (None, Verify::System, None));
+        assert_eq!((ask.sharing, &ask.verify, &ask.certificate), (None, &Verify::System, &None));
     }
 
     #[test]
