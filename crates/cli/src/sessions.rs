@@ -146,11 +146,9 @@ mod tests {
         assert_eq!(call(&work), "GET /policies/work ");
         let default = SessionsPolicyOptions { default: true, ..work.clone() };
         assert_eq!(call(&default), "DELETE /policies/work ");
-        let off = SessionsPolicyOptions {
-            sharing: Some(SharingName::Off),
-            lifetime: Some(Duration::from_secs(1)),
-            ..none
-        };
-        assert_eq!(call(&off), r#"PUT /policies/ {"lifetime_ms":1000,"sharing":"off"}"#);
+        let off = SessionsPolicyOptions { sharing: Some(SharingName::Off), ..none.clone() };
+        assert_eq!(call(&off), r#"PUT /policies/ {"sharing":"off"}"#);
+        let short = SessionsPolicyOptions { lifetime: Some(Duration::from_secs(1)), ..none };
+        assert_eq!(call(&short), r#"PUT /policies/ {"lifetime_ms":1000}"#);
     }
 }

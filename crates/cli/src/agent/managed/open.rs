@@ -242,6 +242,7 @@ fn is_untouched(report: &Report) -> bool {
                 | What::Syn(_)
                 | What::NotUsed(_)
                 | What::FastOpenNotUsed(_)
+                | What::Transport(ClientEvent::Plain(_))
         )
     };
     report.address.is_none() && report.timeline.iter().all(|moment| is_silent(&moment.what))
