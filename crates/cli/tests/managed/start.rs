@@ -40,9 +40,8 @@ fn somebody_elses_socket_and_files_are_left_alone() {
 #[test]
 fn the_socket_is_its_owners_unless_said_otherwise() {
     let group = rustix::process::getgid().as_raw().to_string();
-    for (arguments, mode) in
-        [(&[][..], 0o600), (&["--socket-mode", "660", "--socket-group", &group], 0o660)]
-    {
+    let shared = ["--socket-mode", "660", "--socket-group", group.as_str()];
+    for (arguments, mode) in [(&[][..], 0o600), (&shared[..], 0o660)] {
         let agent = Agent::start(arguments);
         let file = fs::symlink_metadata(agent.socket()).unwrap();
         assert!(file.file_type().is_socket());
@@ -62,7 +61,7 @@ fn client_certificates_are_checked_at_the_start() {
     files.issue("client.example");
     let socket = files.path("socket");
     let refused = |certificates: &[&str], words: &str| {
-        let arguments = certificates.iter().flat_map(|name| ["--client-certificate", name]);
+        let arguments = certificates.iter().flat_map(|name| ["--client-certificate", *name]);
         let (code, said) = fails(socket.as_ref(), &arguments.collect::<Vec<_>>());
         assert!(code == Some(2) && said.contains(words) && said.contains("\nhint: "), "{said}");
     };

@@ -1,11 +1,13 @@
 //! Other users of the machine: needs root, to be another user.
 
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::agent::Agent;
 use crate::client::call;
-use crate::server::{PAGE, Server, files};
+use crate::server::{NAME, PAGE, Server, files};
 
 /// A user that owns nothing else.
 const OTHER: u32 = 54_321;
@@ -23,9 +25,13 @@ fn as_other(agent: &Agent, arguments: &[&str]) -> String {
 /// An agent whose socket everybody can use, and reach.
 fn open_agent() -> Agent {
     let agent = Agent::start(&["--socket-mode", "666"]);
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(agent.path(""), open).unwrap();
+    let_pass(&agent);
     agent
+}
+
+/// Lets others come to the socket, whose own mode then counts.
+fn let_pass(agent: &Agent) {
+    set_permissions(agent.path(""), Permissions::from_mode(0o755)).unwrap();
 }
 
 fn may_run() -> bool {
@@ -66,8 +72,7 @@ fn a_socket_of_its_owner_is_closed_to_others() {
         return;
     }
     let agent = Agent::start(&[]);
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(agent.path(""), open).unwrap();
+    let_pass(&agent);
     let said = as_other(&agent, &["http://agent/sessions"]);
     assert!(said.contains("curl: (7)"), "{said}");
 }
@@ -80,7 +85,8 @@ fn roots_that_another_user_may_not_read_are_not_read_for_it() {
     }
     let files = files();
     let (server, agent) = (Server::start(&files, PAGE), open_agent());
-    let hidden = files.write("hidden.pem", &std::fs::read(files.path(&format!("{}.pem", crate::server::NAME))).unwrap(), 0o600);
+    let pem = std::fs::read(files.path(&format!("{NAME}.pem"))).unwrap();
+    let hidden = files.write("hidden.pem", &pem, 0o600);
     let target = server.address.to_string();
     let ask = |verify: &str| {
         as_other(

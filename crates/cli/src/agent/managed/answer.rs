@@ -88,7 +88,7 @@ impl Refusal {
 
     fn of_transport(error: &io::Error) -> Self {
         let hint = "is the server up, and reachable from here?";
-        let refusal = |name, text| Self::new(StatusCode::BAD_GATEWAY, name, text, hint);
+        let refusal = |name: &'static str, text: String| Self::new(StatusCode::BAD_GATEWAY, name, text, hint);
         match Reason::from(error) {
             Reason::TimedOut => Self::timed_out(),
             Reason::NameUnknown => refusal("name", "the host name has no address".into()),

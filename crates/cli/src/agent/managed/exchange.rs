@@ -126,7 +126,7 @@ async fn converse(
         let _ = connection.await;
     };
     // The request, its body, what it asks for, its answer.
-    let all = REQUEST_TIME * 2 + settings.opening_time() + ANSWER_TIME;
+    let all = settings.opening_time().saturating_add(REQUEST_TIME * 2 + ANSWER_TIME);
     timeout(all, conversing).await.is_ok()
 }
 

@@ -92,7 +92,7 @@ fn read(file: &File, path: &Path) -> Result<Zeroizing<String>, Failure> {
 }
 
 fn make(path: &Path) -> io::Result<Zeroizing<String>> {
-    let mut random = Zeroizing::new([0; TOKEN_BYTES]);
+    let mut random = Zeroizing::new([0_u8; TOKEN_BYTES]);
     rand_bytes(&mut *random)?;
     let digits = random.iter().map(|byte| format!("{byte:02x}"));
     let text = Zeroizing::new(digits.collect::<String>());
