@@ -1,15 +1,16 @@
 //! TLS settings by what programs ask for, and whom they may be used by.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use headstart_tls::{CertifiedKey, ClientConfig, ClientContext, ConfigError, Trust};
 use hyper::StatusCode;
 use openssl::sha::sha256;
+use rustix::fs::{Mode, OFlags};
 use zeroize::Zeroizing;
 
 use super::answer::Refusal;
@@ -52,6 +53,12 @@ enum Trusted {
     Anyone,
 }
 
+impl Settings {
+    fn of(ask: &TlsAsk, trust: Trusted) -> Self {
+        Self { alpn: ask.alpn.clone(), trust, certificate: ask.certificate.clone() }
+    }
+}
+
 impl Clients {
     /// With these certificates, and no clients yet.
     ///
@@ -66,6 +73,27 @@ impl Clients {
             }
         }
         Ok(Self { certificates: all, made: Mutex::default() })
+    }
+
+    /// What a program of `user` asks for, if it is there and depends on no file: most are, and wait for nobody
+    /// whose disk is slow.
+    ///
+    /// # Errors
+    /// As [`client`](Self::client).
+    pub(super) fn ready(
+        &self,
+        ask: &TlsAsk,
+        user: Option<u32>,
+    ) -> Result<Option<Arc<ClientContext>>, Refusal> {
+        let trust = match ask.verify {
+            Verify::System => Trusted::System,
+            Verify::Nobody => Trusted::Anyone,
+            Verify::Roots(_) => return Ok(None),
+        };
+        if let Some(name) = &ask.certificate {
+            self.certificate(name, user)?;
+        }
+        Ok(self.find(&Settings::of(ask, trust)))
     }
 
     /// What a program of `user` asks for. It may wait for a disk.
@@ -88,11 +116,7 @@ impl Clients {
                 (Trust::Roots(pem), Trusted::Roots(hash))
             }
         };
-        let settings = Settings {
-            alpn: ask.alpn.clone(),
-            trust: trusted,
-            certificate: ask.certificate.clone(),
-        };
+        let settings = Settings::of(ask, trusted);
         if let Some(client) = self.find(&settings) {
             return Ok(client);
         }
@@ -200,17 +224,16 @@ fn unmade(error: &ConfigError) -> Refusal {
     }
 }
 
-/// Opens an ordinary file: a pipe would make whoever opens it wait, and devices do things when they are opened.
+/// Opens an ordinary file. Devices do things when they are opened, so it is looked at before; and if it has become
+/// a pipe meanwhile, nobody waits for its other end.
 fn open(path: &Path) -> io::Result<File> {
-    let kind = fs::metadata(path)?.file_type();
-    if kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no ordinary file"));
+    let other = || io::Error::new(io::ErrorKind::InvalidInput, "no ordinary file");
+    if !fs::metadata(path)?.is_file() {
+        return Err(other());
     }
-    let file = OpenOptions::new().read(true).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "no ordinary file")),
-    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if file.metadata()?.is_file() { Ok(file) } else { Err(other()) }
 }
 
 fn read(file: &File) -> io::Result<Vec<u8>> {

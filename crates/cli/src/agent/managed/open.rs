@@ -89,7 +89,7 @@ async fn managed(
 ) -> Result<Opened, Refusal> {
     let asked = Instant::now();
     let client = client(tls, context.uid, settings).await?;
-    let begun = Visit::begin(&settings.known, Arc::clone(&client), tls, context);
+    let begun = Visit::begin(&settings.known, &client, tls, ask.port, context);
     let to = target(ask, tls, begun.cookies.clone());
     let before = asked.elapsed();
     let stream = match stream(&client, tls, &to, &begun, settings) {
@@ -126,12 +126,15 @@ async fn managed(
     Ok(Opened::Managed(Box::new(keeper), Box::new(outcome)))
 }
 
-/// The TLS client that is asked for. Reading roots may wait for a disk.
+/// The TLS client that is asked for: one that is ready, or else a new one, for which roots are read from a disk.
 async fn client(
     tls: &Arc<TlsAsk>,
     user: Option<u32>,
     settings: &Arc<Settings>,
 ) -> Result<Arc<ClientContext>, Refusal> {
+    if let Some(client) = settings.clients.ready(tls, user)? {
+        return Ok(client);
+    }
     let (settings, tls) = (Arc::clone(settings), Arc::clone(tls));
     let made = tokio::task::spawn_blocking(move || settings.clients.client(&tls, user));
     made.await.unwrap_or_else(|_| Err(Refusal::internal("a TLS client cannot be made")))

@@ -4,6 +4,7 @@ use std::time::Instant;
 use headstart_net::Context;
 use headstart_sessions::{Origin, Server, Sharing, Stamp, Taken, Ticket, TicketsWanted};
 use headstart_tls::{ClientContext, NewSession, Version};
+use openssl::sha::Sha256;
 use zeroize::Zeroizing;
 
 use super::known::Known;
@@ -12,9 +13,10 @@ use super::request::TlsAsk;
 /// One connection, as the session store sees it: whose it is, and what it may have in common with others.
 pub(super) struct Visit {
     known: Arc<Known>,
-    client: Arc<ClientContext>,
     server: String,
     alpn: Vec<Vec<u8>>,
+    /// What else two connections have to have in common.
+    settings: [u8; 32],
     /// That of its sessions: nobody's, if it shares none.
     context: Context,
     opened: Stamp,
@@ -32,11 +34,12 @@ pub(super) struct Begun {
 }
 
 impl Visit {
-    /// Begins a connection of `caller`, which may take a session out of the store.
+    /// Begins a connection of `caller` to `port`, which may take a session out of the store.
     pub(super) fn begin(
         known: &Arc<Known>,
-        client: Arc<ClientContext>,
+        client: &ClientContext,
         ask: &TlsAsk,
+        port: u16,
         caller: &Context,
     ) -> Begun {
         let now = Instant::now();
@@ -44,7 +47,7 @@ impl Visit {
         let (sessions, cookies) = shared(store.policy(caller).sharing, ask, caller);
         let visit = Self {
             known: Arc::clone(known),
-            client,
+            settings: settings(client.fingerprint(), port),
             server: ask.server.to_string(),
             alpn: ask.alpn.clone(),
             context: sessions,
@@ -100,10 +103,19 @@ impl Visit {
         Origin {
             server: Server::Name(&self.server),
             alpn: &self.alpn,
-            settings: self.client.fingerprint(),
+            settings: &self.settings,
             context: &self.context,
         }
     }
+}
+
+/// The TLS settings and the port: behind another port there is mostly another server, which has other ticket keys,
+/// and whose refusal of a ticket would have all others dropped.
+fn settings(fingerprint: &[u8; 32], port: u16) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(fingerprint);
+    hash.update(&port.to_be_bytes());
+    hash.finish()
 }
 
 /// The contexts of sessions and of cookies: the stricter of the policy and what is asked for counts. A
@@ -155,6 +167,13 @@ mod tests {
         assert_eq!(of(Sharing::Isolate, Some(Sharing::Share)), none);
         assert_eq!(of(Sharing::Isolate, Some(Sharing::Off)), none);
         assert_eq!(of(Sharing::ShareCertificate, Some(Sharing::Share)), both);
+    }
+
+    #[test]
+    fn ports_are_servers_of_their_own() {
+        assert_eq!(settings(&[1; 32], 443), settings(&[1; 32], 443));
+        assert_ne!(settings(&[1; 32], 443), settings(&[1; 32], 8443));
+        assert_ne!(settings(&[1; 32], 443), settings(&[2; 32], 443));
     }
 
     #[test]
