@@ -254,20 +254,21 @@ fn is_untouched(report: &Report) -> bool {
 impl Ledger {
     /// Of an opening that began so long after the request, with the handshake done now.
     fn new(report: Option<&Report>, begun: Duration, tls: Duration) -> Self {
-        let moment = |is: fn(&What) -> bool| {
-            let mut timeline = report?.timeline.iter();
-            timeline.find(|moment| is(&moment.what)).map(|moment| begun + moment.at)
-        };
-        let connected = |what: &What| {
-            matches!(what, What::Transport(ClientEvent::TcpConnected))
-        };
+        let resolved = moment(report, |what| matches!(what, What::Resolved(_)));
+        let connected =
+            moment(report, |what| matches!(what, What::Transport(ClientEvent::TcpConnected)));
         Self {
-            lookup: moment(|what| matches!(what, What::Resolved(_))),
-            tcp: moment(connected),
+            lookup: resolved.map(|at| begun + at),
+            tcp: connected.map(|at| begun + at),
             tls,
             rtt: report.and_then(|report| report.rtt),
         }
     }
+}
+
+/// When the first such thing happened, since the connection was asked for.
+fn moment(report: Option<&Report>, is: fn(&What) -> bool) -> Option<Duration> {
+    report?.timeline.iter().find(|moment| is(&moment.what)).map(|moment| moment.at)
 }
 
 impl std::fmt::Display for Ledger {
