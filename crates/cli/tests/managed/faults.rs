@@ -108,7 +108,7 @@ fn a_certificate_that_changed_is_seen_at_the_next_full_handshake() {
     drop(server);
     let _fresh = Server::start_at(address, &other, NAME, PAGE);
     let fields =
-        [("Headstart-TLS", "managed"), ("Headstart-Server-Name", NAME), ("Headstart-Verify", &roots)];
+        [("Headstart-TLS", "managed"), ("Headstart-Server-Name", NAME), ("Headstart-Verify", roots.as_str())];
     for _ in 0..2 {
         let (status, error) = connect(&agent, &address.to_string(), &fields).owned_refusal();
         assert!(status == 502 && error.starts_with("certificate"), "{status} {error}");
@@ -125,7 +125,7 @@ fn a_ticket_comes_back_if_there_was_no_connection() {
     let roots = files.path(&format!("{NAME}.pem"));
     drop(server);
     let fields =
-        [("Headstart-TLS", "managed"), ("Headstart-Server-Name", NAME), ("Headstart-Verify", &roots)];
+        [("Headstart-TLS", "managed"), ("Headstart-Server-Name", NAME), ("Headstart-Verify", roots.as_str())];
     let answer = connect(&agent, &address.to_string(), &fields);
     assert_eq!(answer.refused(), (502, "refused"));
     until("it is back", || event(&agent, "given_back") == 1);

@@ -299,7 +299,43 @@ pub(super) const fn opening(opened_by: OpenedBy) -> Opening {
 
 #[cfg(test)]
 mod tests {
+    use headstart_net::Moment;
+
     use super::*;
+
+    fn report(what: &[What]) -> Report {
+        let at = Duration::from_millis(5);
+        Report {
+            opened_by: OpenedBy::Plain,
+            not_used: None,
+            fast_open_not_used: None,
+            reset: None,
+            address: None,
+            rtt: None,
+            network: None,
+            timeline: what.iter().map(|what| Moment { at, what: *what }).collect(),
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_unseen_as_long_as_no_byte_of_tls_has_left() {
+        let address = "192.0.2.1:443".parse().unwrap();
+        let syn = [What::Resolved(1), What::Syn(address)];
+        assert!(is_untouched(&report(&[])) && is_untouched(&report(&syn)));
+        assert!(!is_untouched(&Report { address: Some(address), ..report(&syn) }), "connected");
+        let flight = What::Transport(ClientEvent::FlightSent { seq: 0, offset: 0, bytes: 300 });
+        assert!(!is_untouched(&report(&[What::Resolved(1), flight])));
+    }
+
+    #[test]
+    fn a_ledger_counts_from_the_request() {
+        let timeline = [What::Resolved(1), What::Transport(ClientEvent::TcpConnected)];
+        let ms = Duration::from_millis;
+        let ledger = Ledger::new(Some(&report(&timeline)), ms(2), ms(9));
+        let expected = Ledger { lookup: Some(ms(7)), tcp: Some(ms(7)), tls: ms(9), rtt: None };
+        assert_eq!(ledger, expected);
+        assert_eq!(Ledger::new(None, ms(2), ms(9)).to_string(), "tls=9.0");
+    }
 
     #[test]
     fn a_ledger_leaves_out_what_is_not_known() {
