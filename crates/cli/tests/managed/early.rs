@@ -16,7 +16,7 @@ fn field() -> String {
     encode_block(EARLY.as_bytes())
 }
 
-/// One connection, up to the server's hearing of it.
+/// One connection, up to the server's hearing of it; a ticket is kept then.
 fn visit(server: &Server, agent: &Agent, early: &str, words: &str) -> String {
     let answer = server.connect(agent, &[("Headstart-Early-Data", early)]);
     assert_eq!(answer.status, 200);
@@ -24,6 +24,10 @@ fn visit(server: &Server, agent: &Agent, early: &str, words: &str) -> String {
     let mut stream = answer.stream;
     stream.write_all(words.as_bytes()).unwrap();
     until("the server hears it", || server.said().contains(words));
+    until("a ticket is kept", || {
+        let (_, said) = call(agent, "GET", "/sessions", "");
+        said["sessions"].as_array().is_some_and(|rows| !rows.is_empty())
+    });
     became
 }
 
