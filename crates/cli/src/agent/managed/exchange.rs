@@ -144,7 +144,10 @@ async fn answer(
         let asked = timeout(REQUEST_TIME, control::answer(request, caller.user, settings)).await;
         return asked.unwrap_or_else(|_| Err(Refusal::malformed("the body did not come in time")));
     }
-    let opened = connect(&request, caller, settings).await;
+    let opened = match read(&request) {
+        Ok(ask) => connect(&ask, caller, settings).await,
+        Err(refusal) => Err(refusal),
+    };
     match opened {
         Ok(opened) => {
             let answer = granted(&opened);
@@ -158,19 +161,23 @@ async fn answer(
     }
 }
 
+fn read(request: &Request<Incoming>) -> Result<Ask, Refusal> {
+    // A body would have to be read before the tunnel begins; CONNECT has none (RFC 9110 9.3.6).
+    if request.body().is_end_stream() {
+        Ask::read(request)
+    } else {
+        Err(Refusal::malformed("CONNECT has no body"))
+    }
+}
+
 async fn connect(
-    request: &Request<Incoming>,
+    ask: &Ask,
     caller: &Caller,
     settings: &Arc<Settings>,
 ) -> Result<Opened, Refusal> {
-    // A body would have to be read before the tunnel begins; CONNECT has none (RFC 9110 9.3.6).
-    if !request.body().is_end_stream() {
-        return Err(Refusal::malformed("CONNECT has no body"));
-    }
-    let ask = Ask::read(request)?;
     let context = Context { uid: caller.user, label: ask.label.clone() };
-    let opened = open(&ask, &context, settings).await;
-    audit::connection(&ask, &context, &opened);
+    let opened = open(ask, &context, settings).await;
+    audit::connection(ask, &context, &opened);
     opened
 }
 
