@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use headstart_net::Context;
+use headstart_sessions::{Filter, Listed, Policy, Server, Sharing, Whose};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
-use headstart_net::Context;
-use headstart_sessions::{Filter, Listed, Policy, Server, Sharing, Whose};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::{Value, json};
