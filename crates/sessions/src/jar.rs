@@ -9,6 +9,7 @@ use crate::host::normal;
 use crate::limits::{COOKIES_PER_HOST, HOSTS, LAST_MOMENT, SPENT_COOKIES};
 use crate::network::Network;
 use crate::not_kept::NotKept;
+use crate::origin::Whose;
 use crate::seen::{SeenCookies, Unspendable};
 use crate::table::{Owned, Table};
 
@@ -172,6 +173,11 @@ impl CookieJar {
     /// Forgets what belongs to `context`, such as when it ends. Which cookies were spent stays known.
     pub fn forget_context(&mut self, context: &Context) {
         self.entries.retain(|key, _| key.context != *context);
+    }
+
+    /// Forgets what belongs to any of these contexts. Which cookies were spent stays known.
+    pub fn forget(&mut self, whose: Whose<'_>) {
+        self.entries.retain(|key, _| !whose.includes(&key.context));
     }
 
     /// The machine left the networks that are `left`: what was got there is dropped, and the next visit

@@ -8,7 +8,8 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 
 use super::{
-    EdgeAddress, EdgeAddresses, LogOptions, NameMap, OpeningPolicy, SOURCES, edge_address,
+    EdgeAddress, EdgeAddresses, HostPort, LogOptions, ManagedOptions, NameMap, OpeningPolicy, SOURCES,
+    edge_address,
 };
 use crate::failure::Failure;
 
@@ -37,6 +38,9 @@ datagram; all others are reached by TCP, as without headstart.
 Where a name advertises fop=1, or --edge says so, and the programs of `headstart fastopen attach client` are attached, a
 client that resumes a TLS 1.3 session opens with its ClientHello in the SYN: the cookie comes out of
 its own session ticket. What the agent keeps is kept by user and, within a user, by SOCKS5 user name.
+
+  Programs that let the agent speak TLS for them share sessions (see docs/managed.md):
+      headstart agent --socket $XDG_RUNTIME_DIR/headstart.sock
 
 Signals: SIGHUP reads --config again and keeps connections; SIGTERM and SIGINT stop accepting
 and wait up to --shutdown-timeout for connections to end."#;
@@ -125,6 +129,10 @@ pub struct AgentOptions {
     /// Serve Prometheus metrics at http://ADDR:PORT/metrics, and /healthz, /readyz
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<SocketAddr>,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub managed: ManagedOptions,
 
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text
