@@ -91,6 +91,7 @@ impl Moved {
     }
 
     fn broke(&self, error: io::Error) {
+        self.half_closed.store(true, Ordering::Relaxed);
         *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
 

@@ -98,6 +98,15 @@ impl Visit {
         }
     }
 
+    /// Has something kept for `context`, such as cookies, unless that was forgotten since the connection began. Nobody
+    /// forgets it meanwhile.
+    pub(super) fn unless_forgotten(&self, context: &Context, keep: impl FnOnce()) {
+        let store = self.known.store();
+        if !store.was_forgotten(context, self.opened) {
+            keep();
+        }
+    }
+
     fn origin(&self) -> Origin<'_> {
         Origin {
             server: Server::Name(&self.server),
