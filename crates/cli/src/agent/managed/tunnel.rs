@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use headstart_net::{Handoff, RelayLimits};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::{Instant, sleep};
@@ -26,7 +27,7 @@ const LOOKS: u32 = 8;
 pub(super) async fn pass<H: Handoff>(
     remote: H,
     local: Local,
-    head: &[u8],
+    head: Bytes,
     limits: RelayLimits,
 ) -> Outcome {
     let moved = Arc::<Moved>::default();
@@ -35,10 +36,12 @@ pub(super) async fn pass<H: Handoff>(
     let over = {
         let passing = async {
             if !head.is_empty() {
-                remote.write_all(head).await?;
+                remote.write_all(&head).await?;
                 remote.flush().await?;
                 moved.add_up(head.len());
             }
+            // Not held for as long as the connection lives.
+            drop(head);
             copy_bidirectional_with_sizes(&mut remote, &mut local, DOWN, UP).await
         };
         tokio::select! {
@@ -305,7 +308,7 @@ mod tests {
         const BYTES: usize = 4 << 20;
         let (mut program, local, mut server, remote) = pair();
         let remote = Remote { breaks: true, ..remote };
-        let passing = tokio::spawn(pass(remote, local, b"", RelayLimits::default()));
+        let passing = tokio::spawn(pass(remote, local, Bytes::new(), RelayLimits::default()));
         let saying = tokio::spawn(async move { server.write_all(&vec![7; BYTES]).await });
         let mut said = Vec::new();
         let mut room = vec![0; 1000];
@@ -323,7 +326,7 @@ mod tests {
     async fn each_direction_ends_by_itself() {
         let (mut program, local, mut server, remote) = pair();
         let passing = tokio::spawn(async move {
-            pass(remote, local, b"ahead ", RelayLimits::default()).await
+            pass(remote, local, Bytes::from_static(b"ahead "), RelayLimits::default()).await
         });
         program.write_all(b"up").await.unwrap();
         program.shutdown().await.unwrap();
@@ -347,7 +350,7 @@ mod tests {
         };
         let (mut program, local, _server, remote) = pair();
         let began = Instant::now();
-        assert_eq!(pass(remote, local, b"", limits).await, Outcome::TimedOut);
+        assert_eq!(pass(remote, local, Bytes::new(), limits).await, Outcome::TimedOut);
         assert!(began.elapsed() >= Duration::from_secs(80));
         assert_eq!(program.read(&mut [0; 1]).await.unwrap(), 0);
         assert!(program.write_all(b"x").await.is_err(), "both directions are closed");
@@ -355,7 +358,7 @@ mod tests {
         let (mut program, local, _server, remote) = pair();
         program.shutdown().await.unwrap();
         let began = Instant::now();
-        assert_eq!(pass(remote, local, b"", limits).await, Outcome::TimedOut);
+        assert_eq!(pass(remote, local, Bytes::new(), limits).await, Outcome::TimedOut);
         assert!(began.elapsed() < Duration::from_secs(80));
     }
 }
