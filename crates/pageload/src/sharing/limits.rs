@@ -1,0 +1,52 @@
+//! Every bound of the audit in one place: recordings come from anywhere, and may be larger than memory.
+//!
+//! Worst case together about 0.5 GB: [`FLOWS`] x 0.5 kB + [`FLOW_BYTES`] while packets are read,
+//! [`CONNECTIONS`] x 64 B + [`NAMES`] x 0.4 kB for what was found, [`CONNECTIONS`] x 250 B while it is
+//! counted, and [`PREFIXES`] x 60 B for the table of autonomous systems. Ordinary recordings need a hundredth.
+
+/// Connections followed at the same time; that which was silent for longest gives way.
+///
+/// Only handshakes need a place, and a handshake takes seconds: room for 10,000 new connections a second.
+pub const FLOWS: usize = 65_536;
+
+/// Bytes kept of all connections together, of ClientHellos that are not whole and of segments that came
+/// before their turn; the connection that was silent for longest gives way.
+pub const FLOW_BYTES: usize = 64 << 20;
+
+/// Bytes that are kept of one direction of a connection while a segment before them is missing.
+///
+/// A first flight fits into TCP's initial window of 10 segments; captures of the sender hold segments of up
+/// to 64 KiB, which the card cuts later.
+pub const BYTES_AHEAD: usize = 64 << 10;
+
+/// Bytes of a server's stream that are looked at.
+///
+/// A ServerHello comes first; in TLS 1.2 the ticket comes after the certificates, which have 2-17 kB.
+pub const SERVER_BYTES: usize = 128 << 10;
+
+/// Bytes of a ServerHello: one record (RFC 8446 section 5.1); with X25519MLKEM768 it has 1.2 kB.
+pub const SERVER_HELLO_MAX: usize = 1 << 14;
+
+/// TLS connections that are counted; what comes later is only counted as left out.
+pub const CONNECTIONS: usize = 1 << 20;
+
+/// Names of servers; connections to further ones are counted as left out.
+pub const NAMES: usize = 1 << 18;
+
+/// Bytes of one block of a capture. Wireshark refuses larger ones, too.
+pub const CAPTURE_BLOCK: usize = 16 << 20;
+
+/// Interfaces of one section of a pcapng file.
+pub const INTERFACES: usize = 4096;
+
+/// Bytes of a HAR file. It is read in one pass, but a single string of it, such as a URL, has to fit into memory.
+pub const HAR_BYTES: u64 = 1 << 30;
+
+/// Bytes of the name of a connection in a HAR file that is remembered; real ones are numbers.
+pub const CONNECTION_ID_MAX: usize = 64;
+
+/// Prefixes of the table of autonomous systems: the internet has 1.3 million (2026).
+pub const PREFIXES: usize = 4_000_000;
+
+/// Bytes of a line of that table.
+pub const LINE_MAX: u64 = 64 << 10;
