@@ -7,11 +7,13 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::options::{
     AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, FastopenOptions,
-    GetOptions, KeysOptions, LabOptions,
+    GetOptions, KeysOptions, LabOptions, PageloadOptions,
 };
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
-use crate::{agent, demo, dns_record, doctor, edge, fastopen, get, keys, lab, logging, runtime};
+use crate::{
+    agent, demo, dns_record, doctor, edge, fastopen, get, keys, lab, logging, pageload, runtime,
+};
 
 const AFTER_HELP: &str = "\
 `headstart COMMAND --help` explains a command, with examples.
@@ -43,6 +45,7 @@ enum Name {
     Fastopen(FastopenOptions),
     Keys(KeysOptions),
     Lab(LabOptions),
+    Pageload(PageloadOptions),
     DnsRecord(DnsRecordOptions),
     Completions(CompletionsOptions),
     Man(ManOptions),
@@ -80,6 +83,7 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
         Name::Keys(options) => keys::run(&options),
         // No runtime: it enters namespaces, too.
         Name::Lab(options) => lab::run(&options),
+        Name::Pageload(options) => pageload::run(&options),
         // No runtime yet: it tries a user namespace in a child.
         Name::Doctor(options) => {
             logging::start(&options.log, logging::COMMAND)?;

@@ -22,6 +22,7 @@ pub mod logging;
 pub mod metrics;
 pub mod options;
 pub mod output;
+mod pageload;
 pub mod runtime;
 pub mod settings;
 mod shell;

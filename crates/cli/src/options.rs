@@ -13,6 +13,7 @@ mod lab;
 mod lab_report;
 mod log;
 mod names;
+mod pageload;
 mod value;
 
 pub use agent::AgentOptions;
@@ -30,6 +31,7 @@ pub use lab::{LabCommand, LabListOptions, LabOptions, LabRunOptions};
 pub use lab_report::LabReportOptions;
 pub use log::{LogFormat, LogOptions};
 pub use names::{NameMap, NamePattern};
+pub use pageload::{PageloadCommand, PageloadOptions, SharingOptions};
 pub(crate) use value::emulated_rtt;
 pub use value::{EdgeAddress, HostPort, OpeningPolicy, Origin, OriginServer, Service};
 
