@@ -171,7 +171,7 @@ fn notes(report: &Report) -> String {
     }
     for (count, words) in facts(&report.seen) {
         if count > 0 {
-            let _ = writeln!(text, "  {} {words}", grouped(count));
+            let _ = writeln!(text, "  {words}: {}", grouped(count));
         }
     }
     if report.connections_unknown > 0 {
@@ -190,11 +190,14 @@ fn notes(report: &Report) -> String {
 fn facts(seen: &Seen) -> [(u64, &'static str); 20] {
     [
         (seen.resumption_refused, "offered sessions that were refused"),
-        (seen.early_data_offered, "connections with early data"),
-        (seen.hello_retry, "handshakes with a HelloRetryRequest"),
-        (seen.client_certificate_requested, "with a client certificate asked for: never shared"),
-        (seen.encrypted_client_hello, "with encrypted_client_hello: the name may be the outer one"),
-        (seen.without_name, "without a server's name: grouped by address"),
+        (seen.early_data_offered, "with early data"),
+        (seen.hello_retry, "with a HelloRetryRequest"),
+        (seen.client_certificate_requested, "a client certificate asked for, never shared"),
+        (
+            seen.encrypted_client_hello,
+            "with encrypted_client_hello, so the name may be the outer one",
+        ),
+        (seen.without_name, "without a server's name, grouped by address"),
         (seen.quic_connections, "QUIC connections, not counted"),
         (seen.har_quic_requests, "requests over QUIC, not counted"),
         (seen.turbotls_datagrams, "datagrams of TurboTLS clients, not counted"),
@@ -202,7 +205,7 @@ fn facts(seen: &Seen) -> [(u64, &'static str); 20] {
         (seen.not_tls, "TCP connections without TLS"),
         (seen.unanswered, "handshakes without an answer, not counted"),
         (seen.cut_off, "handshakes cut off by the capture (tcpdump -s 0 has all), not counted"),
-        (seen.unreadable, "ClientHellos that are malformed, not counted"),
+        (seen.unreadable, "malformed ClientHellos, not counted"),
         (seen.har_incomplete, "handshakes without address or time, not counted"),
         (seen.displaced, "connections that gave way to others, not counted"),
         (seen.left_out, "connections beyond the limits, not counted"),
