@@ -250,14 +250,15 @@ type Service = (&'static str, [u8; 4], u8, u64);
 
 /// A made-up working day of three programs. Each keeps its own sessions, by address, for ten minutes, as programs do.
 fn day() -> Vec<Visit> {
-    const SERVICES: [Service; 6] = [
+    const SERVICES: [Service; 5] = [
         ("api.example", [198, 51, 100, 1], 1, 4),
         ("www.example", [198, 51, 100, 2], 2, 15),
         ("crash.example", [198, 51, 100, 130], 40, 11),
         ("ads.example", [203, 0, 113, 1], 22, 5),
         ("fonts.example", [203, 0, 113, 100], 4, 60),
-        ("once.example", [192, 0, 2, 200], 1, 1000),
     ];
+    // Names that are seldom visited, each at an address of its own.
+    const SELDOM: u8 = 120;
     const MINUTES: u64 = 8 * 60;
     let mut visits = Vec::new();
     // A sequence without pattern that is the same in every run (Knuth's MMIX).
@@ -282,6 +283,13 @@ fn day() -> Vec<Visit> {
                 visits.push(visit(port, &server, second, name));
                 second += 1 + minutes * 30 + next(minutes * 60);
             }
+        }
+    }
+    for which in 1..=SELDOM {
+        for _ in 0..=next(2) {
+            let port = 10_000 + u16::try_from(visits.len()).unwrap();
+            let (server, name) = (format!("192.0.2.{which}"), format!("seldom{which}.example"));
+            visits.push(Visit::full(port, &server, next(MINUTES * 60), &name));
         }
     }
     visits

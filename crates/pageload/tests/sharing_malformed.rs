@@ -290,6 +290,27 @@ proptest! {
         prop_assert_eq!(report.map(|report| report.seen.packets), Some(frames.len() as u64));
     }
 
+    /// Any blocks at all, of every kind that pcapng has: interfaces, simple packets, names, statistics, packets, a
+    /// journal, secrets, custom ones, processes, and what nobody knows.
+    #[test]
+    fn any_blocks(
+        is_big: bool,
+        blocks in prop::collection::vec(
+            (
+                prop::sample::select(vec![
+                    1_u32, 2, 3, 4, 5, 6, 9, 10, 0xbad, 0x4000_0bad, 0x8000_0001, 0x0a0d_0d0a, 77,
+                ]),
+                prop::collection::vec(prop_oneof![3 => 0u8..8, 1 => any::<u8>()], 0..80),
+            ),
+            0..12,
+        ),
+    ) {
+        let order = if is_big { Order::Big } else { Order::Little };
+        let mut file = [order.section(), order.interface(Link::Ethernet, None)].concat();
+        file.extend(blocks.iter().flat_map(|(kind, body)| order.block(*kind, body)));
+        check(&file)?;
+    }
+
     /// Any streams at all in right packets, with what begins as TLS among them.
     #[test]
     fn any_streams(
