@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use headstart_proto::UnixSeconds;
-use headstart_tls::keyring::{Epoch, KeyFileError, KeyRing, KeyRingError, Role};
+use headstart_tls::keyring::{Epoch, KeyFile, KeyFileError, KeyRing, KeyRingError, Role};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -42,13 +42,13 @@ fn new(options: &KeysNewOptions) -> Result<(), Failure> {
 }
 
 fn rotate(options: &KeysRotateOptions) -> Result<(), Failure> {
-    let ring = load(&options.file)?;
+    let file = KeyFile::lock(&options.file).map_err(|error| unusable(&error))?;
     let now = wall_clock();
-    if options.if_due && now < ring.rotation_due() {
+    if options.if_due && !file.ring().is_due(now) {
         return Ok(());
     }
-    let ring = ring.rotated(now).map_err(no_keys)?;
-    ring.store(&options.file).map_err(|error| unusable(&error))
+    let ring = file.ring().rotated(now).map_err(no_keys)?;
+    file.replace(&ring).map_err(|error| unusable(&error))
 }
 
 fn show(options: &KeysShowOptions) -> Result<(), Failure> {
@@ -68,7 +68,11 @@ fn no_keys(error: KeyRingError) -> Failure {
 
 fn text(ring: &KeyRing) -> String {
     let due = ring.rotation_due();
-    let when = if is_due(ring) { "was due" } else { "due" };
+    let when = match (is_due(ring), wall_clock() < due) {
+        (true, true) => "by a clock that was ahead: due now, not",
+        (true, false) => "was due",
+        (false, _) => "due",
+    };
     let mut text = format!(
         "rotated every {}, {when} {}\n\n{}",
         humantime::format_duration(ring.period),
@@ -106,7 +110,7 @@ fn json_text(ring: &KeyRing) -> String {
 }
 
 fn is_due(ring: &KeyRing) -> bool {
-    wall_clock() >= ring.rotation_due()
+    ring.is_due(wall_clock())
 }
 
 /// What tickets without a cookie begin with in this epoch: as public as they are.

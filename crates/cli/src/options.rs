@@ -6,6 +6,7 @@ mod demo;
 mod dns_record;
 mod doctor;
 mod edge;
+mod edge_address;
 mod fastopen;
 mod get;
 mod keys;
@@ -21,6 +22,8 @@ pub use demo::DemoOptions;
 pub use dns_record::DnsRecordOptions;
 pub use doctor::DoctorOptions;
 pub use edge::{CertificateFiles, EarlyDataRequests, EdgeOptions, TlsVersion};
+pub(crate) use edge_address::edge_lookup;
+pub use edge_address::{EdgeAddress, EdgeAddresses};
 pub use fastopen::{
     AttachClientOptions, AttachOptions, AttachServerOptions, AttachSide, DetachOptions,
     FastopenCommand, FastopenOptions, FastopenSide, StatusOptions,
@@ -33,7 +36,7 @@ pub use log::{LogFormat, LogOptions};
 pub use names::{NameMap, NamePattern};
 pub use pageload::{PageloadCommand, PageloadOptions, SharingOptions};
 pub(crate) use value::emulated_rtt;
-pub use value::{EdgeAddress, HostPort, OpeningPolicy, Origin, OriginServer, Service};
+pub use value::{HostPort, OpeningPolicy, Origin, OriginServer, Service};
 
 /// How `--help` of a daemon says where else its options may come from.
 const SOURCES: &str = "\

@@ -8,6 +8,7 @@ mod worker;
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,6 +149,13 @@ impl Acceptor {
             Some(session) = self.sessions.recv() => Ok(session),
             accepted = tcp => accepted,
         }
+    }
+}
+
+/// The listener on TCP.
+impl AsFd for Acceptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 }
 

@@ -59,10 +59,13 @@ pub struct Visit<'a> {
 pub enum Visited {
     /// Nothing.
     Never,
-    /// The last one was on the same network.
-    Here,
-    /// The last one was on another network, or the machine was away since: what was got there is not to
-    /// be shown here.
+    /// There was one on the same network.
+    Here {
+        /// So long ago was the last one: what it brought is as old.
+        ago: Duration,
+    },
+    /// They were on another network, or the machine was away since: what was got there is not to be shown
+    /// here.
     Elsewhere,
 }
 
@@ -75,6 +78,8 @@ pub enum NotKept {
     Host,
     /// It ends too soon to be used.
     Lifetime,
+    /// The machine is on another network by now.
+    Network,
     /// It is here already, or was spent.
     Known,
 }
@@ -85,6 +90,7 @@ impl fmt::Display for NotKept {
             Self::Context => "nothing is shared in this context",
             Self::Host => "the host name is too long",
             Self::Lifetime => "the cookie ends too soon",
+            Self::Network => "the cookie is from another network",
             Self::Known => "the cookie is not new",
         })
     }
@@ -105,15 +111,24 @@ impl CookieJar {
         Self { limits, spent: SeenCookies::new(limits.spent), ..Self::default() }
     }
 
-    /// Notes a visit. What the last one brought on another network is dropped.
-    pub fn visit(&mut self, visit: &Visit<'_>) -> Visited {
+    /// A visit begins. What earlier ones brought on another network is dropped.
+    ///
+    /// It tells nothing to those after it before it [arrives](Self::arrive): several that begin at once show
+    /// what is of the same age.
+    pub fn visit(&mut self, visit: &Visit<'_>, now: Instant) -> Visited {
         let Ok(key) = Key::of(visit) else { return Visited::Never };
-        let last = self.entries.get(&key).map(|entry| entry.network);
-        self.entry(key, visit.network);
-        match last {
-            None => Visited::Never,
-            Some(Some(network)) if network == visit.network => Visited::Here,
-            Some(_) => Visited::Elsewhere,
+        match self.entry(key, visit.network).last {
+            Last::Never => Visited::Never,
+            Last::Elsewhere => Visited::Elsewhere,
+            Last::Here(at) => Visited::Here { ago: now.saturating_duration_since(at) },
+        }
+    }
+
+    /// The visit is connected: what is shown from now on may have been got by it.
+    pub fn arrive(&mut self, visit: &Visit<'_>, now: Instant) {
+        let Ok(key) = Key::of(visit) else { return };
+        if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.is_at(visit)) {
+            entry.last = Last::Here(now);
         }
     }
 
@@ -134,12 +149,16 @@ impl CookieJar {
         if lifetime <= LAST_MOMENT {
             return Err(NotKept::Lifetime);
         }
+        if self.entries.get(&key).is_some_and(|entry| !entry.is_at(visit)) {
+            return Err(NotKept::Network);
+        }
         self.entries.values_mut().for_each(|entry| entry.drop_ended(now));
         if self.spent.contains(&cookie) || self.holds(&cookie) {
             return Err(NotKept::Known);
         }
         let most = self.limits.cookies_per_host;
         let entry = self.entry(key, visit.network);
+        entry.last = Last::Here(now);
         entry.put(Kept { cookie, end: now + lifetime });
         while entry.cookies.len() > most {
             entry.cookies.pop_front();
@@ -151,22 +170,28 @@ impl CookieJar {
     /// the wire once or never.
     pub fn take(&mut self, visit: &Visit<'_>, now: Instant) -> Option<Cookie> {
         let key = Key::of(visit).ok()?;
-        if self.spent.is_full(now) || !self.entries.contains_key(&key) {
+        let user = key.context.uid;
+        if self.spent.is_full(user, now) || !self.entries.contains_key(&key) {
             return None;
         }
         let entry = self.entry(key, visit.network);
         entry.drop_ended(now);
         let cookie = entry.cookies.pop_front()?.cookie;
-        self.spent.spend(cookie, now).ok().map(|()| cookie)
+        self.spent.spend(cookie, user, now).ok().map(|()| cookie)
     }
 
-    /// Spends a cookie from elsewhere, such as a client's own ticket: it must go onto the wire once or
-    /// never, and is not kept any more if it was.
+    /// Spends a cookie that `user` has from elsewhere, such as the client's own ticket: it must go onto the
+    /// wire once or never, and is not kept any more if it was.
     ///
     /// # Errors
     /// Why it must not go onto the wire.
-    pub fn spend(&mut self, cookie: Cookie, now: Instant) -> Result<(), Unspendable> {
-        self.spent.spend(cookie, now)?;
+    pub fn spend(
+        &mut self,
+        cookie: Cookie,
+        user: Option<u32>,
+        now: Instant,
+    ) -> Result<(), Unspendable> {
+        self.spent.spend(cookie, user, now)?;
         for entry in self.entries.values_mut() {
             entry.cookies.retain(|kept| kept.cookie != cookie);
         }
@@ -216,11 +241,17 @@ impl CookieJar {
             self.make_room(&key.context);
         }
         self.uses += 1;
-        let new = || Entry { network: Some(network), cookies: VecDeque::new(), used: 0 };
+        let new = || Entry {
+            network: Some(network),
+            last: Last::Never,
+            cookies: VecDeque::new(),
+            used: 0,
+        };
         let entry = self.entries.entry(key).or_insert_with(new);
         entry.used = self.uses;
         if entry.network != Some(network) {
             entry.network = Some(network);
+            entry.last = Last::Elsewhere;
             entry.cookies.clear();
         }
         entry
@@ -269,9 +300,20 @@ impl Key {
 struct Entry {
     /// That of the last visit; none once the machine has left it. Then there are no cookies either.
     network: Option<Network>,
+    last: Last,
     /// That which ends first is in front.
     cookies: VecDeque<Kept>,
     used: u64,
+}
+
+/// The last visit that arrived.
+#[derive(Clone, Copy, Debug)]
+enum Last {
+    Never,
+    /// On another network.
+    Elsewhere,
+    /// On this one, at that time.
+    Here(Instant),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -281,6 +323,10 @@ struct Kept {
 }
 
 impl Entry {
+    fn is_at(&self, visit: &Visit<'_>) -> bool {
+        self.network == Some(visit.network)
+    }
+
     fn put(&mut self, new: Kept) {
         let at = self.cookies.partition_point(|kept| kept.end <= new.end);
         self.cookies.insert(at, new);

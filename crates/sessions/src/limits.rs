@@ -21,8 +21,8 @@ pub const COOKIES_PER_HOST: usize = 8;
 /// empty: 4.5 MB.
 ///
 /// A generation lasts as long as a cookie may live, 8 h: this is for four and a half openings a second,
-/// day and night. When they are too many, no cookie is spent until the generation ends: openings go on
-/// without.
+/// day and night, and half as many of one user alone ([`SeenCookies`](crate::SeenCookies) says how users
+/// share it). When they are too many, no cookie is spent until the generation ends: openings go on without.
 pub const SPENT_COOKIES: usize = 1 << 17;
 
 /// Bytes in a label of a context: a user name of SOCKS5 has no more (RFC 1929).

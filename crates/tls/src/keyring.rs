@@ -5,7 +5,8 @@
 //! with the current epoch and taken with any, so that servers need not change in the same instant;
 //! the secret of an epoch is wiped when it leaves `previous`. `docs/fop.md` specifies the keys.
 //!
-//! All edges of a site have the same ring: in a file, see [`KeyRing::load`], or one alone in memory.
+//! All edges of a site have the same ring: in a file, see [`KeyRing::load`] and [`KeyFile`], or one alone in
+//! memory.
 
 mod epoch;
 mod file;
@@ -18,7 +19,7 @@ use headstart_proto::UnixSeconds;
 use headstart_proto::cookie::CookieRing;
 
 pub use epoch::{Epoch, Purpose, SECRET_LEN};
-pub use file::{FILE_MAX, FileFault, KeyFileError};
+pub use file::{FILE_MAX, FileFault, KeyFile, KeyFileError};
 pub use text::{Role, TextError, TextFault};
 
 /// How long an epoch is current by default: half a day.
@@ -91,6 +92,15 @@ impl KeyRing {
     #[must_use]
     pub fn rotation_due(&self) -> UnixSeconds {
         self.current.from + self.period
+    }
+
+    /// Whether it should be rotated now.
+    ///
+    /// Also if it starts more than a period ahead: the clock was wrong then, and nobody would rotate it for as
+    /// long as it was ahead.
+    #[must_use]
+    pub fn is_due(&self, now: UnixSeconds) -> bool {
+        now >= self.rotation_due() || self.current.from > now + self.period
     }
 
     /// The epoch of that id, which a ticket names.

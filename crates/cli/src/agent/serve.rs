@@ -2,16 +2,14 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::hello::{self, ClientHello, Progress};
 use headstart_net::{
-    ClientStream, Connector, ConnectorConfig, Context, Edge, OpenedBy, RelayLimits, ResetReason,
-    Target, original_destination,
+    ClientStream, Connector, ConnectorConfig, Context, OpenedBy, RelayLimits, ResetReason, Target,
+    original_destination,
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -23,7 +21,7 @@ use crate::daemon::{self, Daemon, Running};
 use crate::failure::Failure;
 use crate::listen;
 use crate::metrics::{self, Connection, Opening, Outcome, Role};
-use crate::options::AgentOptions;
+use crate::options::{AgentOptions, edge_lookup};
 use crate::settings::Invocation;
 
 /// How long a redirected client on a TLS port may take for its ClientHello before the connection
@@ -59,7 +57,7 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
 /// Forgets what was got on networks that this machine leaves. Reloads share what is forgotten.
 async fn follow_networks(connector: Connector) {
     let Err(error) = connector.follow_networks().await;
-    tracing::debug!(%error, "cannot watch the networks of this machine");
+    tracing::warn!(%error, "cannot watch the networks of this machine: each connection looks by itself");
 }
 
 /// What connections are served with; replaced as a whole by a reload.
@@ -90,12 +88,8 @@ fn connector_config(options: &AgentOptions) -> Result<ConnectorConfig, Failure> 
     let dns = DnsConfig { name_servers: options.resolver.clone(), ..DnsConfig::default() };
     let resolver = Resolver::new(&dns)
         .map_err(|error| Failure::usage(format!("cannot look up names: {error}")))?;
-    let edges = options.edges()?;
     Ok(ConnectorConfig {
-        edges: Arc::new(move |name| {
-            let edge = edges.find(Some(name))?;
-            Some(Edge { host: edge.host.clone(), port: edge.port, advert: Advert::default() })
-        }),
+        edges: edge_lookup(options.edges()?),
         opening: options.opening.into(),
         hold: options.hold,
         connect_timeout: options.connect_timeout,

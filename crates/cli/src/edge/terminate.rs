@@ -92,7 +92,7 @@ fn start(
     // There is a server wherever an origin needs one.
     let server = settings.tls.as_ref()?;
     match server.accept(origin.service, stream.peer_addr().ip().to_canonical()) {
-        Ok(conn) => Some((TlsStream::new(conn, stream), server.early_data())),
+        Ok(conn) => Some((TlsStream::accepted(conn, stream), server.early_data())),
         Err(error) => {
             tracing::warn!(%error, "cannot start TLS with a client");
             stream.reset();

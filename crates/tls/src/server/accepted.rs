@@ -13,8 +13,8 @@ use crate::server::serving::Serving;
 /// What is ours of one connection at a server, found from OpenSSL's callbacks.
 pub(crate) struct Accepted {
     pub(super) serving: Arc<Serving>,
-    peer: IpAddr,
-    now: UnixSeconds,
+    peer: Mutex<IpAddr>,
+    pub(super) now: UnixSeconds,
     hello: Mutex<Hello>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Hello {
 
 impl Accepted {
     pub(super) fn new(serving: Arc<Serving>, peer: IpAddr, now: UnixSeconds) -> Self {
-        Self { serving, peer, now, hello: Mutex::default() }
+        Self { serving, peer: Mutex::new(peer), now, hello: Mutex::default() }
     }
 
     /// Lets callbacks of `ssl` find this.
@@ -51,6 +51,11 @@ impl Accepted {
         self.lock().clone()
     }
 
+    /// Cookies from now on are for a client at `peer`.
+    pub(crate) fn set_peer(&self, peer: IpAddr) {
+        *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = peer;
+    }
+
     /// A ClientHello has come; what it asks of Fast Open comes separately.
     pub(super) fn on_hello(&self, server_name: Option<String>, binder: Option<[u8; 32]>) {
         *self.lock() = Hello { server_name, binder, fop_requested: false };
@@ -69,7 +74,8 @@ impl Accepted {
         let mut nonce = [0; NONCE_LEN];
         rand_bytes(&mut nonce).ok()?;
         let ring = self.serving.keyring.current().cookies();
-        Some(ring.mint(nonce, self.now + policy.life, self.peer))
+        let peer = *self.peer.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(ring.mint(nonce, self.now + policy.life, peer))
     }
 
     /// The same as the extension has it, if the client asked.

@@ -7,10 +7,12 @@ use openssl::error::ErrorStack;
 use openssl::rand::rand_bytes;
 use openssl::ssl::{
     AlpnError, ClientHelloResponse, ExtensionContext, SslAlert, SslContextBuilder, SslRef,
+    SslSessionRef,
 };
 
 use crate::ffi::{self, IV, KEY_NAME, Seal, TicketHooks, TicketKeys, guard};
 use crate::keyring::{Epoch, Purpose};
+use crate::limits::RESUMPTION_LIFE;
 use crate::server::accepted::Accepted;
 use crate::wire::{PRE_SHARED_KEY, SERVER_NAME, TicketData, binder_hash, server_name};
 
@@ -110,8 +112,18 @@ impl TicketHooks for Tickets {
 
     fn data(ssl: &SslRef) -> Vec<u8> {
         let Some(accepted) = Accepted::of(ssl) else { return Vec::new() };
-        let name = TicketData::name_hash(accepted.hello().server_name.as_deref());
-        TicketData { scope: accepted.serving.replay.scope(), name }.emit().to_vec()
+        let resumed = ssl.session().filter(|_| ssl.session_reused()).and_then(data_of);
+        let data = TicketData {
+            scope: accepted.serving.replay.scope(),
+            name: TicketData::name_hash(accepted.hello().server_name.as_deref()),
+            since: resumed.map_or(accepted.now, |data| data.since),
+        };
+        data.emit().to_vec()
+    }
+
+    fn takes(ssl: &SslRef, session: &SslSessionRef) -> bool {
+        let told = Accepted::of(ssl).zip(data_of(session));
+        told.is_some_and(|(accepted, data)| accepted.now.since(data.since) <= RESUMPTION_LIFE)
     }
 
     fn allows_early_data(ssl: &SslRef) -> bool {
@@ -123,12 +135,17 @@ impl TicketHooks for Tickets {
 /// first time that it comes.
 fn is_first(ssl: &SslRef, accepted: &Accepted) -> Option<bool> {
     let (session, hello) = (ssl.session()?, accepted.hello());
-    let ticket = TicketData::parse(ffi::ticket_data_of(session))?;
+    let ticket = data_of(session)?;
     let filter = &accepted.serving.replay;
     let fits = session.max_early_data() > 0
         && ticket.scope == filter.scope()
         && ticket.name == TicketData::name_hash(hello.server_name.as_deref());
     Some(fits && filter.is_first(hello.binder?))
+}
+
+/// What is ours in the ticket of a session.
+fn data_of(session: &SslSessionRef) -> Option<TicketData> {
+    TicketData::parse(ffi::ticket_data_of(session))
 }
 
 fn keys(epoch: &Epoch) -> TicketKeys {

@@ -9,7 +9,7 @@ use openssl::ssl::{
 };
 use openssl::x509::X509;
 
-use crate::error::{ConfigError, words};
+use crate::error::{ConfigError, forget_errors, words};
 use crate::ffi;
 use crate::limits::{EARLY_DATA_MAX, TICKET_LIFE_MAX, TICKETS_MAX};
 use crate::server::config::{ClientAuth, CookiePolicy, ServerConfig, SharedRing, TicketBinding};
@@ -32,6 +32,7 @@ pub(crate) struct Serving {
 
 impl Serving {
     pub(super) fn new(config: &ServerConfig) -> Result<Self, ConfigError> {
+        forget_errors();
         check(config)?;
         let mut hosts = Vec::new();
         for group in by_names(&config.certificates)? {

@@ -2,15 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use headstart_proto::UnixSeconds;
 use headstart_tls::SharedRing;
 use headstart_tls::keyring::{KeyRing, PERIOD};
 
-use super::files::Watch;
+use super::files::{Complaint, Watch};
 use crate::failure::Failure;
 use crate::metrics::{self, Reloaded};
+
+/// How far clocks that are right may be off.
+const CLOCK_ERROR: Duration = Duration::from_secs(60 * 60);
 
 /// Where the ring comes from, and how it is kept up to date.
 #[derive(Debug)]
@@ -18,7 +21,7 @@ pub(super) enum Keys {
     /// Of this process alone.
     Own,
     /// Of a file that others renew.
-    File { path: PathBuf, watch: Watch, overdue: bool },
+    File { path: PathBuf, watch: Watch, complaint: Complaint, overdue: bool },
 }
 
 impl Keys {
@@ -32,7 +35,8 @@ impl Keys {
             Some(path) => {
                 let watch = Watch::new([path.clone()]);
                 let ring = load(&path)?;
-                Ok((Self::File { path, watch, overdue: false }, ring))
+                let complaint = Complaint::default();
+                Ok((Self::File { path, watch, complaint, overdue: false }, ring))
             }
         }
     }
@@ -48,34 +52,44 @@ impl Keys {
     /// Puts a newer ring into `shared` if there is one; a file with a mistake leaves the old one.
     pub(super) fn look(&mut self, shared: &SharedRing) {
         let now = now();
-        let due = now >= shared.current().rotation_due();
+        let due = shared.current().is_due(now);
         match self {
-            Self::Own if due => take(shared, rotated(&shared.current(), now)),
+            Self::Own if due || is_from_the_future(&shared.current(), now) => {
+                take(shared, rotated(&shared.current(), now), &mut Complaint::default());
+            }
             Self::Own => {}
-            Self::File { path, watch, overdue } => {
-                if watch.changed() {
-                    take(shared, load(path));
+            Self::File { path, watch, complaint, overdue } => {
+                if watch.changed() || complaint.is_open() {
+                    take(shared, load(path), complaint);
                 } else if due && !*overdue {
                     let file = path.display();
                     tracing::warn!(%file, "the keys are old: `headstart keys rotate` renews them");
                 }
-                *overdue = now >= shared.current().rotation_due();
+                *overdue = shared.current().is_due(now);
             }
         }
     }
 }
 
-fn take(shared: &SharedRing, ring: Result<KeyRing, Failure>) {
+/// Whether `ring` was made before the clock was set back: it would not be due for long, and what is promised of its
+/// life would not hold.
+fn is_from_the_future(ring: &KeyRing, now: UnixSeconds) -> bool {
+    ring.rotation_due() > now + ring.period + CLOCK_ERROR
+}
+
+fn take(shared: &SharedRing, ring: Result<KeyRing, Failure>, complaint: &mut Complaint) {
     match ring {
         Ok(ring) => {
             shared.replace(ring);
+            complaint.close();
             metrics::reloaded(Reloaded::Keys, true);
             tracing::info!("new keys for session tickets");
         }
-        Err(failure) => {
+        Err(failure) if complaint.open(failure.message()) => {
             metrics::reloaded(Reloaded::Keys, false);
             tracing::error!(hint = failure.advice(), "keys kept: {}", failure.message());
         }
+        Err(_) => {}
     }
 }
 
@@ -105,7 +119,6 @@ pub(super) fn now() -> UnixSeconds {
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
-    use std::time::Duration;
 
     use super::*;
 
@@ -163,6 +176,23 @@ mod tests {
         keys.look(&due);
         assert_eq!(ids(&due)[1], before[0]);
         assert!(due.current().rotation_due() > now() + Duration::from_secs(60));
+    }
+
+    #[test]
+    fn own_keys_are_renewed_when_the_clock_is_set_back() {
+        let (mut keys, _) = Keys::open(None).unwrap();
+        let made = |ahead| {
+            SharedRing::new(KeyRing::generate(now() + Duration::from_secs(ahead), PERIOD).unwrap())
+        };
+        let (far, near) = (made(10 * 86_400), made(60));
+        let before = [ids(&far), ids(&near)];
+        for _ in 0..2 {
+            keys.look(&far);
+            keys.look(&near);
+        }
+        assert_eq!(ids(&far)[1], before[0][0], "once");
+        assert!(far.current().rotation_due() <= now() + PERIOD);
+        assert_eq!(ids(&near), before[1]);
     }
 
     #[test]

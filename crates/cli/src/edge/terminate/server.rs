@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use headstart_net::Acceptor;
 use headstart_net::fastopen::HiddenListener;
 use headstart_tls::{
     Conn, CookiePolicy, MemoryFilter, ServerConfig, ServerContext, SharedRing, TlsError, Version,
@@ -11,7 +12,7 @@ use headstart_tls::{
 
 use super::certificates::{self, Certificates};
 use super::fast_open::FastOpen;
-use super::files::{LOOK_EVERY, Watch};
+use super::files::{Complaint, LOOK_EVERY, Watch};
 use super::keys::{self, Keys};
 use crate::failure::Failure;
 use crate::metrics::{self, Reloaded};
@@ -47,6 +48,7 @@ struct State {
     policy: Policy,
     certificates: Certificates,
     watch: Watch,
+    complaint: Complaint,
     keys: Keys,
     fast_open: Option<FastOpen>,
 }
@@ -136,7 +138,9 @@ impl TlsServer {
         let (http, raw) = (context(&http)?, context(&raw)?);
         warn_uncovered(options, &certificates);
         let early_data = Mutex::new(policy.early_data);
-        let state = Mutex::new(State { policy, certificates, watch, keys, fast_open: None });
+        let complaint = Complaint::default();
+        let state = State { policy, certificates, watch, complaint, keys, fast_open: None };
+        let state = Mutex::new(state);
         let server = Arc::new(Self { http, raw, ring, replay, early_data, state });
         tokio::spawn(look(Arc::downgrade(&server)));
         Ok(server)
@@ -172,6 +176,7 @@ impl TlsServer {
         }
         warn_uncovered(options, &certificates);
         (state.policy, state.certificates, state.watch) = (policy, certificates, watch);
+        state.complaint.close();
         Ok(())
     }
 
@@ -197,16 +202,26 @@ impl TlsServer {
         self.lock().fast_open.as_ref().and_then(|fast_open| fast_open.listener(address))
     }
 
+    /// Lets connections of an acceptor that has its hidden listener open by Fast Open.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub(in crate::edge) fn serve_fast_open(&self, acceptor: &Acceptor) -> Result<(), Failure> {
+        self.lock().fast_open.as_mut().map_or(Ok(()), |fast_open| fast_open.serve(acceptor))
+    }
+
     /// Reads what has changed of the files, and renews the keys if that is due.
     fn look(&self) {
         let mut state = self.lock();
-        if state.watch.changed() {
+        if state.watch.changed() || state.complaint.is_open() {
             self.renew(&mut state);
         }
         state.keys.look(&self.ring);
         if let Some(fast_open) = &mut state.fast_open {
             fast_open.look(&self.ring);
         }
+        // While a stopped edge waits for connections to end, another may have come.
+        state.fast_open.take_if(|fast_open| fast_open.is_over());
         metrics::certificate_expiry(state.certificates.expiry);
     }
 
@@ -215,19 +230,19 @@ impl TlsServer {
     fn renew(&self, state: &mut State) {
         let renewed = Certificates::load(&state.policy.files)
             .and_then(|fresh| self.take(&state.policy, &fresh).map(|()| fresh));
-        metrics::reloaded(Reloaded::Certificates, renewed.is_ok());
         match renewed {
             Ok(fresh) => {
                 tracing::info!("certificates read again");
+                metrics::reloaded(Reloaded::Certificates, true);
                 state.certificates = fresh;
+                state.complaint.close();
             }
-            Err(failure) => {
-                tracing::error!(
-                    hint = failure.advice(),
-                    "certificates kept: {}",
-                    failure.message()
-                );
+            Err(failure) if state.complaint.open(failure.message()) => {
+                metrics::reloaded(Reloaded::Certificates, false);
+                let hint = failure.advice();
+                tracing::error!(hint, "certificates kept: {}", failure.message());
             }
+            Err(_) => {}
         }
     }
 
