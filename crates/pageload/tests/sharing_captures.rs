@@ -441,14 +441,15 @@ fn a_handshake_that_is_seen_twice_counts_once() {
     let report = audited(&capture(&[inside.clone(), outside]));
     assert_eq!((full(&report), report.seen.copies), ([1; 3], 1));
     assert_eq!(report.seen.tcp_connections, 2);
-    // In two captures of the same time, too; in one of them the ports were used again.
+    // In captures of the same time, too, made at different places.
+    let other = Visit::full(40_001, SERVER, 1, "a.example");
     let mut audit = Audit::new();
-    let other = Visit::full(40_000, SERVER, 1, "a.example");
-    audit.read("one", capture(&[inside.clone()]).as_slice()).unwrap();
-    audit.read("other", capture(&[other.clone(), inside.clone()]).as_slice()).unwrap();
-    audit.read("third", capture(&[other]).as_slice()).unwrap();
+    audit.read("inside", capture(&[inside.clone(), other.clone()]).as_slice()).unwrap();
+    let outside = [(&inside, 50_000), (&other, 50_001)];
+    let outside = outside.map(|(visit, port)| Visit { port, ..visit.clone() });
+    audit.read("outside", capture(&outside).as_slice()).unwrap();
     let report = audit.report(None);
-    assert_eq!(report.connections, 2, "{:?}", report.seen);
+    assert_eq!((report.connections, report.seen.copies), (2, 2));
     // A client that sends one ClientHello twice is answered twice.
     let again = Visit { port: 50_001, down: answer13(false), ..inside.clone() };
     let report = audited(&capture(&[inside, again]));
