@@ -7,12 +7,14 @@ mod support;
 use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use support::file::{Link, pcap};
-use support::{EPOCH_MS, Visit, capture};
+use support::file::{Link, pcap, pcap_header, pcap_packet};
+use support::ip::Talk;
+use support::{EPOCH_MS, Visit, capture, tls};
 use tempfile::TempDir;
 
 /// A folder with files to read.
@@ -293,4 +295,62 @@ fn day() -> Vec<Visit> {
         }
     }
     visits
+}
+
+/// A capture of hundreds of megabytes, made while it is read: the program never has more than a part of it in memory.
+#[test]
+fn memory_does_not_grow_with_the_capture() {
+    /// More than are followed at the same time. Each has about 2.4 kB, together more than twice [`MOST`].
+    const VISITS: u32 = 130_000;
+    /// Kilobytes: the program itself, 65,536 places of connections with their index, and 120 bytes a visit.
+    const MOST: u64 = 128 << 10;
+
+    let place = Place::new(&[]);
+    let mut child = place
+        .command(&["-", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&pcap_header(Link::Ethernet)).unwrap();
+    let mut written = 0;
+    for at in 0..VISITS {
+        let packets = busy(at);
+        written += packets.len() as u64;
+        input.write_all(&packets).unwrap();
+    }
+    // All but what the pipe holds was read, and the program waits for more.
+    let peak = peak(child.id());
+    drop(input);
+    let (code, out, err) = said(child.wait_with_output().unwrap());
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["connections"], VISITS);
+    assert_eq!((&report["names"], &report["client_only"]["full"]), (&1000.into(), &1000.into()));
+    assert!(written >> 10 > 2 * MOST, "{} MiB are too little to tell", written >> 20);
+    println!("{} MiB at most, of {} MiB read", peak >> 10, written >> 20);
+    assert!(peak < MOST, "{} MiB at most, of {} MiB read", peak >> 10, written >> 20);
+}
+
+/// The frames of a connection that goes on for a while after its handshake.
+fn busy(at: u32) -> Vec<u8> {
+    let [_, a, b, c] = at.to_be_bytes();
+    let client = SocketAddr::new([10, a, b, c].into(), 40_000);
+    let (server, name) = ("198.51.100.1:443".parse().unwrap(), format!("n{}.example", at % 1000));
+    let mut talk = Talk::new(client, server);
+    let mut packets = talk.open();
+    packets.extend(talk.up(&tls::hello(&name).bytes()));
+    packets.extend(talk.down(&tls::answer13(false)));
+    packets.extend(talk.down(&tls::record(23, &[0; 700])));
+    let at = EPOCH_MS + u64::from(at);
+    packets.iter().flat_map(|packet| pcap_packet(at, &Link::Ethernet.frame(packet))).collect()
+}
+
+/// The most memory that a process has had, in kilobytes.
+fn peak(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
