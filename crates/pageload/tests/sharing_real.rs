@@ -164,8 +164,8 @@ impl Nginx {
 
 impl Logged {
     fn of(line: &str) -> Self {
-        let [address, port, name, protocol, reused] =
-            line.split('|').collect::<Vec<_>>().try_into().unwrap();
+        let fields: Vec<&str> = line.split('|').collect();
+        let [address, port, name, protocol, reused]: [&str; 5] = fields.try_into().unwrap();
         Self {
             address: address.into(),
             port: port.parse().unwrap(),

@@ -1,6 +1,6 @@
 //! Every bound of the audit in one place: recordings come from anywhere, and may be larger than memory.
 //!
-//! Worst case together about 0.7 GB: [`FLOWS`] x 0.7 kB + twice [`FLOW_BYTES`] while packets are read (buffers grow by
+//! Worst case together about 0.7 GB: [`FLOWS`] x 1 kB + twice [`FLOW_BYTES`] while packets are read (buffers grow by
 //! doubling), [`CONNECTIONS`] x 0.15 kB + [`NAMES`] x 0.4 kB for what was found, and [`CONNECTIONS`] x 250 B while it is
 //! counted or, in a HAR file, for the names of connections. A table of autonomous systems comes on top: [`PREFIXES`] x
 //! 0.25 kB. Ordinary recordings need a hundredth.
