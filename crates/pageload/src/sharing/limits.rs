@@ -17,8 +17,8 @@ pub const FLOW_BYTES: usize = 64 << 20;
 /// Bytes that are kept of one direction of a connection while a segment before them is missing.
 ///
 /// A first flight fits into TCP's initial window of 10 segments; captures of the sender hold segments of up
-/// to 64 KiB, which the card cuts later.
-pub const BYTES_AHEAD: usize = 64 << 10;
+/// to 64 KiB, which the card cuts later. Room for one of these and a few small ones.
+pub const BYTES_AHEAD: usize = 128 << 10;
 
 /// Bytes of memory that a segment which came before its turn takes beside its own: its place in a tree and an
 /// allocation. Else segments of one byte would take a hundred times what is counted.
