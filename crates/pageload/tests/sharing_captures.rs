@@ -288,8 +288,13 @@ fn after_a_warning_the_handshake_goes_on() {
         assert_eq!((report.connections, report.today.resumed), (1, resumed));
     }
     // Both bytes in segments of their own; then the end.
-    let visit =
-        Visit::new(40_000, SERVER, 0, hello("a.example").bytes(), [tls::warning(), tls::alert()].concat());
+    let visit = Visit::new(
+        40_000,
+        SERVER,
+        0,
+        hello("a.example").bytes(),
+        [tls::warning(), tls::alert()].concat(),
+    );
     let mut talk = visit.talk();
     talk.segment = 1;
     let mut packets = talk.open();

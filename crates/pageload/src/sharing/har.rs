@@ -376,7 +376,10 @@ mod tests {
 
     #[test]
     fn what_is_no_name_is_none() {
-        assert_eq!(target("https://a_b.xn--bcher-kva.example/"), named("a_b.xn--bcher-kva.example", 443));
+        assert_eq!(
+            target("https://a_b.xn--bcher-kva.example/"),
+            named("a_b.xn--bcher-kva.example", 443)
+        );
         let (label, long) = ("x".repeat(64), "a.".repeat(128));
         for host in ["", "a..b", "a b", "\u{1b}[31mred", "b\u{fc}cher.example", &label, &long] {
             let url = format!("https://{host}/");
