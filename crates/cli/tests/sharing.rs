@@ -306,7 +306,7 @@ fn memory_does_not_grow_with_the_capture() {
     let visits: u32 = if is_large { 1_300_000 } else { 130_000 };
     let counted = u64::from(visits).min(1 << 20);
     // Kilobytes: the program itself with 65,536 places of connections, and what it keeps of each that counts.
-    let most = (96 << 10) + counted * 160 / 1024;
+    let most = (64 << 10) + counted * 160 / 1024;
 
     let place = Place::new(&[]);
     let mut child = place
