@@ -16,6 +16,7 @@ mod log;
 mod managed;
 mod names;
 mod sessions;
+mod pageload;
 mod value;
 
 pub use agent::AgentOptions;
@@ -40,6 +41,7 @@ pub use sessions::{
     AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,
     SessionsPolicyOptions, SharingName,
 };
+pub use pageload::{PageloadCommand, PageloadOptions, SharingOptions};
 pub(crate) use value::emulated_rtt;
 pub use value::{HostPort, OpeningPolicy, Origin, OriginServer, Service};
 
