@@ -15,8 +15,8 @@ mod lab_report;
 mod log;
 mod managed;
 mod names;
-mod sessions;
 mod pageload;
+mod sessions;
 mod value;
 
 pub use agent::AgentOptions;
@@ -37,11 +37,11 @@ pub use lab_report::LabReportOptions;
 pub use log::{LogFormat, LogOptions};
 pub use managed::{ClientCertificate, ManagedOptions};
 pub use names::{NameMap, NamePattern};
+pub use pageload::{PageloadCommand, PageloadOptions, SharingOptions};
 pub use sessions::{
     AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,
     SessionsPolicyOptions, SharingName,
 };
-pub use pageload::{PageloadCommand, PageloadOptions, SharingOptions};
 pub(crate) use value::emulated_rtt;
 pub use value::{HostPort, OpeningPolicy, Origin, OriginServer, Service};
 
