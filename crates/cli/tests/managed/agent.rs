@@ -1,23 +1,18 @@
 //! `headstart agent` as a process.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::edge::until;
+use crate::daemon::{Daemon, until};
 
-/// A running agent with a socket in a directory of its own; killed when dropped, and its log shown if that is by a
-/// failure.
+/// A running agent with a socket in a directory of its own.
 pub(crate) struct Agent {
-    child: Child,
+    daemon: Daemon,
     dir: TempDir,
-    log: Arc<Mutex<String>>,
 }
 
 impl Agent {
@@ -26,24 +21,8 @@ impl Agent {
     }
 
     pub(crate) fn start_in(dir: TempDir, arguments: &[&str]) -> Self {
-        let mut command = command(&dir.path().join("socket"));
-        let mut child = command.args(arguments).stderr(Stdio::piped()).spawn().unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let log = Arc::new(Mutex::new(String::new()));
-        let lines = Arc::clone(&log);
-        thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
-                let mut log = lines.lock().unwrap();
-                log.push_str(&line);
-                log.push('\n');
-            }
-        });
-        let mut agent = Self { child, dir, log };
-        until("the agent is ready", || {
-            assert!(agent.child.try_wait().unwrap().is_none(), "it ended:\n{}", agent.log());
-            agent.get("/readyz").is_some()
-        });
-        agent
+        let daemon = Daemon::start(command(&dir.path().join("socket")).args(arguments));
+        Self { daemon, dir }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -54,38 +33,9 @@ impl Agent {
         self.dir.path().join(name)
     }
 
-    /// The sum of all counters and gauges called `name` whose labels contain all of `labels`.
-    pub(crate) fn count(&self, name: &str, labels: &[&str]) -> u64 {
-        let text = self.get("/metrics").expect("no metrics");
-        let lines = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
-        let lines = lines.filter(|line| labels.iter().all(|label| line.contains(label)));
-        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
-    }
-
     /// Where it listens for managed TLS, beside its socket.
     pub(crate) fn port(&self) -> SocketAddr {
-        self.logged("listening for managed TLS address=").expect("no port")
-    }
-
-    /// The address that stands in its log behind `words`.
-    fn logged(&self, words: &str) -> Option<SocketAddr> {
-        let log = self.log();
-        let line = log.lines().find_map(|line| line.split_once(words))?;
-        line.1.trim().parse().ok()
-    }
-
-    fn get(&self, path: &str) -> Option<String> {
-        let metrics = self.logged("metrics address=")?;
-        let mut tcp = TcpStream::connect(metrics).ok()?;
-        write!(tcp, "GET {path} HTTP/1.1\r\nHost: check\r\nConnection: close\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        tcp.read_to_string(&mut answer).ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        head.starts_with("HTTP/1.1 200").then(|| body.to_owned())
-    }
-
-    pub(crate) fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
+        self.address("listening for managed TLS address=").expect("no port")
     }
 
     /// Waits until so many lines of the audit log contain all of `words`; more there are not to be.
@@ -100,39 +50,24 @@ impl Agent {
         lines.filter(|line| words.iter().all(|word| line.contains(word))).count()
     }
 
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// Waits for its end.
-    pub(crate) fn ended(&mut self) -> ExitStatus {
-        let mut status = None;
-        until("the agent's end", || {
-            status = self.child.try_wait().unwrap();
-            status.is_some()
-        });
-        status.unwrap()
-    }
-
     /// Kills it, and gives its directory to the next one.
     pub(crate) fn kill(mut self) -> TempDir {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-        std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
+        self.daemon.kill();
+        self.dir
     }
 }
 
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if thread::panicking() {
-            eprintln!("--- the agent's log\n{}", self.log());
-        }
+impl Deref for Agent {
+    type Target = Daemon;
+
+    fn deref(&self) -> &Daemon {
+        &self.daemon
+    }
+}
+
+impl DerefMut for Agent {
+    fn deref_mut(&mut self) -> &mut Daemon {
+        &mut self.daemon
     }
 }
 

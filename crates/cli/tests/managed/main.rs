@@ -5,13 +5,16 @@
 mod agent;
 mod client;
 mod command;
+#[path = "../terminate/daemon.rs"]
+#[allow(dead_code)] // the terminating edge's tests use the rest
+mod daemon;
 mod early;
 #[path = "../terminate/edge.rs"]
-#[allow(dead_code)] // as above
+#[allow(dead_code, unused_imports)] // as above
 mod edge;
 mod faults;
 #[path = "../terminate/files.rs"]
-#[allow(dead_code)] // the terminating edge's tests use the rest
+#[allow(dead_code)] // as above
 mod files;
 mod hostile;
 #[path = "../terminate/origin.rs"]
