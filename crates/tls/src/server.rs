@@ -19,7 +19,7 @@ use crate::error::{ConfigError, TlsError};
 
 pub(crate) use accepted::Accepted;
 pub use config::{ClientAuth, CookiePolicy, ServerConfig, SharedRing, TicketBinding};
-pub use replay::{MemoryFilter, NoEarlyData, ReplayFilter};
+pub use replay::{FirstSeen, MemoryFilter, NoEarlyData, ReplayFilter};
 use serving::Serving;
 
 /// What a server's connections have in common.
@@ -54,9 +54,23 @@ impl ServerContext {
     /// # Errors
     /// [`TlsError::Internal`]: no memory.
     pub fn accept(&self, peer: IpAddr, now: UnixSeconds) -> Result<Conn, TlsError> {
+        self.accept_first(peer, now, None)
+    }
+
+    /// As [`accept`](Self::accept), of a connection about whose ClientHello a filter was asked before: if it says that
+    /// it is the `first`, its early data may be taken without asking [`ReplayFilter::is_first`].
+    ///
+    /// # Errors
+    /// [`TlsError::Internal`]: no memory.
+    pub fn accept_first(
+        &self,
+        peer: IpAddr,
+        now: UnixSeconds,
+        first: Option<FirstSeen>,
+    ) -> Result<Conn, TlsError> {
         let serving = Arc::clone(&self.serving.read().unwrap_or_else(PoisonError::into_inner));
         let mut ssl = Ssl::new(&serving.hosts.first().context)?;
-        let accepted = Arc::new(Accepted::new(serving, peer, now));
+        let accepted = Arc::new(Accepted::new(serving, peer, now, first));
         accepted.attach(&mut ssl)?;
         ssl.set_accept_state();
         Conn::new(ssl, Side::Server(accepted))

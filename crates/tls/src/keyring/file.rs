@@ -24,7 +24,7 @@ impl KeyRing {
     /// A file that others may read or write, or that another user owns: they could have read or changed
     /// what is in it. A symbolic link, which somebody else may turn. Anything that is no key ring.
     pub fn load(path: &Path) -> Result<Self, KeyFileError> {
-        let ring = read(path).and_then(|bytes| {
+        let ring = read(path, FILE_MAX).and_then(|bytes| {
             let text = std::str::from_utf8(&bytes).map_err(|_| FileFault::NotText)?;
             Self::parse(text).map_err(FileFault::Text)
         });
@@ -39,9 +39,7 @@ impl KeyRing {
     /// # Errors
     /// The directory is missing, full or not writable. What is there then stays as it is.
     pub fn store(&self, path: &Path) -> Result<(), KeyFileError> {
-        let stored = write(self, path)
-            .and_then(|file| file.persist(path).map_err(|error| FileFault::Write(error.error)));
-        stored.map(|_| sync(path)).map_err(|fault| fault.of(path))
+        store_private(path, self.to_text().as_bytes())
     }
 
     /// Writes the ring to `path`, where nothing may be yet.
@@ -49,17 +47,34 @@ impl KeyRing {
     /// # Errors
     /// [`FileFault::Exists`], and those of [`store`](Self::store).
     pub fn create(&self, path: &Path) -> Result<(), KeyFileError> {
-        let created = write(self, path).and_then(|file| {
-            file.persist_noclobber(path).map_err(|error| match error.error.kind() {
-                io::ErrorKind::AlreadyExists => FileFault::Exists,
-                _ => FileFault::Write(error.error),
-            })
-        });
-        created.map(|_| sync(path)).map_err(|fault| fault.of(path))
+        create(path, self.to_text().as_bytes()).map_err(|fault| fault.of(path))
     }
 }
 
-fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, FileFault> {
+/// Writes `bytes` to `path`, readable and writable for its owner only, in place of what is there: a reader sees
+/// the old bytes or the new ones. If `path` is a symbolic link, the link is replaced.
+///
+/// # Errors
+/// The directory is missing, full or not writable. What is there then stays as it is.
+pub fn store_private(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
+    let stored = write(path, bytes)
+        .and_then(|file| file.persist(path).map_err(|error| FileFault::Write(error.error)));
+    stored.map(|_| sync(path)).map_err(|fault| fault.of(path))
+}
+
+/// The same, where nothing may be yet.
+pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<(), FileFault> {
+    let file = write(path, bytes)?;
+    file.persist_noclobber(path).map_err(|error| match error.error.kind() {
+        io::ErrorKind::AlreadyExists => FileFault::Exists,
+        _ => FileFault::Write(error.error),
+    })?;
+    sync(path);
+    Ok(())
+}
+
+/// What a file holds that nobody else can have read or written, at most `max` bytes.
+pub(super) fn read(path: &Path, max: usize) -> Result<Zeroizing<Vec<u8>>, FileFault> {
     // Without NONBLOCK, opening a pipe waits for its other end.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
@@ -69,9 +84,9 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, FileFault> {
     let file = File::from(file);
     check(&file.metadata().map_err(FileFault::Read)?)?;
     // It has room for more than may be read: growing would leave a copy behind.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(2 * FILE_MAX));
-    file.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes).map_err(FileFault::Read)?;
-    if bytes.len() > FILE_MAX { Err(FileFault::TooLarge) } else { Ok(bytes) }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(2 * max));
+    file.take(max as u64 + 1).read_to_end(&mut bytes).map_err(FileFault::Read)?;
+    if bytes.len() > max { Err(FileFault::TooLarge) } else { Ok(bytes) }
 }
 
 /// Of the open file, so that it cannot be exchanged in between.
@@ -89,11 +104,11 @@ fn check(file: &Metadata) -> Result<(), FileFault> {
 }
 
 /// A file beside `path` that goes away by itself if it is not renamed.
-fn write(ring: &KeyRing, path: &Path) -> Result<NamedTempFile, FileFault> {
+fn write(path: &Path, bytes: &[u8]) -> Result<NamedTempFile, FileFault> {
     // The tempfile crate makes files that only their owner can read and write.
     let made = tempfile::Builder::new().prefix(".headstart-keys-").tempfile_in(dir(path));
     let mut file = made.map_err(FileFault::Write)?;
-    file.write_all(ring.to_text().as_bytes()).map_err(FileFault::Write)?;
+    file.write_all(bytes).map_err(FileFault::Write)?;
     file.as_file().sync_all().map_err(FileFault::Write)?;
     Ok(file)
 }
@@ -103,7 +118,7 @@ fn sync(path: &Path) {
     let _ = File::open(dir(path)).and_then(|dir| dir.sync_all());
 }
 
-fn dir(path: &Path) -> &Path {
+pub(super) fn dir(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

@@ -8,6 +8,7 @@ use openssl::ex_data::Index;
 use openssl::rand::rand_bytes;
 use openssl::ssl::{Ssl, SslRef, SslVersion};
 
+use crate::server::replay::FirstSeen;
 use crate::server::serving::Serving;
 
 /// What is ours of one connection at a server, found from OpenSSL's callbacks.
@@ -15,6 +16,8 @@ pub(crate) struct Accepted {
     pub(super) serving: Arc<Serving>,
     peer: IpAddr,
     now: UnixSeconds,
+    /// What was asked of the filter beforehand.
+    pub(super) first: Option<FirstSeen>,
     hello: Mutex<Hello>,
 }
 
@@ -27,8 +30,13 @@ pub(crate) struct Hello {
 }
 
 impl Accepted {
-    pub(super) fn new(serving: Arc<Serving>, peer: IpAddr, now: UnixSeconds) -> Self {
-        Self { serving, peer, now, hello: Mutex::default() }
+    pub(super) fn new(
+        serving: Arc<Serving>,
+        peer: IpAddr,
+        now: UnixSeconds,
+        first: Option<FirstSeen>,
+    ) -> Self {
+        Self { serving, peer, now, first, hello: Mutex::default() }
     }
 
     /// Lets callbacks of `ssl` find this.

@@ -12,6 +12,7 @@ use openssl::ssl::{
 use crate::ffi::{self, IV, KEY_NAME, Seal, TicketHooks, TicketKeys, guard};
 use crate::keyring::{Epoch, Purpose};
 use crate::server::accepted::Accepted;
+use crate::server::replay::FirstSeen;
 use crate::wire::{PRE_SHARED_KEY, SERVER_NAME, TicketData, binder_hash, server_name};
 
 /// Gives a context all of them. Callbacks are found by their types, so all contexts of a program have to
@@ -103,9 +104,7 @@ impl TicketHooks for Tickets {
     }
 
     fn open(ssl: &SslRef, key_name: &[u8; KEY_NAME], iv: &[u8; IV]) -> Option<TicketKeys> {
-        let ring = Accepted::of(ssl)?.serving.keyring.current();
-        let named = ring.epochs().find(|epoch| epoch.ticket_name() == *key_name);
-        named.or_else(|| ring.epoch(iv[0])).map(keys)
+        Accepted::of(ssl)?.serving.keyring.current().epoch_of(key_name, iv).map(keys)
     }
 
     fn data(ssl: &SslRef) -> Vec<u8> {
@@ -124,11 +123,12 @@ impl TicketHooks for Tickets {
 fn is_first(ssl: &SslRef, accepted: &Accepted) -> Option<bool> {
     let (session, hello) = (ssl.session()?, accepted.hello());
     let ticket = TicketData::parse(ffi::ticket_data_of(session))?;
-    let filter = &accepted.serving.replay;
+    let (filter, binder) = (&accepted.serving.replay, hello.binder?);
     let fits = session.max_early_data() > 0
-        && ticket.scope == filter.scope()
         && ticket.name == TicketData::name_hash(hello.server_name.as_deref());
-    Some(fits && filter.is_first(hello.binder?))
+    let said_before = accepted.first == Some(FirstSeen { scope: ticket.scope, binder });
+    let is_first = || ticket.scope == filter.scope() && filter.is_first(binder);
+    Some(fits && (said_before || is_first()))
 }
 
 fn keys(epoch: &Epoch) -> TicketKeys {
