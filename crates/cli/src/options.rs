@@ -13,23 +13,27 @@ mod lab;
 mod lab_report;
 mod log;
 mod names;
+mod place;
 mod value;
 
 pub use agent::AgentOptions;
 pub use demo::DemoOptions;
 pub use dns_record::DnsRecordOptions;
 pub use doctor::DoctorOptions;
-pub use edge::{CertificateFiles, EarlyDataRequests, EdgeOptions, TlsVersion};
+pub use edge::{CertificateFiles, EarlyDataRequests, EdgeOptions, TicketPeers, TlsVersion};
 pub use fastopen::{
     AttachClientOptions, AttachOptions, AttachServerOptions, AttachSide, DetachOptions,
     FastopenCommand, FastopenOptions, FastopenSide, StatusOptions,
 };
 pub use get::GetOptions;
-pub use keys::{KeysCommand, KeysNewOptions, KeysOptions, KeysRotateOptions, KeysShowOptions};
+pub use keys::{
+    KeysCommand, KeysExportOptions, KeysNewOptions, KeysOptions, KeysRotateOptions, KeysShowOptions,
+};
 pub use lab::{LabCommand, LabListOptions, LabOptions, LabRunOptions};
 pub use lab_report::LabReportOptions;
 pub use log::{LogFormat, LogOptions};
 pub use names::{NameMap, NamePattern};
+pub use place::{FilterPlace, KeySource, RedisAddress};
 pub(crate) use value::emulated_rtt;
 pub use value::{EdgeAddress, HostPort, OpeningPolicy, Origin, OriginServer, Service};
 

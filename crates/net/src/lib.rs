@@ -23,9 +23,7 @@ mod udp;
 mod wakers;
 
 pub use headstart_proto::fastopen::{FastOpenEvent, NotFast};
-pub use headstart_proto::{
-    ClientEvent, EdgeNumber, PlainReason, ResetReason, ServerConfig, hello,
-};
+pub use headstart_proto::{ClientEvent, EdgeNumber, PlainReason, ResetReason, ServerConfig, hello};
 pub use headstart_sessions::{Context, Network};
 
 pub use acceptor::{Acceptor, AcceptorConfig, Arrival, Fleet, ProvenAddr, ServerStream};

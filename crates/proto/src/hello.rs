@@ -201,7 +201,7 @@ impl ClientHello {
             extension::SERVER_NAME => self.server_name = server_name(body)?,
             extension::ALPN => self.alpn = alpn(body)?,
             extension::PRE_SHARED_KEY => {
-                (self.psk_identities, self.binder) = psk_identities(body)?;
+                (self.psk_identities, self.binder) = offered_psks(body)?;
             }
             extension::EARLY_DATA => {
                 Fields(body).finish()?;
@@ -261,8 +261,11 @@ fn alpn(body: &[u8]) -> Result<Vec<Vec<u8>>, HelloError> {
     Ok(list)
 }
 
-/// The identities, and the first binder; one binder belongs to each identity (RFC 8446 section 4.2.11).
-fn psk_identities(body: &[u8]) -> Result<(Vec<Vec<u8>>, Option<Vec<u8>>), HelloError> {
+/// Identities, and the binder of the first of them.
+type OfferedPsks = (Vec<Vec<u8>>, Option<Vec<u8>>);
+
+/// One binder belongs to each identity (RFC 8446 section 4.2.11).
+fn offered_psks(body: &[u8]) -> Result<OfferedPsks, HelloError> {
     let mut fields = Fields(body);
     let mut identities = Fields(fields.non_empty16()?);
     let mut binders = Fields(fields.vector16()?);

@@ -179,7 +179,10 @@ mod tests {
         }
         let far = Routes { own: edge(3), ring: ring([9, 10, 11]) };
         let id = SessionId([1; 12]);
-        assert_eq!(far.owner(Routes { ring: ring([3, 4, 5]), ..far.clone() }.tag(1, &id), &id), None);
+        assert_eq!(
+            far.owner(Routes { ring: ring([3, 4, 5]), ..far.clone() }.tag(1, &id), &id),
+            None
+        );
     }
 
     #[test]

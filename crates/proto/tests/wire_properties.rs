@@ -6,8 +6,8 @@ use headstart_proto::limits::{
     AMPLIFICATION, CLIENT_BYTES, DATAGRAM_MAX, REQUEST_MIN, SEQUENCES, SERVER_BYTES,
 };
 use headstart_proto::wire::{
-    FORWARD_LEN, Forward, JOIN_ANSWER_LEN, JOIN_LEN, Join, JoinAnswer, REQUEST_HEADER, REQUEST_PAYLOAD_MAX,
-    RESPONSE_HEADER, RESPONSE_PAYLOAD_MAX, Request, Response, Status,
+    FORWARD_LEN, Forward, JOIN_ANSWER_LEN, JOIN_LEN, Join, JoinAnswer, REQUEST_HEADER,
+    REQUEST_PAYLOAD_MAX, RESPONSE_HEADER, RESPONSE_PAYLOAD_MAX, Request, Response, Status,
 };
 use headstart_proto::{JoinKey, RouteTag, SessionId, WireError};
 use proptest::collection::vec;

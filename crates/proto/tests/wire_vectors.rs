@@ -35,9 +35,7 @@ impl<'a> Frame<'a> {
             "response" => Response::parse(bytes).map(Self::Response),
             "join" => Join::parse(bytes.try_into().expect("28 bytes")).map(Self::Join),
             "answer" => JoinAnswer::parse(bytes.try_into().expect("5 bytes")).map(Self::Answer),
-            "forward" => {
-                Forward::parse(bytes.try_into().expect("48 bytes")).map(Self::Forward)
-            }
+            "forward" => Forward::parse(bytes.try_into().expect("48 bytes")).map(Self::Forward),
             other => panic!("no frame is called {other}"),
         }
     }

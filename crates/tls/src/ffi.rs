@@ -241,10 +241,7 @@ pub(crate) fn hello_extension(ssl: &SslRef, number: u16) -> Option<&[u8]> {
 }
 
 /// Ties sessions of this connection to what `context` stands for (SSL_set_session_id_context(3)).
-pub(crate) fn set_session_id_context(
-    ssl: &mut SslRef,
-    context: &[u8],
-) -> Result<(), ErrorStack> {
+pub(crate) fn set_session_id_context(ssl: &mut SslRef, context: &[u8]) -> Result<(), ErrorStack> {
     let length = c_uint::try_from(context.len()).unwrap_or(c_uint::MAX);
     // SAFETY: the call copies so many bytes, which live through it; it refuses more than 32
     // (SSL_MAX_SID_CTX_LENGTH).

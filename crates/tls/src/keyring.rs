@@ -26,7 +26,7 @@ pub use epoch::{Epoch, Purpose, SECRET_LEN};
 pub use export::TICKET_KEY_LEN;
 pub use file::{FILE_MAX, FileFault, KeyFileError, store_private};
 pub(crate) use fleet::LINK;
-pub use fleet::{FLEET_FILE_MAX, Fleet, FleetFileError, FleetFault, FleetKey};
+pub use fleet::{FLEET_FILE_MAX, Fleet, FleetFault, FleetFileError, FleetKey};
 pub use sealed::{Newest, RingRefused, SEALED_MAX, SealFault, Sealed};
 pub use text::{Role, TextError, TextFault};
 

@@ -200,14 +200,15 @@ impl First {
             }
             (asked, way) => {
                 let reason = asked.err().map_or("unknown", NotForwarded::name);
-                metrics::counter!("headstart_forwards_failed_total", "reason" => reason).increment(1);
+                metrics::counter!("headstart_forwards_failed_total", "reason" => reason)
+                    .increment(1);
                 let (outcome, link) = self.shared.handle_join_here(self.peer, &forward.join);
                 Self { way, ..self }.decided(outcome, link).await
             }
         }
     }
 
-    async fn decided(self, outcome: JoinOutcome, link: Option<Link>) -> io::Result<Established> {
+    async fn decided(mut self, outcome: JoinOutcome, link: Option<Link>) -> io::Result<Established> {
         match outcome {
             JoinOutcome::Joined(answer, handover) => {
                 count_join("joined");
@@ -218,13 +219,10 @@ impl First {
                 count_join("fresh");
                 // At once: the client waits for it, whatever becomes of the origin.
                 let mut to_write = answer.emit().to_vec();
-                let written = self.way.try_write(&to_write);
-                to_write.drain(..written);
+                self.way.write_at_once(&mut to_write).await?;
                 self.plain(to_write).await
             }
-            JoinOutcome::Refused(answer) => {
-                self.refuse(answer).await.map(|()| Established::Joined)
-            }
+            JoinOutcome::Refused(answer) => self.refuse(answer).await.map(|()| Established::Joined),
             // Nobody is asked twice.
             JoinOutcome::Elsewhere(_) => self.refuse(REFUSED).await.map(|()| Established::Joined),
         }
@@ -268,8 +266,7 @@ impl First {
         link: Option<Link>,
     ) -> io::Result<()> {
         to_write.extend_from_slice(&handover.server_bytes);
-        let written = self.way.try_write(&to_write);
-        to_write.drain(..written);
+        self.way.write_at_once(&mut to_write).await?;
         let known = handover.skip.min(self.read.len());
         let mut to_read = handover.client_bytes;
         to_read.extend(self.read.drain(..).skip(known));

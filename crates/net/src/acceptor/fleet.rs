@@ -27,7 +27,7 @@ use crate::tls_stream::TlsStream;
 /// How long another edge may take for a connection, its handshake and its answer together.
 ///
 /// Edges behind one address are milliseconds apart. The client waits so long at most before this edge decides alone.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long an edge that did not answer is not asked again: each join would wait for [`PATIENCE`].
 const PAUSE: Duration = Duration::from_secs(5);

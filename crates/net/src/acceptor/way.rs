@@ -3,9 +3,11 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
+use super::fleet::PATIENCE;
 use crate::bridge::Handoff;
 use crate::tls_stream::TlsStream;
 
@@ -26,19 +28,30 @@ impl Way {
         }
     }
 
-    /// Writes what is taken at once. To a link later: it needs a task to be woken.
-    pub(super) fn try_write(&self, bytes: &[u8]) -> usize {
-        match self {
+    /// Writes what is taken at once, and leaves the rest. A link takes all, since the other edge waits for it.
+    ///
+    /// # Errors
+    /// The other edge does not take it.
+    pub(super) async fn write_at_once(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let written = match self {
             Self::Tcp(tcp) => tcp.try_write(bytes).unwrap_or(0),
-            Self::Link(..) => 0,
-        }
+            Self::Link(link, _) => {
+                let all = async {
+                    link.write_all(bytes).await?;
+                    link.flush().await
+                };
+                timeout(PATIENCE, all).await??;
+                bytes.len()
+            }
+        };
+        bytes.drain(..written);
+        Ok(())
     }
 
     /// Lets the peer see a reset when this is dropped, as far as that is known to go.
     pub(super) fn reset(self) {
         match self {
-            // An error here leaves an ordinary close, which is all that remains to be done.
-            Self::Tcp(tcp) => drop(tcp.set_zero_linger()),
+            Self::Tcp(tcp) => tcp.reset(),
             Self::Link(link, _) => link.reset(),
         }
     }

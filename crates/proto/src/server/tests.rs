@@ -8,6 +8,7 @@ use super::*;
 use crate::error::{HelloError, Misfit, WireError};
 use crate::id::JoinKey;
 use crate::limits::*;
+use crate::route::{RouteKey, RouteRing};
 use crate::wire::{REQUEST_PAYLOAD_MAX, Response};
 use alloc::vec;
 use core::net::Ipv4Addr;

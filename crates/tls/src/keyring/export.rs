@@ -38,7 +38,8 @@ impl KeyRing {
 
 fn ticket_key(epoch: &Epoch, order: [Purpose; 2]) -> Zeroizing<[u8; TICKET_KEY_LEN]> {
     let keys = order.map(|purpose| epoch.derive(purpose));
-    let parts = epoch.ticket_name().into_iter().chain(keys.iter().flat_map(|key| key.iter().copied()));
+    let parts =
+        epoch.ticket_name().into_iter().chain(keys.iter().flat_map(|key| key.iter().copied()));
     let mut bytes = Zeroizing::new([0; TICKET_KEY_LEN]);
     bytes.iter_mut().zip(parts).for_each(|(to, byte)| *to = byte);
     bytes

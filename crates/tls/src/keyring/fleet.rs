@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 use headstart_proto::EdgeNumber;
 use zeroize::Zeroizing;
 
+use super::KeyRingError;
 use super::epoch::{Secret, expand, random_secret};
 use super::file::{FileFault, create, dir, read};
 use super::text::{put_secret, secret};
-use super::{KeyFileError, KeyRingError};
 
 /// The first line.
 const VERSION: &str = "headstart fleet 1";
@@ -104,8 +104,10 @@ impl Fleet {
     /// # Errors
     /// Something is there, or the directory is not writable.
     pub fn create(&self, path: &Path) -> Result<(), FleetFileError> {
-        create(path, self.to_text().as_bytes())
-            .map_err(|fault| FleetFileError { path: path.to_owned(), fault: FleetFault::File(fault) })
+        create(path, self.to_text().as_bytes()).map_err(|fault| FleetFileError {
+            path: path.to_owned(),
+            fault: FleetFault::File(fault),
+        })
     }
 
     /// The content of a file, the secret included.

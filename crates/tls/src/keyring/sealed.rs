@@ -231,7 +231,10 @@ impl fmt::Display for RingRefused {
         match self {
             Self::Seal(fault) => fault.fmt(f),
             Self::Older { generation, taken } => {
-                write!(f, "the ring is the {generation}th and older than the {taken}th, which is in use")
+                write!(
+                    f,
+                    "the ring is the {generation}th and older than the {taken}th, which is in use"
+                )
             }
             Self::Stale => f.write_str("the ring should have been renewed more than a period ago"),
         }

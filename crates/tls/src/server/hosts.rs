@@ -65,7 +65,11 @@ mod tests {
 
     fn host(names: &[&str]) -> Host {
         let context = SslContextBuilder::new(SslMethod::tls_server()).unwrap().build();
-        Host { names: names.iter().map(|name| (*name).to_owned()).collect(), nginx: [0; 20], context }
+        Host {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            nginx: [0; 20],
+            context,
+        }
     }
 
     #[test]

@@ -396,20 +396,20 @@ fn read_hello(flight: &[u8]) -> ClientHello {
 #[test]
 fn what_was_said_before_holds_for_one_client_hello_and_one_scope() {
     let site = asked_before();
-    let cases: [(EarlyData, fn(FirstSeen) -> Option<FirstSeen>); 4] = [
-        (EarlyData::Accepted, Some),
-        (EarlyData::Refused, |_| None),
-        (EarlyData::Refused, |said| Some(FirstSeen { scope: [8; 16], ..said })),
-        (EarlyData::Refused, |said| Some(FirstSeen { binder: [9; 32], ..said })),
-    ];
-    for (expected, said) in cases {
+    for case in ["as it is", "nothing", "another scope", "another ClientHello"] {
         let (mut pair, flight) = asks(&site, site.session());
         let hello = read_hello(&flight);
         assert!(hello.early_data);
         let first = FirstSeen { scope: SCOPE, binder: binder_key(&hello.binder.unwrap()) };
-        pair.server = site.server.accept_first(peer(), NOW, said(first)).unwrap();
+        let (said, expected) = match case {
+            "as it is" => (Some(first), EarlyData::Accepted),
+            "nothing" => (None, EarlyData::Refused),
+            "another scope" => (Some(FirstSeen { scope: [8; 16], ..first }), EarlyData::Refused),
+            _ => (Some(FirstSeen { binder: [9; 32], ..first }), EarlyData::Refused),
+        };
+        pair.server = site.server.accept_first(peer(), NOW, said).unwrap();
         pair.server.handle_bytes(&flight);
-        assert_eq!(finish(&mut pair), expected);
+        assert_eq!(finish(&mut pair), expected, "{case}");
     }
 }
 

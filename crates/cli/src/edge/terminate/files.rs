@@ -12,11 +12,11 @@ use std::time::Duration;
 
 /// How often files are looked at. Certificates are renewed days before they expire; this is for whoever
 /// waits for it.
-pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
+pub(in crate::edge) const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Some files, as they were when last looked at.
 #[derive(Debug, Default)]
-pub(super) struct Watch(Vec<(PathBuf, Option<Stamp>)>);
+pub(in crate::edge) struct Watch(Vec<(PathBuf, Option<Stamp>)>);
 
 /// What differs once a file was written to, exchanged, or got other permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Stamp {
 
 impl Watch {
     /// Looks at `files`, to be called before they are read: what changes while they are is seen next time.
-    pub(super) fn new(files: impl IntoIterator<Item = PathBuf>) -> Self {
+    pub(in crate::edge) fn new(files: impl IntoIterator<Item = PathBuf>) -> Self {
         let look = |path: PathBuf| {
             let stamp = stamp(&path);
             (path, stamp)
@@ -49,7 +49,7 @@ impl Watch {
     }
 
     /// Whether any of the files differs from what it was when this was asked last.
-    pub(super) fn changed(&mut self) -> bool {
+    pub(in crate::edge) fn changed(&mut self) -> bool {
         let mut changed = false;
         for (path, before) in &mut self.0 {
             let now = stamp(path);
