@@ -228,7 +228,7 @@ async fn watch(shared: &Shared, memory: Memory) -> RedisFailure {
             }
             () = tokio::time::sleep(CHECK_EVERY) => {}
         }
-        match memory.check().await {
+        match memory.check(&shared.address.name).await {
             Ok(()) => {}
             Err(failure) => break failure,
         }
@@ -241,7 +241,7 @@ impl Memory {
     /// Connects, checks that Redis is as it should be, and finds or makes the mark.
     async fn open(address: &RedisAddress) -> Result<Self, RedisFailure> {
         let redis = Redis::connect(address).await?;
-        let start = Server::ask(&redis).await?.mark();
+        let start = Server::ask(&redis, &address.name).await?.mark();
         let random: [u8; 16] = rand::random();
         let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut command = redis::cmd("EVAL");
@@ -259,8 +259,8 @@ impl Memory {
     }
 
     /// Whether Redis is still what it was. The mark itself is looked at with each question.
-    async fn check(&self) -> Result<(), RedisFailure> {
-        let start = Server::ask(&self.redis).await?.mark();
+    async fn check(&self, name: &str) -> Result<(), RedisFailure> {
+        let start = Server::ask(&self.redis, name).await?.mark();
         if self.mark.starts_with(start.as_bytes()) {
             Ok(())
         } else {
@@ -301,10 +301,17 @@ struct Server {
 
 impl Server {
     /// # Errors
-    /// Redis is not the master, or may forget keys before their time.
-    async fn ask(redis: &Redis) -> Result<Self, RedisFailure> {
+    /// Redis is not the master, or may forget keys before their time. What it forgot until then nobody knows, so
+    /// whoever finds that out takes the mark away: the memory begins anew.
+    async fn ask(redis: &Redis, name: &str) -> Result<Self, RedisFailure> {
         let info: String = redis.ask(&redis::cmd("INFO"), ANSWER).await?;
-        Self::read(&info)
+        let server = Self::read(&info);
+        if let Err(RedisFailure::Refused(_)) = &server {
+            let mut command = redis::cmd("DEL");
+            // A replica refuses that; its mark names another line of replication anyway.
+            let _ = redis.ask::<i64>(command.arg(mark_key(name)), ANSWER).await;
+        }
+        server
     }
 
     fn read(info: &str) -> Result<Self, RedisFailure> {

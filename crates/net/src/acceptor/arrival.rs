@@ -208,7 +208,11 @@ impl First {
         }
     }
 
-    async fn decided(mut self, outcome: JoinOutcome, link: Option<Link>) -> io::Result<Established> {
+    async fn decided(
+        mut self,
+        outcome: JoinOutcome,
+        link: Option<Link>,
+    ) -> io::Result<Established> {
         match outcome {
             JoinOutcome::Joined(answer, handover) => {
                 count_join("joined");

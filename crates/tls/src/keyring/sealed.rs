@@ -233,7 +233,7 @@ impl fmt::Display for RingRefused {
             Self::Older { generation, taken } => {
                 write!(
                     f,
-                    "the ring is the {generation}th and older than the {taken}th, which is in use"
+                    "the ring of generation {generation} is older than that in use, of generation {taken}"
                 )
             }
             Self::Stale => f.write_str("the ring should have been renewed more than a period ago"),
