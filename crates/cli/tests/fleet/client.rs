@@ -24,7 +24,7 @@ pub(crate) struct Visit {
 }
 
 /// A request after which the server closes.
-pub(crate) fn get(path: &str) -> String {
+fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: {NAME}\r\nconnection: close\r\n\r\n")
 }
 

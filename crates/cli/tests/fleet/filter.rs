@@ -5,9 +5,10 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
+use headstart_proto::hello;
 use headstart_tls::Session;
 
-use crate::client::{get, replay};
+use crate::client::replay;
 use crate::edge::{Edge, until};
 use crate::proxy::{Mode, Proxy};
 use crate::redis::{Redis, url};
@@ -77,8 +78,11 @@ fn a_ticket_of_one_edge_brings_early_data_to_another_once() {
     until_taken(&site, &edges[0], &edges[1]);
     assert!(asked(&edges[1], "new") > 0, "a new memory denies everything at first");
 
-    let mut came = 0;
-    for round in 0..6 {
+    // An answer that a busy machine brings too late denies early data, too; so it is tried until some were taken.
+    let (mut came, mut round) = (0, 0);
+    while came < 3 {
+        round += 1;
+        assert!(round < 30, "{came} were taken");
         let path = format!("/head/once/{round}");
         let flight = site.client.flight(&path, ticket(&site, edges[round % 3].address));
         let together = Barrier::new(6);
@@ -102,7 +106,6 @@ fn a_ticket_of_one_edge_brings_early_data_to_another_once() {
         thread::sleep(SOON);
         assert_eq!(site.origin.asked(&format!("GET {path}")), times, "later, too");
     }
-    assert!(came > 0, "none of six was taken");
     let seen: u64 = edges.iter().map(|edge| asked(edge, "seen")).sum();
     assert!(seen > 0, "the others were known");
 }
@@ -115,17 +118,17 @@ fn nobody_elses_client_hellos_take_room_in_redis() {
     let [edge]: [Edge; 1] = edges(&site, &url, &url);
     until_taken(&site, &edge, &edge);
     let mut flight = site.client.flight("/head/foreign", ticket(&site, edge.address));
-    // The ticket of somebody else: the flight has it somewhere, between name and MAC.
-    let keys = redis.ask(&["DBSIZE"]);
-    let all = flight.len();
-    let request = get("/head/foreign").len();
-    let in_ticket = all - request - 200;
-    flight[in_ticket] ^= 1;
-    replay(edge.address, &flight);
+    let hello::Progress::Complete(hello) = hello::read(&flight).unwrap() else {
+        panic!("a whole ClientHello");
+    };
+    let ticket = &hello.psk_identities[0];
+    let at = flight.windows(ticket.len()).position(|part| part == ticket).unwrap();
+    flight[at + ticket.len() / 2] ^= 1;
+    let all = || edge.count("headstart_early_data_filter_total", &[]);
+    let before = all();
+    assert!(replay(edge.address, &flight) > 0);
     thread::sleep(SOON);
-    let after = redis.ask(&["DBSIZE"]);
-    let number = |said: &[u8]| String::from_utf8_lossy(&said[1..]).parse::<u32>().unwrap();
-    assert!(number(&after) <= number(&keys), "they only expire");
+    assert_eq!(all(), before, "nobody was asked");
     assert_eq!(site.origin.asked("GET /head/foreign"), 0);
 }
 

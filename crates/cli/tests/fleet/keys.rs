@@ -5,7 +5,8 @@ use std::thread;
 use headstart_proto::UnixSeconds;
 use headstart_tls::keyring::{Fleet, FleetKey, KeyRing, PERIOD, Sealed};
 
-use crate::redis::{RING, Redis, url};
+use crate::edge::free;
+use crate::redis::{PASSWORD, RING, Redis, url};
 use crate::site::{Site, keys};
 
 /// The ring at its place, opened.
@@ -87,6 +88,30 @@ fn redis_that_does_not_answer_is_explained() {
     assert_eq!(ring(&redis, site.fleet()).generation, 1);
 }
 
+#[test]
+fn inside_tls_the_certificate_of_redis_is_checked() {
+    let site = Site::new();
+    site.files.issue("localhost");
+    let [certificate, key] = ["pem", "key"].map(|end| site.files.path(&format!("localhost.{end}")));
+    let port = free().port().to_string();
+    let flags = ["--tls-port", &port, "--tls-cert-file", &certificate, "--tls-key-file", &key];
+    let more = ["--tls-ca-cert-file", &certificate, "--tls-auth-clients", "no"];
+    let flags = flags.into_iter().chain(more).map(str::to_owned).collect();
+    let redis = Redis::start_with(flags);
+    let url = |host: &str, ca: &str| format!("rediss://:{PASSWORD}@{host}:{port}?name=www{ca}");
+    let ca = format!("&ca={certificate}");
+    site.make_keys(&url("localhost", &ca));
+    assert_eq!(ring(&redis, site.fleet()).generation, 1);
+    for (wrong, why) in [
+        (url("localhost", ""), "not vouched for by anybody trusted"),
+        (url("127.0.0.1", &ca), "is for another name"),
+    ] {
+        let said = keys(&["show", &wrong, "--fleet", site.fleet()]);
+        assert_eq!(said.code, Some(2));
+        assert!(said.err.contains(why), "{}", said.err);
+    }
+}
+
 /// A ring that should have been renewed; several timers find that out at once.
 #[test]
 fn of_several_who_renew_keys_that_are_due_one_does() {
@@ -127,12 +152,8 @@ fn of_several_who_renew_keys_none_forks_them() {
     assert!((1..=6).contains(&steps), "{steps}");
     assert_eq!(u64::from(last.ring.current.id.wrapping_sub(first)), steps);
     assert_eq!(last.ring.previous.unwrap().id, last.ring.current.id.wrapping_sub(1));
-    let elsewhere = url_of_nobody();
-    assert_eq!(keys(&["rotate", &elsewhere, "--fleet", site.fleet()]).code, Some(2));
-}
-
-fn url_of_nobody() -> String {
-    url(crate::edge::free())
+    let nobody = url(free());
+    assert_eq!(keys(&["rotate", &nobody, "--fleet", site.fleet()]).code, Some(2));
 }
 
 #[test]

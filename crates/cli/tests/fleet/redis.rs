@@ -13,11 +13,17 @@ pub(crate) struct Redis {
     dir: TempDir,
     child: Option<Child>,
     pub(crate) address: SocketAddr,
+    flags: Vec<String>,
 }
 
 impl Redis {
     pub(crate) fn start() -> Self {
-        let mut redis = Self { dir: tempfile::tempdir().unwrap(), child: None, address: free() };
+        Self::start_with(Vec::new())
+    }
+
+    pub(crate) fn start_with(flags: Vec<String>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut redis = Self { dir, child: None, address: free(), flags };
         redis.restart();
         redis
     }
@@ -29,6 +35,7 @@ impl Redis {
         command.args(["--port", &self.address.port().to_string(), "--bind", "127.0.0.1"]);
         command.args(["--save", "", "--appendonly", "no", "--daemonize", "no"]);
         command.args(["--requirepass", PASSWORD, "--dir"]).arg(self.dir.path());
+        command.args(&self.flags);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         self.child = Some(child.expect("redis-server of Debian's package redis-server"));
         until("Redis answers", || self.try_ask(&["PING"]).is_some_and(|said| said == b"+PONG"));
