@@ -63,15 +63,15 @@ impl Fellows {
     }
 
     /// Takes the list of edges as it is now; this one's own line and the key are settled at the start.
-    pub(super) fn reload(&self, options: &EdgeOptions, fleet: Option<Fleet>) {
-        let Some(fleet) = fleet.filter(|_| options.fleet_edge.map(EdgeNumber) == Some(self.own))
-        else {
+    pub(super) fn reload(before: Option<&Self>, options: &EdgeOptions, fleet: Option<Fleet>) {
+        let (own, number) = (before.map(|before| before.own), options.fleet_edge.map(EdgeNumber));
+        if own != number {
             tracing::warn!("--fleet-edge is settled at the start, and stays");
-            return;
-        };
-        if fleet.edges.get(&self.own) != Some(&self.address) {
+        }
+        let (Some(before), Some(fleet)) = (before, fleet) else { return };
+        if fleet.edges.get(&before.own) != Some(&before.address) {
             tracing::warn!("where this edge takes joins is settled at the start, and stays");
         }
-        self.links.set_edges(fleet.edges);
+        before.links.set_edges(fleet.edges);
     }
 }

@@ -110,17 +110,18 @@ impl Settings {
                 (Arc::clone(&before.keys), Some(prepared))
             }
         };
-        let fellows = match before {
-            None => Fellows::new(options, fleet, &keys, limits)?.map(Arc::new),
-            Some(before) => {
-                before.fellows.clone().inspect(|fellows| fellows.reload(options, fleet))
-            }
-        };
         // Last, since it changes in place what was there before.
         let tls = TlsServer::new(options, &keys, before.and_then(|before| before.tls.as_ref()))?;
         if let Some(prepared) = prepared {
             keys.reload(prepared);
         }
+        let fellows = match before {
+            None => Fellows::new(options, fleet, &keys, limits)?.map(Arc::new),
+            Some(before) => {
+                Fellows::reload(before.fellows.as_deref(), options, fleet);
+                before.fellows.clone()
+            }
+        };
         Ok(Self {
             origins,
             keys,

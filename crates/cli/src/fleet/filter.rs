@@ -46,6 +46,9 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
+/// A memory that was good for so long has not failed again; one that takes nothing more may look good at each start.
+const STEADY: Duration = Duration::from_secs(10);
+
 /// The one setting under which Redis forgets nothing before its time.
 const POLICY: &str = "noeviction";
 
@@ -191,16 +194,25 @@ impl Shared {
 
 /// Keeps a memory for as long as the filter lives.
 async fn keep(shared: Arc<Shared>) {
-    let mut pause = PAUSE_MIN;
-    let mut said = None;
+    let (mut pause, mut said, mut announced) = (PAUSE_MIN, None, false);
     loop {
         let why = match Memory::open(&shared.address).await {
             Ok(memory) => {
-                tracing::info!(place = %shared.address, "early data is remembered in Redis");
-                (pause, said) = (PAUSE_MIN, None);
-                watch(&shared, memory).await
+                if !announced {
+                    tracing::info!(place = %shared.address, "early data is remembered in Redis");
+                    announced = true;
+                }
+                let begun = Instant::now();
+                let why = watch(&shared, memory).await;
+                if begun.elapsed() >= STEADY {
+                    (pause, said) = (PAUSE_MIN, None);
+                }
+                why
             }
-            Err(failure) => failure,
+            Err(failure) => {
+                announced = false;
+                failure
+            }
         };
         let why = why.to_string();
         if said.as_ref() != Some(&why) {
