@@ -26,6 +26,12 @@
 #define OPTION_FAST_OPEN 34
 #define OPTION_LEN (COOKIE_LEN + 2)
 
+/* Bytes of a socket option that these programs are shown at least: the smallest page. */
+#define SHOWN 4096
+
+/* A length that says: the kernel's own handler is not to be asked. */
+#define HANDLED -1
+
 /* bpf_sk_storage_get and others are for GPL-compatible programs; see bpf/README.md. */
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -143,6 +149,18 @@ int fop_sockops(struct bpf_sock_ops *ops)
 	return 1;
 }
 
+/*
+ * Leaves an option to the kernel. Of one longer than a page a program is shown the beginning, and must say by
+ * a length of zero that it changed nothing: else Linux before 6.5 refuses it with EFAULT, for all processes of
+ * the cgroup (prog_cgroup_sockopt.rst of the kernel). Tables of iptables are that long.
+ */
+static __always_inline int leave(struct bpf_sockopt *ctx)
+{
+	if (ctx->optlen > SHOWN)
+		ctx->optlen = 0;
+	return 1;
+}
+
 /* Takes a cookie. Sockets that are not plain TCP (MPTCP writes its SYN from an inner socket) get what
  * they get without this program: ENOPROTOOPT. */
 SEC("cgroup/setsockopt")
@@ -153,8 +171,11 @@ int fop_setsockopt(struct bpf_sockopt *ctx)
 	struct cookie *cookie;
 
 	if (ctx->level != SOL_FOP || ctx->optname != SO_COOKIE)
-		return 1;
+		return leave(ctx);
 	if (!sk || sk->protocol != IPPROTO_TCP)
+		return leave(ctx);
+	/* The same program has it already, from a cgroup below. */
+	if (ctx->optlen == HANDLED)
 		return 1;
 	if (ctx->optlen != COOKIE_LEN || value + COOKIE_LEN > end)
 		return 0;
@@ -163,8 +184,8 @@ int fop_setsockopt(struct bpf_sockopt *ctx)
 		return 0;
 	__builtin_memcpy(cookie->bytes, value, COOKIE_LEN);
 	cookie->state = STATE_READY;
-	/* The kernel's own handler knows nothing of this level: it is not to be asked. */
-	ctx->optlen = -1;
+	/* The kernel's own handler knows nothing of this level. */
+	ctx->optlen = HANDLED;
 	return 1;
 }
 
@@ -177,8 +198,11 @@ int fop_getsockopt(struct bpf_sockopt *ctx)
 	struct cookie *cookie;
 
 	if (ctx->level != SOL_FOP || ctx->optname != SO_STATE)
-		return 1;
+		return leave(ctx);
 	if (!sk || sk->protocol != IPPROTO_TCP)
+		return leave(ctx);
+	/* Nobody answers to this level but the same program, from a cgroup below. */
+	if (!ctx->retval)
 		return 1;
 	if (value + sizeof(__u32) > end)
 		return 0;

@@ -10,7 +10,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT 1
+#define LAYOUT 2
 
 /* The cookie: nonce 6 | masked expiry 2 | tag 8 (docs/fop.md). */
 #define COOKIE_LEN 16
@@ -54,7 +54,9 @@ struct setup {
 	__u32 layout;
 	__u16 port; /* protected port, host byte order */
 	__u16 reserved;
-	__u64 created; /* unix seconds: cookies that were minted before are refused */
+	/* ns since boot: cookies that were minted before are refused. Not by the clock, which may have been
+	 * wrong then: at boot it often is. */
+	__u64 created;
 };
 
 /* Written by the edge, which needs no privilege for it. All zero: no cookie is taken. */
@@ -67,6 +69,12 @@ struct config {
 	struct key keys[KEYS];
 };
 
+/* Marks of the edge's listeners. */
+enum listener {
+	LISTENER_HIDDEN = 1, /* takes data in SYNs, which are given to it here */
+	LISTENER_PUBLIC = 2, /* the one that clients know: SYNs that it would get may be given to the other */
+};
+
 /* Counters of the server's program, one or two for each SYN to the protected port. */
 enum server_count {
 	SERVER_SYN,         /* all of them */
@@ -76,7 +84,7 @@ enum server_count {
 	SERVER_EXPIRED,     /* cookie past its expiry, or with more life left than cookies have */
 	SERVER_FORGED,      /* cookie of another key or client, or no cookie at all */
 	SERVER_EARLY,       /* cookie minted before the maps were made */
-	SERVER_NO_LISTENER, /* cookie taken, but nobody to give the SYN to */
+	SERVER_NO_LISTENER, /* cookie taken, but no edge listens for this SYN */
 	SERVER_STRIPPED,    /* Fast Open options of any other form, or several cookies */
 	SERVER_FAULT,       /* dropped half-changed, as a helper failed */
 	SERVER_COUNTS,

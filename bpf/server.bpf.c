@@ -6,13 +6,15 @@
  *
  * The public listener has Fast Open off. Without this program, or whenever it is in doubt, a SYN is an
  * ordinary one: its data are ignored and come again. It never lets data in that it did not check, and
- * what it does not understand (fragments, IPv6 extension headers) it leaves alone.
+ * what it does not understand (fragments, IPv6 extension headers) or what is for others (other Ethernet
+ * addresses, VLANs) it leaves alone.
  *
  * Kernel 5.8 (bpf_ktime_get_boot_ns; bpf_sk_assign is of 5.7).
  */
 #include <stddef.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
+#include <linux/if_packet.h>
 #include <linux/in.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_endian.h>
@@ -24,6 +26,16 @@
 /* Bytes before the IP header: Ethernet (loopback has one too), or nothing at all (tun, WireGuard). */
 #define ETHERNET 14
 #define BARE 0
+
+/* The bits of a VLAN tag that say which VLAN; zero is none, only a priority (IEEE 802.1Q). */
+#define VLAN_NUMBER 0xfff
+
+/* linux/socket.h has these for the kernel only. */
+#define AF_INET 2
+#define AF_INET6 10
+
+#define IPV4_ADDRESSES 12
+#define IPV6_ADDRESSES 8
 
 #define TCP_FLAGS_OFFSET 13
 #define TCP_CHECKSUM_OFFSET 16
@@ -74,7 +86,7 @@ struct {
  *
  * Not LRU: it would forget cookies, and take them again, when it is full. These refuse.
  *
- * A million, 64 bytes each, allocated when needed; only valid cookies get here.
+ * A million each: 16 MB at once, and 96 bytes for every cookie; only valid cookies get here.
  */
 #define SPENT_MAX (1 << 20)
 struct {
@@ -94,15 +106,16 @@ struct {
 } spent_odd SEC(".maps");
 
 /*
- * The mark of a hidden listener, set by the edge on its own socket. Without it any local user could
- * listen on the port once the edge is gone, and would be given the port's connections.
+ * Marks (enum listener) that the edge sets on its own sockets. Without them any local user could listen on
+ * the hidden port once the edge is gone, and would be given the port's connections; and the edge would be
+ * given those of others who listen on the same port of another address.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, __u32);
-} hidden SEC(".maps");
+} listeners SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -142,6 +155,7 @@ static __always_inline void count(__u32 what)
 struct syn {
 	__u64 options_len;
 	__u64 client[2]; /* address as in the tag of cookies */
+	__u32 addresses; /* offset of both addresses */
 	__u32 tcp;       /* offset of the TCP header */
 	__u32 options;   /* offset of its options */
 	__u32 v6;
@@ -152,6 +166,19 @@ struct tcp_start {
 	__be32 seq, ack;
 	__u8 offset, flags;
 };
+
+/*
+ * Whether the interface's own network stack gets the packet. What came for another Ethernet address goes to a
+ * bridge, a macvlan or an observer; what has a VLAN tag goes on to that VLAN's interface. Either may be in
+ * another network namespace, and would take a socket of this one along.
+ */
+static __always_inline int is_for_interface(struct __sk_buff *skb, __u32 l3)
+{
+	if (l3 == BARE)
+		return 1;
+	return skb->pkt_type == PACKET_HOST &&
+	       !(skb->vlan_present && (skb->vlan_tci & VLAN_NUMBER));
+}
 
 /* Whether it is one, and has options. The first bytes of later fragments are no header. */
 static __always_inline int find_syn(struct __sk_buff *skb, __u32 l3, __u16 port, struct syn *syn)
@@ -167,10 +194,11 @@ static __always_inline int find_syn(struct __sk_buff *skb, __u32 l3, __u16 port,
 		/* A fragmented SYN may have its options in the second fragment. */
 		if (ip[9] != IPPROTO_TCP || (ip[6] & 0x3f) | ip[7])
 			return 0;
-		__builtin_memcpy(&client4, ip + 12, sizeof(client4));
+		__builtin_memcpy(&client4, ip + IPV4_ADDRESSES, sizeof(client4));
 		/* ::ffff:a.b.c.d, as two little-endian words. */
 		syn->client[0] = 0;
 		syn->client[1] = 0xffff0000ULL | (__u64)client4 << 32;
+		syn->addresses = l3 + IPV4_ADDRESSES;
 		syn->tcp = l3 + (ip[0] & 15) * 4;
 		syn->v6 = 0;
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
@@ -179,7 +207,8 @@ static __always_inline int find_syn(struct __sk_buff *skb, __u32 l3, __u16 port,
 		if (bpf_skb_load_bytes(skb, l3 + 6, &next, sizeof(next)) || next != IPPROTO_TCP)
 			return 0;
 		/* The first 64 bits: a client changes the others by itself (RFC 8981). */
-		if (bpf_skb_load_bytes(skb, l3 + 8, &syn->client[0], sizeof(__u64)))
+		syn->addresses = l3 + IPV6_ADDRESSES;
+		if (bpf_skb_load_bytes(skb, syn->addresses, &syn->client[0], sizeof(__u64)))
 			return 0;
 		syn->client[1] = 0;
 		syn->tcp = l3 + 40;
@@ -317,7 +346,8 @@ static __always_inline __u64 expiry(const struct key *key, const struct cookie *
 	__u64 at;
 	__u16 low, left;
 
-	if (!key->valid)
+	/* Zeros are no key: so the map's value looks while it is being written or wiped. */
+	if (!key->valid || !(key->tag[0] | key->tag[1]))
 		return 0;
 	low = cookie->masked ^ (__u16)siphash_1(key->mask, cookie->nonce);
 	left = low - (__u16)now;
@@ -328,11 +358,15 @@ static __always_inline __u64 expiry(const struct key *key, const struct cookie *
 	return at;
 }
 
+#define SECOND 1000000000ULL
+
 /* Whether the cookie opens this connection; counts why not. */
 static __always_inline int take_cookie(const struct setup *setup, const struct config *config,
 				       const struct syn *syn, const struct cookie *cookie)
 {
-	__u64 now = (bpf_ktime_get_boot_ns() + config->unix_minus_boot) / 1000000000ULL;
+	__u64 boot = bpf_ktime_get_boot_ns(), unix_time = boot + config->unix_minus_boot;
+	__u64 now = unix_time / SECOND, age = boot - setup->created;
+	__u64 created = age < unix_time ? (unix_time - age) / SECOND : 0;
 	__u64 tag = cookie->tag, at;
 	long error;
 
@@ -351,7 +385,7 @@ static __always_inline int take_cookie(const struct setup *setup, const struct c
 		count(SERVER_EXPIRED);
 		return 0;
 	}
-	if (at < setup->created + config->life) {
+	if (at < created + config->life) {
 		count(SERVER_EARLY);
 		return 0;
 	}
@@ -366,15 +400,76 @@ static __always_inline int take_cookie(const struct setup *setup, const struct c
 	return 1;
 }
 
-/* Gives the SYN to the hidden listener; without one it stays with the public one. */
-static __always_inline void steer(struct __sk_buff *skb, const struct config *config,
-				  const struct syn *syn)
+/* The ends of the connection that the SYN is to open. */
+static __always_inline long read_ends(struct __sk_buff *skb, const struct syn *syn,
+				      struct bpf_sock_tuple *ends)
+{
+	if (syn->v6)
+		return bpf_skb_load_bytes(skb, syn->addresses, &ends->ipv6, 32) |
+		       bpf_skb_load_bytes(skb, syn->tcp, &ends->ipv6.sport, 4);
+	return bpf_skb_load_bytes(skb, syn->addresses, &ends->ipv4, 8) |
+	       bpf_skb_load_bytes(skb, syn->tcp, &ends->ipv4.sport, 4);
+}
+
+/*
+ * Whether the packet goes no farther than this machine: not on to another one, on the way to which Linux
+ * drops what has a socket.
+ */
+static __always_inline int ends_here(struct __sk_buff *skb, const struct syn *syn,
+				     const struct bpf_sock_tuple *ends)
+{
+	struct bpf_fib_lookup route = {};
+	long result;
+
+	route.ifindex = skb->ifindex;
+	if (syn->v6) {
+		route.family = AF_INET6;
+		__builtin_memcpy(route.ipv6_src, ends->ipv6.saddr, sizeof(route.ipv6_src));
+		__builtin_memcpy(route.ipv6_dst, ends->ipv6.daddr, sizeof(route.ipv6_dst));
+	} else {
+		route.family = AF_INET;
+		route.ipv4_src = ends->ipv4.saddr;
+		route.ipv4_dst = ends->ipv4.daddr;
+	}
+	result = bpf_fib_lookup(skb, &route, sizeof(route), 0);
+	return result == BPF_FIB_LKUP_RET_NOT_FWDED || result == BPF_FIB_LKUP_RET_FWD_DISABLED;
+}
+
+/*
+ * Whether the edge's public listener would get it: not somebody else who listens on this port of another
+ * address, and no connection that is open, half open or in TIME-WAIT between the same ends.
+ */
+static __always_inline int is_for_edge(struct __sk_buff *skb, const struct syn *syn,
+				       struct bpf_sock_tuple *ends)
+{
+	struct bpf_sock *sk, *listener;
+	__u32 *mark;
+	int is = 0;
+
+	if (syn->v6)
+		sk = bpf_skc_lookup_tcp(skb, ends, sizeof(ends->ipv6), BPF_F_CURRENT_NETNS, 0);
+	else
+		sk = bpf_skc_lookup_tcp(skb, ends, sizeof(ends->ipv4), BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return 0;
+	listener = sk->state == BPF_TCP_LISTEN ? bpf_sk_fullsock(sk) : NULL;
+	if (listener) {
+		mark = bpf_sk_storage_get(&listeners, listener, 0, 0);
+		is = mark && *mark == LISTENER_PUBLIC;
+	}
+	bpf_sk_release(sk);
+	return is;
+}
+
+/* Whether the hidden listener has taken it. */
+static __always_inline int give(struct __sk_buff *skb, const struct config *config, int v6)
 {
 	struct bpf_sock_tuple tuple = {};
 	struct bpf_sock *sk;
-	__u32 outcome = SERVER_NO_LISTENER;
+	__u32 *mark;
+	int taken;
 
-	if (syn->v6) {
+	if (v6) {
 		tuple.ipv6.daddr[3] = bpf_htonl(1);
 		tuple.ipv6.dport = bpf_htons(config->hidden6);
 		sk = bpf_sk_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
@@ -383,15 +478,25 @@ static __always_inline void steer(struct __sk_buff *skb, const struct config *co
 		tuple.ipv4.dport = bpf_htons(config->hidden4);
 		sk = bpf_sk_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
 	}
-	if (!sk) {
-		count(SERVER_NO_LISTENER);
-		return;
-	}
-	if (sk->state == BPF_TCP_LISTEN && bpf_sk_storage_get(&hidden, sk, 0, 0) &&
-	    !bpf_sk_assign(skb, sk, 0))
-		outcome = SERVER_STEERED;
+	if (!sk)
+		return 0;
+	mark = sk->state == BPF_TCP_LISTEN ? bpf_sk_storage_get(&listeners, sk, 0, 0) : NULL;
+	taken = mark && *mark == LISTENER_HIDDEN && !bpf_sk_assign(skb, sk, 0);
 	bpf_sk_release(sk);
-	count(outcome);
+	return taken;
+}
+
+/* Gives the SYN to the hidden listener if that is where it belongs; else it goes on as it would have. */
+static __always_inline void steer(struct __sk_buff *skb, const struct config *config,
+				  const struct syn *syn)
+{
+	struct bpf_sock_tuple ends = {};
+
+	if (!read_ends(skb, syn, &ends) && ends_here(skb, syn, &ends) &&
+	    is_for_edge(skb, syn, &ends) && give(skb, config, syn->v6))
+		count(SERVER_STEERED);
+	else
+		count(SERVER_NO_LISTENER);
 }
 
 static __always_inline int handle(struct __sk_buff *skb, __u32 l3)
@@ -406,7 +511,8 @@ static __always_inline int handle(struct __sk_buff *skb, __u32 l3)
 	int stripped;
 
 	/* So far comes every packet of the interface. */
-	if (!own || own->layout != LAYOUT || !find_syn(skb, l3, own->port, &syn))
+	if (!own || own->layout != LAYOUT || !is_for_interface(skb, l3) ||
+	    !find_syn(skb, l3, own->port, &syn))
 		return TC_ACT_UNSPEC;
 	count(SERVER_SYN);
 	settings = bpf_map_lookup_elem(&config, &zero);

@@ -9,15 +9,14 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, Resolver};
-use headstart_net::{Connector, ConnectorConfig, Edge, EdgeLookup};
+use headstart_net::{Connector, ConnectorConfig};
 use hyper::Method;
 use hyper::header::LOCATION;
 use hyper::http::response;
 
 use crate::failure::Failure;
-use crate::options::{GetOptions, HostPort, NameMap, OpeningPolicy};
+use crate::options::{GetOptions, OpeningPolicy, edge_lookup};
 use crate::output;
 use crate::tls::{Resumption, Trust};
 pub(crate) use account::{Account, millis, rounded};
@@ -85,13 +84,6 @@ pub(crate) fn resolver(servers: &[std::net::SocketAddr]) -> Result<Resolver, Fai
     Resolver::new(&config).map_err(|error| {
         Failure::usage(format!("cannot look up names: {error}"))
             .hint("/etc/resolv.conf has to name a server, or give one with --resolver ADDR:PORT")
-    })
-}
-
-pub(crate) fn edge_lookup(edges: NameMap<HostPort>) -> EdgeLookup {
-    Arc::new(move |name| {
-        let at = edges.find(Some(name))?;
-        Some(Edge { host: at.host.clone(), port: at.port, advert: Advert::default() })
     })
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use headstart_proto::UnixSeconds;
 use headstart_tls::keyring::{
-    Epoch, Fleet, FleetKey, KeyFileError, KeyRing, KeyRingError, Role, Sealed, store_private,
+    Epoch, Fleet, FleetKey, KeyFile, KeyFileError, KeyRing, KeyRingError, Role, Sealed, store_private,
 };
 use serde_json::json;
 
@@ -37,6 +37,17 @@ pub(crate) fn wall_clock() -> UnixSeconds {
     UnixSeconds(since.as_secs())
 }
 
+/// How far clocks that are right may be off.
+const CLOCK_ERROR: Duration = Duration::from_secs(60 * 60);
+
+/// Whether a ring that nobody else renews has to be renewed `now`.
+///
+/// Also if it was made before the clock was set back: it would not be due for long, and what is promised of its
+/// life would not hold.
+pub(crate) fn own_are_due(ring: &KeyRing, now: UnixSeconds) -> bool {
+    ring.is_due(now) || ring.rotation_due() > now + ring.period + CLOCK_ERROR
+}
+
 /// A key file that could not be used, with the remedy.
 pub(crate) fn unusable(error: &KeyFileError) -> Failure {
     Failure::usage(error.to_string()).hint(error.hint())
@@ -59,9 +70,10 @@ fn new(options: &KeysNewOptions) -> Result<(), Failure> {
 
 fn rotate(options: &KeysRotateOptions) -> Result<(), Failure> {
     match &options.keys {
-        KeySource::File(file) => {
-            let Some(ring) = rotated(&load(file)?, options.if_due)? else { return Ok(()) };
-            ring.store(file).map_err(|error| unusable(&error))
+        KeySource::File(path) => {
+            let file = KeyFile::lock(path).map_err(|error| unusable(&error))?;
+            let Some(ring) = rotated(file.ring(), options.if_due)? else { return Ok(()) };
+            file.replace(&ring).map_err(|error| unusable(&error))
         }
         KeySource::Redis(address) => {
             InRedis::new(address, options.fleet.as_deref())?.rotate(options.if_due)
@@ -72,7 +84,7 @@ fn rotate(options: &KeysRotateOptions) -> Result<(), Failure> {
 /// The ring one step on; none if that is not due, and only then wanted.
 fn rotated(ring: &KeyRing, if_due: bool) -> Result<Option<KeyRing>, Failure> {
     let now = wall_clock();
-    if if_due && now < ring.rotation_due() {
+    if if_due && !ring.is_due(now) {
         return Ok(None);
     }
     ring.rotated(now).map(Some).map_err(no_keys)
@@ -232,7 +244,11 @@ fn no_keys(error: KeyRingError) -> Failure {
 
 fn text(ring: &KeyRing) -> String {
     let due = ring.rotation_due();
-    let when = if is_due(ring) { "was due" } else { "due" };
+    let when = match (is_due(ring), wall_clock() < due) {
+        (true, true) => "by a clock that was ahead: due now, not",
+        (true, false) => "was due",
+        (false, _) => "due",
+    };
     let mut text = format!(
         "rotated every {}, {when} {}\n\n{}",
         humantime::format_duration(ring.period),
@@ -270,7 +286,7 @@ fn json_text(ring: &KeyRing) -> String {
 }
 
 fn is_due(ring: &KeyRing) -> bool {
-    wall_clock() >= ring.rotation_due()
+    ring.is_due(wall_clock())
 }
 
 /// What tickets without a cookie begin with in this epoch: as public as they are.

@@ -24,6 +24,7 @@ pub mod metrics;
 pub mod options;
 pub mod output;
 pub mod runtime;
+mod sessions;
 pub mod settings;
 mod shell;
 mod tls;

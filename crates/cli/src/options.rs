@@ -6,14 +6,17 @@ mod demo;
 mod dns_record;
 mod doctor;
 mod edge;
+mod edge_address;
 mod fastopen;
 mod get;
 mod keys;
 mod lab;
 mod lab_report;
 mod log;
+mod managed;
 mod names;
 mod place;
+mod sessions;
 mod value;
 
 pub use agent::AgentOptions;
@@ -21,6 +24,8 @@ pub use demo::DemoOptions;
 pub use dns_record::DnsRecordOptions;
 pub use doctor::DoctorOptions;
 pub use edge::{CertificateFiles, EarlyDataRequests, EdgeOptions, TicketPeers, TlsVersion};
+pub(crate) use edge_address::edge_lookup;
+pub use edge_address::{EdgeAddress, EdgeAddresses};
 pub use fastopen::{
     AttachClientOptions, AttachOptions, AttachServerOptions, AttachSide, DetachOptions,
     FastopenCommand, FastopenOptions, FastopenSide, StatusOptions,
@@ -32,10 +37,15 @@ pub use keys::{
 pub use lab::{LabCommand, LabListOptions, LabOptions, LabRunOptions};
 pub use lab_report::LabReportOptions;
 pub use log::{LogFormat, LogOptions};
+pub use managed::{ClientCertificate, ManagedOptions};
 pub use names::{NameMap, NamePattern};
 pub use place::{FilterPlace, KeySource, RedisAddress};
+pub use sessions::{
+    AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,
+    SessionsPolicyOptions, SharingName,
+};
 pub(crate) use value::emulated_rtt;
-pub use value::{EdgeAddress, HostPort, OpeningPolicy, Origin, OriginServer, Service};
+pub use value::{HostPort, OpeningPolicy, Origin, OriginServer, Service};
 
 /// How `--help` of a daemon says where else its options may come from.
 const SOURCES: &str = "\

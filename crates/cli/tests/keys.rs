@@ -180,6 +180,38 @@ fn rotating_if_due_waits_for_the_end_of_the_period() {
 }
 
 #[test]
+fn keys_of_a_clock_that_was_ahead_are_due() {
+    let place = Place::with_keys();
+    let before = place.text();
+    let fields: Vec<&str> = before.lines().nth(2).unwrap().split(' ').collect();
+    place.write(&before.replace(fields[2], "4000000000"));
+    let shown = place.call(&["show"]).1;
+    assert!(shown.contains("by a clock that was ahead: due now, not 2096-"), "{shown}");
+    assert_eq!(place.call(&["rotate", "--if-due"]), silence());
+    assert_eq!(epochs(&place.text())[0].1, epochs(&before)[0].1);
+    assert!(place.call(&["show"]).1.starts_with("rotated every 12h, due 2"));
+}
+
+#[test]
+fn rotations_at_the_same_time_all_count() {
+    let place = Place::with_keys();
+    let id = |text: &str| text.lines().find_map(|line| line.strip_prefix("current ")).map(first);
+    let before = id(&place.text()).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(place.call(&["rotate"]), silence()));
+        }
+    });
+    assert_eq!(id(&place.text()).unwrap(), before.wrapping_add(8));
+    assert_eq!(place.names(), ["keys"]);
+}
+
+/// The id of an epoch.
+fn first(line: &str) -> u8 {
+    line.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
 fn what_is_shown_tells_rings_apart_and_no_secret() {
     let place = Place::with_keys();
     place.call(&["rotate"]);

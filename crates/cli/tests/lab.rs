@@ -2,7 +2,13 @@
 //! switched on by HEADSTART_TEST_NET=1.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Command, Output};
+
+use headstart_lab::{CapturedPacket, TcpSegment, read_capture};
+use headstart_proto::hello::{self, Progress};
 
 const EXPERIMENT: &str = r#"
 name = "shape"
@@ -172,6 +178,104 @@ fn private_cookies_save_what_those_of_the_kernel_save() {
     let left: Vec<_> = names.filter(|name| name.starts_with("headstart-lab-")).collect();
     // Other tests may run now, with groups of their own.
     assert!(left.len() <= 1, "{left:?}");
+}
+
+const SEEN: &str = r#"
+name = "seen"
+title = "Fast Open, by what clients say and by packets"
+about = "A test: counts, not times"
+trials = 8
+quick_trials = 8
+warmup = 0
+arms = ["tfo-0rtt", "fop-0rtt"]
+suites = ["p256"]
+
+[[link]]
+name = "20 ms"
+rtt = "20ms"
+
+[[variant]]
+first_and_later = 2
+"#;
+
+/// What packets say of one connection.
+#[derive(Debug)]
+struct Seen {
+    server: SocketAddr,
+    /// Bytes of the cookie in the SYN, and whether all of ClientHello and early data was in it and never sent again.
+    cookie: usize,
+    in_syn: bool,
+    isn: u32,
+}
+
+/// The connections of a client in the order of their SYNs.
+fn seen(packets: &[CapturedPacket]) -> Vec<Seen> {
+    let mut all: Vec<Seen> = Vec::new();
+    let mut known = HashMap::new();
+    for packet in packets {
+        let Some(segment) = TcpSegment::read(&packet.bytes) else { continue };
+        let ends = match packet.from_node {
+            true => (segment.source, segment.destination),
+            false => (segment.destination, segment.source),
+        };
+        if packet.from_node && segment.syn {
+            let cookie = segment.fast_open().first().map_or(0, |cookie| cookie.len());
+            let in_syn = match hello::read(segment.payload) {
+                Ok(Progress::Complete(hello)) => {
+                    hello.early_data && hello.end < segment.payload.len()
+                }
+                _ => false,
+            };
+            known.insert(ends, all.len());
+            all.push(Seen { server: segment.destination, cookie, in_syn, isn: segment.seq });
+            continue;
+        }
+        let Some(one) = known.get(&ends).and_then(|number: &usize| all.get_mut(*number)) else {
+            continue;
+        };
+        let is_first = segment.seq == one.isn.wrapping_add(1) && !segment.payload.is_empty();
+        one.in_syn &= !(packet.from_node && is_first);
+    }
+    all
+}
+
+/// What clients say of their openings by what the kernel tells them, packets say as well.
+#[test]
+fn clients_and_captures_agree_on_what_left_with_the_syn() {
+    if !may_attach() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (file, place) = (dir.path().join("seen.toml"), dir.path().join("results"));
+    std::fs::write(&file, SEEN).unwrap();
+    let arguments = [file.to_str().unwrap(), "--pcap", "--out", place.to_str().unwrap()];
+    let output = headstart(&[&["lab", "run"][..], &arguments].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let packets = read_capture(place.join("captures/01-20-ms-client-1.pcapng")).unwrap();
+    let connections = seen(&packets);
+    // Cookies of Linux have 8 bytes.
+    for (arm, cookie) in [("tfo-0rtt", 8), ("fop-0rtt", 16)] {
+        let server = connections.iter().find(|one| one.cookie == cookie).unwrap().server;
+        let connections: Vec<_> = connections.iter().filter(|one| one.server == server).collect();
+        let rows = rows(&place, arm);
+        assert_eq!((connections.len(), rows.len()), (16, 16), "{arm}");
+        for (seen, [variant, opening, early]) in connections.iter().zip(&rows) {
+            let in_syn = opening != "plain" && early == "true";
+            assert_eq!(seen.in_syn, in_syn, "{arm}: {seen:?}, {opening}, {early}");
+            assert_eq!(in_syn, variant == "later", "{arm}: {seen:?}, {opening}, {early}");
+        }
+    }
+}
+
+/// Variant, opening and early data of each connection.
+fn rows(place: &Path, arm: &str) -> Vec<[String; 3]> {
+    let mut samples = csv::Reader::from_path(place.join("samples.csv")).unwrap();
+    let names = samples.headers().unwrap().clone();
+    let column = |name: &str| names.iter().position(|known| known == name).unwrap();
+    let wanted = ["variant", "opening", "early_data"].map(column);
+    let all = samples.records().map(Result::unwrap);
+    let own = all.filter(|row| &row[column("arm")] == arm);
+    own.map(|row| wanted.map(|number| row[number].to_owned())).collect()
 }
 
 /// The bars of the experiment are what the paper found of plain Fast Open, and what private cookies promise.

@@ -133,7 +133,7 @@ fn the_file_goes_before_defaults_and_flags_before_the_file() {
          idle-timeout = \"7s\"\n\
          log = \"debug,hyper=warn\"\n\
          [agent]\n\
-         edge = [\"a.example=192.0.2.1:443\"]\n",
+         edge = [\"a.example=192.0.2.1:443,fop=1\", \"b.example=192.0.2.2:443\"]\n",
     );
     let config = ["--config", file.name()];
     let edge: EdgeOptions =
@@ -148,7 +148,10 @@ fn the_file_goes_before_defaults_and_flags_before_the_file() {
     assert!(!edge.proxy_protocol);
     let agent: AgentOptions = load(&["agent", config[0], config[1]]);
     let edges = agent.edges().unwrap();
-    assert_eq!(edges.find(Some("a.example")).unwrap().host, "192.0.2.1");
+    let edge =
+        |name| edges.find(Some(name)).map(|edge| (edge.address.host.as_str(), edge.advert.fop));
+    assert_eq!(edge("a.example"), Some(("192.0.2.1", true)));
+    assert_eq!(edge("b.example"), Some(("192.0.2.2", false)));
 }
 
 /// Whether this process was started by [`in_child`]: the tests named child_... do nothing else.

@@ -4,12 +4,17 @@
 //! lab/results. With `UPDATE_RESULTS=1` the tables are written anew.
 //!
 //! * `arms` are the columns, `links`, `suites` and `variants` choose the rows (all by default; lists separated by `;`).
-//! * `show` is what stands in a cell: `p50`, `interval`, `tail`, `rtts`, `rate`, `complete`, `opened`, `processor`, `max`.
+//! * `show` is what stands in a cell: `p50`, `interval`, `tail`, `mean`, `rtts`, `rate`, `complete`, `opened`, `zero_rtt`,
+//!   `processor`, `max`.
 //! * `of` is the moment: `first_request_byte` (default), `first_response_byte`, `last_response_byte`.
 //! * `ratios` are columns with the ratio of two medians, such as `turbo/tls13`.
 //! * `paper` is a column with the ratio that a file of lab/papers has.
-//! * `bars` instead of all these is the list of bars; those that were missed are always in it, of the others the
-//!   `conditions` given.
+//!
+//! Instead of all these:
+//!
+//! * `beside` are the rows of a file of lab/papers with means or shares, and ours of the same arm, variant and round trip.
+//! * `privacy` is who can link the connections of `arms`, with the table of lab/papers/fop-privacy.toml beside.
+//! * `bars` is the list of bars; those that were missed are always in it, of the others the `conditions` given.
 
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
@@ -116,7 +121,13 @@ impl<'a> Quote<'a> {
     }
 
     fn table(&self) -> Vec<String> {
-        if self.get("bars").is_some() { self.bars() } else { self.cells() }
+        let asked = |key| self.get(key).is_some();
+        match self.get("beside") {
+            Some(paper) => self.beside(paper),
+            None if asked("privacy") => self.privacy(),
+            None if asked("bars") => self.bars(),
+            None => self.cells(),
+        }
     }
 
     fn cells(&self) -> Vec<String> {
@@ -192,6 +203,8 @@ impl<'a> Quote<'a> {
                 format!("{} [{} .. {}]", time(&times["p50"]), time(&ends[0]), time(&ends[1]))
             }
             "tail" => ["p50", "p90", "p99"].map(|part| time(&times[part])).join(" / "),
+            "mean" => mean(&times["mean"], &times["sd"]),
+            "zero_rtt" => share(cell["zero_rtt"].as_u64().unwrap(), n),
             "rtts" => cell["rtts"].as_f64().map_or("–".to_owned(), |rtts| format!("{rtts:.2}")),
             "rate" => cell["exchanges_per_s"]
                 .as_f64()
@@ -211,6 +224,91 @@ impl<'a> Quote<'a> {
             }
             other => panic!("{}: show={other}", self.folder),
         }
+    }
+
+    fn beside(&self, paper: &str) -> Vec<String> {
+        let summary = self.file("summary.json");
+        let cells = summary.as_array().unwrap();
+        let paper = published_table(paper);
+        let rows = paper["row"].as_array().unwrap();
+        let of = paper["moment"].as_str().unwrap();
+        let baseline = paper.get("baseline").and_then(toml::Value::as_str).unwrap_or_default();
+        // Shares are not compared with those of another arm.
+        let of_shares = rows.iter().any(|row| row.get("missed").is_some());
+        let mut head = vec!["", "", "paper", "ours"];
+        if !of_shares {
+            head.extend(["paper, to TCP", "ours, to TCP"]);
+        }
+        let head: Vec<String> = head.into_iter().map(str::to_owned).collect();
+        let mut table = vec![line(&head), line(&vec!["---".to_owned(); head.len()])];
+        for row in rows {
+            let ours = |arm: &str| {
+                let mut like = cells.iter().filter(|cell| is_like(cell, row, arm));
+                let found = like.next();
+                assert!(like.next().is_none(), "{}: two cells are like {row}", self.folder);
+                found
+            };
+            let arm = text(row, "arm");
+            let own = ours(&arm);
+            let mut columns = vec![text(row, "place"), text(row, "printed")];
+            columns.push(theirs(row));
+            columns.push(own.map_or("–".to_owned(), |cell| match of_shares {
+                true => {
+                    let n = cell["n"].as_u64().unwrap();
+                    share(n - cell["zero_rtt"].as_u64().unwrap(), n)
+                }
+                false => mean(&cell[of]["mean"], &cell[of]["sd"]),
+            }));
+            if !of_shares {
+                let base = |row: &&toml::Value| text(row, "arm") == baseline;
+                let alike = |other: &&toml::Value| {
+                    ["place", "variant"].iter().all(|key| text(other, key) == text(row, key))
+                };
+                let base = rows.iter().filter(base).find(alike);
+                let published = |row: &toml::Value| row["mean"].as_float();
+                let measured = |cell: &Value| cell[of]["mean"].as_f64();
+                columns.push(ratio(published(row), base.and_then(published)));
+                columns.push(ratio(own.and_then(measured), ours(baseline).and_then(measured)));
+            }
+            table.push(line(&columns));
+        }
+        table
+    }
+
+    fn privacy(&self) -> Vec<String> {
+        let summary = self.file("summary.json");
+        let cells = summary.as_array().unwrap();
+        let arms = self.list("arms").expect("arms");
+        let published = published_table("fop-privacy");
+        let mut boundaries: Vec<(&str, &str)> = Vec::new();
+        for cell in cells {
+            let row =
+                (cell["privacy"]["boundary"].as_str().unwrap(), cell["variant"].as_str().unwrap());
+            if !boundaries.contains(&row) {
+                boundaries.push(row);
+            }
+        }
+        let mut head = ["", "TFO in the paper", "FOP in the paper"].map(str::to_owned).to_vec();
+        head.extend(arms.iter().map(|arm| format!("`{arm}`")));
+        let mut table = vec![line(&head), line(&vec!["---".to_owned(); head.len()])];
+        for (boundary, title) in boundaries {
+            let mut theirs = published["row"].as_array().unwrap().iter();
+            let theirs = theirs.find(|row| text(row, "boundary") == boundary);
+            let word = |key: &str| match theirs.map(|row| text(row, key)).unwrap_or_default() {
+                word if word.is_empty() => "–".to_owned(),
+                word => word,
+            };
+            let mut columns = vec![title.to_owned(), word("tfo"), word("fop")];
+            columns.extend(arms.iter().map(|arm| {
+                let mut all = cells.iter();
+                let cell = all.find(|cell| {
+                    cell["arm"] == *arm && cell["privacy"]["boundary"].as_str() == Some(boundary)
+                });
+                cell.map_or("–".to_owned(), |cell| linkable(&cell["privacy"]))
+            }));
+            table.push(line(&columns));
+        }
+        table
     }
 
     fn bars(&self) -> Vec<String> {
@@ -247,11 +345,70 @@ impl<'a> Quote<'a> {
     }
 }
 
+fn published_table(name: &str) -> toml::Table {
+    let file = root().join("lab/papers").join(name).with_extension("toml");
+    fs::read_to_string(file).unwrap().parse().unwrap()
+}
+
+/// A text of a published row; empty if it has none.
+fn text(row: &toml::Value, key: &str) -> String {
+    row.get(key).and_then(toml::Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// Whether a cell is of this arm, and of the variant and the round trip of a published row.
+fn is_like(cell: &Value, row: &toml::Value, arm: &str) -> bool {
+    let number =
+        |value: &toml::Value| value.as_float().or(value.as_integer().map(|rtt| rtt as f64));
+    let (ours, theirs) = (cell["rtt_ms"].as_f64().unwrap(), number(&row["rtt"]).unwrap());
+    // Ours is what was asked for, theirs was measured.
+    let near = (ours - theirs).abs() <= 0.05 * theirs;
+    near && cell["arm"] == arm && cell["variant"] == text(row, "variant").as_str()
+}
+
+/// What a row prints: a share in percent, or a mean with its deviation.
+fn theirs(row: &toml::Value) -> String {
+    let number = |key: &str| row.get(key).and_then(toml::Value::as_float);
+    match (number("missed"), number("mean"), number("sd")) {
+        (Some(missed), ..) => format!("{:.1} %", missed * 100.0),
+        (None, Some(mean), Some(sd)) => format!("{mean:.1} ({sd:.1})"),
+        _ => panic!("neither a share nor a mean: {row}"),
+    }
+}
+
+fn mean(mean: &Value, sd: &Value) -> String {
+    match sd.as_f64() {
+        Some(sd) => format!("{} ({sd:.2})", time(mean)),
+        None => "–".to_owned(),
+    }
+}
+
+fn share(count: u64, of: u64) -> String {
+    format!("{:.1} % ({count} of {of})", count as f64 / of as f64 * 100.0)
+}
+
+fn ratio(one: Option<f64>, other: Option<f64>) -> String {
+    match (one, other) {
+        (Some(one), Some(other)) => format!("{:.3}", one / other),
+        _ => "–".to_owned(),
+    }
+}
+
+/// What was found of a row, and in how many cases.
+fn linkable(finding: &Value) -> String {
+    let count = |word: &str| finding[word].as_u64().unwrap();
+    let all: u64 = ["viable", "bounded", "blocked", "undecided"].map(count).iter().sum();
+    let word = finding["linkable"].as_str().unwrap_or("undecided");
+    let period = match (finding["boundary"].as_str().unwrap(), word) {
+        ("period", "viable") => ", no end seen",
+        ("period", "bounded") => ", until expiry",
+        _ => "",
+    };
+    format!("{word}{period} ({} of {all})", count(word))
+}
+
 /// The ratio that a file of lab/papers has for a link and a suite.
 fn published(paper: &str, [link, _, suite]: [&str; 3]) -> String {
-    let text =
-        fs::read_to_string(root().join("lab/papers").join(paper).with_extension("toml")).unwrap();
-    let paper: toml::Table = text.parse().unwrap();
+    let paper = published_table(paper);
     let rows = paper["row"].as_array().unwrap();
     let median = |arm: &str| {
         let row = rows.iter().find(|row| {

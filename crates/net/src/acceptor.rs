@@ -10,6 +10,7 @@ mod worker;
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,6 +156,13 @@ impl Acceptor {
             Some(session) = self.sessions.recv() => Ok(session),
             accepted = tcp => accepted,
         }
+    }
+}
+
+/// The listener on TCP.
+impl AsFd for Acceptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 }
 

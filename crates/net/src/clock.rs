@@ -1,4 +1,7 @@
+use std::time::Duration;
+
 use headstart_proto::Instant;
+use rustix::time::{ClockId, clock_gettime};
 
 /// Translates between the runtime's clock and that of the core, which has none of its own.
 ///
@@ -19,5 +22,57 @@ impl Clock {
 
     pub(crate) fn to_tokio(self, moment: Instant) -> tokio::time::Instant {
         self.epoch + moment.since_epoch()
+    }
+}
+
+/// A clock that goes on while the machine sleeps, as the server's does; [`std::time::Instant`] stands still.
+#[derive(Debug)]
+pub(crate) struct Sleepless {
+    start: std::time::Instant,
+    boot: Duration,
+}
+
+impl Sleepless {
+    pub(crate) fn start() -> Self {
+        Self { start: std::time::Instant::now(), boot: since_boot() }
+    }
+
+    pub(crate) fn now(&self) -> std::time::Instant {
+        self.at(since_boot())
+    }
+
+    fn at(&self, boot: Duration) -> std::time::Instant {
+        self.start + boot.saturating_sub(self.boot)
+    }
+}
+
+/// With the time that the machine slept (clock_gettime(2), CLOCK_BOOTTIME).
+fn since_boot() -> Duration {
+    let time = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_night_asleep_is_a_night() {
+        let clock = Sleepless::start();
+        let night = Duration::from_secs(8 * 3600);
+        let (before, after) = (clock.at(clock.boot), clock.at(clock.boot + night));
+        assert_eq!(after - before, night);
+        assert_eq!(clock.at(Duration::ZERO), before, "never before its start");
+    }
+
+    #[test]
+    fn awake_it_goes_with_the_other_one() {
+        let (clock, begin) = (Sleepless::start(), std::time::Instant::now());
+        let first = clock.now();
+        std::thread::sleep(Duration::from_millis(20));
+        let second = clock.now();
+        assert!(second - first >= Duration::from_millis(20));
+        assert!(second - first <= begin.elapsed());
     }
 }

@@ -12,12 +12,12 @@ mod tests;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fmt, io};
 
 use cookies::Cookies;
 use headstart_proto::cookie::Cookie;
-use headstart_sessions::{Context, Visit};
+use headstart_sessions::{Context, Visit, Whose};
 use kernel::{Kernel, Linux};
 use offer::Offer;
 use opening::Opening;
@@ -172,12 +172,30 @@ impl Connector {
     /// Whether it matters whose a connection is: only then has [`Target::context`] to be found out.
     #[must_use]
     pub fn uses_contexts(&self) -> bool {
-        self.inner.config.opening.sends_syn_data()
-            && self.inner.cookies.is_available(Instant::now())
+        let cookies = &self.inner.cookies;
+        self.inner.config.opening.sends_syn_data() && cookies.is_available(cookies.now())
+    }
+
+    /// Whether cookies are to be asked for inside TLS on a connection to `target`, for
+    /// [`keep_cookies`](Self::keep_cookies): the server hands them out, as far as that is known before a
+    /// connection, and this machine can spend them.
+    #[must_use]
+    pub fn asks_for_cookies(&self, target: &Target) -> bool {
+        let offered = match self.edge_for(target) {
+            Some(edge) => self.advert_of(&edge).fop,
+            None => {
+                target.port == HTTPS_PORT
+                    && self.inner.paths.expects_syn_offer(&normal(target.name()))
+            }
+        };
+        offered && target.context.is_shared() && self.uses_contexts()
     }
 
     /// Keeps Fast Open cookies, with their lifetimes, that came inside TLS over a connection to `target`, of
     /// which `report` tells. Those that cannot be used are dropped.
+    ///
+    /// For programs that do TLS by themselves with an engine that knows the extension (docs/fop.md, section 4).
+    /// Of others the cookie is found in the ticket, when they resume.
     pub fn keep_cookies(
         &self,
         target: &Target,
@@ -186,9 +204,9 @@ impl Connector {
     ) {
         let Some(network) = report.network else { return };
         let visit = Visit { host: target.name(), context: &target.context, network };
-        let mut jar = self.inner.cookies.jar();
+        let (mut jar, now) = (self.inner.cookies.jar(), self.inner.cookies.now());
         for (cookie, lifetime) in cookies {
-            if let Err(reason) = jar.put(&visit, cookie, lifetime, Instant::now()) {
+            if let Err(reason) = jar.put(&visit, cookie, lifetime, now) {
                 tracing::debug!(host = target.name(), %reason, "cookie not kept");
             }
         }
@@ -197,6 +215,11 @@ impl Connector {
     /// Forgets what is kept for `context`, such as when it ends.
     pub fn forget_context(&self, context: &Context) {
         self.inner.cookies.jar().forget_context(context);
+    }
+
+    /// Forgets what is kept for any of these contexts.
+    pub fn forget(&self, whose: Whose<'_>) {
+        self.inner.cookies.jar().forget(whose);
     }
 
     /// Watches the machine's addresses and interfaces, and forgets what was got on networks that it leaves;
@@ -208,12 +231,18 @@ impl Connector {
     pub async fn follow_networks(&self) -> io::Result<Infallible> {
         let mut changes = Changes::listen()?;
         loop {
-            for change in changes.next().await? {
-                self.inner.cookies.leave(change);
-                if let Change::Address(local) = change {
-                    self.inner.paths.forget_network(local);
-                }
+            let news = changes.next().await;
+            for change in news.as_deref().unwrap_or(&[Change::Anything]) {
+                self.leave(*change);
             }
+            news?;
+        }
+    }
+
+    fn leave(&self, change: Change) {
+        self.inner.cookies.leave(change);
+        if let Change::Address(local) = change {
+            self.inner.paths.forget_network(local);
         }
     }
 
@@ -238,10 +267,7 @@ impl Connector {
         let lookup = config.resolver.resolve(host, lookup_port)?;
         let offer = match edge {
             _ if config.opening == OpeningPolicy::Plain => Offer::Never(NotUsed::Policy),
-            Some(edge) => {
-                let fop = edge.advert.fop || config.opening == OpeningPolicy::Fop;
-                Offer::Known(Advert { fop, ..edge.advert })
-            }
+            Some(edge) => Offer::Known(self.advert_of(&edge)),
             None => self.discovery(target),
         };
         Ok(ClientStream::new(Opening::new(Arc::clone(&self.inner), target, port, lookup, offer)))
@@ -251,6 +277,12 @@ impl Connector {
     fn edge_for(&self, target: &Target) -> Option<Edge> {
         let name = Some(target.name()).filter(|_| target.port == HTTPS_PORT)?;
         (self.inner.config.edges)(&normal(name))
+    }
+
+    /// What a configured edge offers, or is believed to.
+    fn advert_of(&self, edge: &Edge) -> Advert {
+        let fop = edge.advert.fop || self.inner.config.opening == OpeningPolicy::Fop;
+        Advert { fop, ..edge.advert }
     }
 
     /// Where nothing is configured, DNS may know an edge.

@@ -223,7 +223,8 @@ impl Lookup {
         Self { assembly, v4: None, v6: None, service }
     }
 
-    fn known(addresses: Vec<IpAddr>) -> Self {
+    /// For addresses that need no question.
+    pub(crate) fn known(addresses: Vec<IpAddr>) -> Self {
         Self::new(Assembly::known(addresses), None)
     }
 

@@ -9,7 +9,7 @@
 //!
 //! * the client: [`probe`], then [`connect`] for each cookie, [`was_accepted`] for what it saved;
 //! * the server: a [`HiddenListener`] beside the public one, given to the
-//!   [`Acceptor`](crate::AcceptorConfig::hidden), and [`ServerMaps`] for keys and the clock.
+//!   [`Acceptor`](crate::AcceptorConfig::hidden), and [`ServerMaps`] for both listeners, keys and the clock.
 //!
 //! Whatever goes wrong is an ordinary handshake, and the data of the SYN arrive once.
 
@@ -17,14 +17,15 @@ mod attach;
 mod client;
 mod hidden;
 mod layout;
+mod owner;
 mod server;
 mod unavailable;
 
 pub use crate::sys::{Program, TestRun};
 pub use attach::{
     AttachError, AttachedInterface, ClientOptions, ClientStatus, How, PIN_DIR, SPENT_DEFAULT,
-    ServerOptions, ServerStatus, attach_client, attach_server, client_status, detach_client,
-    detach_server, server_status,
+    SPENT_MAX, ServerOptions, ServerStatus, attach_client, attach_server, client_status,
+    detach_client, detach_server, server_status,
 };
 pub use client::{
     CookieState, SYN_DATA_MAX, connect, cookie_state, probe, set_cookie, was_accepted,

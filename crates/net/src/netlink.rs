@@ -13,6 +13,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
+use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto,
@@ -92,10 +93,13 @@ fn open(protocol: Option<Protocol>) -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?)
 }
 
-/// One datagram, if there is one.
+/// One datagram, if there is one. Of one that is too long nobody knows what it says.
 fn receive(socket: &OwnedFd) -> io::Result<Vec<u8>> {
     let mut datagram = vec![0; RECEIVE];
-    let (length, _) = recv(socket, datagram.as_mut_slice(), RecvFlags::empty())?;
+    let (length, whole) = recv(socket, datagram.as_mut_slice(), RecvFlags::TRUNC)?;
+    if whole > length {
+        return Err(Errno::NOBUFS.into());
+    }
     datagram.truncate(length);
     Ok(datagram)
 }

@@ -170,9 +170,20 @@ impl Race {
     }
 
     /// Tries `addr` at once, beside whatever runs, even if it is tried already; poll again afterwards.
+    ///
+    /// An attempt at `addr` that was begun elsewhere is then followed by no other.
     pub fn again(&mut self, addr: SocketAddr) {
+        for running in &mut self.running {
+            let here = self.attempts.get(running.number).is_some_and(|tried| tried.addr == addr);
+            running.again &= !here;
+        }
         self.waiting.push_first(addr);
         self.next_start = None;
+    }
+
+    /// Tries `addr` after the others, if it was not tried yet: one of the other family comes next.
+    pub fn defer(&mut self, addr: SocketAddr) {
+        self.waiting.move_last(addr);
     }
 
     /// Adds addresses, also while the race runs; poll again afterwards. Known ones and those beyond
@@ -418,6 +429,16 @@ impl Waiting {
         self.next_is_ipv6 = Some(addr.is_ipv6());
         let family = if addr.is_ipv6() { &mut self.ipv6 } else { &mut self.ipv4 };
         family.push_front(addr);
+    }
+
+    /// Behind all others of its family, which then has its turn after the other one.
+    fn move_last(&mut self, addr: SocketAddr) {
+        let family = if addr.is_ipv6() { &mut self.ipv6 } else { &mut self.ipv4 };
+        if let Some(at) = family.iter().position(|waiting| *waiting == addr) {
+            family.remove(at);
+            family.push_back(addr);
+            self.next_is_ipv6 = Some(!addr.is_ipv6());
+        }
     }
 
     /// As if it had been handed out.

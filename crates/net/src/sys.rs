@@ -27,13 +27,18 @@ mod command {
     pub(super) const INFO: c_long = 15;
     pub(super) const MAP_LOOKUP_BATCH: c_long = 24;
     pub(super) const LINK_CREATE: c_long = 28;
+    pub(super) const LINK_DETACH: c_long = 34;
 }
 
 /// `BPF_F_RDONLY` of linux/bpf.h.
 const READ_ONLY: u32 = 1 << 3;
 
-/// Map types that have a value for each processor: `BPF_MAP_TYPE_PERCPU_HASH`, `_ARRAY`, `_LRU_PERCPU_HASH`.
-const PER_PROCESSOR: [u32; 3] = [5, 6, 10];
+/// `BPF_MAP_TYPE_HASH`.
+const HASH: u32 = 1;
+
+/// Map types that have a value for each processor: `BPF_MAP_TYPE_PERCPU_HASH`, `_ARRAY`, `_LRU_PERCPU_HASH`,
+/// `_CGROUP_STORAGE`.
+const PER_PROCESSOR: [u32; 4] = [5, 6, 10, 21];
 
 /// Largest key or value of a map that is opened here; ours have at most 144 bytes.
 const SIZE_MAX: u32 = 4096;
@@ -139,6 +144,8 @@ fn info<const WORDS: usize>(object: BorrowedFd<'_>) -> io::Result<[u32; WORDS]> 
 #[derive(Debug)]
 pub(crate) struct Map {
     fd: OwnedFd,
+    kind: u32,
+    id: u32,
     key: usize,
     /// Of all processors together, where each has one.
     value: usize,
@@ -180,7 +187,7 @@ impl Map {
     pub(crate) fn open(path: &Path, access: Access) -> io::Result<Self> {
         let fd = open_pin(path, access)?;
         // struct bpf_map_info: type, id, key_size, value_size, max_entries.
-        let [kind, _, key, value, _] = info(fd.as_fd())?;
+        let [kind, id, key, value, _] = info(fd.as_fd())?;
         if key > SIZE_MAX || value > SIZE_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -191,7 +198,12 @@ impl Map {
         } else {
             value
         };
-        Ok(Self { fd, key: key as usize, value })
+        Ok(Self { fd, kind, id, key: key as usize, value })
+    }
+
+    /// Whether both are the same map.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id
     }
 
     /// The value of a key; none if there is none.
@@ -231,6 +243,10 @@ impl Map {
     ///
     /// What is added or removed meanwhile may be seen or not.
     pub(crate) fn batch(&self, from: Option<u32>) -> io::Result<Batch> {
+        // Of other kinds a place is as long as a key.
+        if self.kind != HASH {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let count = BATCH as usize;
         let (mut keys, mut values) = (vec![0; count * self.key], vec![0; count * self.value]);
         let mut next = 0_u32;
@@ -405,6 +421,21 @@ fn link(program: BorrowedFd<'_>, target: u32, hook: Hook) -> io::Result<OwnedFd>
     };
     // SAFETY: the structure has no pointers.
     unsafe { bpf_fd(command::LINK_CREATE, &mut attributes) }
+}
+
+#[repr(C)]
+struct DetachAttributes {
+    link: u32,
+}
+
+/// Detaches the link that is pinned at `path` at once; without its pin alone it ends some time later.
+///
+/// Linux 5.9, and 6.6 for interfaces; `EINVAL` if the pin is none of a link.
+pub(crate) fn detach_link(path: &Path) -> io::Result<()> {
+    let link = open_pin(path, Access::ReadWrite)?;
+    let mut attributes = DetachAttributes { link: number(link.as_fd()) };
+    // SAFETY: the structure has no pointers, and that it ends early the kernel takes for zeros.
+    unsafe { bpf(command::LINK_DETACH, &mut attributes) }.map(drop)
 }
 
 /// What a link is attached to.

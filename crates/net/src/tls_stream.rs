@@ -13,10 +13,6 @@
 //! * `handshake` says `EarlyData` as long as `read` may give early data, and goes on once that has ended.
 //! * `read` after `handle_end` gives `End` only behind a close_notify; a stream that was cut off is an error.
 //! * After an error `poll_bytes` has the alert.
-//!
-//! What the engine could still learn: `Conn::set_peer(IpAddr)`. A TurboTLS client whose TCP takes another way than its
-//! datagrams (see [`ProvenAddr`](crate::ProvenAddr)) proves its address after `accept`, and before tickets are made;
-//! a cookie for the old address only costs that client an ordinary handshake.
 
 #[cfg(test)]
 mod tests;
@@ -35,6 +31,7 @@ use headstart_tls::{Conn, Facts, NewSession};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::acceptor::ServerStream;
 use crate::bridge::Handoff;
 use crate::wakers::Wakers;
 use engine::{Engine, Stage};
@@ -57,9 +54,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
     /// TLS of `conn`, of which nothing was said yet, over `transport`.
     #[must_use]
     pub fn new(conn: Conn, transport: S) -> Self {
-        let engine = Mutex::new(Engine::new(conn, transport));
+        Self::of(Engine::new(conn, transport, None))
+    }
+
+    fn of(engine: Engine<S>) -> Self {
         let (wakers, done) = (Wakers::default(), AtomicBool::new(false));
-        Self { shared: Arc::new(Shared { engine, wakers, done }) }
+        Self { shared: Arc::new(Shared { engine: Mutex::new(engine), wakers, done }) }
     }
 
     /// For whoever wants to know how the stream is, after it was given away.
@@ -82,6 +82,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
             shared.poll(|engine, cx| engine.poll_write_early(cx, bytes))
         })
         .await
+    }
+}
+
+impl TlsStream<ServerStream> {
+    /// TLS of a server's `conn` with a client that may not have proven its address yet.
+    ///
+    /// With TurboTLS its TCP may come from elsewhere than its datagrams, for which `conn` was made: Fast Open
+    /// cookies are for the address of TCP.
+    #[must_use]
+    pub fn accepted(conn: Conn, client: ServerStream) -> Self {
+        let proven = client.proven_addr();
+        Self::of(Engine::new(conn, client, Some(proven)))
     }
 }
 

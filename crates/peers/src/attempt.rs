@@ -96,10 +96,11 @@ pub(crate) struct Attempt<S> {
     exchange: Exchange,
 }
 
-/// When TLS was given early data, and where it ends in the stream below.
+/// When TLS was given early data, when it had written it with the ClientHello, and where it ends in the stream below.
 #[derive(Clone, Copy)]
 struct SentEarly {
     from: Instant,
+    written: Instant,
     end: u64,
 }
 
@@ -147,15 +148,16 @@ impl<S: Transport> Attempt<S> {
             let count = written.map_err(|error| self.refusal(&error))?;
             left = left.get(count..).unwrap_or_default();
         }
-        self.sent_early = Some(SentEarly { from, end: sys::bytes_written(self.stream.ssl()) });
+        let (written, end) = (Instant::now(), sys::bytes_written(self.stream.ssl()));
+        self.sent_early = Some(SentEarly { from, written, end });
         Ok(())
     }
 
     /// Marks when early data left, as far as that is known now: TLS has it before there is a transport.
     fn note_early(&mut self) {
-        let Some(SentEarly { from, end }) = self.sent_early else { return };
+        let Some(SentEarly { from, written, end }) = self.sent_early else { return };
         let moment = match self.stream.get_ref().left(end) {
-            Left::AsWritten => from,
+            Left::AsWritten => written,
             Left::After(after) => from.max(self.exchange.asked + after),
             Left::NotYet => return,
         };

@@ -4,8 +4,7 @@ use openssl::ec::{EcGroup, EcKey};
 use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
-use openssl::pkey::{KeyType, PKey, Private};
-use openssl::rand::rand_bytes;
+use openssl::pkey::{PKey, Private};
 use openssl::rsa::Rsa;
 use openssl::x509::extension::{BasicConstraints, KeyUsage, SubjectAlternativeName};
 use openssl::x509::{X509, X509Extension, X509Name, X509NameBuilder};
@@ -120,16 +119,10 @@ fn key(suite: Suite) -> Result<(PKey<Private>, MessageDigest), ErrorStack> {
             let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
             PKey::from_ec_key(EcKey::generate(&group)?)?
         }
-        Suite::MlKem512MlDsa44 => return Ok((ml_dsa_44()?, sys::no_digest())),
+        Suite::MlKem512MlDsa44 => return Ok((sys::new_key(c"ML-DSA-44")?, sys::no_digest())),
         Suite::RsaChain => PKey::from_rsa(Rsa::generate(RSA_BITS)?)?,
     };
     Ok((key, MessageDigest::sha256()))
-}
-
-fn ml_dsa_44() -> Result<PKey<Private>, ErrorStack> {
-    let mut seed = [0; 32]; // FIPS 204, algorithm 1
-    rand_bytes(&mut seed)?;
-    PKey::private_key_from_seed(None, KeyType::ML_DSA_44, None, &seed)
 }
 
 /// An extension that means nothing to anybody.

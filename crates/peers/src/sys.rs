@@ -1,14 +1,16 @@
 //! The system calls and OpenSSL functions that have no safe wrapper.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
 
-use foreign_types::ForeignTypeRef;
+use foreign_types::{ForeignType, ForeignTypeRef};
 use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
+use openssl::pkey::{PKey, Private};
 use openssl::ssl::{SslRef, SslSessionRef};
 
 unsafe extern "C" {
@@ -20,6 +22,14 @@ unsafe extern "C" {
 
     /// Of openssl/bio.h; in no Rust binding.
     fn BIO_number_written(bio: *mut c_void) -> u64;
+
+    /// Of openssl/evp.h; in no Rust binding. RSA and EC take further arguments.
+    fn EVP_PKEY_Q_keygen(
+        library: *mut c_void,
+        properties: *const c_char,
+        kind: *const c_char,
+        ...
+    ) -> *mut c_void;
 }
 
 /// `SSL_EARLY_DATA_ACCEPTED` of openssl/ssl.h.
@@ -28,10 +38,23 @@ const EARLY_DATA_ACCEPTED: c_int = 2;
 /// `TCPI_OPT_SYN_DATA` of linux/tcp.h: data in the SYN was acknowledged by the SYN-ACK.
 const SYN_DATA: u8 = 32;
 
+/// A new key of a kind that has no parameters, by OpenSSL's name. The safe binding has newer kinds only if it is built
+/// with an OpenSSL that has them; here it is an error of the call.
+pub(crate) fn new_key(kind: &CStr) -> Result<PKey<Private>, ErrorStack> {
+    openssl::init();
+    // SAFETY: null stands for the default library and no properties; the name ends with a zero and lives through the call.
+    let key = unsafe { EVP_PKEY_Q_keygen(ptr::null_mut(), ptr::null(), kind.as_ptr()) };
+    if key.is_null() {
+        return Err(ErrorStack::get());
+    }
+    // SAFETY: it is a new key, which is owned here alone from now on.
+    Ok(unsafe { PKey::from_ptr(key.cast()) })
+}
+
 /// The digest of signatures that hash for themselves, such as ML-DSA (EVP_DigestSignInit(3)).
 pub(crate) fn no_digest() -> MessageDigest {
     // SAFETY: the pointer is only ever handed to OpenSSL, where null is allowed and means this.
-    unsafe { MessageDigest::from_ptr(std::ptr::null()) }
+    unsafe { MessageDigest::from_ptr(ptr::null()) }
 }
 
 /// Resumes `session`, which must come from a connection with the same context as `ssl`.
@@ -59,11 +82,6 @@ pub(crate) fn bytes_written(ssl: &SslRef) -> u64 {
     unsafe { BIO_number_written(bio) }
 }
 
-/// Lets a socket put what is first written into its SYN, if the kernel has a cookie for the server.
-pub(crate) fn fast_open_connect(socket: &impl AsFd) -> io::Result<()> {
-    set_tcp_option(socket, libc::TCP_FASTOPEN_CONNECT, 1)
-}
-
 /// Lets a listener take data in SYNs, of at most so many connections not yet established.
 pub(crate) fn fast_open_queue(socket: &impl AsFd, length: c_int) -> io::Result<()> {
     set_tcp_option(socket, libc::TCP_FASTOPEN, length)
@@ -71,7 +89,7 @@ pub(crate) fn fast_open_queue(socket: &impl AsFd, length: c_int) -> io::Result<(
 
 fn set_tcp_option(socket: &impl AsFd, option: c_int, value: c_int) -> io::Result<()> {
     let length = libc::socklen_t::try_from(size_of::<c_int>()).map_err(io::Error::other)?;
-    let value = std::ptr::from_ref(&value).cast();
+    let value = ptr::from_ref(&value).cast();
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: the descriptor is open, and the value is an int that lives through the call.
     match unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, option, value, length) } {

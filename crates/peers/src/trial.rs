@@ -48,7 +48,7 @@ pub struct Trial {
     /// Whether the server took the request as early data.
     pub early_data: bool,
     /// When the client handed its first request byte to TLS, with a transport below that could take it.
-    /// Early data counts from when it left: with the datagram that carried it, if the server got that,
+    /// Early data counts from when it left: with the SYN or the datagram that carried it, if the server got that,
     /// else when TCP took it. If early data was refused, the second time counts.
     pub ms_to_first_request_byte: Option<f64>,
     /// When TLS handed out the first response byte.

@@ -52,7 +52,7 @@ enum State {
     /// The caller has the flight.
     Taken { flight: Flight, silence: Duration },
     /// The SYN left with data.
-    Sent { silent_at: Instant, doubt: Doubt },
+    Sent { left: Instant, silence: Duration, doubt: Doubt },
     /// Decided, or connected.
     Over,
 }
@@ -164,7 +164,10 @@ pub enum Winner {
     /// A plain one to the same address.
     SameAddress,
     /// A plain one to another address of the name.
-    Elsewhere,
+    Elsewhere {
+        /// What it took to connect.
+        took: Duration,
+    },
 }
 
 /// What a connection says of the path, or of the server at its end.
@@ -225,7 +228,9 @@ impl FastOpen {
     pub fn handle_timeout(&mut self, now: Instant) {
         match &mut self.state {
             State::Waiting { .. } => self.decide(now),
-            State::Sent { silent_at, doubt: doubt @ Doubt::Nothing } if *silent_at <= now => {
+            State::Sent { left, silence, doubt: doubt @ Doubt::Nothing }
+                if *left + *silence <= now =>
+            {
                 *doubt = Doubt::Silent;
                 self.beside = true;
                 self.events.push_back(FastOpenEvent::Silent);
@@ -236,10 +241,10 @@ impl FastOpen {
 
     /// When to call [`handle_timeout`](Self::handle_timeout).
     #[must_use]
-    pub const fn poll_timeout(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
             State::Waiting { until, .. } => Some(until),
-            State::Sent { silent_at, doubt: Doubt::Nothing } => Some(silent_at),
+            State::Sent { left, silence, doubt: Doubt::Nothing } => Some(left + silence),
             _ => None,
         }
     }
@@ -272,7 +277,7 @@ impl FastOpen {
     /// The SYN left with a cookie and the first `bytes` of the flight.
     pub fn handle_sent(&mut self, now: Instant, bytes: usize) {
         let State::Taken { flight, silence } = self.state else { return };
-        self.state = State::Sent { silent_at: now + silence, doubt: Doubt::Nothing };
+        self.state = State::Sent { left: now, silence, doubt: Doubt::Nothing };
         let early_data = bytes > flight.hello;
         self.events.push_back(FastOpenEvent::SynSent { bytes, early_data });
     }
@@ -294,10 +299,9 @@ impl FastOpen {
     }
 
     /// TCP is connected. What that says of the path, if the SYN carried data and it says anything.
-    pub fn handle_connected(&mut self, winner: Winner) -> Option<Verdict> {
-        let State::Sent { doubt, .. } = core::mem::replace(&mut self.state, State::Over) else {
-            return None;
-        };
+    pub fn handle_connected(&mut self, now: Instant, winner: Winner) -> Option<Verdict> {
+        let state = core::mem::replace(&mut self.state, State::Over);
+        let State::Sent { left, silence, doubt } = state else { return None };
         self.beside = false;
         if let Winner::Syn { accepted } = winner {
             self.events.push_back(FastOpenEvent::Answered { accepted });
@@ -307,9 +311,16 @@ impl FastOpen {
             (Winner::Syn { accepted: false }, Doubt::Nothing) => Some(Verdict::Refused),
             // The kernel's second SYN, which is bare, got through.
             (Winner::Syn { accepted: false }, _) => Some(Verdict::Lost),
-            (Winner::SameAddress, Doubt::Silent | Doubt::Failed) => Some(Verdict::Lost),
-            // Slow or unreachable for everything, as far as one can say.
-            (Winner::SameAddress, Doubt::Nothing) | (Winner::Elsewhere, _) => None,
+            (_, Doubt::Silent | Doubt::Failed) => Some(Verdict::Lost),
+            (Winner::Elsewhere { took }, Doubt::Nothing) => {
+                // Another address is tried long before the silence is over. Without a verdict a path that
+                // swallows data would cost every connection of such a name the delay of a second attempt.
+                let is_near = silence <= SYN_SILENCE;
+                let overdue = is_near && now.since(left) >= took.saturating_mul(2);
+                overdue.then_some(Verdict::Lost)
+            }
+            // Slow for everything, as far as one can say.
+            (Winner::SameAddress, Doubt::Nothing) => None,
         }
     }
 

@@ -1,14 +1,17 @@
-use std::collections::{HashMap, VecDeque};
-use std::fmt;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use headstart_proto::cookie::Cookie;
 use headstart_proto::limits::COOKIE_LIFE_MAX;
 
 use crate::context::Context;
-use crate::limits::{COOKIES_PER_HOST, HOST_MAX, HOSTS, LAST_MOMENT, SPENT_COOKIES};
+use crate::host::normal;
+use crate::limits::{COOKIES_PER_HOST, HOSTS, LAST_MOMENT, SPENT_COOKIES};
 use crate::network::Network;
+use crate::not_kept::NotKept;
+use crate::origin::Whose;
 use crate::seen::{SeenCookies, Unspendable};
+use crate::table::{Owned, Table};
 
 #[cfg(test)]
 mod tests;
@@ -20,10 +23,8 @@ mod tests;
 #[derive(Debug, Default)]
 pub struct CookieJar {
     limits: Limits,
-    entries: HashMap<Key, Entry>,
+    entries: Table<Key, Entry>,
     spent: SeenCookies,
-    /// Counts uses, to know what was not used for longest.
-    uses: u64,
 }
 
 /// How much a jar holds; [`Default`] is what the connector uses.
@@ -59,38 +60,15 @@ pub struct Visit<'a> {
 pub enum Visited {
     /// Nothing.
     Never,
-    /// The last one was on the same network.
-    Here,
-    /// The last one was on another network, or the machine was away since: what was got there is not to
-    /// be shown here.
+    /// There was one on the same network.
+    Here {
+        /// So long ago was the last one: what it brought is as old.
+        ago: Duration,
+    },
+    /// They were on another network, or the machine was away since: what was got there is not to be shown
+    /// here.
     Elsewhere,
 }
-
-/// Why a cookie was not kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NotKept {
-    /// Nothing is shared in this context.
-    Context,
-    /// The name is longer than a host's.
-    Host,
-    /// It ends too soon to be used.
-    Lifetime,
-    /// It is here already, or was spent.
-    Known,
-}
-
-impl fmt::Display for NotKept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Context => "nothing is shared in this context",
-            Self::Host => "the host name is too long",
-            Self::Lifetime => "the cookie ends too soon",
-            Self::Known => "the cookie is not new",
-        })
-    }
-}
-
-impl std::error::Error for NotKept {}
 
 impl CookieJar {
     /// An empty jar.
@@ -105,15 +83,24 @@ impl CookieJar {
         Self { limits, spent: SeenCookies::new(limits.spent), ..Self::default() }
     }
 
-    /// Notes a visit. What the last one brought on another network is dropped.
-    pub fn visit(&mut self, visit: &Visit<'_>) -> Visited {
+    /// A visit begins. What earlier ones brought on another network is dropped.
+    ///
+    /// It tells nothing to those after it before it [arrives](Self::arrive): several that begin at once show
+    /// what is of the same age.
+    pub fn visit(&mut self, visit: &Visit<'_>, now: Instant) -> Visited {
         let Ok(key) = Key::of(visit) else { return Visited::Never };
-        let last = self.entries.get(&key).map(|entry| entry.network);
-        self.entry(key, visit.network);
-        match last {
-            None => Visited::Never,
-            Some(Some(network)) if network == visit.network => Visited::Here,
-            Some(_) => Visited::Elsewhere,
+        match self.entry(key, visit.network).last {
+            Last::Never => Visited::Never,
+            Last::Elsewhere => Visited::Elsewhere,
+            Last::Here(at) => Visited::Here { ago: now.saturating_duration_since(at) },
+        }
+    }
+
+    /// The visit is connected: what is shown from now on may have been got by it.
+    pub fn arrive(&mut self, visit: &Visit<'_>, now: Instant) {
+        let Ok(key) = Key::of(visit) else { return };
+        if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.is_at(visit)) {
+            entry.last = Last::Here(now);
         }
     }
 
@@ -134,12 +121,16 @@ impl CookieJar {
         if lifetime <= LAST_MOMENT {
             return Err(NotKept::Lifetime);
         }
+        if self.entries.get(&key).is_some_and(|entry| !entry.is_at(visit)) {
+            return Err(NotKept::Network);
+        }
         self.entries.values_mut().for_each(|entry| entry.drop_ended(now));
         if self.spent.contains(&cookie) || self.holds(&cookie) {
             return Err(NotKept::Known);
         }
         let most = self.limits.cookies_per_host;
         let entry = self.entry(key, visit.network);
+        entry.last = Last::Here(now);
         entry.put(Kept { cookie, end: now + lifetime });
         while entry.cookies.len() > most {
             entry.cookies.pop_front();
@@ -151,22 +142,28 @@ impl CookieJar {
     /// the wire once or never.
     pub fn take(&mut self, visit: &Visit<'_>, now: Instant) -> Option<Cookie> {
         let key = Key::of(visit).ok()?;
-        if self.spent.is_full(now) || !self.entries.contains_key(&key) {
+        let user = key.user();
+        if self.spent.is_full(user, now) || self.entries.get(&key).is_none() {
             return None;
         }
         let entry = self.entry(key, visit.network);
         entry.drop_ended(now);
         let cookie = entry.cookies.pop_front()?.cookie;
-        self.spent.spend(cookie, now).ok().map(|()| cookie)
+        self.spent.spend(cookie, user, now).ok().map(|()| cookie)
     }
 
-    /// Spends a cookie from elsewhere, such as a client's own ticket: it must go onto the wire once or
-    /// never, and is not kept any more if it was.
+    /// Spends a cookie that `user` has from elsewhere, such as the client's own ticket: it must go onto the
+    /// wire once or never, and is not kept any more if it was.
     ///
     /// # Errors
     /// Why it must not go onto the wire.
-    pub fn spend(&mut self, cookie: Cookie, now: Instant) -> Result<(), Unspendable> {
-        self.spent.spend(cookie, now)?;
+    pub fn spend(
+        &mut self,
+        cookie: Cookie,
+        user: Option<u32>,
+        now: Instant,
+    ) -> Result<(), Unspendable> {
+        self.spent.spend(cookie, user, now)?;
         for entry in self.entries.values_mut() {
             entry.cookies.retain(|kept| kept.cookie != cookie);
         }
@@ -176,6 +173,11 @@ impl CookieJar {
     /// Forgets what belongs to `context`, such as when it ends. Which cookies were spent stays known.
     pub fn forget_context(&mut self, context: &Context) {
         self.entries.retain(|key, _| key.context != *context);
+    }
+
+    /// Forgets what belongs to any of these contexts. Which cookies were spent stays known.
+    pub fn forget(&mut self, whose: Whose<'_>) {
+        self.entries.retain(|key, _| !whose.includes(&key.context));
     }
 
     /// The machine left the networks that are `left`: what was got there is dropped, and the next visit
@@ -212,36 +214,17 @@ impl CookieJar {
 
     /// The entry of `key`, used now on `network`; made if there is none.
     fn entry(&mut self, key: Key, network: Network) -> &mut Entry {
-        if !self.entries.contains_key(&key) {
-            self.make_room(&key.context);
+        if self.entries.get(&key).is_none() {
+            self.entries.make_room(key.user(), self.limits.hosts);
         }
-        self.uses += 1;
-        let new = || Entry { network: Some(network), cookies: VecDeque::new(), used: 0 };
-        let entry = self.entries.entry(key).or_insert_with(new);
-        entry.used = self.uses;
+        let new = || Entry { network: Some(network), last: Last::Never, cookies: VecDeque::new() };
+        let entry = self.entries.use_or_insert(key, new);
         if entry.network != Some(network) {
             entry.network = Some(network);
+            entry.last = Last::Elsewhere;
             entry.cookies.clear();
         }
         entry
-    }
-
-    /// Room for one entry more of `context`: the user with most has to give way.
-    fn make_room(&mut self, context: &Context) {
-        if self.entries.len() < self.limits.hosts {
-            return;
-        }
-        let mut entries: HashMap<Option<u32>, usize> = HashMap::from([(context.uid, 1)]);
-        for key in self.entries.keys() {
-            *entries.entry(key.context.uid).or_default() += 1;
-        }
-        let most = entries.values().copied().max().unwrap_or_default();
-        let has_most = |key: &Key| entries.get(&key.context.uid) == Some(&most);
-        let oldest = self.entries.iter().filter(|(key, _)| has_most(key));
-        let oldest = oldest.min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
-        if let Some(key) = oldest {
-            self.entries.remove(&key);
-        }
     }
 }
 
@@ -253,15 +236,17 @@ struct Key {
 
 impl Key {
     fn of(visit: &Visit<'_>) -> Result<Self, NotKept> {
-        let host = visit.host.strip_suffix('.').unwrap_or(visit.host);
         if !visit.context.is_shared() {
             return Err(NotKept::Context);
         }
-        if host.len() > HOST_MAX {
-            return Err(NotKept::Host);
-        }
-        let host = host.to_ascii_lowercase().into_boxed_str();
+        let host = normal(visit.host).ok_or(NotKept::Host)?;
         Ok(Self { host, context: visit.context.clone() })
+    }
+}
+
+impl Owned for Key {
+    fn user(&self) -> Option<u32> {
+        self.context.uid
     }
 }
 
@@ -269,9 +254,19 @@ impl Key {
 struct Entry {
     /// That of the last visit; none once the machine has left it. Then there are no cookies either.
     network: Option<Network>,
+    last: Last,
     /// That which ends first is in front.
     cookies: VecDeque<Kept>,
-    used: u64,
+}
+
+/// The last visit that arrived.
+#[derive(Clone, Copy, Debug)]
+enum Last {
+    Never,
+    /// On another network.
+    Elsewhere,
+    /// On this one, at that time.
+    Here(Instant),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -281,6 +276,10 @@ struct Kept {
 }
 
 impl Entry {
+    fn is_at(&self, visit: &Visit<'_>) -> bool {
+        self.network == Some(visit.network)
+    }
+
     fn put(&mut self, new: Kept) {
         let at = self.cookies.partition_point(|kept| kept.end <= new.end);
         self.cookies.insert(at, new);

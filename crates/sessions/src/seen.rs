@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Instant;
 
@@ -11,10 +11,15 @@ use crate::limits::SPENT_COOKIES;
 ///
 /// A cookie is remembered for as long as one may live at all. The set is bounded; a full one lets no
 /// cookie be spent, since to forget one that lives would be to show it twice.
+///
+/// A user spends only while fewer places are taken by that user than are free: alone half of them, beside
+/// another who takes all there is a third. So nobody can keep the others from spending.
 #[derive(Debug)]
 pub struct SeenCookies {
     current: HashSet<Cookie>,
     previous: HashSet<Cookie>,
+    /// How many of `current` each user spent.
+    by_user: HashMap<Option<u32>, usize>,
     /// When `current` began.
     since: Option<Instant>,
     /// Cookies in each of the two.
@@ -51,22 +56,29 @@ impl SeenCookies {
     /// Knows nothing, and remembers up to `limit` cookies of 8 hours and as many of those before.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { current: HashSet::new(), previous: HashSet::new(), since: None, limit }
+        let (current, previous, by_user) = (HashSet::new(), HashSet::new(), HashMap::new());
+        Self { current, previous, by_user, since: None, limit }
     }
 
-    /// Spends `cookie`: only once for each.
+    /// Spends `cookie` of `user`, or of somebody unknown: only once for each, whoever it is.
     ///
     /// # Errors
     /// Why it must not go onto the wire.
-    pub fn spend(&mut self, cookie: Cookie, now: Instant) -> Result<(), Unspendable> {
+    pub fn spend(
+        &mut self,
+        cookie: Cookie,
+        user: Option<u32>,
+        now: Instant,
+    ) -> Result<(), Unspendable> {
         self.turn(now);
         if self.contains(&cookie) {
             return Err(Unspendable::Spent);
         }
-        if self.current.len() >= self.limit {
+        if !self.has_room(user) {
             return Err(Unspendable::Full);
         }
         self.current.insert(cookie);
+        *self.by_user.entry(user).or_default() += 1;
         Ok(())
     }
 
@@ -76,10 +88,10 @@ impl SeenCookies {
         self.current.contains(cookie) || self.previous.contains(cookie)
     }
 
-    /// Whether no cookie can be spent now.
-    pub fn is_full(&mut self, now: Instant) -> bool {
+    /// Whether `user` can spend no cookie now.
+    pub fn is_full(&mut self, user: Option<u32>, now: Instant) -> bool {
         self.turn(now);
-        self.current.len() >= self.limit
+        !self.has_room(user)
     }
 
     /// How many cookies are remembered.
@@ -94,6 +106,11 @@ impl SeenCookies {
         self.len() == 0
     }
 
+    fn has_room(&self, user: Option<u32>) -> bool {
+        let own = self.by_user.get(&user).copied().unwrap_or_default();
+        own < self.limit.saturating_sub(self.current.len())
+    }
+
     /// Ends the generation, if it is time.
     fn turn(&mut self, now: Instant) {
         let since = *self.since.get_or_insert(now);
@@ -102,6 +119,7 @@ impl SeenCookies {
             return;
         }
         self.previous = std::mem::take(&mut self.current);
+        self.by_user.clear();
         self.since = Some(since + COOKIE_LIFE_MAX);
         if age >= COOKIE_LIFE_MAX * 2 {
             self.previous.clear();
@@ -117,6 +135,7 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const ME: Option<u32> = Some(1000);
 
     fn cookie(number: u8) -> Cookie {
         Cookie::new([number; 16])
@@ -125,9 +144,9 @@ mod tests {
     #[test]
     fn a_cookie_is_spent_once() {
         let (mut seen, now) = (SeenCookies::default(), Instant::now());
-        assert_eq!(seen.spend(cookie(1), now), Ok(()));
-        assert_eq!(seen.spend(cookie(1), now), Err(Unspendable::Spent));
-        assert_eq!(seen.spend(cookie(2), now), Ok(()));
+        assert_eq!(seen.spend(cookie(1), ME, now), Ok(()));
+        assert_eq!(seen.spend(cookie(1), ME, now), Err(Unspendable::Spent));
+        assert_eq!(seen.spend(cookie(2), ME, now), Ok(()));
         assert!(seen.contains(&cookie(1)) && !seen.contains(&cookie(3)));
     }
 
@@ -136,44 +155,67 @@ mod tests {
         let begin = Instant::now();
         for after in [Duration::ZERO, SECOND, COOKIE_LIFE_MAX / 2, COOKIE_LIFE_MAX - SECOND] {
             let mut seen = SeenCookies::default();
-            seen.spend(cookie(0), begin).unwrap();
+            seen.spend(cookie(0), ME, begin).unwrap();
             let spent = begin + after;
-            seen.spend(cookie(1), spent).unwrap();
+            seen.spend(cookie(1), ME, spent).unwrap();
             let last = spent + COOKIE_LIFE_MAX - SECOND;
-            assert_eq!(seen.spend(cookie(1), last), Err(Unspendable::Spent), "{after:?}");
+            assert_eq!(seen.spend(cookie(1), ME, last), Err(Unspendable::Spent), "{after:?}");
         }
     }
 
     #[test]
     fn it_is_forgotten_after_twice_that() {
         let (mut seen, begin) = (SeenCookies::default(), Instant::now());
-        seen.spend(cookie(1), begin).unwrap();
-        assert_eq!(seen.spend(cookie(1), begin + COOKIE_LIFE_MAX * 2), Ok(()));
+        seen.spend(cookie(1), ME, begin).unwrap();
+        assert_eq!(seen.spend(cookie(1), ME, begin + COOKIE_LIFE_MAX * 2), Ok(()));
         assert_eq!(seen.len(), 1);
     }
 
     #[test]
     fn at_the_limit_and_one_over() {
-        let (mut seen, begin) = (SeenCookies::new(2), Instant::now());
+        let (mut seen, begin) = (SeenCookies::new(4), Instant::now());
         for number in 1..=2 {
-            assert!(!seen.is_full(begin));
-            seen.spend(cookie(number), begin).unwrap();
+            assert!(!seen.is_full(ME, begin));
+            seen.spend(cookie(number), ME, begin).unwrap();
         }
-        assert!(seen.is_full(begin));
-        assert_eq!(seen.spend(cookie(3), begin), Err(Unspendable::Full));
-        assert_eq!(seen.spend(cookie(1), begin), Err(Unspendable::Spent));
+        assert!(seen.is_full(ME, begin), "two are taken, two are free");
+        assert_eq!(seen.spend(cookie(3), ME, begin), Err(Unspendable::Full));
+        assert_eq!(seen.spend(cookie(1), ME, begin), Err(Unspendable::Spent));
         // The next generation has room again, and the last one is not forgotten.
         let later = begin + COOKIE_LIFE_MAX;
-        assert!(!seen.is_full(later));
-        assert_eq!(seen.spend(cookie(1), later), Err(Unspendable::Spent));
-        assert_eq!(seen.spend(cookie(3), later), Ok(()));
+        assert!(!seen.is_full(ME, later));
+        assert_eq!(seen.spend(cookie(1), ME, later), Err(Unspendable::Spent));
+        assert_eq!(seen.spend(cookie(3), ME, later), Ok(()));
         assert_eq!(seen.len(), 3);
+    }
+
+    #[test]
+    fn one_is_room_for_one() {
+        let (mut seen, begin) = (SeenCookies::new(1), Instant::now());
+        seen.spend(cookie(1), ME, begin).unwrap();
+        for user in [ME, Some(1001), None] {
+            assert_eq!(seen.spend(cookie(2), user, begin), Err(Unspendable::Full));
+        }
+    }
+
+    /// Who opens connections with made-up tickets keeps nobody else from opening fast.
+    #[test]
+    fn who_spends_without_end_leaves_room_for_others() {
+        let (mut seen, begin) = (SeenCookies::new(120), Instant::now());
+        let spendable = |seen: &mut SeenCookies, user, numbers: std::ops::Range<u8>| {
+            numbers.filter(|number| seen.spend(cookie(*number), user, begin).is_ok()).count()
+        };
+        assert_eq!(spendable(&mut seen, Some(666), 0..120), 60);
+        assert_eq!(spendable(&mut seen, ME, 120..200), 30);
+        assert_eq!(spendable(&mut seen, None, 200..220), 15, "nobody knows who, but one by one");
+        assert_eq!(seen.spend(cookie(1), ME, begin), Err(Unspendable::Spent), "by whomever");
+        assert_eq!(seen.len(), 105);
     }
 
     #[test]
     fn a_clock_that_stands_still_or_goes_back_forgets_nothing() {
         let (mut seen, begin) = (SeenCookies::default(), Instant::now());
-        seen.spend(cookie(1), begin + SECOND).unwrap();
-        assert_eq!(seen.spend(cookie(1), begin), Err(Unspendable::Spent));
+        seen.spend(cookie(1), ME, begin + SECOND).unwrap();
+        assert_eq!(seen.spend(cookie(1), ME, begin), Err(Unspendable::Spent));
     }
 }

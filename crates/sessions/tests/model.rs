@@ -21,6 +21,7 @@ enum Step {
     Put { place: Place, cookie: u8, lifetime: u64 },
     Take(Place),
     Visit(Place),
+    Arrive(Place),
     Spend(u8),
     Pass(u64),
     ForgetContext(u8),
@@ -52,6 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(place, cookie, lifetime)| Step::Put { place, cookie, lifetime }),
         6 => place().prop_map(Step::Take),
         1 => place().prop_map(Step::Visit),
+        1 => place().prop_map(Step::Arrive),
         1 => any::<u8>().prop_map(Step::Spend),
         2 => (0..PASS_MAX).prop_map(Step::Pass),
         1 => (0u8..4).prop_map(Step::ForgetContext),
@@ -82,24 +84,54 @@ const UNKNOWN: u8 = 3;
 #[derive(Default)]
 struct Model {
     kept: Vec<(Place, u8, Instant)>,
-    /// The last visit to each host in each context, and whether the machine was away since.
-    visits: Vec<(Place, bool)>,
+    /// One for each host in each context.
+    known: Vec<Known>,
     spent: HashSet<u8>,
 }
 
+/// Where a context last talked to a host.
+struct Known {
+    place: Place,
+    /// The machine was away since.
+    left: bool,
+    last: Last,
+}
+
+#[derive(Clone, Copy)]
+enum Last {
+    Never,
+    Elsewhere,
+    Here(Instant),
+}
+
 impl Model {
-    fn visit(&mut self, place: Place) -> Visited {
+    /// The machine is at `place`: what was got elsewhere is gone.
+    fn go(&mut self, place: Place) -> &mut Known {
+        let at = self.known.iter().position(|known| known.place.is_of(place));
+        let last = match at.map(|at| self.known.remove(at)) {
+            None => Last::Never,
+            Some(known) if known.place == place && !known.left => known.last,
+            Some(_) => Last::Elsewhere,
+        };
+        self.kept.retain(|(other, ..)| !other.is_of(place) || *other == place);
+        self.known.push(Known { place, left: false, last });
+        self.known.last_mut().unwrap()
+    }
+
+    fn visit(&mut self, place: Place, now: Instant) -> Visited {
         if place.context == UNKNOWN {
             return Visited::Never;
         }
-        let last = self.visits.iter().position(|(other, _)| other.is_of(place));
-        let last = last.map(|at| self.visits.remove(at));
-        self.visits.push((place, false));
-        self.kept.retain(|(other, ..)| !other.is_of(place) || *other == place);
-        match last {
-            None => Visited::Never,
-            Some((last, false)) if last == place => Visited::Here,
-            Some(_) => Visited::Elsewhere,
+        match self.go(place).last {
+            Last::Never => Visited::Never,
+            Last::Elsewhere => Visited::Elsewhere,
+            Last::Here(at) => Visited::Here { ago: now - at },
+        }
+    }
+
+    fn arrive(&mut self, place: Place, now: Instant) {
+        for known in self.known.iter_mut().filter(|known| known.place == place && !known.left) {
+            known.last = Last::Here(now);
         }
     }
 
@@ -110,11 +142,16 @@ impl Model {
         if end <= now + LAST_MOMENT {
             return Err(NotKept::Lifetime);
         }
+        let moved =
+            |known: &Known| known.place.is_of(place) && (known.place != place || known.left);
+        if self.known.iter().any(moved) {
+            return Err(NotKept::Network);
+        }
         self.kept.retain(|(_, _, end)| now + LAST_MOMENT < *end);
         if self.spent.contains(&cookie) || self.kept.iter().any(|(_, other, _)| *other == cookie) {
             return Err(NotKept::Known);
         }
-        self.visit(place);
+        self.go(place).last = Last::Here(now);
         self.kept.push((place, cookie, end));
         Ok(())
     }
@@ -166,14 +203,14 @@ impl Trial {
     fn forget_context(&mut self, number: u8) {
         self.jar.forget_context(&context(number));
         self.model.kept.retain(|(place, ..)| place.context != number);
-        self.model.visits.retain(|(place, _)| place.context != number);
+        self.model.known.retain(|known| known.place.context != number);
     }
 
     fn leave_network(&mut self, number: u8) {
         self.jar.leave(|left| *left == network(number));
         self.model.kept.retain(|(place, ..)| place.network != number);
-        for (place, left) in &mut self.model.visits {
-            *left |= place.network == number;
+        for known in &mut self.model.known {
+            known.left |= known.place.network == number;
         }
     }
 }
@@ -199,8 +236,8 @@ proptest! {
                 }
                 Step::Take(place) => {
                     // Another network ends what was got on the last one, where there was any visit.
-                    if trial.model.visits.iter().any(|(other, _)| other.is_of(place)) {
-                        trial.model.visit(place);
+                    if trial.model.known.iter().any(|known| known.place.is_of(place)) {
+                        trial.model.go(place);
                     }
                     let available = trial.model.available(place, trial.now);
                     match trial.take(place) {
@@ -212,12 +249,18 @@ proptest! {
                     }
                 }
                 Step::Visit(place) => {
-                    let expected = trial.model.visit(place);
-                    prop_assert_eq!(trial.at(place, |jar, visit| jar.visit(visit)), expected);
+                    let now = trial.now;
+                    let expected = trial.model.visit(place, now);
+                    prop_assert_eq!(trial.at(place, |jar, visit| jar.visit(visit, now)), expected);
+                }
+                Step::Arrive(place) => {
+                    let now = trial.now;
+                    trial.model.arrive(place, now);
+                    trial.at(place, |jar, visit| jar.arrive(visit, now));
                 }
                 Step::Spend(number) => {
                     let new = !trial.model.spent.contains(&number);
-                    prop_assert_eq!(trial.jar.spend(cookie(number), trial.now).is_ok(), new);
+                    prop_assert_eq!(trial.jar.spend(cookie(number), Some(0), trial.now).is_ok(), new);
                     trial.model.spend(number);
                 }
                 Step::Pass(seconds) => trial.now += Duration::from_secs(seconds),
@@ -258,11 +301,16 @@ proptest! {
                     }
                 }
                 Step::Spend(number) => {
-                    let first = trial.jar.spend(cookie(number), trial.now).is_ok();
+                    let first = trial.jar.spend(cookie(number), Some(0), trial.now).is_ok();
                     prop_assert!(!first || given.insert(number), "{number} was given twice");
                 }
                 Step::Visit(place) => {
-                    trial.at(place, |jar, visit| jar.visit(visit));
+                    let now = trial.now;
+                    trial.at(place, |jar, visit| jar.visit(visit, now));
+                }
+                Step::Arrive(place) => {
+                    let now = trial.now;
+                    trial.at(place, |jar, visit| jar.arrive(visit, now));
                 }
                 Step::Pass(seconds) => trial.now += Duration::from_secs(seconds),
                 Step::ForgetContext(number) => trial.forget_context(number),

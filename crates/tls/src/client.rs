@@ -8,7 +8,7 @@ mod session;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use openssl::error::ErrorStack;
 use openssl::sha::{Sha256, sha256};
@@ -17,7 +17,7 @@ use openssl::x509::X509;
 use openssl::x509::verify::X509CheckFlags;
 
 use crate::conn::{Conn, Side};
-use crate::error::{ConfigError, TlsError, words};
+use crate::error::{ConfigError, TlsError, forget_errors, words};
 use crate::ffi;
 use crate::settings::{Settings, alpn_wire, roots};
 use crate::wire::normal_name;
@@ -42,6 +42,7 @@ impl ClientContext {
     /// # Errors
     /// What is wrong with the configuration, or that the system's trusted certificates cannot be read.
     pub fn new(config: &ClientConfig) -> Result<Self, ConfigError> {
+        forget_errors();
         let settings = Settings {
             groups: config.groups.as_deref(),
             signature_algorithms: config.signature_algorithms.as_deref(),
@@ -79,7 +80,7 @@ impl ClientContext {
 
     /// A connection to `server_name`, a host name or an address, whose certificate is checked for it.
     ///
-    /// `session` is offered if it is for that name, of a client that trusts the same, and not too old; else
+    /// `session` is offered if it is for that name, of a client that trusts the same, and young enough; else
     /// there is a full handshake. With `request_fop` the server is asked for Fast Open cookies, which
     /// shows whom it talks to: only for servers that advertise them.
     ///
@@ -91,11 +92,14 @@ impl ClientContext {
         session: Option<Session>,
         request_fop: bool,
     ) -> Result<Conn, TlsError> {
+        forget_errors();
         let target = Target::parse(server_name).ok_or(TlsError::Misuse("no host name"))?;
         let mut ssl = Ssl::new(&self.context)?;
         target.set(&mut ssl, self.checks)?;
         let server_name = target.text();
-        let session = session.and_then(|session| session.usable(&self.trust, &server_name));
+        let now = session::wall_clock();
+        let usable = session.and_then(|session| session.usable(&self.trust, &server_name, now));
+        let (session, offered_since) = usable.unzip();
         if let Some(session) = &session {
             ffi::set_session(&mut ssl, session)?;
         }
@@ -103,8 +107,10 @@ impl ClientContext {
             server_name,
             sends_name: matches!(target, Target::Name(_)),
             request_fop,
+            ticket_request: OnceLock::new(),
             early_data_max: session.map_or(0, |session| self.early_data_max(&session)),
             trust: self.trust,
+            offered_since,
             client_certificate: self.client_certificate,
             received: Mutex::default(),
         });

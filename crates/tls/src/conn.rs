@@ -1,16 +1,17 @@
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use openssl::error::ErrorStack;
 use openssl::ssl::{ErrorCode, NameType, Ssl, SslRef, SslStream};
 
 use crate::client::{Connecting, NewSession};
-use crate::error::TlsError;
+use crate::error::{TlsError, forget_errors};
 use crate::facts::{EarlyData, Facts, Version};
 use crate::ffi;
-use crate::limits::OUTPUT_MAX;
+use crate::limits::{OUTPUT_MAX, PROTOCOL_MAX, UNSENT_MAX};
 use crate::pipe::Pipe;
 use crate::server::Accepted;
+use crate::ticket_request::TicketRequest;
 
 /// One TLS connection without a transport: ciphertext in and out, plain bytes in and out.
 ///
@@ -18,7 +19,8 @@ use crate::server::Accepted;
 /// any other call, also one that failed, [`poll_bytes`](Self::poll_bytes) is asked until it has
 /// nothing. More is handed in only when a call has answered `Wait`, so that nothing piles up.
 ///
-/// 1. A client that offers a session may [`write_early`](Self::write_early), before all else.
+/// 1. A client may [`request_tickets`](Self::request_tickets), and one that offers a session may
+///    [`write_early`](Self::write_early), before all else.
 /// 2. [`handshake`](Self::handshake) until it says [`Done`](Progress::Done). A server may
 ///    [`read`](Self::read) and [`write`](Self::write) as soon as it says [`EarlyData`](Progress::EarlyData),
 ///    while the handshake still runs.
@@ -114,9 +116,26 @@ impl Conn {
         self.stream.get_mut().end();
     }
 
+    /// At a server: the client is at `peer`, and not where it was accepted from. Cookies that are minted from now
+    /// on are for that address; tickets, in which they travel, are made when the client's Finished has come.
+    pub fn set_peer(&mut self, peer: IpAddr) {
+        if let Side::Server(accepted) = &self.side {
+            accepted.set_peer(peer);
+        }
+    }
+
     /// Bytes for the transport.
     pub fn poll_bytes(&mut self) -> Option<Vec<u8>> {
         self.stream.get_mut().take_leaving()
+    }
+
+    /// How many bytes [`poll_bytes`](Self::poll_bytes) would give.
+    ///
+    /// Reading makes some as well: a peer may ask for new keys again and again (RFC 8446 section 4.6.3). Whose
+    /// transport takes no more has to stop reading at some point.
+    #[must_use]
+    pub fn leaving(&self) -> usize {
+        self.stream.get_ref().leaving()
     }
 
     /// Shakes hands as far as the bytes at hand allow.
@@ -180,7 +199,7 @@ impl Conn {
     }
 
     /// Writes bytes at a client that the server may get before the handshake is done, and says how many were
-    /// taken; 0 if no more may be written so.
+    /// taken; 0 if no more may be written so, or if [`OUTPUT_MAX`] waits to be sent.
     ///
     /// They may be replayed by an attacker, and the server may refuse them: see [`Facts::early_data`] once the
     /// handshake is done. Then they have to be written again.
@@ -190,7 +209,9 @@ impl Conn {
     pub fn write_early(&mut self, bytes: &[u8]) -> Result<usize, TlsError> {
         let left = self.early.max.saturating_sub(self.early.count);
         let left = usize::try_from(left).unwrap_or(usize::MAX);
-        let piece = bytes.get(..left).unwrap_or(bytes);
+        // OpenSSL takes it all at once.
+        let room = OUTPUT_MAX.saturating_sub(self.stream.get_ref().leaving());
+        let piece = bytes.get(..left.min(room)).unwrap_or(bytes);
         match (self.phase, &self.side) {
             (Phase::Failed(error), _) => Err(error),
             (_, Side::Server(_)) => Err(TlsError::Misuse("a server writes no early data")),
@@ -201,6 +222,20 @@ impl Conn {
                 Ok(count)
             }
             _ => Ok(0),
+        }
+    }
+
+    /// Asks the server for so many tickets, at a client, before all else; the first word counts.
+    ///
+    /// # Errors
+    /// [`TlsError::Misuse`]: at a server, or once the ClientHello may be on its way.
+    pub fn request_tickets(&mut self, request: TicketRequest) -> Result<(), TlsError> {
+        match (self.phase, &self.side) {
+            (Phase::Start, Side::Client(connecting)) => {
+                connecting.request_tickets(request);
+                Ok(())
+            }
+            _ => Err(TlsError::Misuse("tickets are requested at the start, by a client")),
         }
     }
 
@@ -309,11 +344,25 @@ impl Conn {
 
     fn on_done(&mut self) {
         self.phase = Phase::Open;
-        if let Side::Client(connecting) = &self.side {
-            connecting.on_done(self.stream.ssl());
+        self.stream.get_mut().bore_fruit();
+        match &self.side {
+            Side::Client(connecting) => connecting.on_done(self.stream.ssl()),
+            Side::Server(accepted) => {
+                let left = accepted.tickets_left(self.stream.ssl());
+                self.add_tickets(left);
+            }
         }
         if self.closing {
             self.send_close();
+        }
+    }
+
+    /// What cannot be sent is not missed: tickets are an offer.
+    fn add_tickets(&mut self, count: u8) {
+        let added = (0..count).filter(|_| ffi::add_ticket(self.stream.ssl())).count();
+        if added > 0 {
+            forget_errors();
+            let _ = self.stream.do_handshake();
         }
     }
 
@@ -323,9 +372,20 @@ impl Conn {
 
     fn read_open(&mut self, room: &mut [u8]) -> Result<Read, TlsError> {
         forget_errors();
-        match self.stream.ssl_read(room) {
-            Ok(count) => Ok(Read::Bytes(count)),
+        let read = self.stream.ssl_read(room);
+        let pipe = self.stream.get_mut();
+        match read {
+            _ if pipe.leaving() > UNSENT_MAX => {
+                Err(self.end(TlsError::Limit("asked and read no answers")))
+            }
+            Ok(count) => {
+                pipe.bore_fruit();
+                Ok(Read::Bytes(count))
+            }
             Err(error) if error.code() == ErrorCode::ZERO_RETURN => Ok(Read::End),
+            Err(error) if waits(&error) && pipe.fruitless() > PROTOCOL_MAX => {
+                Err(self.end(TlsError::Limit("messages of the protocol alone")))
+            }
             Err(error) if waits(&error) => Ok(Read::Wait),
             Err(error) => Err(self.fail(&error)),
         }
@@ -351,6 +411,10 @@ impl Conn {
 
     fn fail(&mut self, error: &openssl::ssl::Error) -> TlsError {
         let error = TlsError::of(error, self.stream.ssl());
+        self.end(error)
+    }
+
+    const fn end(&mut self, error: TlsError) -> TlsError {
         self.phase = Phase::Failed(error);
         error
     }
@@ -387,7 +451,105 @@ fn waits(error: &openssl::ssl::Error) -> bool {
     matches!(error.code(), ErrorCode::WANT_READ | ErrorCode::WANT_WRITE)
 }
 
-/// What an earlier operation, of another connection too, has left would be taken for this one's.
-fn forget_errors() {
-    drop(ErrorStack::get());
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use headstart_proto::UnixSeconds;
+    use openssl::asn1::Asn1Time;
+    use openssl::ec::{EcGroup, EcKey};
+    use openssl::hash::MessageDigest;
+    use openssl::nid::Nid;
+    use openssl::pkey::PKey;
+    use openssl::x509::X509;
+
+    use super::*;
+    use crate::client::{ClientConfig, ClientContext, Trust};
+    use crate::keyring::{KeyRing, PERIOD};
+    use crate::server::{ServerConfig, ServerContext, SharedRing};
+    use crate::settings::CertifiedKey;
+
+    /// A certificate for nobody.
+    fn certified() -> CertifiedKey {
+        let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
+        let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
+        let mut certificate = X509::builder().unwrap();
+        certificate.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
+        certificate.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
+        certificate.set_pubkey(&key).unwrap();
+        certificate.sign(&key, MessageDigest::sha256()).unwrap();
+        let chain = certificate.build().to_pem().unwrap();
+        CertifiedKey::from_pem(&chain, &key.private_key_to_pem_pkcs8().unwrap()).unwrap()
+    }
+
+    /// Both ends of an open connection.
+    fn open() -> (Conn, Conn) {
+        let ring = SharedRing::new(KeyRing::generate(UnixSeconds(0), PERIOD).unwrap());
+        let config = ServerConfig::new(vec![certified()], Arc::new(ring));
+        let server = ServerContext::new(&config).unwrap();
+        let client = ClientContext::new(&ClientConfig::new(Trust::Anyone)).unwrap();
+        let mut server = server.accept(Ipv4Addr::LOCALHOST.into(), UnixSeconds(0)).unwrap();
+        let mut client = client.connect("a.test", None, false).unwrap();
+        while !matches!((client.phase, server.phase), (Phase::Open, Phase::Open)) {
+            client.handshake().unwrap();
+            pass(&mut client, &mut server);
+            server.handshake().unwrap();
+            pass(&mut server, &mut client);
+        }
+        (client, server)
+    }
+
+    fn pass(from: &mut Conn, to: &mut Conn) {
+        while let Some(bytes) = from.poll_bytes() {
+            to.handle_bytes(&bytes);
+        }
+    }
+
+    /// Has the client ask for new keys, and the server read that.
+    fn ask(client: &mut Conn, server: &mut Conn) -> Result<Read, TlsError> {
+        assert!(ffi::prepare_key_update(client.stream.ssl()));
+        client.stream.do_handshake().unwrap();
+        pass(client, server);
+        server.read(&mut [0; 100])
+    }
+
+    #[test]
+    fn a_peer_that_asks_without_end_and_reads_nothing_is_done_for() {
+        let (mut client, mut server) = open();
+        let mut asked = 0;
+        let error = loop {
+            match ask(&mut client, &mut server) {
+                Ok(read) => assert_eq!(read, Read::Wait),
+                Err(error) => break error,
+            }
+            assert!(server.stream.get_ref().leaving() <= UNSENT_MAX);
+            asked += 1;
+        };
+        assert!(matches!(error, TlsError::Limit(_)), "{error}");
+        assert!(asked > 1000, "{asked}");
+        assert_eq!(server.read(&mut [0; 100]), Err(error));
+    }
+
+    #[test]
+    fn messages_of_the_protocol_alone_have_an_end() {
+        let (mut client, mut server) = open();
+        let mut asked = 0;
+        let error = loop {
+            match ask(&mut client, &mut server) {
+                Ok(read) => assert_eq!(read, Read::Wait),
+                Err(error) => break error,
+            }
+            server.poll_bytes();
+            asked += 1;
+            // Far more than the limit with some data in between.
+            if asked % 5000 == 0 && asked <= 15_000 {
+                assert_eq!(client.write(b"data"), Ok(4));
+                pass(&mut client, &mut server);
+                assert_eq!(server.read(&mut [0; 100]), Ok(Read::Bytes(4)));
+            }
+        };
+        assert!(matches!(error, TlsError::Limit(_)), "{error}");
+        let record = 27; // header 5, message 5, type 1, authentication tag 16
+        assert_eq!(asked, 15_000 + PROTOCOL_MAX / record);
+    }
 }

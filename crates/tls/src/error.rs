@@ -267,6 +267,12 @@ fn telling(stack: &ErrorStack) -> Option<&OpensslError> {
     errors.iter().find(|error| error.library_code() == LIBRARY_SSL).or_else(|| errors.first())
 }
 
+/// Empties OpenSSL's list of this thread: what an earlier operation, of another connection or another library
+/// too, has left there would be taken for the next one's.
+pub(crate) fn forget_errors() {
+    drop(ErrorStack::get());
+}
+
 /// What OpenSSL says first.
 pub(crate) fn words(stack: &ErrorStack) -> &'static str {
     stack.errors().first().and_then(OpensslError::reason).unwrap_or("unknown reason")

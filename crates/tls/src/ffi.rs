@@ -4,7 +4,7 @@
 //! the refusal. OpenSSL calls back on the thread that called it, with the connection of that call.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::slice;
@@ -20,8 +20,7 @@ use openssl::stack::StackRef;
 use openssl::x509::{X509, X509Ref};
 use openssl_sys::{
     EVP_CIPHER_CTX, EVP_MAC_CTX, EVP_MAC_init, EVP_PKEY, OSSL_PARAM, OSSL_PARAM_construct_end, SSL,
-    SSL_CTX, SSL_SESSION, SSL_client_hello_get0_ext, SSL_get0_group_name, X509 as RawX509,
-    stack_st_X509,
+    SSL_CTX, SSL_SESSION, SSL_client_hello_get0_ext, SSL_ctrl, X509 as RawX509, stack_st_X509,
 };
 use zeroize::Zeroizing;
 
@@ -30,6 +29,9 @@ pub(crate) const KEY_NAME: usize = 16;
 
 /// Bytes of a ticket's second field: the IV of AES in CBC mode.
 pub(crate) const IV: usize = 16;
+
+/// `SSL_CTRL_GET_NEGOTIATED_GROUP` of openssl/ssl.h.
+const GET_NEGOTIATED_GROUP: c_int = 134;
 
 type TicketKeyCallback = unsafe extern "C" fn(
     *mut SSL,
@@ -42,11 +44,20 @@ type TicketKeyCallback = unsafe extern "C" fn(
 
 type ConnectionCallback = unsafe extern "C" fn(*mut SSL, *mut c_void) -> c_int;
 
+type TicketOpenedCallback = unsafe extern "C" fn(
+    *mut SSL,
+    *mut SSL_SESSION,
+    *const c_uchar,
+    usize,
+    c_int,
+    *mut c_void,
+) -> c_int;
+
 // Of openssl/ssl.h and openssl/tls1.h; in no Rust binding.
 #[rustfmt::skip]
 unsafe extern "C" {
     fn SSL_CTX_set_tlsext_ticket_key_evp_cb(ctx: *mut SSL_CTX, callback: Option<TicketKeyCallback>) -> c_int;
-    fn SSL_CTX_set_session_ticket_cb(ctx: *mut SSL_CTX, generate: Option<ConnectionCallback>, decrypt: Option<unsafe extern "C" fn()>, arg: *mut c_void) -> c_int;
+    fn SSL_CTX_set_session_ticket_cb(ctx: *mut SSL_CTX, generate: Option<ConnectionCallback>, opened: Option<TicketOpenedCallback>, arg: *mut c_void) -> c_int;
     fn SSL_CTX_set_allow_early_data_cb(ctx: *mut SSL_CTX, callback: Option<ConnectionCallback>, arg: *mut c_void);
     fn SSL_CTX_set_recv_max_early_data(ctx: *mut SSL_CTX, bytes: u32) -> c_int;
     fn SSL_CTX_set_timeout(ctx: *mut SSL_CTX, seconds: c_long) -> c_long;
@@ -57,6 +68,8 @@ unsafe extern "C" {
     fn SSL_SESSION_get0_alpn_selected(session: *const SSL_SESSION, protocol: *mut *const c_uchar, length: *mut usize);
     fn SSL_SESSION_get_ticket_lifetime_hint(session: *const SSL_SESSION) -> c_ulong;
     fn SSL_get_early_data_status(ssl: *const SSL) -> c_int;
+    fn SSL_group_to_name(ssl: *mut SSL, id: c_int) -> *const c_char;
+    fn SSL_new_session_ticket(ssl: *mut SSL) -> c_int;
 }
 
 /// What a server decides about tickets; every function is asked in the middle of a handshake.
@@ -71,6 +84,9 @@ pub(crate) trait TicketHooks: 'static {
 
     /// What a new ticket carries for the server's own use.
     fn data(ssl: &SslRef) -> Vec<u8>;
+
+    /// Whether the session in a ticket, which the keys have opened, may be resumed at all.
+    fn takes(ssl: &SslRef, session: &SslSessionRef) -> bool;
 
     /// Whether early data is taken, asked once and last, when nothing else speaks against it.
     fn allows_early_data(ssl: &SslRef) -> bool;
@@ -94,14 +110,15 @@ pub(crate) fn set_ticket_hooks<H: TicketHooks>(
     ctx: &mut SslContextBuilder,
 ) -> Result<(), ErrorStack> {
     let ctx = ctx.as_ptr();
+    let (made, opened): (ConnectionCallback, TicketOpenedCallback) =
+        (ticket_data::<H>, ticket_opened::<H>);
     // SAFETY: the context is valid while its builder is, and the callbacks have the signatures that the
     // headers ask for. They are functions of the program, so they outlive every context; no argument is
-    // kept for them, and there is no decrypt callback.
+    // kept for them.
     let set = unsafe {
         SSL_CTX_set_allow_early_data_cb(ctx, Some(allow_early_data::<H>), ptr::null_mut());
         SSL_CTX_set_tlsext_ticket_key_evp_cb(ctx, Some(ticket_key::<H>)) == 1
-            && SSL_CTX_set_session_ticket_cb(ctx, Some(ticket_data::<H>), None, ptr::null_mut())
-                == 1
+            && SSL_CTX_set_session_ticket_cb(ctx, Some(made), Some(opened), ptr::null_mut()) == 1
     };
     if set { Ok(()) } else { Err(ErrorStack::get()) }
 }
@@ -192,6 +209,37 @@ unsafe extern "C" fn ticket_data<H: TicketHooks>(ssl: *mut SSL, _: *mut c_void) 
         unsafe {
             SSL_SESSION_set1_ticket_appdata(session.as_ptr(), data.as_ptr().cast(), data.len())
         }
+    })
+}
+
+/// What the callback for opened tickets is told and answers, `SSL_TICKET_*` of openssl/ssl.h.
+mod opened {
+    use super::c_int;
+
+    /// A session was in the ticket, and `SUCCESS_RENEW`: the client gets a new one.
+    pub(super) const SUCCESS: [c_int; 2] = [5, 6];
+    /// A full handshake and new tickets; also the right answer where no session was in the ticket.
+    pub(super) const IGNORE_AND_RENEW: c_int = 2;
+    /// The session is resumed, and the client gets a new ticket.
+    pub(super) const USE_AND_RENEW: c_int = 4;
+}
+
+unsafe extern "C" fn ticket_opened<H: TicketHooks>(
+    ssl: *mut SSL,
+    session: *mut SSL_SESSION,
+    _: *const c_uchar,
+    _: usize,
+    status: c_int,
+    _: *mut c_void,
+) -> c_int {
+    guard(opened::IGNORE_AND_RENEW, || {
+        if !opened::SUCCESS.contains(&status) || session.is_null() {
+            return opened::IGNORE_AND_RENEW;
+        }
+        // SAFETY: OpenSSL's valid connection, and the session that it has just made of the ticket and nobody
+        // else knows; the references end with the call.
+        let (ssl, session) = unsafe { (SslRef::from_ptr(ssl), SslSessionRef::from_ptr(session)) };
+        if H::takes(ssl, session) { opened::USE_AND_RENEW } else { opened::IGNORE_AND_RENEW }
     })
 }
 
@@ -308,16 +356,37 @@ pub(crate) fn early_data_status(ssl: &SslRef) -> i32 {
     unsafe { SSL_get_early_data_status(ssl.as_ptr()) }
 }
 
+/// Has a server send one ticket more, with the next step of a handshake or the next bytes, once the handshake
+/// is done (SSL_new_session_ticket(3)). Whether it will.
+pub(crate) fn add_ticket(ssl: &SslRef) -> bool {
+    // SAFETY: the call changes fields of a valid connection that nobody else uses meanwhile.
+    unsafe { SSL_new_session_ticket(ssl.as_ptr()) == 1 }
+}
+
 /// The group of the key exchange; to be asked only once there is a session.
 pub(crate) fn group_name(ssl: &SslRef) -> Option<String> {
     ssl.session()?;
+    // SSL_get0_group_name says it at once, from OpenSSL 3.2 on.
     // SAFETY: with a session, the call only reads the connection.
-    let name = unsafe { SSL_get0_group_name(ssl.as_ptr()) };
+    let id = unsafe { SSL_ctrl(ssl.as_ptr(), GET_NEGOTIATED_GROUP, 0, ptr::null_mut()) };
+    // SAFETY: the call only reads the connection and its context.
+    let name = unsafe { SSL_group_to_name(ssl.as_ptr(), c_int::try_from(id).ok()?) };
     if name.is_null() {
         return None;
     }
     // SAFETY: a constant string of OpenSSL's, or of the context, which the connection keeps alive.
     unsafe { CStr::from_ptr(name) }.to_str().ok().map(str::to_owned)
+}
+
+/// Prepares a key update that asks the peer for one, too; it is made by the next step of a handshake.
+#[cfg(test)]
+pub(crate) fn prepare_key_update(ssl: &SslRef) -> bool {
+    const REQUESTED: c_int = 1; // SSL_KEY_UPDATE_REQUESTED
+    unsafe extern "C" {
+        fn SSL_key_update(ssl: *mut SSL, kind: c_int) -> c_int;
+    }
+    // SAFETY: the call changes fields of a valid connection that nobody else uses meanwhile.
+    unsafe { SSL_key_update(ssl.as_ptr(), REQUESTED) == 1 }
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 //! with the current epoch and taken with any, so that servers need not change in the same instant;
 //! the secret of an epoch is wiped when it leaves `previous`. `docs/fop.md` specifies the keys.
 //!
-//! All edges of a site have the same ring: in a file, see [`KeyRing::load`]; sealed by a [`FleetKey`] at a place that
-//! need not be trusted, see [`KeyRing::seal`]; or one alone in memory.
+//! All edges of a site have the same ring: in a file, see [`KeyRing::load`] and [`KeyFile`]; sealed by a [`FleetKey`] at
+//! a place that need not be trusted, see [`KeyRing::seal`]; or one alone in memory.
 
 mod epoch;
 mod export;
@@ -24,7 +24,7 @@ use headstart_proto::{RouteRing, UnixSeconds};
 
 pub use epoch::{Epoch, Purpose, SECRET_LEN};
 pub use export::TICKET_KEY_LEN;
-pub use file::{FILE_MAX, FileFault, KeyFileError, store_private};
+pub use file::{FILE_MAX, FileFault, KeyFile, KeyFileError, store_private};
 pub(crate) use fleet::LINK;
 pub use fleet::{FLEET_FILE_MAX, Fleet, FleetFault, FleetFileError, FleetKey};
 pub use sealed::{Newest, RingRefused, SEALED_MAX, SealFault, Sealed};
@@ -100,6 +100,15 @@ impl KeyRing {
     #[must_use]
     pub fn rotation_due(&self) -> UnixSeconds {
         self.current.from + self.period
+    }
+
+    /// Whether it should be rotated now.
+    ///
+    /// Also if it starts more than a period ahead: the clock was wrong then, and nobody would rotate it for as
+    /// long as it was ahead.
+    #[must_use]
+    pub fn is_due(&self, now: UnixSeconds) -> bool {
+        now >= self.rotation_due() || self.current.from > now + self.period
     }
 
     /// The epoch of that id, which a ticket names.

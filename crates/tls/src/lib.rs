@@ -25,6 +25,7 @@ mod link;
 mod pipe;
 mod server;
 mod settings;
+mod ticket_request;
 
 pub use client::{ClientConfig, ClientContext, NewSession, Session, SessionError, Trust};
 pub use conn::{Conn, Progress, Read};
@@ -36,3 +37,4 @@ pub use server::{
     ServerContext, SharedRing, TicketBinding,
 };
 pub use settings::{CertifiedKey, KeyLog};
+pub use ticket_request::TicketRequest;

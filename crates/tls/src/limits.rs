@@ -1,9 +1,9 @@
 //! Every bound of the engine in one place: its unit, its reason, who could abuse it.
 //!
 //! Worst-case memory of one connection beside OpenSSL's own (some 70 KiB while it shakes hands):
-//! [`OUTPUT_MAX`] and one record more on the way out, what the caller handed in on the way in, and
-//! [`EARLY_DATA_MAX`] of early data that nobody has read yet. A client keeps [`SESSIONS_MAX`] sessions of
-//! at most some 10 kB more.
+//! [`UNSENT_MAX`] and answers to what the caller handed in at once on the way out, what the caller handed
+//! in on the way in, and [`EARLY_DATA_MAX`] of early data that nobody has read yet. A client keeps
+//! [`SESSIONS_MAX`] sessions: some 1-2 kB each, [`SESSION_MAX`] if the server means harm.
 
 use std::time::Duration;
 
@@ -11,6 +11,24 @@ use std::time::Duration;
 ///
 /// Four records: enough for a caller that sends in large pieces, little for one whose peer reads slowly.
 pub const OUTPUT_MAX: usize = 64 * 1024;
+
+/// Ciphertext that may wait to be sent, with answers to the protocol's own messages.
+///
+/// Reading makes some, which no caller holds back: a peer that asks for key updates (RFC 8446 section 4.6.3) and
+/// never reads could fill the memory. Beside what is written there is room for more than a thousand of them.
+pub const UNSENT_MAX: usize = 2 * OUTPUT_MAX;
+
+/// Bytes of the protocol's own messages that an open connection may bring without any plain text among them.
+///
+/// A server's tickets have up to 64 KiB each, and mostly some 200 bytes. A key update takes some 10
+/// microseconds for 27 bytes; a peer with no other aim is done for after a tenth of a second.
+pub const PROTOCOL_MAX: usize = 256 * 1024;
+
+/// How long sessions may be resumed from each other without another full handshake.
+///
+/// A resumption checks no certificate, and every one brings a new ticket: RFC 8446 section 4.6.1 recommends a limit.
+/// BoringSSL has the same (`SSL_DEFAULT_SESSION_AUTH_TIMEOUT`).
+pub const RESUMPTION_LIFE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Early data that a server may take of one connection, in bytes.
 ///
@@ -34,6 +52,13 @@ pub const SESSIONS_MAX: usize = 8;
 /// (`TICKET_AGE_ALLOWANCE`), so a copy that comes later is refused anyway. Twice that, for clocks.
 pub const REPLAY_LIFE: Duration = Duration::from_secs(20);
 
+/// How far the wall clock may go back in all before a [`MemoryFilter`](crate::MemoryFilter) disowns the tickets
+/// of before.
+///
+/// What OpenSSL takes for fresh is then still less than [`REPLAY_LIFE`] old, by half of what the two differ in. A
+/// leap second is one second.
+pub const CLOCK_SLACK: Duration = Duration::from_secs(5);
+
 /// ClientHellos with early data that a [`MemoryFilter`](crate::MemoryFilter) remembers of each
 /// [`REPLAY_LIFE`]; more are resumed without early data.
 ///
@@ -44,7 +69,7 @@ pub const REPLAY_ENTRIES: usize = 65_536;
 pub const NAME_MAX: usize = 253;
 
 /// Bytes of an exported session: OpenSSL writes lengths of tickets with 16 bits, and a
-/// certificate comes with it.
+/// certificate comes with it. Larger ones are not kept.
 pub const SESSION_MAX: usize = 128 * 1024;
 
 /// How long a ticket may live at most (RFC 8446 section 4.6.1).

@@ -12,6 +12,8 @@ pub(crate) struct Pipe {
     taken: usize,
     ended: bool,
     leaving: Vec<u8>,
+    /// Bytes that OpenSSL has taken since plain text last came of them.
+    fruitless: usize,
 }
 
 impl Pipe {
@@ -39,6 +41,16 @@ impl Pipe {
         (!self.leaving.is_empty()).then(|| mem::take(&mut self.leaving))
     }
 
+    /// What was taken has given plain text.
+    pub(crate) const fn bore_fruit(&mut self) {
+        self.fruitless = 0;
+    }
+
+    /// Bytes that were taken since, or since the start.
+    pub(crate) const fn fruitless(&self) -> usize {
+        self.fruitless
+    }
+
     /// Bytes that wait to be sent.
     pub(crate) const fn leaving(&self) -> usize {
         self.leaving.len()
@@ -54,6 +66,7 @@ impl Read for Pipe {
         let count = rest.len().min(room.len());
         room[..count].copy_from_slice(&rest[..count]);
         self.taken += count;
+        self.fruitless += count;
         Ok(count)
     }
 }
@@ -96,6 +109,19 @@ mod tests {
             assert_eq!(pipe.read(&mut [0; 2000]).unwrap(), 1000);
         }
         assert!(pipe.arrived.capacity() < 10_000);
+    }
+
+    #[test]
+    fn bytes_without_fruit_are_counted() {
+        let mut pipe = Pipe::default();
+        pipe.push(&[0; 10]);
+        assert_eq!(pipe.fruitless(), 0, "not taken yet");
+        pipe.read_exact(&mut [0; 4]).unwrap();
+        pipe.read_exact(&mut [0; 3]).unwrap();
+        assert_eq!(pipe.fruitless(), 7);
+        pipe.bore_fruit();
+        pipe.read_exact(&mut [0; 3]).unwrap();
+        assert_eq!(pipe.fruitless(), 3);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod replay;
 mod serving;
 
 use std::fmt;
+use std::mem;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -15,7 +16,7 @@ use headstart_proto::UnixSeconds;
 use openssl::ssl::Ssl;
 
 use crate::conn::{Conn, Side};
-use crate::error::{ConfigError, TlsError};
+use crate::error::{ConfigError, TlsError, forget_errors};
 
 pub(crate) use accepted::Accepted;
 pub use config::{ClientAuth, CookiePolicy, ServerConfig, SharedRing, TicketBinding};
@@ -44,12 +45,17 @@ impl ServerContext {
     /// What is wrong with the configuration; then the earlier one stays.
     pub fn replace(&self, config: &ServerConfig) -> Result<(), ConfigError> {
         let serving = Arc::new(Serving::new(config)?);
-        *self.serving.write().unwrap_or_else(PoisonError::into_inner) = serving;
+        let mut place = self.serving.write().unwrap_or_else(PoisonError::into_inner);
+        let earlier = mem::replace(&mut *place, serving);
+        // Connections are accepted again before it is taken apart.
+        drop(place);
+        drop(earlier);
         Ok(())
     }
 
     /// A connection that a client at `peer` has opened `now`. Cookies are for that address, and their
-    /// life starts at that time.
+    /// life starts at that time; sessions end [`RESUMPTION_LIFE`](crate::limits::RESUMPTION_LIFE) after their
+    /// full handshake.
     ///
     /// # Errors
     /// [`TlsError::Internal`]: no memory.
@@ -68,6 +74,7 @@ impl ServerContext {
         now: UnixSeconds,
         first: Option<FirstSeen>,
     ) -> Result<Conn, TlsError> {
+        forget_errors();
         let serving = Arc::clone(&self.serving.read().unwrap_or_else(PoisonError::into_inner));
         let mut ssl = Ssl::new(&serving.hosts.first().context)?;
         let accepted = Arc::new(Accepted::new(serving, peer, now, first));

@@ -8,7 +8,7 @@ use openssl::stack::Stack;
 use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::{X509, X509Ref};
 
-use crate::error::{ConfigError, words};
+use crate::error::{ConfigError, forget_errors, words};
 use crate::facts::Version;
 use crate::ffi;
 use crate::wire::normal_name;
@@ -125,6 +125,7 @@ impl CertifiedKey {
     /// # Errors
     /// [`ConfigError::Pem`]. Whether the two belong together is seen when a context is made of them.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, ConfigError> {
+        forget_errors();
         let unusable = |error: ErrorStack| ConfigError::Pem(words(&error));
         let mut chain = X509::stack_from_pem(chain).map_err(unusable)?;
         if chain.is_empty() {

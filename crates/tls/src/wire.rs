@@ -3,6 +3,7 @@
 //!
 //! The extension that carries cookies is [`OfferedCookie`](headstart_proto::cookie::OfferedCookie).
 
+use headstart_proto::UnixSeconds;
 use openssl::sha::{Sha256, sha256};
 
 use crate::limits::NAME_MAX;
@@ -29,7 +30,7 @@ pub fn server_name(extension: &[u8]) -> Option<String> {
 #[must_use]
 pub fn normal_name(name: &str) -> Option<String> {
     let name = name.strip_suffix('.').unwrap_or(name);
-    let is_plain = name.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_graphic()) && !name.ends_with('.');
     (is_plain && (1..=NAME_MAX).contains(&name.len())).then(|| name.to_ascii_lowercase())
 }
 
@@ -62,27 +63,31 @@ fn prefixed16(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 ///
 /// | at | length | field |
 /// |---|---|---|
-/// | 0 | 1 | 1, the version of this |
+/// | 0 | 1 | 2, the version of this |
 /// | 1 | 16 | the scope of the filter that knows of early data with this ticket |
 /// | 17 | 16 | the start of a hash of the host name |
+/// | 33 | 8 | Unix time of the full handshake that the session comes from; big-endian |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TicketData {
     /// The filter that was in use when the ticket was made; see [`ReplayFilter`](crate::ReplayFilter::scope).
     pub scope: [u8; 16],
     /// [`name_hash`](Self::name_hash) of the host that the ticket was made for.
     pub name: [u8; 16],
+    /// When both sides last proved who they are, be it many resumptions ago.
+    pub since: UnixSeconds,
 }
 
 impl TicketData {
     /// Bytes of it.
-    pub const LEN: usize = 33;
+    pub const LEN: usize = 41;
 
-    const VERSION: u8 = 1;
+    const VERSION: u8 = 2;
 
     /// The bytes.
     #[must_use]
     pub fn emit(&self) -> [u8; Self::LEN] {
-        let bytes = [Self::VERSION].into_iter().chain(self.scope).chain(self.name);
+        let since = self.since.0.to_be_bytes();
+        let bytes = [Self::VERSION].into_iter().chain(self.scope).chain(self.name).chain(since);
         let mut data = [0; Self::LEN];
         data.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
         data
@@ -92,8 +97,10 @@ impl TicketData {
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (&Self::VERSION, rest) = bytes.split_first()? else { return None };
-        let (scope, name) = rest.split_first_chunk()?;
-        Some(Self { scope: *scope, name: name.try_into().ok()? })
+        let (scope, rest) = rest.split_first_chunk()?;
+        let (name, since) = rest.split_first_chunk()?;
+        let since = UnixSeconds(u64::from_be_bytes(since.try_into().ok()?));
+        Some(Self { scope: *scope, name: *name, since })
     }
 
     /// Stands for a host name, or for none.
@@ -130,6 +137,7 @@ mod tests {
         assert_eq!(server_name(b"\x00\x08\x00\x00\x05\xff.tEs"), None, "no text");
         assert_eq!(normal_name(""), None);
         assert_eq!(normal_name("."), None);
+        assert_eq!(normal_name("a.test.."), None, "an empty label");
         assert!(normal_name(&"a".repeat(NAME_MAX)).is_some());
         assert_eq!(normal_name(&"a".repeat(NAME_MAX + 1)), None);
     }
@@ -156,9 +164,10 @@ mod tests {
     #[test]
     fn ticket_data_comes_back() {
         let name = TicketData::name_hash(Some("a.test"));
-        let data = TicketData { scope: [7; 16], name };
+        let data = TicketData { scope: [7; 16], name, since: UnixSeconds(0x0102_0304) };
         let bytes = data.emit();
-        assert_eq!(bytes[..17], [1, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]);
+        assert_eq!(bytes[..17], [2, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]);
+        assert_eq!(bytes[33..], [0, 0, 0, 0, 1, 2, 3, 4]);
         assert_eq!(TicketData::parse(&bytes), Some(data));
         assert_ne!(name, TicketData::name_hash(Some("b.test")));
         assert_ne!(name, TicketData::name_hash(None));
@@ -166,6 +175,6 @@ mod tests {
             assert_eq!(TicketData::parse(&bytes[..cut]), None);
         }
         assert_eq!(TicketData::parse(&[&bytes[..], &[0]].concat()), None);
-        assert_eq!(TicketData::parse(&[&[2], &bytes[1..]].concat()), None);
+        assert_eq!(TicketData::parse(&[&[1], &bytes[1..]].concat()), None);
     }
 }

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use headstart_proto::UnixSeconds;
-use headstart_tls::keyring::{FILE_MAX, FileFault, KeyFileError, KeyRing, PERIOD, TextFault};
+use headstart_tls::keyring::{
+    FILE_MAX, FileFault, KeyFile, KeyFileError, KeyRing, PERIOD, TextFault,
+};
 use rustix::fs::Mode;
 use tempfile::TempDir;
 
@@ -176,6 +178,41 @@ fn a_stored_ring_replaces_the_file_and_follows_no_link() {
     ring.store(&link).unwrap();
     assert!(fs::symlink_metadata(&link).unwrap().is_file());
     assert_eq!(fs::read_to_string(place.path()).unwrap(), *rotated.to_text());
+}
+
+#[test]
+fn rotations_at_the_same_time_all_count() {
+    let (place, first) = Place::with_ring();
+    let path = place.path();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..25 {
+                    let file = KeyFile::lock(&path).unwrap();
+                    let rotated = file.ring().rotated(NOW).unwrap();
+                    file.replace(&rotated).unwrap();
+                }
+            });
+        }
+    });
+    let last = KeyRing::load(&path).unwrap();
+    assert_eq!(last.current.id, first.current.id.wrapping_add(100));
+    assert_eq!(place.names(), ["keys"]);
+}
+
+#[test]
+fn a_locked_file_is_read_by_everybody_and_let_go() {
+    let (place, ring) = Place::with_ring();
+    let locked = KeyFile::lock(&place.path()).unwrap();
+    assert_eq!(*locked.ring().to_text(), *ring.to_text());
+    assert!(KeyRing::load(&place.path()).is_ok());
+    drop(locked);
+    drop(KeyFile::lock(&place.path()).unwrap());
+    // What is refused to readers is refused here, too.
+    fs::set_permissions(place.path(), Permissions::from_mode(0o640)).unwrap();
+    assert!(matches!(fault(KeyFile::lock(&place.path())), FileFault::Open(0o640)));
+    fs::remove_file(place.path()).unwrap();
+    assert!(matches!(fault(KeyFile::lock(&place.path())), FileFault::Read(_)));
 }
 
 #[test]

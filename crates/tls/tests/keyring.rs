@@ -70,6 +70,18 @@ fn a_period_has_a_shortest_and_a_longest() {
 }
 
 #[test]
+fn a_ring_is_due_at_the_end_of_its_period_and_when_it_starts_too_far_ahead() {
+    let ring = new();
+    assert!(!ring.is_due(NOW) && !ring.is_due(UnixSeconds(NOW.0 + PERIOD.as_secs() - 1)));
+    assert!(ring.is_due(NOW + PERIOD));
+    let before = |time: Duration| UnixSeconds(NOW.0 - time.as_secs());
+    assert!(!ring.is_due(before(PERIOD)), "a clock may be a little behind");
+    assert!(ring.is_due(before(PERIOD + SECOND)), "made by a clock that was ahead");
+    let right = ring.rotated(before(2 * PERIOD)).unwrap();
+    assert!(!right.is_due(before(2 * PERIOD)), "and then it is right");
+}
+
+#[test]
 fn rotation_moves_every_epoch_one_place() {
     let old = new();
     let later = NOW + PERIOD + SECOND;

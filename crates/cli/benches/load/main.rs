@@ -5,12 +5,15 @@
 
 mod attack;
 mod flood;
+mod handshakes;
 mod namespace;
 mod process;
 mod relay;
 mod report;
 mod stats;
 mod tcp;
+mod terminators;
+mod tls13;
 mod turbo;
 mod udp_workers;
 
@@ -23,7 +26,7 @@ use report::Report;
 /// Any failure of the bench itself, with its words.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-const USAGE: &str = "usage: load relay|attack|udp-workers [--rounds N] [--seconds N] [--rate N] [--threads N] [--only WORD] [--beside PROGRAM] [--out DIR]";
+const USAGE: &str = "usage: load relay|handshakes|attack|udp-workers [--rounds N] [--seconds N] [--rate N] [--threads N] [--only WORD] [--beside PROGRAM] [--out DIR]";
 
 /// What to run, and for how long.
 #[derive(Clone, Debug)]
@@ -35,11 +38,11 @@ struct Plan {
     turn: Duration,
     /// Datagrams of an attacker in a second.
     rate: u32,
-    /// Threads of each proxy.
+    /// Threads of each proxy; servers of handshakes always have one.
     threads: usize,
     /// Only loads and attacks whose name has this word.
     only: String,
-    /// Another build of headstart: for the relay a further arm, else in the place of this one.
+    /// Another build of headstart: a further arm beside other programs, else in the place of this one.
     beside: Option<PathBuf>,
     out: Option<PathBuf>,
 }
@@ -88,7 +91,7 @@ fn plan(args: impl Iterator<Item = String>) -> Result<Option<Plan>, Failure> {
             "--only" => plan.only = value()?,
             "--beside" => plan.beside = Some(value()?.into()),
             "--out" => plan.out = Some(value()?.into()),
-            "relay" | "attack" | "udp-workers" => plan.what = arg,
+            "relay" | "handshakes" | "attack" | "udp-workers" => plan.what = arg,
             _ => return Err(format!("unknown: {arg}").into()),
         }
     }
@@ -105,6 +108,7 @@ fn run(plan: &Plan) -> Result<bool, Failure> {
     let mut report = Report::new(plan);
     let met = match plan.what.as_str() {
         "relay" => relay::run(plan, &mut report)?,
+        "handshakes" => handshakes::run(plan, &mut report)?,
         "attack" => attack::run(plan, &mut report)?,
         _ => udp_workers::run(plan, &mut report)?,
     };

@@ -39,13 +39,14 @@ impl Program {
         Ok(program)
     }
 
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Processor time so far, seconds.
     pub(crate) fn cpu(&self) -> Result<f64, Failure> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let (_, fields) = stat.rsplit_once(')').ok_or("no name in stat")?;
-        // Fields 14 and 15 of proc_pid_stat(5), of which the first two are gone.
-        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
-        Ok(ticks.sum::<Result<f64, _>>()? / TICKS)
+        cpu_of(&self.child.id().to_string())
     }
 
     /// Resident memory now and at most, bytes.
@@ -65,6 +66,31 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Processor time of this bench so far, seconds.
+pub(crate) fn own_cpu() -> Result<f64, Failure> {
+    cpu_of("self")
+}
+
+/// How long a processor was not idle so far, seconds.
+pub(crate) fn busy(cpu: usize) -> Result<f64, Failure> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    let line = stat.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} ")));
+    let fields = line.ok_or("no such processor in /proc/stat")?.split_whitespace();
+    let ticks: Vec<f64> = fields.map(str::parse).collect::<Result<_, _>>()?;
+    // proc_stat(5): user nice system idle iowait irq softirq steal, and guests, which are in the first two as well.
+    let [user, nice, system, _, _, irq, softirq, steal] =
+        ticks.first_chunk().ok_or("a short line in /proc/stat")?;
+    Ok((user + nice + system + irq + softirq + steal) / TICKS)
+}
+
+fn cpu_of(process: &str) -> Result<f64, Failure> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let (_, fields) = stat.rsplit_once(')').ok_or("no name in stat")?;
+    // Fields 14 and 15 of proc_pid_stat(5), of which the first two are gone.
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
+    Ok(ticks.sum::<Result<f64, _>>()? / TICKS)
 }
 
 /// `headstart edge` on `address` before `origin`; this build, unless another `program` is given.

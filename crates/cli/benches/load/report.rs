@@ -11,21 +11,37 @@ pub(crate) struct Report {
     plan: Plan,
     samples: String,
     summary: Vec<String>,
+    notes: Vec<String>,
 }
 
 impl Report {
     pub(crate) fn new(plan: &Plan) -> Self {
         let samples = "experiment,round,arm,metric,value\n".into();
-        Self { plan: plan.clone(), samples, summary: Vec::new() }
+        Self { plan: plan.clone(), samples, summary: Vec::new(), notes: Vec::new() }
+    }
+
+    /// Something about the run, for its environment.
+    pub(crate) fn note(&mut self, note: &str) {
+        println!("{note}");
+        self.notes.push(note.to_owned());
     }
 
     pub(crate) fn sample(&mut self, test: &str, round: usize, arm: &str, metric: &str, value: f64) {
-        let _ = writeln!(self.samples, "{test},{round},{arm},{metric},{value:.6}");
+        // Some names of tests and metrics have commas.
+        let _ = writeln!(self.samples, "\"{test}\",{round},{arm},\"{metric}\",{value:.6}");
     }
 
     /// A line of the summary: a median over all rounds.
     pub(crate) fn median(&mut self, test: &str, what: &str, samples: &[f64]) -> Median {
-        let median = Median::of(samples);
+        self.add_median(test, what, Median::of(samples))
+    }
+
+    /// The same with an interval by bootstrap.
+    pub(crate) fn bootstrap(&mut self, test: &str, what: &str, samples: &[f64]) -> Median {
+        self.add_median(test, what, Median::bootstrapped(samples))
+    }
+
+    fn add_median(&mut self, test: &str, what: &str, median: Median) -> Median {
         let Median { value, low, high, samples } = median;
         println!("{test:24} {what:44} {value:12.4}  [{low:.4} .. {high:.4}]  n={samples}");
         self.summary.push(format!(
@@ -67,15 +83,17 @@ impl Report {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
         let model = cpuinfo.lines().find(|line| line.starts_with("model name")).unwrap_or_default();
-        let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+        // Not those that this thread may use: it may be pinned.
+        let cpus = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
+        let library = if what == "handshakes" { "OPENSSL_NO_VENDOR=1 " } else { "" };
         format!(
-            "command: cargo bench -p headstart-cli --bench load -- {what} --rounds {rounds} --seconds {seconds} --rate {rate} --threads {threads}\n\
+            "command: {library}cargo bench -p headstart-cli --bench load -- {what} --rounds {rounds} --seconds {seconds} --rate {rate} --threads {threads}\n\
              commit: {}\n{model}\nCPUs: {cpus}\nkernel: {}load average at the end: {}rustc: {}",
             output("git", &["rev-parse", "HEAD"]).trim(),
             read("/proc/sys/kernel/osrelease"),
             read("/proc/loadavg"),
             output("rustc", &["--version"]),
-        )
+        ) + &self.notes.iter().map(|note| format!("{note}\n")).collect::<String>()
     }
 }
 

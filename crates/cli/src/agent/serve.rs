@@ -2,28 +2,28 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::hello::{self, ClientHello, Progress};
 use headstart_net::{
-    ClientStream, Connector, ConnectorConfig, Context, Edge, OpenedBy, RelayLimits, ResetReason,
-    Target, original_destination,
+    ClientStream, Connector, ConnectorConfig, Context, OpenedBy, RelayLimits, ResetReason, Target,
+    original_destination,
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::context;
+use super::harden::harden;
 use super::inbound::{self, Inbound, Patience, Reason, Via};
+use super::managed::{self, Clients, Known};
 use crate::daemon::{self, Daemon, Running};
 use crate::failure::Failure;
 use crate::listen;
 use crate::metrics::{self, Connection, Opening, Outcome, Role};
-use crate::options::AgentOptions;
+use crate::options::{AgentOptions, edge_lookup};
 use crate::settings::Invocation;
 
 /// How long a redirected client on a TLS port may take for its ClientHello before the connection
@@ -33,13 +33,18 @@ const HELLO_TIME: Duration = Duration::from_millis(50);
 /// As for the edge.
 const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 
+/// How often sessions that are over are wiped, and the metrics told what there is.
+const TIDY_EVERY: Duration = Duration::from_secs(1);
+
 /// Runs the agent until it is told to stop.
 ///
 /// # Errors
 /// Options that contradict each other, an address that cannot be listened on.
 pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
+    harden();
     let settings = Settings::new(options.clone(), None)?;
     let connector = settings.connector.clone();
+    let known = Arc::clone(&settings.known);
     let daemon = Daemon::new(Role::Agent, settings, options.max_connections)?;
     let following = tokio::spawn(follow_networks(connector));
     let mut listeners = JoinSet::new();
@@ -48,25 +53,38 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
         tracing::info!(address = ?listener.local_addr(), "listening");
         listeners.spawn(accept(listener, daemon.running()));
     }
+    let _managed = managed::start(&options, || daemon.running(), &mut listeners)?;
+    let tidying = tokio::spawn(tidy(known));
     let reload = |before: &Settings| {
         daemon::load(invocation).and_then(|options| Settings::new(options, Some(before)))
     };
     let code = daemon.run(listeners, options.metrics, options.shutdown_timeout, reload).await;
     following.abort();
+    tidying.abort();
     code
+}
+
+async fn tidy(known: Arc<Known>) {
+    loop {
+        tokio::time::sleep(TIDY_EVERY).await;
+        metrics::sessions(&known.tidy());
+    }
 }
 
 /// Forgets what was got on networks that this machine leaves. Reloads share what is forgotten.
 async fn follow_networks(connector: Connector) {
     let Err(error) = connector.follow_networks().await;
-    tracing::debug!(%error, "cannot watch the networks of this machine");
+    tracing::warn!(%error, "cannot watch the networks of this machine: each connection looks by itself");
 }
 
 /// What connections are served with; replaced as a whole by a reload.
-struct Settings {
-    options: AgentOptions,
-    connector: Connector,
-    limits: RelayLimits,
+pub(super) struct Settings {
+    pub(super) options: AgentOptions,
+    pub(super) connector: Connector,
+    pub(super) limits: RelayLimits,
+    /// Of managed TLS; reloads share it.
+    pub(super) known: Arc<Known>,
+    pub(super) clients: Clients,
 }
 
 impl Settings {
@@ -82,7 +100,14 @@ impl Settings {
             half_closed_idle: Some(HALF_CLOSED_IDLE),
             total: options.total_timeout,
         };
-        Ok(Self { options, connector, limits })
+        let known = before.map_or_else(Arc::default, |before| Arc::clone(&before.known));
+        let clients = Clients::new(&options.managed.client_certificate)?;
+        Ok(Self { options, connector, limits, known, clients })
+    }
+
+    /// How long a managed connection may take to open: the handshake as long again as TCP.
+    pub(super) fn opening_time(&self) -> Duration {
+        self.options.connect_timeout.saturating_mul(2)
     }
 }
 
@@ -90,12 +115,8 @@ fn connector_config(options: &AgentOptions) -> Result<ConnectorConfig, Failure> 
     let dns = DnsConfig { name_servers: options.resolver.clone(), ..DnsConfig::default() };
     let resolver = Resolver::new(&dns)
         .map_err(|error| Failure::usage(format!("cannot look up names: {error}")))?;
-    let edges = options.edges()?;
     Ok(ConnectorConfig {
-        edges: Arc::new(move |name| {
-            let edge = edges.find(Some(name))?;
-            Some(Edge { host: edge.host.clone(), port: edge.port, advert: Advert::default() })
-        }),
+        edges: edge_lookup(options.edges()?),
         opening: options.opening.into(),
         hold: options.hold,
         connect_timeout: options.connect_timeout,
@@ -155,7 +176,8 @@ async fn pass(inbound: Inbound, user: Option<u32>, settings: &Settings) -> (Open
     let tls = settings.options.is_tls_port(target.port);
     let late = settings.options.late_answer || !tls;
     let mut to = Target::new(target.host.to_string(), target.port);
-    to.context = Context { uid: user, label: target.context.clone() };
+    let context = Context { uid: user, label: target.context.clone() };
+    to.context = settings.known.context_of_cookies(&context);
     // A client that is answered late waits for the connection; a redirected one waits for nothing.
     to.speaks_first = !late || (tls && target.via == Via::Redirect);
     let mut answer = Some(answer);

@@ -10,7 +10,7 @@ use hyper::Uri;
 use super::finding::{Finding, Level};
 use crate::failure::Failure;
 use crate::get::{self, Visit};
-use crate::options::{DoctorOptions, HostPort};
+use crate::options::{DoctorOptions, HostPort, edge_lookup};
 use crate::tls::{Facts, Trust};
 
 /// For everything together; curl gives up connecting after minutes, a person does not wait so long.
@@ -29,14 +29,16 @@ pub(super) async fn check(
     let resolver = get::resolver(&options.resolver)?;
     let mut findings = Vec::new();
     match &configured {
-        Some(edge) => findings.push(Finding::ok("edge", format!("{edge}, as configured"))),
+        Some(edge) => {
+            findings.push(Finding::ok("edge", format!("{}, as configured", edge.address)));
+        }
         None => findings.extend(names(&resolver, host).await),
     }
     if findings.iter().any(|finding| finding.level == Level::Problem) {
         return Ok(findings);
     }
     let connector = Connector::new(ConnectorConfig {
-        edges: get::edge_lookup(edges),
+        edges: edge_lookup(edges),
         connect_timeout: LIMIT,
         ..ConnectorConfig::new(resolver)
     });

@@ -10,10 +10,10 @@ use headstart_tls::keyring::{Fleet, KeyRing, PERIOD};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::terminate::files::{LOOK_EVERY, Watch};
+use super::terminate::files::{Complaint, LOOK_EVERY, Watch};
 use crate::failure::Failure;
 use crate::fleet::ring::RingWatch;
-use crate::keys::wall_clock;
+use crate::keys::{own_are_due, wall_clock};
 use crate::metrics::{self, Reloaded};
 use crate::options::{KeySource, RedisAddress};
 
@@ -113,7 +113,7 @@ enum Keys {
     /// Of this process alone.
     Own,
     /// Of a file that others renew.
-    File { path: PathBuf, watch: Watch, overdue: bool },
+    File { path: PathBuf, watch: Watch, complaint: Complaint, overdue: bool },
     /// Of a place in Redis; a task keeps it up to date.
     Redis { address: RedisAddress, watch: JoinSet<()>, settled: watch::Receiver<bool> },
 }
@@ -133,7 +133,8 @@ impl Keys {
             Some(KeySource::File(path)) => {
                 let watch = Watch::new([path.clone()]);
                 let ring = load(path)?;
-                Ok((Self::File { path: path.clone(), watch, overdue: false }, ring))
+                let (path, complaint) = (path.clone(), Complaint::default());
+                Ok((Self::File { path, watch, complaint, overdue: false }, ring))
             }
         }
     }
@@ -170,18 +171,20 @@ impl Keys {
     /// Puts a newer ring into `shared` if there is one; a file with a mistake leaves the old one.
     fn look(&mut self, shared: &SharedRing) {
         let now = wall_clock();
-        let due = now >= shared.current().rotation_due();
+        let current = shared.current();
         match self {
-            Self::Own if due => take(shared, rotated(&shared.current(), now)),
+            Self::Own if own_are_due(&current, now) => {
+                take(shared, rotated(&current, now), &mut Complaint::default());
+            }
             Self::Own => {}
-            Self::File { path, watch, overdue } => {
-                if watch.changed() {
-                    take(shared, load(path));
-                } else if due && !*overdue {
+            Self::File { path, watch, complaint, overdue } => {
+                if watch.changed() || complaint.is_open() {
+                    take(shared, load(path), complaint);
+                } else if current.is_due(now) && !*overdue {
                     let file = path.display();
                     tracing::warn!(%file, "the keys are old: `headstart keys rotate` renews them");
                 }
-                *overdue = now >= shared.current().rotation_due();
+                *overdue = shared.current().is_due(now);
             }
             Self::Redis { watch, .. } => {
                 // It ends with the edge only.
@@ -193,17 +196,19 @@ impl Keys {
     }
 }
 
-fn take(shared: &SharedRing, ring: Result<KeyRing, Failure>) {
+fn take(shared: &SharedRing, ring: Result<KeyRing, Failure>, complaint: &mut Complaint) {
     match ring {
         Ok(ring) => {
             shared.replace(ring);
+            complaint.close();
             metrics::reloaded(Reloaded::Keys, true);
             tracing::info!("new keys for session tickets");
         }
-        Err(failure) => {
+        Err(failure) if complaint.open(failure.message()) => {
             metrics::reloaded(Reloaded::Keys, false);
             tracing::error!(hint = failure.advice(), "keys kept: {}", failure.message());
         }
+        Err(_) => {}
     }
 }
 
@@ -289,6 +294,24 @@ mod tests {
         keys.look(&due);
         assert_eq!(ids(&due)[1], before[0]);
         assert!(due.current().rotation_due() > wall_clock() + Duration::from_secs(60));
+    }
+
+    #[test]
+    fn own_keys_are_renewed_when_the_clock_is_set_back() {
+        let (mut keys, _) = Keys::open(None).unwrap();
+        let made = |ahead| {
+            let from = wall_clock() + Duration::from_secs(ahead);
+            SharedRing::new(KeyRing::generate(from, PERIOD).unwrap())
+        };
+        let (far, near) = (made(10 * 86_400), made(60));
+        let before = [ids(&far), ids(&near)];
+        for _ in 0..2 {
+            keys.look(&far);
+            keys.look(&near);
+        }
+        assert_eq!(ids(&far)[1], before[0][0], "once");
+        assert!(far.current().rotation_due() <= wall_clock() + PERIOD);
+        assert_eq!(ids(&near), before[1]);
     }
 
     #[test]

@@ -58,6 +58,7 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
         let config = AcceptorConfig { hidden, fleet, ..config };
         let acceptor =
             Acceptor::bind(*address, config).map_err(|error| Failure::bind(*address, &error))?;
+        tls.as_ref().map_or(Ok(()), |tls| tls.serve_fast_open(&acceptor))?;
         tracing::info!(address = %acceptor.local_addr(), "listening");
         listeners.spawn(accept(acceptor, running));
     }
@@ -100,6 +101,7 @@ impl Settings {
     fn new(options: &EdgeOptions, streams: usize, before: Option<&Self>) -> Result<Self, Failure> {
         let origins = Arc::new(options.origins()?);
         let dial = Arc::new(Dial::new(options)?);
+        let places = before.map_or_else(|| request_places(options), |before| before.http.places());
         options.check_fleet()?;
         let fleet = options.fleet.as_deref().map(fleet::load).transpose()?;
         let (source, limits) = (options.keys.as_ref(), limits(options));
@@ -126,7 +128,7 @@ impl Settings {
             origins,
             keys,
             fellows,
-            http: HttpOrigins::new(Arc::clone(&dial), options.origin_response_timeout),
+            http: HttpOrigins::new(Arc::clone(&dial), options.origin_response_timeout, places),
             dial,
             tls,
             limits,
@@ -156,6 +158,11 @@ fn limits(options: &EdgeOptions) -> RelayLimits {
 /// From the options of the start, as the number of places.
 fn streams(options: &EdgeOptions) -> usize {
     options.max_connections.get() / options.listen.len().max(1)
+}
+
+/// As many requests to origins at one time as clients' connections.
+fn request_places(options: &EdgeOptions) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(options.max_connections.get().min(Semaphore::MAX_PERMITS)))
 }
 
 fn acceptor_config(

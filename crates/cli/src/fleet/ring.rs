@@ -10,7 +10,7 @@ use redis::Cmd;
 use tokio::sync::watch;
 
 use super::redis::{ANSWER, Redis, RedisFailure};
-use crate::keys::wall_clock;
+use crate::keys::{own_are_due, wall_clock};
 use crate::metrics::{self, Reloaded};
 use crate::options::RedisAddress;
 
@@ -85,11 +85,13 @@ pub(crate) struct RingWatch {
     place: Option<RingPlace>,
     /// What was complained of last, to be said once.
     said: Option<String>,
+    /// Whether it was said that the keys are old.
+    overdue: bool,
 }
 
 impl RingWatch {
     pub(crate) fn new(address: RedisAddress, fleet: FleetKey) -> Self {
-        Self { address, fleet, newest: Newest::default(), place: None, said: None }
+        Self { address, fleet, newest: Newest::default(), place: None, said: None, overdue: false }
     }
 
     /// Looks for newer keys as long as there is a ring, which is `own` of this process until some were found. Tells
@@ -116,28 +118,28 @@ impl RingWatch {
     /// Own keys are renewed here; those of the site by whoever has to, and late ones are complained of.
     fn renew(&mut self, ring: &Arc<SharedRing>, own: bool) {
         let (current, now) = (ring.current(), wall_clock());
-        if now < current.rotation_due() {
+        if own {
+            if own_are_due(&current, now)
+                && let Ok(fresh) = current.rotated(now)
+            {
+                ring.replace(fresh);
+            }
             return;
         }
-        if !own {
-            let words = "the keys are old: `headstart keys rotate` renews them";
-            if self.said.as_deref() != Some(words) {
-                self.said = Some(words.into());
-                tracing::warn!(place = %self.address, "{words}");
-            }
-        } else if let Ok(fresh) = current.rotated(now) {
-            ring.replace(fresh);
+        let due = current.is_due(now);
+        if due && !self.overdue {
+            let place = &self.address;
+            tracing::warn!(%place, "the keys are old: `headstart keys rotate` renews them");
         }
+        self.overdue = due;
     }
 
     /// A newer ring, if there is one.
     async fn look(&mut self) -> Option<KeyRing> {
         match self.read().await {
-            Ok(None) => None,
-            Ok(Some(ring)) => {
-                metrics::reloaded(Reloaded::Keys, true);
+            Ok(ring) => {
                 self.said = None;
-                Some(ring)
+                ring.inspect(|_| metrics::reloaded(Reloaded::Keys, true))
             }
             Err(why) => {
                 self.complain(why);

@@ -357,7 +357,8 @@ impl Cell {
             if !matches!(serde_json::from_str(&line.text), Ok(Said::Forgot { .. })) {
                 return Err(client.program.nonsense(&line.text));
             }
-            if self.spec.arm.opens_fast() && !self.spec.arm.has_private_cookies() {
+            // With them goes what TCP remembers of the path: of private cookies too, so that arms differ in nothing else.
+            if self.spec.arm.opens_fast() {
                 for target in self.setting.targets() {
                     start::forget_cookies(node, target.ip())?;
                 }

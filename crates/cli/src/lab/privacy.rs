@@ -5,14 +5,19 @@
 //! cookies in Fast Open options, and tickets in ClientHellos. Whether the later visits can be linked to the earlier
 //! ones is then seen without any secret:
 //!
-//! * Something shown in a later one was shown, or handed out in clear, in an earlier one: everybody on the path can link
-//!   them, and as long as that goes on.
+//! * Something shown in a later one was shown, or handed out in clear, in an earlier one, or stands anywhere else in its
+//!   packets: everybody on the path can link them, and as long as that goes on.
 //! * The first visit behind the boundary shows something that nobody saw before. Nothing was handed out to it behind
 //!   the boundary, so it comes from in front of it: whoever issued it can link the two. An observer cannot, and each
 //!   such thing is shown once.
-//! * It shows nothing: neither can.
+//! * It shows nothing, and a later one does: neither can.
 //!
-//! Where the visits in front of the boundary show nothing either, Fast Open did not work, and nothing is decided.
+//! Where no visit in front of the boundary shows anything, or none behind it, Fast Open did not work there, and nothing
+//! is decided: that nobody can be linked by what is never shown says nothing of cookies. The same holds of an observer
+//! where fewer than two visits show anything, and of a visit whose ClientHello the capture lacks.
+//!
+//! What a later visit behind the boundary shows may have been given in front of it, too. Captures cannot tell, since private
+//! cookies are handed out under encryption; that contexts share none is what the tests of `headstart-sessions` are for.
 
 mod observe;
 
@@ -79,13 +84,13 @@ pub(crate) struct Finding {
 const EVIDENCE_MAX: usize = 3;
 
 /// Visits of a client, in order; everything is forgotten before.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Case {
     pub(crate) visits: Vec<Visit>,
 }
 
 /// A visit, as whoever made it knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Visit {
     /// When it began, since 1970.
     pub(crate) begun: Duration,
@@ -226,6 +231,10 @@ impl<'c> Seen<'c> {
         if self.visits.iter().any(|(_, connections)| connections.is_empty()) {
             return (None, "the capture lacks a visit".into());
         }
+        let is_whole = |connections: &[&Connection]| connections.iter().any(|one| one.whole_hello);
+        if let Some(number) = self.numbers().find(|number| !is_whole(self.connections(*number))) {
+            return (None, format!("the capture lacks the ClientHello of visit {}", number + 1));
+        }
         match boundary.is_of_network() {
             true => self.by_observer(),
             false => self.by_server(boundary),
@@ -234,16 +243,14 @@ impl<'c> Seen<'c> {
 
     /// Any two visits that have something in common.
     fn by_observer(&self) -> (Option<Linkable>, String) {
-        let shows = |(_, connections): &(Visit, Vec<&Connection>)| shown(connections).is_some();
-        if !self.visits.iter().any(shows) {
-            return (None, "no visit shows anything: Fast Open did not work".into());
+        let mut pairs = self.numbers().flat_map(|b| (0..b).map(move |a| (a, b)));
+        if let Some(why) = pairs.find_map(|(a, b)| self.repeated(a, b)) {
+            return (Some(Linkable::Viable), why);
         }
-        let numbers = 0..self.visits.len();
-        let mut pairs = numbers.clone().flat_map(|a| numbers.clone().map(move |b| (a, b)));
-        let repeated = pairs.find_map(|(a, b)| (a < b).then(|| self.repeated(a, b)).flatten());
-        match repeated {
-            Some(why) => (Some(Linkable::Viable), why),
-            None => (Some(Linkable::Blocked), "no two visits show the same".into()),
+        match self.numbers().filter(|number| self.shows(*number).is_some()).count() {
+            0 => (None, "no visit shows anything: Fast Open did not work".into()),
+            1 => (None, "one visit shows something, and there is none to compare it with".into()),
+            count => (Some(Linkable::Blocked), format!("no two of {count} visits show the same")),
         }
     }
 
@@ -253,10 +260,7 @@ impl<'c> Seen<'c> {
             let visits = (0..).zip(&self.visits);
             visits.filter(move |(_, (visit, _))| visit.behind == behind).map(|(number, _)| number)
         };
-        let connections = |number: usize| {
-            self.visits.get(number).map(|(_, all)| all.as_slice()).unwrap_or_default()
-        };
-        if !side(false).any(|number| shown(connections(number)).is_some()) {
+        if !side(false).any(|number| self.shows(number).is_some()) {
             return (None, "no visit in front shows anything: Fast Open did not work".into());
         }
         let Some(first) = side(true).next() else { return (None, "no visit is behind".into()) };
@@ -264,44 +268,67 @@ impl<'c> Seen<'c> {
         if let Some(why) = pairs.find_map(|(a, b)| self.repeated(a, b)) {
             return (Some(Linkable::Viable), why);
         }
-        match (shown(connections(first)), boundary) {
-            (Some(identifier), Boundary::Period) => {
-                let why = format!("visit {} shows {identifier} beyond its time", first + 1);
-                (Some(Linkable::Viable), why)
+        if let Some(identifier) = self.shows(first) {
+            let visit = format!("visit {}", first + 1);
+            return match boundary {
+                Boundary::Period => {
+                    (Some(Linkable::Viable), format!("{visit} shows {identifier} beyond its time"))
+                }
+                _ => {
+                    let why = format!(
+                        "{visit}, the first behind, shows {identifier}, which it was given before"
+                    );
+                    (Some(Linkable::Bounded), why)
+                }
+            };
+        }
+        if !side(true).any(|number| self.shows(number).is_some()) {
+            return (None, "no visit behind shows anything: Fast Open did not work there".into());
+        }
+        match boundary {
+            Boundary::Period => {
+                (Some(Linkable::Bounded), format!("visit {} shows nothing any more", first + 1))
             }
-            (Some(identifier), _) => {
-                let why = format!(
-                    "visit {}, the first behind, shows {identifier}, which it was given before",
-                    first + 1
-                );
-                (Some(Linkable::Bounded), why)
-            }
-            (None, Boundary::Period) => {
-                let why = format!("visit {} shows nothing any more", first + 1);
-                (Some(Linkable::Bounded), why)
-            }
-            (None, _) => {
+            _ => {
                 let why = format!("visit {}, the first behind, shows nothing", first + 1);
                 (Some(Linkable::Blocked), why)
             }
         }
     }
 
-    /// What visit `a` showed or was handed in clear, and the later visit `b` shows.
+    /// What visit `a` showed or was handed in clear, and the later visit `b` shows; or what one of them shows or was handed,
+    /// and stands elsewhere in the other's packets.
     fn repeated(&self, a: usize, b: usize) -> Option<String> {
-        let (_, earlier) = self.visits.get(a)?;
-        let (_, later) = self.visits.get(b)?;
-        let shows = later.iter().flat_map(|one| &one.shown);
-        shows.into_iter().find_map(|identifier| {
-            let mut all = earlier.iter().flat_map(|one| one.shown.iter().chain(&one.handed_out));
-            all.find(|other| other.is_alike(identifier))?;
-            Some(format!("visits {} and {} have {identifier} in common", a + 1, b + 1))
-        })
+        let (earlier, later) = (self.connections(a), self.connections(b));
+        let shown = || later.iter().flat_map(|one| &one.shown);
+        let given = || earlier.iter().flat_map(|one| one.shown.iter().chain(&one.handed_out));
+        let alike = shown().find(|shown| given().any(|given| given.is_alike(shown)));
+        if let Some(identifier) = alike {
+            return Some(format!("visits {} and {} have {identifier} in common", a + 1, b + 1));
+        }
+        let holds = |connections: &[&Connection], identifier: &Identifier| {
+            connections.iter().any(|one| one.has(identifier))
+        };
+        let before = shown().find(|identifier| holds(earlier, identifier));
+        let after = given().find(|identifier| holds(later, identifier));
+        let leak = |identifier: &Identifier, at: usize| {
+            format!("{identifier} stands in the packets of visit {} as well", at + 1)
+        };
+        before.map(|identifier| leak(identifier, a)).or_else(|| after.map(|one| leak(one, b)))
     }
-}
 
-fn shown<'c>(connections: &[&'c Connection]) -> Option<&'c Identifier> {
-    connections.iter().find_map(|one| one.shown.first())
+    fn numbers(&self) -> std::ops::Range<usize> {
+        0..self.visits.len()
+    }
+
+    fn connections(&self, number: usize) -> &[&'c Connection] {
+        self.visits.get(number).map(|(_, all)| all.as_slice()).unwrap_or_default()
+    }
+
+    /// The first thing that a visit shows.
+    fn shows(&self, number: usize) -> Option<&'c Identifier> {
+        self.connections(number).iter().find_map(|one| one.shown.first())
+    }
 }
 
 #[cfg(test)]

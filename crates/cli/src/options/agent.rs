@@ -7,13 +7,19 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use super::{EdgeAddress, HostPort, LogOptions, NameMap, OpeningPolicy, SOURCES};
+use super::{
+    EdgeAddress, EdgeAddresses, LogOptions, ManagedOptions, NameMap, OpeningPolicy, SOURCES,
+    edge_address,
+};
 use crate::failure::Failure;
 
 const EXAMPLES: &str = r#"Examples:
   Connections to www.example.com go to the edge at 192.0.2.1, others as ever:
       headstart agent --edge www.example.com=192.0.2.1:443
       curl --proxy socks5h://localhost:1080 https://www.example.com/
+
+  The same to an edge that hands out Fast Open cookies:
+      headstart agent --edge www.example.com=192.0.2.1:443,fop=1
 
   Browsers and most programs: set the SOCKS5 or HTTP proxy to localhost:1080, or
       export https_proxy=http://localhost:1080
@@ -29,9 +35,12 @@ const EXAMPLES: &str = r#"Examples:
 Without --edge, only names that advertise TurboTLS in DNS (see headstart dns-record) get any
 datagram; all others are reached by TCP, as without headstart.
 
-Where a name advertises fop=1 and the programs of `headstart fastopen attach client` are attached, a
+Where a name advertises fop=1, or --edge says so, and the programs of `headstart fastopen attach client` are attached, a
 client that resumes a TLS 1.3 session opens with its ClientHello in the SYN: the cookie comes out of
 its own session ticket. What the agent keeps is kept by user and, within a user, by SOCKS5 user name.
+
+  Programs that let the agent speak TLS for them share sessions (see docs/managed.md):
+      headstart agent --socket $XDG_RUNTIME_DIR/headstart.sock
 
 Signals: SIGHUP reads --config again and keeps connections; SIGTERM and SIGINT stop accepting
 and wait up to --shutdown-timeout for connections to end."#;
@@ -57,9 +66,11 @@ pub struct AgentOptions {
 
     /// Edge for connections to NAME or *.NAME; may be given several times
     ///
-    /// It goes before what DNS says. The edge speaks TurboTLS on TCP and UDP of that port.
-    #[arg(long, value_name = "NAME=HOST:PORT", value_delimiter = ',')]
-    pub edge: Vec<EdgeAddress>,
+    /// It goes before what DNS says. The edge speaks TurboTLS on TCP and UDP of that port. What else it
+    /// offers stands behind, as in DNS: slots=6, the answers that its first flight takes; fop=1, it hands
+    /// out Fast Open cookies; ed=1, early data may go over UDP.
+    #[arg(long, value_name = "NAME=HOST:PORT[,fop=1...]")]
+    pub edge: Vec<EdgeAddresses>,
 
     /// DNS server to ask [default: those of the system]; may be given several times
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
@@ -121,6 +132,10 @@ pub struct AgentOptions {
 
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub managed: ManagedOptions,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub log: LogOptions,
 }
 
@@ -129,8 +144,8 @@ impl AgentOptions {
     ///
     /// # Errors
     /// Two edges for the same name.
-    pub fn edges(&self) -> Result<NameMap<HostPort>, Failure> {
-        edges(&self.edge)
+    pub fn edges(&self) -> Result<NameMap<EdgeAddress>, Failure> {
+        edge_address::by_name(self.edge.iter().flat_map(|edges| &edges.0))
     }
 
     /// The addresses to listen on.
@@ -152,14 +167,4 @@ impl AgentOptions {
     pub fn is_tls_port(&self, port: u16) -> bool {
         self.tls_ports.contains(&port)
     }
-}
-
-/// The table of `entries`, for the agent and for `get`.
-pub(super) fn edges(entries: &[EdgeAddress]) -> Result<NameMap<HostPort>, Failure> {
-    let named = entries.iter().cloned().map(|e| (Some(e.name), e.address));
-    NameMap::new(named).map_err(|name| {
-        let name = name.map(|name| name.to_string()).unwrap_or_default();
-        Failure::usage(format!("two edges for {name}"))
-            .hint("give each name one --edge NAME=HOST:PORT")
-    })
 }

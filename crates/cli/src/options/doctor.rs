@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{EdgeAddress, HostPort, LogOptions, NameMap};
+use super::{EdgeAddress, HostPort, LogOptions, NameMap, edge_address};
 use crate::failure::Failure;
 
 /// Port of a server that is named without one.
@@ -34,7 +34,7 @@ pub struct DoctorOptions {
     pub host: Option<HostPort>,
 
     /// Edge for connections to NAME; may be given several times
-    #[arg(long, value_name = "NAME=HOST:PORT")]
+    #[arg(long, value_name = "NAME=HOST:PORT[,fop=1...]")]
     pub edge: Vec<EdgeAddress>,
 
     /// Trust the certificate authorities in this PEM file [default: those of the system]
@@ -59,8 +59,8 @@ impl DoctorOptions {
     ///
     /// # Errors
     /// Two edges for the same name.
-    pub fn edges(&self) -> Result<NameMap<HostPort>, Failure> {
-        super::agent::edges(&self.edge)
+    pub fn edges(&self) -> Result<NameMap<EdgeAddress>, Failure> {
+        edge_address::by_name(&self.edge)
     }
 }
 

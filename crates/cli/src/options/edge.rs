@@ -231,8 +231,9 @@ pub struct EdgeOptions {
 
     /// Close a connection whose client has not sent its whole ClientHello, or join, after this long
     ///
-    /// At least 1s. For origins http:// and tcp:// it is the time for the whole handshake. The TCP part of a TurboTLS connection is awaited for two minutes; with less than
-    /// that here, it may come too late on a lossy network.
+    /// At least 1s. For origins http:// and tcp:// the rest of the handshake has the same time again. The TCP
+    /// part of a TurboTLS connection is awaited for two minutes; with less than that here, it may come too late
+    /// on a lossy network.
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = patience, help_heading = "Limits")]
     pub hello_timeout: Duration,
 

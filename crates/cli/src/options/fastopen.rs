@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use headstart_net::fastopen::PIN_DIR;
+use headstart_net::fastopen::{PIN_DIR, SPENT_MAX};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -94,8 +94,10 @@ pub struct AttachServerOptions {
     #[arg(long, value_name = "UID")]
     pub owner: Option<u32>,
 
-    /// Cookies to remember as spent in each of two generations, 64 bytes each; when full, none is taken
-    #[arg(long, value_name = "N", default_value = "1048576", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Cookies to remember as spent in each of two generations; when full, none is taken
+    ///
+    /// Each takes about 100 bytes once it is there, and 16 to 32 beforehand.
+    #[arg(long, value_name = "N", default_value = "1048576", value_parser = clap::value_parser!(u32).range(1..=i64::from(SPENT_MAX)))]
     pub spent: u32,
 
     #[command(flatten)]

@@ -8,7 +8,7 @@ use clap::Args;
 use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
 
-use super::{EdgeAddress, HostPort, LogOptions, NameMap, OpeningPolicy};
+use super::{EdgeAddress, LogOptions, NameMap, OpeningPolicy, edge_address};
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
@@ -43,7 +43,9 @@ pub struct GetOptions {
     pub url: Uri,
 
     /// Edge for connections to NAME; may be given several times
-    #[arg(long, value_name = "NAME=HOST:PORT")]
+    ///
+    /// What it offers stands behind, as in DNS: slots=6, fop=1, ed=1 (see headstart agent --help).
+    #[arg(long, value_name = "NAME=HOST:PORT[,fop=1...]")]
     pub edge: Vec<EdgeAddress>,
 
     /// Trust the certificate authorities in this PEM file [default: those of the system]
@@ -104,8 +106,8 @@ impl GetOptions {
     ///
     /// # Errors
     /// Two edges for the same name.
-    pub fn edges(&self) -> Result<NameMap<HostPort>, Failure> {
-        super::agent::edges(&self.edge)
+    pub fn edges(&self) -> Result<NameMap<EdgeAddress>, Failure> {
+        edge_address::by_name(&self.edge)
     }
 }
 

@@ -195,32 +195,6 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The edge that stands before a name: `NAME=HOST:PORT`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EdgeAddress {
-    /// The names whose connections go to this edge.
-    pub name: NamePattern,
-    /// Where the edge listens, on TCP and UDP.
-    pub address: HostPort,
-}
-
-impl FromStr for EdgeAddress {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, address) = text
-            .split_once('=')
-            .ok_or("write NAME=HOST:PORT, for example www.example.com=192.0.2.1:443")?;
-        Ok(Self { name: name.parse()?, address: address.parse()? })
-    }
-}
-
-impl fmt::Display for EdgeAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.name, self.address)
-    }
-}
-
 /// Which openings may be used for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum OpeningPolicy {
@@ -231,7 +205,7 @@ pub enum OpeningPolicy {
     Plain,
     /// As auto, and try TurboTLS also where the path is remembered not to bear it; no Fast Open
     Turbo,
-    /// As auto, and try Fast Open also where the path is remembered not to bear it, and at the edges of --edge
+    /// As auto, and try Fast Open also where the path is remembered not to bear it, and at all edges of --edge
     Fop,
 }
 
@@ -306,11 +280,9 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_needs_a_name_and_an_origin_may_have_one() {
-        assert!("192.0.2.1:443".parse::<EdgeAddress>().is_err());
-        assert!("=192.0.2.1:443".parse::<EdgeAddress>().is_err());
-        let edge: EdgeAddress = "WWW.Example.com=192.0.2.1:443".parse().unwrap();
-        assert!(edge.name.matches("www.example.com"));
+    fn an_origin_may_have_a_name() {
+        let origin: Origin = "WWW.Example.com=o:1".parse().unwrap();
+        assert!(origin.name.unwrap().matches("www.example.com"));
         assert_eq!("o:1".parse::<Origin>().unwrap().name, None);
     }
 }

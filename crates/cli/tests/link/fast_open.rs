@@ -10,19 +10,20 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use headstart_lab::{Element, INTERFACE, Outputs, Packet, TcpSegment};
+use rustix::process::Signal;
 
 use crate::daemon::Daemon;
-use crate::net::{HTTPS, Net, ms, run};
+use crate::net::{HTTPS, Net, PATIENCE, ms, run, until};
 use crate::{nginx, origin};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_headstart");
 const AGENT: u16 = 1083;
-const NAME: &str = "www.four.test";
-const RTT: Duration = ms(40);
+pub(crate) const NAME: &str = "www.four.test";
+pub(crate) const RTT: Duration = ms(40);
 
 /// Where file systems of BPF are mounted by convention.
 pub(crate) const BPF_MOUNT: &str = "/sys/fs/bpf";
@@ -60,7 +61,11 @@ pub(crate) fn cookie_in_a_ticket() {
     assert!(again.said.contains("Reused, TLSv1.3"), "{}", again.said);
     assert_eq!(again.cookies(), 0, "a ticket that is used again opens nothing");
     let counts = world.counts();
-    assert!(counts["steered"].as_u64() >= Some(2), "{counts}");
+    let steered = counts["steered"].as_u64().unwrap();
+    assert!(steered >= 2, "{counts}");
+    world.edge.as_ref().unwrap().reaches("steered SYNs", steered, |edge| {
+        edge.count("headstart_fastopen_syns_total", &["outcome=\"steered\""])
+    });
     for outcome in ["replayed", "expired", "forged", "early", "no_listener", "stripped", "faults"] {
         assert_eq!(counts[outcome], 0, "{counts}");
     }
@@ -81,18 +86,43 @@ pub(crate) fn none_with_tls_1_2() {
     assert_eq!(world.agent().opened("fop"), 0);
 }
 
+/// A stopped edge that waits for its connections to end has given the program up: another one may serve the port.
+pub(crate) fn edge_that_stops() {
+    let net = Net::new(RTT);
+    let world = World::new(&net, "stop");
+    let keys = || world.status()["keys"].as_u64().unwrap();
+    assert!(keys() > 0);
+    let (said, request) = (net.file("said"), net.file("request-half"));
+    fs::write(&request, format!("GET {HALF} HTTP/1.1\r\nHost: {NAME}\r\n\r\n")).unwrap();
+    let mut client = net.client().command("openssl");
+    client.args(["s_client", "-ign_eof", "-servername", NAME, "-connect"]);
+    client.arg(net.edge4().to_string()).stdin(fs::File::open(&request).unwrap());
+    let mut client = client.stdout(fs::File::create(&said).unwrap()).spawn().unwrap();
+    let answered = || String::from_utf8_lossy(&fs::read(&said).unwrap()).contains("HTTP/1.1 200");
+    until("half an answer", answered);
+    let edge = world.edge.as_ref().unwrap();
+    edge.signal(Signal::TERM);
+    until("the keys to be gone", || keys() == 0);
+    let stat = fs::read_to_string(format!("/proc/{}/stat", edge.pid())).unwrap();
+    assert!(!stat.contains(") Z "), "the edge ended before: {stat}");
+    client.kill().unwrap();
+    client.wait().unwrap();
+}
+
 /// A network with everything that is needed, and what is attached to it.
-struct World<'n> {
+pub(crate) struct World<'n> {
     net: &'n Net,
     edge: Option<Daemon<'n>>,
     agent: Option<Daemon<'n>>,
+    /// One for each request that the origin has answered.
+    requests: Option<mpsc::Receiver<()>>,
     group: PathBuf,
     maps: PathBuf,
     seen: Seen,
 }
 
 impl<'n> World<'n> {
-    fn new(net: &'n Net, name: &str) -> Self {
+    pub(crate) fn new(net: &'n Net, name: &str) -> Self {
         let maps = Path::new(BPF_MOUNT).join(format!("headstart-{name}"));
         let seen = Seen::default();
         net.set_link(RTT, Some(seen.tap()), Some(seen.tap()));
@@ -101,7 +131,8 @@ impl<'n> World<'n> {
             node.run(set).unwrap().unwrap();
         }
         let group = group(name);
-        let mut world = Self { net, edge: None, agent: None, group, maps, seen };
+        let (edge, agent, requests) = (None, None, None);
+        let mut world = Self { net, edge, agent, requests, group, maps, seen };
         world.attach();
         world.start();
         world
@@ -122,14 +153,13 @@ impl<'n> World<'n> {
         let [cert, key] = ["cert.pem", "key.pem"].map(|name| net.file(name));
         fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
         let listen = "127.0.0.1:8080".parse().unwrap();
-        // Its results are not waited for.
-        drop(origin::serve(net.server(), listen, answer));
+        self.requests = Some(origin::serve(net.server(), listen, answer));
         let [cert, key, maps] = [&cert, &key, &self.maps].map(|path| path.display().to_string());
         let tls = ["--origin", "http://127.0.0.1:8080", "--cert", &cert, "--key", &key];
         let fast = ["--fast-open", "--fast-open-maps", &maps];
         self.edge = Some(Daemon::edge(net, 0, &[&tls[..], &fast].concat()));
-        let to = format!("--edge={NAME}={}", net.edge4());
-        let agent = Daemon::agent(net, AGENT, &[&to, "--opening", "fop"]);
+        let to = format!("--edge={NAME}={},fop=1", net.edge4());
+        let agent = Daemon::agent(net, AGENT, &[&to]);
         fs::write(self.group.join("cgroup.procs"), agent.pid().to_string()).unwrap();
         self.agent = Some(agent);
     }
@@ -140,10 +170,43 @@ impl<'n> World<'n> {
 
     /// What the server's program did with SYNs.
     fn counts(&self) -> serde_json::Value {
+        self.status()["counts"].clone()
+    }
+
+    /// What is known of the server's program.
+    fn status(&self) -> serde_json::Value {
         let mut status = self.net.server().command(PROGRAM);
         status.args(["fastopen", "status", "server", "--json", "--dir"]).arg(&self.maps);
         let said: serde_json::Value = serde_json::from_slice(&run(&mut status).stdout).unwrap();
-        said["server"]["counts"].clone()
+        said["server"].clone()
+    }
+
+    /// Does something to packets of the client on their way.
+    pub(crate) fn fault(&self, fault: Box<dyn Element>) {
+        self.net.set_link(RTT, Some(fault), None);
+    }
+
+    /// What `headstart get --json` says; `options` are those of the edge.
+    pub(crate) fn get(&self, flags: &[&str], options: &str) -> serde_json::Value {
+        let mut get = self.net.client().command("sh");
+        // Only what is in the group can send cookies.
+        get.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.group.join("cgroup.procs"));
+        get.args([PROGRAM, "get", "--json", "--edge"]);
+        get.arg(format!("{NAME}={}{options}", self.net.edge4()));
+        get.arg("--cacert").arg(self.net.file("cert.pem"));
+        get.args(flags).arg(format!("https://{NAME}/"));
+        serde_json::from_slice(&run(&mut get).stdout).unwrap()
+    }
+
+    /// Waits for this many requests at the origin, and no more than these.
+    pub(crate) fn requests(&self, count: usize) {
+        let requests = self.requests.as_ref().unwrap();
+        for number in 0..count {
+            let next = requests.recv_timeout(PATIENCE);
+            assert!(next.is_ok(), "{number} requests of {count}");
+        }
+        // One that is sent twice would be there by now, a round trip later.
+        assert!(requests.recv_timeout(RTT * 2).is_err(), "more than {count} requests");
     }
 
     /// The file of a session.
@@ -229,6 +292,9 @@ fn group(name: &str) -> PathBuf {
     group
 }
 
+/// What the origin answers by half.
+const HALF: &str = "/half";
+
 /// An origin that speaks HTTP in clear.
 fn answer(mut tcp: TcpStream) {
     let mut request = Vec::new();
@@ -239,7 +305,12 @@ fn answer(mut tcp: TcpStream) {
         }
         request.extend(byte);
     }
-    let _ = tcp.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nyes");
+    let head = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\n";
+    if !request.starts_with(format!("GET {HALF} ").as_bytes()) {
+        let _ = tcp.write_all(&[&head[..], b"yes"].concat());
+    } else if tcp.write_all(&[&head[..], b"y"].concat()).is_ok() {
+        let _ = tcp.read(&mut [0]);
+    }
 }
 
 /// One connection.

@@ -13,12 +13,14 @@
 mod arms;
 mod banner;
 mod client;
+mod context;
 mod curl;
 mod daemon;
 mod datagrams;
 mod discovery;
 mod dns;
 mod fast_open;
+mod fast_open_faults;
 mod figures;
 mod hybrid;
 mod loss;
@@ -65,6 +67,7 @@ const CHECKS: &[(&str, fn())] = &[
     ("reload_keeps_a_download", signals::reload_keeps_a_download),
     ("stop_drains_a_download", signals::stop_drains_a_download),
     ("origins_by_name", names::origins_by_name),
+    ("context_of_a_redirected_client", context::of_a_redirected_client),
     ("loss_5", loss::five_percent),
     ("loss_20", loss::twenty_percent),
     ("dns_advertised", discovery::advertised),
@@ -77,6 +80,11 @@ const CHECKS: &[(&str, fn())] = &[
 const CHECKS_OF_ROOT: &[(&str, fn())] = &[
     ("fast_open_cookie_in_a_ticket", fast_open::cookie_in_a_ticket),
     ("fast_open_none_with_tls_1_2", fast_open::none_with_tls_1_2),
+    ("fast_open_sooner", fast_open_faults::opens_a_round_trip_sooner),
+    ("fast_open_syn_data_dropped", fast_open_faults::syn_data_dropped),
+    ("fast_open_option_stripped", fast_open_faults::option_stripped),
+    ("fast_open_post_quantum", fast_open_faults::post_quantum_goes_over_udp),
+    ("fast_open_edge_that_stops", fast_open::edge_that_stops),
 ];
 
 fn main() -> ExitCode {

@@ -3,12 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
+use crate::aged::{Aged, NAME, RAW};
 use crate::edge::{Edge, until};
 use crate::files::Files;
 use crate::origin::Origin;
 use crate::tools::{request, s_client, s_client_to};
-
-pub(crate) const NAME: &str = "www.example.com";
 
 /// Pause between attempts: an edge takes no early data in its first 20 s.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -71,65 +70,76 @@ fn without_the_option_there_is_no_early_data() {
     assert_eq!(origin.asked("GET /head/early"), 0);
 }
 
-#[test]
-fn safe_requests_are_passed_on_at_once_and_others_wait() {
-    let (files, origin) = (Files::new(), Origin::start());
-    files.issue(NAME);
-    let origins = format!("--origin={}", origin.http());
-    let edge = Edge::start(&files, &[NAME], &[&origins, "--early-data-requests=safe"]);
+/// How many requests as early data had this outcome.
+fn count(edge: &Edge, outcome: &str) -> u64 {
+    edge.count("headstart_early_requests_total", &[&format!("outcome=\"{outcome}\"")])
+}
 
-    let said = send(&edge, &files, None, &early("GET", "/head/early"));
-    let get = answer(&said, "GET /head/early");
+pub(crate) fn safe_at_once_and_others_wait(aged: &Aged) {
+    let (edge, files, origin) = (&aged.safe, &aged.files, &aged.origin);
+    let said = send(edge, files, None, &early("GET", "/head/safe"));
+    let get = answer(&said, "GET /head/safe");
     assert!(get.contains("early-data: 1\n") && get.contains("forwarded: for=127.0.0.1;"), "{get}");
     assert!(!answer(&said, "GET /head/last").contains("early-data"), "{said}");
-    assert_eq!(origin.asked("GET /head/early"), 1);
-    let count = |outcome: &str| {
-        edge.count("headstart_early_requests_total", &[&format!("outcome=\"{outcome}\"")])
-    };
-    assert_eq!((count("passed"), count("held")), (1, 0));
+    assert_eq!(origin.asked("GET /head/safe"), 1);
+    assert_eq!((count(edge, "passed"), count(edge, "held")), (1, 0));
 
-    let said = send(&edge, &files, None, &early("POST", "/head/early"));
-    assert!(!answer(&said, "POST /head/early").contains("early-data"), "{said}");
-    assert_eq!((origin.asked("POST /head/early"), count("held")), (1, 1));
+    let said = send(edge, files, None, &early("POST", "/head/safe"));
+    assert!(!answer(&said, "POST /head/safe").contains("early-data"), "{said}");
+    assert_eq!((origin.asked("POST /head/safe"), count(edge, "held")), (1, 1));
 
     // With a body that comes later: the handshake goes on though nobody reads the request to its end.
     let post =
         format!("POST /upload HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: 20000\r\n\r\nbegin");
     let file = files.write("early", post.as_bytes(), 0o600);
-    let session = visit(&edge, &files);
+    let session = visit(edge, files);
     let rest = "x".repeat(20_000 - 5) + &request("GET", "/head/last", NAME);
-    let said = s_client(&edge, NAME, &["-sess_in", &session, "-early_data", &file], &rest);
+    let said = s_client(edge, NAME, &["-sess_in", &session, "-early_data", &file], &rest);
     assert!(said.contains("Early data was accepted") && said.contains("\n20000 "), "{said}");
-    assert_eq!(count("held"), 2);
-
-    let said = send(&edge, &files, None, &early("GET", "/early"));
-    assert!(said.contains("HTTP/1.1 425 Too Early"), "the origin's answer goes through: {said}");
-    assert_eq!((origin.asked("GET /early"), count("too_early")), (1, 1));
-    assert!(edge.count("headstart_tls_handshakes_total", &["early_data=\"accepted\""]) >= 4);
+    assert_eq!(count(edge, "held"), 2);
+    assert!(edge.count("headstart_tls_handshakes_total", &["early_data=\"accepted\""]) >= 3);
 }
 
-#[test]
-fn with_on_all_requests_are_passed_on_at_once() {
-    let (files, origin) = (Files::new(), Origin::start());
-    files.issue(NAME);
-    let (raw, _seen) = crate::raw::echo();
-    let origins = format!("--origin={},raw.example.com=tcp://{raw}", origin.http());
-    let edge = Edge::start(&files, &[NAME], &[&origins, "--early-data-requests=on"]);
-    let said = send(&edge, &files, None, &early("POST", "/head/early"));
-    assert!(answer(&said, "POST /head/early").contains("early-data: 1\n"), "{said}");
-    assert_eq!(origin.asked("POST /head/early"), 1);
+/// What follows it may do anything, though GET itself does nothing.
+pub(crate) fn an_upgrade_waits(aged: &Aged) {
+    let edge = &aged.safe;
+    let before = count(edge, "held");
+    let upgrade = early("GET", "/head/upgrade")
+        .replace("\r\n\r\n", "\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
+    let said = send(edge, &aged.files, None, &upgrade);
+    let asked = answer(&said, "GET /head/upgrade");
+    assert!(asked.contains("upgrade: websocket") && !asked.contains("early-data"), "{asked}");
+    assert_eq!(count(edge, "held"), before + 1);
+}
 
-    // The raw origin gets early data, too. It agrees on no protocol, so it has sessions of its own.
+pub(crate) fn an_origin_may_refuse(aged: &Aged) {
+    let said = send(&aged.safe, &aged.files, None, &early("GET", "/early"));
+    assert!(said.contains("HTTP/1.1 425 Too Early"), "the origin's answer goes through: {said}");
+    // The edge does not ask again by itself.
+    assert_eq!((aged.origin.asked("GET /early"), count(&aged.safe, "too_early")), (1, 1));
+}
+
+pub(crate) fn all_at_once(aged: &Aged) {
+    let said = send(&aged.on, &aged.files, None, &early("POST", "/head/on"));
+    assert!(answer(&said, "POST /head/on").contains("early-data: 1\n"), "{said}");
+    assert_eq!((aged.origin.asked("POST /head/on"), count(&aged.on, "held")), (1, 0));
+}
+
+/// It agrees on no protocol, so that it has sessions of its own.
+pub(crate) fn raw_bytes(aged: &Aged) {
+    let files = &aged.files;
     let (session, file) = (files.path("raw"), files.write("early", b"early and ", 0o600));
-    let raw = |flags: &[&str], text: &str| {
-        let mut all = vec!["timeout", "5", "openssl", "s_client", "-connect"];
+    let raw = |edge: &Edge, flags: &[&str], text: &str| {
         let to = edge.address.to_string();
-        all.extend([to.as_str(), "-servername", "raw.example.com"]);
-        all.extend(flags);
-        crate::tools::run(&all, text)
+        let all = ["timeout", "50", "openssl", "s_client", "-ign_eof", "-connect", &to];
+        crate::tools::run(&[&all[..], &["-servername", RAW], flags].concat(), text)
     };
-    raw(&["-sess_out", &session, "-ign_eof"], "visit");
-    let said = raw(&["-sess_in", &session, "-early_data", &file, "-ign_eof"], "late");
-    assert!(said.contains("Early data was accepted"), "{said}");
-    assert!(said.contains("early and ") && said.contains("late"), "{said}");
+    for (edge, is_taken) in [(&aged.on, true), (&aged.safe, false)] {
+        raw(edge, &["-sess_out", &session], "visit\n");
+        let said = raw(edge, &["-sess_in", &session, "-early_data", &file], "late\n");
+        assert!(said.contains("Reused, TLSv1.3"), "{said}");
+        assert_eq!(said.contains("Early data was accepted"), is_taken, "{said}");
+        assert_eq!(said.contains("got: early and late"), is_taken, "{said}");
+        assert_eq!(said.contains("got: late"), !is_taken, "{said}");
+    }
 }

@@ -2,14 +2,20 @@
 //! what the origin sees, and what becomes of files and signals.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
+mod aged;
 mod early;
 mod edge;
+mod faults;
 mod files;
+mod h2;
 mod http;
+mod limits;
 mod origin;
 mod raw;
+mod recorder;
 mod reload;
 mod replay;
+mod smuggling;
 mod start;
 mod stop;
 mod tools;

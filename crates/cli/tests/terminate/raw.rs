@@ -10,12 +10,12 @@ use openssl::ssl::ShutdownResult;
 use crate::edge::{Edge, free, until};
 use crate::files::Files;
 use crate::origin::{Origin, pattern};
-use crate::tools::{curl, tls};
+use crate::tools::{curl, read_until, tls};
 
 const NAME: &str = "mail.example.com";
 
 /// Gives all bytes back, and says `bye` behind the client's end; what came in all.
-pub(crate) fn echo() -> (String, mpsc::Receiver<Vec<u8>>) {
+fn echo() -> (String, mpsc::Receiver<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let (ended, seen) = mpsc::channel();
@@ -31,6 +31,21 @@ pub(crate) fn echo() -> (String, mpsc::Receiver<Vec<u8>>) {
         }
     });
     (address.to_string(), seen)
+}
+
+/// Takes a line, says what it got, and ends.
+pub(crate) fn line() -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut tcp in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let got = read_until(&mut tcp, b"\n");
+                tcp.write_all(&[b"got: ", &got[..]].concat()).unwrap();
+            });
+        }
+    });
+    address.to_string()
 }
 
 #[test]

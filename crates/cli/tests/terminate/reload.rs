@@ -1,5 +1,7 @@
 //! Certificates and keys that change while the edge runs.
 
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,7 +18,10 @@ const NAME: &str = "www.example.com";
 
 /// The subject of the certificate that a client gets who asks for `name`.
 fn subject(edge: &Edge, name: &str) -> String {
-    let said = s_client(edge, name, &[], &request("GET", "/head", NAME));
+    subject_in(&s_client(edge, name, &[], &request("GET", "/head", NAME)))
+}
+
+fn subject_in(said: &str) -> String {
     let line =
         said.lines().find(|line| line.trim_start().starts_with("subject=")).unwrap_or_default();
     // With blanks around the sign or without, as OpenSSL's version has it.
@@ -47,6 +52,106 @@ fn names_have_their_certificates_and_others_the_first() {
         ("unknown.example", "a.example"),
     ] {
         assert_eq!(subject(&edge, asked), shown, "{asked}");
+    }
+    let to = edge.address.to_string();
+    let nobody = ["timeout", "50", "openssl", "s_client", "-ign_eof", "-connect", &to];
+    let nobody = [&nobody[..], &["-noservername"]].concat();
+    let said = crate::tools::run(&nobody, &request("GET", "/head", "a.example"));
+    assert_eq!(subject_in(&said), "a.example", "who asks for none gets the first");
+    assert!(said.contains("HTTP/1.1 200 OK"), "{said}");
+}
+
+/// Certificate and key as certbot and Kubernetes lay them: links to files, and a directory that is a link.
+#[test]
+fn links_are_followed_when_they_are_turned() {
+    let (files, origin) = (Files::new(), Origin::start());
+    let origin = format!("--origin={}", origin.http());
+    let turn = |link: &str, to: &str| {
+        symlink(to, files.path("turned")).unwrap();
+        fs::rename(files.path("turned"), files.path(link)).unwrap();
+    };
+    // Copies the pair into a directory of its own.
+    let lay = |version: &str| {
+        files.issue(NAME);
+        fs::create_dir(files.path(version)).unwrap();
+        for (from, to) in [("pem", "cert"), ("key", "key")] {
+            let from = files.path(&format!("{NAME}.{from}"));
+            fs::copy(from, files.path(&format!("{version}/{to}"))).unwrap();
+        }
+    };
+    lay("archive1");
+    turn("live-cert", "archive1/cert");
+    turn("live-key", "archive1/key");
+    turn("data", "archive1");
+    let paths = |cert: &str, key: &str| [files.path(cert), files.path(key)];
+    let edges = [paths("live-cert", "live-key"), paths("data/cert", "data/key")]
+        .map(|[cert, key]| Edge::start(&files, &[], &[&origin, "--cert", &cert, "--key", &key]));
+    let before = edges.each_ref().map(fingerprint);
+    lay("archive2");
+    turn("live-cert", "archive2/cert");
+    turn("live-key", "archive2/key");
+    turn("data", "archive2");
+    for (edge, before) in edges.iter().zip(before) {
+        until("the new certificate", || fingerprint(edge) != before);
+        curl(edge, &files, NAME, "/head", &[]).ok();
+    }
+}
+
+/// None of the mistakes is served, and each is made good without a signal.
+#[test]
+fn what_is_wrong_with_a_file_is_looked_at_until_it_is_right() {
+    let (files, origin) = (Files::new(), Origin::start());
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
+    let before = fingerprint(&edge);
+    let reloads = |result| edge.count("headstart_reloads_total", &["certificates", result]);
+    let (chain, key) = (files.path(&format!("{NAME}.pem")), files.path(&format!("{NAME}.key")));
+    let allow = |mode| fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+    let kept = |why: &str| {
+        until("the mistake is told", || edge.logged(why) > 0);
+        assert_eq!(fingerprint(&edge), before, "{why}");
+    };
+    allow(0o604);
+    kept("certificates kept: everybody may use the private key in ");
+    allow(0o600);
+    until("it is read", || reloads("result=\"ok\"") > 0);
+
+    // Half of it, then the rest, into the same file.
+    let whole = fs::read(&chain).unwrap();
+    fs::write(&chain, &whole[..whole.len() / 2]).unwrap();
+    kept("certificates kept: no certificate in ");
+    fs::write(&chain, &whole).unwrap();
+    until("it is read", || reloads("result=\"ok\"") > 1);
+
+    // The key of another certificate, as between the one's change and the other's.
+    let other = Files::new();
+    other.issue(NAME);
+    fs::copy(other.path(&format!("{NAME}.key")), &key).unwrap();
+    kept("certificates kept: the key in ");
+    fs::copy(other.path(&format!("{NAME}.pem")), &chain).unwrap();
+    until("the new certificate", || fingerprint(&edge) != before);
+
+    fs::remove_file(&chain).unwrap();
+    until("the mistake is told", || edge.logged("certificates kept: cannot read ") > 0);
+    curl(&edge, &other, NAME, "/head", &[]).ok();
+    assert!(reloads("result=\"kept\"") >= 4);
+}
+
+#[test]
+fn a_hangup_cuts_no_request_short() {
+    for version in ["--http1.1", "--http2"] {
+        let (files, origin) = (Files::new(), Origin::start());
+        files.issue(NAME);
+        let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
+        thread::scope(|scope| {
+            let client =
+                scope.spawn(|| curl(&edge, &files, NAME, "/late/100000", &[version]).ok().len());
+            until("it is asked", || origin.asked("GET /late/100000") == 1);
+            edge.signal(Signal::HUP);
+            until("it is read", || edge.logged("configuration read again") == 1);
+            assert_eq!(client.join().unwrap(), 100_000, "{version}");
+        });
+        assert_eq!(origin.asked("GET /late/100000"), 1);
     }
 }
 

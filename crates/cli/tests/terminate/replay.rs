@@ -6,17 +6,16 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::early::{NAME, send};
+use crate::aged::{Aged, NAME};
+use crate::early::send;
 use crate::edge::Edge;
-use crate::files::Files;
-use crate::origin::Origin;
 use crate::tools::request;
 
 /// How long the server's flight is kept back, so that all that a client says before it is one flight.
 const HELD: Duration = Duration::from_millis(300);
 
 /// Longer than an edge takes to pass a request on.
-const SOON: Duration = Duration::from_millis(700);
+pub(crate) const SOON: Duration = Duration::from_millis(700);
 
 /// A way to `edge` on which each client's first flight is recorded.
 fn recorded(edge: SocketAddr) -> (SocketAddr, mpsc::Receiver<Vec<u8>>) {
@@ -60,7 +59,7 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream) {
 }
 
 /// Sends a recorded flight to an edge, and waits until it has done with it whatever it does.
-fn replay(edge: &Edge, flight: &[u8]) {
+pub(crate) fn replay(edge: &Edge, flight: &[u8]) {
     let mut tcp = TcpStream::connect(edge.address).unwrap();
     tcp.write_all(flight).unwrap();
     let count = tcp.read(&mut [0; 1]).unwrap();
@@ -68,30 +67,16 @@ fn replay(edge: &Edge, flight: &[u8]) {
     thread::sleep(SOON);
 }
 
-#[test]
-fn a_request_comes_once_whatever_is_replayed() {
-    let (files, origin) = (Files::new(), Origin::start());
-    files.issue(NAME);
-    let keys = files.keys("keys");
-    let origins = format!("--origin={}", origin.http());
-    let start = || {
-        let flags = [origins.as_str(), "--keys", &keys, "--early-data-requests=on"];
-        Edge::start(&files, &[NAME], &flags)
-    };
-    // With the same keys, and as old as the first: what it refuses it refuses for want of its own tickets.
-    let (edge, other) = (start(), start());
-    let (way, flights) = recorded(edge.address);
+/// To the edge that took it, to another one with the same keys and of the same age, to one that has started since.
+pub(crate) fn once(aged: &Aged) {
+    let (way, flights) = recorded(aged.on.address);
     let text = request("POST", "/head/once", NAME).replace("connection: close\r\n", "");
-    let said = send(&edge, &files, Some(way), &text);
+    let said = send(&aged.on, &aged.files, Some(way), &text);
     assert!(said.contains("POST /head/once"), "{said}");
-    assert_eq!(origin.asked("POST /head/once"), 1);
+    assert_eq!(aged.origin.asked("POST /head/once"), 1);
     let flight = flights.try_iter().last().expect("it went that way");
-    replay(&edge, &flight);
-    replay(&other, &flight);
-    let address = edge.address;
-    drop(edge);
-    let restarted = start();
-    assert_ne!(restarted.address, address);
-    replay(&restarted, &flight);
-    assert_eq!(origin.asked("POST /head/once"), 1);
+    replay(&aged.on, &flight);
+    replay(&aged.other, &flight);
+    replay(&aged.restarted(), &flight);
+    assert_eq!(aged.origin.asked("POST /head/once"), 1);
 }

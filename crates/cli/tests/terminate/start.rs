@@ -19,9 +19,11 @@ fn said(files: &Files, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_malformed_key_file_is_explained() {
+fn a_key_file_that_is_missing_or_malformed_is_explained() {
     let files = Files::new();
     files.issue(NAME);
+    let message = said(&files, &["--keys", &files.path("none")]);
+    assert!(message.contains("\nhint: `headstart keys new "), "{message}");
     let keys = files.write("keys", b"0123456789abcdef", 0o600);
     let said = said(&files, &["--keys", &keys]);
     assert!(said.contains("is not a key ring"), "{said}");

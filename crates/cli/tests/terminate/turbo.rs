@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
+use std::thread;
 
 use headstart_proto::JoinKey;
 use headstart_proto::limits::SEQUENCES;
@@ -11,12 +12,9 @@ use headstart_tls::{
     ClientConfig, ClientContext, Conn, EarlyData, Progress, Read as Given, Session, Trust,
 };
 
-use crate::early;
-use crate::edge::{Edge, PATIENCE};
-use crate::files::Files;
-use crate::origin::Origin;
-
-const NAME: &str = "www.example.com";
+use crate::aged::{Aged, NAME};
+use crate::edge::{Edge, PATIENCE, until};
+use crate::replay::{SOON, replay};
 
 /// Client bytes in a datagram at most (docs/wire.md section 3.1).
 const PAYLOAD: usize = 1212;
@@ -81,26 +79,27 @@ fn send(udp: &UdpSocket, stream: &[u8]) {
     }
 }
 
-#[test]
-fn early_data_in_datagrams_is_answered_in_datagrams() {
-    let (files, origin) = (Files::new(), Origin::start());
-    files.issue(NAME);
-    let origins = format!("--origin={}", origin.http());
-    let flags = [origins.as_str(), "--early-data", "--early-data-requests=safe"];
-    let edge = Edge::start(&files, &[NAME], &flags);
-    // The edge takes no early data in its first 20 s.
-    early::send(&edge, &files, None, &get("/head/over/tcp"));
-
-    let context = client();
-    let session = visit(&edge, &context);
-    let mut conn = context.connect(NAME, Some(session), false).unwrap();
-    let text = get("/head/over/udp");
-    assert_eq!(conn.write_early(text.as_bytes()).unwrap(), text.len());
+/// A connected socket of the client's own.
+fn socket(edge: &Edge) -> UdpSocket {
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     udp.connect(edge.address).unwrap();
     udp.set_read_timeout(Some(PATIENCE)).unwrap();
-    send(&udp, &outgoing(&mut conn));
+    udp
+}
 
+/// A client with a session of `edge` that has asked for `path` in its first flight, and that flight.
+fn asks(edge: &Edge, path: &str) -> (Conn, Vec<u8>) {
+    let context = client();
+    let session = visit(edge, &context);
+    let mut conn = context.connect(NAME, Some(session), false).unwrap();
+    let text = get(path);
+    assert_eq!(conn.write_early(text.as_bytes()).unwrap(), text.len());
+    let flight = outgoing(&mut conn);
+    (conn, flight)
+}
+
+/// Gives `conn` what comes in datagrams, and nobody what it would say, until it has the answer.
+fn answer(udp: &UdpSocket, conn: &mut Conn) -> String {
     let (mut pieces, mut next) = (BTreeMap::new(), 0);
     let (mut answer, mut room) = (Vec::new(), [0; 2048]);
     while !is_whole(&answer) {
@@ -115,13 +114,23 @@ fn early_data_in_datagrams_is_answered_in_datagrams() {
             }
         }
         conn.handshake().unwrap();
-        answer.extend(given(&mut conn));
+        answer.extend(given(conn));
     }
+    String::from_utf8(answer).unwrap()
+}
+
+/// The client has no TCP connection at all, and never says that it has heard anything.
+pub(crate) fn answered_in_datagrams(aged: &Aged) {
+    let joins = || aged.safe.count("headstart_joins_total", &[]);
+    let before = joins();
+    let (mut conn, flight) = asks(&aged.safe, "/head/udp");
+    let udp = socket(&aged.safe);
+    send(&udp, &flight);
+    let answer = answer(&udp, &mut conn);
     assert_eq!(conn.facts().early_data, EarlyData::Accepted);
-    let answer = String::from_utf8(answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     for line in [
-        "GET /head/over/udp",
+        "GET /head/udp",
         "early-data: 1",
         // Datagrams prove no address.
         "forwarded: for=unknown;proto=https",
@@ -129,6 +138,40 @@ fn early_data_in_datagrams_is_answered_in_datagrams() {
     ] {
         assert!(answer.lines().any(|found| found == line), "{line} is not in\n{answer}");
     }
-    assert_eq!(origin.asked("GET /head/over/udp"), 1);
-    assert_eq!(edge.count("headstart_joins_total", &[]), 0);
+    assert_eq!((aged.origin.asked("GET /head/udp"), joins()), (1, before));
+}
+
+/// Again as another session, from elsewhere, over TCP, and at edges with the same keys.
+pub(crate) fn taken_once(aged: &Aged) {
+    let (mut conn, flight) = asks(&aged.safe, "/head/recorded");
+    let udp = socket(&aged.safe);
+    send(&udp, &flight);
+    answer(&udp, &mut conn);
+    send(&udp, &flight);
+    send(&socket(&aged.safe), &flight);
+    send(&socket(&aged.on), &flight);
+    replay(&aged.safe, &flight);
+    replay(&aged.on, &flight);
+    thread::sleep(SOON);
+    assert_eq!(aged.origin.asked("GET /head/recorded"), 1);
+}
+
+/// The handshake itself is answered: silence would not prove anything.
+pub(crate) fn not_before_tcp(aged: &Aged) {
+    let edge = &aged.safe_over_tcp;
+    let udp = socket(edge);
+    send(&udp, &asks(edge, "/head/waits").1);
+    let mut room = [0; 2048];
+    loop {
+        let length = udp.recv(&mut room).unwrap();
+        if !Response::parse(&room[..length]).unwrap().payload.is_empty() {
+            break;
+        }
+    }
+    thread::sleep(SOON);
+    assert_eq!(aged.origin.asked("GET /head/waits"), 0);
+    // Over TCP it is taken: only the way was wrong.
+    let mut tcp = TcpStream::connect(edge.address).unwrap();
+    tcp.write_all(&asks(edge, "/head/waits/no/more").1).unwrap();
+    until("it is passed on", || aged.origin.asked("GET /head/waits/no/more") == 1);
 }

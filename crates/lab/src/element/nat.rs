@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use super::flow_table::{FlowTable, MAX_FLOWS};
@@ -15,6 +16,20 @@ const FIRST_PORT: u16 = 1024;
 
 // A port comes round again only when its last mapping has been forgotten.
 const _: () = assert!(MAX_FLOWS < (u16::MAX - FIRST_PORT) as usize);
+
+/// Ports by which the first of each box differs from that of the one before: servers remember for a minute which ports an
+/// address had, and a connection from one of them is answered late or never (RFC 9293 section 3.6.1). With the 5 to 20
+/// flows of a case, a hundred boxes share no port.
+const NEXT_BOX: u16 = 331;
+
+/// Boxes so far.
+static BOXES: AtomicU16 = AtomicU16::new(0);
+
+/// The first port that a new box gives out.
+fn first_port() -> u16 {
+    let places = (u16::MAX - FIRST_PORT) / NEXT_BOX;
+    FIRST_PORT + BOXES.fetch_add(1, Ordering::Relaxed) % places * NEXT_BOX
+}
 
 /// Shows the node to others under other addresses, with ports of its own (RFC 2663's NAPT).
 ///
@@ -68,7 +83,7 @@ impl Nat {
             changes: 0,
             packets: 0,
             began: None,
-            next_port: FIRST_PORT,
+            next_port: first_port(),
             outbound: FlowTable::default(),
             inbound: HashMap::new(),
         }
@@ -350,6 +365,15 @@ mod tests {
         assert_ne!(new.ip(), first[0].ip());
         assert!(back(&mut path, datagram(SERVER, &first[0].to_string())).is_some());
         assert!(back(&mut path, datagram(SERVER, &new.to_string())).is_some());
+    }
+
+    /// A box that takes the place of another does not give its connections the ports of those that went before.
+    #[test]
+    fn boxes_begin_at_other_ports() {
+        let first = || out(&mut path("nat 203.0.113.1"), NOW, datagram(CLIENT, SERVER)).1.port();
+        let ports = [first(), first(), first()];
+        assert!(ports.iter().all(|port| *port >= FIRST_PORT));
+        assert!(ports[0] != ports[1] && ports[1] != ports[2] && ports[0] != ports[2], "{ports:?}");
     }
 
     /// Each family goes round its own list, also where that has one address only.

@@ -45,7 +45,7 @@ impl ProvenAddr {
         self.0.get().copied()
     }
 
-    fn set(&self, address: SocketAddr) {
+    pub(crate) fn set(&self, address: SocketAddr) {
         // A stream is carried by one TCP connection at most, so the first one is the only one.
         let _ = self.0.set(address);
     }

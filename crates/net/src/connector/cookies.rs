@@ -3,11 +3,13 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use headstart_proto::cookie::Cookie;
-use headstart_sessions::{CookieJar, Visit};
+use headstart_proto::limits::COOKIE_LIFE;
+use headstart_sessions::{CookieJar, Visit, Visited};
 use rustix::io::Errno;
 
 use super::kernel::Kernel;
 use super::report::FastOpenNotUsed;
+use crate::clock::Sleepless;
 use crate::netlink::Change;
 
 /// How long the kernel's answer is believed: programs are attached and detached while this one runs.
@@ -18,6 +20,8 @@ pub(super) struct Cookies {
     jar: Mutex<CookieJar>,
     kernel: Box<dyn Kernel>,
     probed: Mutex<Option<Probed>>,
+    /// A laptop that slept through a cookie's life is not to show it.
+    clock: Sleepless,
 }
 
 #[derive(Clone, Copy)]
@@ -28,7 +32,13 @@ struct Probed {
 
 impl Cookies {
     pub(super) fn new(kernel: Box<dyn Kernel>) -> Self {
-        Self { jar: Mutex::default(), kernel, probed: Mutex::default() }
+        let clock = Sleepless::start();
+        Self { jar: Mutex::default(), kernel, probed: Mutex::default(), clock }
+    }
+
+    /// The time by which cookies live.
+    pub(super) fn now(&self) -> Instant {
+        self.clock.now()
     }
 
     pub(super) fn kernel(&self) -> &dyn Kernel {
@@ -59,27 +69,31 @@ impl Cookies {
         available
     }
 
-    /// The kernel refused: if the reason is that programs were detached, that is news.
+    /// The kernel refused: if the reason is that programs were detached, or Fast Open switched off, that
+    /// is news.
     pub(super) fn on_error(&self, error: &io::Error, now: Instant) {
-        if error.raw_os_error() == Some(Errno::NOPROTOOPT.raw_os_error()) {
+        let says = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
+        if says(Errno::NOPROTOOPT) || says(Errno::OPNOTSUPP) {
             *lock(&self.probed) = Some(Probed { at: now, available: false });
         }
     }
 
-    /// The cookie to open with: that of the client's own ticket, unless it is from `elsewhere`, or one
-    /// that was kept. It is spent with this.
+    /// The cookie to open with: that of the client's own ticket, if it fits the last visit, or one that was
+    /// kept. It is spent with this.
     pub(super) fn spend(
         &self,
         visit: &Visit<'_>,
         ticket: Option<Cookie>,
-        elsewhere: bool,
-        now: Instant,
+        last: Visited,
     ) -> Result<Cookie, FastOpenNotUsed> {
-        let mut jar = self.jar();
-        let reason = match ticket {
-            None => FastOpenNotUsed::NoCookie,
-            Some(_) if elsewhere => FastOpenNotUsed::OtherNetwork,
-            Some(cookie) => match jar.spend(cookie, now) {
+        let (mut jar, now) = (self.jar(), self.now());
+        let reason = match (ticket, last) {
+            (None, _) => FastOpenNotUsed::NoCookie,
+            (Some(_), Visited::Elsewhere) => FastOpenNotUsed::OtherNetwork,
+            // Tickets live for longer than their cookies, which say nothing of their end to anybody but
+            // servers. One that is refused costs the round trip that TurboTLS would have saved.
+            (Some(_), Visited::Here { ago }) if ago >= COOKIE_LIFE => FastOpenNotUsed::TicketOld,
+            (Some(cookie), _) => match jar.spend(cookie, visit.context.uid, now) {
                 Ok(()) => return Ok(cookie),
                 Err(reason) => FastOpenNotUsed::Unspendable(reason),
             },

@@ -1,10 +1,11 @@
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use headstart_proto::cookie::Cookie;
+use headstart_sessions::Network;
 use tokio::net::TcpStream;
 
-use crate::fastopen;
+use crate::{fastopen, netlink};
 
 pub(super) use crate::fastopen::SYN_DATA_MAX;
 
@@ -12,6 +13,9 @@ pub(super) use crate::fastopen::SYN_DATA_MAX;
 pub(super) trait Kernel: Send + Sync {
     /// Whether it can do anything, or in words why not.
     fn probe(&self) -> Result<(), String>;
+
+    /// The network by which a connection to `destination` would leave now; an error if there is no way.
+    fn network_to(&self, destination: IpAddr) -> io::Result<Network>;
 
     /// Sends a SYN with a cookie and as much of `data` as fits, and returns the connection that is now
     /// under way, and how many bytes it took: none if the kernel let it go bare. It is writable once it is
@@ -33,6 +37,10 @@ pub(super) struct Linux;
 impl Kernel for Linux {
     fn probe(&self) -> Result<(), String> {
         fastopen::probe().map_err(|unavailable| unavailable.to_string())
+    }
+
+    fn network_to(&self, destination: IpAddr) -> io::Result<Network> {
+        netlink::network_to(destination)
     }
 
     fn connect(

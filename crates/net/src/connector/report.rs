@@ -121,6 +121,8 @@ pub enum FastOpenNotUsed {
     NoCookie,
     /// The client's ticket is from another network, and so is the cookie in it.
     OtherNetwork,
+    /// The client's ticket is older than the cookie in it lives.
+    TicketOld,
     /// The cookie in the client's ticket may not be spent.
     Unspendable(Unspendable),
     /// The kernel refused.
@@ -147,6 +149,7 @@ impl FastOpenNotUsed {
             Self::Flight(reason) => reason.name(),
             Self::NoCookie => "no_cookie",
             Self::OtherNetwork => "other_network",
+            Self::TicketOld => "ticket_old",
             Self::Unspendable(Unspendable::Spent) => "cookie_spent",
             Self::Unspendable(Unspendable::Full) => "too_many_spent",
             Self::System => "system",
@@ -169,6 +172,7 @@ impl fmt::Display for FastOpenNotUsed {
             Self::Flight(reason) => return reason.fmt(f),
             Self::NoCookie => "there is no cookie for this host and context",
             Self::OtherNetwork => "the ticket and its cookie are from another network",
+            Self::TicketOld => "the ticket is older than the cookie in it lives",
             Self::Unspendable(reason) => return reason.fmt(f),
             Self::System => "the kernel refused",
             Self::Refused => "the SYN was answered, but its data were not taken",

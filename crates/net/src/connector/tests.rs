@@ -1,18 +1,20 @@
 //! Data in the SYN on real sockets, with a stand-in for what the kernel does only with a program attached.
 
-use std::net::{SocketAddr, TcpStream as StdStream};
+use std::net::{IpAddr, SocketAddr, TcpStream as StdStream};
 use std::sync::Mutex;
 
-use headstart_sessions::Unspendable;
+use headstart_proto::limits::COOKIE_LIFE;
+use headstart_sessions::{Network, Unspendable, Visited};
 use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::dns::DnsConfig;
+use crate::dns::{DnsConfig, Lookup};
+use crate::netlink::network_to;
 use crate::path::PathReason;
-use crate::{FastOpenEvent, NotFast};
+use crate::{ClientEvent, FastOpenEvent, NotFast};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -26,8 +28,10 @@ enum Mode {
     Refuses,
     /// The SYN goes to this address, which does not answer.
     Silent(SocketAddr),
+    /// The SYN goes to this address, which answers with a reset.
+    Reset(SocketAddr),
     /// The system call fails.
-    Fails,
+    Fails(Errno),
     /// The kernel sends the SYN without data.
     Bare,
     /// No program is attached.
@@ -40,12 +44,14 @@ type Sent = (Cookie, Vec<u8>);
 #[derive(Clone)]
 struct Fake {
     mode: Mode,
+    /// An address to which there is no way.
+    unreachable: Option<IpAddr>,
     sent: Arc<Mutex<Vec<Sent>>>,
 }
 
 impl Fake {
     fn new(mode: Mode) -> Self {
-        Self { mode, sent: Arc::default() }
+        Self { mode, unreachable: None, sent: Arc::default() }
     }
 
     fn sent(&self) -> Vec<Sent> {
@@ -61,6 +67,13 @@ impl Kernel for Fake {
         }
     }
 
+    fn network_to(&self, destination: IpAddr) -> io::Result<Network> {
+        match self.unreachable {
+            Some(ip) if ip == destination => Err(io::ErrorKind::NetworkUnreachable.into()),
+            _ => network_to(destination),
+        }
+    }
+
     fn connect(
         &self,
         to: SocketAddr,
@@ -69,9 +82,10 @@ impl Kernel for Fake {
     ) -> io::Result<(TcpStream, usize)> {
         self.sent.lock().unwrap().push((*cookie, data.to_vec()));
         match self.mode {
-            Mode::Fails | Mode::Absent => Err(io::ErrorKind::Unsupported.into()),
+            Mode::Absent => Err(Errno::NOPROTOOPT.into()),
+            Mode::Fails(errno) => Err(errno.into()),
             Mode::Bare => Ok((under_way(&begin(to)), 0)),
-            Mode::Silent(hole) => Ok((under_way(&begin(hole)), data.len())),
+            Mode::Silent(other) | Mode::Reset(other) => Ok((under_way(&begin(other)), data.len())),
             Mode::Accepts | Mode::Refuses => {
                 let socket = begin(to);
                 let (mut writer, data) = (under_way(&socket), data.to_vec());
@@ -116,9 +130,18 @@ fn black_hole() -> BlackHole {
     BlackHole { address, _listener: listener, _filler: StdStream::connect(address).unwrap() }
 }
 
+/// An address that answers SYNs with resets.
+fn refusing() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
 /// A server that sends everything back.
 async fn echo() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    echo_at("127.0.0.1:0").await
+}
+
+async fn echo_at(address: &str) -> SocketAddr {
+    let listener = TcpListener::bind(address).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         loop {
@@ -187,7 +210,23 @@ fn cookie(fill: u8) -> Cookie {
 
 /// Says `hello` and more on a new connection: every byte comes back once. What it took.
 async fn exchange(connector: &Connector, target: &Target, hello: &[u8]) -> Report {
-    let mut stream = connector.connect(target).unwrap();
+    talk(connector.connect(target).unwrap(), hello).await
+}
+
+/// The same where the name has these addresses, at all of which an edge takes cookies.
+async fn exchange_at(
+    addresses: &[IpAddr],
+    port: u16,
+    connector: &Connector,
+    hello: &[u8],
+) -> Report {
+    let offer = Offer::Known(Advert { fop: true, ..Advert::default() });
+    let lookup = Lookup::known(addresses.to_vec());
+    let opening = Opening::new(Arc::clone(&connector.inner), &target(), port, lookup, offer);
+    talk(ClientStream::new(opening), hello).await
+}
+
+async fn talk(mut stream: ClientStream, hello: &[u8]) -> Report {
     let talk = async {
         stream.write_all(hello).await?;
         let mut back = vec![0; hello.len()];
@@ -248,6 +287,7 @@ async fn cookies_that_were_kept_open_in_their_context_only() {
     let labelled = Target { context: labelled, ..target() };
     let unknown = Target { context: Context::UNKNOWN, ..target() };
     let other_host = Target { host: "other.example".into(), ..target() };
+    assert!(connector.asks_for_cookies(&mine) && !connector.asks_for_cookies(&unknown));
     for stranger in [theirs, labelled, unknown, other_host] {
         let reason = reason(&connector, &stranger, &hello).await;
         assert_eq!(reason, Some(FastOpenNotUsed::NoCookie), "{stranger:?}");
@@ -336,11 +376,64 @@ async fn a_silent_syn_gets_company_and_the_path_is_left_alone_after_two() {
 }
 
 #[tokio::test]
+async fn a_syn_that_is_reset_is_followed_by_a_bare_one_and_the_path_is_left_alone_after_two() {
+    let (server, kernel) = (echo().await, Fake::new(Mode::Reset(refusing())));
+    let connector = usual(server, &kernel);
+    for fill in 1..=2 {
+        let report = exchange(&connector, &target(), &resuming(fill)).await;
+        assert_eq!(report.opened_by, OpenedBy::Plain);
+        assert_eq!(report.fast_open_not_used, Some(FastOpenNotUsed::Lost));
+        let failed = What::FastOpen(FastOpenEvent::Failed);
+        assert!(report.timeline.iter().any(|moment| moment.what == failed), "{report:?}");
+    }
+    let blocked = reason(&connector, &target(), &resuming(3)).await;
+    assert_eq!(blocked, Some(FastOpenNotUsed::Path(PathReason::SynLost)));
+}
+
+/// The next address is tried before the SYN counts as silent, so it wins as long as the first is tried so.
+#[tokio::test]
+async fn a_path_that_swallows_data_is_learnt_even_if_another_address_always_wins() {
+    let (server, hole) = (echo_at("0.0.0.0:0").await, black_hole());
+    let kernel = Fake::new(Mode::Silent(hole.address));
+    let connector = usual(server, &kernel);
+    let addresses = [[127, 0, 0, 2], [127, 0, 0, 1]].map(IpAddr::from);
+    for fill in 1..=2 {
+        let report = exchange_at(&addresses, server.port(), &connector, &resuming(fill)).await;
+        assert_eq!(report.fast_open_not_used, Some(FastOpenNotUsed::Lost));
+    }
+    let report = exchange_at(&addresses, server.port(), &connector, &resuming(3)).await;
+    let blocked = FastOpenNotUsed::Path(PathReason::SynLost);
+    assert_eq!(report.fast_open_not_used, Some(blocked));
+    assert_eq!(report.address.unwrap().ip(), addresses[0]);
+    assert_eq!(kernel.sent().len(), 2);
+}
+
+/// As IPv6 addresses are, which come first, on a machine without IPv6.
+#[tokio::test]
+async fn an_address_to_which_there_is_no_way_is_tried_last() {
+    let server = echo().await;
+    let unreachable = IpAddr::from([127, 0, 0, 9]);
+    let kernel = Fake { unreachable: Some(unreachable), ..Fake::new(Mode::Accepts) };
+    let connector = usual(server, &kernel);
+    let addresses = [unreachable, server.ip()];
+    let report = exchange_at(&addresses, server.port(), &connector, &resuming(1)).await;
+    assert_eq!(report.opened_by, OpenedBy::FastOpen, "{report:?}");
+    assert_eq!(report.address, Some(server));
+
+    // The last one is tried all the same, as without Fast Open.
+    let kernel = Fake { unreachable: Some(server.ip()), ..Fake::new(Mode::Accepts) };
+    let connector = usual(server, &kernel);
+    let report = exchange_at(&[server.ip()], server.port(), &connector, &resuming(1)).await;
+    assert_eq!((report.opened_by, report.address), (OpenedBy::Plain, Some(server)));
+    assert!(kernel.sent().is_empty());
+}
+
+#[tokio::test]
 async fn where_the_kernel_does_nothing_the_connection_is_an_ordinary_one() {
     let server = echo().await;
     for (mode, expected, sent) in [
         (Mode::Absent, FastOpenNotUsed::Unavailable, 0),
-        (Mode::Fails, FastOpenNotUsed::System, 1),
+        (Mode::Fails(Errno::NETUNREACH), FastOpenNotUsed::System, 1),
         (Mode::Bare, FastOpenNotUsed::System, 1),
     ] {
         let kernel = Fake::new(mode);
@@ -351,8 +444,39 @@ async fn where_the_kernel_does_nothing_the_connection_is_an_ordinary_one() {
     }
 }
 
+/// Detached, or switched off by its sysctl, since it was found to work.
 #[tokio::test]
-async fn what_does_not_fit_or_is_no_tls_leaves_the_syn_bare() {
+async fn a_kernel_that_says_no_for_good_is_not_asked_with_every_connection() {
+    let server = echo().await;
+    for errno in [Errno::NOPROTOOPT, Errno::OPNOTSUPP] {
+        let kernel = Fake::new(Mode::Fails(errno));
+        let connector = usual(server, &kernel);
+        let reasons = [1, 2].map(|fill| (fill, FastOpenNotUsed::Unavailable));
+        for (fill, expected) in [(0, FastOpenNotUsed::System)].into_iter().chain(reasons) {
+            assert_eq!(reason(&connector, &target(), &resuming(fill)).await, Some(expected));
+        }
+        assert_eq!(kernel.sent().len(), 1, "one cookie is lost by it");
+        assert!(!connector.uses_contexts());
+    }
+}
+
+#[tokio::test]
+async fn a_ticket_that_outlived_its_cookie_does_not_cost_a_round_trip() {
+    let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
+    let connector = usual(server, &kernel);
+    let (context, network) = (Context::user(1000), network_to(server.ip()).unwrap());
+    let visit = Visit { host: "test.example", context: &context, network };
+    let spend = |fill, ago| {
+        connector.inner.cookies.spend(&visit, Some(cookie(fill)), Visited::Here { ago })
+    };
+    assert_eq!(spend(1, COOKIE_LIFE - Duration::from_secs(1)), Ok(cookie(1)));
+    assert_eq!(spend(2, COOKIE_LIFE), Err(FastOpenNotUsed::TicketOld));
+    let never = connector.inner.cookies.spend(&visit, Some(cookie(2)), Visited::Never);
+    assert_eq!(never, Ok(cookie(2)), "nobody knows how old it is");
+}
+
+#[tokio::test]
+async fn what_does_not_fit_goes_over_udp_and_what_is_no_tls_leaves_the_syn_bare() {
     let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
     let connector = usual(server, &kernel);
     let padding = [&[0, 99][..], &vector16(&[0; 1200])].concat();
@@ -360,9 +484,34 @@ async fn what_does_not_fit_or_is_no_tls_leaves_the_syn_bare() {
         (hello_with(&padding), NotFast::TooLarge),
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), NotFast::NotTls),
     ] {
-        let reason = reason(&connector, &target(), &hello).await;
-        assert_eq!(reason, Some(FastOpenNotUsed::Flight(expected)));
+        let report = exchange(&connector, &target(), &hello).await;
+        assert_eq!(report.fast_open_not_used, Some(FastOpenNotUsed::Flight(expected)));
+        // Nobody answers there.
+        assert_eq!(report.opened_by, OpenedBy::Plain);
+        let flight = |what: &What| matches!(what, What::Transport(ClientEvent::FlightSent { .. }));
+        let over_udp = report.timeline.iter().any(|moment| flight(&moment.what));
+        assert_eq!(over_udp, expected == NotFast::TooLarge, "{report:?}");
     }
+    assert!(kernel.sent().is_empty());
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_first_is_heard() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let kernel = Fake::new(Mode::Accepts);
+    let connector = usual(listener.local_addr().unwrap(), &kernel);
+    let server = async {
+        let (mut tcp, _) = listener.accept().await.unwrap();
+        tcp.write_all(b"220 ready\r\n").await.unwrap();
+    };
+    let client = async {
+        let mut stream = connector.connect(&target()).unwrap();
+        let mut greeting = [0; 11];
+        stream.read_exact(&mut greeting).await.unwrap();
+        assert_eq!(&greeting, b"220 ready\r\n");
+    };
+    let both = async { tokio::join!(server, client) };
+    tokio::time::timeout(PATIENCE, both).await.expect("hangs");
     assert!(kernel.sent().is_empty());
 }
 
@@ -399,7 +548,9 @@ async fn nothing_is_said_where_nothing_is_offered_unless_asked() {
         assert_eq!(reason(&connector, &target(), &resuming(1)).await, None, "{policy:?}");
     }
     assert!(kernel.sent().is_empty());
+    assert!(!connector(server, OpeningPolicy::Auto, false, &kernel).asks_for_cookies(&target()));
     let asked = connector(server, OpeningPolicy::Fop, false, &kernel);
+    assert!(asked.asks_for_cookies(&target()), "it is believed to");
     let report = exchange(&asked, &target(), &resuming(1)).await;
     assert_eq!(report.opened_by, OpenedBy::FastOpen, "a configured edge is believed to take them");
 }

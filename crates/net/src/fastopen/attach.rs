@@ -15,7 +15,8 @@ pub use client::{ClientOptions, ClientStatus, attach_client, client_status, deta
 pub use error::AttachError;
 pub use interface::{AttachedInterface, How};
 pub use server::{
-    SPENT_DEFAULT, ServerOptions, ServerStatus, attach_server, detach_server, server_status,
+    SPENT_DEFAULT, SPENT_MAX, ServerOptions, ServerStatus, attach_server, detach_server,
+    server_status,
 };
 
 /// Where pins are, unless another directory is named.

@@ -19,8 +19,9 @@ pub const PENDING: i32 = 4096;
 /// A listener on loopback, on a port of the system's choice, that takes the data of SYNs without asking for
 /// a cookie: whoever gives it SYNs has checked them.
 ///
-/// Its connections have the addresses that the client used. It must be marked and made known by
-/// [`ServerMaps::set_hidden`](super::ServerMaps::set_hidden) before it is given any.
+/// Its connections have the addresses that the client used. It is given those of the listeners that were named by
+/// [`ServerMaps::set_public`](super::ServerMaps::set_public), once it was named itself by
+/// [`set_hidden`](super::ServerMaps::set_hidden).
 #[derive(Debug)]
 pub struct HiddenListener {
     pub(super) listener: TcpListener,

@@ -1,12 +1,11 @@
 //! Numbers and map values shared with the BPF programs: `bpf/layout.h`, in the same order.
 
-use headstart_proto::UnixSeconds;
 use headstart_proto::cookie::COOKIE_LEN;
 
 use super::Stats;
 
 /// Counts up with every change; programs and maps of another layout are refused.
-pub(super) const LAYOUT: u32 = 1;
+pub(super) const LAYOUT: u32 = 2;
 
 /// Socket option level and names of the client's program.
 pub(super) const SOL_FOP: i32 = 0x46_4f50;
@@ -20,7 +19,7 @@ pub(super) const STATE_SENT: u32 = 2;
 /// Names of the pins, which are those of maps and programs.
 pub(super) const SETUP: &str = "setup";
 pub(super) const CONFIG: &str = "config";
-pub(super) const HIDDEN: &str = "hidden";
+pub(super) const LISTENERS: &str = "listeners";
 pub(super) const SPENT: [&str; 2] = ["spent_even", "spent_odd"];
 pub(super) const SERVER_STATS: &str = "server_stats";
 pub(super) const CLIENT_STATS: &str = "client_stats";
@@ -28,8 +27,9 @@ pub(super) const CLIENT_STATS: &str = "client_stats";
 /// The one key of an array of one.
 pub(super) const FIRST: [u8; 4] = [0; 4];
 
-/// The value that marks a hidden listener.
-pub(super) const MARK: [u8; 4] = 1_u32.to_le_bytes();
+/// The values that mark the edge's listeners: `enum listener`.
+pub(super) const HIDDEN: [u8; 4] = 1_u32.to_le_bytes();
+pub(super) const PUBLIC: [u8; 4] = 2_u32.to_le_bytes();
 
 /// Key epochs known at one time: previous, current, next.
 pub(super) const KEYS: usize = 3;
@@ -43,7 +43,8 @@ const CONFIG_LEN: usize = 24 + KEYS * KEY_LEN;
 pub(super) struct Setup {
     pub(super) layout: u32,
     pub(super) port: u16,
-    pub(super) created: UnixSeconds,
+    /// Nanoseconds since boot; wraps below zero for maps that are to count as older than that.
+    pub(super) created: u64,
 }
 
 impl Setup {
@@ -51,7 +52,7 @@ impl Setup {
         let mut bytes = [0; SETUP_LEN];
         let fields = self.layout.to_le_bytes().into_iter();
         let fields = fields.chain(self.port.to_le_bytes()).chain([0; 2]);
-        fill(&mut bytes, fields.chain(self.created.0.to_le_bytes()));
+        fill(&mut bytes, fields.chain(self.created.to_le_bytes()));
         bytes
     }
 
@@ -62,7 +63,7 @@ impl Setup {
         (bytes.len() == SETUP_LEN).then_some(Self {
             layout: u32::from_le_bytes(*layout),
             port: u16::from_le_bytes(*port),
-            created: UnixSeconds(u64::from_le_bytes(*created)),
+            created: u64::from_le_bytes(*created),
         })
     }
 }
@@ -197,6 +198,10 @@ mod tests {
         {
             assert!(header.contains(&format!("sizeof({name}) == {size},")), "{name}");
         }
+        for (name, mark) in [("LISTENER_HIDDEN", HIDDEN), ("LISTENER_PUBLIC", PUBLIC)] {
+            let mark = u32::from_le_bytes(mark);
+            assert!(header.contains(&format!("\t{name} = {mark},")), "{name}");
+        }
     }
 
     #[test]
@@ -227,7 +232,7 @@ mod tests {
 
     #[test]
     fn values_come_back_from_their_bytes() {
-        let setup = Setup { layout: 7, port: 443, created: UnixSeconds(1_790_000_000) };
+        let setup = Setup { layout: 7, port: 443, created: u64::MAX - 5 };
         assert_eq!(Setup::parse(&setup.to_bytes()), Some(setup));
         assert_eq!(Setup::parse(&[0; SETUP_LEN - 1]), None);
         assert_eq!(Setup::parse(&[0; SETUP_LEN + 1]), None);

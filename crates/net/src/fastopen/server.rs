@@ -1,7 +1,7 @@
 //! The edge's view of the server's program: maps that it may write without any privilege.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -13,11 +13,15 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::hidden::HiddenListener;
 use super::layout::{
-    CONFIG, Config, FIRST, HIDDEN, KEYS, KeyBytes, LAYOUT, MARK, SERVER_COUNTS, SERVER_STATS,
-    SETUP, SPENT, Setup, server_stats, sums,
+    CONFIG, Config, FIRST, HIDDEN, KEYS, KeyBytes, LAYOUT, LISTENERS, PUBLIC, SERVER_COUNTS,
+    SERVER_STATS, SETUP, SPENT, Setup, server_stats, sums,
 };
-use super::unavailable::Unavailable;
-use crate::sys::{Access, Map};
+use super::owner;
+use super::unavailable::{Unavailable, check_syn_cookies};
+use crate::sys::{self, Access, Map};
+
+/// The directory of the server's pins, in that of all.
+pub(super) const SIDE: &str = "server";
 
 /// How often to call [`ServerMaps::refresh`]: for so long a step of the clock goes unnoticed, and memory of
 /// cookies that expired is kept.
@@ -25,17 +29,22 @@ pub const REFRESH: Duration = Duration::from_secs(60);
 
 /// The maps of the attached program, for the process whose hidden listener it feeds.
 ///
-/// Order: [`open`](Self::open), [`set_keys`](Self::set_keys) and [`set_hidden`](Self::set_hidden), then
-/// [`refresh`](Self::refresh) every [`REFRESH`]. Until then, and once this is dropped, no cookie is taken.
-/// The listener and its connections do not need this value.
+/// Order: [`open`](Self::open), [`set_keys`](Self::set_keys), [`set_hidden`](Self::set_hidden) and
+/// [`set_public`](Self::set_public), then [`refresh`](Self::refresh) every [`REFRESH`]. Until then, and once this
+/// is dropped, no cookie is taken. The listeners and their connections do not need this value.
+///
+/// Of several that are open, as while an edge takes over from another, the last to write is heeded.
 #[derive(Debug)]
 pub struct ServerMaps {
+    dir: PathBuf,
     setup: Setup,
     config: Map,
-    hidden: Map,
+    listeners: Map,
     spent: [Map; 2],
     stats: Map,
     now: Config,
+    /// Whether the kernel answers every SYN by a SYN cookie: then the hidden listener is given none.
+    syn_cookies: bool,
     keys: Keys,
     published: Stats,
 }
@@ -88,7 +97,8 @@ pub struct Stats {
     pub forged: u64,
     /// Cookie that was minted before the maps were made.
     pub early: u64,
-    /// Cookie taken, but no hidden listener there.
+    /// Cookie taken, but no edge's listener is there for the SYN: no hidden one, or the public one is another's,
+    /// or it belongs to a connection that there is, or goes on to another machine.
     pub no_listener: u64,
     /// Fast Open options of any other form, taken out.
     pub stripped: u64,
@@ -121,9 +131,10 @@ impl ServerMaps {
     ///
     /// # Errors
     /// [`Unavailable::NoMaps`] if it did not, [`Unavailable::Denied`] if not for this user,
-    /// [`Unavailable::Layout`] if another version did.
+    /// [`Unavailable::Foreign`] if another user could have, [`Unavailable::Layout`] if another version did.
     pub fn open(dir: &Path) -> Result<Self, Unavailable> {
-        let dir = dir.join("server");
+        check_owner(dir, SIDE)?;
+        let dir = dir.join(SIDE);
         let map = |name: &str, access| open(dir.join(name), access);
         let setup = read_setup(&map(SETUP, Access::Read)?)?;
         if setup.layout != LAYOUT {
@@ -135,13 +146,15 @@ impl ServerMaps {
         let mut maps = Self {
             setup,
             config,
-            hidden: map(HIDDEN, Access::ReadWrite)?,
+            listeners: map(LISTENERS, Access::ReadWrite)?,
             spent: [map(even, Access::ReadWrite)?, map(odd, Access::ReadWrite)?],
             stats: map(SERVER_STATS, Access::Read)?,
             // Another edge's ports and keys are not ours; what was swept stays so.
             now: Config { swept: now.swept, ..Config::default() },
+            syn_cookies: false,
             keys: Keys::default(),
             published: Stats::default(),
+            dir,
         };
         maps.published = maps.stats().map_err(Unavailable::system("reading counters"))?;
         Ok(maps)
@@ -165,29 +178,51 @@ impl ServerMaps {
         self.write()
     }
 
+    /// Whether the program that these belong to is the one that is attached: not once it was detached, or attached
+    /// anew.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        let pinned = Map::open(&self.dir.join(CONFIG), Access::Read);
+        pinned.is_ok_and(|pinned| pinned.is_same(&self.config))
+    }
+
     /// Has valid SYNs of the listener's family given to it, instead of one that was set before.
     ///
     /// # Errors
     /// Those of bpf(2).
     pub fn set_hidden(&mut self, listener: &HiddenListener) -> io::Result<()> {
-        let socket = listener.listener.as_raw_fd();
-        self.hidden.set(&socket.to_ne_bytes(), &MARK)?;
+        self.mark(listener.listener.as_fd(), HIDDEN)?;
         let local = listener.local_addr();
         let port = if local.is_ipv4() { &mut self.now.hidden4 } else { &mut self.now.hidden6 };
         *port = local.port();
         self.write()
     }
 
-    /// Tells the program the time, forgets cookies that have expired, and counts what happened since the
-    /// last call in metrics (`headstart_fastopen_syns_total`).
+    /// Has valid SYNs that this listener would get, on the protected port, given to the hidden one. May be called
+    /// for several.
+    ///
+    /// Turns the kernel's own Fast Open off on it: `net.ipv4.tcp_fastopen` can turn it on for all listeners
+    /// (0x400), even without cookies (0x200), and then data would come in that nobody checked.
+    ///
+    /// # Errors
+    /// Those of setsockopt(2) and bpf(2).
+    pub fn set_public(&self, listener: impl AsFd) -> io::Result<()> {
+        let (listener, off) = (listener.as_fd(), 0_i32.to_ne_bytes());
+        sys::set_option(listener, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, &off)?;
+        self.mark(listener, PUBLIC)
+    }
+
+    /// Tells the program the time, forgets cookies that have expired, and does what [`publish`](Self::publish)
+    /// does.
     ///
     /// Takes some milliseconds for each ten thousand cookies remembered, so call it from a thread that may
-    /// block. How many were forgotten.
+    /// block, in the network namespace of the listeners. How many were forgotten.
     ///
     /// # Errors
     /// Those of bpf(2).
     pub fn refresh(&mut self) -> io::Result<usize> {
         self.publish()?;
+        self.heed_syn_cookies();
         self.set_clock(unix_minus_boot())?;
         self.sweep()
     }
@@ -211,7 +246,8 @@ impl ServerMaps {
             let seconds = self.now.swept - now;
             tracing::warn!(
                 seconds,
-                "the clock was set back: cookies of the time in between are refused"
+                hint = "if that is long: `headstart fastopen detach server`, attach it, and start the edge again",
+                "the clock was set back: cookies that expire in the time between are refused"
             );
         }
         // Before anything is forgotten: a clock that is set back must not bring these to life again.
@@ -241,8 +277,11 @@ impl ServerMaps {
         Ok(count(even)? + count(odd)?)
     }
 
-    /// Adds to the metrics what the program counted since the last time.
-    fn publish(&mut self) -> io::Result<()> {
+    /// Adds to the metrics what the program counted since the last time (`headstart_fastopen_syns_total`).
+    ///
+    /// # Errors
+    /// Those of bpf(2).
+    pub fn publish(&mut self) -> io::Result<()> {
         let stats = self.stats()?;
         for ((outcome, now), (_, before)) in stats.iter().zip(self.published.iter()) {
             // `syns` is the sum, and more.
@@ -255,9 +294,38 @@ impl ServerMaps {
         Ok(())
     }
 
-    fn write(&self) -> io::Result<()> {
-        let value = Zeroizing::new(self.now.to_bytes(&self.keys.0));
+    fn mark(&self, listener: BorrowedFd<'_>, mark: [u8; 4]) -> io::Result<()> {
+        self.listeners.set(&listener.as_raw_fd().to_ne_bytes(), &mark)
+    }
+
+    /// They may be forced after the start, which refuses them.
+    fn heed_syn_cookies(&mut self) {
+        let forced = check_syn_cookies();
+        if let (Err(why), false) = (&forced, self.syn_cookies) {
+            tracing::warn!(hint = why.hint(), "no connection opens by Fast Open: {why}");
+        }
+        self.syn_cookies = forced.is_err();
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        self.keep_swept();
+        let value = Zeroizing::new(self.told().to_bytes(&self.keys.0));
         self.config.set(&FIRST, value.as_slice())
+    }
+
+    /// What the program is told.
+    fn told(&self) -> Config {
+        match self.syn_cookies {
+            true => Config { hidden4: 0, hidden6: 0, ..self.now },
+            false => self.now,
+        }
+    }
+
+    /// Another edge may have swept later than this one.
+    fn keep_swept(&mut self) {
+        if let Ok((there, _)) = read_config(&self.config) {
+            self.now.swept = self.now.swept.max(there.swept);
+        }
     }
 }
 
@@ -265,8 +333,10 @@ impl ServerMaps {
 impl Drop for ServerMaps {
     fn drop(&mut self) {
         // Unless another process has taken over, whose ports are there now.
+        self.keep_swept();
+        let told = self.told();
         let is_ours = read_config(&self.config).is_ok_and(|(config, _)| {
-            (config.hidden4, config.hidden6) == (self.now.hidden4, self.now.hidden6)
+            (config.hidden4, config.hidden6) == (told.hidden4, told.hidden6)
         });
         if is_ours {
             let swept = Config { swept: self.now.swept, ..Config::default() };
@@ -278,11 +348,23 @@ impl Drop for ServerMaps {
 
 /// Opens a pinned map, with the reason if that fails.
 pub(super) fn open(path: PathBuf, access: Access) -> Result<Map, Unavailable> {
-    Map::open(&path, access).map_err(|error| match error.kind() {
+    Map::open(&path, access).map_err(no_pin(path))
+}
+
+/// Whether nobody but root and this user could have pinned what is there.
+pub(super) fn check_owner(dir: &Path, side: &str) -> Result<(), Unavailable> {
+    match owner::foreign(dir, side).map_err(no_pin(dir.join(side)))? {
+        None => Ok(()),
+        Some(directory) => Err(Unavailable::Foreign(directory)),
+    }
+}
+
+fn no_pin(path: PathBuf) -> impl FnOnce(io::Error) -> Unavailable {
+    move |error| match error.kind() {
         io::ErrorKind::NotFound => Unavailable::NoMaps(path),
         io::ErrorKind::PermissionDenied => Unavailable::Denied(path),
-        _ => Unavailable::System { what: "opening a pinned map", source: error },
-    })
+        _ => Unavailable::System { what: "opening what is pinned", source: error },
+    }
 }
 
 pub(super) fn read_setup(map: &Map) -> Result<Setup, Unavailable> {
@@ -351,14 +433,15 @@ pub fn unix_minus_boot() -> u64 {
     nanos(unix).wrapping_sub(since_boot())
 }
 
-/// Unix time by the system's clock.
-pub(super) fn unix_now() -> UnixSeconds {
+/// When it was `boot` nanoseconds since boot, by the clocks of this moment; as the program reckons.
+pub(super) fn unix_at(boot: u64) -> UnixSeconds {
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    UnixSeconds(unix.as_secs())
+    let age = since_boot().wrapping_sub(boot);
+    UnixSeconds(nanos(unix).saturating_sub(age) / 1_000_000_000)
 }
 
 /// What `bpf_ktime_get_boot_ns` says; the time asleep counts.
-fn since_boot() -> u64 {
+pub(super) fn since_boot() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let rest = u64::try_from(time.tv_nsec).unwrap_or(0);
@@ -366,6 +449,6 @@ fn since_boot() -> u64 {
 }
 
 /// Until the year 2554.
-fn nanos(time: Duration) -> u64 {
+pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

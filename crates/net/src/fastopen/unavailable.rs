@@ -20,6 +20,8 @@ pub enum Unavailable {
     NoMaps(PathBuf),
     /// This user may not open a pin.
     Denied(PathBuf),
+    /// Another user could exchange what is pinned in this directory.
+    Foreign(PathBuf),
     /// The attached program is of another version of headstart.
     Layout,
     /// The system refused something else.
@@ -45,6 +47,7 @@ impl Unavailable {
             Self::SynCookies => "syncookies",
             Self::NoMaps(_) => "no_maps",
             Self::Denied(_) => "denied",
+            Self::Foreign(_) => "foreign",
             Self::Layout => "other_version",
             Self::System { .. } => "system",
         }
@@ -71,6 +74,11 @@ impl Unavailable {
                  kernel.unprivileged_bpf_disabled must be 0 besides"
                     .into()
             }
+            Self::Foreign(_) => {
+                "it must be a directory of root's or of this user's, not a link, and nobody else may write to it: \
+                 remove it, or name another one"
+                    .into()
+            }
             Self::Layout => {
                 "as root, with the installed version: headstart fastopen detach, then attach again".into()
             }
@@ -90,6 +98,9 @@ impl fmt::Display for Unavailable {
             Self::SynCookies => f.write_str("net.ipv4.tcp_syncookies is 2"),
             Self::NoMaps(path) => write!(f, "nothing is pinned at {}", path.display()),
             Self::Denied(path) => write!(f, "this user may not open {}", path.display()),
+            Self::Foreign(path) => {
+                write!(f, "others could exchange what is pinned in {}", path.display())
+            }
             Self::Layout => f.write_str("the attached program is of another version"),
             Self::System { what, source } => write!(f, "{what}: {source}"),
         }

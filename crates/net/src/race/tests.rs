@@ -257,3 +257,37 @@ async fn an_address_can_be_tried_beside_itself_and_the_loser_is_closed() {
     assert!(matches!(race.attempts()[silent].outcome, Outcome::Lost));
     assert_eq!(waiting_for(hole.addr), 0, "closed before the winner is handed over");
 }
+
+#[tokio::test]
+async fn one_beside_is_enough_if_the_first_then_fails() {
+    let hole = black_hole();
+    let mut race = Race::new([hole.addr], NEVER).with_limit(SHORT);
+    let late = async {
+        tokio::time::sleep(SHORT / 4).await;
+        Err(io::ErrorKind::ConnectionReset.into())
+    };
+    race.start(hole.addr, late);
+    race.again(hole.addr);
+    let error = race.winner().await.unwrap_err();
+    assert_eq!((error.cause, error.attempts.len()), (RaceFailure::OutOfTime, 2));
+}
+
+#[tokio::test]
+async fn an_address_can_be_put_off() {
+    let (_listener, good) = listener();
+    let (hole, other) = (black_hole(), black_hole());
+    let mut race = Race::new([hole.addr, other.addr, good], NEVER);
+    race.defer(hole.addr);
+    assert_eq!(race.first(), Some(other.addr));
+    race.defer(other.addr);
+    race.defer("192.0.2.1:1".parse().unwrap());
+    assert_eq!(race.first(), Some(good));
+    assert_eq!(race.winner().await.unwrap().attempts, 1);
+
+    // One of the other family comes before others of its own.
+    let [six, another] = ["[::1]:9", "[::1]:10"].map(|text| text.parse().unwrap());
+    let mut race = Race::new([six, good, another], NEVER);
+    assert_eq!(race.first(), Some(six));
+    race.defer(six);
+    assert_eq!(race.first(), Some(good));
+}

@@ -9,6 +9,7 @@ use headstart_tls::{Conn, Progress, Read, TlsError};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Moved;
+use crate::acceptor::ProvenAddr;
 
 /// Bytes read from the transport at a time: two records of the largest size, on the stack.
 const READ: usize = 32 * 1024;
@@ -16,6 +17,10 @@ const READ: usize = 32 * 1024;
 /// Plain text taken in one write: four records, whose bytes then leave in one system call. It bounds what a
 /// connection holds, since nothing more is taken before they have left.
 const WRITE: usize = 64 * 1024;
+
+/// Bytes on their way to the transport with which a reader still goes on: more than any write leaves. Only a peer
+/// that asks for new keys again and again, and takes none of the answers, makes so many.
+pub(super) const BACKLOG: usize = 2 * WRITE;
 
 /// A record's plain text (RFC 8446 section 5.1): more is never given by one read.
 const RECORD: usize = 16 * 1024;
@@ -37,6 +42,8 @@ pub(super) struct Engine<S> {
     conn: Conn,
     /// None once it was closed from elsewhere.
     transport: Option<S>,
+    /// A server's client may yet turn out to be at another address.
+    proven: Option<ProvenAddr>,
     /// Records on their way to the transport.
     outgoing: Vec<u8>,
     /// How many bytes of them are there.
@@ -59,10 +66,11 @@ pub(super) struct Engine<S> {
 }
 
 impl<S> Engine<S> {
-    pub(super) fn new(conn: Conn, transport: S) -> Self {
+    pub(super) fn new(conn: Conn, transport: S, proven: Option<ProvenAddr>) -> Self {
         Self {
             conn,
             transport: Some(transport),
+            proven,
             outgoing: Vec::new(),
             sent: 0,
             unflushed: false,
@@ -123,6 +131,19 @@ impl<S> Engine<S> {
     fn broken(&mut self, error: io::Error) -> io::Error {
         self.fail_as(error.kind());
         error
+    }
+
+    /// A client proves its address by what it says on TCP: TLS has to know that before it hears what was said.
+    fn learn_peer(&mut self) {
+        if let Some(address) = self.proven.as_ref().and_then(ProvenAddr::get) {
+            self.conn.set_peer(address.ip().to_canonical());
+            self.proven = None;
+        }
+    }
+
+    /// Bytes that the transport has yet to take.
+    fn backlog(&self) -> usize {
+        self.outgoing.len().saturating_sub(self.sent) + self.conn.leaving()
     }
 
     /// Gives the reader early data.
@@ -230,8 +251,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
                 Ok(Read::Wait) => {}
                 Err(error) => return Poll::Ready(Err(self.fail(cx, error))),
             }
-            // Records of the protocol itself may want an answer. Whether it leaves is the writer's concern.
-            let _ = self.poll_outgoing(cx);
+            // Records of the protocol itself may want an answer. Whether it leaves is the writer's concern, as
+            // long as it is little.
+            if self.poll_outgoing(cx).is_pending() && self.backlog() > BACKLOG {
+                return Poll::Pending;
+            }
             ready!(self.poll_incoming(cx))?;
         }
     }
@@ -384,6 +408,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
             return Poll::Ready(Err(self.broken(error)));
         }
         self.moved.transport += room.filled().len() as u64;
+        self.learn_peer();
         match room.filled() {
             [] => {
                 self.ended = true;

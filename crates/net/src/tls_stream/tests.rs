@@ -1,10 +1,13 @@
+mod key_updates;
+
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use headstart_proto::UnixSeconds;
 use headstart_tls::keyring::{KeyRing, PERIOD};
 use headstart_tls::{
-    CertifiedKey, ClientConfig, ClientContext, EarlyData, MemoryFilter, ServerConfig,
+    CertifiedKey, ClientConfig, ClientContext, CookiePolicy, EarlyData, MemoryFilter, ServerConfig,
     ServerContext, Session, SharedRing, Trust,
 };
 use openssl::asn1::Asn1Time;
@@ -18,6 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::time::timeout;
 
 use super::*;
+use crate::acceptor::ProvenAddr;
 
 /// Longer than any machine takes, so that a hang becomes a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -26,25 +30,31 @@ const NAME: &str = "www.example.com";
 
 type Stream = TlsStream<DuplexStream>;
 
+/// Where clients are that were accepted.
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
 /// A server and a client of it.
 struct Site {
     server: ServerContext,
     client: ClientContext,
+    ring: Arc<SharedRing>,
 }
 
 impl Site {
     fn new() -> Self {
-        let ring = KeyRing::generate(now(), PERIOD).unwrap();
+        let ring = Arc::new(SharedRing::new(KeyRing::generate(now(), PERIOD).unwrap()));
         // A filter that has run for an hour takes early data.
         let replay = MemoryFilter::with_clock(100, || Duration::from_secs(3600)).unwrap();
         let config = ServerConfig {
             early_data_max: 16 * 1024,
             replay: Arc::new(replay),
-            ..ServerConfig::new(vec![certificate()], Arc::new(SharedRing::new(ring)))
+            cookies: Some(CookiePolicy::default()),
+            ..ServerConfig::new(vec![certificate()], Arc::clone(&ring))
         };
         Self {
             server: ServerContext::new(&config).unwrap(),
             client: ClientContext::new(&ClientConfig::new(Trust::Anyone)).unwrap(),
+            ring,
         }
     }
 
@@ -56,8 +66,7 @@ impl Site {
     }
 
     fn accept(&self, far: DuplexStream) -> Stream {
-        let conn = self.server.accept([127, 0, 0, 1].into(), now()).unwrap();
-        TlsStream::new(conn, far)
+        TlsStream::new(self.server.accept(PEER, now()).unwrap(), far)
     }
 
     /// A session, got by a connection that ends in order.
@@ -167,6 +176,30 @@ async fn early_data_is_answered_before_the_client_is_proven() {
     assert_eq!(near.facts().early_data, EarlyData::Accepted);
     timeout(PATIENCE, far.done()).await.expect("the client is proven").unwrap();
     assert!(far.is_done() && near.is_done() && far.facts().resumed);
+}
+
+/// As of a TurboTLS client whose TCP takes another way than its datagrams.
+#[tokio::test]
+async fn cookies_are_for_the_address_that_tcp_has_proven() {
+    let site = Site::new();
+    let (near, far) = duplex(1 << 16);
+    let conn = site.server.accept(PEER, now()).unwrap();
+    let proven = ProvenAddr::default();
+    let mut server = TlsStream::of(Engine::new(conn, far, Some(proven.clone())));
+    let mut client = TlsStream::new(site.client.connect(NAME, None, true).unwrap(), near);
+    let elsewhere: IpAddr = [192, 0, 2, 7].into();
+    proven.set((elsewhere, 1).into());
+    let serve = tokio::spawn(async move {
+        server.write_all(b"x").await.unwrap();
+        server
+    });
+    timeout(PATIENCE, client.read_exact(&mut [0; 1])).await.expect("an answer").unwrap();
+    let cookies = client.handle().take_session().expect("a ticket").cookies;
+    assert_eq!(cookies.len(), 1);
+    let ring = site.ring.current().cookies();
+    assert!(ring.verify(&cookies[0].cookie, now(), elsewhere).is_ok());
+    assert!(ring.verify(&cookies[0].cookie, now(), PEER).is_err());
+    drop(serve.await.unwrap());
 }
 
 #[tokio::test]

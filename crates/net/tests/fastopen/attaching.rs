@@ -1,13 +1,17 @@
 //! Attaching and detaching, again and in between.
 
 use std::fs;
+use std::os::unix::fs::{chown, symlink};
+use std::path::Path;
+use std::thread;
 
 use headstart_net::fastopen::{
-    AttachError, ClientOptions, How, ServerOptions, Unavailable, attach_client, attach_server,
-    detach_server, probe,
+    AttachError, ClientOptions, How, ServerMaps, ServerOptions, Unavailable, attach_client,
+    attach_server, client_status, detach_client, detach_server, probe, server_status,
 };
 
 use crate::server::Server;
+use crate::support::bpf;
 use crate::world::{LINE, PORT, World};
 
 fn opens(world: &World, server: &Server, known: usize) {
@@ -27,9 +31,14 @@ pub(crate) fn again() {
     assert_eq!(world.attach_server(), before);
     assert_eq!(world.attach_client().sent, 1);
     opens(&world, &server, 1);
+    assert!(server.is_attached());
     assert!(world.detach_server());
     assert!(!world.detach_server());
     assert_eq!(world.server_status(), None);
+    assert!(!server.is_attached());
+    world.attach_server();
+    assert!(!server.is_attached(), "others, with other maps");
+    assert!(world.detach_server());
     drop(server);
     // Anew: nothing is known of what was before.
     let after = world.attach_server();
@@ -46,6 +55,8 @@ pub(crate) fn after_a_kill() {
     assert_eq!(status.interfaces.len(), 1);
     fs::remove_file(world.dir().join("client/setsockopt")).unwrap();
     assert_eq!(world.client_status(), None);
+    // It ends some time after its pin.
+    world.wait_until_alone();
     let error = world.client().run(probe).unwrap().unwrap_err();
     assert!(matches!(error, Unavailable::NotAttached), "{error}");
     world.attach_client();
@@ -83,6 +94,87 @@ pub(crate) fn refusals() {
     let error = refusal(&world, &usual());
     assert!(matches!(error, AttachError::Unavailable(Unavailable::TurnedOff(2))), "{error}");
     assert!(error.hint().contains("tcp_fastopen="), "{}", error.hint());
+}
+
+/// Whoever attaches while another detaches gets it attached; in the end everything is gone.
+pub(crate) fn at_the_same_time() {
+    let world = World::bare();
+    let client = world.client_options();
+    let server = world.server_options();
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                world.client().run(|| {
+                    for _ in 0..10 {
+                        attach_client(&client).unwrap();
+                        client_status(&client.dir).unwrap();
+                        detach_client(&client.dir).unwrap();
+                    }
+                })
+            });
+            scope.spawn(|| {
+                world.server().run(|| {
+                    for _ in 0..3 {
+                        attach_server(&server).unwrap();
+                        server_status(&server.dir).unwrap();
+                        detach_server(&server.dir, &[]).unwrap();
+                    }
+                })
+            });
+        }
+    });
+    assert_eq!((world.client_status(), world.server_status()), (None, None));
+    assert!(!world.dir().exists());
+}
+
+fn is_foreign(error: &AttachError, dir: &Path) -> bool {
+    matches!(error, AttachError::Unavailable(Unavailable::Foreign(at)) if at == dir)
+}
+
+/// Nothing is pinned where others could exchange it, nothing read there, and nothing removed that is no pin.
+pub(crate) fn directories_of_others() {
+    const NOBODY: u32 = 65534;
+    let world = World::bare();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let file = elsewhere.path().join("server/file");
+    fs::create_dir(elsewhere.path().join("server")).unwrap();
+    fs::write(&file, "kept").unwrap();
+    // An ordinary directory, by mistake.
+    let error = detach_server(elsewhere.path(), &[]).unwrap_err();
+    assert!(matches!(&error, AttachError::NoBpfFs(_)), "{error}");
+    let error = server_status(elsewhere.path()).unwrap_err();
+    assert!(matches!(&error, AttachError::NoBpfFs(_)), "{error}");
+    // A file system of BPF is everybody's to write, unless mounted otherwise: somebody was there first.
+    let dir = bpf().join("others");
+    let pins = dir.join("server");
+    let refused = |at: &Path| {
+        let options = ServerOptions { dir: dir.clone(), ..world.server_options() };
+        let error = world.server().run(|| attach_server(&options)).unwrap().unwrap_err();
+        assert!(is_foreign(&error, at), "{error}");
+        assert!(!error.hint().is_empty());
+    };
+    fs::create_dir(&dir).unwrap();
+    symlink(elsewhere.path().join("server"), &pins).unwrap();
+    refused(&pins);
+    let error = detach_server(&dir, &[]).unwrap_err();
+    assert!(is_foreign(&error, &pins), "{error}");
+    fs::remove_file(&pins).unwrap();
+    fs::create_dir(&pins).unwrap();
+    chown(&pins, Some(NOBODY), None).unwrap();
+    refused(&pins);
+    let error = ServerMaps::open(&dir).map(drop).unwrap_err();
+    assert!(matches!(&error, Unavailable::Foreign(at) if *at == pins), "{error}");
+    chown(&dir, Some(NOBODY), None).unwrap();
+    refused(&dir);
+    let link = bpf().join("link");
+    symlink(&dir, &link).unwrap();
+    let error = detach_server(&link, &[]).unwrap_err();
+    assert!(is_foreign(&error, &link), "{error}");
+    // Root may remove it.
+    assert!(!detach_server(&dir, &[]).unwrap());
+    assert!(!dir.exists());
+    fs::remove_file(&link).unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
 }
 
 pub(crate) fn other_interfaces() {

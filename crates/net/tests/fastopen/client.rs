@@ -1,13 +1,16 @@
 //! The client's programs by themselves.
 
+use std::path::Path;
+
 use headstart_net::fastopen::{
-    AttachError, ClientOptions, CookieState, Unavailable, attach_client, connect, cookie_state,
-    probe, set_cookie,
+    AttachError, ClientOptions, CookieState, Unavailable, attach_client, client_status, connect,
+    cookie_state, detach_client, probe, set_cookie,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::server::Server;
-use crate::world::{LINE, World, block_on};
+use crate::support::{bpf, group};
+use crate::world::{LINE, World, block_on, probe_fails};
 
 /// Linux's numbers (asm-generic/errno.h).
 const ENOPROTOOPT: Option<i32> = Some(92);
@@ -51,6 +54,42 @@ pub(crate) fn not_plain_tcp() {
     }
 }
 
+/// Programs are shown the first page of a longer option. Before Linux 6.5 the kernel refuses it unless they say
+/// that they left it alone; all processes of the cgroup are concerned.
+pub(crate) fn long_options_of_others() {
+    let world = World::bare();
+    world.attach_client();
+    let set = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let mut name = b"reno".to_vec();
+        for length in [4096, 4097, 8192, 70_000] {
+            name.resize(length, 0);
+            socket.set_tcp_congestion(&name).unwrap();
+            assert!(socket.tcp_congestion().unwrap().starts_with(b"reno\0"));
+        }
+    };
+    world.client().run(set).unwrap();
+}
+
+/// To the whole machine by its owner, and to a group by an experiment: the inner one takes the cookie.
+pub(crate) fn attached_twice() {
+    let world = World::new();
+    let cgroup = group().parent().map(Path::to_owned);
+    let outer = ClientOptions { dir: bpf().join("outer"), cgroup };
+    world.client().run(|| attach_client(&outer)).unwrap().unwrap();
+    let server = Server::start(&world);
+    let opened = world.open(world.to(0), &world.cookie(0), LINE);
+    assert!(opened.accepted && opened.answer == LINE, "{opened:?}");
+    assert_eq!(opened.cookie, CookieState::Spent);
+    server.served(1);
+    assert_eq!(world.client_status().unwrap().sent, 1);
+    assert!(world.detach_client());
+    // Now it is the other's.
+    assert!(world.open(world.to(0), &world.cookie(0), LINE).accepted);
+    assert_eq!(client_status(&outer.dir).unwrap().unwrap().sent, 1);
+    assert!(detach_client(&outer.dir).unwrap());
+}
+
 pub(crate) fn detached() {
     let world = World::new();
     let to = world.to(0);
@@ -58,15 +97,21 @@ pub(crate) fn detached() {
     assert!(world.detach_client());
     assert!(!world.detach_client());
     assert_eq!(world.client_status(), None);
-    let error = world.client().run(probe).unwrap().unwrap_err();
+    let error = world.client().run(probe_fails).unwrap();
     assert!(matches!(error, Unavailable::NotAttached), "{error}");
     let cookie = world.cookie(0);
     let connected = || block_on(async { connect(to, None, &cookie, LINE).map(drop) });
     let error = world.client().run(connected).unwrap().unwrap_err();
     assert_eq!(error.raw_os_error(), ENOPROTOOPT);
     assert!(world.seen.all().is_empty(), "nothing was sent");
-    world.attach_client();
-    world.client().run(probe).unwrap().unwrap();
+    // Each time at once: it is not left to the last reference of the kernel's, which may take a while.
+    for _ in 0..20 {
+        world.attach_client();
+        world.client().run(probe).unwrap().unwrap();
+        assert!(world.detach_client());
+        let error = world.client().run(probe).unwrap().unwrap_err();
+        assert!(matches!(error, Unavailable::NotAttached), "{error}");
+    }
 }
 
 pub(crate) fn switched_off() {
@@ -80,7 +125,7 @@ pub(crate) fn switched_off() {
     let connected = || block_on(async { connect(to, None, &cookie, LINE).map(drop) });
     let error = world.client().run(connected).unwrap().unwrap_err();
     assert_eq!(error.raw_os_error(), EOPNOTSUPP);
-    let options = ClientOptions { dir: world.dir().to_owned(), cgroup: None };
+    let options = world.client_options();
     let error = world.client().run(|| attach_client(&options)).unwrap().unwrap_err();
     assert!(matches!(error, AttachError::Unavailable(Unavailable::TurnedOff(1))), "{error}");
 }

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use headstart_lab::{DropSynData, Duplicate, Loss, StripFastOpen};
 use headstart_net::OpenedBy;
 use headstart_net::fastopen::{
-    AttachError, CookieState, HiddenListener, ServerMaps, Unavailable, attach_server,
+    AttachError, CookieState, HiddenListener, Unavailable, attach_server,
 };
 
 use crate::refused::{no_kernel_cookie, ordinary};
-use crate::server::{Options, Server};
-use crate::world::{LIFE, LINE, PATIENCE, PORT, World, block_on, usual_ring};
+use crate::server::{Hidden, Options, Server};
+use crate::world::{LINE, PATIENCE, PORT, World, block_on};
 
 /// The kernel repeats the SYN after a second, without data, and without the cookie.
 pub(crate) fn syn_lost() {
@@ -95,7 +95,7 @@ pub(crate) fn detached_in_mid_flight() {
 /// The cookie is taken all the same: it was on the wire.
 pub(crate) fn no_hidden_listener() {
     let world = World::new();
-    let server = Server::with(&world, Options { hidden: false, ..Options::default() });
+    let server = Server::with(&world, Options { hidden: Hidden::None, ..Options::default() });
     for known in [0, 1] {
         world.seen.clear();
         let opened = world.open(world.to(0), &world.cookie(0), LINE);
@@ -108,26 +108,14 @@ pub(crate) fn no_hidden_listener() {
 /// Any local user can listen on the port once the edge has gone, however it went.
 pub(crate) fn impostor_on_the_hidden_port() {
     let world = World::new();
-    let server = Server::with(&world, Options { keys: None, hidden: false, ..Options::default() });
-    let (maps, port) = world
-        .server()
-        .run(|| {
-            block_on(async {
-                let hidden = HiddenListener::bind(world.to(0)).unwrap();
-                let mut maps = ServerMaps::open(world.dir()).unwrap();
-                maps.set_keys(&usual_ring(), Duration::from_secs(LIFE)).unwrap();
-                maps.set_hidden(&hidden).unwrap();
-                (maps, hidden.local_addr())
-            })
-        })
-        .unwrap();
+    let server = Server::with(&world, Options { hidden: Hidden::Ends, ..Options::default() });
+    let port = server.hidden[0].unwrap();
     let impostor = world.server().run(|| TcpListener::bind(port)).unwrap().unwrap();
     impostor.set_nonblocking(true).unwrap();
     let opened = world.open(world.to(0), &world.cookie(0), LINE);
     ordinary(&world, &server, 0, &opened);
     assert_eq!(impostor.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
     assert_eq!(world.stats().no_listener, 1);
-    drop(maps);
 }
 
 /// Room for one connection that is not acknowledged: the others have their handshake first, with the same
@@ -150,6 +138,21 @@ pub(crate) fn queue_full() {
     assert_eq!(server.served(CLIENTS), vec![(OpenedBy::FastOpen, LINE.to_vec()); CLIENTS]);
     assert_eq!(world.stats().steered, 4);
     no_kernel_cookie(&world);
+}
+
+/// Connections of the hidden listener would be reset from then on, so it is given none.
+pub(crate) fn syn_cookies_forced_later() {
+    let world = World::new();
+    let server = Server::start(&world);
+    world.set(world.server(), "tcp_syncookies", "2").unwrap();
+    server.refresh(&world);
+    let opened = world.open(world.to(0), &world.cookie(0), LINE);
+    ordinary(&world, &server, 0, &opened);
+    world.set(world.server(), "tcp_syncookies", "1").unwrap();
+    server.refresh(&world);
+    assert!(world.open(world.to(0), &world.cookie(0), LINE).accepted);
+    server.served(2);
+    assert_eq!((world.stats().no_listener, world.stats().steered), (1, 1));
 }
 
 /// Nothing is attached, and no listener hidden, where their connections would be reset.

@@ -1,22 +1,28 @@
 //! Connections without a private cookie, and what the kernel's own Fast Open is told: nothing.
 
+use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use headstart_net::OpenedBy;
-use socket2::{Domain, Socket, Type};
+use headstart_net::fastopen::{CookieState, connect as connect_fast, cookie_state, set_cookie};
+use headstart_proto::cookie::Cookie;
+use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::packet::Segment;
 use crate::refused::{no_kernel_cookie, ordinary};
-use crate::server::{Options, Server};
-use crate::world::{LINE, PATIENCE, World};
+use crate::server::{Hidden, Options, Server};
+use crate::support::succeeds;
+use crate::world::{LINE, PATIENCE, PORT, World, block_on};
 
 /// Sends data with the SYN, or asks for a cookie (include/linux/socket.h).
 const MSG_FASTOPEN: i32 = 0x2000_0000;
 
 /// A server that leaves the program's maps alone.
 fn without_maps(world: &World) -> Server {
-    Server::with(world, Options { keys: None, hidden: false, ..Options::default() })
+    Server::with(world, Options { keys: None, hidden: Hidden::None, ..Options::default() })
 }
 
 fn answer(mut stream: TcpStream) -> Vec<u8> {
@@ -123,6 +129,32 @@ pub(crate) fn cookie_in_a_syn_ack() {
     assert_eq!((syn.fast_open(), syn.data.len()), (vec![&[0_u8; 0][..]], 0));
 }
 
+/// A cookie of the kernel's leaves no room for one of ours, which is kept.
+pub(crate) fn no_room() {
+    let world = World::bare();
+    world.attach_client();
+    world.set(world.server(), "tcp_fastopen", "1027").unwrap();
+    let server = without_maps(&world);
+    let to = world.to(0);
+    // It asks, and is given one.
+    assert!(kernel_client(&world, to).data.is_empty());
+    world.seen.clear();
+    let connected = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        set_cookie(&socket, &world.cookie(0)).unwrap();
+        assert_eq!(socket.send_to_with_flags(LINE, &to.into(), MSG_FASTOPEN).unwrap(), LINE.len());
+        let state = cookie_state(&socket).unwrap();
+        (answer(socket.into()), state)
+    };
+    let (answer, state) = world.client().run(connected).unwrap();
+    assert_eq!((&answer[..], state), (LINE, CookieState::Unspent));
+    let [syn] = &world.seen.syns()[..] else { panic!("{:?}", world.seen.syns()) };
+    assert_eq!((syn.fast_open()[0].len(), &syn.data[..]), (8, LINE));
+    let status = world.client_status().unwrap();
+    assert_eq!((status.sent, status.no_room), (0, 1));
+    server.served(2);
+}
+
 /// Nobody checked a cookie there, so it is an ordinary connection.
 pub(crate) fn direct_to_the_hidden_port() {
     let world = World::new();
@@ -136,4 +168,129 @@ pub(crate) fn direct_to_the_hidden_port() {
         assert_eq!(world.server().run(connected).unwrap(), LINE);
         assert_eq!(server.served(known).pop(), Some((OpenedBy::Plain, LINE.to_vec())));
     }
+}
+
+/// A cookie opens the edge's connections, and not those of another server on the same port of another address.
+pub(crate) fn another_server_on_the_port() {
+    const STRANGER: &[u8] = b"not the edge\n";
+    let world = World::new();
+    let public = [world.to(0), world.to(2)];
+    let server = Server::with(&world, Options { public, ..Options::default() });
+    let stranger = world.server().run(|| TcpListener::bind(world.to(1))).unwrap().unwrap();
+    // Nobody may come.
+    SockRef::from(&stranger).set_read_timeout(Some(PATIENCE)).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = stranger.accept().unwrap();
+            let mut line = [0; LINE.len()];
+            stream.read_exact(&mut line).unwrap();
+            assert_eq!(line, LINE);
+            stream.write_all(STRANGER).unwrap();
+        });
+        let opened = world.open(world.to(1), &world.cookie(0), LINE);
+        assert!(!opened.accepted && opened.answer == STRANGER, "{opened:?}");
+    });
+    assert_eq!(server.served(0), []);
+    assert_eq!((world.stats().steered, world.stats().no_listener), (0, 1));
+    // Nobody at all: refused by the server, as it would be without the program.
+    let nobody = world.client().run(|| {
+        block_on(async {
+            let (stream, _) = connect_fast(world.to(3), None, &world.cookie(2), LINE).unwrap();
+            stream.writable().await.and_then(|()| stream.take_error()).unwrap()
+        })
+    });
+    assert_eq!(nobody.unwrap().unwrap().kind(), std::io::ErrorKind::ConnectionRefused);
+    assert!(world.open(world.to(0), &world.cookie(0), LINE).accepted);
+}
+
+/// `net.ipv4.tcp_fastopen` can turn it on for all listeners (0x400), and for SYNs without a cookie (0x200): not
+/// for an edge's.
+pub(crate) fn on_for_all_listeners() {
+    let world = World::bare();
+    world.set(world.server(), "tcp_fastopen", &0x603.to_string()).unwrap();
+    world.attach_client();
+    world.attach_server();
+    let server = Server::start(&world);
+    let cookie = Cookie::new(rand::random());
+    for (known, number) in [0, 2].into_iter().enumerate() {
+        world.seen.clear();
+        let opened = world.open(world.to(number), &cookie, LINE);
+        assert!(!opened.accepted && opened.answer == LINE, "{opened:?}");
+        assert_eq!(server.served(known + 1).pop(), Some((OpenedBy::Plain, LINE.to_vec())));
+        no_kernel_cookie(&world);
+    }
+    // Nor where the program is gone.
+    assert!(world.detach_server());
+    world.seen.clear();
+    let opened = world.open(world.to(0), &world.cookie(0), LINE);
+    ordinary(&world, &server, 2, &opened);
+}
+
+/// A client may use a port again while the server keeps the last connection in TIME-WAIT: only that can tell whether
+/// the SYN is an old one.
+pub(crate) fn in_time_wait() {
+    const TIME_WAIT: &str = "06";
+    let world = World::new();
+    world.set(world.client(), "ip_local_port_range", "40000 40000").unwrap();
+    let server = Server::start(&world);
+    assert!(world.open(world.to(0), &world.cookie(0), LINE).accepted);
+    let states = |node: &headstart_lab::Node| -> Vec<String> {
+        let table = node.run(|| fs::read_to_string("/proc/thread-self/net/tcp")).unwrap().unwrap();
+        let lines = table.lines().filter(|line| line.contains(":9C40 "));
+        lines.map(|line| line.split_whitespace().nth(3).unwrap().to_owned()).collect()
+    };
+    let begun = Instant::now();
+    while !states(world.client()).is_empty() || states(world.server()) != [TIME_WAIT] {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", states(world.server()));
+        thread::sleep(Duration::from_millis(2));
+    }
+    world.seen.clear();
+    let opened = world.open(world.to(0), &world.cookie(0), LINE);
+    ordinary(&world, &server, 1, &opened);
+    assert_eq!(world.seen.syns().len(), 1, "answered at once");
+    assert_eq!((world.stats().steered, world.stats().no_listener), (1, 1));
+}
+
+/// What this machine forwards has no business with its listeners, and Linux drops it if it has a socket.
+pub(crate) fn on_its_way() {
+    let world = World::new();
+    let _server = Server::start(&world);
+    let there = world.to(1).ip().to_string();
+    let node = world.server();
+    for arguments in [
+        &["address", "del", &there, "dev", "w0"][..],
+        &["link", "add", "f0", "type", "veth", "peer", "name", "f1"],
+        &["link", "set", "f0", "up"],
+        &["link", "set", "f1", "up"],
+        &["route", "add", &there, "dev", "f0"],
+    ] {
+        succeeds(node.command("ip").args(arguments));
+    }
+    world.set(node, "ip_forward", "1").unwrap();
+    let cookie = world.cookie(0);
+    let sent = || {
+        block_on(async {
+            connect_fast(
+                (there.parse::<std::net::IpAddr>().unwrap(), PORT).into(),
+                None,
+                &cookie,
+                LINE,
+            )
+            .unwrap()
+        })
+    };
+    let stream = world.client().run(sent).unwrap();
+    let forwarded = || {
+        let table = node.run(|| fs::read_to_string("/proc/thread-self/net/snmp")).unwrap().unwrap();
+        let mut lines = table.lines().filter(|line| line.starts_with("Ip: "));
+        let place = lines.next().unwrap().split(' ').position(|name| name == "ForwDatagrams");
+        lines.next().unwrap().split(' ').nth(place.unwrap()).unwrap().parse::<usize>().unwrap()
+    };
+    let begun = Instant::now();
+    while forwarded() == 0 || forwarded() != world.seen.syns().len() {
+        assert!(begun.elapsed() < PATIENCE, "{} of {:?}", forwarded(), world.seen.syns());
+        thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!((world.stats().steered, world.stats().no_listener), (0, 1));
+    drop(stream);
 }

@@ -2,9 +2,10 @@
 
 use headstart_lab::{Element, Mtu, Protocol};
 use headstart_net::OpenedBy;
-use headstart_net::fastopen::CookieState;
+use headstart_net::fastopen::{CookieState, ServerOptions, attach_server};
 use headstart_proto::cookie::Cookie;
 
+use crate::alter;
 use crate::server::{Options, Server};
 use crate::support::{key, mint, now, ring};
 use crate::world::{LIFE, LINE, Opened, World};
@@ -108,6 +109,57 @@ pub(crate) fn clock_stepped() {
     let server = Server::start(&world);
     assert!(world.open(world.to(0), &world.cookie(0), LINE).accepted);
     server.served(1);
+}
+
+/// Forms of the option that carry no cookie of ours leave the SYN on the real kernel, too: the server's kernel
+/// sees none, and the client gets none of its cookies.
+pub(crate) fn of_another_form() {
+    let forms: [alter::Form; 5] = [
+        |_| vec![34, 2],
+        |cookie| [&[34, 10][..], &cookie[..8]].concat(),
+        |cookie| [&[34, 17][..], &cookie[..15]].concat(),
+        |cookie| [&[34, 20][..], cookie, &[0; 2]].concat(),
+        |cookie| [&[254, 20, 0xf9, 0x89][..], cookie].concat(),
+    ];
+    let world = World::new();
+    let server = Server::start(&world);
+    for (known, form) in forms.into_iter().enumerate() {
+        for number in [0, 2] {
+            let known = 2 * known + number / 2;
+            world.seen.clear();
+            world.fault(Some(Box::new(alter::Other(form))), None);
+            let opened = world.open(world.to(number), &world.cookie(number), LINE);
+            ordinary(&world, &server, known, &opened);
+        }
+    }
+    let counted: Vec<_> = world.stats().iter().filter(|(_, count)| *count > 0).collect();
+    assert_eq!(counted, [("syns", 10), ("stripped", 10)]);
+}
+
+/// The program does not look behind them.
+pub(crate) fn behind_extension_headers() {
+    let world = World::new();
+    let server = Server::start(&world);
+    world.fault(Some(Box::new(alter::ExtensionHeader)), None);
+    let opened = world.open(world.to(2), &world.cookie(2), LINE);
+    ordinary(&world, &server, 0, &opened);
+    assert_eq!(world.stats().iter().map(|(_, count)| count).sum::<u64>(), 0);
+}
+
+pub(crate) fn spent_full() {
+    let world = World::bare();
+    world.attach_client();
+    let options = ServerOptions { spent: 1, ..world.server_options() };
+    world.server().run(|| attach_server(&options)).unwrap().unwrap();
+    let server = Server::start(&world);
+    // The same for both, and so the generation.
+    let expiry = now() + LIFE / 2;
+    let cookie = || mint(&key(1), expiry, world.client_ip(0));
+    assert!(world.open(world.to(0), &cookie(), LINE).accepted);
+    world.seen.clear();
+    let opened = world.open(world.to(0), &cookie(), LINE);
+    ordinary(&world, &server, 1, &opened);
+    assert_eq!((world.stats().steered, world.stats().full), (1, 1));
 }
 
 /// The options are in the second fragment, where the program does not look. IPv4 only: nobody fragments IPv6 on

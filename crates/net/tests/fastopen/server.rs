@@ -1,34 +1,56 @@
 //! A server that takes a line on each connection, says it back, and remembers it.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, mpsc};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_net::fastopen::{HiddenListener, PENDING, ServerMaps};
-use headstart_net::{Acceptor, AcceptorConfig, OpenedBy, ServerStream};
+use headstart_net::{Acceptor, AcceptorConfig, OpenedBy, ServerStream, TlsStream};
+use headstart_proto::UnixSeconds;
 use headstart_proto::cookie::CookieRing;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use headstart_tls::ServerContext;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::oneshot;
 
+use crate::support::now;
 use crate::world::{LIFE, PATIENCE, PORT, World, block_on, usual_ring};
+
+/// What becomes of hidden listeners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hidden {
+    Serves,
+    /// The program is told of them, and they end.
+    Ends,
+    None,
+}
 
 /// How a server is to be.
 pub(crate) struct Options {
     /// Its keys; without them it does not touch the program's maps.
     pub(crate) keys: Option<CookieRing>,
-    /// Whether it has hidden listeners.
-    pub(crate) hidden: bool,
+    /// Its addresses, one of each family.
+    pub(crate) public: [SocketAddr; 2],
+    pub(crate) hidden: Hidden,
     /// How many connections these hold that are not acknowledged.
     pub(crate) pending: i32,
     /// How far the clock is off that it tells the program, in seconds.
     pub(crate) clock: i64,
+    /// If the line is inside TLS.
+    pub(crate) tls: Option<Arc<ServerContext>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { keys: Some(usual_ring()), hidden: true, pending: PENDING, clock: 0 }
+        Self {
+            keys: Some(usual_ring()),
+            public: [(Ipv4Addr::UNSPECIFIED, PORT).into(), (Ipv6Addr::UNSPECIFIED, PORT).into()],
+            hidden: Hidden::Serves,
+            pending: PENDING,
+            clock: 0,
+            tls: None,
+        }
     }
 }
 
@@ -38,6 +60,7 @@ pub(crate) type Served = (OpenedBy, Vec<u8>);
 /// A running server; it ends with this value.
 pub(crate) struct Server {
     served: Arc<Mutex<Vec<Served>>>,
+    maps: Arc<Mutex<Option<ServerMaps>>>,
     pub(crate) hidden: [Option<SocketAddr>; 2],
     stop: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<std::io::Result<()>>>,
@@ -55,8 +78,24 @@ impl Server {
         let (dir, record) = (world.dir().to_owned(), Arc::clone(&served));
         let run = move || block_on(run(dir, options, record, ready_in, stopped));
         let thread = world.server().spawn_thread(run).unwrap();
-        let hidden = ready.recv_timeout(PATIENCE).expect("the server starts");
-        Self { served, hidden, stop: Some(stop), thread: Some(thread) }
+        let (hidden, maps) = ready.recv_timeout(PATIENCE).expect("the server starts");
+        let maps = Arc::new(Mutex::new(maps));
+        Self { served, maps, hidden, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// What a server does now and then, in its network namespace.
+    pub(crate) fn refresh(&self, world: &World) {
+        let refresh = || self.maps().as_mut().unwrap().refresh().unwrap();
+        world.server().run(refresh).unwrap();
+    }
+
+    /// Whether the program that it knows is the one that is attached.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.maps().as_ref().unwrap().is_attached()
+    }
+
+    fn maps(&self) -> MutexGuard<'_, Option<ServerMaps>> {
+        self.maps.lock().unwrap()
     }
 
     /// What was served, once it is so many connections; a moment later still.
@@ -76,6 +115,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        *self.maps() = None;
         self.stop = None;
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
@@ -86,37 +126,36 @@ impl Drop for Server {
     }
 }
 
+/// Where the hidden listeners are, and what the program is told by.
+type Ready = ([Option<SocketAddr>; 2], Option<ServerMaps>);
+
 async fn run(
     dir: PathBuf,
     options: Options,
     record: Arc<Mutex<Vec<Served>>>,
-    ready: mpsc::Sender<[Option<SocketAddr>; 2]>,
+    ready: mpsc::Sender<Ready>,
     stopped: oneshot::Receiver<()>,
 ) {
-    let public: [SocketAddr; 2] =
-        [(Ipv4Addr::UNSPECIFIED, PORT).into(), (Ipv6Addr::UNSPECIFIED, PORT).into()];
-    let hidden = public.map(|public| {
+    let hidden = options.public.map(|public| {
         let bind = || Arc::new(HiddenListener::with_pending(public, options.pending).unwrap());
-        options.hidden.then(bind)
+        (options.hidden != Hidden::None).then(bind)
     });
     let maps = options.keys.as_ref().map(|keys| maps(&dir, keys, &hidden, options.clock));
     let addresses =
         hidden.each_ref().map(|hidden| hidden.as_ref().map(|hidden| hidden.local_addr()));
-    let mut acceptors = Vec::new();
-    for (public, hidden) in public.into_iter().zip(hidden) {
+    for (public, hidden) in options.public.into_iter().zip(hidden) {
+        let hidden = hidden.filter(|_| options.hidden == Hidden::Serves);
         let config = AcceptorConfig { udp_workers: 0, hidden, ..AcceptorConfig::default() };
-        acceptors.push(Acceptor::bind(public, config).unwrap());
+        let acceptor = Acceptor::bind(public, config).unwrap();
+        maps.iter().for_each(|maps| maps.set_public(&acceptor).unwrap());
+        tokio::spawn(accept(acceptor, options.tls.clone(), Arc::clone(&record)));
     }
-    for acceptor in acceptors {
-        tokio::spawn(accept(acceptor, Arc::clone(&record)));
-    }
-    ready.send(addresses).unwrap();
+    ready.send((addresses, maps)).unwrap();
     let _ = stopped.await;
-    drop(maps);
 }
 
 fn maps(
-    dir: &std::path::Path,
+    dir: &Path,
     keys: &CookieRing,
     hidden: &[Option<Arc<HiddenListener>>],
     clock: i64,
@@ -133,17 +172,33 @@ fn maps(
     maps
 }
 
-async fn accept(mut acceptor: Acceptor, record: Arc<Mutex<Vec<Served>>>) {
+async fn accept(
+    mut acceptor: Acceptor,
+    tls: Option<Arc<ServerContext>>,
+    record: Arc<Mutex<Vec<Served>>>,
+) {
     loop {
         let arrival = acceptor.accept().await.unwrap();
-        let record = Arc::clone(&record);
+        let (tls, record) = (tls.clone(), Arc::clone(&record));
         tokio::spawn(async move {
+            let Ok(Some(stream)) = arrival.establish().await else { return };
             // A client that broke off is nothing to tell of.
-            if let Ok(Some(stream)) = arrival.establish().await {
-                let _ = serve(stream, &record).await;
-            }
+            let _ = match tls {
+                None => serve(stream, &record).await,
+                Some(tls) => serve_tls(stream, &tls, &record).await,
+            };
         });
     }
+}
+
+async fn serve_tls(
+    stream: ServerStream,
+    tls: &ServerContext,
+    record: &Mutex<Vec<Served>>,
+) -> std::io::Result<()> {
+    let opened_by = stream.opened_by();
+    let conn = tls.accept(stream.peer_addr().ip(), UnixSeconds(now())).unwrap();
+    echo(opened_by, TlsStream::new(conn, stream), record).await
 }
 
 /// One line, and back.
@@ -151,7 +206,14 @@ pub(crate) async fn serve(
     stream: ServerStream,
     record: &Mutex<Vec<Served>>,
 ) -> std::io::Result<()> {
-    let opened_by = stream.opened_by();
+    echo(stream.opened_by(), stream, record).await
+}
+
+async fn echo(
+    opened_by: OpenedBy,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    record: &Mutex<Vec<Served>>,
+) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut line = Vec::new();
     stream.read_until(b'\n', &mut line).await?;

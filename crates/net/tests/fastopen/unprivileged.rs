@@ -1,15 +1,18 @@
-//! Edge and client as a user without any capability: only attaching needs some.
+//! Edge and client as a user without any capability, and attaching with the two that it needs.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use headstart_lab::Node;
-use headstart_net::fastopen::{HiddenListener, ServerMaps, ServerOptions, attach_server};
+use headstart_net::fastopen::{
+    AttachError, ClientOptions, HiddenListener, ServerMaps, ServerOptions, attach_client,
+    attach_server, client_status, detach_client, detach_server, server_status,
+};
 use headstart_net::{Acceptor, AcceptorConfig};
 use headstart_proto::cookie::Cookie;
 
@@ -34,6 +37,8 @@ pub(crate) enum Role {
     Client,
     /// Tries to open the server's maps.
     Look,
+    /// Attaches both sides, looks at them, and detaches them.
+    Helper,
 }
 
 /// What this process is to do, if it is one of these.
@@ -42,14 +47,14 @@ pub(crate) fn role() -> Option<Role> {
         "edge" => Some(Role::Edge),
         "client" => Some(Role::Client),
         "look" => Some(Role::Look),
+        "helper" => Some(Role::Helper),
         other => panic!("no role is called {other}"),
     }
 }
 
 impl Role {
     pub(crate) fn play(self) -> ExitCode {
-        let status = fs::read_to_string("/proc/self/status").unwrap();
-        assert!(status.contains("CapEff:\t0000000000000000\n"), "{status}");
+        assert!(matches!(self, Self::Helper) || capabilities() == 0);
         match self {
             Self::Edge => block_on(edge()),
             Self::Client => block_on(client()),
@@ -57,9 +62,37 @@ impl Role {
                 Ok(_) => println!("opened"),
                 Err(error) => println!("{}", error.name()),
             },
+            Self::Helper => match helper() {
+                Ok(()) => println!("done with {:x}", capabilities()),
+                Err(AttachError::Privilege) => println!("privilege"),
+                Err(AttachError::NoCgroup2) => println!("no_cgroup2"),
+                Err(error) => println!("{error}"),
+            },
         }
         ExitCode::SUCCESS
     }
+}
+
+/// The effective ones, as bits.
+fn capabilities() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    u64::from_str_radix(line.trim(), 16).unwrap()
+}
+
+fn helper() -> Result<(), AttachError> {
+    let dir = dir();
+    let server = ServerOptions { dir: dir.clone(), ..ServerOptions::new(vec!["w0".into()], PORT) };
+    // Either side has to say the same.
+    let attached = attach_server(&server);
+    let client = attach_client(&ClientOptions { dir: dir.clone(), cgroup: None });
+    assert_eq!(attached.is_ok(), client.is_ok() || matches!(client, Err(AttachError::NoCgroup2)));
+    assert_eq!(server_status(&dir)?, Some(attached?));
+    assert_eq!(client_status(&dir)?, Some(client?));
+    // What an edge of the same user does.
+    ServerMaps::open(&dir)?.refresh().expect("the maps can be written");
+    assert!(detach_server(&dir, &[])? && detach_client(&dir)?);
+    Ok(())
 }
 
 fn dir() -> PathBuf {
@@ -77,6 +110,7 @@ async fn edge() {
     let config =
         AcceptorConfig { udp_workers: 0, hidden: Some(hidden), ..AcceptorConfig::default() };
     let mut acceptor = Acceptor::bind(public, config).unwrap();
+    maps.set_public(&acceptor).unwrap();
     println!("ready");
     let stream = acceptor.accept().await.unwrap().establish().await.unwrap().unwrap();
     println!("{}", stream.opened_by().name());
@@ -91,22 +125,31 @@ async fn client() {
     println!("accepted {}, answered {}", opened.accepted, opened.answer == LINE);
 }
 
-/// This program on a node, as nobody, where nobody can reach it.
+/// This program on a node, as nobody.
 fn as_nobody(node: &Node, role: &str) -> Command {
-    let place = bpf().parent().unwrap().join("checks");
-    copy_once(&place);
+    as_nobody_with(node, role, "")
+}
+
+/// The same with capabilities, such as `,+bpf`.
+fn as_nobody_with(node: &Node, role: &str, capabilities: &str) -> Command {
     let mut command = node.command("setpriv");
     let nobody = NOBODY.to_string();
     command.args(["--reuid", &nobody, "--regid", &nobody, "--clear-groups"]);
-    command.arg(place).env(ROLE, role).stdout(Stdio::piped());
+    for set in ["inh-caps", "ambient-caps", "bounding-set"] {
+        command.arg(format!("--{set}=-all{capabilities}"));
+    }
+    command.arg(program()).env(ROLE, role).stdout(Stdio::piped());
     command
 }
 
-fn copy_once(place: &Path) {
+/// A copy of this program where nobody can reach it.
+fn program() -> PathBuf {
+    let place = bpf().parent().unwrap().join("checks");
     if !place.exists() {
-        fs::copy(std::env::current_exe().unwrap(), place).unwrap();
-        fs::set_permissions(place, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::copy(std::env::current_exe().unwrap(), &place).unwrap();
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
     }
+    place
 }
 
 fn said(command: &mut Command) -> String {
@@ -146,4 +189,37 @@ pub(crate) fn denied() {
     world.server().run(|| attach_server(&options)).unwrap().unwrap();
     assert_eq!(look(world.dir()), "opened\n");
     assert_eq!(look(Path::new("/nowhere")), "no_maps\n");
+}
+
+/// A directory of pins for nobody, as a systemd unit has one made.
+fn own_directory(name: &str) -> PathBuf {
+    let dir = bpf().join(name);
+    fs::create_dir(&dir).unwrap();
+    chown(&dir, Some(NOBODY), Some(NOBODY)).unwrap();
+    dir
+}
+
+/// CAP_BPF and CAP_NET_ADMIN are enough for all that the helper does, and each is needed.
+pub(crate) fn helper_with_capabilities() {
+    let world = World::bare();
+    let dir = own_directory("helper");
+    let helper = |capabilities: &str| {
+        said(as_nobody_with(world.server(), "helper", capabilities).env(DIR, &dir))
+    };
+    // Bits 12 and 39 (linux/capability.h).
+    assert_eq!(helper(",+bpf,+net_admin"), "done with 8000001000\n");
+    for too_few in ["", ",+bpf", ",+net_admin"] {
+        assert_eq!(helper(too_few), "privilege\n", "{too_few}");
+    }
+}
+
+/// As in a container without cgroups.
+pub(crate) fn helper_without_cgroup2() {
+    const SCRIPT: &str = "grep ' cgroup2 ' /proc/self/mounts | cut -d ' ' -f 2 | while read -r at; do \
+                          umount --lazy \"$at\" || exit; done; exec \"$0\"";
+    let world = World::bare();
+    let mut command = world.server().command("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", SCRIPT]).arg(program());
+    command.env(ROLE, "helper").env(DIR, world.dir()).stdout(Stdio::piped());
+    assert_eq!(said(&mut command), "no_cgroup2\n");
 }

@@ -4,13 +4,14 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use headstart_lab::{Delay, Element, Host, Lab, Link, Node};
 use headstart_net::fastopen::{
-    ClientOptions, ClientStatus, CookieState, ServerOptions, ServerStatus, Stats, attach_client,
-    attach_server, client_status, connect, cookie_state, detach_client, detach_server,
-    server_status, was_accepted,
+    ClientOptions, ClientStatus, CookieState, ServerOptions, ServerStatus, Stats, Unavailable,
+    attach_client, attach_server, client_status, connect, cookie_state, detach_client,
+    detach_server, probe, server_status, was_accepted,
 };
 use headstart_proto::cookie::Cookie;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,7 +29,7 @@ pub(crate) const LIFE: u64 = 3600;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The interface of a node of a lab.
-const INTERFACE: &str = "w0";
+pub(crate) const INTERFACE: &str = "w0";
 
 /// One way; a round trip takes twice as long.
 const DELAY: Duration = Duration::from_millis(10);
@@ -84,7 +85,18 @@ impl World {
         // It disables Fast Open for an hour after one loss, on kernels where it is on.
         let _ = world.set(world.client(), "tcp_fastopen_blackhole_timeout_sec", "0");
         world.link(DELAY, None, None);
+        world.wait_until_alone();
         world
+    }
+
+    /// Other runs of these checks, or an experiment, may have programs attached to all processes of the machine for
+    /// a while.
+    pub(crate) fn wait_until_alone(&self) {
+        let begun = Instant::now();
+        while self.client().run(probe).unwrap().is_ok() {
+            assert!(begun.elapsed() < PATIENCE, "others have attached it for all processes");
+            thread::sleep(Duration::from_millis(50));
+        }
     }
 
     pub(crate) fn client(&self) -> &Node {
@@ -135,8 +147,7 @@ impl World {
     }
 
     pub(crate) fn attach_client(&self) -> ClientStatus {
-        let options = ClientOptions { dir: self.dir.clone(), cgroup: None };
-        let attached = self.client().run(|| attach_client(&options)).unwrap();
+        let attached = self.client().run(|| attach_client(&self.client_options())).unwrap();
         attached.unwrap_or_else(|error| panic!("{error}: {}", error.hint()))
     }
 
@@ -148,11 +159,15 @@ impl World {
         client_status(&self.dir).unwrap()
     }
 
+    pub(crate) fn client_options(&self) -> ClientOptions {
+        ClientOptions { dir: self.dir.clone(), cgroup: Some(support::group()) }
+    }
+
     pub(crate) fn server_options(&self) -> ServerOptions {
         let options = ServerOptions::new(vec![INTERFACE.into()], PORT);
         // Cookies here are minted as if it were some time ago.
-        let since = headstart_proto::UnixSeconds(now() - 10 * LIFE);
-        ServerOptions { dir: self.dir.clone(), since, ..options }
+        let age = Duration::from_secs(10 * LIFE);
+        ServerOptions { dir: self.dir.clone(), age, ..options }
     }
 
     pub(crate) fn attach_server(&self) -> ServerStatus {
@@ -214,6 +229,18 @@ pub(crate) async fn open(
     Opened { taken, accepted, cookie, answer }
 }
 
+/// Why no cookie can be sent here, once the kernel has let go of the programs: it takes its time for that.
+pub(crate) fn probe_fails() -> Unavailable {
+    let begun = Instant::now();
+    loop {
+        match probe() {
+            Err(why) => return why,
+            Ok(()) => assert!(begun.elapsed() < PATIENCE, "cookies can still be sent"),
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Runs a future on a runtime of this thread, so that its sockets are in the thread's namespace.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
@@ -224,7 +251,7 @@ impl Drop for World {
     fn drop(&mut self) {
         let client = detach_client(&self.dir);
         let server = self.server().run(|| detach_server(&self.dir, &[])).unwrap();
-        if !std::thread::panicking() {
+        if !thread::panicking() {
             client.unwrap();
             server.unwrap();
         }

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::support::internet_checksum;
+
 /// The protected port.
 pub(crate) const PORT: u16 = 443;
 
@@ -31,6 +33,10 @@ pub(crate) enum Link {
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) link: Link,
+    /// The Ethernet address that it is for; a test run has all zeros, that of loopback.
+    pub(crate) station: [u8; 6],
+    /// A VLAN tag that is still in the frame.
+    pub(crate) vlan: Option<u16>,
     pub(crate) from: IpAddr,
     pub(crate) port: u16,
     pub(crate) flags: u8,
@@ -54,6 +60,8 @@ impl Frame {
     pub(crate) fn syn(from: IpAddr) -> Self {
         Self {
             link: Link::Ethernet,
+            station: [0; 6],
+            vlan: None,
             from,
             port: PORT,
             flags: SYN,
@@ -101,7 +109,9 @@ impl Frame {
             IpAddr::V4(from) => ([0x08, 0x00], self.ipv4(from, segment.len())),
             IpAddr::V6(from) => ([0x86, 0xdd], self.ipv6(from, segment.len())),
         };
-        let ethernet = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], &kind].concat();
+        let tag = self.vlan.map(|vlan| [&[0x81, 0x00][..], &vlan.to_be_bytes()].concat());
+        let ethernet =
+            [&self.station[..], &[2, 0, 0, 0, 0, 2], &tag.unwrap_or_default(), &kind].concat();
         let link = if self.link == Link::Ethernet { ethernet } else { Vec::new() };
         [link, header, segment].concat()
     }
@@ -115,7 +125,8 @@ impl Frame {
         segment.extend([0xfa, 0xf0, 0, 0, 0, 0]);
         segment.extend(&self.options);
         segment.extend(&self.data);
-        let sum = !sum(&[self.pseudo_header(segment.len()), segment.clone()].concat());
+        let covered = [self.pseudo_header(segment.len()), segment.clone()].concat();
+        let sum = internet_checksum(&covered);
         segment[16..18].copy_from_slice(&sum.to_be_bytes());
         segment
     }
@@ -139,7 +150,7 @@ impl Frame {
         header.extend(from.octets());
         header.extend(SERVER4.octets());
         header.extend(&self.ip_options);
-        let sum = !sum(&header);
+        let sum = internet_checksum(&header);
         header[10..12].copy_from_slice(&sum.to_be_bytes());
         header
     }
@@ -163,14 +174,4 @@ impl Frame {
 pub(crate) fn option(kind: u8, content: &[u8]) -> Vec<u8> {
     let length = u8::try_from(content.len() + 2).unwrap();
     [&[kind, length][..], content].concat()
-}
-
-/// The ones' complement sum of RFC 1071.
-fn sum(bytes: &[u8]) -> u16 {
-    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-    let mut sum: u32 = bytes.chunks(2).map(word).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    u16::try_from(sum).unwrap()
 }

@@ -25,7 +25,9 @@ use support::Check;
 const CHECKS: &[Check] = &[
     ("vectors", cookies::vectors),
     ("taken_once", cookies::taken_once),
+    ("taken_once_by_two_processors", cookies::taken_once_by_two_processors),
     ("three_keys", cookies::three_keys),
+    ("zeros_are_no_key", cookies::zeros_are_no_key),
     ("no_keys", cookies::no_keys),
     ("addresses_of_ipv6", cookies::addresses_of_ipv6),
     ("life", cookies::life),
@@ -33,6 +35,8 @@ const CHECKS: &[Check] = &[
     ("clock", cookies::clock),
     ("spent_full", cookies::spent_full),
     ("sweep", cookies::sweep),
+    ("swept_by_another_edge", cookies::swept_by_another_edge),
+    ("another_map_for_spent", cookies::another_map_for_spent),
     ("generations", cookies::generations),
     ("options_fast_open_forms", options::fast_open_forms),
     ("options_several", options::several),
@@ -42,12 +46,12 @@ const CHECKS: &[Check] = &[
     ("options_all_no_operations", options::all_no_operations),
     ("options_others", options::others),
     ("packets_not_looked_at", packets::not_looked_at),
+    ("packets_for_others", packets::for_others),
     ("packets_fragments", packets::fragments),
     ("packets_ipv6_extension_headers", packets::ipv6_extension_headers),
     ("packets_ipv4_options", packets::ipv4_options),
     ("packets_short", packets::short),
     ("packets_bare", packets::bare),
-    ("packets_cost", packets::cost),
 ];
 
 fn main() -> ExitCode {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::frame::{ACK, FIN, Frame, Link, PORT, RST, SYN};
-use crate::program::{LIFE, Loaded, NOW, PASS, TAKEN};
+use crate::program::{LIFE, Loaded, NOW, TAKEN};
 use crate::support::{key, mint};
 
 fn client4() -> IpAddr {
@@ -39,6 +39,20 @@ pub(crate) fn not_looked_at() {
         assert_eq!(counted, ["syns", TAKEN]);
     }
     assert_eq!(loaded.maps().spent().unwrap(), 2);
+}
+
+/// An interface may take in what is for others, as one that is a bridge's does; what is on a VLAN comes to that
+/// VLAN's interface.
+pub(crate) fn for_others() {
+    let mut loaded = Loaded::new();
+    for from in [client4(), client6()] {
+        for station in [[2, 0, 0, 0, 0, 9], [0xff; 6], [0x33, 0x33, 0, 0, 0, 1]] {
+            left_alone(&mut loaded, &Frame { station, ..valid(from) });
+        }
+        for vlan in [0, 1, 0x2064] {
+            left_alone(&mut loaded, &Frame { vlan: Some(vlan), ..valid(from) });
+        }
+    }
 }
 
 /// The public listener gets them, with Fast Open off.
@@ -97,25 +111,4 @@ pub(crate) fn bare() {
         assert_eq!(counted, ["syns", "replayed"], "{from}");
         left_alone(&mut loaded, &Frame { flags: ACK, ..frame });
     }
-}
-
-/// Prints what a packet costs. A cookie can be taken once, so these are single runs, with a cold cache.
-pub(crate) fn cost() {
-    const TIMES: u32 = 100_000;
-    let loaded = Loaded::new();
-    let plain = Frame { options: Vec::new(), ..Frame::syn(client4()) };
-    for (what, frame) in [
-        ("another port", Frame { port: PORT + 1, ..plain.clone() }),
-        ("not a SYN", Frame { flags: ACK, ..plain }),
-        ("a SYN without Fast Open", Frame::syn(client4())),
-        ("a SYN of 40 no-operations", Frame { options: vec![1; 40], ..Frame::syn(client4()) }),
-    ] {
-        let run = loaded.run(&frame, TIMES);
-        assert_eq!((run.verdict, run.packet), (PASS, frame.bytes()), "{what}");
-        println!("  {what:<28} {:>5} ns", run.time.as_nanos());
-    }
-    let mut taken: Vec<_> =
-        (0..200).map(|_| loaded.run(&valid(client4()), 1).time.as_nanos()).collect();
-    taken.sort_unstable();
-    println!("  {:<28} {:>5} ns (median of single runs)", "a valid cookie", taken[100]);
 }

@@ -9,7 +9,6 @@ use headstart_net::fastopen::{
     Program, ServerMaps, ServerOptions, Stats, TestRun, attach_server, detach_server,
     unix_minus_boot,
 };
-use headstart_proto::UnixSeconds;
 use headstart_proto::cookie::{Cookie, CookieKey, CookieRing};
 
 use crate::frame::{Frame, Link, PORT};
@@ -45,7 +44,7 @@ impl Loaded {
         let dir = bpf().join(format!("check-{:016x}", rand::random::<u64>()));
         let mut options = ServerOptions {
             dir: dir.clone(),
-            since: UnixSeconds(NOW - 10 * LIFE),
+            age: Duration::from_secs(10 * LIFE),
             ..ServerOptions::new(Vec::new(), PORT)
         };
         change(&mut options);
@@ -75,19 +74,28 @@ impl Loaded {
         self.set_clock(NOW);
     }
 
-    /// The beginning of a second, so that it lasts while a check runs.
     pub(crate) fn set_clock(&mut self, unix: u64) {
-        const MARGIN: u64 = 1_000_000;
-        let wanted = unix * 1_000_000_000 + MARGIN;
-        let ahead = wanted.wrapping_sub(system_nanos());
-        self.maps().set_clock(unix_minus_boot().wrapping_add(ahead)).unwrap();
+        set_clock(self.maps(), unix);
+    }
+
+    /// The directory of the server's pins.
+    pub(crate) fn pins(&self) -> PathBuf {
+        self.dir.join("server")
+    }
+
+    /// As another edge would open them.
+    pub(crate) fn more_maps(&self) -> ServerMaps {
+        ServerMaps::open(&self.dir).unwrap()
     }
 
     /// Runs the program on a frame `times` times.
     pub(crate) fn run(&self, frame: &Frame, times: u32) -> TestRun {
-        let program = &self.programs[usize::from(frame.link == Link::Bare)];
-        let bytes = frame.bytes();
-        self.namespace.run(|| program.test_run(&bytes, times)).unwrap().unwrap()
+        self.within(|runs| runs.run(frame, times))
+    }
+
+    /// Does work in the network namespace that packets come to.
+    pub(crate) fn within<T: Send>(&self, work: impl FnOnce(&Runs<'_>) -> T + Send) -> T {
+        self.namespace.run(|| work(&Runs(&self.programs))).unwrap()
     }
 
     /// Runs it once: what it left of the packet, and what it counted beside the SYN, none if not even that.
@@ -118,6 +126,19 @@ impl Loaded {
     }
 }
 
+/// The program in its two forms, in a thread whose network namespace is the right one.
+pub(crate) struct Runs<'a>(&'a [Program; 2]);
+
+impl Runs<'_> {
+    pub(crate) fn run(&self, frame: &Frame, times: u32) -> TestRun {
+        self.run_bytes(frame.link, &frame.bytes(), times)
+    }
+
+    pub(crate) fn run_bytes(&self, link: Link, frame: &[u8], times: u32) -> TestRun {
+        self.0[usize::from(link == Link::Bare)].test_run(frame, times).unwrap()
+    }
+}
+
 impl Drop for Loaded {
     fn drop(&mut self) {
         self.maps = None;
@@ -134,7 +155,15 @@ pub(crate) const TAKEN: &str = "no_listener";
 fn attach(options: &ServerOptions) {
     std::fs::write("/proc/sys/net/ipv4/tcp_fastopen", "3").unwrap();
     let status = attach_server(options).unwrap_or_else(|error| panic!("{error}: {}", error.hint()));
-    assert_eq!((status.port, status.created), (PORT, options.since));
+    assert_eq!(status.port, PORT);
+}
+
+/// The beginning of a second, so that it lasts while a check runs.
+pub(crate) fn set_clock(maps: &mut ServerMaps, unix: u64) {
+    const MARGIN: u64 = 1_000_000;
+    let wanted = unix * 1_000_000_000 + MARGIN;
+    let ahead = wanted.wrapping_sub(system_nanos());
+    maps.set_clock(unix_minus_boot().wrapping_add(ahead)).unwrap();
 }
 
 /// The counters that went up, each by one.

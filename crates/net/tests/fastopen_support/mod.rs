@@ -16,6 +16,9 @@ pub(crate) type Check = (&'static str, fn());
 /// Set in the process that has the mount namespace.
 const WITHIN: &str = "HEADSTART_TEST_WITHIN";
 
+/// The control group of that process, if there is cgroup2.
+const GROUP: &str = "HEADSTART_TEST_GROUP";
+
 /// Where the BPF file system is mounted.
 static BPF: OnceLock<PathBuf> = OnceLock::new();
 
@@ -29,11 +32,24 @@ pub(crate) fn run(checks: &[Check]) -> ExitCode {
         println!("skipped {} checks: set HEADSTART_TEST_NET=1 and run as root", checks.len());
         return ExitCode::SUCCESS;
     }
+    within(|| run_all(checks))
+}
+
+/// Does work in a process with a BPF file system and a control group of its own.
+pub(crate) fn within(work: impl FnOnce() -> ExitCode) -> ExitCode {
     if std::env::var_os(WITHIN).is_none() {
         return again_within();
     }
+    if std::env::var_os(GROUP).is_some() {
+        let pid = std::process::id().to_string();
+        std::fs::write(group().join("cgroup.procs"), pid).unwrap();
+    }
     let place = mounted();
     assert!(BPF.set(place.bpf()).is_ok());
+    work()
+}
+
+fn run_all(checks: &[Check]) -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
     let checks: Vec<_> = checks.iter().filter(|(name, _)| chosen(name)).collect();
@@ -55,14 +71,31 @@ fn passes(name: &str, check: fn()) -> bool {
 /// The same program once more. What it mounts, nobody else sees, and ends however it ends: so do programs that
 /// are attached by pins there.
 fn again_within() -> ExitCode {
-    let status = Command::new("unshare")
-        .args(["--mount", "--propagation", "private"])
-        .arg(std::env::current_exe().unwrap())
-        .args(std::env::args_os().skip(1))
-        .env(WITHIN, "1")
-        .status()
-        .expect("unshare of util-linux runs");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
+    command.args(std::env::args_os().skip(1)).env(WITHIN, "1");
+    let group = new_group();
+    command.envs(group.iter().map(|group| (GROUP, group)));
+    let status = command.status().expect("unshare of util-linux runs");
+    let groups = group.iter().flat_map(|group| group.ancestors().take(2));
+    groups.for_each(|group| drop(std::fs::remove_dir(group)));
     if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A control group that nobody else is in, so that what is attached to it concerns nobody else; inside of another.
+fn new_group() -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let mount = mounts.find(|mount| mount.get(2) == Some(&"cgroup2"))?;
+    let name = format!("headstart-fastopen-{}", std::process::id());
+    let group = Path::new(mount.get(1)?).join(name).join("inner");
+    std::fs::create_dir_all(&group).unwrap();
+    Some(group)
+}
+
+/// The control group of this process, where cgroup2 is mounted.
+pub(crate) fn group() -> PathBuf {
+    std::env::var_os(GROUP).expect("cgroup2 is mounted").into()
 }
 
 /// A directory that others may enter, with a BPF file system in `bpf`.
@@ -118,6 +151,16 @@ pub(crate) const fn ring(current: CookieKey) -> CookieRing {
 /// A cookie with a random nonce.
 pub(crate) fn mint(key: &CookieKey, expiry: u64, client: std::net::IpAddr) -> Cookie {
     key.mint(rand::random(), UnixSeconds(expiry), client)
+}
+
+/// The checksum of IP and TCP (RFC 1071).
+pub(crate) fn internet_checksum(bytes: &[u8]) -> u16 {
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+    let mut sum: u32 = bytes.chunks(2).map(word).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !u16::try_from(sum).unwrap()
 }
 
 /// Unix time.

@@ -136,37 +136,57 @@ struct Account {
     early: bool,
 }
 
-/// A TCP connection, how much of the first flight the system took with it, and when it was established.
+/// A TCP connection that is established, and what its SYN carried.
 struct Opened {
     tcp: TcpStream,
-    taken: usize,
+    syn: Syn,
     established: Instant,
+}
+
+/// What the system put of the first flight into the SYN.
+#[derive(Clone, Copy)]
+struct Syn {
+    /// Bytes.
+    taken: usize,
+    /// When the call that sent it was back: by then it has left.
+    sent: Instant,
+}
+
+impl Syn {
+    /// Of a connection that begins without data.
+    fn empty() -> Self {
+        Self { taken: 0, sent: Instant::now() }
+    }
+
+    /// When a request left that is early data at the end of a flight of this length: with the SYN, if all of it fitted
+    /// and the server took it; else behind it, when the connection was there.
+    fn left(self, flight: usize, acknowledged: bool, established: Instant) -> Instant {
+        let with_it = acknowledged && self.taken == flight;
+        if with_it { self.sent } else { self.sent.max(established) }
+    }
 }
 
 impl Attempt {
     /// All of it, up to the last response byte.
     async fn run(&mut self, mut conn: Conn) -> Result<Wire, String> {
-        let written = Instant::now();
         if self.early {
             write_early(&mut conn, self.exchange.request())?;
         }
         conn.handshake().map_err(|error| spoken(&error))?;
         let flight = drain(&mut conn);
         let opened = self.connect(&flight).await;
-        let Opened { tcp, taken, established } =
+        let Opened { tcp, syn, established } =
             opened.map_err(|error| format!("cannot connect: {error}"))?;
-        let taken_by_server = self.judge(&tcp);
+        let acknowledged = self.judge(&tcp, syn, flight.len());
         let mut wire = Wire::new(conn, tcp);
-        wire.send(flight.get(taken..).unwrap_or_default()).await?;
+        wire.send(flight.get(syn.taken..).unwrap_or_default()).await?;
         // More early data could go on; there is none.
         while wire.handshake().await? != Progress::Done {
             wire.fill().await?;
         }
         self.learn(&wire.conn_mut().facts());
         if self.account.early {
-            // Data of a SYN that the server did not take leave again when the connection is there.
-            let again = if taken_by_server { written } else { written.max(established) };
-            self.exchange.marks.request_at(again);
+            self.exchange.marks.request_at(syn.left(flight.len(), acknowledged, established));
         } else {
             self.exchange.marks.request();
             wire.write(self.exchange.request()).await?;
@@ -189,44 +209,41 @@ impl Attempt {
 
     /// Opens TCP, with as much of the flight in the SYN as the system takes.
     async fn connect(&mut self, flight: &[u8]) -> io::Result<Opened> {
-        let (tcp, taken) = match (self.carrier, self.cookie.take()) {
-            (Carrier::FastOpen, _) => {
-                let tcp = connect_fast(self.to).await?;
-                let taken = tcp.try_write(flight)?;
-                (tcp, taken)
-            }
+        let (tcp, syn) = match (self.carrier, self.cookie.take()) {
+            (Carrier::FastOpen, _) => sent(connect_fast(self.to, flight)?),
             // A part of the flight would spend the cookie and save nothing.
             (_, Some(cookie)) if flight.len() <= fastopen::SYN_DATA_MAX => {
                 match fastopen::connect(self.to, None, &cookie, flight) {
-                    Ok(opened) => opened,
+                    Ok(opened) => sent(opened),
                     Err(error) => {
                         tracing::debug!(%error, "no Fast Open");
                         self.account.reason = "fast_open_unavailable";
-                        (connect(self.to).await?, 0)
+                        (connect(self.to).await?, Syn::empty())
                     }
                 }
             }
             (_, cookie) => {
                 let reason = if cookie.is_some() { "first_flight_too_long" } else { "no_cookie" };
                 self.account.reason = reason;
-                (connect(self.to).await?, 0)
+                (connect(self.to).await?, Syn::empty())
             }
         };
         tcp.set_nodelay(true)?;
         let established = established(&tcp).await?;
-        Ok(Opened { tcp, taken, established })
+        Ok(Opened { tcp, syn, established })
     }
 
-    /// Whether the server took what was in the SYN.
-    fn judge(&mut self, tcp: &TcpStream) -> bool {
-        let taken = sys::syn_data_acknowledged(tcp).unwrap_or(false);
-        if taken {
+    /// Whether the server took what was in the SYN. A SYN that carried a part of the flight only has saved nothing.
+    fn judge(&mut self, tcp: &TcpStream, syn: Syn, flight: usize) -> bool {
+        let acknowledged = sys::syn_data_acknowledged(tcp).unwrap_or(false);
+        if acknowledged && syn.taken == flight {
             self.account.opening =
                 if self.carrier == Carrier::Fop { Opening::Fop } else { Opening::Tfo };
         } else if self.account.reason.is_empty() {
-            self.account.reason = "syn_data_not_taken";
+            let reason = if acknowledged { "first_flight_too_long" } else { "syn_data_not_taken" };
+            self.account.reason = reason;
         }
-        taken
+        acknowledged
     }
 
     fn learn(&mut self, facts: &Facts) {
@@ -251,6 +268,11 @@ impl Attempt {
             ..self.exchange.marks.trial(outcome)
         }
     }
+}
+
+/// What a call has sent that is back now.
+fn sent((tcp, taken): (TcpStream, usize)) -> (TcpStream, Syn) {
+    (tcp, Syn { taken, sent: Instant::now() })
 }
 
 fn write_early(conn: &mut Conn, mut left: &[u8]) -> Result<(), String> {
@@ -279,5 +301,26 @@ async fn established(tcp: &TcpStream) -> io::Result<Instant> {
             }
             Err(error) => return Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn early_data_left_with_the_syn_if_all_of_it_fitted_and_was_taken() {
+        let sent = Instant::now();
+        let established = sent + Duration::from_millis(40);
+        let syn = Syn { taken: 900, sent };
+        assert_eq!(syn.left(900, true, established), sent);
+        // It leaves again, behind the handshake.
+        assert_eq!(syn.left(900, false, established), established);
+        // Its end was not in the SYN, and TLS understands whole records only.
+        assert_eq!(syn.left(901, true, established), established);
+        let plain = Syn { taken: 0, sent: established + Duration::from_millis(1) };
+        assert_eq!(plain.left(900, false, established), plain.sent, "it was not there before");
     }
 }

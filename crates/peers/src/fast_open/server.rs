@@ -21,18 +21,19 @@ pub(crate) fn serve(
 ) -> Result<(SocketAddr, JoinHandle<()>), PeerError> {
     let served = engine::server(options.arm, options.suite, identity, options.cookie_life)?;
     let fast_open = options.arm.carrier() == Carrier::FastOpen;
+    let listeners: Vec<_> = options
+        .addresses()
+        .map(|address| listen(address, fast_open).map_err(|error| options.unusable(&error)))
+        .collect::<Result<_, _>>()?;
+    let local = listeners.first().map_or(Ok(options.listen), TcpListener::local_addr);
+    let local = local.map_err(|error| options.unusable(&error))?;
     let mut tasks = Tasks(Vec::new());
-    let mut local = None;
-    for address in options.addresses() {
-        let listener = listen(address, fast_open).map_err(|error| options.unusable(&error))?;
-        let bound = listener.local_addr().map_err(|error| options.unusable(&error))?;
-        local.get_or_insert(bound);
-        tasks.0.push(tokio::spawn(accept(listener, Arc::clone(&served.tls))));
-    }
-    let local = local.unwrap_or(options.listen);
-    if let Some((hidden, maps)) = hidden(options, &served, local)? {
+    if let Some((hidden, maps)) = hidden(options, &served, local, &listeners)? {
         tasks.0.push(tokio::spawn(accept_hidden(hidden, Arc::clone(&served.tls))));
         tasks.0.push(tokio::spawn(refresh(maps)));
+    }
+    for listener in listeners {
+        tasks.0.push(tokio::spawn(accept(listener, Arc::clone(&served.tls))));
     }
     Ok((local, tokio::spawn(tasks.run())))
 }
@@ -60,6 +61,7 @@ fn hidden(
     options: &ServerOptions,
     served: &Served,
     public: SocketAddr,
+    listeners: &[TcpListener],
 ) -> Result<Option<(HiddenListener, ServerMaps)>, PeerError> {
     let Some(dir) = options.fast_open_maps.as_ref() else { return Ok(None) };
     let unavailable = |error: Unavailable| {
@@ -70,6 +72,7 @@ fn hidden(
     let cookies = served.keys.current().cookies();
     maps.set_keys(&cookies, served.cookie_life)
         .and_then(|()| maps.set_hidden(&hidden))
+        .and_then(|()| listeners.iter().try_for_each(|listener| maps.set_public(listener)))
         .map_err(|error| PeerError::new(format!("cannot tell the kernel's program: {error}")))?;
     Ok(Some((hidden, maps)))
 }

@@ -254,6 +254,7 @@ fn what_each_end_says_of_the_path() {
     use Verdict::*;
     let taken = Winner::Syn { accepted: true };
     let bare = Winner::Syn { accepted: false };
+    let elsewhere = Winner::Elsewhere { took: SYN_SILENCE };
     let silent = |fast: &mut FastOpen| fast.handle_timeout(BEGIN + SYN_SILENCE);
     let failed = |fast: &mut FastOpen| fast.handle_failed();
     let nothing = |_: &mut FastOpen| {};
@@ -262,23 +263,36 @@ fn what_each_end_says_of_the_path() {
         (nothing, taken, Some(Accepted)),
         (nothing, bare, Some(Refused)),
         (nothing, Winner::SameAddress, None),
-        (nothing, Winner::Elsewhere, None),
+        (nothing, elsewhere, None),
         (silent, taken, Some(Accepted)),
         (silent, bare, Some(Lost)),
         (silent, Winner::SameAddress, Some(Lost)),
-        (silent, Winner::Elsewhere, None),
+        (silent, elsewhere, Some(Lost)),
         (failed, Winner::SameAddress, Some(Lost)),
-        (failed, Winner::Elsewhere, None),
+        (failed, elsewhere, Some(Lost)),
         (failed, bare, Some(Lost)),
         (failed, taken, Some(Accepted)),
     ];
     for (case, (before, winner, verdict)) in cases.into_iter().enumerate() {
         let mut fast = sent(None);
         before(&mut fast);
-        assert_eq!(fast.handle_connected(winner), verdict, "case {case}");
+        assert_eq!(fast.handle_connected(BEGIN + SYN_SILENCE, winner), verdict, "case {case}");
         assert!(fast.is_over() && !fast.poll_beside());
     }
-    assert_eq!(offered().handle_connected(Winner::SameAddress), None);
+    assert_eq!(offered().handle_connected(BEGIN, Winner::SameAddress), None);
+}
+
+/// Another address is tried after 250 ms, before the SYN counts as silent.
+#[test]
+fn who_is_overtaken_was_silent_for_two_round_trips_or_is_just_slow() {
+    let overtaken = |rtt: Option<Duration>, after: Duration, took: Duration| {
+        sent(rtt).handle_connected(BEGIN + after, Winner::Elsewhere { took })
+    };
+    assert_eq!(overtaken(None, 270 * MS, 20 * MS), Some(Verdict::Lost));
+    assert_eq!(overtaken(None, 270 * MS, 135 * MS), Some(Verdict::Lost));
+    assert_eq!(overtaken(None, 270 * MS, 136 * MS), None, "as slow as the other one");
+    assert_eq!(overtaken(Some(150 * MS), 270 * MS, 20 * MS), Some(Verdict::Lost));
+    assert_eq!(overtaken(Some(151 * MS), 270 * MS, 20 * MS), None, "its answer is on its way");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Each rule of the jar by itself; `tests/model.rs` holds them against a model.
 
 use super::*;
+use crate::limits::HOST_MAX;
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
+const ME: Option<u32> = Some(1000);
 
 fn network(number: u8) -> Network {
     Network {
@@ -119,8 +121,8 @@ fn an_unknown_user_keeps_nothing() {
     assert_eq!(bench.put("a.example", 1, HOUR), Err(NotKept::Context));
     assert_eq!(bench.take("a.example"), None);
     let visit = Visit { host: "a.example", context: &Context::UNKNOWN, network: network(1) };
-    assert_eq!(bench.jar.visit(&visit), Visited::Never);
-    assert_eq!(bench.jar.visit(&visit), Visited::Never);
+    assert_eq!(bench.jar.visit(&visit, bench.now), Visited::Never);
+    assert_eq!(bench.jar.visit(&visit, bench.now), Visited::Never);
     assert_eq!(bench.jar.hosts(), 0);
 }
 
@@ -140,16 +142,57 @@ fn another_network_drops_what_was_got_before() {
 }
 
 #[test]
-fn a_visit_tells_whether_the_machine_moved() {
+fn a_visit_tells_whether_the_machine_moved_and_how_long_ago_the_last_one_was() {
     let mut bench = Bench::new();
     let context = bench.context.clone();
     let visit = |number| Visit { host: "a.example", context: &context, network: network(number) };
-    assert_eq!(bench.jar.visit(&visit(1)), Visited::Never);
-    assert_eq!(bench.jar.visit(&visit(1)), Visited::Here);
+    let here = |ago| Visited::Here { ago };
+    for last in [Visited::Never, here(HOUR)] {
+        assert_eq!(bench.jar.visit(&visit(1), bench.now), last);
+        bench.jar.arrive(&visit(1), bench.now);
+        bench.now += HOUR;
+    }
     bench.put("a.example", 1, HOUR).unwrap();
-    assert_eq!(bench.jar.visit(&visit(2)), Visited::Elsewhere);
-    assert_eq!(bench.jar.visit(&visit(2)), Visited::Here);
+    assert_eq!(bench.jar.visit(&visit(2), bench.now), Visited::Elsewhere);
     assert_eq!(bench.jar.cookies(), 0);
+    bench.jar.arrive(&visit(2), bench.now);
+    bench.now += SECOND;
+    // To look for a cookie is no visit, and brings none.
+    assert_eq!(bench.jar.take(&visit(2), bench.now), None);
+    bench.now += SECOND;
+    assert_eq!(bench.jar.visit(&visit(2), bench.now), here(SECOND * 2));
+}
+
+/// As a browser's six connections to one host.
+#[test]
+fn visits_that_begin_at_once_are_told_the_same() {
+    let mut bench = Bench::new();
+    let context = bench.context.clone();
+    let visit = |number| Visit { host: "a.example", context: &context, network: network(number) };
+    bench.put("a.example", 1, HOUR).unwrap();
+    for _ in 0..6 {
+        assert_eq!(bench.jar.visit(&visit(2), bench.now), Visited::Elsewhere);
+    }
+    bench.jar.arrive(&visit(2), bench.now);
+    bench.now += HOUR;
+    for _ in 0..6 {
+        assert_eq!(bench.jar.visit(&visit(2), bench.now), Visited::Here { ago: HOUR });
+    }
+}
+
+#[test]
+fn what_arrives_from_a_network_that_was_left_counts_for_nothing() {
+    let mut bench = Bench::new();
+    let context = bench.context.clone();
+    let visit = |number| Visit { host: "a.example", context: &context, network: network(number) };
+    bench.put("a.example", 1, HOUR).unwrap();
+    bench.jar.visit(&visit(2), bench.now);
+    bench.jar.arrive(&visit(1), bench.now);
+    assert_eq!(bench.put("a.example", 2, HOUR), Err(NotKept::Network));
+    assert_eq!(bench.jar.visit(&visit(2), bench.now), Visited::Elsewhere);
+    bench.jar.leave(|_| true);
+    bench.jar.arrive(&visit(2), bench.now);
+    assert_eq!(bench.jar.visit(&visit(2), bench.now), Visited::Elsewhere);
 }
 
 #[test]
@@ -171,8 +214,10 @@ fn a_network_that_was_left_is_another_one_even_if_it_comes_back() {
     let visit = Visit { host: "a.example", context: &context, network: network(1) };
     bench.put("a.example", 1, HOUR).unwrap();
     bench.jar.leave(|_| true);
-    assert_eq!(bench.jar.visit(&visit), Visited::Elsewhere);
-    assert_eq!(bench.jar.visit(&visit), Visited::Here);
+    assert_eq!(bench.jar.visit(&visit, bench.now), Visited::Elsewhere);
+    bench.jar.arrive(&visit, bench.now);
+    let here = Visited::Here { ago: Duration::ZERO };
+    assert_eq!(bench.jar.visit(&visit, bench.now), here);
     assert_eq!(bench.take("a.example"), None);
 }
 
@@ -192,12 +237,12 @@ fn a_context_that_ends_leaves_nothing() {
 fn a_cookie_spent_elsewhere_is_kept_no_longer() {
     let mut bench = Bench::new();
     bench.put("a.example", 1, HOUR).unwrap();
-    assert_eq!(bench.jar.spend(cookie(1), bench.now), Ok(()));
+    assert_eq!(bench.jar.spend(cookie(1), ME, bench.now), Ok(()));
     assert_eq!(bench.take("a.example"), None);
-    assert_eq!(bench.jar.spend(cookie(1), bench.now), Err(Unspendable::Spent));
+    assert_eq!(bench.jar.spend(cookie(1), ME, bench.now), Err(Unspendable::Spent));
     bench.put("a.example", 2, HOUR).unwrap();
     assert_eq!(bench.take("a.example"), Some(cookie(2)));
-    assert_eq!(bench.jar.spend(cookie(2), bench.now), Err(Unspendable::Spent));
+    assert_eq!(bench.jar.spend(cookie(2), ME, bench.now), Err(Unspendable::Spent));
 }
 
 #[test]
@@ -224,14 +269,15 @@ fn hosts_at_the_limit_and_one_over() {
     let context = bench.context.clone();
     for number in 0..HOSTS {
         let host = format!("h{number}");
-        bench.jar.visit(&Visit { host: &host, context: &context, network: network(1) });
+        let visit = Visit { host: &host, context: &context, network: network(1) };
+        bench.jar.visit(&visit, bench.now);
     }
     bench.put("h0", 1, HOUR).unwrap();
     bench.put("one.over", 2, HOUR).unwrap();
     assert_eq!(bench.jar.hosts(), HOSTS);
     assert_eq!(bench.take("h0"), Some(cookie(1)), "used more recently than h1");
     let h1 = Visit { host: "h1", context: &context, network: network(1) };
-    assert_eq!(bench.jar.visit(&h1), Visited::Never);
+    assert_eq!(bench.jar.visit(&h1, bench.now), Visited::Never);
 }
 
 #[test]
@@ -256,5 +302,37 @@ fn where_nothing_more_can_be_noted_as_spent_nothing_is_given() {
     assert_eq!(bench.take("a.example"), Some(cookie(1)));
     assert_eq!(bench.take("a.example"), None);
     assert_eq!(bench.jar.cookies(), 1, "it is there for when there is room again");
-    assert_eq!(bench.jar.spend(cookie(3), bench.now), Err(Unspendable::Full));
+    assert_eq!(bench.jar.spend(cookie(3), ME, bench.now), Err(Unspendable::Full));
+}
+
+/// The places for spent cookies are shared by users, not by contexts.
+#[test]
+fn a_user_does_not_spend_the_places_of_others() {
+    let limits = Limits { spent: 4, ..Limits::default() };
+    let mut bench = Bench { jar: CookieJar::with_limits(limits), ..Bench::new() };
+    bench.put("a.example", 1, HOUR).unwrap();
+    for number in 10..12 {
+        bench.jar.spend(cookie(number), Some(1001), bench.now).unwrap();
+    }
+    assert_eq!(bench.jar.spend(cookie(12), Some(1001), bench.now), Err(Unspendable::Full));
+    assert_eq!(bench.take("a.example"), Some(cookie(1)));
+}
+
+#[test]
+fn users_and_contexts_are_forgotten_and_others_are_not() {
+    let labelled = |user, label: &str| Context { label: Some(label.into()), ..Context::user(user) };
+    let whose = [Context::user(1), labelled(1, "work"), Context::user(2)];
+    let left = |forget: Whose<'_>| {
+        let (mut jar, now) = (CookieJar::new(), Instant::now());
+        for (number, context) in (1..).zip(&whose) {
+            let visit = Visit { host: "a.example", context, network: network(1) };
+            jar.put(&visit, cookie(number), HOUR, now).unwrap();
+        }
+        jar.forget(forget);
+        jar.hosts()
+    };
+    assert_eq!(left(Whose::Context(&whose[1])), 2);
+    assert_eq!(left(Whose::User(1)), 1);
+    assert_eq!(left(Whose::User(3)), 3);
+    assert_eq!(left(Whose::Everybody), 0);
 }

@@ -1,15 +1,17 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use headstart_proto::UnixSeconds;
 use headstart_proto::cookie::OfferedCookie;
 use openssl::error::ErrorStack;
 use openssl::ex_data::Index;
 use openssl::ssl::{Ssl, SslRef, SslSessionRef};
 
-use crate::client::session::{NewSession, Session};
+use crate::client::session::{NewSession, Session, wall_clock};
 use crate::facts::Version;
 use crate::ffi;
 use crate::limits::SESSIONS_MAX;
+use crate::ticket_request::TicketRequest;
 
 /// What is ours of one connection at a client, found from OpenSSL's callbacks.
 pub(crate) struct Connecting {
@@ -17,8 +19,11 @@ pub(crate) struct Connecting {
     /// Whether the name goes into the ClientHello: addresses do not.
     pub(super) sends_name: bool,
     pub(super) request_fop: bool,
+    pub(super) ticket_request: OnceLock<TicketRequest>,
     pub(super) early_data_max: u32,
     pub(super) trust: [u8; 32],
+    /// When the full handshake was that the offered session comes from.
+    pub(super) offered_since: Option<UnixSeconds>,
     pub(super) client_certificate: bool,
     pub(super) received: Mutex<Received>,
 }
@@ -51,6 +56,11 @@ impl Connecting {
         self.request_fop
     }
 
+    /// From now on the ClientHello asks for tickets; the first word counts.
+    pub(crate) fn request_tickets(&self, request: TicketRequest) {
+        self.ticket_request.get_or_init(|| request);
+    }
+
     /// Early data that the offered session allows, if any.
     pub(crate) const fn early_data_max(&self) -> u32 {
         self.early_data_max
@@ -76,7 +86,10 @@ impl Connecting {
     pub(super) fn on_session(&self, ssl: &SslRef, session: &SslSessionRef) {
         let mut received = self.lock();
         let cookies = received.offer.take().into_iter().collect();
-        let Some(kept) = Session::new(&self.trust, &self.server_name, session) else { return };
+        let resumed = self.offered_since.filter(|_| ssl.session_reused());
+        let since = resumed.unwrap_or_else(wall_clock);
+        let kept = Session::new(&self.trust, since, &self.server_name, session);
+        let Some(kept) = kept else { return };
         if received.sessions.len() == SESSIONS_MAX {
             received.sessions.pop_front();
         }

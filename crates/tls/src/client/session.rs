@@ -1,13 +1,14 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use headstart_proto::UnixSeconds;
 use headstart_proto::cookie::OfferedCookie;
 use openssl::ssl::{SslSession, SslSessionRef};
 use zeroize::Zeroizing;
 
 use crate::facts::Version;
 use crate::ffi;
-use crate::limits::{NAME_MAX, SESSION_MAX};
+use crate::limits::{NAME_MAX, RESUMPTION_LIFE, SESSION_MAX};
 
 /// A session to be offered to a server, as bytes that can be kept elsewhere; wiped when dropped.
 ///
@@ -16,15 +17,17 @@ use crate::limits::{NAME_MAX, SESSION_MAX};
 ///
 /// | at | length | field |
 /// |---|---|---|
-/// | 0 | 1 | 1, the version of this |
+/// | 0 | 1 | 2, the version of this |
 /// | 1 | 32 | what the client that made it trusts, as a hash |
-/// | 33 | 1 | length of the host name |
-/// | 34 | n | host name |
-/// | 34+n | rest | SSL_SESSION in DER |
+/// | 33 | 8 | Unix time of the full handshake that it comes from; big-endian |
+/// | 41 | 1 | length of the host name |
+/// | 42 | n | host name |
+/// | 42+n | rest | SSL_SESSION in DER |
 ///
 /// A session of one client context can be offered by another, also in another process, if that trusts the
 /// same. One for another name, or of a client with another trust, is not offered: nobody checks a
-/// certificate when a session is resumed.
+/// certificate when a session is resumed. For the same reason one is not offered later than
+/// [`RESUMPTION_LIFE`] after the full handshake, however often it was renewed.
 #[derive(Clone)]
 pub struct Session(Zeroizing<Vec<u8>>);
 
@@ -40,7 +43,10 @@ impl fmt::Display for SessionError {
 
 impl std::error::Error for SessionError {}
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+
+/// Bytes before the host name.
+const HEAD: usize = 42;
 
 impl Session {
     /// Reads what [`as_bytes`](Self::as_bytes) gave.
@@ -68,34 +74,41 @@ impl Session {
         self.parts().map_or("", |parts| parts.name)
     }
 
-    /// None if the name is too long, or OpenSSL has no memory.
-    pub(super) fn new(trust: &[u8; 32], name: &str, session: &SslSessionRef) -> Option<Self> {
+    /// None if the name or all of it is too long, or OpenSSL has no memory.
+    pub(super) fn new(
+        trust: &[u8; 32],
+        since: UnixSeconds,
+        name: &str,
+        session: &SslSessionRef,
+    ) -> Option<Self> {
         let der = Zeroizing::new(session.to_der().ok()?);
-        let length = u8::try_from(name.len()).ok()?;
-        // Of the final length at once, so that no copy is left behind by growing.
-        let mut bytes = Zeroizing::new(Vec::with_capacity(34 + name.len() + der.len()));
-        bytes.push(VERSION);
-        bytes.extend_from_slice(trust);
-        bytes.push(length);
-        bytes.extend_from_slice(name.as_bytes());
-        bytes.extend_from_slice(&der);
-        Some(Self(bytes))
+        Parts { trust, since, name, der: &der }.emit()
     }
 
-    /// OpenSSL's form, if it may be offered to `name` by a client that trusts so, and lives.
-    pub(super) fn usable(&self, trust: &[u8; 32], name: &str) -> Option<SslSession> {
+    /// OpenSSL's form and the time of the full handshake, if it may be offered to `name` by a client that trusts
+    /// so, and lives.
+    pub(super) fn usable(
+        &self,
+        trust: &[u8; 32],
+        name: &str,
+        now: UnixSeconds,
+    ) -> Option<(SslSession, UnixSeconds)> {
         let parts = self.parts()?;
-        let session = (parts.trust == trust && parts.name == name).then(|| parts.openssl())??;
-        lives(&session).then_some(session)
+        let fits = parts.trust == trust && parts.name == name;
+        let is_young = now.since(parts.since) <= RESUMPTION_LIFE;
+        let session = (fits && is_young).then(|| parts.openssl())??;
+        lives(&session, now).then_some((session, parts.since))
     }
 
     fn parts(&self) -> Option<Parts<'_>> {
         let (&VERSION, rest) = self.0.split_first()? else { return None };
         let (trust, rest) = rest.split_first_chunk()?;
+        let (since, rest) = rest.split_first_chunk()?;
+        let since = UnixSeconds(u64::from_be_bytes(*since));
         let (&length, rest) = rest.split_first()?;
         let (name, der) = rest.split_at_checked(length.into())?;
         let name = std::str::from_utf8(name).ok()?;
-        ((1..=NAME_MAX).contains(&name.len())).then_some(Parts { trust, name, der })
+        ((1..=NAME_MAX).contains(&name.len())).then_some(Parts { trust, since, name, der })
     }
 }
 
@@ -108,22 +121,44 @@ impl fmt::Debug for Session {
 
 struct Parts<'a> {
     trust: &'a [u8; 32],
+    since: UnixSeconds,
     name: &'a str,
     der: &'a [u8],
 }
 
 impl Parts<'_> {
+    fn emit(&self) -> Option<Session> {
+        let length = u8::try_from(self.name.len()).ok()?;
+        let size = HEAD + self.name.len() + self.der.len();
+        if size > SESSION_MAX {
+            return None;
+        }
+        // Of the final length at once, so that no copy is left behind by growing.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(size));
+        bytes.push(VERSION);
+        bytes.extend_from_slice(self.trust);
+        bytes.extend_from_slice(&self.since.0.to_be_bytes());
+        bytes.push(length);
+        bytes.extend_from_slice(self.name.as_bytes());
+        bytes.extend_from_slice(self.der);
+        Some(Session(bytes))
+    }
+
     fn openssl(&self) -> Option<SslSession> {
         SslSession::from_der(self.der).ok()
     }
 }
 
 /// Whether the ticket's time is not over. OpenSSL looks at the same clock, but would still announce early data.
-fn lives(session: &SslSessionRef) -> bool {
+fn lives(session: &SslSessionRef, now: UnixSeconds) -> bool {
     let life = ffi::ticket_lifetime(session);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let made = u64::try_from(session.time()).unwrap_or(0);
-    life.is_zero() || now < Duration::from_secs(made).saturating_add(life)
+    let made = UnixSeconds(u64::try_from(session.time()).unwrap_or(0));
+    life.is_zero() || now < made + life
+}
+
+/// OpenSSL's clock, by which sessions are made.
+pub(super) fn wall_clock() -> UnixSeconds {
+    UnixSeconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
 }
 
 /// A session that a server has handed out, with its public facts.
@@ -151,7 +186,7 @@ mod tests {
 
     #[test]
     fn what_is_no_session_is_refused() {
-        let header = [&[VERSION][..], &[7; 32], &[6], b"a.test"].concat();
+        let header = [&[VERSION][..], &[7; 32], &[0; 8], &[6], b"a.test"].concat();
         let with_other_der = [&header[..], b"\x30\x03\x02\x01\x01"].concat();
         let malformed: [&[u8]; 3] = [b"", &header, &with_other_der];
         for bytes in malformed {
@@ -162,11 +197,31 @@ mod tests {
 
     #[test]
     fn parts_are_found_where_the_table_has_them() {
-        let bytes = [&[VERSION][..], &[7; 32], &[6], b"a.test", b"der"].concat();
+        let since = [0, 0, 0, 0, 0, 0, 1, 2];
+        let bytes = [&[VERSION][..], &[7; 32], &since, &[6], b"a.test", b"der"].concat();
         let session = Session(Zeroizing::new(bytes));
         let parts = session.parts().unwrap();
         assert_eq!((parts.trust, parts.name, parts.der), (&[7; 32], "a.test", &b"der"[..]));
+        assert_eq!(parts.since, UnixSeconds(0x0102));
+        assert_eq!(parts.emit().unwrap().as_bytes(), session.as_bytes());
         assert_eq!(session.server_name(), "a.test");
         assert_eq!(format!("{session:?}"), "Session(..)");
+    }
+
+    #[test]
+    fn what_would_not_be_read_again_is_not_kept() {
+        let der = vec![0; SESSION_MAX];
+        let of = |length: usize| {
+            let parts = Parts {
+                trust: &[7; 32],
+                since: UnixSeconds(0),
+                name: "a.test",
+                der: &der[..length],
+            };
+            parts.emit().map(|session| session.as_bytes().len())
+        };
+        let most = SESSION_MAX - HEAD - 6;
+        assert_eq!(of(most), Some(SESSION_MAX));
+        assert_eq!(of(most + 1), None);
     }
 }

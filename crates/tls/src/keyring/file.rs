@@ -1,5 +1,5 @@
 use std::fmt;
-use std::fs::{File, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -24,14 +24,11 @@ impl KeyRing {
     /// A file that others may read or write, or that another user owns: they could have read or changed
     /// what is in it. A symbolic link, which somebody else may turn. Anything that is no key ring.
     pub fn load(path: &Path) -> Result<Self, KeyFileError> {
-        let ring = read(path, FILE_MAX).and_then(|bytes| {
-            let text = std::str::from_utf8(&bytes).map_err(|_| FileFault::NotText)?;
-            Self::parse(text).map_err(FileFault::Text)
-        });
-        ring.map_err(|fault| fault.of(path))
+        open(path).and_then(|file| ring(&file)).map_err(|fault| fault.of(path))
     }
 
     /// Writes the ring to `path` in place of what is there: a reader sees the old ring or the new one.
+    /// For a ring that was made from that one there is [`KeyFile`].
     ///
     /// The file is readable and writable for its owner only, who is the caller. If `path` is a symbolic
     /// link, the link is replaced.
@@ -73,8 +70,58 @@ pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<(), FileFault> {
     Ok(())
 }
 
-/// What a file holds that nobody else can have read or written, at most `max` bytes.
-pub(super) fn read(path: &Path, max: usize) -> Result<Zeroizing<Vec<u8>>, FileFault> {
+/// A key file that is about to be changed: whoever else wants to change it waits until this is dropped.
+///
+/// Without, of two rotations at the same time one would be lost. Readers do not wait.
+#[derive(Debug)]
+pub struct KeyFile {
+    path: PathBuf,
+    ring: KeyRing,
+    /// Holds the lock. Only the owner can open the file, so nobody else can hold the owner up.
+    _locked: File,
+}
+
+impl KeyFile {
+    /// Reads the ring from `path`, once nobody else changes it.
+    ///
+    /// # Errors
+    /// Those of [`KeyRing::load`]; a file system that has no locks.
+    pub fn lock(path: &Path) -> Result<Self, KeyFileError> {
+        let locked = lock(path).and_then(|file| Ok((ring(&file)?, file)));
+        let (ring, file) = locked.map_err(|fault| fault.of(path))?;
+        Ok(Self { path: path.to_owned(), ring, _locked: file })
+    }
+
+    /// What is in it.
+    #[must_use]
+    pub const fn ring(&self) -> &KeyRing {
+        &self.ring
+    }
+
+    /// Puts another ring in its place, as [`KeyRing::store`] does.
+    ///
+    /// # Errors
+    /// Those of [`KeyRing::store`].
+    pub fn replace(self, ring: &KeyRing) -> Result<(), KeyFileError> {
+        ring.store(&self.path)
+    }
+}
+
+fn lock(path: &Path) -> Result<File, FileFault> {
+    loop {
+        let file = open(path)?;
+        file.lock().map_err(FileFault::Read)?;
+        // Who had the lock before has probably put another file in its place, and this is a lock of the old one.
+        // Each turn means that somebody got on.
+        let there = fs::symlink_metadata(path).map_err(FileFault::Read)?;
+        let ours = file.metadata().map_err(FileFault::Read)?;
+        if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) {
+            return Ok(file);
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<File, FileFault> {
     // Without NONBLOCK, opening a pipe waits for its other end.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
@@ -83,6 +130,21 @@ pub(super) fn read(path: &Path, max: usize) -> Result<Zeroizing<Vec<u8>>, FileFa
     })?;
     let file = File::from(file);
     check(&file.metadata().map_err(FileFault::Read)?)?;
+    Ok(file)
+}
+
+fn ring(file: &File) -> Result<KeyRing, FileFault> {
+    let bytes = content(file, FILE_MAX)?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| FileFault::NotText)?;
+    KeyRing::parse(text).map_err(FileFault::Text)
+}
+
+/// What a file holds that nobody else can have read or written, at most `max` bytes.
+pub(super) fn read(path: &Path, max: usize) -> Result<Zeroizing<Vec<u8>>, FileFault> {
+    content(&open(path)?, max)
+}
+
+fn content(file: &File, max: usize) -> Result<Zeroizing<Vec<u8>>, FileFault> {
     // It has room for more than may be read: growing would leave a copy behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(2 * max));
     file.take(max as u64 + 1).read_to_end(&mut bytes).map_err(FileFault::Read)?;

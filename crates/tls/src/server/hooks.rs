@@ -7,12 +7,15 @@ use openssl::error::ErrorStack;
 use openssl::rand::rand_bytes;
 use openssl::ssl::{
     AlpnError, ClientHelloResponse, ExtensionContext, SslAlert, SslContextBuilder, SslRef,
+    SslSessionRef,
 };
 
 use crate::ffi::{self, IV, KEY_NAME, Seal, TicketHooks, TicketKeys, guard};
 use crate::keyring::{Epoch, Purpose};
+use crate::limits::RESUMPTION_LIFE;
 use crate::server::accepted::Accepted;
 use crate::server::replay::FirstSeen;
+use crate::ticket_request::{self, HINT_LEN, TicketRequest};
 use crate::wire::{PRE_SHARED_KEY, SERVER_NAME, TicketData, binder_hash, server_name};
 
 /// Gives a context all of them. Callbacks are found by their types, so all contexts of a program have to
@@ -36,6 +39,16 @@ pub(super) fn install(tls: &mut SslContextBuilder, alpn: &[Vec<u8>]) -> Result<(
             | ExtensionContext::TLS1_3_ONLY,
         |ssl, _, _| Ok(guard(None, || cookie_offer(ssl))),
         |ssl, _, content, _| guard(Err(SslAlert::INTERNAL_ERROR), || on_fop_request(ssl, content)),
+    )?;
+    tls.add_custom_ext(
+        ticket_request::EXTENSION_TYPE,
+        ExtensionContext::CLIENT_HELLO
+            | ExtensionContext::TLS1_3_ENCRYPTED_EXTENSIONS
+            | ExtensionContext::TLS1_3_ONLY,
+        |ssl, _, _| Ok(guard(None, || ticket_hint(ssl))),
+        |ssl, _, content, _| {
+            guard(Err(SslAlert::INTERNAL_ERROR), || on_ticket_request(ssl, content))
+        },
     )?;
     ffi::set_ticket_hooks::<Tickets>(tls)
 }
@@ -83,6 +96,22 @@ fn on_fop_request(ssl: &SslRef, content: &[u8]) -> Result<(), SslAlert> {
     Ok(())
 }
 
+/// So many tickets as the client asks for are sent, and the client is told (RFC 9149 section 3). By now it
+/// is settled whether a session is resumed.
+fn ticket_hint(ssl: &mut SslRef) -> Option<[u8; HINT_LEN]> {
+    let count = Accepted::of(ssl)?.tickets_asked_for(ssl.session_reused())?;
+    ssl.set_num_tickets(count.into()).ok()?;
+    Some([count])
+}
+
+fn on_ticket_request(ssl: &SslRef, content: &[u8]) -> Result<(), SslAlert> {
+    let request = TicketRequest::parse(content).ok_or(SslAlert::DECODE_ERROR)?;
+    if let Some(accepted) = Accepted::of(ssl) {
+        accepted.on_ticket_request(request);
+    }
+    Ok(())
+}
+
 /// Tickets under the key ring.
 ///
 /// They start with a fresh cookie, or with the epoch's name where cookies are not handed out; then
@@ -109,8 +138,25 @@ impl TicketHooks for Tickets {
 
     fn data(ssl: &SslRef) -> Vec<u8> {
         let Some(accepted) = Accepted::of(ssl) else { return Vec::new() };
-        let name = TicketData::name_hash(accepted.hello().server_name.as_deref());
-        TicketData { scope: accepted.serving.replay.scope(), name }.emit().to_vec()
+        let resumed = ssl.session().filter(|_| ssl.session_reused()).and_then(data_of);
+        let data = TicketData {
+            scope: accepted.serving.replay.scope(),
+            name: TicketData::name_hash(accepted.hello().server_name.as_deref()),
+            since: resumed.map_or(accepted.now, |data| data.since),
+        };
+        data.emit().to_vec()
+    }
+
+    fn takes(ssl: &SslRef, session: &SslSessionRef) -> bool {
+        let Some(accepted) = Accepted::of(ssl) else { return false };
+        match data_of(session) {
+            Some(data) => accepted.now.since(data.since) <= RESUMPTION_LIFE,
+            // Where others make tickets, those that come from a full handshake with them do not say when that was: it
+            // counts as one of now. What they make of ours says it still, since OpenSSL copies what it does not know.
+            None => {
+                accepted.serving.takes_tickets_of_others() && ffi::ticket_data_of(session).is_empty()
+            }
+        }
     }
 
     fn allows_early_data(ssl: &SslRef) -> bool {
@@ -122,13 +168,18 @@ impl TicketHooks for Tickets {
 /// first time that it comes.
 fn is_first(ssl: &SslRef, accepted: &Accepted) -> Option<bool> {
     let (session, hello) = (ssl.session()?, accepted.hello());
-    let ticket = TicketData::parse(ffi::ticket_data_of(session))?;
+    let ticket = data_of(session)?;
     let (filter, binder) = (&accepted.serving.replay, hello.binder?);
     let fits = session.max_early_data() > 0
         && ticket.name == TicketData::name_hash(hello.server_name.as_deref());
     let said_before = accepted.first == Some(FirstSeen { scope: ticket.scope, binder });
     let is_first = || ticket.scope == filter.scope() && filter.is_first(binder);
     Some(fits && (said_before || is_first()))
+}
+
+/// What is ours in the ticket of a session.
+fn data_of(session: &SslSessionRef) -> Option<TicketData> {
+    TicketData::parse(ffi::ticket_data_of(session))
 }
 
 fn keys(epoch: &Epoch) -> TicketKeys {

@@ -1,13 +1,13 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::mem;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use openssl::rand::rand_bytes;
 
 use crate::error::ConfigError;
-use crate::limits::{REPLAY_ENTRIES, REPLAY_LIFE};
+use crate::limits::{CLOCK_SLACK, REPLAY_ENTRIES, REPLAY_LIFE};
 
 /// Remembers ClientHellos with early data, so that each is taken once (RFC 8446 section 8.2).
 ///
@@ -18,7 +18,8 @@ pub trait ReplayFilter: Send + Sync {
     /// with tickets of the same scope alone.
     ///
     /// Filters that share their memory have the same one; a memory that begins anew needs a new one,
-    /// unless it denies everything until what came before is too old.
+    /// unless it denies everything until what came before is too old. It is asked for each ClientHello with
+    /// early data that OpenSSL takes for fresh, before [`is_first`](Self::is_first).
     fn scope(&self) -> [u8; 16];
 
     /// Whether this binder, by its hash, comes for the first time within
@@ -57,19 +58,32 @@ impl ReplayFilter for NoEarlyData {
 /// A filter in the memory of one process: early data is taken with its own tickets only.
 ///
 /// It denies everything for [`REPLAY_LIFE`] after its start, and what exceeds its capacity. It
-/// measures time with a monotonic clock.
+/// measures time with a monotonic clock. Where the wall clock is set back, tickets made before
+/// are no longer its own: by that clock OpenSSL says what is fresh.
 pub struct MemoryFilter {
-    scope: [u8; 16],
-    clock: Box<dyn Fn() -> Duration + Send + Sync>,
+    clocks: Box<dyn Fn() -> Clocks + Send + Sync>,
     capacity: usize,
     seen: Mutex<Seen>,
 }
 
-/// What came since the last turn, and what came between the last two.
-#[derive(Default)]
+/// Two clocks at one moment.
+#[derive(Clone, Copy)]
+struct Clocks {
+    /// Since the start, by a clock that nobody sets.
+    since_start: Duration,
+    /// Since 1970, by the clock that tells the age of tickets.
+    wall: Duration,
+}
+
 struct Seen {
+    scope: [u8; 16],
+    /// The moment at which the wall clock was further ahead of the other than ever since.
+    ahead: Clocks,
+    /// When the generations last changed.
     turned: Duration,
+    /// What came since.
     newer: HashSet<[u8; 32]>,
+    /// What came between the last two turns.
     older: HashSet<[u8; 32]>,
 }
 
@@ -80,11 +94,11 @@ impl MemoryFilter {
     /// [`ConfigError::Openssl`]: no randomness.
     pub fn new() -> Result<Self, ConfigError> {
         let start = Instant::now();
-        Self::with_clock(REPLAY_ENTRIES, move || start.elapsed())
+        Self::made(REPLAY_ENTRIES, move || Clocks { since_start: start.elapsed(), wall: wall() })
     }
 
     /// A filter with room for `capacity` ClientHellos of each [`REPLAY_LIFE`], by a clock that shows the
-    /// time since the start.
+    /// time since the start, and a wall clock that is never set.
     ///
     /// # Errors
     /// [`ConfigError::Openssl`]: no randomness.
@@ -92,24 +106,61 @@ impl MemoryFilter {
         capacity: usize,
         clock: impl Fn() -> Duration + Send + Sync + 'static,
     ) -> Result<Self, ConfigError> {
+        Self::made(capacity, move || {
+            let now = clock();
+            Clocks { since_start: now, wall: now }
+        })
+    }
+
+    /// As [`with_clock`](Self::with_clock), and with a wall clock that shows the time since 1970, and may be set.
+    ///
+    /// # Errors
+    /// [`ConfigError::Openssl`]: no randomness.
+    pub fn with_clocks(
+        capacity: usize,
+        clock: impl Fn() -> Duration + Send + Sync + 'static,
+        wall: impl Fn() -> Duration + Send + Sync + 'static,
+    ) -> Result<Self, ConfigError> {
+        Self::made(capacity, move || Clocks { since_start: clock(), wall: wall() })
+    }
+
+    fn made(
+        capacity: usize,
+        clocks: impl Fn() -> Clocks + Send + Sync + 'static,
+    ) -> Result<Self, ConfigError> {
         let mut scope = [0; 16];
         rand_bytes(&mut scope)?;
-        Ok(Self { scope, clock: Box::new(clock), capacity, seen: Mutex::default() })
+        let (turned, newer, older) = Default::default();
+        let seen = Mutex::new(Seen { scope, ahead: clocks(), turned, newer, older });
+        Ok(Self { clocks: Box::new(clocks), capacity, seen })
     }
+
+    /// What is remembered, once it is known how the clocks stand; and the time since the start.
+    fn look(&self) -> (MutexGuard<'_, Seen>, Duration) {
+        // No call can leave it half changed.
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock, so that moments come in their order.
+        let now = (self.clocks)();
+        seen.heed(now);
+        (seen, now.since_start)
+    }
+}
+
+/// Since 1970; OpenSSL reads the same clock.
+fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 impl ReplayFilter for MemoryFilter {
     fn scope(&self) -> [u8; 16] {
-        self.scope
+        self.look().0.scope
     }
 
     fn is_first(&self, binder: [u8; 32]) -> bool {
-        let now = (self.clock)();
+        let (mut seen, now) = self.look();
         if now < REPLAY_LIFE {
             return false;
         }
-        // No call can leave the sets half changed.
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.turn(now);
         let is_known = seen.older.contains(&binder) || seen.newer.contains(&binder);
         if is_known || seen.newer.len() >= self.capacity {
@@ -120,6 +171,21 @@ impl ReplayFilter for MemoryFilter {
 }
 
 impl Seen {
+    /// Notes how the clocks stand to each other, and takes another scope if the wall clock was set back.
+    ///
+    /// Then what came before would be fresh once more when it is forgotten here; with another scope no
+    /// ticket of that time is for this memory. By small steps the clock goes back [`CLOCK_SLACK`] in all.
+    fn heed(&mut self, now: Clocks) {
+        let (wall, expected) =
+            (now.wall + self.ahead.since_start, self.ahead.wall + now.since_start);
+        if wall + CLOCK_SLACK < expected {
+            self.scope = u128::from_be_bytes(self.scope).wrapping_add(1).to_be_bytes();
+            self.ahead = now;
+        } else if wall > expected {
+            self.ahead = now;
+        }
+    }
+
     /// Forgets what came longer than [`REPLAY_LIFE`] ago. Nothing goes earlier, and all within twice that.
     fn turn(&mut self, now: Duration) {
         let since = now.saturating_sub(self.turned);
@@ -201,5 +267,56 @@ mod tests {
     #[test]
     fn scopes_differ() {
         assert_ne!(filter(1).0.scope(), filter(1).0.scope());
+    }
+
+    /// A filter, and what sets its clocks: the time since the start, and the wall clock.
+    fn filter_and_clocks() -> (MemoryFilter, impl Fn(Duration, Duration)) {
+        let shown: Arc<Mutex<(Duration, Duration)>> = Arc::new(Mutex::new((DAY, 100 * DAY)));
+        let [start, wall, set] = [(); 3].map(|()| Arc::clone(&shown));
+        let filter = MemoryFilter::with_clocks(
+            10,
+            move || start.lock().unwrap().0,
+            move || wall.lock().unwrap().1,
+        );
+        (filter.unwrap(), move |since_start, wall| *set.lock().unwrap() = (since_start, wall))
+    }
+
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    #[test]
+    fn a_wall_clock_that_was_set_back_makes_earlier_tickets_those_of_others() {
+        let (filter, set) = filter_and_clocks();
+        let first = filter.scope();
+        set(2 * DAY, 101 * DAY);
+        assert_eq!(filter.scope(), first, "both went on");
+        set(2 * DAY + CLOCK_SLACK, 101 * DAY);
+        assert_eq!(filter.scope(), first, "as much as may be");
+        set(2 * DAY + CLOCK_SLACK + TICK, 101 * DAY);
+        let second = filter.scope();
+        assert_ne!(second, first);
+        assert_eq!(filter.scope(), second, "once for each time");
+        assert!(
+            filter.is_first([1; 32]) && !filter.is_first([1; 32]),
+            "it goes on with newer ones"
+        );
+    }
+
+    #[test]
+    fn a_wall_clock_is_set_back_also_step_by_step_and_after_it_was_ahead() {
+        let (filter, set) = filter_and_clocks();
+        let first = filter.scope();
+        for step in 1..=3 {
+            set(
+                DAY + step * 2 * REPLAY_LIFE,
+                100 * DAY + step * (2 * REPLAY_LIFE - CLOCK_SLACK / 2),
+            );
+            assert_eq!(filter.scope() == first, step < 3, "step {step}");
+        }
+        let (filter, set) = filter_and_clocks();
+        let first = filter.scope();
+        set(DAY + TICK, 200 * DAY);
+        assert_eq!(filter.scope(), first, "ahead");
+        set(DAY + 2 * TICK, 100 * DAY + 2 * TICK);
+        assert_ne!(filter.scope(), first, "right again");
     }
 }

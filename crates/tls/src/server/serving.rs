@@ -9,7 +9,7 @@ use openssl::ssl::{
 };
 use openssl::x509::X509;
 
-use crate::error::{ConfigError, words};
+use crate::error::{ConfigError, forget_errors, words};
 use crate::ffi;
 use crate::limits::{EARLY_DATA_MAX, TICKET_LIFE_MAX, TICKETS_MAX};
 use crate::server::config::{ClientAuth, CookiePolicy, ServerConfig, SharedRing, TicketBinding};
@@ -25,6 +25,7 @@ pub(crate) struct Serving {
     pub(super) early_data_max: u32,
     pub(super) replay: Arc<dyn ReplayFilter>,
     pub(super) cookies: Option<CookiePolicy>,
+    pub(super) hands_out_tickets: bool,
     ticket_binding: TicketBinding,
     /// Stands for the client-certificate settings in what binds tickets.
     client_auth: [u8; 32],
@@ -32,6 +33,7 @@ pub(crate) struct Serving {
 
 impl Serving {
     pub(super) fn new(config: &ServerConfig) -> Result<Self, ConfigError> {
+        forget_errors();
         check(config)?;
         let mut hosts = Vec::new();
         for group in by_names(&config.certificates)? {
@@ -45,9 +47,15 @@ impl Serving {
             early_data_max: config.early_data_max,
             replay: Arc::clone(&config.replay),
             cookies: config.cookies,
+            hands_out_tickets: config.tickets > 0,
             ticket_binding: config.ticket_binding,
             client_auth: client_auth_hash(&config.client_auth),
         })
+    }
+
+    /// Whether programs that write nothing of ours into tickets have the same keys.
+    pub(super) const fn takes_tickets_of_others(&self) -> bool {
+        self.ticket_binding.is_foreign()
     }
 
     /// What sessions of a connection to `name` can be resumed for. Stateless and the same on all

@@ -5,12 +5,12 @@ use std::time::Duration;
 use headstart_proto::limits::COOKIE_LIFE_MAX;
 use headstart_tls::limits::{EARLY_DATA_MAX, TICKETS_MAX};
 use headstart_tls::{
-    CertifiedKey, ClientAuth, ClientConfig, ClientContext, ConfigError, CookiePolicy, ServerConfig,
-    ServerContext, Trust, Version,
+    CertifiedKey, ClientAuth, ClientConfig, ClientContext, ConfigError, CookiePolicy, Read,
+    ServerConfig, ServerContext, Trust, Version,
 };
 
 use crate::certificates::{Authority, Days, ec_key};
-use crate::site::Site;
+use crate::site::{Pair, Site};
 
 /// Why a server that is configured so cannot be.
 fn refused(change: impl FnOnce(&mut ServerConfig)) -> Option<ConfigError> {
@@ -87,6 +87,57 @@ fn what_excludes_each_other() {
     let nobody = refused(|config| config.client_auth = ClientAuth::Required(Vec::new()));
     assert!(matches!(nobody, Some(ConfigError::Roots(_))));
     assert_eq!(refused(|config| config.alpn = vec![Vec::new()]), Some(ConfigError::Alpn));
+}
+
+/// As another library of the program may leave them in OpenSSL's list of this thread.
+fn leave_errors() {
+    openssl::x509::X509::from_der(b"no certificate").unwrap_err().put();
+}
+
+#[test]
+fn errors_that_others_left_are_not_taken_for_ours() {
+    let site = Site::new();
+    let mut config = site.config.clone();
+    config.groups = Some("nonesuch".to_owned());
+    let client = ClientConfig { groups: config.groups.clone(), ..ClientConfig::new(Trust::Anyone) };
+    let each: [&dyn Fn() -> Option<ConfigError>; 3] =
+        [&|| ServerContext::new(&config).err(), &|| ClientContext::new(&client).err(), &|| {
+            CertifiedKey::from_pem(&site.issued[0].chain, b"no key").err()
+        }];
+    for refused in each {
+        let said = refused();
+        assert!(said.is_some());
+        leave_errors();
+        assert_eq!(refused(), said);
+    }
+}
+
+#[test]
+fn errors_that_others_left_fail_no_connection() {
+    let site = Site::new();
+    leave_errors();
+    let client = site.client.connect("a.test", None, false).unwrap();
+    leave_errors();
+    let mut pair = Pair::new(client, site.accept());
+    for _ in 0..4 {
+        leave_errors();
+        pair.client.handshake().unwrap();
+        pair.carry_to_server();
+        leave_errors();
+        pair.server.handshake().unwrap();
+        pair.carry_to_client();
+    }
+    leave_errors();
+    assert_eq!(pair.server.write(b"hello"), Ok(5));
+    pair.carry_to_client();
+    for expected in [Read::Bytes(5), Read::Wait] {
+        leave_errors();
+        assert_eq!(pair.client.read(&mut [0; 100]), Ok(expected));
+    }
+    leave_errors();
+    pair.client.close();
+    pair.carry_to_server();
+    assert_eq!(pair.server.read(&mut [0; 100]), Ok(Read::End));
 }
 
 #[test]

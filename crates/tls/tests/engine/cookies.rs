@@ -60,6 +60,25 @@ fn a_renewed_ticket_has_a_new_cookie() {
 }
 
 #[test]
+fn a_client_that_turns_out_to_be_elsewhere_gets_cookies_for_there() {
+    let site = Site::with(hands_out_cookies);
+    let mut pair = site.pair("a.test", None);
+    pair.client.handshake().unwrap();
+    pair.carry_to_server();
+    pair.server.handshake().unwrap();
+    let elsewhere = [192, 0, 2, 2].into();
+    pair.server.set_peer(elsewhere);
+    pair.shake().unwrap();
+    let sessions = pair.sessions();
+    assert_eq!(sessions.len(), 2);
+    for new in sessions {
+        let cookie = Cookie::parse(&offered(&site, new.session)[..16]).unwrap();
+        assert_eq!(verify(&site, &cookie, elsewhere), Ok(NOW + COOKIE_LIFE));
+        assert_eq!(verify(&site, &cookie, peer()), Err(CookieError::Tag));
+    }
+}
+
+#[test]
 fn without_cookies_tickets_start_with_the_name_of_their_key() {
     let site = Site::new();
     let ticket = offered(&site, site.session());

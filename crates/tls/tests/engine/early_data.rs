@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use headstart_proto::hello::{self, ClientHello};
-use headstart_tls::limits::REPLAY_LIFE;
+use headstart_tls::limits::{EARLY_DATA_MAX, OUTPUT_MAX, REPLAY_LIFE};
 use headstart_tls::wire::binder_key;
 use headstart_tls::{
     EarlyData, FirstSeen, MemoryFilter, NoEarlyData, Progress, Read, ReplayFilter, Session,
@@ -183,6 +183,23 @@ fn a_new_filter_refuses_until_copies_of_before_are_too_old() {
 }
 
 #[test]
+fn a_wall_clock_that_was_set_back_refuses_what_could_be_fresh_again() {
+    let wall = Arc::new(AtomicU64::new(1_000_000));
+    let shown = Arc::clone(&wall);
+    let site = Site::with(|config| {
+        let clock = || Duration::from_secs(60);
+        let wall = move || Duration::from_secs(shown.load(Ordering::SeqCst));
+        config.early_data_max = EARLY_MAX;
+        config.replay = Arc::new(MemoryFilter::with_clocks(10, clock, wall).unwrap());
+    });
+    let [one, two] = [site.session(), site.session()];
+    assert_eq!(ask(&site, one), EarlyData::Accepted);
+    wall.store(1_000_000 - 3600, Ordering::SeqCst);
+    assert_eq!(ask(&site, two), EarlyData::Refused);
+    assert_eq!(ask(&site, site.session()), EarlyData::Accepted, "made since");
+}
+
+#[test]
 fn a_full_filter_refuses() {
     let site = Site::with(|config| {
         let clock = || Duration::from_secs(60);
@@ -318,6 +335,31 @@ fn a_client_writes_no_more_than_it_may() {
     assert_eq!(read_all(&mut pair.server).len(), max);
 }
 
+/// As [`greedy`], for a limit of 64 KiB, which becomes more than 8 MB.
+fn very_greedy(session: &Session) -> Session {
+    let mut bytes = session.as_bytes().to_vec();
+    let limit = [0x02, 0x03, 0x01, 0x00, 0x00]; // EARLY_DATA_MAX
+    let places: Vec<_> = (0..bytes.len() - 4).filter(|at| bytes[*at..at + 5] == limit).collect();
+    assert_eq!((EARLY_DATA_MAX, places.len()), (0x1_0000, 1));
+    bytes[places[0] + 2] = 0x7f;
+    Session::from_bytes(&bytes).unwrap()
+}
+
+#[test]
+fn a_client_holds_no_more_than_a_server_may_ask_for() {
+    let site = Site::with(|config| {
+        takes_early_data(config);
+        config.early_data_max = EARLY_DATA_MAX;
+    });
+    let mut pair = site.pair("a.test", Some(very_greedy(&site.session())));
+    let much = vec![b'x'; 4 * OUTPUT_MAX];
+    assert_eq!(pair.client.write_early(&much), Ok(OUTPUT_MAX));
+    assert_eq!(pair.client.write_early(&much), Ok(0), "nothing has left");
+    let flight = pair.client.poll_bytes().unwrap();
+    assert!(flight.len() < 2 * OUTPUT_MAX, "{}", flight.len());
+    assert_eq!(pair.client.write_early(b"more"), Ok(4));
+}
+
 #[test]
 fn a_client_that_writes_more_is_turned_away() {
     let site = Site::with(takes_early_data);
@@ -337,11 +379,11 @@ fn a_client_that_writes_more_is_turned_away() {
 #[test]
 fn refused_early_data_is_skipped_up_to_a_limit() {
     let mut site = Site::with(takes_early_data);
-    site.reconfigure(|config| config.early_data_max = headstart_tls::limits::EARLY_DATA_MAX);
+    site.reconfigure(|config| config.early_data_max = EARLY_DATA_MAX);
     let session = site.session();
     site.reconfigure(|config| config.early_data_max = 0);
     let mut pair = site.pair("a.test", Some(session));
-    let much = vec![b'x'; usize::try_from(headstart_tls::limits::EARLY_DATA_MAX).unwrap()];
+    let much = vec![b'x'; usize::try_from(EARLY_DATA_MAX).unwrap()];
     assert_eq!(pair.client.write_early(&much), Ok(much.len()));
     pair.shake().unwrap();
     assert_eq!(pair.client.facts().early_data, EarlyData::Refused);

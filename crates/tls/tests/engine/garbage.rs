@@ -2,6 +2,7 @@
 
 use headstart_tls::{Conn, Progress, Read, TlsError};
 
+use crate::hello;
 use crate::site::{Site, hands_out_cookies, takes_early_data, write};
 
 fn demanding() -> Site {
@@ -181,6 +182,47 @@ fn a_request_for_cookies_with_content_is_malformed() {
     assert!(matches!(error, TlsError::Protocol(_)), "{error:?}");
     client.handle_bytes(&server.poll_bytes().unwrap());
     assert_eq!(client.handshake(), Err(TlsError::Alert(50)), "decode_error");
+}
+
+/// A ClientHello that offers `identities` instead of its own ticket, in as many records as it takes.
+fn offering(hello: &[u8], identities: &[Vec<u8>]) -> Vec<u8> {
+    let own = hello::extension(hello, 41).unwrap();
+    let mut message = hello[5..hello.len() - own.len() - 4].to_vec();
+    let length16 = |bytes: usize| u16::try_from(bytes).unwrap().to_be_bytes();
+    let listed: Vec<u8> = identities
+        .iter()
+        .flat_map(|identity| [&length16(identity.len())[..], identity, &[0; 4]].concat())
+        .collect();
+    let binder = [&[0, 33, 32][..], &[0; 32]].concat();
+    let content = [&length16(listed.len())[..], &listed, &binder].concat();
+    message.extend([&[0, 41][..], &length16(content.len()), &content].concat());
+    let at = extensions(hello) - 5;
+    let all = length16(message.len() - at - 2);
+    message[at..at + 2].copy_from_slice(&all);
+    let length = u32::try_from(message.len() - 4).unwrap().to_be_bytes();
+    message[1..4].copy_from_slice(&length[1..]);
+    let record = |piece: &[u8]| [&[22, 3, 1][..], &length16(piece.len()), piece].concat();
+    message.chunks(16_384).flat_map(record).collect()
+}
+
+#[test]
+fn a_hello_full_of_tickets_that_are_none_means_a_full_handshake() {
+    let site = demanding();
+    let mut client = site.client.connect("a.test", Some(site.session()), false).unwrap();
+    client.handshake().unwrap();
+    let hello = client.poll_bytes().unwrap();
+    let mut ticket = hello::identity(&hello).unwrap();
+    let start = ticket[..32].to_vec(); // of a key that is known
+    *ticket.last_mut().unwrap() ^= 1;
+    let parts = [vec![7], start[..31].to_vec(), start.clone(), vec![9; 80]];
+    let full = vec![[start, vec![9; 40]].concat(); 800];
+    let cases = [vec![ticket.clone()], [&parts[..], &[ticket.clone(), ticket]].concat(), full];
+    for identities in cases {
+        let mut server = site.accept();
+        server.handle_bytes(&offering(&hello, &identities));
+        assert_eq!(server.handshake(), Ok(Progress::Wait), "{} identities", identities.len());
+        assert!(server.poll_bytes().unwrap().len() > 500, "with a certificate");
+    }
 }
 
 /// Where the length of all extensions stands in a ClientHello of one record.

@@ -3,11 +3,11 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use headstart_proto::cookie::Cookie;
-use headstart_tls::{Conn, EarlyData, Facts, Read, Version};
+use headstart_tls::{Conn, EarlyData, Facts, Read, TlsError, Version};
 
 use crate::hello;
 use crate::site::{NOW, Site, hands_out_cookies, peer, takes_early_data};
@@ -26,7 +26,6 @@ struct Served {
 
 /// Answers one question and ends the connection.
 fn serve(mut stream: TcpStream, mut conn: Conn) -> Served {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let (mut hello, mut got) = (Vec::new(), Vec::new());
     let mut room = [0; 4096];
     loop {
@@ -60,13 +59,13 @@ fn serve(mut stream: TcpStream, mut conn: Conn) -> Served {
     Served { facts: conn.facts(), hello }
 }
 
-/// One connection of s_client, which sends the question unless it is in its arguments; what it printed.
-fn ask(site: &Site, folder: &Path, arguments: &[&str]) -> (Served, String) {
+/// A running s_client, and its connection.
+fn connected(site: &Site, folder: &Path, arguments: &[&str]) -> (Child, TcpStream) {
     let root = folder.join("root.pem");
     std::fs::write(&root, site.authority.pem()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let mut client = Command::new("openssl")
+    let client = Command::new("openssl")
         .args(["s_client", "-connect", &address, "-servername", "a.test"])
         .args(["-verify_return_error", "-verify_hostname", "a.test", "-CAfile"])
         .arg(&root)
@@ -77,11 +76,18 @@ fn ask(site: &Site, folder: &Path, arguments: &[&str]) -> (Served, String) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("this test needs the command openssl");
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    (client, stream)
+}
+
+/// One connection of s_client, which sends the question unless it is in its arguments; what it printed.
+fn ask(site: &Site, folder: &Path, arguments: &[&str]) -> (Served, String) {
+    let (mut client, stream) = connected(site, folder, arguments);
     let mut typed = client.stdin.take().unwrap();
     if !arguments.contains(&"-early_data") {
         typed.write_all(QUESTION).unwrap();
     }
-    let (stream, _) = listener.accept().unwrap();
     let served = serve(stream, site.accept());
     // Its input stays open as long as it runs: it would hang up at its end.
     let output = client.wait_with_output().unwrap();
@@ -138,4 +144,35 @@ fn interop_in_tls_1_2_with_names_instead_of_cookies() {
     assert!(second.facts.resumed && printed.contains("Reused, TLSv1.2"), "{printed}");
     let ticket = hello::ticket(&second.hello).unwrap();
     assert_eq!(ticket[..16], site.ring.current().current.ticket_name());
+}
+
+#[test]
+fn interop_with_a_client_that_wants_to_shake_hands_again() {
+    let site = Site::new();
+    let folder = tempfile::tempdir().unwrap();
+    let (mut client, mut stream) = connected(&site, folder.path(), &["-tls1_2"]);
+    let mut typed = client.stdin.take().unwrap();
+    typed.write_all(b"R\n").unwrap(); // a command of s_client
+    let mut conn = site.accept();
+    let mut room = [0; 4096];
+    let error = loop {
+        let read = conn.read(&mut room);
+        while let Some(bytes) = conn.poll_bytes() {
+            let _ = stream.write_all(&bytes);
+        }
+        match read {
+            Ok(Read::Wait) => {}
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => break error,
+        }
+        match stream.read(&mut room).unwrap_or(0) {
+            0 => conn.handle_end(),
+            count => conn.handle_bytes(&room[..count]),
+        }
+    };
+    assert_eq!(conn.facts().server_name.as_deref(), Some("a.test"), "it was open");
+    assert_eq!(error, TlsError::Alert(40), "handshake_failure: it got none");
+    drop(typed);
+    let words = String::from_utf8_lossy(&client.wait_with_output().unwrap().stderr).into_owned();
+    assert!(words.contains("no renegotiation"), "{words}");
 }

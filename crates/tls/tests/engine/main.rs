@@ -1,13 +1,7 @@
 //! Both ends of TLS joined in memory, and the server before another implementation's client.
 //!
-//! The functions of OpenSSL that the crate calls without a binding are exercised here, so this is
-//! what to run under valgrind or with address sanitizer:
-//!
-//! ```text
-//! cargo test -p headstart-tls --test engine --no-run
-//! valgrind --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite \
-//!     target/debug/deps/engine-* --test-threads=1 --skip interop
-//! ```
+//! The functions of OpenSSL that the crate calls without a binding are exercised here, so `./check.sh valgrind` runs
+//! these tests and those of the fuzz corpora in valgrind, but for `interop`, which starts other programs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,4 +17,5 @@ mod handshake;
 mod interop;
 mod resumption;
 mod sessions;
+mod tickets;
 mod verification;

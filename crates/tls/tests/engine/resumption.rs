@@ -1,7 +1,12 @@
 //! Sessions, tickets, and what they are good for.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
 use headstart_proto::UnixSeconds;
 use headstart_tls::keyring::{KeyRing, PERIOD};
+use headstart_tls::limits::RESUMPTION_LIFE;
 use headstart_tls::{ClientAuth, Session, SharedRing, TicketBinding, Version};
 
 use crate::certificates::Authority;
@@ -70,8 +75,8 @@ fn tls_1_2_is_resumed_and_renewed() {
 /// The session under another name, as only a client would do that offers what it should not.
 fn renamed(session: &Session) -> Session {
     let mut bytes = session.as_bytes().to_vec();
-    assert_eq!(bytes[34..40], *b"a.test");
-    bytes[34] = b'b';
+    assert_eq!(bytes[42..48], *b"a.test");
+    bytes[42] = b'b';
     Session::from_bytes(&bytes).unwrap()
 }
 
@@ -127,6 +132,61 @@ fn a_ticket_without_client_certificate_is_worth_nothing_where_one_is_asked() {
     let session = site.session();
     site.reconfigure(|config| config.client_auth = ClientAuth::None);
     assert!(!site.visit(Some(session)).resumed());
+}
+
+#[test]
+fn resumptions_come_to_an_end_however_often_tickets_are_renewed() {
+    let mut site = Site::new();
+    let second = Duration::from_secs(1);
+    for version in [Version::Tls13, Version::Tls12] {
+        site.reconfigure_client(|config| config.max_version = version);
+        let mut session = site.session();
+        for step in 1..=4 {
+            let visit = site.visit_after(Some(session), RESUMPTION_LIFE / 4 * step);
+            assert!(visit.resumed(), "{version}, step {step}");
+            session = visit.take();
+        }
+        let visit = site.visit_after(Some(session.clone()), RESUMPTION_LIFE + second);
+        assert!(!visit.resumed(), "{version}: too long ago");
+        let again = site.visit_after(Some(visit.take()), 2 * RESUMPTION_LIFE + second);
+        assert!(again.resumed(), "{version}: the full handshake counts");
+        let early = site.visit_after(Some(session), Duration::ZERO);
+        assert!(early.resumed(), "{version}: it was the time, not the ticket");
+    }
+}
+
+/// Until there were enough of both visits and changes: how they share the processor is not for a test to say.
+#[test]
+fn keys_and_certificates_change_while_many_shake_hands() {
+    const VISITS: usize = 60;
+    const CHANGES: usize = 20;
+    let site = Site::new();
+    let site = &site;
+    let changes = &AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let visitors = [(); 3].map(|()| {
+            scope.spawn(|| {
+                let mut session = None;
+                let mut resumed = 0;
+                let mut visits = 0;
+                while visits < VISITS || changes.load(Ordering::Relaxed) < CHANGES {
+                    let visit = site.visit(session);
+                    resumed += usize::from(visit.resumed());
+                    session = Some(visit.take());
+                    visits += 1;
+                }
+                resumed
+            })
+        });
+        while !visitors.iter().all(|visitor| visitor.is_finished()) {
+            site.server.replace(&site.config).unwrap();
+            if changes.fetch_add(1, Ordering::Relaxed) % 10 == 9 {
+                rotate(&site.ring);
+            }
+        }
+        let resumed = visitors.map(|visitor| visitor.join().unwrap());
+        assert!(resumed.iter().sum::<usize>() > 0, "{resumed:?}");
+    });
 }
 
 fn rotate(ring: &SharedRing) {

@@ -1,5 +1,8 @@
 //! Sessions as bytes that can be kept elsewhere.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use headstart_tls::limits::RESUMPTION_LIFE;
 use headstart_tls::{ClientContext, EarlyData, Session, Trust};
 
 use crate::hello;
@@ -69,6 +72,28 @@ fn changed_bytes_are_no_session_or_mean_a_full_handshake() {
     }
     for length in 0..bytes.len() {
         assert!(Session::from_bytes(&bytes[..length]).is_err(), "{length} bytes");
+    }
+}
+
+/// Where a session has the time of the full handshake.
+const SINCE: std::ops::Range<usize> = 33..41;
+
+#[test]
+fn a_session_is_not_offered_when_the_full_handshake_is_long_ago() {
+    let site = Site::new();
+    let bytes = site.session().as_bytes().to_vec();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let minute = Duration::from_secs(60);
+    for (age, is_offered) in [(RESUMPTION_LIFE - minute, true), (RESUMPTION_LIFE + minute, false)] {
+        let since = (now - age).as_secs().to_be_bytes();
+        let mut bytes = bytes.clone();
+        bytes[SINCE].copy_from_slice(&since);
+        let visit = site.visit(Some(Session::from_bytes(&bytes).unwrap()));
+        assert_eq!(visit.resumed(), is_offered, "{age:?}");
+        assert_eq!(hello::identity(&visit.hello).is_some(), is_offered);
+        let next = visit.take();
+        let same = next.as_bytes()[SINCE] == since;
+        assert_eq!(same, is_offered, "renewed, it is of the same handshake; else of its own");
     }
 }
 

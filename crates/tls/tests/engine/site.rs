@@ -87,13 +87,13 @@ impl Site {
     }
 
     pub(crate) fn visit_by(&self, client: Conn) -> Visit {
-        let mut pair = Pair::new(client, self.accept());
-        pair.client.handshake().unwrap();
-        let hello = pair.client.poll_bytes().unwrap();
-        pair.server.handle_bytes(&hello);
-        pair.shake().unwrap();
-        let sessions = pair.sessions();
-        Visit { client: pair.client.facts(), server: pair.server.facts(), sessions, hello }
+        Pair::new(client, self.accept()).visit()
+    }
+
+    /// As [`visit`](Self::visit), so long after now by the server's clock.
+    pub(crate) fn visit_after(&self, session: Option<Session>, time: Duration) -> Visit {
+        let client = self.client.connect("a.test", session, false).unwrap();
+        Pair::new(client, self.server.accept(peer(), NOW + time).unwrap()).visit()
     }
 
     /// A session of a.test.
@@ -146,6 +146,16 @@ pub(crate) struct Pair {
 impl Pair {
     pub(crate) fn new(client: Conn, server: Conn) -> Self {
         Self { client, server }
+    }
+
+    /// A whole handshake, and the tickets that come after it.
+    pub(crate) fn visit(mut self) -> Visit {
+        self.client.handshake().unwrap();
+        let hello = self.client.poll_bytes().unwrap();
+        self.server.handle_bytes(&hello);
+        self.shake().unwrap();
+        let sessions = self.sessions();
+        Visit { client: self.client.facts(), server: self.server.facts(), sessions, hello }
     }
 
     /// Lets both shake hands to the end.

@@ -60,6 +60,32 @@ impl Watch {
     }
 }
 
+/// What is wrong with files that were read, told once.
+///
+/// They are read again at each look until nothing is wrong any more: it may be that the process had no descriptor
+/// left, or that a file was caught half written, and then the file itself does not change again.
+#[derive(Debug, Default)]
+pub(in crate::edge) struct Complaint(Option<String>);
+
+impl Complaint {
+    /// Whether the files have to be read again.
+    pub(in crate::edge) const fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Something is wrong; whether that is news.
+    pub(in crate::edge) fn open(&mut self, message: &str) -> bool {
+        let is_news = self.0.as_deref() != Some(message);
+        self.0 = Some(message.to_owned());
+        is_news
+    }
+
+    /// All is well.
+    pub(in crate::edge) fn close(&mut self) {
+        self.0 = None;
+    }
+}
+
 /// Of what a link points to. None: there is nothing.
 fn stamp(path: &Path) -> Option<Stamp> {
     std::fs::metadata(path).ok().as_ref().map(Stamp::of)
@@ -71,6 +97,17 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+
+    #[test]
+    fn a_mistake_is_told_once_and_looked_at_until_it_is_mended() {
+        let mut complaint = Complaint::default();
+        assert!(!complaint.is_open());
+        assert!(complaint.open("one") && !complaint.open("one"));
+        assert!(complaint.is_open());
+        assert!(complaint.open("two") && complaint.open("one"));
+        complaint.close();
+        assert!(!complaint.is_open() && complaint.open("one"));
+    }
 
     #[test]
     fn what_is_written_exchanged_linked_or_made_readable_has_changed() {

@@ -169,10 +169,13 @@ fn broken(error: &hyper::Error) -> Over {
 
 /// Passes bytes between the two sides of an upgraded connection.
 async fn pass(tunnel: Tunnel, life: &mut Life) -> Over {
-    let (client, origin) = match tokio::try_join!(tunnel.client, tunnel.origin) {
+    let Tunnel { client, origin, mut in_flight } = tunnel;
+    let (client, origin) = match tokio::try_join!(client, origin) {
         Ok(both) => both,
         Err(error) => return broken(&error),
     };
+    // Whatever becomes of it, it is no request that was broken off.
+    in_flight.end();
     let (mut client, mut origin) = (TokioIo::new(client), TokioIo::new(origin));
     let mut copied = pin!(tokio::io::copy_bidirectional(&mut client, &mut origin));
     loop {

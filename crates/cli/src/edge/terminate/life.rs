@@ -9,8 +9,20 @@ use tokio::time::Instant;
 use super::body::Pending;
 use crate::metrics::{self, Direction, Outcome};
 
-/// How long a client may be without a request: what nginx allows.
-pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(75);
+/// How long a client may be without a request until it is told to leave: what nginx allows.
+const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
+/// How long one may stay all the same: longer than [`HEAD_TIME`](super::http), in which a first request may be under way. Only
+/// a client that sends something now and then, and asks for nothing, comes so far.
+const UNUSED_MAX: Duration = Duration::from_secs(135);
+
+/// Bytes that a client has to be sent to count as one that still reads its answers: up to 8 MiB of those may wait
+/// in the connection though they are answered to the end, and a slow client needs its time for them. It is more than
+/// the answers to a ping every few seconds.
+const READING: u64 = 1024;
+
+/// More than any client takes for a handshake, and not beyond the end of the clock.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A connection is looked at so often at least, which makes its limits so much longer at most.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
@@ -60,14 +72,10 @@ pub(super) struct Life {
     tls: TlsHandle<ServerStream>,
     pending: Pending,
     handshake_until: Instant,
-    idle: Option<Duration>,
-    total: Option<Instant>,
-    /// How far it was when last looked at, and what was reported of it.
-    moved: Moved,
-    reported: Moved,
-    quiet_since: Instant,
+    clock: Clock,
     look_at: Instant,
-    unused: bool,
+    /// What was reported of the bytes.
+    reported: Moved,
     counted: AtomicBool,
 }
 
@@ -79,19 +87,14 @@ impl Life {
         handshake: Duration,
         limits: RelayLimits,
     ) -> Self {
-        let now = Instant::now();
+        let begun = Instant::now();
         Self {
             tls,
             pending,
-            handshake_until: now + handshake,
-            idle: limits.idle,
-            // A limit beyond the end of the clock is none.
-            total: limits.total.and_then(|total| now.checked_add(total)),
-            moved: Moved::default(),
+            handshake_until: begun + handshake.min(HANDSHAKE_MAX),
+            clock: Clock::new(begun, limits),
+            look_at: begun,
             reported: Moved::default(),
-            quiet_since: now,
-            look_at: now,
-            unused: false,
             counted: AtomicBool::new(false),
         }
     }
@@ -102,7 +105,12 @@ impl Life {
     /// Why it cannot be.
     pub(super) async fn opened(&self) -> Result<(), Over> {
         match tokio::time::timeout_at(self.handshake_until, self.tls.opened()).await {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(())) => {
+                if self.tls.is_done() {
+                    self.done();
+                }
+                Ok(())
+            }
             Ok(Err(error)) => Err(self.failed(&error)),
             Err(_) => Err(self.too_slow()),
         }
@@ -112,7 +120,7 @@ impl Life {
     pub(super) async fn handshake(&self) -> Over {
         match tokio::time::timeout_at(self.handshake_until, self.tls.done()).await {
             Ok(Ok(())) => {
-                self.count(|| metrics::handshake(&self.tls.facts()));
+                self.done();
                 std::future::pending().await
             }
             Ok(Err(error)) => self.failed(&error),
@@ -123,7 +131,7 @@ impl Life {
     /// The next thing that happens for want of time. Nothing is forgotten if it is dropped.
     pub(super) async fn next(&mut self) -> Event {
         loop {
-            let look_at = self.total.map_or(self.look_at, |total| total.min(self.look_at));
+            let look_at = self.clock.total.map_or(self.look_at, |total| total.min(self.look_at));
             tokio::select! {
                 over = self.handshake() => return Event::Over(over),
                 () = tokio::time::sleep_until(look_at) => {}
@@ -144,21 +152,18 @@ impl Life {
 
     fn look(&mut self, now: Instant) -> Option<Event> {
         self.report();
-        if self.reported.transport != self.moved.transport {
-            self.moved = self.reported;
-            self.quiet_since = now;
-        }
-        let quiet = now.saturating_duration_since(self.quiet_since);
-        self.look_at = now + self.idle.map_or(LOOK_EVERY, look_every);
-        if self.total.is_some_and(|total| now >= total) {
-            return Some(Event::Over(Over::Total));
-        }
-        if self.idle.is_some_and(|idle| quiet >= idle) {
-            return Some(Event::Over(Over::Idle));
-        }
-        let unused = !self.unused && quiet >= KEEP_ALIVE && self.pending.is_empty();
-        self.unused |= unused;
-        unused.then_some(Event::Unused)
+        self.look_at = now + self.clock.idle.map_or(LOOK_EVERY, look_every);
+        let seen = Seen {
+            transport: self.reported.transport,
+            written: self.reported.written,
+            begun: self.pending.begun(),
+            is_pending: !self.pending.is_empty(),
+        };
+        self.clock.look(now, seen)
+    }
+
+    fn done(&self) {
+        self.count(|| metrics::handshake(&self.tls.facts()));
     }
 
     fn failed(&self, error: &std::io::Error) -> Over {
@@ -180,7 +185,123 @@ impl Life {
     }
 }
 
+/// What there is to see of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Bytes on the transport, both ways.
+    transport: u64,
+    /// Bytes that the client was sent.
+    written: u64,
+    /// Requests so far.
+    begun: u64,
+    /// Whether some of them are being answered.
+    is_pending: bool,
+}
+
+/// What time has to say of a connection, from what is seen of it now and then.
+#[derive(Debug)]
+struct Clock {
+    idle: Option<Duration>,
+    total: Option<Instant>,
+    seen: Seen,
+    moved_at: Instant,
+    used_at: Instant,
+    /// What was written when it was last used.
+    read: u64,
+    told: bool,
+}
+
+impl Clock {
+    fn new(begun: Instant, limits: RelayLimits) -> Self {
+        Self {
+            idle: limits.idle,
+            // A limit beyond the end of the clock is none.
+            total: limits.total.and_then(|total| begun.checked_add(total)),
+            seen: Seen::default(),
+            moved_at: begun,
+            used_at: begun,
+            read: 0,
+            told: false,
+        }
+    }
+
+    fn look(&mut self, now: Instant, seen: Seen) -> Option<Event> {
+        if seen.transport != self.seen.transport {
+            self.moved_at = now;
+        }
+        let reads = seen.written.saturating_sub(self.read) >= READING;
+        if seen.is_pending || seen.begun != self.seen.begun || reads {
+            (self.used_at, self.read) = (now, seen.written);
+        }
+        self.seen = seen;
+        if self.total.is_some_and(|total| now >= total) {
+            return Some(Event::Over(Over::Total));
+        }
+        let unused = now.saturating_duration_since(self.used_at);
+        let quiet = now.saturating_duration_since(self.moved_at);
+        if unused >= UNUSED_MAX || self.idle.is_some_and(|idle| quiet >= idle) {
+            return Some(Event::Over(Over::Idle));
+        }
+        let tell = unused >= KEEP_ALIVE && !self.told;
+        self.told |= tell;
+        tell.then_some(Event::Unused)
+    }
+}
+
 /// Often enough for an idle limit to be met by a quarter.
 fn look_every(idle: Duration) -> Duration {
     (idle / 4).clamp(Duration::from_millis(10), LOOK_EVERY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(600);
+
+    fn clock(total: Option<Duration>) -> (Instant, Clock) {
+        let limits = RelayLimits { idle: Some(IDLE), half_closed_idle: None, total };
+        let begun = Instant::now();
+        (begun, Clock::new(begun, limits))
+    }
+
+    /// What a clock says of a connection that `at` shows second by second, and when.
+    fn said(total: Option<Duration>, seconds: u64, at: impl Fn(u64) -> Seen) -> Vec<(u64, Event)> {
+        let (begun, mut clock) = clock(total);
+        let look = |second| {
+            let event = clock.look(begun + Duration::from_secs(second), at(second));
+            event.map(|event| (second, event))
+        };
+        (0..seconds).filter_map(look).collect()
+    }
+
+    const GONE: Event = Event::Over(Over::Idle);
+
+    #[test]
+    fn who_asks_for_nothing_is_told_to_leave_and_then_made_to() {
+        assert_eq!(said(None, 136, |_| Seen::default()), [(75, Event::Unused), (135, GONE)]);
+        // Bytes alone do not help: a ping each second, or a head that never ends.
+        let pings =
+            |second| Seen { transport: 42 * second, written: 4 * second, ..Seen::default() };
+        assert_eq!(said(None, 136, pings), [(75, Event::Unused), (135, GONE)]);
+    }
+
+    #[test]
+    fn requests_and_answers_that_are_still_read_are_use() {
+        let asks = |second| Seen { begun: second / 60, transport: second / 60, ..Seen::default() };
+        assert!(said(None, 600, asks).is_empty());
+        let reads = |second| Seen { written: 20 * second, transport: second, ..Seen::default() };
+        assert!(said(None, 600, reads).is_empty());
+        let waits = |second: u64| Seen { is_pending: second < 100, begun: 1, ..Seen::default() };
+        assert_eq!(said(None, 180, waits), [(99 + 75, Event::Unused)]);
+    }
+
+    #[test]
+    fn nothing_lasts_longer_than_it_may() {
+        let waits = |_| Seen { is_pending: true, ..Seen::default() };
+        assert_eq!(said(None, 601, waits), [(600, GONE)]);
+        let total = Some(Duration::from_secs(50));
+        assert_eq!(said(total, 51, waits), [(50, Event::Over(Over::Total))]);
+        assert!(said(Some(Duration::MAX), 60, waits).is_empty(), "nobody lives to see it");
+    }
 }

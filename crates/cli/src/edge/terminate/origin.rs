@@ -13,6 +13,7 @@ use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::body::Upload;
 use crate::edge::dial::Dial;
@@ -26,24 +27,46 @@ const IDLE: Duration = Duration::from_secs(4);
 /// and again, and each takes a file on both sides.
 const IDLE_MAX: usize = 256;
 
+/// Bytes of an answer that are read ahead of the client, for each request; a head has to fit. The library's default
+/// is 400 KiB: with all streams of one connection 50 MiB, for a client that reads nothing.
+const READ_AHEAD: usize = 64 * 1024;
+
 /// The origins that speak HTTP.
 #[derive(Clone, Debug)]
 pub(in crate::edge) struct HttpOrigins {
     client: Client<Dialer, Upload>,
     /// How long an origin may take to begin an answer.
     patience: Duration,
+    /// One for each request at one time: a client of HTTP/2 has many on its one connection, and each takes another
+    /// one to the origin.
+    places: Arc<Semaphore>,
 }
 
 impl HttpOrigins {
-    pub(in crate::edge) fn new(dial: Arc<Dial>, patience: Duration) -> Self {
+    pub(in crate::edge) fn new(
+        dial: Arc<Dial>,
+        patience: Duration,
+        places: Arc<Semaphore>,
+    ) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(IDLE_MAX)
+            .http1_max_buf_size(READ_AHEAD)
             // The client's own goes through.
             .set_host(false)
             .build(Dialer(dial));
-        Self { client, patience }
+        Self { client, patience, places }
+    }
+
+    /// What is shared by all that serve the same.
+    pub(in crate::edge) fn places(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.places)
+    }
+
+    /// A place for a request, to be kept until it is answered; none if there are too many.
+    pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
+        self.places().try_acquire_owned().ok()
     }
 
     /// The head of the origin's answer, whose body is still to come.
@@ -77,8 +100,11 @@ impl HttpOrigins {
                 Ok(answer) => return answer.map_err(|error| NoAnswer::of(&error)),
                 // As long as the client sends, the origin need not say anything.
                 Err(_) if progress.bytes() != sent => sent = progress.bytes(),
-                Err(_) if progress.is_ended() => return Err(NoAnswer::Late),
-                Err(_) => return Err(NoAnswer::Unsent),
+                Err(_) if progress.is_starved() && !progress.is_ended() => {
+                    return Err(NoAnswer::Unsent);
+                }
+                // Also one that takes no more of the request, or cannot be reached yet.
+                Err(_) => return Err(NoAnswer::Late),
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use headstart_net::{ProvenAddr, ServerStream, TlsHandle};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::header::HOST;
 use hyper::http::{request, uri};
 use hyper::upgrade::OnUpgrade;
@@ -42,6 +42,8 @@ pub(super) struct Requests {
 pub(super) struct Tunnel {
     pub(super) client: OnUpgrade,
     pub(super) origin: OnUpgrade,
+    /// The connection is in use as long as this is there.
+    pub(super) in_flight: InFlight,
 }
 
 /// When a request came.
@@ -53,6 +55,8 @@ enum Came {
     Early,
     /// Before its end, and it had to wait for that.
     Held,
+    /// Before its end, which it waited for in vain.
+    Never,
 }
 
 impl Requests {
@@ -61,11 +65,18 @@ impl Requests {
         let begun = Instant::now();
         let in_flight = self.pending.begin();
         let (version, line) = (request.version(), Line::of(&request));
-        let method = request.method().clone();
-        let came = self.came(&method).await;
-        let answer = match self.pass(request, came, in_flight).await {
+        let is_head = request.method() == Method::HEAD;
+        if self.pending.is_abused() {
+            return self.enough(in_flight);
+        }
+        let came = self.came(self.may_come_early(&request)).await;
+        let passed = match self.http.place() {
+            None => Err((Refused::too_many(), in_flight)),
+            place => self.pass(request, came, in_flight.with_place(place)).await,
+        };
+        let answer = match passed {
             Ok(answer) => answer,
-            Err((refused, in_flight)) => refused.answer(in_flight),
+            Err((refused, in_flight)) => refused.answer(is_head, in_flight),
         };
         count(version, came, answer.status());
         if let Some(line) = line {
@@ -75,22 +86,37 @@ impl Requests {
         answer
     }
 
+    /// Ends the connection of a client that does harm.
+    fn enough(&self, in_flight: InFlight) -> Response<Answer> {
+        metrics::limit_hit("broken_off_requests");
+        self.tls.reset();
+        Answer::words(StatusCode::TOO_MANY_REQUESTS, "too many were broken off", true, in_flight)
+    }
+
+    /// Whether a request may be passed on though nobody knows whether it is a copy.
+    ///
+    /// Behind one that changes the protocol anything may follow, and no method tells what that does.
+    fn may_come_early<B>(&self, request: &Request<B>) -> bool {
+        let is_safe = request.method().is_safe()
+            && forward::wanted_upgrade(request.version(), request.headers()).is_none();
+        self.early_data == EarlyDataRequests::On || is_safe
+    }
+
     /// Waits where the request must not be passed on before the handshake is done.
     ///
     /// RFC 8470 section 3 also allows to answer 425. Waiting costs less than the round trip for which the client
     /// would have to ask again, and is right for clients that do not know the status, such as those that send
     /// early data without knowing what is in it. What is held is a request's head and what TLS allows of early data.
-    async fn came(&self, method: &Method) -> Came {
+    async fn came(&self, may_come_early: bool) -> Came {
         if self.tls.is_done() {
             return Came::Proven;
         }
-        if self.early_data == EarlyDataRequests::On || method.is_safe() {
+        if may_come_early {
             return Came::Early;
         }
         match self.tls.done().await {
             Ok(()) => Came::Held,
-            // Nobody is there to answer any more; it is refused below.
-            Err(_) => Came::Early,
+            Err(_) => Came::Never,
         }
     }
 
@@ -102,8 +128,8 @@ impl Requests {
     ) -> Result<Response<Answer>, (Refused, InFlight)> {
         let upgrade = hyper::upgrade::on(&mut request);
         let (head, body) = request.into_parts();
-        let wanted = forward::wanted_upgrade(&head).is_some();
-        let head = match self.rewritten(head, came) {
+        let wanted = forward::wanted_upgrade(head.version, &head.headers).is_some();
+        let head = match self.rewritten(head, !body.is_end_stream(), came) {
             Ok(head) => head,
             Err(refusal) => return Err((refusal.into(), in_flight)),
         };
@@ -115,21 +141,27 @@ impl Requests {
         if upgraded && !wanted {
             return Err((Refused::by_origin(NoAnswer::Broken), in_flight));
         }
-        Ok(self.rewritten_answer(answer, upgraded.then_some(upgrade), in_flight))
+        self.rewritten_answer(answer, upgraded.then_some(upgrade), in_flight)
     }
 
-    fn rewritten(&self, head: request::Parts, came: Came) -> Result<request::Parts, Refusal> {
+    fn rewritten(
+        &self,
+        head: request::Parts,
+        has_body: bool,
+        came: Came,
+    ) -> Result<request::Parts, Refusal> {
+        if came == Came::Never {
+            // Nobody is there to read it.
+            return Err(Refusal { status: StatusCode::TOO_EARLY, why: "the handshake failed" });
+        }
         let hop = Hop {
             client: self.client.get().map(|client| client.ip()),
             early: came == Came::Early,
             server_name: self.server_name.as_deref(),
         };
-        if hop.early && !head.method.is_safe() && self.early_data != EarlyDataRequests::On {
-            return Err(Refusal { status: StatusCode::TOO_EARLY, why: "the handshake failed" });
-        }
         let authority = forward::authority(&head, &hop)?;
         self.check(&authority)?;
-        forward::request(head, &authority, &self.address, &hop)
+        forward::request(head, has_body, &authority, &self.address, &hop)
     }
 
     /// A client may use one connection for all names of the certificate (RFC 9113 section 9.1.1). Those of
@@ -150,17 +182,19 @@ impl Requests {
         &self,
         mut answer: Response<Incoming>,
         upgrade: Option<OnUpgrade>,
-        in_flight: InFlight,
-    ) -> Response<Answer> {
-        let upgraded = upgrade.is_some();
-        if let Some(client) = upgrade {
-            let origin = hyper::upgrade::on(&mut answer);
-            let mut tunnel = self.tunnel.lock().unwrap_or_else(PoisonError::into_inner);
-            *tunnel = Some(Tunnel { client, origin });
-        }
+        mut in_flight: InFlight,
+    ) -> Result<Response<Answer>, (Refused, InFlight)> {
+        let origin = hyper::upgrade::on(&mut answer);
         let (mut head, body) = answer.into_parts();
-        forward::answer(&mut head, upgraded);
-        Response::from_parts(head, Answer::of_origin(body, in_flight))
+        if forward::answer(&mut head, upgrade.is_some()).is_err() {
+            return Err((Refused::by_origin(NoAnswer::Broken), in_flight));
+        }
+        if let Some(client) = upgrade {
+            let in_flight = self.pending.begin().with_place(in_flight.take_place());
+            let mut tunnel = self.tunnel.lock().unwrap_or_else(PoisonError::into_inner);
+            *tunnel = Some(Tunnel { client, origin, in_flight });
+        }
+        Ok(Response::from_parts(head, Answer::of_origin(body, in_flight)))
     }
 
     /// What came of an upgrade, once HTTP is over.
@@ -183,8 +217,13 @@ impl Refused {
         Self { status: fault.status(), words: fault.words() }
     }
 
-    fn answer(self, in_flight: InFlight) -> Response<Answer> {
-        Answer::words(self.status, self.words, in_flight)
+    fn too_many() -> Self {
+        metrics::limit_hit("origin_requests");
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, words: "too many requests at one time" }
+    }
+
+    fn answer(self, is_head: bool, in_flight: InFlight) -> Response<Answer> {
+        Answer::words(self.status, self.words, is_head, in_flight)
     }
 }
 
@@ -194,7 +233,8 @@ impl From<Refusal> for Refused {
     }
 }
 
-/// A request as the log shows it. Not the query: it may hold secrets, and logs are read by more people.
+/// A request as the log shows it. Not the query: it may hold secrets, and logs are read by more people. A path may
+/// hold any character, also those that move a terminal's cursor.
 struct Line {
     method: Method,
     host: String,
@@ -221,7 +261,8 @@ impl Line {
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}{} {:?}", self.method, self.host, self.path, self.version)
+        let path = self.path.escape_debug();
+        write!(f, "{} {}{path} {:?}", self.method, self.host, self.version)
     }
 }
 
@@ -232,6 +273,7 @@ fn count(version: Version, came: Came, status: StatusCode) {
         Came::Early if status == StatusCode::TOO_EARLY => metrics::early(EarlyRequest::TooEarly),
         Came::Early => metrics::early(EarlyRequest::Passed),
         Came::Held => metrics::early(EarlyRequest::Held),
+        Came::Never => metrics::early(EarlyRequest::TooEarly),
     }
 }
 
@@ -253,5 +295,16 @@ mod tests {
         let shown = tracing::subscriber::with_default(debug, || Line::of(&request));
         let shown = shown.map(|line| line.to_string());
         assert_eq!(shown.as_deref(), Some("GET h/a HTTP/1.1"));
+    }
+
+    #[test]
+    fn a_path_moves_no_cursor() {
+        let line = Line {
+            method: Method::GET,
+            host: "h".into(),
+            path: "/\u{9b}2J\"".into(),
+            version: Version::HTTP_11,
+        };
+        assert_eq!(line.to_string(), "GET h/\\u{9b}2J\\\" HTTP/1.1");
     }
 }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use headstart_net::Acceptor;
 use headstart_net::fastopen::HiddenListener;
 use headstart_net::hello::ClientHello;
 use headstart_tls::{
@@ -13,7 +14,7 @@ use headstart_tls::{
 
 use super::certificates::{self, Certificates};
 use super::fast_open::FastOpen;
-use super::files::{LOOK_EVERY, Watch};
+use super::files::{Complaint, LOOK_EVERY, Watch};
 use crate::edge::keys::SiteKeys;
 use crate::failure::Failure;
 use crate::fleet::filter::RedisFilter;
@@ -89,6 +90,7 @@ struct State {
     policy: Policy,
     certificates: Certificates,
     watch: Watch,
+    complaint: Complaint,
     fast_open: Option<FastOpen>,
 }
 
@@ -185,7 +187,9 @@ impl TlsServer {
         let (http, raw) = (context(&http)?, context(&raw)?);
         warn_uncovered(options, &certificates);
         let early_data = Mutex::new(policy.early_data);
-        let state = Mutex::new(State { policy, certificates, watch, fast_open: None });
+        let complaint = Complaint::default();
+        let state = State { policy, certificates, watch, complaint, fast_open: None };
+        let state = Mutex::new(state);
         let server = Arc::new(Self { http, raw, ring, replay, early_data, state });
         tokio::spawn(look(Arc::downgrade(&server)));
         Ok(server)
@@ -215,6 +219,7 @@ impl TlsServer {
         }
         warn_uncovered(options, &certificates);
         (state.policy, state.certificates, state.watch) = (policy, certificates, watch);
+        state.complaint.close();
         Ok(())
     }
 
@@ -262,15 +267,25 @@ impl TlsServer {
         self.lock().fast_open.as_ref().and_then(|fast_open| fast_open.listener(address))
     }
 
+    /// Lets connections of an acceptor that has its hidden listener open by Fast Open.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub(in crate::edge) fn serve_fast_open(&self, acceptor: &Acceptor) -> Result<(), Failure> {
+        self.lock().fast_open.as_mut().map_or(Ok(()), |fast_open| fast_open.serve(acceptor))
+    }
+
     /// Reads what has changed of the files, and tells the kernel of new keys.
     fn look(&self) {
         let mut state = self.lock();
-        if state.watch.changed() {
+        if state.watch.changed() || state.complaint.is_open() {
             self.renew(&mut state);
         }
         if let Some(fast_open) = &mut state.fast_open {
             fast_open.look(&self.ring);
         }
+        // While a stopped edge waits for connections to end, another may have come.
+        state.fast_open.take_if(|fast_open| fast_open.is_over());
         metrics::certificate_expiry(state.certificates.expiry);
     }
 
@@ -279,19 +294,19 @@ impl TlsServer {
     fn renew(&self, state: &mut State) {
         let renewed = Certificates::load(&state.policy.files)
             .and_then(|fresh| self.take(&state.policy, &fresh).map(|()| fresh));
-        metrics::reloaded(Reloaded::Certificates, renewed.is_ok());
         match renewed {
             Ok(fresh) => {
                 tracing::info!("certificates read again");
+                metrics::reloaded(Reloaded::Certificates, true);
                 state.certificates = fresh;
+                state.complaint.close();
             }
-            Err(failure) => {
-                tracing::error!(
-                    hint = failure.advice(),
-                    "certificates kept: {}",
-                    failure.message()
-                );
+            Err(failure) if state.complaint.open(failure.message()) => {
+                metrics::reloaded(Reloaded::Certificates, false);
+                let hint = failure.advice();
+                tracing::error!(hint, "certificates kept: {}", failure.message());
             }
+            Err(_) => {}
         }
     }
 

@@ -87,6 +87,7 @@ impl Cell {
             Boundary::AddressChange => change_address(node, self.setting.target())?,
             Boundary::Nat => {
                 let path = context.stage.link.changed_path.as_deref().unwrap_or_default();
+                let_last_packets_pass(context);
                 context.topology.change_path(node, path).map_err(Broken::Program)?;
                 return Ok(Crossed::Path);
             }
@@ -106,6 +107,7 @@ impl Cell {
             Crossed::Path => {
                 let node = context.topology.clients().next().ok_or_else(no_client)?;
                 let path = context.stage.link.client_path();
+                let_last_packets_pass(context);
                 context.topology.change_path(node, &path).map_err(Broken::Program)?;
             }
         }
@@ -150,6 +152,11 @@ fn change_address(node: &Node, target: SocketAddr) -> Result<(), Broken> {
         true => Err(Broken::Program(format!("{} keeps its address {before}", node.name()))),
         false => Ok(()),
     }
+}
+
+/// A new path knows nothing of connections that are still being closed on the old one.
+fn let_last_packets_pass(context: Context<'_>) {
+    thread::sleep(context.stage.link.rtt);
 }
 
 /// Waits, unless the user interrupts.

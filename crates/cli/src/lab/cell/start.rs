@@ -428,7 +428,7 @@ fn is_listener(text: &str, address: SocketAddr) -> bool {
 /// What `ip` says where there is nothing to flush: ESRCH.
 const NOTHING_THERE: &str = "No such process";
 
-/// The kernel's Fast Open cookies for one address: it keeps them beside the metrics of TCP.
+/// The kernel's Fast Open cookies for one address, and the metrics of TCP beside which it keeps them.
 pub(super) fn forget_cookies(node: &Node, target: IpAddr) -> Result<(), Broken> {
     ip(node, &["tcp_metrics", "flush", &target.to_string()])
 }

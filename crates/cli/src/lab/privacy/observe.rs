@@ -1,4 +1,5 @@
-//! What an observer sees of connections: cookies in SYNs and SYN-ACKs, tickets in ClientHellos, also over UDP.
+//! What an observer sees of connections: cookies in SYNs and SYN-ACKs, tickets in ClientHellos, also over UDP; and all
+//! other bytes, in which any of these may stand, too.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -9,7 +10,7 @@ use headstart_lab::{CapturedPacket, TcpSegment, UdpDatagram};
 use headstart_proto::SessionId;
 use headstart_proto::hello::{self, Progress};
 use headstart_proto::limits::CLIENT_BYTES;
-use headstart_proto::wire::Request;
+use headstart_proto::wire::{Request, Response};
 
 /// One TCP connection of the client whose packets were captured, or the flight of TurboTLS beside one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +22,10 @@ pub(crate) struct Connection {
     pub(crate) shown: Vec<Identifier>,
     /// Cookies that it was sent in clear.
     pub(crate) handed_out: Vec<Identifier>,
+    /// Whether its whole ClientHello was seen: else there may be more to show than what is known of.
+    pub(crate) whole_hello: bool,
+    /// The beginnings of both streams, each in pieces without holes, the options of SYNs, and datagrams.
+    bytes: Vec<Vec<u8>>,
 }
 
 /// By what a client may be known again.
@@ -57,6 +62,20 @@ impl Identifier {
     pub(crate) fn is_alike(&self, other: &Self) -> bool {
         let length = self.bytes.len().min(other.bytes.len()).min(HEAD);
         length >= SHORTEST && self.bytes.get(..length) == other.bytes.get(..length)
+    }
+
+    /// What is looked for elsewhere; none if it is too short to mean anything.
+    fn head(&self) -> Option<&[u8]> {
+        let head = self.bytes.get(..HEAD).unwrap_or(&self.bytes);
+        (head.len() >= SHORTEST).then_some(head)
+    }
+}
+
+impl Connection {
+    /// Whether an identifier stands anywhere in what passed, whatever it may be there.
+    pub(crate) fn has(&self, identifier: &Identifier) -> bool {
+        let Some(head) = identifier.head() else { return false };
+        self.bytes.iter().any(|run| run.windows(head.len()).any(|window| window == head))
     }
 }
 
@@ -119,82 +138,142 @@ impl Observer {
         }
     }
 
-    /// A piece of a flight of TurboTLS; anything else over UDP is none of TLS's.
+    /// A piece of a flight of TurboTLS, or an answer to one; anything else over UDP is none of TLS's.
     fn on_datagram(&mut self, packet: &CapturedPacket, datagram: &UdpDatagram<'_>) {
-        let request = Request::parse(datagram.payload).ok().filter(|_| packet.from_node);
-        let Some(request) = request else { return };
+        match packet.from_node {
+            true => self.on_request(packet, datagram),
+            false => self.on_response(datagram),
+        }
+    }
+
+    fn on_request(&mut self, packet: &CapturedPacket, datagram: &UdpDatagram<'_>) {
+        let Ok(request) = Request::parse(datagram.payload) else { return };
         let server = datagram.destination;
         let known = self.datagrams.get(&(server, request.id)).copied();
         let at = known.unwrap_or_else(|| self.begin(packet.at, server, 0));
         self.datagrams.insert((server, request.id), at);
         if let Some(following) = self.all.get_mut(at) {
-            following.keep(usize::try_from(request.offset).unwrap_or(usize::MAX), request.payload);
+            let offset = usize::try_from(request.offset).unwrap_or(usize::MAX);
+            following.client.keep(offset, request.payload);
+            following.apart.push(datagram.payload.to_vec());
+        }
+    }
+
+    fn on_response(&mut self, datagram: &UdpDatagram<'_>) {
+        let Ok(response) = Response::parse(datagram.payload) else { return };
+        let known = self.datagrams.get(&(datagram.source, response.id)).copied();
+        if let Some(following) = known.and_then(|at| self.all.get_mut(at)) {
+            following.apart.push(datagram.payload.to_vec());
         }
     }
 
     fn begin(&mut self, at: Duration, server: SocketAddr, isn: u32) -> usize {
-        let connection = Connection { at, server, shown: Vec::new(), handed_out: Vec::new() };
-        self.all.push(Following { connection, isn, pieces: BTreeMap::new() });
+        self.all.push(Following {
+            at,
+            server,
+            isn,
+            answer_isn: None,
+            shown: Vec::new(),
+            handed_out: Vec::new(),
+            client: Stream::default(),
+            answer: Stream::default(),
+            apart: Vec::new(),
+        });
         self.all.len() - 1
     }
 }
 
 /// A connection as its packets come.
 struct Following {
-    connection: Connection,
-    /// Sequence number of the SYN, where there is one.
+    at: Duration,
+    server: SocketAddr,
+    /// Sequence number of the SYN, where there is one, and of the SYN-ACK once it was seen.
     isn: u32,
-    /// The beginning of the client's stream, by offset.
-    pieces: BTreeMap<usize, Vec<u8>>,
+    answer_isn: Option<u32>,
+    shown: Vec<Identifier>,
+    handed_out: Vec<Identifier>,
+    client: Stream,
+    answer: Stream,
+    /// Options of SYNs, and datagrams.
+    apart: Vec<Vec<u8>>,
 }
 
 impl Following {
     fn on_segment(&mut self, from_client: bool, segment: &TcpSegment<'_>) {
-        let Connection { shown, handed_out, .. } = &mut self.connection;
-        let list = if from_client { shown } else { handed_out };
+        if segment.syn {
+            self.on_syn(from_client, segment);
+        }
+        let isn = if from_client { Some(self.isn) } else { self.answer_isn };
+        let Some(isn) = isn else { return };
+        // Data in the SYN are the first of the stream.
+        let first = isn.wrapping_add(1);
+        let begins = if segment.syn { first } else { segment.seq };
+        let offset = usize::try_from(begins.wrapping_sub(first)).unwrap_or(usize::MAX);
+        let stream = if from_client { &mut self.client } else { &mut self.answer };
+        stream.keep(offset, segment.payload);
+    }
+
+    fn on_syn(&mut self, from_client: bool, segment: &TcpSegment<'_>) {
+        if !from_client {
+            self.answer_isn = Some(segment.seq);
+        }
+        self.apart.push(segment.options.to_vec());
+        let list = if from_client { &mut self.shown } else { &mut self.handed_out };
         for cookie in segment.fast_open().into_iter().filter(|cookie| !cookie.is_empty()) {
             let identifier = Identifier { kind: Kind::Cookie, bytes: cookie.to_vec() };
-            if segment.syn && !list.contains(&identifier) {
+            if !list.contains(&identifier) {
                 list.push(identifier);
             }
         }
-        if from_client {
-            // Data in the SYN are the first of the stream.
-            let first = self.isn.wrapping_add(1);
-            let begins = if segment.syn { first } else { segment.seq };
-            let offset = usize::try_from(begins.wrapping_sub(first)).unwrap_or(usize::MAX);
-            self.keep(offset, segment.payload);
-        }
     }
 
-    /// Keeps what belongs to the beginning of the stream.
+    fn end(self) -> Connection {
+        let Self { at, server, mut shown, handed_out, client, answer, apart, .. } = self;
+        let hello = hello::read(&client.beginning());
+        let whole_hello = matches!(hello, Ok(Progress::Complete(_)));
+        if let Ok(Progress::Complete(hello)) = hello {
+            let tickets = hello.psk_identities.into_iter();
+            shown.extend(tickets.map(|bytes| Identifier { kind: Kind::Ticket, bytes }));
+        }
+        let streams = [client, answer].into_iter().flat_map(|stream| stream.runs());
+        let bytes = streams.map(|(_, run)| run).chain(apart).collect();
+        Connection { at, server, shown, handed_out, whole_hello, bytes }
+    }
+}
+
+/// The beginning of one direction, by offset: longer than any visit of an experiment that is decided like this.
+#[derive(Default)]
+struct Stream(BTreeMap<usize, Vec<u8>>);
+
+impl Stream {
     fn keep(&mut self, offset: usize, bytes: &[u8]) {
         if bytes.is_empty() || offset >= CLIENT_BYTES {
             return;
         }
-        let piece = self.pieces.entry(offset).or_default();
+        let piece = self.0.entry(offset).or_default();
         if piece.len() < bytes.len() {
             *piece = bytes.to_vec();
         }
     }
 
-    fn end(mut self) -> Connection {
-        let stream = self.stream();
-        if let Ok(Progress::Complete(hello)) = hello::read(&stream) {
-            let tickets = hello.psk_identities.into_iter();
-            let tickets = tickets.map(|bytes| Identifier { kind: Kind::Ticket, bytes });
-            self.connection.shown.extend(tickets);
+    /// What is there without holes, and where each such run begins.
+    fn runs(&self) -> Vec<(usize, Vec<u8>)> {
+        let mut runs: Vec<(usize, Vec<u8>)> = Vec::new();
+        for (offset, piece) in &self.0 {
+            match runs.last_mut() {
+                Some((start, run)) if *offset <= *start + run.len() => {
+                    let known = *start + run.len() - *offset;
+                    run.extend_from_slice(piece.get(known..).unwrap_or_default());
+                }
+                _ => runs.push((*offset, piece.clone())),
+            }
         }
-        self.connection
+        runs
     }
 
-    /// The beginning of the stream, as far as it has no hole.
-    fn stream(&self) -> Vec<u8> {
-        let mut stream = Vec::new();
-        for (offset, piece) in &self.pieces {
-            let Some(known) = stream.len().checked_sub(*offset) else { break };
-            stream.extend_from_slice(piece.get(known..).unwrap_or_default());
-        }
-        stream
+    /// The first of them, if it is the stream's beginning.
+    fn beginning(&self) -> Vec<u8> {
+        let first = self.runs().into_iter().next();
+        first.filter(|(start, _)| *start == 0).map(|(_, run)| run).unwrap_or_default()
     }
 }

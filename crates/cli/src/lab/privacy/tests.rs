@@ -1,12 +1,14 @@
 use std::fs;
 use std::net::SocketAddr;
 
-use headstart_lab::{CapturedPacket, read_capture};
+use headstart_lab::{CapturedPacket, TcpSegment, read_capture};
 use headstart_proto::SessionId;
 use headstart_proto::wire::Request;
 
 use super::observe::Kind;
 use super::*;
+
+mod committed;
 
 const CLIENT: [u8; 4] = [10, 77, 1, 1];
 const SERVER: [u8; 4] = [10, 100, 0, 1];
@@ -92,6 +94,19 @@ impl Tape {
         let (from, to) = if from_node { (client, server) } else { (server, client) };
         let bytes = segment(from, to, flags, seq, options, payload);
         self.packets.push(CapturedPacket { at: self.at(), from_node, bytes });
+    }
+
+    /// Bytes of the server in clear, in two segments, as part of the visit whose last packet is the one at `after`.
+    fn answer(&mut self, after: usize, bytes: &[u8]) {
+        let CapturedPacket { at, bytes: last, .. } = self.packets[after].clone();
+        let last = TcpSegment::read(&last).unwrap();
+        let (one, two) = bytes.split_at(bytes.len() / 2);
+        let (client, server) = (last.source, last.destination);
+        let middle = 8 + u32::try_from(one.len()).unwrap();
+        for (seq, payload) in [(8, one), (middle, two)] {
+            let bytes = segment(server, client, ACK, seq, &[], payload);
+            self.packets.insert(after + 1, CapturedPacket { at, from_node: false, bytes });
+        }
     }
 
     /// Written to a file and read again.
@@ -277,7 +292,7 @@ fn the_tracking_period_ends_with_the_cookie_or_never() {
     let plain = Tape::default().case(&[asks(A), cookie(A)], &[cookie(A)]);
     let found = plain.decide(Boundary::Period);
     assert_eq!((found.linkable, found.period()), (Some(Linkable::Viable), Some("unrestricted")));
-    let private = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING]);
+    let private = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(two)]);
     let found = private.decide(Boundary::Period);
     assert_eq!((found.linkable, found.period()), (Some(Linkable::Bounded), Some("until expiry")));
     // A cookie that is shown beyond its time has no end.
@@ -322,10 +337,75 @@ fn nothing_is_decided_where_fast_open_did_not_work() {
     assert_eq!(found.linkable, None);
 }
 
+/// What is never shown again cannot be linked, whoever hands it out how often: no proof of anything.
+#[test]
+fn nothing_is_decided_where_fast_open_worked_on_one_side_only() {
+    let [one, ..] = PRIVATE;
+    let broken_behind = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, NOTHING]);
+    for boundary in SERVER_ROWS.into_iter().chain([Boundary::Period]) {
+        let found = broken_behind.decide(boundary);
+        assert_eq!((found.linkable, found.undecided), (None, 1), "{boundary:?}: {found:?}");
+    }
+    let found = broken_behind.decide(Boundary::Network);
+    assert_eq!((found.linkable, found.undecided), (None, 1), "one cookie, compared with none");
+    assert!(found.evidence[0].contains("none to compare it with"), "{found:?}");
+}
+
+/// It might have shown a ticket.
+#[test]
+fn nothing_is_decided_without_the_hello_of_a_visit() {
+    let [one, two, ..] = PRIVATE;
+    let mut tape = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(two)]);
+    assert_eq!(tape.decide(Boundary::Restart).linkable, Some(Linkable::Blocked));
+    // The first half of the third visit's, which is not in its SYN.
+    let lost = tape.packets.remove(11);
+    assert!(!TcpSegment::read(&lost.bytes).unwrap().payload.is_empty());
+    for boundary in [Boundary::Restart, Boundary::Network, Boundary::Period] {
+        let found = tape.decide(boundary);
+        assert_eq!(found.linkable, None, "{boundary:?}");
+        assert_eq!(found.evidence, ["case 1: the capture lacks the ClientHello of visit 3"]);
+    }
+}
+
+/// The mutation that every row is there to find: a client, or a server, with one private cookie for all connections.
+#[test]
+fn a_private_cookie_that_is_shown_twice_makes_every_row_viable() {
+    let [one, ..] = PRIVATE;
+    let fixed = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(one)]);
+    for boundary in SERVER_ROWS.into_iter().chain([Boundary::Network, Boundary::Period]) {
+        let found = fixed.decide(boundary);
+        assert_eq!((found.linkable, found.viable), (Some(Linkable::Viable), 1), "{boundary:?}");
+    }
+}
+
+/// A private cookie must not be in clear anywhere before it is shown, such as in the ticket of TLS 1.2.
+#[test]
+fn a_cookie_handed_out_in_clear_outside_of_options_is_seen() {
+    let [one, two, three, _] = PRIVATE;
+    let mut tape = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(two)]);
+    let ticket = [&[22, 3, 3, 0, 90, 4, 0][..], three, one, &[7; 30]].concat();
+    // Behind the first visit's packets.
+    tape.answer(3, &ticket);
+    for boundary in [Boundary::Network, Boundary::Restart] {
+        assert_eq!(
+            tape.decide(boundary).linkable,
+            // Within one side of a boundary it says nothing of the boundary.
+            Some(if boundary == Boundary::Network { Linkable::Viable } else { Linkable::Blocked })
+        );
+    }
+    let ticket = [&[22, 3, 3, 0, 90, 4, 0][..], two].concat();
+    let mut tape = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(two)]);
+    tape.answer(3, &ticket);
+    let found = tape.decide(Boundary::Restart);
+    assert_eq!(found.linkable, Some(Linkable::Viable));
+    let why = "case 1: cookie 02020202… stands in the packets of visit 1 as well";
+    assert_eq!(found.evidence, [why]);
+}
+
 #[test]
 fn the_worst_case_counts_and_the_undecided_are_not_forgotten() {
-    let [one, two, ..] = PRIVATE;
-    let good = || Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING]);
+    let [one, two, three, _] = PRIVATE;
+    let good = || Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(three)]);
     let bounded = good().case(&[NOTHING, cookie(one)], &[cookie(two)]);
     let found = bounded.decide(Boundary::Restart);
     assert_eq!((found.linkable, found.blocked, found.bounded), (Some(Linkable::Bounded), 1, 1));
@@ -371,12 +451,12 @@ fn connections_to_others_and_sent_again_do_not_count() {
 /// A client that has no cookie any more may send its ticket over UDP.
 #[test]
 fn tickets_in_flights_over_udp_are_seen() {
-    let [one, two, ..] = PRIVATE;
+    let [one, two, three, _] = PRIVATE;
     let ticket = [two, &[9; 100]].concat();
-    let mut tape = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING]);
+    let mut tape = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(three)]);
     assert_eq!(tape.decide(Boundary::Restart).linkable, Some(Linkable::Blocked));
     let hello = client_hello(Some(&ticket));
-    // In two pieces, the second first, as part of the last visit.
+    // In two pieces, the second first, as part of the first visit behind.
     let (first, second) = hello.split_at(80);
     let last = tape.packets[8].at;
     for (seq, offset, payload) in [(1, 80, second), (0, 0, first)] {
@@ -386,7 +466,7 @@ fn tickets_in_flights_over_udp_are_seen() {
         let bytes = datagram(ends, &payload);
         tape.packets.push(CapturedPacket { at: last, from_node: true, bytes });
     }
-    assert_eq!(tape.connections().len(), 4, "the flight beside three connections");
+    assert_eq!(tape.connections().len(), 5, "the flight beside four connections");
     let found = tape.decide(Boundary::Restart);
     assert_eq!(found.linkable, Some(Linkable::Bounded));
     assert!(found.evidence[0].contains("ticket 02020202…"), "{found:?}");

@@ -1,11 +1,13 @@
 //! The driver's part of data in the SYN: it does what `headstart_proto::fastopen` decides.
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::{io, task};
 
 use headstart_proto::fastopen::{FastOpen, FastOpenEvent, Flight, Verdict, Winner};
 use headstart_sessions::{Context, Network, Visit, Visited};
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
@@ -16,9 +18,8 @@ use crate::connector::kernel::SYN_DATA_MAX;
 use crate::connector::offer::Offer;
 use crate::connector::report::{FastOpenNotUsed, NotUsed, OpenedBy, What};
 use crate::connector::{OpeningPolicy, Target};
-use crate::netlink::network_to;
 use crate::path::{PathKey, SynAdvice};
-use crate::race::{self, Won};
+use crate::race::{Attempt, Outcome, Won};
 
 /// The side of an opening that is about data in its SYN.
 pub(super) struct SynData {
@@ -28,8 +29,10 @@ pub(super) struct SynData {
     speaks_first: bool,
     /// Once the server is known to take cookies.
     way: Option<Way>,
-    /// Whether the context was on another network when it last talked to this host.
-    elsewhere: bool,
+    /// When and where the context last talked to this host.
+    last: Visited,
+    /// Addresses to which there is no way.
+    unreachable: Vec<SocketAddr>,
     sent: Option<Sent>,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -60,7 +63,8 @@ impl SynData {
             context: target.context.clone(),
             speaks_first: target.speaks_first,
             way: None,
-            elsewhere: false,
+            last: Visited::Never,
+            unreachable: Vec::new(),
             sent: None,
             timer: None,
         }
@@ -78,7 +82,7 @@ impl Opening {
         if self.race.is_none() || self.syn.core.is_over() {
             return false;
         }
-        self.consider_offer();
+        while self.consider_offer() {}
         self.syn.core.handle_app_data(self.clock.now(), self.client.stream());
         self.notice_failure();
         let mut progress = self.poll_syn_timer(cx);
@@ -105,6 +109,7 @@ impl Opening {
         let Some(way) = self.syn.way else { return };
         if won.addr == way.key.edge {
             self.report.network = Some(way.network);
+            self.note_arrival(way.network);
         }
         let Some(sent) = self.syn.sent else {
             if won.addr == way.key.edge {
@@ -117,11 +122,11 @@ impl Opening {
             self.client.handle_syn_data(sent.bytes);
             self.learn_answer(accepted);
         }
-        let verdict = self.syn.core.handle_connected(winner);
+        let verdict = self.syn.core.handle_connected(self.clock.now(), winner);
         self.note_syn_events();
         // What the SYN-ACK of a bare second SYN took is no round trip.
         let doubtful = verdict == Some(Verdict::Lost) && won.number == sent.attempt;
-        if winner != Winner::Elsewhere && !doubtful {
+        if won.addr == way.key.edge && !doubtful {
             self.shared.paths.record_rtt(way.key, won.connected - won.started);
         }
         match verdict {
@@ -136,6 +141,12 @@ impl Opening {
         }
     }
 
+    fn note_arrival(&self, network: Network) {
+        let cookies = &self.shared.cookies;
+        let visit = Visit { host: &self.name, context: &self.syn.context, network };
+        cookies.jar().arrive(&visit, cookies.now());
+    }
+
     fn winner(&self, sent: Sent, way: Way, won: &Won) -> Winner {
         if won.number == sent.attempt {
             // A kernel that does not say counts as one that did not take them: nothing is claimed.
@@ -144,7 +155,7 @@ impl Opening {
         } else if won.addr == way.key.edge {
             Winner::SameAddress
         } else {
-            Winner::Elsewhere
+            Winner::Elsewhere { took: won.connected - won.started }
         }
     }
 
@@ -155,36 +166,57 @@ impl Opening {
         }
     }
 
-    /// Looks whether the server takes cookies at the address that is tried first.
-    fn consider_offer(&mut self) {
+    /// Looks whether the server takes cookies at the address that is tried first. Says whether another one is
+    /// first now.
+    fn consider_offer(&mut self) -> bool {
         if !self.syn.core.is_open_question() {
-            return;
+            return false;
         }
-        let Some(race) = &self.race else { return };
-        let (Some(first), left) = (race.first(), !race.attempts().is_empty()) else { return };
+        let Some(race) = &self.race else { return false };
+        let is_alive = |tried: &Attempt| !matches!(tried.outcome, Outcome::Failed(_));
+        let left = race.attempts().iter().any(is_alive);
+        let Some(first) = race.first() else { return false };
         match self.offer.at(first) {
-            Some(advert) => self.on_advert(first, advert, left),
+            Some(advert) => return self.on_advert(first, advert, left),
             None if left => {}
             None => self.await_advert(),
         }
+        false
     }
 
-    /// `left`: the SYN is on its way already.
-    fn on_advert(&mut self, first: SocketAddr, advert: Advert, left: bool) {
+    /// `left`: the SYN is on its way already. Says whether another address is first now.
+    fn on_advert(&mut self, first: SocketAddr, advert: Advert, left: bool) -> bool {
         self.shared.paths.record_syn_offer(&self.name, advert.fop);
-        if !advert.fop {
-            return self.refuse_syn(FastOpenNotUsed::NotOffered);
+        let refused = match advert.fop {
+            false => FastOpenNotUsed::NotOffered,
+            true if left => FastOpenNotUsed::OfferLate,
+            true => match self.prepare(first) {
+                Ok(advice) => {
+                    let (SynAdvice::Use { rtt } | SynAdvice::Bare { rtt, .. }) = advice;
+                    self.syn.core.offer(self.clock.now(), rtt);
+                    return false;
+                }
+                Err(FastOpenNotUsed::NoRoute) if self.put_off(first) => return true,
+                // The addresses of the other family may still come.
+                Err(FastOpenNotUsed::NoRoute) if self.lookup.is_some() => return false,
+                Err(reason) => reason,
+            },
+        };
+        self.refuse_syn(refused);
+        false
+    }
+
+    /// If there is no way to `first`, as to all IPv6 addresses from many networks, it is tried last. Says whether
+    /// there is another one.
+    fn put_off(&mut self, first: SocketAddr) -> bool {
+        let (Some(race), unreachable) = (&mut self.race, &self.syn.unreachable) else {
+            return false;
+        };
+        if !unreachable.contains(&first) {
+            return false;
         }
-        if left {
-            return self.refuse_syn(FastOpenNotUsed::OfferLate);
-        }
-        match self.prepare(first) {
-            Ok(advice) => {
-                let (SynAdvice::Use { rtt } | SynAdvice::Bare { rtt, .. }) = advice;
-                self.syn.core.offer(self.clock.now(), rtt);
-            }
-            Err(reason) => self.refuse_syn(reason),
-        }
+        race.defer(first);
+        race.first().is_some_and(|next| !unreachable.contains(&next))
     }
 
     /// No offer is known for the first address: it may still come, and where one came before, the SYN
@@ -194,7 +226,8 @@ impl Opening {
             Offer::Awaited | Offer::Asked(_) => {
                 let expected = self.shared.paths.expects_syn_offer(&self.name);
                 // If it cannot be used anyway, there is nothing to wait for.
-                if expected && self.syn.speaks_first && self.shared.cookies.is_available(now()) {
+                let cookies = &self.shared.cookies;
+                if expected && self.syn.speaks_first && cookies.is_available(cookies.now()) {
                     self.syn.core.expect(self.clock.now());
                 }
             }
@@ -209,14 +242,20 @@ impl Opening {
         if !self.syn.speaks_first {
             return Err(FastOpenNotUsed::ConnectFirst);
         }
-        if !self.shared.cookies.is_available(now()) {
+        let cookies = &self.shared.cookies;
+        if !cookies.is_available(cookies.now()) {
             return Err(FastOpenNotUsed::Unavailable);
         }
-        let network = network_to(first.ip()).map_err(|_| FastOpenNotUsed::NoRoute)?;
+        let network = cookies.kernel().network_to(first.ip()).map_err(|error| {
+            if is_unreachable(&error) && !self.syn.unreachable.contains(&first) {
+                self.syn.unreachable.push(first);
+            }
+            FastOpenNotUsed::NoRoute
+        })?;
         let key = PathKey { local: network.local, edge: first };
         self.syn.way = Some(Way { key, network });
         let visit = Visit { host: &self.name, context: &self.syn.context, network };
-        self.syn.elsewhere = self.shared.cookies.jar().visit(&visit) == Visited::Elsewhere;
+        self.syn.last = cookies.jar().visit(&visit, cookies.now());
         match self.shared.paths.advise_syn(key, now()) {
             SynAdvice::Bare { reason, .. } if !self.asks_for_syn_data() => {
                 Err(FastOpenNotUsed::Path(reason))
@@ -251,7 +290,7 @@ impl Opening {
     ) -> Result<(TcpStream, usize), FastOpenNotUsed> {
         let visit = Visit { host: &self.name, context: &self.syn.context, network: way.network };
         let cookies = &self.shared.cookies;
-        let cookie = cookies.spend(&visit, flight.ticket_cookie, self.syn.elsewhere, now())?;
+        let cookie = cookies.spend(&visit, flight.ticket_cookie, self.syn.last)?;
         // Asked last: to probe a path takes a cookie.
         if let Err(reason) = self.shared.paths.begin_syn(way.key, now())
             && !self.asks_for_syn_data()
@@ -261,7 +300,7 @@ impl Opening {
         let data = self.client.stream().get(..flight.bytes).unwrap_or_default();
         cookies.kernel().connect(way.key.edge, &cookie, data).map_err(|error| {
             tracing::debug!(%error, "no SYN with data");
-            cookies.on_error(&error, now());
+            cookies.on_error(&error, cookies.now());
             FastOpenNotUsed::System
         })
     }
@@ -270,7 +309,7 @@ impl Opening {
     fn notice_failure(&mut self) {
         let (Some(race), Some(sent)) = (&self.race, self.syn.sent) else { return };
         let attempt = race.attempts().get(sent.attempt);
-        if attempt.is_some_and(|attempt| matches!(attempt.outcome, race::Outcome::Failed(_))) {
+        if attempt.is_some_and(|attempt| matches!(attempt.outcome, Outcome::Failed(_))) {
             self.syn.core.handle_failed();
             // Done already.
             self.syn.core.poll_beside();
@@ -327,6 +366,11 @@ impl Opening {
     }
 }
 
+/// Whether the kernel knows no way there; it may also just not be willing to say.
+fn is_unreachable(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable)
+}
+
 fn count(verdict: Verdict) {
     let outcome = match verdict {
         Verdict::Accepted => "accepted",
@@ -337,20 +381,64 @@ fn count(verdict: Verdict) {
 }
 
 /// Waits until a connection that is under way is established.
-async fn established(stream: TcpStream) -> io::Result<TcpStream> {
-    loop {
-        stream.writable().await?;
-        if let Some(error) = stream.take_error()? {
-            return Err(error);
+///
+/// If another one is sooner, nothing more of this one's data is to get through, as far as that can be helped:
+/// dropped, it is reset. What is closed in good order would still be sent, and the server had it twice.
+fn established(stream: TcpStream) -> impl Future<Output = io::Result<TcpStream>> + Send {
+    let reset_if_dropped = stream.set_zero_linger();
+    async move {
+        reset_if_dropped?;
+        loop {
+            stream.writable().await?;
+            if let Some(error) = stream.take_error()? {
+                return Err(error);
+            }
+            match stream.peer_addr() {
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
+                Err(error) => return Err(error),
+            }
+            // Woken for nothing: from now on, the next time.
+            let _ = stream.try_io(Interest::WRITABLE, || -> io::Result<()> {
+                Err(io::ErrorKind::WouldBlock.into())
+            });
         }
-        match stream.peer_addr() {
-            Ok(_) => return Ok(stream),
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
-            Err(error) => return Err(error),
-        }
-        // Woken for nothing: from now on, the next time.
-        let _ = stream.try_io(Interest::WRITABLE, || -> io::Result<()> {
-            Err(io::ErrorKind::WouldBlock.into())
-        });
+        SockRef::from(&stream).set_linger(None)?;
+        Ok(stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Both ends of a connection.
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, accepted) = tokio::join!(client, listener.accept());
+        (client.unwrap(), accepted.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_lost_is_reset() {
+        let (client, mut server) = pair().await;
+        drop(established(client));
+        let error = server.read(&mut [0]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[tokio::test]
+    async fn one_that_won_ends_in_good_order_with_all_its_bytes() {
+        let (client, mut server) = pair().await;
+        let mut client = established(client).await.unwrap();
+        client.write_all(b"the last words").await.unwrap();
+        drop(client);
+        let mut all = Vec::new();
+        server.read_to_end(&mut all).await.unwrap();
+        assert_eq!(all, b"the last words");
     }
 }

@@ -64,7 +64,8 @@ impl AttachError {
             Self::Unavailable(why) => why.hint(),
             Self::Privilege => {
                 "run it as root, or in a systemd unit with AmbientCapabilities=CAP_BPF \
-                                CAP_NET_ADMIN; in a container neither may be enough"
+                                CAP_NET_ADMIN; in a container neither may be enough. Before Linux 5.11 it also \
+                                needs LimitMEMLOCK=infinity (ulimit -l unlimited)"
                     .into()
             }
             Self::NoBpfFs(_) => {
@@ -82,9 +83,7 @@ impl AttachError {
                                     mount itself; `ip netns exec` hides it, nsenter --net does not"
                     .into()
             }
-            Self::Refused { needs, .. } => {
-                format!("{needs} or newer is needed; this is {}", release())
-            }
+            Self::Refused { needs, .. } => refusal_hint(needs, &release()),
             Self::NoInterface(_) => "`ip link` shows those there are".into(),
             Self::InterfaceKind { .. } => {
                 "name the interface below it, which has Ethernet, or one like tun".into()
@@ -97,7 +96,7 @@ impl AttachError {
                 "this kernel is older than 6.6 and needs tc of the package iproute2".into()
             }
             Self::System { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                "the directory must belong to the user who attaches; \
+                "run it as the user who attached, or as root; the directory must belong to who attaches: \
                  as root: install -d -o USER /sys/fs/bpf/headstart"
                     .into()
             }
@@ -148,7 +147,46 @@ impl From<Unavailable> for AttachError {
     }
 }
 
+/// Where the kernel is new enough it is something else that it lacks; memory for the maps, most likely.
+fn refusal_hint(needs: &str, release: &str) -> String {
+    match (version(release), version(needs)) {
+        (Some(this), Some(needed)) if this >= needed => {
+            format!(
+                "{release} should take it: is there memory for as many cookies as --spent says?"
+            )
+        }
+        _ => format!("{needs} or newer is needed; this is {release}"),
+    }
+}
+
+/// The first two numbers, behind `Linux`.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.strip_prefix("Linux ")?.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
 fn release() -> String {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("Linux {}", release.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_old_kernel_is_called_old() {
+        for (needs, release, old) in [
+            ("Linux 5.8", "Linux 5.7.19-generic", true),
+            ("Linux 5.10", "Linux 5.8.0", true),
+            ("Linux 5.8", "Linux 5.8", false),
+            ("Linux 5.8", "Linux 5.10.0-28-amd64", false),
+            ("Linux 5.10", "Linux 6.18.44-fc", false),
+            ("Linux 5.10", "Linux ", true),
+        ] {
+            let hint = refusal_hint(needs, release);
+            assert_eq!(hint.starts_with(&format!("{needs} or newer is needed")), old, "{hint}");
+            assert!(hint.contains(release), "{hint}");
+        }
+    }
 }

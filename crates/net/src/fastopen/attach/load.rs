@@ -132,3 +132,47 @@ fn end_of(text: String) -> String {
         _ => text,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As aya tells of what the kernel said.
+    #[derive(Debug)]
+    struct Outer(io::Error);
+
+    impl std::fmt::Display for Outer {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("loading")
+        }
+    }
+
+    impl Error for Outer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_said_is_shown() {
+        let refused = refused("Linux 99.0");
+        let error = refused(Outer(io::Error::from_raw_os_error(libc::EINVAL)));
+        let text = error.to_string();
+        assert!(text.contains("refused the program: loading: Invalid argument"), "{text}");
+        let hint = error.hint();
+        assert!(hint.starts_with("Linux 99.0 or newer is needed; this is Linux "), "{hint}");
+    }
+
+    #[test]
+    fn want_of_privilege_is_told_apart() {
+        let error = refused(CLIENT_NEEDS)(Outer(io::Error::from_raw_os_error(libc::EPERM)));
+        assert!(matches!(error, AttachError::Privilege), "{error}");
+    }
+
+    #[test]
+    fn of_a_long_text_the_end_is_kept() {
+        assert_eq!(end_of("short".into()), "short");
+        let text = end_of(format!("{}é{}", "x".repeat(50), "y".repeat(SAID_MAX - 1)));
+        assert_eq!(text, format!("...{}", "y".repeat(SAID_MAX - 1)));
+    }
+}

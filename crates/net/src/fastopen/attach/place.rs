@@ -3,16 +3,27 @@
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::fstatfs;
+
 use super::error::AttachError;
-use super::mounts;
+use super::{at_path, mounts};
+use crate::fastopen::Unavailable;
+use crate::fastopen::server::check_owner;
 use crate::sys;
 
 /// Others may pass through to what is theirs. Who could open a directory could lock it, and have everybody
 /// wait who attaches.
 const DIRECTORY_MODE: u32 = 0o711;
+
+/// `BPF_FS_MAGIC` of linux/magic.h.
+const BPF_FS: u64 = 0xcafe_4a11;
+
+/// Directories made anew because somebody removed them meanwhile. Each time somebody else has got done what they
+/// wanted, so that more than a few are a fight.
+const TRIES: usize = 16;
 
 /// A directory of pins, locked while this lives.
 #[derive(Debug)]
@@ -28,25 +39,52 @@ impl Place {
             return Err(AttachError::NoBpfFs(dir.to_owned()));
         }
         let inner = dir.join(side);
-        for dir in [dir, inner.as_path()] {
-            make_directory(dir).map_err(at("making the directory", dir))?;
+        for _ in 0..TRIES {
+            make_directory(dir).map_err(at_path("making the directory", dir))?;
+            match make_directory(&inner) {
+                // Somebody who detached has just removed the one above.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                made => made.map_err(at_path("making the directory", &inner))?,
+            }
+            if let Some(place) = Self::lock(&inner)? {
+                check_owner(dir, side)?;
+                return Ok(place);
+            }
         }
-        Self::lock(inner)
+        Err(at_path("making the directory", &inner)(io::ErrorKind::ResourceBusy.into()))
     }
 
     /// Opens what is there; none if nothing is.
     pub(super) fn find(dir: &Path, side: &str) -> Result<Option<Self>, AttachError> {
-        let inner = dir.join(side);
-        match inner.try_exists() {
-            Ok(true) => Self::lock(inner).map(Some),
-            Ok(false) => Ok(None),
-            Err(error) => Err(at("looking at", &inner)(error)),
+        // Whoever may write above could have it lead to what is not ours.
+        if dir.is_symlink() {
+            return Err(Unavailable::Foreign(dir.to_owned()).into());
         }
+        Self::lock(&dir.join(side))
     }
 
-    fn lock(dir: PathBuf) -> Result<Self, AttachError> {
-        let lock = File::open(&dir).and_then(|file| file.lock().map(|()| file));
-        Ok(Self { _lock: lock.map_err(at("locking", &dir))?, dir })
+    /// None if there is no such directory, or if it is removed while we wait for those who are at it.
+    fn lock(dir: &Path) -> Result<Option<Self>, AttachError> {
+        let at = |what| at_path(what, dir);
+        let directory = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let opened = File::options().read(true).custom_flags(directory).open(dir);
+        let lock = match opened {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                return Err(Unavailable::Foreign(dir.to_owned()).into());
+            }
+            opened => opened.map_err(at("opening"))?,
+        };
+        // Everything in it is ours to remove, so it had better be no other directory.
+        let system = fstatfs(&lock).map_err(|error| at("looking at")(error.into()))?;
+        if u64::try_from(system.f_type) != Ok(BPF_FS) {
+            return Err(AttachError::NoBpfFs(dir.to_owned()));
+        }
+        lock.lock().map_err(at("locking"))?;
+        let locked = lock.metadata().map_err(at("looking at"))?;
+        let is_there = fs::symlink_metadata(dir)
+            .is_ok_and(|there| (there.dev(), there.ino()) == (locked.dev(), locked.ino()));
+        Ok(is_there.then(|| Self { dir: dir.to_owned(), _lock: lock }))
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -59,7 +97,7 @@ impl Place {
 
     pub(super) fn pin(&self, object: BorrowedFd<'_>, name: &str) -> Result<(), AttachError> {
         let path = self.path(name);
-        sys::pin(object, &path).map_err(at("pinning", &path))
+        sys::pin(object, &path).map_err(at_path("pinning", &path))
     }
 
     /// Gives a pin to a user, if one is named, and sets who may use it.
@@ -81,23 +119,25 @@ impl Place {
             Err(error) if owner.is_none() && error.kind() == io::ErrorKind::PermissionDenied => {
                 Ok(())
             }
-            other => other.map_err(at("setting the mode of", &path)),
+            other => other.map_err(at_path("setting the mode of", &path)),
         }
     }
 
-    /// Removes a pin; whether it was there.
+    /// Removes a pin; whether it was there. What it attached is detached then.
     pub(super) fn remove(&self, name: &str) -> Result<bool, AttachError> {
         let path = self.path(name);
+        // Not of a map or a program; and a link may have ended with what it was attached to.
+        let _ = sys::detach_link(&path);
         match fs::remove_file(&path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(at("removing", &path)(error)),
+            Err(error) => Err(at_path("removing", &path)(error)),
         }
     }
 
     /// The names of all pins.
     pub(super) fn names(&self) -> Result<Vec<String>, AttachError> {
-        let entries = fs::read_dir(&self.dir).map_err(at("reading", &self.dir))?;
+        let entries = fs::read_dir(&self.dir).map_err(at_path("reading", &self.dir))?;
         let mut names: Vec<_> =
             entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort_unstable();
@@ -116,7 +156,7 @@ impl Place {
             Ok(()) => {}
             // Somebody else's; or the one above is not ours to write.
             Err(error) if is_in_use(&error) => {}
-            Err(error) => return Err(at("removing", &self.dir)(error)),
+            Err(error) => return Err(at_path("removing", &self.dir)(error)),
         }
         // Not if the other side is there, or if it was made for us by root.
         let _ = self.dir.parent().map(fs::remove_dir);
@@ -139,8 +179,4 @@ fn make_directory(dir: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }
-}
-
-fn at(what: &str, path: &Path) -> impl FnOnce(io::Error) -> AttachError + use<> {
-    AttachError::system(format!("{what} {}", path.display()))
 }

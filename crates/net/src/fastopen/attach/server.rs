@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use headstart_proto::UnixSeconds;
 
@@ -12,13 +13,14 @@ use super::place::Place;
 use super::{PIN_DIR, PRIVATE, SHARED};
 use crate::fastopen::Stats;
 use crate::fastopen::layout::{
-    CONFIG, FIRST, HIDDEN, LAYOUT, SERVER_COUNTS, SERVER_STATS, SETUP, SPENT, Setup, server_stats,
+    CONFIG, FIRST, LAYOUT, LISTENERS, SERVER_COUNTS, SERVER_STATS, SETUP, SPENT, Setup,
+    server_stats,
 };
-use crate::fastopen::server::{count, open, read_config, read_counts, read_setup, unix_now};
+use crate::fastopen::server::{
+    SIDE, count, nanos, open, read_config, read_counts, read_setup, since_boot, unix_at,
+};
 use crate::fastopen::unavailable::{SERVER_BIT, Unavailable, check_syn_cookies, check_sysctl};
 use crate::sys::Access;
-
-const SIDE: &str = "server";
 
 /// Pins of the program in its two forms, for packets with and without an Ethernet header. The first is
 /// pinned last: where it is, everything is.
@@ -26,9 +28,12 @@ pub(super) const ETHERNET: &str = "steer_ethernet";
 pub(super) const BARE: &str = "steer_bare";
 
 /// Taken cookies remembered in each generation, unless another number is asked for: as many as a server
-/// takes that opens 36 connections by Fast Open each second, with cookies of the longest life. 64 bytes
-/// each, allocated when needed.
+/// takes that opens 36 connections by Fast Open each second, with cookies of the longest life.
 pub const SPENT_DEFAULT: u32 = 1 << 20;
+
+/// The largest number that makes sense: 582 such connections each second, and 256 MB of each generation before
+/// there is a single cookie in it.
+pub const SPENT_MAX: u32 = 1 << 24;
 
 /// How the server's program is attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +48,9 @@ pub struct ServerOptions {
     pub owner: Option<u32>,
     /// Taken cookies remembered in each generation.
     pub spent: u32,
-    /// Since when they are remembered: cookies that were minted before are refused.
-    pub since: UnixSeconds,
+    /// How long ago they began to be remembered: cookies that were minted before are refused. Zero, but for
+    /// tests, whose cookies come from the past.
+    pub age: Duration,
 }
 
 impl ServerOptions {
@@ -57,7 +63,7 @@ impl ServerOptions {
             port,
             owner: None,
             spent: SPENT_DEFAULT,
-            since: unix_now(),
+            age: Duration::ZERO,
         }
     }
 }
@@ -142,10 +148,11 @@ pub fn server_status(dir: &Path) -> Result<Option<ServerStatus>, AttachError> {
 
 fn install(place: &Place, options: &ServerOptions) -> Result<(), AttachError> {
     let mut loaded = Loaded::server(options.spent)?;
-    for map in [SETUP, CONFIG, HIDDEN, SERVER_STATS].into_iter().chain(SPENT) {
+    for map in [SETUP, CONFIG, LISTENERS, SERVER_STATS].into_iter().chain(SPENT) {
         loaded.pin_map(map, place)?;
     }
-    let setup = Setup { layout: LAYOUT, port: options.port, created: options.since };
+    let created = since_boot().wrapping_sub(nanos(options.age));
+    let setup = Setup { layout: LAYOUT, port: options.port, created };
     open(place.path(SETUP), Access::ReadWrite)?
         .set(&FIRST, &setup.to_bytes())
         .map_err(AttachError::system("writing a map"))?;
@@ -165,7 +172,7 @@ fn check_same(place: &Place, options: &ServerOptions) -> Result<(), AttachError>
 
 /// What the edge writes is its user's; what it only reads, anybody may read.
 fn give_away(place: &Place, owner: Option<u32>) -> Result<(), AttachError> {
-    for map in [CONFIG, HIDDEN].into_iter().chain(SPENT) {
+    for map in [CONFIG, LISTENERS].into_iter().chain(SPENT) {
         place.give(map, owner, PRIVATE)?;
     }
     [SETUP, SERVER_STATS].into_iter().try_for_each(|map| place.give(map, None, SHARED))
@@ -183,7 +190,7 @@ fn status(place: &Place) -> Result<ServerStatus, AttachError> {
     }
     Ok(ServerStatus {
         port: setup.port,
-        created: setup.created,
+        created: unix_at(setup.created),
         interfaces: interface::attached(place)?,
         hidden: [config.hidden4, config.hidden6].map(|port| Some(port).filter(|port| *port != 0)),
         keys,

@@ -1,0 +1,306 @@
+use hyper::Request;
+
+use super::*;
+
+const HOP: Hop<'_> = Hop { client: None, early: false, server_name: None };
+
+fn head(version: Version, uri: &str, headers: &[(&str, &str)]) -> request::Parts {
+    let mut request = Request::builder().version(version).uri(uri);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(()).unwrap().into_parts().0
+}
+
+/// What the origin at `o:1` is asked.
+fn asked(head: request::Parts, hop: Hop<'_>) -> Result<request::Parts, Refusal> {
+    asked_with(head, false, hop)
+}
+
+fn asked_with(
+    head: request::Parts,
+    has_body: bool,
+    hop: Hop<'_>,
+) -> Result<request::Parts, Refusal> {
+    let authority = authority(&head, &hop)?;
+    request(head, has_body, &authority, &uri::Authority::from_static("o:1"), &hop)
+}
+
+fn lines(headers: &HeaderMap) -> Vec<String> {
+    let line =
+        |(name, value): (&HeaderName, &HeaderValue)| format!("{name}: {}", value.to_str().unwrap());
+    let mut lines: Vec<_> = headers.iter().map(line).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn an_origin_is_told_who_asks_and_how() {
+    let hop = |client: &str| Hop { client: Some(client.parse().unwrap()), ..HOP };
+    let get = || head(Version::HTTP_11, "/a?b", &[("host", "www.example.com"), ("x", "y")]);
+    let four = asked(get(), hop("::ffff:192.0.2.1")).unwrap();
+    assert_eq!(
+        lines(&four.headers),
+        [
+            "forwarded: for=192.0.2.1;proto=https",
+            "host: www.example.com",
+            "via: 1.1 headstart",
+            "x-forwarded-for: 192.0.2.1",
+            "x-forwarded-proto: https",
+            "x: y",
+        ]
+    );
+    assert_eq!((four.uri.to_string(), four.version), ("http://o:1/a?b".into(), Version::HTTP_11));
+    let six = asked(get(), hop("2001:db8::1")).unwrap();
+    assert_eq!(six.headers["forwarded"], "for=\"[2001:db8::1]\";proto=https");
+    assert_eq!(six.headers["x-forwarded-for"], "2001:db8::1");
+}
+
+#[test]
+fn an_address_that_is_not_proven_is_not_told() {
+    let get = head(Version::HTTP_11, "/", &[("host", "h")]);
+    let asked = asked(get, Hop { early: true, ..HOP }).unwrap();
+    assert_eq!(asked.headers["forwarded"], "for=unknown;proto=https");
+    assert_eq!(asked.headers["x-forwarded-for"], "unknown");
+    assert_eq!(asked.headers["early-data"], "1");
+}
+
+#[test]
+fn early_data_of_a_proxy_before_us_stays_known() {
+    let get = || head(Version::HTTP_11, "/", &[("host", "h"), ("early-data", "1")]);
+    for early in [false, true] {
+        let asked = asked(get(), Hop { early, ..HOP }).unwrap();
+        let values: Vec<_> = asked.headers.get_all("early-data").iter().collect();
+        assert_eq!(values, ["1"]);
+    }
+}
+
+#[test]
+fn what_clients_claim_is_dropped() {
+    let claims = [
+        "forwarded",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-prefix",
+        "x-forwarded-proto",
+        "x-forwarded-user",
+        "x-real-ip",
+        "x_forwarded_for",
+        "X_Real-IP",
+    ];
+    let claims = claims.map(|name| (name, "192.0.2.66"));
+    let headers = [&claims[..], &[("host", "h")]].concat();
+    let asked = asked(head(Version::HTTP_11, "/", &headers), HOP).unwrap();
+    assert!(!lines(&asked.headers).join("\n").contains("192.0.2.66"));
+    assert_eq!(asked.headers.len(), 5);
+}
+
+#[test]
+fn what_belongs_to_the_connection_stays_there() {
+    let headers = [
+        ("host", "h"),
+        ("connection", "close, X-Secret"),
+        ("connection", "te"),
+        ("x-secret", "s"),
+        ("keep-alive", "timeout=5"),
+        ("proxy-connection", "keep-alive"),
+        ("te", "trailers"),
+        ("transfer-encoding", "chunked"),
+        ("expect", "100-continue"),
+        ("upgrade", "websocket"),
+        ("trailer", "x"),
+        ("x", "y"),
+    ];
+    let asked = asked(head(Version::HTTP_11, "/", &headers), HOP).unwrap();
+    let names: Vec<_> = lines(&asked.headers)
+        .iter()
+        .filter_map(|line| line.split(':').next().map(str::to_owned))
+        .collect();
+    assert_eq!(names, ["forwarded", "host", "via", "x-forwarded-for", "x-forwarded-proto", "x"]);
+}
+
+#[test]
+fn an_upgrade_is_asked_for_only_by_http_1_1() {
+    let headers = [("host", "h"), ("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
+    let upgraded = asked(head(Version::HTTP_11, "/", &headers), HOP).unwrap();
+    assert_eq!(upgraded.headers["connection"], "upgrade");
+    assert_eq!(upgraded.headers["upgrade"], "websocket");
+    let old = asked(head(Version::HTTP_10, "/", &headers), HOP).unwrap();
+    assert!(!old.headers.contains_key("upgrade") && !old.headers.contains_key("connection"));
+}
+
+#[test]
+fn no_version_of_http_is_upgraded_to() {
+    for protocol in ["h2c", "websocket, H2C", "HTTP/2.0"] {
+        let headers = [("host", "h"), ("connection", "upgrade"), ("upgrade", protocol)];
+        let asked = asked(head(Version::HTTP_11, "/", &headers), HOP).unwrap();
+        assert!(!asked.headers.contains_key("upgrade"), "{protocol}");
+    }
+}
+
+fn head_of_answer(headers: &[(&str, &str)]) -> response::Parts {
+    let mut response = hyper::Response::builder();
+    for (name, value) in headers {
+        response = response.header(*name, *value);
+    }
+    response.body(()).unwrap().into_parts().0
+}
+
+/// How the origin finds the end of a request of `method` with these headers.
+fn delimiters(
+    method: Method,
+    headers: &[(&str, &str)],
+    has_body: bool,
+) -> Result<Vec<String>, &'static str> {
+    let mut head = head(Version::HTTP_11, "/", &[&[("host", "h")][..], headers].concat());
+    head.method = method;
+    let asked = asked_with(head, has_body, HOP).map_err(|refusal| refusal.why)?;
+    let is_one = |line: &String| line.starts_with("content-l") || line.starts_with("transfer");
+    Ok(lines(&asked.headers).into_iter().filter(is_one).collect())
+}
+
+#[test]
+fn a_request_has_one_end() {
+    let (chunked, five) = (("transfer-encoding", "chunked"), ("content-length", "5"));
+    for (method, headers, has_body, expected) in [
+        (Method::GET, &[][..], false, &[][..]),
+        (Method::DELETE, &[], false, &[]),
+        (Method::POST, &[], false, &["content-length: 0"]),
+        (Method::POST, &[five], true, &["content-length: 5"]),
+        (Method::POST, &[five, five], true, &["content-length: 5"]),
+        (Method::POST, &[("content-length", "5, 5")], true, &["content-length: 5"]),
+        (Method::POST, &[("content-length", "05")], true, &["content-length: 5"]),
+        (Method::POST, &[five, ("connection", "content-length")], true, &["content-length: 5"]),
+        (Method::POST, &[chunked, five], true, &["transfer-encoding: chunked"]),
+        (Method::POST, &[five, chunked], true, &["transfer-encoding: chunked"]),
+        (Method::POST, &[("transfer-encoding", "Chunked")], true, &["transfer-encoding: chunked"]),
+        // HTTP/2 needs neither.
+        (Method::POST, &[], true, &["transfer-encoding: chunked"]),
+        (Method::GET, &[], true, &["transfer-encoding: chunked"]),
+        (Method::GET, &[five], true, &["content-length: 5"]),
+        // Nothing follows, whatever was said.
+        (Method::GET, &[five], false, &["content-length: 0"]),
+    ] {
+        let found = delimiters(method.clone(), headers, has_body).unwrap();
+        assert_eq!(found, expected, "{method} {headers:?}");
+    }
+    for lengths in [&["5", "6"][..], &["5, 6"], &["+5"], &["0x5"], &["5 5"], &[""], &["5", ""]] {
+        let headers: Vec<_> = lengths.iter().map(|length| ("content-length", *length)).collect();
+        let found = delimiters(Method::POST, &headers, true);
+        assert_eq!(found, Err("more than one length"), "{lengths:?}");
+    }
+}
+
+#[test]
+fn http_2_becomes_http_1_1() {
+    let headers = [("cookie", "a=1"), ("cookie", "b=2")];
+    let asked = asked(head(Version::HTTP_2, "https://www.example.com/x", &headers), HOP).unwrap();
+    assert_eq!(asked.headers["host"], "www.example.com");
+    assert_eq!(asked.headers["cookie"], "a=1; b=2");
+    assert_eq!(asked.headers["via"], "2 headstart");
+    assert_eq!(asked.uri.path(), "/x");
+}
+
+#[test]
+fn an_absolute_form_goes_before_host() {
+    let get = head(Version::HTTP_11, "http://a.example/x", &[("host", "b.example")]);
+    assert_eq!(asked(get, HOP).unwrap().headers["host"], "a.example");
+}
+
+#[test]
+fn a_request_without_one_host_is_refused() {
+    let refused = |version, uri, headers: &[(&str, &str)]| {
+        asked(head(version, uri, headers), HOP).unwrap_err().why
+    };
+    assert_eq!(refused(Version::HTTP_11, "/", &[]), "no host");
+    assert_eq!(refused(Version::HTTP_10, "/", &[]), "no host");
+    let two = [("host", "a"), ("host", "b")];
+    assert_eq!(refused(Version::HTTP_11, "/", &two), "more than one Host");
+    assert_eq!(refused(Version::HTTP_11, "/", &[("host", "a b")]), "Host is no host");
+    assert_eq!(refused(Version::HTTP_11, "/", &[("host", "u@a")]), "a user in the host");
+    let other = [("host", "b.example")];
+    assert_eq!(
+        refused(Version::HTTP_2, "https://a.example/", &other),
+        "Host and :authority differ"
+    );
+    // The authority form is no host that somebody asks for.
+    let bare = head(Version::HTTP_11, "a.example:443", &[("host", "a.example")]);
+    assert_eq!(asked(bare, HOP).unwrap_err().why, "no path");
+    let named = Hop { server_name: Some("n.example"), ..HOP };
+    let old = asked(head(Version::HTTP_10, "/", &[]), named).unwrap();
+    assert_eq!(old.headers["host"], "n.example");
+}
+
+#[test]
+fn connect_is_for_proxies() {
+    let mut connect = head(Version::HTTP_2, "https://a.example:443/", &[]);
+    connect.method = Method::CONNECT;
+    assert_eq!(asked(connect, HOP).unwrap_err().status, StatusCode::NOT_IMPLEMENTED);
+}
+
+#[test]
+fn an_answer_that_never_has_a_body_has_no_length() {
+    for status in [StatusCode::NO_CONTENT, StatusCode::SWITCHING_PROTOCOLS] {
+        let mut head = head_of_answer(&[("content-length", "3")]);
+        head.status = status;
+        answer(&mut head, false).unwrap();
+        assert!(head.headers.is_empty(), "{status}");
+    }
+}
+
+#[test]
+fn the_asterisk_form_stays() {
+    let mut options = head(Version::HTTP_11, "*", &[("host", "h")]);
+    options.method = Method::OPTIONS;
+    assert_eq!(asked(options, HOP).unwrap().uri.path(), "*");
+}
+
+#[test]
+fn an_answer_has_one_length_or_none() {
+    for (headers, expected) in [
+        (&[("content-length", "3")][..], "content-length: 3"),
+        (&[("content-length", "3"), ("content-length", "3")], "content-length: 3"),
+        (&[("content-length", "3, 3")], "content-length: 3"),
+        // As to HEAD, where no body tells which is right.
+        (&[("content-length", "3"), ("content-length", "4")], ""),
+        (&[("content-length", "3"), ("transfer-encoding", "chunked")], ""),
+    ] {
+        let mut head = head_of_answer(headers);
+        answer(&mut head, false).unwrap();
+        assert_eq!(lines(&head.headers).join("\n"), expected, "{headers:?}");
+    }
+}
+
+/// It would pass as plain text, which it is not.
+#[test]
+fn transfer_codings_are_chunked_or_refused() {
+    for codings in [&["gzip, chunked"][..], &["gzip"], &["chunked, chunked"], &["gzip", "chunked"]]
+    {
+        let headers: Vec<_> = codings.iter().map(|coding| ("transfer-encoding", *coding)).collect();
+        let refused = asked_with(
+            head(Version::HTTP_11, "/", &[&[("host", "h")][..], &headers[..]].concat()),
+            true,
+            HOP,
+        );
+        assert_eq!(refused.unwrap_err().status, StatusCode::NOT_IMPLEMENTED, "{codings:?}");
+        let mut head = head_of_answer(&headers);
+        assert_eq!(answer(&mut head, false), Err(UnknownCoding), "{codings:?}");
+    }
+}
+
+#[test]
+fn an_answer_keeps_what_is_for_the_client() {
+    let response = hyper::Response::builder()
+        .version(Version::HTTP_10)
+        .header("connection", "x-hop")
+        .header("x-hop", "1")
+        .header("keep-alive", "timeout=5")
+        .header("upgrade", "h2c")
+        .header("content-length", "3");
+    let mut head = response.body(()).unwrap().into_parts().0;
+    answer(&mut head, false).unwrap();
+    assert_eq!(
+        (lines(&head.headers).join("\n"), head.version),
+        ("content-length: 3".into(), Version::HTTP_11)
+    );
+}

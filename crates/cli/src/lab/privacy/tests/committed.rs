@@ -1,0 +1,79 @@
+//! Committed captures, decided again.
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+/// One cell as it is kept beside a capture.
+#[derive(Deserialize)]
+struct Decided {
+    cell: String,
+    servers: Vec<IpAddr>,
+    cases: Vec<Case>,
+    finding: Finding,
+}
+
+/// Every stage of committed results with captures: what was decided of it, and its capture.
+fn committed() -> Vec<(Vec<Decided>, PathBuf)> {
+    let files = |folder: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    };
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/results");
+    let folders = files(&results).into_iter().map(|folder| folder.join("captures"));
+    let mut all = Vec::new();
+    for file in folders.flat_map(|folder| files(&folder)) {
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        let Some(stage) = name.strip_suffix("-cases.json") else { continue };
+        let capture = file.with_file_name(format!("{stage}-client-1.pcapng"));
+        let decided = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        all.push((decided, capture));
+    }
+    all
+}
+
+/// The same capture as if the servers gave one and the same private cookie to everybody.
+fn with_one_cookie(packets: &[CapturedPacket], servers: &[IpAddr]) -> Vec<CapturedPacket> {
+    let private = |packet: &CapturedPacket| {
+        let segment = TcpSegment::read(&packet.bytes)?;
+        let shown = packet.from_node && segment.syn && servers.contains(&segment.destination.ip());
+        let cookie = segment.fast_open().into_iter().find(|cookie| cookie.len() == 16)?.to_vec();
+        let at = packet.bytes.windows(16).position(|window| window == cookie)?;
+        shown.then_some(at..at + 16)
+    };
+    let mut packets = packets.to_vec();
+    for packet in &mut packets {
+        if let Some(place) = private(packet) {
+            packet.bytes[place].fill(0x5a);
+        }
+    }
+    packets
+}
+
+/// Verdicts that are committed come from the captures beside them; and from the same captures with a cookie that does not
+/// change comes another verdict, for every row and arm of private cookies.
+#[test]
+fn committed_captures_are_decided_again_and_would_show_a_static_cookie() {
+    let mut changed = 0;
+    for (decided, capture) in committed() {
+        let packets = read_capture(&capture).unwrap();
+        let seen = connections(&packets);
+        for Decided { cell, servers, cases, finding } in decided {
+            let place = format!("{cell}: {}", capture.display());
+            let again = decide(finding.boundary, &servers, &cases, &seen);
+            let counts =
+                |found: &Finding| [found.viable, found.bounded, found.blocked, found.undecided];
+            assert_eq!(again.linkable, finding.linkable, "{place}: {again:?}");
+            assert_eq!(counts(&again), counts(&finding), "{place}: {again:?}");
+            if cell.starts_with("fop") {
+                let changed_packets = with_one_cookie(&packets, &servers);
+                assert_ne!(changed_packets, packets, "{place} has no private cookie");
+                let found =
+                    decide(finding.boundary, &servers, &cases, &connections(&changed_packets));
+                assert_eq!(found.linkable, Some(Linkable::Viable), "{place}: {found:?}");
+                changed += 1;
+            }
+        }
+    }
+    eprintln!("{changed} committed verdicts about private cookies were decided again");
+}

@@ -1,0 +1,198 @@
+//! What the server's program of Fast Open costs a packet: `BPF_PROG_TEST_RUN`, without a network; bench/README.md.
+//!
+//! `cargo bench -p headstart-net --bench fastopen -- [--rounds N] [--out DIR]` as root.
+
+#![allow(clippy::unwrap_used)]
+
+#[allow(dead_code)] // the tests use all of it
+#[path = "../tests/fastopen_bpf/frame.rs"]
+mod frame;
+#[allow(dead_code)] // the tests use all of it
+#[path = "../tests/fastopen_bpf/program.rs"]
+mod program;
+#[allow(dead_code)] // the bench of the edge uses all of it
+#[path = "../../cli/benches/load/stats.rs"]
+mod stats;
+#[allow(dead_code)] // the tests use all of it
+#[path = "../tests/fastopen_support/mod.rs"]
+mod support;
+
+use std::fmt::Write;
+use std::fs;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use headstart_proto::cookie::CookieRing;
+
+use frame::{ACK, Frame, Link, PORT};
+use program::{LIFE, Loaded, NOW, Runs};
+use stats::Median;
+use support::{key, mint};
+
+/// Runs of one packet in a round, where it leaves the program as it came.
+const REPEATED: u32 = 100_000;
+
+/// Runs in a round where each needs a packet of its own: the program takes the cookie out.
+const SINGLE: usize = 500;
+
+/// Rounds without `--rounds`, in each of which every case has its turn.
+const ROUNDS: usize = 21;
+
+fn main() -> ExitCode {
+    // `cargo test --all-targets` runs it, too.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return ExitCode::SUCCESS;
+    }
+    support::within(|| {
+        measure(&Plan::from_arguments());
+        ExitCode::SUCCESS
+    })
+}
+
+/// What the command line asks for.
+struct Plan {
+    rounds: usize,
+    out: Option<PathBuf>,
+}
+
+impl Plan {
+    fn from_arguments() -> Self {
+        let after = |name: &str| {
+            let mut arguments = std::env::args_os().skip_while(|argument| argument != name);
+            arguments.nth(1)
+        };
+        let rounds = after("--rounds").map(|text| text.to_str().unwrap().parse().unwrap());
+        Self { rounds: rounds.unwrap_or(ROUNDS), out: after("--out").map(PathBuf::from) }
+    }
+}
+
+/// A kind of packet, and how its cost is found.
+struct Case {
+    what: &'static str,
+    how: How,
+}
+
+enum How {
+    /// Mean of many runs, one behind the other.
+    Repeated(Frame),
+    /// Median of single runs, of a packet each.
+    Single(fn() -> Frame),
+    /// The same; a first run of each is not counted.
+    Second(fn() -> Frame),
+}
+
+fn client() -> IpAddr {
+    [198, 51, 100, 7].into()
+}
+
+/// As Linux sends it: MSS, SACK, timestamps, window scale.
+fn plain_syn() -> Frame {
+    let options = [2, 4, 5, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 10];
+    Frame { options: options.into(), ..Frame::syn(client()) }
+}
+
+fn not_a_syn() -> Frame {
+    Frame { flags: ACK, ..plain_syn() }
+}
+
+fn valid() -> Frame {
+    plain_syn().fast_open(mint(&key(1), NOW + LIFE, client()).as_bytes())
+}
+
+/// Tried with all three keys.
+fn forged() -> Frame {
+    plain_syn().fast_open(&rand::random::<[u8; 16]>())
+}
+
+fn cases() -> Vec<Case> {
+    let other_port = Frame { port: PORT + 1, ..plain_syn() };
+    let case = |what, how| Case { what, how };
+    vec![
+        case("TCP to another port", How::Repeated(other_port)),
+        case("no SYN", How::Repeated(not_a_syn())),
+        case("SYN without Fast Open", How::Repeated(plain_syn())),
+        case("no SYN, single runs", How::Single(not_a_syn)),
+        case("SYN without Fast Open, single runs", How::Single(plain_syn)),
+        case("valid cookie, taken", How::Single(valid)),
+        case("cookie seen before", How::Second(valid)),
+        case("forged cookie, three keys", How::Single(forged)),
+    ]
+}
+
+fn measure(plan: &Plan) {
+    let mut loaded = Loaded::new();
+    let ring = CookieRing { previous: Some(key(2)), current: key(1), next: Some(key(3)) };
+    loaded.set_keys(&ring, LIFE);
+    let cases = cases();
+    let mut samples = vec![Vec::new(); cases.len()];
+    for _ in 0..plan.rounds {
+        for (case, samples) in cases.iter().zip(&mut samples) {
+            samples.push(loaded.within(|runs| cost(runs, &case.how)));
+        }
+    }
+    println!("{:36} {:>8}  95 % interval        least .. most", "ns a packet", "median");
+    let mut table = "case,round,ns\n".to_owned();
+    for (case, samples) in cases.iter().zip(&samples) {
+        show(case.what, samples);
+        for (round, ns) in samples.iter().enumerate() {
+            writeln!(table, "{},{round},{ns:.1}", case.what.replace(',', "")).unwrap();
+        }
+    }
+    let steered = loaded.maps().stats().unwrap();
+    assert!(steered.no_listener > 0 && steered.replayed > 0 && steered.forged > 0, "{steered:?}");
+    if let Some(out) = &plan.out {
+        fs::create_dir_all(out).unwrap();
+        fs::write(out.join("samples.csv"), table).unwrap();
+        fs::write(out.join("environment.txt"), environment(plan)).unwrap();
+    }
+}
+
+/// Nanoseconds a packet, in one round.
+fn cost(runs: &Runs<'_>, how: &How) -> f64 {
+    let one = |frame: &Frame, times| {
+        let run = runs.run_bytes(Link::Ethernet, &frame.bytes(), times);
+        run.time.as_nanos() as f64
+    };
+    let all: Vec<_> = match how {
+        How::Repeated(frame) => vec![one(frame, REPEATED)],
+        How::Single(make) => (0..SINGLE).map(|_| one(&make(), 1)).collect(),
+        How::Second(make) => (0..SINGLE)
+            .map(|_| {
+                let frame = make();
+                one(&frame, 1);
+                one(&frame, 1)
+            })
+            .collect(),
+    };
+    Median::of(&all).value
+}
+
+fn show(what: &str, samples: &[f64]) {
+    let Median { value, low, high, .. } = Median::of(samples);
+    let least = samples.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = samples.iter().copied().fold(0.0, f64::max);
+    println!("{what:36} {value:8.0}  [{low:.0} .. {high:.0}]{:10} {least:.0} .. {most:.0}", "");
+}
+
+fn environment(plan: &Plan) -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let said = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output();
+        output
+            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+            .unwrap_or_default()
+    };
+    let cpuinfo = read("/proc/cpuinfo");
+    let model = cpuinfo.lines().find(|line| line.starts_with("model name")).unwrap_or_default();
+    format!(
+        "command: cargo bench -p headstart-net --bench fastopen -- --rounds {}\ncommit: {}{model}\n\
+         kernel: {}bpf_jit_enable: {}load average at the end: {}rustc: {}",
+        plan.rounds,
+        said("git", &["rev-parse", "HEAD"]),
+        read("/proc/sys/kernel/osrelease"),
+        read("/proc/sys/net/core/bpf_jit_enable"),
+        read("/proc/loadavg"),
+        said("rustc", &["--version"]),
+    )
+}

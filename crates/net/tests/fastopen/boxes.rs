@@ -1,0 +1,114 @@
+//! Boxes on the way that have something against data in a SYN, of IPv4 alone.
+
+use std::time::Duration;
+
+use headstart_lab::{Element, Outputs, Packet, Protocol};
+
+use crate::packet::{ACK, SYN};
+
+const RST: u8 = 4;
+
+/// Bytes of headers without options.
+const IP: usize = 20;
+const TCP: usize = 20;
+
+/// IP protocol numbers.
+const ICMP: u8 = 1;
+const PROTOCOL_TCP: u8 = 6;
+
+/// What is done to SYNs with data; others pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SynDataBox {
+    /// Answered by a reset, and gone.
+    Resets,
+    /// Answered by ICMP, "communication administratively prohibited" (RFC 1812 section 5.2.7.1), and gone.
+    Prohibits,
+    /// They lose the second half of their data.
+    Halves,
+    /// They come so much later.
+    Delays(Duration),
+}
+
+impl Element for SynDataBox {
+    fn handle(&mut self, _now: Duration, packet: Packet, out: &mut Outputs) {
+        let Some(data) = syn_data(&packet.bytes) else { return out.pass(packet) };
+        match *self {
+            Self::Resets => out.reply(Packet::tcp(reset(&packet.bytes))),
+            Self::Prohibits => {
+                let bytes = prohibited(&packet.bytes);
+                out.reply(Packet { protocol: Protocol::Other, bytes });
+            }
+            Self::Halves => out.pass(Packet::tcp(shortened(&packet.bytes, data - data / 2))),
+            Self::Delays(time) => out.pass_after(time, packet),
+        }
+    }
+}
+
+/// Bytes of data in a SYN, if it is one with some.
+fn syn_data(packet: &[u8]) -> Option<usize> {
+    let is_plain_tcp = packet.first()? == &0x45 && packet.get(9)? == &PROTOCOL_TCP;
+    let tcp = packet.get(IP..).filter(|_| is_plain_tcp)?;
+    let is_syn = tcp.get(13)? & (SYN | ACK) == SYN;
+    let data = tcp.len() - usize::from(tcp[12] >> 4) * 4;
+    (is_syn && data > 0).then_some(data)
+}
+
+fn reset(about: &[u8]) -> Vec<u8> {
+    let seq = u32::from_be_bytes(*about[IP + 4..].first_chunk().unwrap());
+    let mut tcp = [&about[IP + 2..IP + 4], &about[IP..IP + 2], &[0; 4]].concat();
+    tcp.extend(seq.wrapping_add(1).to_be_bytes());
+    tcp.extend([5 << 4, RST | ACK, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(tcp.len(), TCP);
+    let mut packet = back(about, PROTOCOL_TCP, &tcp);
+    sign_tcp(&mut packet);
+    packet
+}
+
+fn prohibited(about: &[u8]) -> Vec<u8> {
+    let mut icmp = [&[3, 13, 0, 0, 0, 0, 0, 0], &about[..IP + 8]].concat();
+    let sum = checksum(&icmp);
+    icmp[2..4].copy_from_slice(&sum);
+    back(about, ICMP, &icmp)
+}
+
+fn shortened(packet: &[u8], by: usize) -> Vec<u8> {
+    let mut packet = packet[..packet.len() - by].to_vec();
+    let length = u16::try_from(packet.len()).unwrap();
+    packet[2..4].copy_from_slice(&length.to_be_bytes());
+    sign_ip(&mut packet);
+    sign_tcp(&mut packet);
+    packet
+}
+
+/// A packet to the sender of `about`, as if from whom that was for.
+fn back(about: &[u8], protocol: u8, body: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(IP + body.len()).unwrap().to_be_bytes();
+    let head = [0x45, 0, length[0], length[1], 0, 0, 0x40, 0, 64, protocol, 0, 0];
+    let mut packet = [&head[..], &about[16..20], &about[12..16], body].concat();
+    sign_ip(&mut packet);
+    packet
+}
+
+fn sign_ip(packet: &mut [u8]) {
+    packet[10..12].fill(0);
+    let sum = checksum(&packet[..IP]);
+    packet[10..12].copy_from_slice(&sum);
+}
+
+fn sign_tcp(packet: &mut [u8]) {
+    packet[IP + 16..IP + 18].fill(0);
+    let length = u16::try_from(packet.len() - IP).unwrap().to_be_bytes();
+    let pseudo = [&packet[12..20], &[0, PROTOCOL_TCP], &length].concat();
+    let sum = checksum(&[&pseudo, &packet[IP..]].concat());
+    packet[IP + 16..IP + 18].copy_from_slice(&sum);
+}
+
+/// The Internet checksum (RFC 1071).
+fn checksum(bytes: &[u8]) -> [u8; 2] {
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+    let mut sum: u32 = bytes.chunks(2).map(word).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    (!u16::try_from(sum).unwrap()).to_be_bytes()
+}

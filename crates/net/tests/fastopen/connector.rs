@@ -1,0 +1,313 @@
+//! The connector on the real kernel, and on ways that have something against data in SYNs: every connection comes
+//! about, every byte arrives once, and no cookie is on the wire twice.
+
+use std::io;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headstart_lab::{Element, Loss, StripFastOpen};
+use headstart_net::advert::Advert;
+use headstart_net::dns::{DnsConfig, Resolver};
+use headstart_net::path::PathReason;
+use headstart_net::{
+    Connector, ConnectorConfig, Context, Edge, FastOpenEvent, FastOpenNotUsed, OpenedBy, Report,
+    Target, What,
+};
+use headstart_proto::cookie::Cookie;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::boxes::SynDataBox;
+use crate::refused::no_kernel_cookie;
+use crate::server::Server;
+use crate::support::succeeds;
+use crate::world::{INTERFACE, PATIENCE, PORT, World, block_on, probe_fails};
+
+/// Ends what the server takes for a line.
+const END: u8 = b'\n';
+
+/// How much later a SYN comes that comes too late: after 300 ms there is another one, after a second the kernel's.
+const LATE: Duration = Duration::from_millis(700);
+
+/// A ClientHello of TLS 1.3 that resumes with a ticket, which begins with a cookie, and something behind it.
+struct Flight {
+    cookie: Cookie,
+    bytes: Vec<u8>,
+}
+
+impl Flight {
+    fn new(world: &World) -> Self {
+        loop {
+            let cookie = world.cookie(0);
+            let bytes = [&hello(&cookie)[..], b"and a request", &[END]].concat();
+            if bytes.iter().filter(|byte| **byte == END).count() == 1 {
+                return Self { cookie, bytes };
+            }
+        }
+    }
+}
+
+fn vector16(body: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(body.len()).unwrap().to_be_bytes();
+    [&length[..], body].concat()
+}
+
+fn hello(cookie: &Cookie) -> Vec<u8> {
+    let ticket = [&cookie.as_bytes()[..], &[7; 184]].concat();
+    let identity = [vector16(&ticket), vec![0; 4]].concat();
+    let binder = [&[32][..], &[0; 32]].concat();
+    let psk = [vector16(&identity), vector16(&binder)].concat();
+    let extensions = [&[0, 43, 0, 3, 2, 3, 4, 0, 41][..], &vector16(&psk)].concat();
+    let body =
+        [&[3, 3][..], &[9; 32], &[0], &[0, 2, 0x13, 1], &[1, 0], &vector16(&extensions)].concat();
+    let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
+    [&[22, 3, 1][..], &vector16(&[&[1][..], &length, &body].concat())].concat()
+}
+
+/// One that knows where its server is, and that it takes cookies.
+pub(crate) fn connector(server: SocketAddr) -> Connector {
+    let dns = DnsConfig { name_servers: vec![server], ..DnsConfig::default() };
+    let mut config = ConnectorConfig::new(Resolver::new(&dns).unwrap());
+    let advert = Advert { fop: true, ..Advert::default() };
+    let edge = Edge { host: server.ip().to_string(), port: PORT, advert };
+    config.edges = Arc::new(move |_| Some(edge.clone()));
+    Connector::new(config)
+}
+
+/// Says it to the server, who says it back; what that took.
+async fn visit(connector: &Connector, flight: &Flight) -> Report {
+    let name = Target::new("www.example", 443);
+    let mut stream = connector.connect(&Target { context: Context::user(0), ..name }).unwrap();
+    let mut answer = Vec::new();
+    let talk = async {
+        stream.write_all(&flight.bytes).await?;
+        stream.read_to_end(&mut answer).await
+    };
+    tokio::time::timeout(PATIENCE, talk).await.expect("the server answers").unwrap();
+    assert_eq!(answer, flight.bytes);
+    stream.report().unwrap().clone()
+}
+
+/// Visits in a row by one connector, with something in the way of what leaves the client.
+struct Row {
+    world: World,
+    server: Server,
+    flights: Vec<Flight>,
+    reports: Vec<Report>,
+}
+
+impl Row {
+    fn of(count: usize, fault: impl Element + 'static) -> Self {
+        let world = World::new();
+        let server = Server::start(&world);
+        world.fault(Some(Box::new(fault)), None);
+        let flights: Vec<_> = (0..count).map(|_| Flight::new(&world)).collect();
+        let visits = async {
+            let connector = connector(world.to(0));
+            let mut reports = Vec::new();
+            for flight in &flights {
+                reports.push(visit(&connector, flight).await);
+            }
+            reports
+        };
+        let reports = world.client().run(|| block_on(visits)).unwrap();
+        Self { world, server, flights, reports }
+    }
+
+    /// Why data in the SYN did not open them.
+    fn reasons(&self) -> Vec<Option<FastOpenNotUsed>> {
+        self.reports.iter().map(|report| report.fast_open_not_used).collect()
+    }
+
+    /// All came about in the ordinary way, each was served once, and these sent their cookies, once.
+    fn is_ordinary(&self, sent: std::ops::Range<usize>) {
+        assert!(self.reports.iter().all(|report| report.opened_by == OpenedBy::Plain));
+        let served = self.server.served(self.flights.len());
+        let expected: Vec<_> =
+            self.flights.iter().map(|flight| (OpenedBy::Plain, flight.bytes.clone())).collect();
+        assert_eq!(served, expected);
+        let cookies: Vec<_> =
+            self.flights[sent].iter().map(|flight| flight.cookie.as_bytes().to_vec()).collect();
+        assert_eq!(self.world.seen.cookies(), cookies);
+        no_kernel_cookie(&self.world);
+    }
+
+    /// In which of them.
+    fn happened(&self, event: FastOpenEvent) -> Vec<bool> {
+        let happened = |report: &Report| {
+            report.timeline.iter().any(|moment| moment.what == What::FastOpen(event))
+        };
+        self.reports.iter().map(happened).collect()
+    }
+}
+
+const LOST: Option<FastOpenNotUsed> = Some(FastOpenNotUsed::Lost);
+const REFUSED: Option<FastOpenNotUsed> = Some(FastOpenNotUsed::Refused);
+
+/// Every ticket opens once; one that is used again opens nothing, and its cookie is not shown.
+pub(crate) fn tickets_open_once() {
+    let world = World::new();
+    let server = Server::start(&world);
+    let (one, other) = (Flight::new(&world), Flight::new(&world));
+    let visits = async {
+        let connector = connector(world.to(0));
+        let mut opened = Vec::new();
+        for flight in [&one, &one, &other] {
+            let report = visit(&connector, flight).await;
+            opened.push((report.opened_by, report.fast_open_not_used.map(FastOpenNotUsed::name)));
+        }
+        opened
+    };
+    let opened = world.client().run(|| block_on(visits)).unwrap();
+    let fast = (OpenedBy::FastOpen, None);
+    assert_eq!(opened, [fast, (OpenedBy::Plain, Some("cookie_spent")), fast]);
+    let cookies = [&one, &other].map(|flight| flight.cookie.as_bytes().to_vec());
+    assert_eq!(world.seen.cookies(), cookies);
+    let served = server.served(3).into_iter().map(|(_, line)| line);
+    assert!(served.eq([&one, &one, &other].map(|flight| flight.bytes.clone())));
+}
+
+/// Plain TCP is there before the kernel's second SYN, which would leave after a second.
+pub(crate) fn syn_lost() {
+    let row = Row::of(1, Loss::exact([1]));
+    assert_eq!(row.reasons(), [LOST]);
+    assert_eq!(row.happened(FastOpenEvent::Silent), [true]);
+    row.is_ordinary(0..1);
+    let [first, second] = &row.world.seen.syns()[..] else { panic!("{:?}", row.world.seen.syns()) };
+    assert!(!first.data.is_empty() && second.data.is_empty());
+    assert_ne!(first.seq, second.seq, "it is another connection");
+}
+
+/// What arrives when nobody waits for it any more opens nothing at the client, and is reset.
+pub(crate) fn syn_late() {
+    let row = Row::of(1, SynDataBox::Delays(LATE));
+    assert_eq!(row.reasons(), [LOST]);
+    assert_eq!(row.world.seen.cookies(), [row.flights[0].cookie.as_bytes().to_vec()]);
+    let begun = Instant::now();
+    while row.world.stats().steered == 0 {
+        assert!(begun.elapsed() < PATIENCE, "it never arrives");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub(crate) fn syn_reset() {
+    let row = Row::of(3, SynDataBox::Resets);
+    let blocked = Some(FastOpenNotUsed::Path(PathReason::SynLost));
+    assert_eq!(row.reasons(), [LOST, LOST, blocked]);
+    row.is_ordinary(0..2);
+    assert_eq!(row.happened(FastOpenEvent::Failed), [true, true, false]);
+    assert_eq!(row.happened(FastOpenEvent::Silent), [false; 3]);
+}
+
+pub(crate) fn syn_prohibited() {
+    let row = Row::of(1, SynDataBox::Prohibits);
+    assert_eq!(row.reasons(), [LOST]);
+    assert_eq!(row.happened(FastOpenEvent::Failed), [true]);
+    assert_eq!(row.happened(FastOpenEvent::Silent), [false]);
+    row.is_ordinary(0..1);
+}
+
+pub(crate) fn option_stripped() {
+    let row = Row::of(4, StripFastOpen);
+    let blocked = Some(FastOpenNotUsed::Path(PathReason::SynDataRefused));
+    assert_eq!(row.reasons(), [REFUSED, REFUSED, REFUSED, blocked]);
+    row.is_ordinary(0..3);
+}
+
+/// The server acknowledges what arrived; the kernel sends the rest.
+pub(crate) fn part_acknowledged() {
+    let row = Row::of(1, SynDataBox::Halves);
+    assert_eq!(row.reasons(), [REFUSED]);
+    let [syn] = &row.world.seen.syns()[..] else { panic!("{:?}", row.world.seen.syns()) };
+    let [answer] = &row.world.seen.syn_acks()[..] else { panic!("{:?}", row.world.seen.all()) };
+    let half = u32::try_from(syn.data.len() / 2).unwrap();
+    assert_eq!(answer.ack, syn.seq.wrapping_add(1 + half));
+    let served = row.server.served(1);
+    assert_eq!(served, [(OpenedBy::FastOpen, row.flights[0].bytes.clone())]);
+    no_kernel_cookie(&row.world);
+}
+
+/// Switched off, the kernel is not even asked, and no cookie is lost.
+pub(crate) fn switched_off() {
+    let world = World::new();
+    world.set(world.client(), "tcp_fastopen", "2").unwrap();
+    let server = Server::start(&world);
+    let flight = Flight::new(&world);
+    let visit = async { visit(&connector(world.to(0)), &flight).await };
+    let report = world.client().run(|| block_on(visit)).unwrap();
+    assert_eq!(report.fast_open_not_used, Some(FastOpenNotUsed::Unavailable));
+    assert_eq!(server.served(1), [(OpenedBy::Plain, flight.bytes)]);
+    assert!(world.seen.cookies().is_empty());
+}
+
+/// While the connector believes that it works.
+pub(crate) fn switched_off_or_detached_meanwhile() {
+    for detach in [false, true] {
+        let world = World::new();
+        let server = Server::start(&world);
+        let flights: Vec<_> = (0..3).map(|_| Flight::new(&world)).collect();
+        let off = || {
+            match detach {
+                true => assert!(world.detach_client()),
+                false => std::fs::write("/proc/sys/net/ipv4/tcp_fastopen", "2").unwrap(),
+            }
+            probe_fails();
+        };
+        let visits = async {
+            let connector = connector(world.to(0));
+            let first = visit(&connector, &flights[0]).await;
+            assert_eq!(first.opened_by, OpenedBy::FastOpen);
+            off();
+            let mut reasons = Vec::new();
+            for flight in &flights[1..] {
+                reasons.push(visit(&connector, flight).await.fast_open_not_used);
+            }
+            Ok::<_, io::Error>(reasons)
+        };
+        let reasons = world.client().run(|| block_on(visits)).unwrap().unwrap();
+        let expected = [FastOpenNotUsed::System, FastOpenNotUsed::Unavailable].map(Some);
+        assert_eq!(reasons, expected, "detach: {detach}");
+        assert_eq!(world.seen.cookies(), [flights[0].cookie.as_bytes().to_vec()]);
+        assert_eq!(server.served(3).len(), 3);
+    }
+}
+
+/// An address that comes back may be on another network: what was got before is not shown.
+pub(crate) fn address_gone_and_back() {
+    let world = World::new();
+    let server = Server::start(&world);
+    let flights: Vec<_> = (0..3).map(|_| Flight::new(&world)).collect();
+    let ip = |arguments: &str| {
+        succeeds(Command::new("ip").args(arguments.split(' ')).args(["dev", INTERFACE]));
+    };
+    let [own, other] = [0, 1].map(|number| world.client_ip(number));
+    let visits = async {
+        ip(&format!("address del {other}/32"));
+        let connector = connector(world.to(0));
+        let follows = connector.clone();
+        let follows = tokio::spawn(async move { follows.follow_networks().await });
+        let mut opened = Vec::new();
+        for (number, flight) in flights.iter().enumerate() {
+            // The news have to be read, and that it follows at all.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let report = visit(&connector, flight).await;
+            opened.push((report.opened_by, report.fast_open_not_used));
+            if number == 0 {
+                ip(&format!("address del {own}/32"));
+                ip(&format!("address add {own}/32"));
+                ip("route add default");
+            }
+        }
+        follows.abort();
+        opened
+    };
+    let opened = world.client().run(|| block_on(visits)).unwrap();
+    let fast = (OpenedBy::FastOpen, None);
+    let moved = (OpenedBy::Plain, Some(FastOpenNotUsed::OtherNetwork));
+    assert_eq!(opened, [fast, moved, fast]);
+    let cookies = [&flights[0], &flights[2]].map(|flight| flight.cookie.as_bytes().to_vec());
+    assert_eq!(world.seen.cookies(), cookies);
+    assert_eq!(server.served(3).len(), 3);
+}

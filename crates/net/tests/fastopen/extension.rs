@@ -1,0 +1,92 @@
+//! Cookies that are handed out beside tickets, by the extension of TLS: for programs that do TLS by themselves.
+
+use std::sync::Arc;
+
+use headstart_net::{Connector, Context, FastOpenNotUsed, OpenedBy, Report, Target, TlsStream};
+use headstart_proto::UnixSeconds;
+use headstart_tls::keyring::{KeyRing, PERIOD};
+use headstart_tls::{
+    CertifiedKey, ClientConfig, ClientContext, CookiePolicy, ServerConfig, ServerContext,
+    SharedRing, Trust,
+};
+use openssl::asn1::Asn1Time;
+use openssl::ec::{EcGroup, EcKey};
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::PKey;
+use openssl::x509::X509;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::connector::connector;
+use crate::refused::no_kernel_cookie;
+use crate::server::{Options, Server};
+use crate::support::now;
+use crate::world::{LINE, PATIENCE, World, block_on};
+
+/// Without any session: what opens the second connection came in the extension of the first, and is its user's.
+pub(crate) fn cookies_by_the_extension() {
+    let world = World::new();
+    let ring = KeyRing::generate(UnixSeconds(now()), PERIOD).unwrap();
+    let keys = Some(ring.cookies());
+    let mut config = ServerConfig::new(vec![certificate()], Arc::new(SharedRing::new(ring)));
+    config.cookies = Some(CookiePolicy::default());
+    let tls = Some(Arc::new(ServerContext::new(&config).unwrap()));
+    let server = Server::with(&world, Options { keys, tls, ..Options::default() });
+    let visits = async {
+        let (connector, tls) = (connector(world.to(0)), client());
+        let mut opened = Vec::new();
+        for user in [1, 1, 2, 1] {
+            let report = visit(&connector, &tls, Context::user(user)).await;
+            opened.push((report.opened_by, report.fast_open_not_used));
+        }
+        opened
+    };
+    let opened = world.client().run(|| block_on(visits)).unwrap();
+    let without = (OpenedBy::Plain, Some(FastOpenNotUsed::NoCookie));
+    let fast = (OpenedBy::FastOpen, None);
+    assert_eq!(opened, [without, fast, without, fast]);
+    assert_eq!(world.seen.cookies().len(), 2);
+    no_kernel_cookie(&world);
+    assert!(server.served(4).iter().all(|(_, line)| line == LINE));
+}
+
+/// A line and back inside TLS; the cookies that came along are kept.
+async fn visit(connector: &Connector, tls: &ClientContext, context: Context) -> Report {
+    let target = Target { context, ..Target::new("www.example", 443) };
+    let conn = tls.connect("www.example", None, connector.asks_for_cookies(&target)).unwrap();
+    let mut stream = TlsStream::new(conn, connector.connect(&target).unwrap());
+    let mut answer = Vec::new();
+    let talk = async {
+        stream.write_all(LINE).await?;
+        stream.read_to_end(&mut answer).await
+    };
+    tokio::time::timeout(PATIENCE, talk).await.expect("the server answers").unwrap();
+    assert_eq!(answer, LINE);
+    let handle = stream.handle();
+    let report = handle.with_transport(|stream| stream.report().cloned()).flatten().unwrap();
+    while let Some(new) = handle.take_session() {
+        let cookies = new.cookies.iter().map(|offered| (offered.cookie, offered.lifetime));
+        connector.keep_cookies(&target, &report, cookies);
+    }
+    report
+}
+
+fn client() -> ClientContext {
+    let mut config = ClientConfig::new(Trust::Anyone);
+    // Small enough for a SYN.
+    config.groups = Some("X25519".into());
+    ClientContext::new(&config).unwrap()
+}
+
+fn certificate() -> CertifiedKey {
+    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
+    let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
+    let mut builder = X509::builder().unwrap();
+    builder.set_version(2).unwrap();
+    builder.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
+    builder.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
+    builder.set_pubkey(&key).unwrap();
+    builder.sign(&key, MessageDigest::sha256()).unwrap();
+    let chain = builder.build().to_pem().unwrap();
+    CertifiedKey::from_pem(&chain, &key.private_key_to_pem_pkcs8().unwrap()).unwrap()
+}
