@@ -5,6 +5,7 @@
 //!
 //! [`redis`] speaks with it, within bounds; [`ring`] keeps the keys up to date; [`filter`] asks about early data.
 
+mod clock;
 pub(crate) mod filter;
 mod guard;
 pub(crate) mod redis;

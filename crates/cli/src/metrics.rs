@@ -276,6 +276,8 @@ pub enum Asked {
     Slow,
     /// Its answer was none.
     Failed,
+    /// Its clock shows another time than that of this machine.
+    Clock,
     /// Too many others were asking.
     TooMany,
 }
@@ -289,6 +291,7 @@ pub fn early_data_filter(asked: Asked) {
         Asked::Away => "away",
         Asked::Slow => "slow",
         Asked::Failed => "failed",
+        Asked::Clock => "clock",
         Asked::TooMany => "too_many",
     };
     counter!(FILTER, "outcome" => outcome).increment(1);

@@ -10,7 +10,9 @@
 //! another scope, and early data with tickets from before is refused; and where two processes both believe that they are
 //! the master, a ticket counts with one of them only.
 //!
-//! **Time.** Beside that a new mark denies everything for as long as OpenSSL may find early data fresh.
+//! **Time.** Beside that a new mark denies everything for as long as OpenSSL may find early data fresh. What is fresh each
+//! edge says by its own clock: with one that is wrong, something may be fresh that was forgotten long ago. So the answer has
+//! the time of Redis, and an edge whose clock shows another one takes nothing ([`clock`](super::clock)).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +20,7 @@ use std::time::Duration;
 
 use headstart_net::hello::ClientHello;
 use headstart_tls::keyring::KeyRing;
-use headstart_tls::limits::REPLAY_LIFE;
+use headstart_tls::limits::{CLOCK_SLACK, REPLAY_LIFE};
 use headstart_tls::wire::binder_key;
 use headstart_tls::{FirstSeen, ReplayFilter};
 use openssl::sha::Sha256;
@@ -26,6 +28,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::clock::{self, Look};
 use super::redis::{ANSWER, Redis, RedisFailure};
 use crate::metrics::{self, Asked};
 use crate::options::RedisAddress;
@@ -52,7 +55,13 @@ const STEADY: Duration = Duration::from_secs(10);
 /// The one setting under which Redis forgets nothing before its time.
 const POLICY: &str = "noeviction";
 
-/// Finds the mark, or makes one where it is missing or of another process: the mark, and the time there.
+/// How long a ClientHello is remembered.
+///
+/// One edge finds it fresh for 10 s ([`REPLAY_LIFE`] is twice that), and two whose clocks are [`CLOCK_SLACK`] off either way for
+/// twice as long. As much again is for an edge that stands still between the question and the handshake.
+const REMEMBERED: Duration = REPLAY_LIFE.saturating_add(CLOCK_SLACK.saturating_mul(4));
+
+/// Finds the mark, or makes one where it is missing or of another process: the mark, and the time there in seconds.
 const MARK: &str = "\
 local now = redis.call('TIME')[1]
 local mark = redis.call('GET', KEYS[1])
@@ -62,16 +71,18 @@ if not mark or string.sub(mark, 1, #ARGV[1]) ~= ARGV[1] then
 end
 return {mark, now}";
 
-/// Whether a binder comes for the first time: what was sent along to know the answer by, and 1 or 0, or 2 if the mark is
-/// another one.
+/// Whether a binder comes for the first time: what was sent along to know the answer by; 1 or 0, or 2 if the mark is
+/// another one; and the time there in milliseconds.
 const FIRST: &str = "\
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
-    return {ARGV[2], 2}
+    return {ARGV[2], 2, now}
 end
 if redis.call('SET', KEYS[2], '', 'NX', 'PX', ARGV[3]) then
-    return {ARGV[2], 1}
+    return {ARGV[2], 1, now}
 end
-return {ARGV[2], 0}";
+return {ARGV[2], 0, now}";
 
 /// Asks Redis about early data; early data is denied whenever it does not know.
 pub(crate) struct RedisFilter {
@@ -102,6 +113,8 @@ struct Memory {
     scope: [u8; 16],
     /// From when it may say yes.
     open: Instant,
+    /// Its clock at the start.
+    clock: Look,
 }
 
 impl RedisFilter {
@@ -145,10 +158,11 @@ impl RedisFilter {
         let Ok(_asking) = self.shared.asking.try_acquire() else { return (Asked::TooMany, None) };
         let nonce: [u8; 16] = rand::random();
         match memory.first(&self.shared.address.name, &binder, &nonce).await {
-            Ok((echo, 1)) if echo == nonce => {
+            Ok((echo, 0 | 1, now)) if echo == nonce && !clock::agrees(now) => (Asked::Clock, None),
+            Ok((echo, 1, _)) if echo == nonce => {
                 (Asked::First, Some(FirstSeen { scope: memory.scope, binder }))
             }
-            Ok((echo, 0)) if echo == nonce => (Asked::Seen, None),
+            Ok((echo, 0, _)) if echo == nonce => (Asked::Seen, None),
             // It may be slow for once; whether it is gone the keeper finds out.
             Err(RedisFailure::Slow) => (Asked::Slow, None),
             wrong => {
@@ -227,7 +241,7 @@ async fn keep(shared: Arc<Shared>) {
 
 /// Has questions asked of `memory` until something is wrong with it, and says what.
 async fn watch(shared: &Shared, memory: Memory) -> RedisFailure {
-    let memory = Arc::new(memory);
+    let (mut clock, memory) = (memory.clock, Arc::new(memory));
     {
         let mut state = shared.lock();
         state.scope = memory.scope;
@@ -240,8 +254,8 @@ async fn watch(shared: &Shared, memory: Memory) -> RedisFailure {
             }
             () = tokio::time::sleep(CHECK_EVERY) => {}
         }
-        match memory.check(&shared.address.name).await {
-            Ok(()) => {}
+        match memory.check(&shared.address.name, &clock).await {
+            Ok(now) => clock = now,
             Err(failure) => break failure,
         }
     };
@@ -267,17 +281,26 @@ impl Memory {
         hash.update(b"headstart early data\0");
         hash.update(&mark);
         let hash = hash.finish();
-        Ok(Self { redis, mark, scope: std::array::from_fn(|at| hash[at]), open })
+        let clock = Look::at(&redis).await?;
+        clock.agrees()?;
+        Ok(Self { redis, mark, scope: std::array::from_fn(|at| hash[at]), open, clock })
     }
 
-    /// Whether Redis is still what it was. The mark itself is looked at with each question.
-    async fn check(&self, name: &str) -> Result<(), RedisFailure> {
+    /// Whether Redis is still what it was, and its clock went on since it was `before`. The mark itself is looked at with
+    /// each question.
+    async fn check(&self, name: &str, before: &Look) -> Result<Look, RedisFailure> {
         let start = Server::ask(&self.redis, name).await?.mark();
-        if self.mark.starts_with(start.as_bytes()) {
-            Ok(())
-        } else {
-            Err(RedisFailure::Refused("it was restarted, or another one has taken over".into()))
+        if !self.mark.starts_with(start.as_bytes()) {
+            let words = "it was restarted, or another one has taken over";
+            return Err(RedisFailure::Refused(words.into()));
         }
+        let clock = Look::at(&self.redis).await?;
+        if !clock.follows(before) {
+            forget(&self.redis, name).await;
+            return Err(RedisFailure::Refused("its clock was set, or this machine stood still".into()));
+        }
+        clock.agrees()?;
+        Ok(clock)
     }
 
     async fn first(
@@ -285,18 +308,25 @@ impl Memory {
         name: &str,
         binder: &[u8; 32],
         nonce: &[u8; 16],
-    ) -> Result<(Vec<u8>, i64), RedisFailure> {
+    ) -> Result<(Vec<u8>, i64, u64), RedisFailure> {
         let mut seen = format!("headstart:{{{name}}}:seen:").into_bytes();
         seen.extend_from_slice(binder);
         let mut command = redis::cmd("EVAL");
         command.arg(FIRST).arg(2).arg(mark_key(name)).arg(seen);
-        command.arg(&self.mark).arg(&nonce[..]).arg(REPLAY_LIFE.as_secs() * 1000);
+        command.arg(&self.mark).arg(&nonce[..]).arg(REMEMBERED.as_secs() * 1000);
         self.redis.ask(&command, WAIT).await
     }
 }
 
 fn mark_key(name: &str) -> String {
     format!("headstart:{{{name}}}:filter")
+}
+
+/// Takes the mark away: what was forgotten until now nobody knows, so the memory begins anew.
+async fn forget(redis: &Redis, name: &str) {
+    let mut command = redis::cmd("DEL");
+    // A replica refuses that; its mark names another line of replication anyway.
+    let _ = redis.ask::<i64>(command.arg(mark_key(name)), ANSWER).await;
 }
 
 /// When a mark was made that begins with `start`: its last part, in seconds of Redis's clock.
@@ -319,9 +349,7 @@ impl Server {
         let info: String = redis.ask(&redis::cmd("INFO"), ANSWER).await?;
         let server = Self::read(&info);
         if let Err(RedisFailure::Refused(_)) = &server {
-            let mut command = redis::cmd("DEL");
-            // A replica refuses that; its mark names another line of replication anyway.
-            let _ = redis.ask::<i64>(command.arg(mark_key(name)), ANSWER).await;
+            forget(redis, name).await;
         }
         server
     }

@@ -13,6 +13,7 @@ mod files;
 mod filter;
 mod forward;
 mod keys;
+mod load;
 #[allow(dead_code)]
 #[path = "../terminate/origin.rs"]
 mod origin;

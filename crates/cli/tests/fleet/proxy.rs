@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What becomes of what Redis says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,24 @@ pub(crate) enum Mode {
     Huge,
     /// A string without end comes in its place.
     Endless,
+    /// Its clock is a minute ahead.
+    Clock,
     /// Connections are closed as soon as something is asked.
     Closed,
+}
+
+impl Mode {
+    /// All that are wrong.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Silent,
+        Self::Slow,
+        Self::Garbage,
+        Self::Ahead,
+        Self::Huge,
+        Self::Endless,
+        Self::Clock,
+        Self::Closed,
+    ];
 }
 
 /// A way to Redis.
@@ -87,7 +103,8 @@ fn answer(to: &mut &TcpStream, said: &[u8], mode: Mode) -> std::io::Result<()> {
         }
         Mode::Garbage => to.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n\0\xff*-7\r\n"),
         Mode::Ahead => {
-            to.write_all(b"*2\r\n$16\r\n0123456789abcdef\r\n:1\r\n")?;
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+            write!(to, "*3\r\n$16\r\n0123456789abcdef\r\n:1\r\n:{now}\r\n")?;
             to.write_all(said)
         }
         Mode::Huge => to.write_all(b"*1000000000\r\n"),
@@ -97,6 +114,23 @@ fn answer(to: &mut &TcpStream, said: &[u8], mode: Mode) -> std::io::Result<()> {
                 to.write_all(&[b'x'; 64 * 1024])?;
             }
         }
+        Mode::Clock => to.write_all(&later(said)),
         Mode::Closed => Err(std::io::ErrorKind::ConnectionAborted.into()),
     }
+}
+
+/// The same with all times in milliseconds a minute later: they are the only numbers of so many digits.
+fn later(said: &[u8]) -> Vec<u8> {
+    const DIGITS: usize = 13;
+    let mut bytes = said.to_vec();
+    for at in 1..bytes.len().saturating_sub(DIGITS) {
+        let number = at..at + DIGITS;
+        let text = std::str::from_utf8(&bytes[number.clone()]).unwrap_or_default();
+        if bytes[at - 1] == b':'
+            && let Ok(time) = text.parse::<u64>()
+        {
+            bytes[number].copy_from_slice((time + 60_000).to_string().as_bytes());
+        }
+    }
+    bytes
 }

@@ -1,68 +1,25 @@
 //! Keys in Redis, with edges that use them.
 
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use headstart_proto::UnixSeconds;
-use headstart_tls::Session;
 use headstart_tls::keyring::{Fleet, KeyRing, PERIOD};
 
 use crate::edge::{Edge, until};
+use crate::load::{Load, NOTHING};
 use crate::proxy::{Mode, Proxy};
 use crate::redis::{RING, Redis, url};
 use crate::site::Site;
 
-/// Longer than edges take to find new keys.
-const FOUND: Duration = Duration::from_secs(3);
+/// Longer than edges take to look for new keys.
+const LOOKED: Duration = Duration::from_secs(3);
 
-/// What visits came to.
-#[derive(Default)]
-struct Count {
-    resumed: AtomicUsize,
-    full: AtomicUsize,
-    failed: AtomicUsize,
-}
+/// What an edge says when it has found some.
+const FOUND: &str = "new keys for session tickets";
 
-impl Count {
-    fn all(&self) -> [usize; 3] {
-        [&self.resumed, &self.full, &self.failed].map(|count| count.load(Ordering::SeqCst))
-    }
-}
-
-/// Returning clients visit one edge after another, each with the ticket of the last one, while `meanwhile` happens.
-fn load(site: &Site, edges: &[SocketAddr], meanwhile: impl FnOnce()) -> [usize; 3] {
-    let (count, over) = (Count::default(), AtomicBool::new(false));
-    thread::scope(|scope| {
-        for number in 0..4 {
-            let (count, over) = (&count, &over);
-            scope.spawn(move || {
-                let first = site.client.visit(edges[number % edges.len()], "/head", None, false);
-                let mut session: Option<Session> = first.unwrap().ok().session;
-                let mut turn = number;
-                while !over.load(Ordering::SeqCst) {
-                    turn += 1;
-                    let edge = edges[turn % edges.len()];
-                    match site.client.visit(edge, "/head", session.clone(), false) {
-                        Ok(visit) if visit.answer.starts_with("HTTP/1.1 200") => {
-                            let which = if visit.resumed() { &count.resumed } else { &count.full };
-                            which.fetch_add(1, Ordering::SeqCst);
-                            session = visit.session.or(session);
-                        }
-                        _ => drop(count.failed.fetch_add(1, Ordering::SeqCst)),
-                    }
-                }
-            });
-        }
-        meanwhile();
-        over.store(true, Ordering::SeqCst);
-    });
-    count.all()
-}
-
-fn addresses(edges: &[Edge]) -> Vec<SocketAddr> {
-    edges.iter().map(|edge| edge.address).collect()
+fn all_logged(edges: &[Edge], words: &str, times: usize) {
+    until(words, || edges.iter().all(|edge| edge.logged(words) >= times));
 }
 
 /// A ticket of `from` is taken by `to`.
@@ -77,49 +34,69 @@ fn no_rotation_under_load_costs_a_handshake() {
     let url = redis.url();
     site.make_keys(&url);
     let edges: [Edge; 3] = site.edges(&url, &[]);
-    let [resumed, full, failed] = load(&site, &addresses(&edges), || {
-        for _ in 0..3 {
-            thread::sleep(FOUND);
+    all_logged(&edges, FOUND, 1);
+    let load = Load::on(&site, &edges);
+    load.run(|| {
+        load.goes_on();
+        for rotation in 1..=3 {
             site.rotate(&url);
+            all_logged(&edges, FOUND, 1 + rotation);
+            // A period is an hour at least: all visitors come back within it.
+            load.goes_on();
         }
-        thread::sleep(FOUND);
     });
-    assert_eq!((full, failed), (0, 0), "beside {resumed} that were resumed");
-    assert!(resumed > 100, "{resumed}");
+    assert_eq!(load.spoilt(), [NOTHING; 3]);
     for edge in &edges {
-        // The first keys, and three rotations.
-        assert_eq!(edge.logged("new keys for session tickets"), 4);
         assert!(!edge.log().contains(crate::redis::PASSWORD));
     }
 }
 
+/// Also with early data on its way, about which Redis is asked.
 #[test]
 fn without_redis_the_keys_at_hand_go_on() {
     let (mut redis, site) = (Redis::start(), Site::new());
     let url = redis.url();
     site.make_keys(&url);
-    let edges: [Edge; 3] = site.edges(&url, &[]);
+    let flags = ["--early-data-requests=safe", "--early-data-filter", &url];
+    let edges: [Edge; 3] = site.edges(&url, &flags);
+    all_logged(&edges, FOUND, 1);
     let before = redis.value(RING);
-    let [resumed, full, failed] = load(&site, &addresses(&edges), || {
-        thread::sleep(Duration::from_secs(1));
+    let load = Load::on(&site, &edges);
+    load.run(|| {
+        load.goes_on();
         redis.kill();
-        thread::sleep(FOUND);
+        all_logged(&edges, "keys kept: Redis cannot be reached", 1);
+        load.goes_on();
         // It comes back and knows of no keys.
         redis.restart();
-        thread::sleep(FOUND);
+        all_logged(&edges, "keys kept: there are no keys yet", 1);
+        load.goes_on();
     });
-    assert_eq!((full, failed), (0, 0), "beside {resumed} that were resumed");
-    for edge in &edges {
-        assert!(edge.logged("keys kept: Redis cannot be reached") >= 1);
-        until("the loss is told", || edge.logged("keys kept: there are no keys yet") == 1);
-    }
+    assert_eq!(load.spoilt(), [NOTHING; 3]);
     // Put back and renewed, they are taken again.
     redis.ask_bytes(&[b"SET", RING.as_bytes(), &before]);
     site.rotate(&url);
-    for edge in &edges {
-        until("the new keys", || edge.logged("new keys for session tickets") == 2);
-    }
+    all_logged(&edges, FOUND, 2);
     assert!(resumes(&site, &edges[0], &edges[2]));
+}
+
+#[test]
+fn an_edge_that_is_killed_takes_no_other_connection_with_it() {
+    let (redis, site) = (Redis::start(), Site::new());
+    let url = redis.url();
+    site.make_keys(&url);
+    let mut edges: Vec<Edge> = site.edges::<3>(&url, &[]).into();
+    all_logged(&edges, FOUND, 1);
+    let load = Load::on(&site, &edges);
+    load.run(|| {
+        load.goes_on();
+        // As kill -9, with visits on their way.
+        drop(edges.pop());
+        load.goes_on();
+    });
+    // Tickets of the one that is gone are taken by the others, and all visits there are answered to the end.
+    assert_eq!(load.spoilt()[..2], [NOTHING; 2]);
+    assert!(load.spoilt()[2].failed > 0, "it is gone");
 }
 
 #[test]
@@ -129,7 +106,7 @@ fn an_edge_that_starts_without_redis_serves_and_finds_the_keys_later() {
     redis.kill();
     let [one, other]: [Edge; 2] = site.edges(&url, &[]);
     assert!(resumes(&site, &one, &one), "keys of its own");
-    assert!(!resumes(&site, &one, &other));
+    assert!(!resumes(&site, &one, &other), "which nobody else has");
     redis.restart();
     site.make_keys(&url);
     for edge in [&one, &other] {
@@ -180,7 +157,7 @@ fn older_stale_foreign_and_malformed_rings_are_not_taken() {
         assert!(resumes(&site, &one, &other), "{why}");
     }
     set(b"");
-    thread::sleep(FOUND);
+    thread::sleep(LOOKED);
     assert_eq!((one.logged("new keys"), other.logged("new keys")), (2, 2));
     set(&second);
     site.rotate(&url);
@@ -202,17 +179,9 @@ fn whatever_redis_says_sessions_are_resumed() {
     site.make_keys(&redis.url());
     let url = url(proxy.address);
     let [one, other]: [Edge; 2] = site.edges(&url, &[]);
-    for mode in [
-        Mode::Silent,
-        Mode::Slow,
-        Mode::Garbage,
-        Mode::Ahead,
-        Mode::Huge,
-        Mode::Endless,
-        Mode::Closed,
-    ] {
+    for mode in Mode::ALL {
         proxy.set(mode);
-        thread::sleep(FOUND);
+        thread::sleep(LOOKED);
         assert!(resumes(&site, &one, &other), "{mode:?}");
     }
     proxy.set(Mode::Pass);

@@ -29,6 +29,9 @@ use crate::tls_stream::TlsStream;
 /// Edges behind one address are milliseconds apart. The client waits so long at most before this edge decides alone.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long a forwarded join may take here, with the little that is written to the link before its stream has it.
+const TAKING: Duration = Duration::from_secs(2);
+
 /// How long an edge that did not answer is not asked again: each join would wait for [`PATIENCE`].
 const PAUSE: Duration = Duration::from_secs(5);
 
@@ -96,9 +99,9 @@ impl Fleet {
                 Ok((tcp, _)) => {
                     let fleet = Arc::clone(&self);
                     tokio::spawn(async move {
-                        let taken = fleet.take(tcp).await;
+                        let taken = timeout(TAKING, fleet.take(tcp)).await;
                         drop(room);
-                        if let Err(error) = taken {
+                        if let Err(error) = taken.unwrap_or_else(|late| Err(late.into())) {
                             tracing::debug!(%error, "a forwarded join came to nothing");
                         }
                     });
@@ -117,7 +120,7 @@ impl Fleet {
         let conn = self.link.accept().map_err(io::Error::other)?;
         let mut link = TlsStream::new(conn, tcp);
         let mut frame = [0; FORWARD_LEN];
-        timeout(PATIENCE, link.read_exact(&mut frame)).await??;
+        link.read_exact(&mut frame).await?;
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         let Forward { client, join } = Forward::parse(&frame).map_err(invalid)?;
         let owner = self.acceptors().into_iter().find(|shared| shared.has(&join));
