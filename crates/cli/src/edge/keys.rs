@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use headstart_proto::UnixSeconds;
 use headstart_tls::SharedRing;
-use headstart_tls::keyring::{Fleet, KeyRing, PERIOD};
+use headstart_tls::keyring::{Fleet, FleetKey, KeyRing, PERIOD};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -37,9 +37,9 @@ impl SiteKeys {
         source: Option<&KeySource>,
         fleet: Option<&Fleet>,
     ) -> Result<Arc<Self>, Failure> {
-        let (keys, ring) = Keys::open(source)?;
+        let (mut keys, ring) = Keys::open(source, fleet)?;
         let ring = Arc::new(SharedRing::new(ring));
-        let keys = keys.watched(&ring, fleet)?;
+        keys.begin(&ring);
         let site = Arc::new(Self { ring, keys: Mutex::new(keys) });
         tokio::spawn(look(Arc::downgrade(&site)));
         Ok(site)
@@ -69,8 +69,7 @@ impl SiteKeys {
         if self.lock().stay_with(source) {
             return Ok(Prepared(None));
         }
-        let (keys, ring) = Keys::open(source)?;
-        let keys = keys.watched(&self.ring, fleet)?;
+        let (keys, ring) = Keys::open(source, fleet)?;
         // Keys that come from Redis come later; until then those at hand are better than own ones.
         let ring = (!matches!(keys, Keys::Redis { .. })).then_some(ring);
         Ok(Prepared(Some((keys, ring))))
@@ -78,11 +77,13 @@ impl SiteKeys {
 
     /// Does what was prepared.
     pub(super) fn reload(&self, prepared: Prepared) {
-        let Some((keys, ring)) = prepared.0 else { return };
+        let Some((mut keys, ring)) = prepared.0 else { return };
+        let mut place = self.lock();
         if let Some(ring) = ring {
             self.ring.replace(ring);
         }
-        *self.lock() = keys;
+        keys.begin(&self.ring);
+        *place = keys;
     }
 
     /// Nothing is half done when one of its steps panics.
@@ -115,20 +116,29 @@ enum Keys {
     /// Of a file that others renew.
     File { path: PathBuf, watch: Watch, complaint: Complaint, overdue: bool },
     /// Of a place in Redis; a task keeps it up to date.
-    Redis { address: RedisAddress, watch: JoinSet<()>, settled: watch::Receiver<bool> },
+    Redis {
+        address: RedisAddress,
+        fleet: FleetKey,
+        watch: JoinSet<()>,
+        settled: watch::Receiver<bool>,
+    },
 }
 
 impl Keys {
     /// The ring to begin with, of the file if there is one. Nobody watches a place in Redis yet.
     ///
     /// # Errors
-    /// A file that is no key ring or that others may read; no randomness.
-    fn open(source: Option<&KeySource>) -> Result<(Self, KeyRing), Failure> {
+    /// A file that is no key ring or that others may read; no fleet; no randomness.
+    fn open(source: Option<&KeySource>, fleet: Option<&Fleet>) -> Result<(Self, KeyRing), Failure> {
         match source {
             None => Ok((Self::Own, own()?)),
             Some(KeySource::Redis(address)) => {
+                let Some(fleet) = fleet else {
+                    return Err(Failure::usage("keys in Redis are sealed, and no fleet is given"));
+                };
+                let (address, fleet) = (address.clone(), fleet.key.clone());
                 let (watch, settled) = (JoinSet::new(), watch::channel(true).1);
-                Ok((Self::Redis { address: address.clone(), watch, settled }, own()?))
+                Ok((Self::Redis { address, fleet, watch, settled }, own()?))
             }
             Some(KeySource::File(path)) => {
                 let watch = Watch::new([path.clone()]);
@@ -139,17 +149,14 @@ impl Keys {
         }
     }
 
-    /// The same, and a task that puts newer keys from Redis into `ring`.
-    fn watched(self, ring: &Arc<SharedRing>, fleet: Option<&Fleet>) -> Result<Self, Failure> {
-        let Self::Redis { address, .. } = self else { return Ok(self) };
-        let Some(fleet) = fleet else {
-            return Err(Failure::usage("keys in Redis are sealed, and no fleet is given"));
-        };
-        let (tell, settled) = watch::channel(false);
-        let mut watch = JoinSet::new();
-        let keeper = RingWatch::new(address.clone(), fleet.key.clone());
-        watch.spawn(keeper.run(Arc::downgrade(ring), tell));
-        Ok(Self::Redis { address, watch, settled })
+    /// Starts what puts newer keys from Redis into `ring`.
+    fn begin(&mut self, ring: &Arc<SharedRing>) {
+        if let Self::Redis { address, fleet, watch, settled } = self {
+            let (tell, told) = watch::channel(false);
+            let keeper = RingWatch::new(address.clone(), fleet.clone());
+            watch.spawn(keeper.run(Arc::downgrade(ring), tell));
+            *settled = told;
+        }
     }
 
     fn settled(&self) -> Option<watch::Receiver<bool>> {
@@ -249,7 +256,7 @@ mod tests {
     }
 
     fn open(path: &Path) -> Result<(Keys, KeyRing), Failure> {
-        Keys::open(Some(&KeySource::File(path.to_owned())))
+        Keys::open(Some(&KeySource::File(path.to_owned())), None)
     }
 
     fn allow(path: &Path, mode: u32) {
@@ -283,7 +290,7 @@ mod tests {
 
     #[test]
     fn own_keys_are_renewed_when_that_is_due() {
-        let (mut keys, ring) = Keys::open(None).unwrap();
+        let (mut keys, ring) = Keys::open(None, None).unwrap();
         let fresh = SharedRing::new(ring);
         let before = ids(&fresh);
         keys.look(&fresh);
@@ -298,7 +305,7 @@ mod tests {
 
     #[test]
     fn own_keys_are_renewed_when_the_clock_is_set_back() {
-        let (mut keys, _) = Keys::open(None).unwrap();
+        let (mut keys, _) = Keys::open(None, None).unwrap();
         let made = |ahead| {
             let from = wall_clock() + Duration::from_secs(ahead);
             SharedRing::new(KeyRing::generate(from, PERIOD).unwrap())

@@ -1,7 +1,9 @@
 //! A connection to Redis, and commands whose answers are awaited for a bounded time.
 
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 use std::time::Duration;
 
 use headstart_net::TlsStream;
@@ -25,6 +27,9 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(2);
 
 /// A password has no use for more, and a wrong file may be large.
 const PASSWORD_MAX: usize = 4096;
+
+/// Of what Redis says of an error so many characters are told on: it goes into logs.
+const WORDS_MAX: usize = 200;
 
 /// Closed when dropped.
 pub(crate) struct Redis {
@@ -64,13 +69,18 @@ impl From<redis::RedisError> for RedisFailure {
         if error.is_timeout() {
             Self::Slow
         } else if error.is_io_error() || error.is_connection_dropped() {
-            Self::Away(error.to_string())
+            Self::Away(words(&error))
         } else if error.code().is_some() {
-            Self::Refused(error.to_string())
+            Self::Refused(words(&error))
         } else {
-            Self::Malformed(error.to_string())
+            Self::Malformed(words(&error))
         }
     }
+}
+
+fn words(error: &redis::RedisError) -> String {
+    let shown = |letter: char| if letter.is_control() { ' ' } else { letter };
+    error.to_string().chars().map(shown).take(WORDS_MAX).collect()
 }
 
 impl From<io::Error> for RedisFailure {
@@ -144,14 +154,21 @@ fn credentials(address: &RedisAddress) -> Result<RedisConnectionInfo, RedisFailu
 /// Read for each connection, so that it can be changed while programs run.
 fn password(address: &RedisAddress) -> Result<Option<Zeroizing<String>>, RedisFailure> {
     let Some(path) = &address.password_file else { return Ok(address.password.clone()) };
-    let text = std::fs::read_to_string(path).map(Zeroizing::new);
-    match text {
+    match read(path) {
         Ok(text) if text.len() <= PASSWORD_MAX => {
             Ok(Some(Zeroizing::new(text.trim_end().to_owned())))
         }
         Ok(_) => Err(RedisFailure::Away(format!("{} is too large for a password", path.display()))),
         Err(error) => Err(RedisFailure::Away(format!("cannot read {}: {error}", path.display()))),
     }
+}
+
+/// A byte more than a password at most.
+fn read(path: &Path) -> io::Result<Zeroizing<String>> {
+    // It has room for more than is read: growing would leave a copy behind.
+    let mut text = Zeroizing::new(String::with_capacity(2 * PASSWORD_MAX));
+    File::open(path)?.take(PASSWORD_MAX as u64 + 1).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 async fn transport(address: &RedisAddress) -> Result<Box<dyn Transport>, RedisFailure> {

@@ -91,6 +91,8 @@ struct State {
     certificates: Certificates,
     watch: Watch,
     complaint: Complaint,
+    /// What the ring's period was when contexts were made, for which tickets say that they live.
+    period: Duration,
     fast_open: Option<FastOpen>,
 }
 
@@ -187,8 +189,8 @@ impl TlsServer {
         let (http, raw) = (context(&http)?, context(&raw)?);
         warn_uncovered(options, &certificates);
         let early_data = Mutex::new(policy.early_data);
-        let complaint = Complaint::default();
-        let state = State { policy, certificates, watch, complaint, fast_open: None };
+        let (complaint, period) = (Complaint::default(), ring.current().period);
+        let state = State { policy, certificates, watch, complaint, period, fast_open: None };
         let state = Mutex::new(state);
         let server = Arc::new(Self { http, raw, ring, replay, early_data, state });
         tokio::spawn(look(Arc::downgrade(&server)));
@@ -281,12 +283,21 @@ impl TlsServer {
         if state.watch.changed() || state.complaint.is_open() {
             self.renew(&mut state);
         }
+        self.heed_period(&mut state);
         if let Some(fast_open) = &mut state.fast_open {
             fast_open.look(&self.ring);
         }
         // While a stopped edge waits for connections to end, another may have come.
         state.fast_open.take_if(|fast_open| fast_open.is_over());
         metrics::certificate_expiry(state.certificates.expiry);
+    }
+
+    /// No ticket lives longer than a period: keys that came meanwhile may have another one.
+    fn heed_period(&self, state: &mut State) {
+        let period = self.ring.current().period;
+        if state.period != period && self.take(&state.policy, &state.certificates).is_ok() {
+            state.period = period;
+        }
     }
 
     /// A certificate and its key are two files: between the one's change and the other's they do not fit, and
