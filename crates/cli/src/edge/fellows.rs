@@ -40,6 +40,12 @@ impl Fellows {
             return Err(Failure::usage(format!("no edge of the fleet has the number {own}"))
                 .hint(format!("add a line to the file of --fleet: edge {own} ADDR:PORT")));
         };
+        if options.early_data {
+            tracing::warn!(
+                "--early-data: clients that were never answered have no tag, and their TCP may reach an edge that knows nothing of \
+                 what they sent over UDP; leave it off behind balancers that need --fleet-edge"
+            );
+        }
         let link = LinkContext::new(&fleet.key)
             .map_err(|error| Failure::usage(format!("cannot speak with other edges: {error}")))?;
         let ring = Arc::clone(keys.ring());
