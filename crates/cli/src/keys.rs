@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use headstart_proto::UnixSeconds;
 use headstart_tls::keyring::{
-    Epoch, Fleet, FleetKey, KeyFile, KeyFileError, KeyRing, KeyRingError, Role, Sealed, store_private,
+    Epoch, Fleet, FleetKey, KeyFile, KeyFileError, KeyRing, KeyRingError, Role, Sealed,
+    store_private,
 };
 use serde_json::json;
 

@@ -297,7 +297,9 @@ impl Memory {
         let clock = Look::at(&self.redis).await?;
         if !clock.follows(before) {
             forget(&self.redis, name).await;
-            return Err(RedisFailure::Refused("its clock was set, or this machine stood still".into()));
+            return Err(RedisFailure::Refused(
+                "its clock was set, or this machine stood still".into(),
+            ));
         }
         clock.agrees()?;
         Ok(clock)

@@ -216,7 +216,9 @@ fn a_replica_is_not_asked() {
     redis.ask(&["REPLICAOF", "127.0.0.1", "1"]);
     thread::sleep(SEEN);
     assert!(!takes(&site, &one, &other));
-    until("it is told", || one.logged("early data is refused: Redis refuses: this is a replica") >= 1);
+    until("it is told", || {
+        one.logged("early data is refused: Redis refuses: this is a replica") >= 1
+    });
     redis.ask(&["REPLICAOF", "NO", "ONE"]);
     thread::sleep(SEEN);
     replay(other.address, &flight);

@@ -73,7 +73,9 @@ impl<'a> Load<'a> {
     pub(crate) fn spoilt(&self) -> Vec<Spoilt> {
         let load = |count: &AtomicUsize| count.load(Ordering::SeqCst);
         let counts = self.edges.iter().map(|(_, counts)| counts);
-        counts.map(|counts| Spoilt { full: load(&counts.full), failed: load(&counts.failed) }).collect()
+        counts
+            .map(|counts| Spoilt { full: load(&counts.full), failed: load(&counts.failed) })
+            .collect()
     }
 
     fn visit(&self, visitor: usize) {

@@ -154,7 +154,8 @@ impl TicketHooks for Tickets {
             // Where others make tickets, those that come from a full handshake with them do not say when that was: it
             // counts as one of now. What they make of ours says it still, since OpenSSL copies what it does not know.
             None => {
-                accepted.serving.takes_tickets_of_others() && ffi::ticket_data_of(session).is_empty()
+                accepted.serving.takes_tickets_of_others()
+                    && ffi::ticket_data_of(session).is_empty()
             }
         }
     }

@@ -4,7 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use headstart_net::{ClientEvent, ClientStream, Context, OpenedBy, Report, Target, TlsStream, What};
+use headstart_net::{
+    ClientEvent, ClientStream, Context, OpenedBy, Report, Target, TlsStream, What,
+};
 use headstart_sessions::{Taken, TicketsWanted};
 use headstart_tls::{ClientContext, EarlyData, Facts, Session, TicketRequest};
 use tokio::io::AsyncWriteExt;
@@ -159,9 +161,7 @@ fn stream(
 ) -> Result<TlsStream<ClientStream>, Refusal> {
     let failed = |error| Refusal::internal(format!("cannot begin TLS: {error}"));
     let server = tls.server.to_string();
-    let session = begun.taken.as_ref().and_then(|taken| {
-        Session::from_bytes(taken.session()).ok()
-    });
+    let session = begun.taken.as_ref().and_then(|taken| Session::from_bytes(taken.session()).ok());
     let request_fop = settings.known.takes_cookies(&server);
     let mut conn = client.connect(&server, session, request_fop).map_err(failed)?;
     let wanted = begun.wanted;

@@ -45,7 +45,8 @@ impl Token {
     }
 
     fn new(text: &str) -> Option<Self> {
-        let is_token = TOKEN_LEN.contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+        let is_token =
+            TOKEN_LEN.contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
         is_token.then(|| Self(sha256(text.as_bytes())))
     }
 

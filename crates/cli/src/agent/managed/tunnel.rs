@@ -233,9 +233,10 @@ mod tests {
     #[tokio::test]
     async fn each_direction_ends_by_itself() {
         let (mut program, local, mut server, remote) = pair();
-        let passing = tokio::spawn(async move {
-            pass(remote, local, b"ahead ", RelayLimits::default()).await
-        });
+        let passing =
+            tokio::spawn(
+                async move { pass(remote, local, b"ahead ", RelayLimits::default()).await },
+            );
         program.write_all(b"up").await.unwrap();
         program.shutdown().await.unwrap();
         let mut said = String::new();
