@@ -351,6 +351,7 @@ impl Conn {
                 let left = accepted.tickets_left(self.stream.ssl());
                 self.add_tickets(left);
             }
+            Side::Link => {}
         }
         if self.closing {
             self.send_close();

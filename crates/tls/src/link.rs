@@ -13,7 +13,7 @@ use openssl::ssl::{
 use zeroize::Zeroizing;
 
 use crate::conn::{Conn, Side};
-use crate::error::{ConfigError, TlsError};
+use crate::error::{ConfigError, TlsError, forget_errors};
 use crate::facts::Version;
 use crate::keyring::{FleetKey, LINK};
 use crate::settings::Settings;
@@ -36,6 +36,7 @@ impl LinkContext {
     /// # Errors
     /// OpenSSL failed by itself.
     pub fn new(key: &FleetKey) -> Result<Self, ConfigError> {
+        forget_errors();
         let key = key.derive(LINK).map_err(|_| ConfigError::Openssl("no key derived"))?;
         Ok(Self { client: client(key.clone())?, server: server(key)? })
     }
@@ -45,6 +46,7 @@ impl LinkContext {
     /// # Errors
     /// [`TlsError::Internal`]: no memory.
     pub fn connect(&self) -> Result<Conn, TlsError> {
+        forget_errors();
         let mut ssl = Ssl::new(&self.client)?;
         ssl.set_connect_state();
         Conn::new(ssl, Side::Link)
@@ -55,6 +57,7 @@ impl LinkContext {
     /// # Errors
     /// [`TlsError::Internal`]: no memory.
     pub fn accept(&self) -> Result<Conn, TlsError> {
+        forget_errors();
         let mut ssl = Ssl::new(&self.server)?;
         ssl.set_accept_state();
         Conn::new(ssl, Side::Link)

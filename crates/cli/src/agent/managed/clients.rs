@@ -391,7 +391,7 @@ mod tests {
         }
         drop(turn);
         assert!(next.await.is_some());
-        clients.turn(Some(3)).await.unwrap();
+        let _turn = clients.turn(Some(3)).await.unwrap();
         assert_eq!(lock(&clients.turns).len(), 1, "nothing is left of who is gone");
     }
 
