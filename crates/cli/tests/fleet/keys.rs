@@ -6,7 +6,7 @@ use headstart_proto::UnixSeconds;
 use headstart_tls::keyring::{Fleet, FleetKey, KeyRing, PERIOD, Sealed};
 
 use crate::edge::free;
-use crate::redis::{PASSWORD, RING, Redis, url};
+use crate::redis::{self, PASSWORD, RING, Redis};
 use crate::site::{Site, keys};
 
 /// The ring at its place, opened.
@@ -152,7 +152,7 @@ fn of_several_who_renew_keys_none_forks_them() {
     assert!((1..=6).contains(&steps), "{steps}");
     assert_eq!(u64::from(last.ring.current.id.wrapping_sub(first)), steps);
     assert_eq!(last.ring.previous.unwrap().id, last.ring.current.id.wrapping_sub(1));
-    let nobody = url(free());
+    let nobody = redis::url(free());
     assert_eq!(keys(&["rotate", &nobody, "--fleet", site.fleet()]).code, Some(2));
 }
 
