@@ -286,8 +286,8 @@ impl Memory {
         Ok(Self { redis, mark, scope: std::array::from_fn(|at| hash[at]), open, clock })
     }
 
-    /// Whether Redis is still what it was, and its clock went on since it was `before`. The mark itself is looked at with
-    /// each question.
+    /// Whether Redis is still what it was, and its clock went on since it was `before`; also whether the mark is still there,
+    /// which is looked at with each question, but an edge that only makes tickets asks none.
     async fn check(&self, name: &str, before: &Look) -> Result<Look, RedisFailure> {
         let start = Server::ask(&self.redis, name).await?.mark();
         if !self.mark.starts_with(start.as_bytes()) {
@@ -302,7 +302,13 @@ impl Memory {
             ));
         }
         clock.agrees()?;
-        Ok(clock)
+        let mark: Option<Vec<u8>> =
+            self.redis.ask(redis::cmd("GET").arg(mark_key(name)), ANSWER).await?;
+        if mark.as_ref() == Some(&self.mark) {
+            Ok(clock)
+        } else {
+            Err(RedisFailure::Refused("its memory began anew".into()))
+        }
     }
 
     async fn first(

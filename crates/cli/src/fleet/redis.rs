@@ -70,7 +70,7 @@ impl From<redis::RedisError> for RedisFailure {
             Self::Slow
         } else if error.is_io_error() || error.is_connection_dropped() {
             Self::Away(words(&error))
-        } else if error.code().is_some() {
+        } else if error.code().is_some() || error.kind() == redis::ErrorKind::AuthenticationFailed {
             Self::Refused(words(&error))
         } else {
             Self::Malformed(words(&error))

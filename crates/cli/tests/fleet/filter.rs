@@ -142,13 +142,13 @@ fn a_memory_that_begins_anew_denies_what_came_before() {
 
     // Flushed by an operator: the keys of the site go, too, and those at hand go on.
     let flight = spent(&site, &one, "/head/flushed");
+    let old = ticket(&site, one.address);
     redis.ask(&["FLUSHALL"]);
     for edge in [&other, &one] {
         assert!(replay(edge.address, &flight) > 0);
     }
     thread::sleep(SOON);
     assert_eq!(site.origin.asked("GET /head/flushed"), 1);
-    let old = ticket(&site, one.address);
     until_taken(&site, &one, &other);
     let visit = site.client.visit(other.address, "/head/old", Some(old), true).unwrap().ok();
     assert!(visit.resumed() && !visit.early(), "a ticket of before");

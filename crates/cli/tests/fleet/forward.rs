@@ -71,7 +71,7 @@ fn pass(client: &TcpStream, server: &TcpStream) -> io::Result<()> {
 /// `headstart get` of a site that TurboTLS may open.
 fn get(site: &Site, at: SocketAddr) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
-    command.args(["get", &format!("https://{NAME}:{}/head", at.port()), "--json"]);
+    command.args(["get", &format!("https://{NAME}/head"), "--json"]);
     command.args(["--edge", &format!("{NAME}={at}"), "--opening", "turbo"]);
     command.args(["--cacert", &site.files.path(&format!("{NAME}.pem"))]);
     let output = command.env_clear().output().unwrap();

@@ -76,7 +76,8 @@ fn redis_that_does_not_answer_is_explained() {
     let (mut redis, site) = (Redis::start(), Site::new());
     let url = redis.url();
     let wrong = keys(&["show", &url.replace("pass-of", "word-of"), "--fleet", site.fleet()]);
-    assert!(wrong.err.contains("WRONGPASS") && wrong.err.contains("\nhint: "), "{}", wrong.err);
+    let refused = "Redis refuses: Password authentication failed";
+    assert!(wrong.err.contains(refused) && wrong.err.contains("\nhint: "), "{}", wrong.err);
     redis.kill();
     let away = keys(&["show", &url, "--fleet", site.fleet()]);
     assert_eq!(away.code, Some(2));
