@@ -7,12 +7,13 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::options::{
     AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, FastopenOptions,
-    GetOptions, KeysOptions, LabOptions, SessionsOptions,
+    GetOptions, KeysOptions, LabOptions, PageloadOptions, SessionsOptions,
 };
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
 use crate::{
-    agent, demo, dns_record, doctor, edge, fastopen, get, keys, lab, logging, runtime, sessions,
+    agent, demo, dns_record, doctor, edge, fastopen, get, keys, lab, logging, pageload, runtime,
+    sessions,
 };
 
 const AFTER_HELP: &str = "\
@@ -45,6 +46,7 @@ enum Name {
     Fastopen(FastopenOptions),
     Keys(KeysOptions),
     Lab(LabOptions),
+    Pageload(PageloadOptions),
     Sessions(SessionsOptions),
     DnsRecord(DnsRecordOptions),
     Completions(CompletionsOptions),
@@ -83,6 +85,7 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
         Name::Keys(options) => keys::run(&options),
         // No runtime: it enters namespaces, too.
         Name::Lab(options) => lab::run(&options),
+        Name::Pageload(options) => pageload::run(&options),
         // No runtime yet: it tries a user namespace in a child.
         Name::Doctor(options) => {
             logging::start(&options.log, logging::COMMAND)?;

@@ -23,6 +23,7 @@ pub mod logging;
 pub mod metrics;
 pub mod options;
 pub mod output;
+mod pageload;
 pub mod runtime;
 mod sessions;
 pub mod settings;

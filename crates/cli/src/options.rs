@@ -15,6 +15,7 @@ mod lab_report;
 mod log;
 mod managed;
 mod names;
+mod pageload;
 mod place;
 mod sessions;
 mod value;
@@ -39,6 +40,7 @@ pub use lab_report::LabReportOptions;
 pub use log::{LogFormat, LogOptions};
 pub use managed::{ClientCertificate, ManagedOptions};
 pub use names::{NameMap, NamePattern};
+pub use pageload::{PageloadCommand, PageloadOptions, SharingOptions};
 pub use place::{FilterPlace, KeySource, RedisAddress};
 pub use sessions::{
     AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,

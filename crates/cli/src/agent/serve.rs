@@ -51,7 +51,8 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
     let mut listeners = JoinSet::new();
     for address in options.listen()? {
         let listener = listen::tcp(*address)?;
-        tracing::info!(address = ?listener.local_addr(), "listening");
+        let address = listener.local_addr().unwrap_or(*address);
+        tracing::info!(%address, "listening");
         listeners.spawn(accept(listener, daemon.running()));
     }
     let _managed = managed::start(&options, || daemon.running(), &mut listeners)?;

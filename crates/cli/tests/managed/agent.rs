@@ -10,14 +10,13 @@ use std::thread;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::edge::{free, until};
+use crate::edge::until;
 
 /// A running agent with a socket in a directory of its own; killed when dropped, and its log shown if that is by a
 /// failure.
 pub(crate) struct Agent {
     child: Child,
     dir: TempDir,
-    metrics: SocketAddr,
     log: Arc<Mutex<String>>,
 }
 
@@ -27,8 +26,7 @@ impl Agent {
     }
 
     pub(crate) fn start_in(dir: TempDir, arguments: &[&str]) -> Self {
-        let metrics = free();
-        let mut command = command(&dir.path().join("socket"), metrics);
+        let mut command = command(&dir.path().join("socket"));
         let mut child = command.args(arguments).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let log = Arc::new(Mutex::new(String::new()));
@@ -40,7 +38,7 @@ impl Agent {
                 log.push('\n');
             }
         });
-        let mut agent = Self { child, dir, metrics, log };
+        let mut agent = Self { child, dir, log };
         until("the agent is ready", || {
             assert!(agent.child.try_wait().unwrap().is_none(), "it ended:\n{}", agent.log());
             agent.get("/readyz").is_some()
@@ -64,8 +62,21 @@ impl Agent {
         lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
     }
 
+    /// Where it listens for managed TLS, beside its socket.
+    pub(crate) fn port(&self) -> SocketAddr {
+        self.logged("listening for managed TLS address=").expect("no port")
+    }
+
+    /// The address that stands in its log behind `words`.
+    fn logged(&self, words: &str) -> Option<SocketAddr> {
+        let log = self.log();
+        let line = log.lines().find_map(|line| line.split_once(words))?;
+        line.1.trim().parse().ok()
+    }
+
     fn get(&self, path: &str) -> Option<String> {
-        let mut tcp = TcpStream::connect(self.metrics).ok()?;
+        let metrics = self.logged("metrics address=")?;
+        let mut tcp = TcpStream::connect(metrics).ok()?;
         write!(tcp, "GET {path} HTTP/1.1\r\nHost: check\r\nConnection: close\r\n\r\n").ok()?;
         let mut answer = String::new();
         tcp.read_to_string(&mut answer).ok()?;
@@ -125,12 +136,12 @@ impl Drop for Agent {
     }
 }
 
-fn command(socket: &Path, metrics: SocketAddr) -> Command {
+fn command(socket: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
     command
         .args(["agent", "--listen", "127.0.0.1:0", "--socket"])
         .arg(socket)
-        .args(["--metrics", &metrics.to_string()])
+        .args(["--metrics", "127.0.0.1:0"])
         .env_clear()
         .env("HEADSTART_LOG", "debug")
         .stdin(Stdio::null())
@@ -140,7 +151,7 @@ fn command(socket: &Path, metrics: SocketAddr) -> Command {
 
 /// Exit code and words of an agent that is not to start.
 pub(crate) fn fails(socket: &Path, arguments: &[&str]) -> (Option<i32>, String) {
-    let output = command(socket, free()).args(arguments).stderr(Stdio::piped()).output().unwrap();
+    let output = command(socket).args(arguments).stderr(Stdio::piped()).output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 

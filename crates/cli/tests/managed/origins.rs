@@ -64,6 +64,6 @@ fn without_managed_tls_bytes_pass_unchanged() {
     assert!(answer.get("/head").starts_with("HTTP/1.1 200"), "plain HTTP through it");
     let to_edge = connect(&agent, &edge.address.to_string(), &[("Headstart-Context", "work")]);
     assert_eq!(to_edge.status, 200);
-    let refused = connect(&agent, &crate::edge::free().to_string(), &[]);
+    let refused = connect(&agent, &crate::edge::closed().to_string(), &[]);
     assert_eq!(refused.refused(), (502, "refused"));
 }

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::agent::{Agent, fails};
-use crate::edge::free;
 use crate::server::{PAGE, Server, files};
 
 /// An agent with a port, and the token's file.
 fn start() -> (Agent, SocketAddr, PathBuf) {
-    let (port, dir) = (free(), tempfile::tempdir().unwrap());
+    let dir = tempfile::tempdir().unwrap();
     let token = dir.path().join("token");
     let path = token.to_str().unwrap().to_owned();
     let agent =
-        Agent::start_in(dir, &["--managed-listen", &port.to_string(), "--managed-token", &path]);
+        Agent::start_in(dir, &["--managed-listen", "127.0.0.1:0", "--managed-token", &path]);
+    let port = agent.port();
     (agent, port, token)
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 
 use crate::agent::Agent;
-use crate::edge::{free, until};
+use crate::edge::until;
 use crate::files::Files;
 use crate::server::{NAME, Server, files};
 
@@ -99,10 +99,10 @@ fn managed(server: &Server, port: SocketAddr, token: &str) -> Waiting {
 #[test]
 fn a_managed_program_has_no_secret_and_one_with_its_own_tls_has() {
     let files = files();
-    let (managed_port, dir) = (free(), tempfile::tempdir().unwrap());
+    let dir = tempfile::tempdir().unwrap();
     let token = dir.path().join("token").to_str().unwrap().to_owned();
-    let listen = managed_port.to_string();
-    let _agent = Agent::start_in(dir, &["--managed-listen", &listen, "--managed-token", &token]);
+    let listen = ["--managed-listen", "127.0.0.1:0", "--managed-token", &token];
+    let agent = Agent::start_in(dir, &listen);
     let token = fs::read_to_string(token).unwrap();
     for version in ["-tls1_3", "-tls1_2"] {
         let (open, open_log) = server(&files, &format!("open{version}"), version);
@@ -114,7 +114,7 @@ fn a_managed_program_has_no_secret_and_one_with_its_own_tls_has() {
         assert!(found(&own, &open_log) > 0, "{version}: secrets are to be found where they are");
 
         let (closed, closed_log) = server(&files, &format!("closed{version}"), version);
-        let program = managed(&closed, managed_port, token.trim());
+        let program = managed(&closed, agent.port(), token.trim());
         assert_eq!(found(&program, &closed_log), 0, "{version}");
     }
 }

@@ -1,14 +1,14 @@
 //! `openssl s_server`, one connection after the other.
 
 use std::io::{BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::agent::Agent;
 use crate::client::{Answer, connect};
-use crate::edge::{free, until};
+use crate::edge::until;
 use crate::files::Files;
 
 /// Whom the certificates are for.
@@ -29,10 +29,10 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(files: &Files, arguments: &[&str]) -> Self {
-        Self::start_at(free(), files, NAME, arguments)
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), files, NAME, arguments)
     }
 
-    /// With the certificate for `name`.
+    /// With the certificate for `name`; at a port of its own if `address` has none.
     pub(crate) fn start_at(
         address: SocketAddr,
         files: &Files,
@@ -54,8 +54,14 @@ impl Server {
                 saying.lock().unwrap().push_str(&String::from_utf8_lossy(&room[..count]));
             }
         });
-        let server = Self { child, _stdin: stdin, address, roots: chain, said };
-        until("openssl s_server accepts", || server.said().contains("ACCEPT"));
+        let mut server = Self { child, _stdin: stdin, address, roots: chain, said };
+        until("openssl s_server accepts", || {
+            let said = server.said();
+            let line = said.split_inclusive('\n').find_map(|line| line.strip_prefix("ACCEPT "));
+            let Some(address) = line.filter(|line| line.ends_with('\n')) else { return false };
+            server.address = address.trim().parse().unwrap();
+            true
+        });
         server
     }
 

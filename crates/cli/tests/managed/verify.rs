@@ -2,7 +2,7 @@
 
 use crate::agent::Agent;
 use crate::client::{Answer, connect};
-use crate::edge::free;
+use crate::edge::closed;
 use crate::server::{NAME, PAGE, Server, files};
 
 fn asked(agent: &Agent, server: &Server, fields: &[(&str, &str)]) -> Answer {
@@ -70,7 +70,7 @@ fn sessions_go_with_the_roots_that_they_were_made_under() {
 #[test]
 fn a_server_that_is_not_there_or_speaks_no_tls_is_told_apart() {
     let agent = Agent::start(&[]);
-    let to = free().to_string();
+    let to = closed().to_string();
     let answer = connect(&agent, &to, &[("Headstart-TLS", "managed")]);
     assert_eq!(answer.refused(), (502, "refused"));
     let plain = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

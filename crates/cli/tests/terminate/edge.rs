@@ -1,18 +1,19 @@
 //! `headstart edge` as a process.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use socket2::{Domain, Socket, Type};
 
 use crate::files::Files;
 
 /// Longer than anything here takes. Early data is refused for 20 s after a start.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A running edge; killed when dropped, and its log shown if that is by a failure.
 pub(crate) struct Edge {
@@ -27,31 +28,31 @@ impl Edge {
     pub(crate) fn start(files: &Files, names: &[&str], arguments: &[&str]) -> Self {
         let certificates = names.iter().flat_map(|name| files.certificate(name));
         let arguments = arguments.iter().map(|&argument| argument.to_owned());
-        let metrics = free();
-        let child = command(metrics)
-            .args(certificates.chain(arguments))
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self::of(child, metrics)
+        let child =
+            command().args(certificates.chain(arguments)).stderr(Stdio::piped()).spawn().unwrap();
+        Self::of(child)
     }
 
-    fn of(mut child: Child, metrics: SocketAddr) -> Self {
+    fn of(mut child: Child) -> Self {
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let log = Arc::new(Mutex::new(String::new()));
-        let (found, listens) = mpsc::channel();
+        let (found, addresses) = mpsc::channel();
         let lines = Arc::clone(&log);
         thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                if let Some((_, address)) = line.split_once("listening address=") {
-                    let _ = found.send(address.trim().parse().unwrap());
+                // In this order.
+                for words in ["listening address=", "metrics address="] {
+                    if let Some((_, address)) = line.split_once(words) {
+                        let _ = found.send(address.trim().parse().unwrap());
+                    }
                 }
                 let mut log = lines.lock().unwrap();
                 log.push_str(&line);
                 log.push('\n');
             }
         });
-        let Ok(address) = listens.recv_timeout(PATIENCE) else {
+        let address = || addresses.recv_timeout(PATIENCE);
+        let (Ok(address), Ok(metrics)) = (address(), address()) else {
             let _ = child.kill();
             panic!("it does not listen:\n{}", log.lock().unwrap());
         };
@@ -116,11 +117,11 @@ impl Drop for Edge {
     }
 }
 
-fn command(metrics: SocketAddr) -> Command {
+fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
     command
         .args(["edge", "--listen", "127.0.0.1:0", "--log", "debug"])
-        .args(["--metrics", &metrics.to_string()])
+        .args(["--metrics", "127.0.0.1:0"])
         .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::null());
@@ -129,13 +130,17 @@ fn command(metrics: SocketAddr) -> Command {
 
 /// Exit code and words of an edge that is not to start.
 pub(crate) fn fails(arguments: &[&str]) -> (Option<i32>, String) {
-    let output = command(free()).args(arguments).stderr(Stdio::piped()).output().unwrap();
+    let output = command().args(arguments).stderr(Stdio::piped()).output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// An address that nobody listens on: the kernel gives ports out in turn.
-pub(crate) fn free() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+/// An address that nobody listens on: as long as this runs, the kernel gives its port to nobody else.
+pub(crate) fn closed() -> SocketAddr {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    std::mem::forget(socket);
+    address
 }
 
 /// Waits for what happens soon.

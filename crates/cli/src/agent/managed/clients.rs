@@ -414,6 +414,7 @@ mod tests {
     #[test]
     fn a_stranger_is_not_told_why() {
         let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let file = dir.path().join("roots");
         fs::write(&file, "x").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();

@@ -51,7 +51,8 @@ pub(in crate::agent) fn start(
     let token = port.map(|(_, file)| Token::open(file)).transpose()?.map(Arc::new);
     if let Some((address, _)) = port {
         let listener = listen::tcp(address)?;
-        tracing::info!(address = ?listener.local_addr(), "listening for managed TLS");
+        let address = listener.local_addr().unwrap_or(address);
+        tracing::info!(%address, "listening for managed TLS");
         listeners.spawn(accept(listener, token, Arc::clone(&users), running()));
     }
     let file = match &options.managed.socket {

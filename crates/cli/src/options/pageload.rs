@@ -1,0 +1,69 @@
+//! Options of `headstart pageload`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+const EXAMPLES: &str = "\
+Examples:
+  Record for a while, then ask (ports of other TLS services as well, if there are any):
+      tcpdump -i any -s 0 -w today.pcap tcp port 443 or udp port 443
+      headstart pageload sharing today.pcap
+
+  Group servers by autonomous system, as the paper does:
+      curl -O https://iptoasn.com/data/ip2asn-combined.tsv.gz
+      gunzip ip2asn-combined.tsv.gz
+      headstart pageload sharing today.pcap --asn ip2asn-combined.tsv
+
+  Captures in several files, in their order; a compressed one:
+      headstart pageload sharing part-*.pcapng
+      zcat today.pcap.gz | headstart pageload sharing -
+
+  What a browser recorded (it does not say which sessions it resumed):
+      headstart pageload sharing page.har";
+
+/// What loading pages costs, and what it could cost
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "See `headstart pageload COMMAND --help` for examples.")]
+#[command(disable_help_subcommand = true)]
+pub struct PageloadOptions {
+    /// What to do
+    #[command(subcommand)]
+    pub command: PageloadCommand,
+}
+
+/// What `headstart pageload` can do.
+#[derive(Debug, Clone, Subcommand)]
+#[allow(missing_docs)] // a comment here would replace the command's own help text
+pub enum PageloadCommand {
+    Sharing(SharingOptions),
+}
+
+/// Count the full TLS handshakes that shared sessions would have saved
+///
+/// Reads packet captures (pcap, pcapng) and HAR files, and counts full handshakes as they were, with one
+/// session store for all programs of the client, and with servers that share their keys as well; with
+/// latency and energy by the cost model of Hiller et al. (2019). Nothing is sent anywhere. Captures may be
+/// larger than memory. Exit code 1: there is no TLS connection in the files.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = EXAMPLES, after_help = "See --help for examples.")]
+pub struct SharingOptions {
+    /// Captures or HAR files; - is standard input
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+
+    /// Table of autonomous systems: PREFIX,AS, or pfx2as of RouteViews, or ip2asn of iptoasn.com
+    ///
+    /// Servers share sessions if they have one name and are in one autonomous system. Without a table the
+    /// name alone counts, which is more than all operators could do.
+    #[arg(long, value_name = "FILE")]
+    pub asn: Option<PathBuf>,
+
+    /// Services to show
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub top: usize,
+
+    /// Print everything as JSON, with all services
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,17 @@
+//! `headstart pageload`: what loading pages costs.
+
+mod progress;
+mod sharing;
+mod text;
+
+use std::process::ExitCode;
+
+use crate::failure::Failure;
+use crate::options::{PageloadCommand, PageloadOptions};
+
+/// Does what is asked.
+pub(crate) fn run(options: &PageloadOptions) -> Result<ExitCode, Failure> {
+    match &options.command {
+        PageloadCommand::Sharing(options) => sharing::run(options),
+    }
+}

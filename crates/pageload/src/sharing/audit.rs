@@ -1,0 +1,151 @@
+use std::io::{Chain, Cursor, Read};
+
+use super::capture::{self, End, PCAP_MAGICS, PCAPNG_MAGIC};
+use super::connection::Findings;
+use super::error::ReadError;
+use super::flow_table::FlowTable;
+use super::har;
+use super::limits::{CONNECTIONS, FLOW_BYTES, FLOWS, NAMES};
+use super::packet::Packet;
+use super::report::{Recording, RecordingKind, Report};
+use super::systems::AsTable;
+
+/// Bytes by which a kind of file is told.
+const HEAD: u64 = 512;
+
+/// UTF-8's byte order mark, with which some programs begin HAR files.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// How much an audit keeps at the same time; [`Default`] is what [`limits`](super::limits) says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// TCP connections whose handshakes are being read.
+    pub flows: usize,
+    /// Bytes kept of them.
+    pub flow_bytes: usize,
+    /// TLS connections found.
+    pub connections: usize,
+    /// Names of their servers.
+    pub names: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { flows: FLOWS, flow_bytes: FLOW_BYTES, connections: CONNECTIONS, names: NAMES }
+    }
+}
+
+/// Reads recordings, then [reports](Self::report) what sharing sessions would have saved.
+#[derive(Debug)]
+pub struct Audit {
+    limits: Limits,
+    flows: FlowTable,
+    found: Findings,
+    recordings: Vec<Recording>,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Audit {
+    /// Of nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_limits(Limits::default())
+    }
+
+    /// Of nothing yet, within these limits.
+    #[must_use]
+    pub fn with_limits(limits: Limits) -> Self {
+        let (flows, found) = (FlowTable::new(limits), Findings::default());
+        Self { limits, flows, found, recordings: Vec::new() }
+    }
+
+    /// Reads a recording to its end, whatever kind it is; `name` is what the report calls it.
+    ///
+    /// Connections may go on in the next one, as in captures that were written in several files.
+    ///
+    /// # Errors
+    /// It is not a recording, or a damaged one. A capture that merely ends within a packet is no error:
+    /// [`Recording::is_cut_short`] says so.
+    pub fn read(&mut self, name: &str, mut input: impl Read) -> Result<&Recording, ReadError> {
+        let mut head = Vec::new();
+        input.by_ref().take(HEAD).read_to_end(&mut head)?;
+        let kind = kind(&head)?;
+        let (packets, connections) = (self.found.seen.packets, self.found.connections.len());
+        let end = self.read_as(kind, Cursor::new(head).chain(input))?;
+        self.recordings.push(Recording {
+            name: name.to_owned(),
+            kind,
+            packets: self.found.seen.packets - packets,
+            connections: (self.found.connections.len() - connections) as u64,
+            is_cut_short: end == End::Within,
+        });
+        self.recordings.last().ok_or(ReadError::Empty)
+    }
+
+    /// Ends the audit. With a table, connections are grouped by autonomous system and name where servers
+    /// share sessions, else by name alone.
+    #[must_use]
+    pub fn report(mut self, systems: Option<&AsTable>) -> Report {
+        self.flows.finish(&mut self.found);
+        Report::new(self.found, self.recordings, systems)
+    }
+
+    fn read_as(
+        &mut self,
+        kind: RecordingKind,
+        mut input: Chain<Cursor<Vec<u8>>, impl Read>,
+    ) -> Result<End, ReadError> {
+        let (flows, found) = (&mut self.flows, &mut self.found);
+        let mut each = |frame: capture::Frame<'_>| {
+            flows.on_packet(frame.at, &Packet::read(frame.link, frame.bytes), found);
+        };
+        match kind {
+            RecordingKind::Pcap => capture::pcap(input, &mut each),
+            RecordingKind::Pcapng => capture::pcapng(input, &mut each),
+            RecordingKind::Har => {
+                let (head, _) = input.get_mut();
+                if head.get_ref().starts_with(BYTE_ORDER_MARK) {
+                    head.set_position(BYTE_ORDER_MARK.len() as u64);
+                }
+                har::read(input, &mut self.found, &self.limits).map(|()| End::Whole)
+            }
+        }
+    }
+}
+
+/// By its first bytes; names say little.
+fn kind(head: &[u8]) -> Result<RecordingKind, ReadError> {
+    if head.is_empty() {
+        return Err(ReadError::Empty);
+    }
+    if head.starts_with(&PCAPNG_MAGIC) {
+        return Ok(RecordingKind::Pcapng);
+    }
+    if PCAP_MAGICS.iter().any(|magic| head.starts_with(magic)) {
+        return Ok(RecordingKind::Pcap);
+    }
+    if let Some(program) = unpacked_by(head) {
+        return Err(ReadError::Compressed(program));
+    }
+    let text = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(head);
+    match text.trim_ascii_start().first() {
+        Some(b'{') => Ok(RecordingKind::Har),
+        _ => Err(ReadError::Unrecognized),
+    }
+}
+
+/// The program that unpacks a compressed file with this beginning.
+pub(super) fn unpacked_by(head: &[u8]) -> Option<&'static str> {
+    let magics: [(&[u8], &str); 4] = [
+        (b"\x1f\x8b", "zcat"),
+        (b"\x28\xb5\x2f\xfd", "zstdcat"),
+        (b"\xfd7zXZ", "xzcat"),
+        (b"BZh", "bzcat"),
+    ];
+    magics.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, program)| *program)
+}

@@ -1,0 +1,88 @@
+//! What a client's first flight says of resumption.
+
+use headstart_proto::hello::ClientHello;
+
+use super::fields::Fields;
+
+const SESSION_TICKET: u16 = 35;
+/// RFC 8446 section 5.1.
+const RECORD_HEADER: usize = 5;
+/// Kind and length of the message, and legacy_version.
+const BEFORE_RANDOM: usize = 4 + 2;
+
+/// What a client wants, and what it has to show for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Offer {
+    /// The host name; the outer one under ECH.
+    pub(crate) name: Option<String>,
+    /// Bytes of the first ticket (or other key) of TLS 1.3; none if it may be noise.
+    pub(crate) psk: Option<usize>,
+    /// Bytes of the ticket of TLS 1.2.
+    pub(crate) ticket: Option<usize>,
+    /// A session id of TLS 1.2 that is meant: one with TLS 1.3 may be there for middleboxes only.
+    pub(crate) session_id: bool,
+    pub(crate) early_data: bool,
+    pub(crate) ech: bool,
+    /// That no other ClientHello has; a copy of this one does.
+    pub(crate) random: [u8; 32],
+}
+
+impl Offer {
+    /// Of a ClientHello, and the stream that it is the beginning of.
+    pub(crate) fn of(hello: ClientHello, stream: &[u8]) -> Self {
+        let legacy = stream.get(..hello.end).and_then(Legacy::read).unwrap_or_default();
+        Self {
+            psk: hello.ticket().map(<[u8]>::len),
+            ticket: legacy.ticket.filter(|length| *length > 0),
+            session_id: legacy.session_id && !hello.tls13,
+            early_data: hello.early_data,
+            ech: hello.ech,
+            random: legacy.random,
+            name: hello.server_name,
+        }
+    }
+
+    /// Whether there is a session to be resumed, as far as can be seen.
+    pub(crate) fn resumption(&self) -> bool {
+        self.psk.is_some() || self.ticket.is_some() || self.session_id
+    }
+}
+
+/// What is where it was in TLS 1.2 and what that resumes by (RFC 5246 section 7.4.1.2, RFC 5077).
+#[derive(Clone, Copy, Debug, Default)]
+struct Legacy {
+    random: [u8; 32],
+    session_id: bool,
+    /// Bytes of the extension; none at all only asks for a ticket.
+    ticket: Option<usize>,
+}
+
+impl Legacy {
+    /// Of whole records that hold one ClientHello and nothing else, whose lengths were checked.
+    fn read(records: &[u8]) -> Option<Self> {
+        let message = message(records);
+        let mut fields = Fields(&message);
+        fields.take(BEFORE_RANDOM)?;
+        let random = fields.take(32)?.try_into().ok()?;
+        let session_id = !fields.vector8()?.is_empty();
+        fields.vector16()?; // cipher_suites
+        fields.vector8()?; // compression_methods
+        let mut extensions = Fields(fields.vector16().unwrap_or_default());
+        let mut all = std::iter::from_fn(|| extensions.extension());
+        let ticket = all.find(|(number, _)| *number == SESSION_TICKET);
+        Some(Self { random, session_id, ticket: ticket.map(|(_, body)| body.len()) })
+    }
+}
+
+/// The fragments of the records, joined.
+fn message(records: &[u8]) -> Vec<u8> {
+    let mut message = Vec::with_capacity(records.len());
+    let mut fields = Fields(records);
+    while fields.take(RECORD_HEADER - 2).is_some() {
+        match fields.vector16() {
+            Some(fragment) => message.extend_from_slice(fragment),
+            None => break,
+        }
+    }
+    message
+}

@@ -1,0 +1,378 @@
+//! The result of an audit, for people and programs.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::connection::{Findings, Names};
+use super::cost::CostModel;
+use super::seen::Seen;
+use super::systems::AsTable;
+use super::tally::{LIFETIMES, OfName, Shared, Tally};
+
+/// What sharing sessions would have saved; its JSON is described in docs/sharing.md.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// What was read, in this order.
+    pub recordings: Vec<Recording>,
+    /// TLS connections that count.
+    pub connections: u64,
+    /// Of these, those of which the recording does not say whether they resumed (HAR). They count as full, so
+    /// that the figures of today are the most there can have been.
+    pub connections_unknown: u64,
+    /// Names of servers.
+    pub names: u64,
+    /// Addresses of servers.
+    pub addresses: u64,
+    /// Addresses that the table of autonomous systems does not have; each counts as a system of its own.
+    pub addresses_without_as: u64,
+    /// Autonomous systems of the others; 0 without a table.
+    pub systems: u64,
+    /// The time from the first connection to the last.
+    pub span: Option<Span>,
+    /// By what servers that share sessions were grouped.
+    pub grouping: Grouping,
+    /// As it was.
+    pub today: Arm,
+    /// With one session store for all programs: grouped by address and name.
+    pub client_only: Arm,
+    /// With session keys shared by servers, too: grouped by `grouping`.
+    pub client_and_server: Arm,
+    /// What the figures of latency and energy rest on.
+    pub cost_model: CostModel,
+    /// How old sessions would have been.
+    pub revisits: Revisits,
+    /// All names, those first where sharing saves most.
+    pub services: Vec<Service>,
+    /// Sizes of tickets.
+    pub tickets: Tickets,
+    /// Versions of TLS.
+    pub versions: Versions,
+    /// What else there was, and what could not be told.
+    pub seen: Seen,
+}
+
+/// A file that was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Recording {
+    /// What the caller named it.
+    pub name: String,
+    /// What it is.
+    pub kind: RecordingKind,
+    /// Packets in it.
+    pub packets: u64,
+    /// TLS connections whose handshake was whole in it.
+    pub connections: u64,
+    /// A capture that ends within a packet.
+    pub is_cut_short: bool,
+}
+
+/// The kind of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordingKind {
+    /// tcpdump's format.
+    Pcap,
+    /// Wireshark's format.
+    Pcapng,
+    /// A browser's recording of requests.
+    Har,
+}
+
+/// A time from one moment to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Span {
+    /// Milliseconds since 1970.
+    pub first_unix_ms: u64,
+    /// Milliseconds since 1970.
+    pub last_unix_ms: u64,
+}
+
+impl Span {
+    /// How long it is.
+    #[must_use]
+    pub fn length(&self) -> Duration {
+        Duration::from_millis(self.last_unix_ms.saturating_sub(self.first_unix_ms))
+    }
+}
+
+/// What servers have in common that are taken to share sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grouping {
+    /// Autonomous system and name, as in the paper.
+    AsAndName,
+    /// The name alone, for want of a table: at least as much is shared as by system and name.
+    NameOnly,
+}
+
+/// One column of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Arm {
+    /// Full handshakes.
+    pub full: u64,
+    /// Their share of all connections; 0 of none.
+    pub full_share: f64,
+    /// Resumptions.
+    pub resumed: u64,
+    /// Mean latency of a connection by the cost model, in milliseconds.
+    pub latency_ms: f64,
+    /// Mean energy of a connection by the cost model, in microampere-hours.
+    pub energy_uah: f64,
+    /// Full handshakes of today that are saved.
+    pub avoided: u64,
+    /// Of these, those that began before the first of their group could have had a ticket.
+    pub avoided_by_waiting: u64,
+    /// Groups of connections that share sessions; of today, connections.
+    pub groups: u64,
+}
+
+/// How many connections would have found a session, by its lifetime. Those that began before the first of their
+/// group could have had a ticket find none.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Revisits {
+    /// Connections to a name that was visited before; without a name, to an address.
+    pub connections: u64,
+    /// By lifetime, the shortest first.
+    pub lifetimes: Vec<Lifetime>,
+}
+
+/// The revisits whose session is not older than this.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Lifetime {
+    /// How long sessions live, in milliseconds.
+    pub lifetime_ms: u64,
+    /// Revisits with one store for all programs.
+    pub client_only: u64,
+    /// Revisits with servers that share keys, too.
+    pub client_and_server: u64,
+    /// Shares of all revisits; 0 of none.
+    pub shares: ArmShares,
+}
+
+/// Shares, from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ArmShares {
+    /// With one store for all programs.
+    pub client_only: f64,
+    /// With servers that share keys, too.
+    pub client_and_server: f64,
+}
+
+/// What is shared for one name.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Service {
+    /// The name.
+    pub name: String,
+    /// TLS connections to it.
+    pub connections: u64,
+    /// Addresses that it was reached at.
+    pub addresses: u64,
+    /// Full handshakes today.
+    pub full: u64,
+    /// Of these, those that one store for all programs saves.
+    pub avoidable_client_only: u64,
+    /// Of these, those that servers with shared keys save as well.
+    pub avoidable_client_and_server: u64,
+    /// Both as shares of the full handshakes.
+    pub shares: ArmShares,
+}
+
+/// Sizes of tickets in bytes, where they can be seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Tickets {
+    /// The first that each ClientHello shows.
+    pub offered: TicketSizes,
+    /// Those that servers handed over in clear, in TLS 1.2.
+    pub in_clear: TicketSizes,
+}
+
+/// Sizes of some tickets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TicketSizes {
+    /// How many.
+    pub count: u64,
+    /// Their mean size; 0 of none.
+    pub mean_bytes: f64,
+    /// The size of the largest.
+    pub largest_bytes: u64,
+}
+
+/// Connections by the version of TLS that they came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Versions {
+    /// TLS 1.3.
+    pub tls13: u64,
+    /// TLS 1.2.
+    pub tls12: u64,
+    /// TLS 1.1, 1.0, or SSL 3.0.
+    pub older: u64,
+    /// The recording does not say.
+    pub unknown: u64,
+}
+
+impl Report {
+    pub(crate) fn new(
+        found: Findings,
+        recordings: Vec<Recording>,
+        systems: Option<&AsTable>,
+    ) -> Self {
+        let Findings { connections, names, seen, tickets, versions, .. } = found;
+        let first = connections.iter().map(|connection| connection.at).min();
+        let last = connections.iter().map(|connection| connection.at).max();
+        let tally = Tally::new(connections, names.len(), systems);
+        Self {
+            recordings,
+            connections: tally.connections,
+            connections_unknown: tally.unknown,
+            names: names.len() as u64,
+            addresses: tally.addresses,
+            addresses_without_as: tally.addresses_without_system,
+            systems: tally.systems,
+            span: first.zip(last).map(|(first, last)| Span {
+                first_unix_ms: whole_ms(first),
+                last_unix_ms: whole_ms(last),
+            }),
+            grouping: if systems.is_some() { Grouping::AsAndName } else { Grouping::NameOnly },
+            today: Arm::today(&tally),
+            client_only: Arm::shared(&tally, &tally.client_only),
+            client_and_server: Arm::shared(&tally, &tally.client_and_server),
+            cost_model: CostModel::PAPER,
+            revisits: Revisits::new(&tally),
+            services: services(&tally, &names),
+            tickets: tickets.sizes(),
+            versions,
+            seen,
+        }
+    }
+
+    /// Whether whatever was not counted may change the figures by much: more than a tenth of all TLS
+    /// handshakes, or any for want of room.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        let Seen { unreadable, unanswered, cut_off, displaced, left_out, har_incomplete, .. } =
+            self.seen;
+        let lost = unreadable + unanswered + cut_off + har_incomplete;
+        displaced + left_out > 0 || lost * 10 > self.connections + lost
+    }
+}
+
+impl Arm {
+    fn new(tally: &Tally, full: u64, waiting: u64, groups: u64) -> Self {
+        let resumed = tally.connections - full;
+        Self {
+            full,
+            full_share: share(full, tally.connections),
+            resumed,
+            latency_ms: CostModel::PAPER.latency_ms(full, resumed),
+            energy_uah: CostModel::PAPER.energy_uah(full, resumed),
+            avoided: tally.full - full,
+            avoided_by_waiting: waiting,
+            groups,
+        }
+    }
+
+    fn today(tally: &Tally) -> Self {
+        Self::new(tally, tally.full, 0, tally.connections)
+    }
+
+    fn shared(tally: &Tally, shared: &Shared) -> Self {
+        Self::new(tally, shared.full, shared.saved_by_waiting, shared.groups)
+    }
+}
+
+impl Revisits {
+    fn new(tally: &Tally) -> Self {
+        let within = tally.client_only.within.into_iter().zip(tally.client_and_server.within);
+        let lifetimes = LIFETIMES.into_iter().zip(within);
+        let lifetime = |(lifetime, (near, far)): (Duration, (u64, u64))| Lifetime {
+            lifetime_ms: whole_ms(lifetime),
+            client_only: near,
+            client_and_server: far,
+            shares: ArmShares::new(near, far, tally.revisits),
+        };
+        Self { connections: tally.revisits, lifetimes: lifetimes.map(lifetime).collect() }
+    }
+}
+
+impl ArmShares {
+    fn new(client_only: u64, client_and_server: u64, all: u64) -> Self {
+        let (near, far) = (share(client_only, all), share(client_and_server, all));
+        Self { client_only: near, client_and_server: far }
+    }
+}
+
+fn services(tally: &Tally, names: &Names) -> Vec<Service> {
+    let mut services: Vec<Service> =
+        names.all().zip(&tally.names).map(|(name, of)| Service::new(name, of)).collect();
+    // A name of which no connection was kept, for want of room.
+    services.retain(|service| service.connections > 0);
+    services.sort_by(|one, other| {
+        let rank = |service: &Service| (service.avoidable_client_and_server, service.connections);
+        rank(other).cmp(&rank(one)).then_with(|| one.name.cmp(&other.name))
+    });
+    services
+}
+
+impl Service {
+    fn new(name: &str, of: &OfName) -> Self {
+        let (near, far) = (of.avoidable_client_only, of.avoidable_client_and_server);
+        Self {
+            name: name.to_owned(),
+            connections: of.connections,
+            addresses: of.addresses,
+            full: of.full,
+            avoidable_client_only: near,
+            avoidable_client_and_server: far,
+            shares: ArmShares::new(near, far, of.full),
+        }
+    }
+}
+
+/// Sizes of tickets, as they are counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TicketCount {
+    pub(crate) offered: Sizes,
+    pub(crate) in_clear: Sizes,
+}
+
+impl TicketCount {
+    fn sizes(self) -> Tickets {
+        Tickets { offered: self.offered.sizes(), in_clear: self.in_clear.sizes() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sizes {
+    count: u64,
+    bytes: u64,
+    largest: u64,
+}
+
+impl Sizes {
+    pub(crate) fn add(&mut self, bytes: usize) {
+        let bytes = bytes as u64;
+        self.count += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.largest = self.largest.max(bytes);
+    }
+
+    fn sizes(self) -> TicketSizes {
+        TicketSizes {
+            count: self.count,
+            mean_bytes: share(self.bytes, self.count),
+            largest_bytes: self.largest,
+        }
+    }
+}
+
+/// 0 of none.
+#[allow(clippy::cast_precision_loss)] // counts are far below 2^53
+fn share(part: u64, all: u64) -> f64 {
+    if all == 0 { 0.0 } else { part as f64 / all as f64 }
+}
+
+fn whole_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,78 @@
+//! Recordings built byte by byte: TLS flights, IP packets, frames, capture files.
+#![allow(dead_code)] // each test uses its part
+
+pub(crate) mod file;
+pub(crate) mod ip;
+pub(crate) mod tls;
+
+use std::net::{IpAddr, SocketAddr};
+
+use headstart_pageload::sharing::{Audit, Report};
+
+use self::file::{Link, pcap};
+use self::ip::Talk;
+
+/// A recorded TLS connection: who, where, when, how.
+#[derive(Clone, Debug)]
+pub(crate) struct Visit {
+    /// Its source port, which tells connections apart.
+    pub(crate) port: u16,
+    pub(crate) server: SocketAddr,
+    /// Milliseconds since 1970.
+    pub(crate) at: u64,
+    pub(crate) up: Vec<u8>,
+    pub(crate) down: Vec<u8>,
+}
+
+/// What all test captures begin at: 2026-11-21.
+pub(crate) const EPOCH_MS: u64 = 1_795_000_000_000;
+
+impl Visit {
+    pub(crate) fn new(port: u16, server: &str, second: u64, up: Vec<u8>, down: Vec<u8>) -> Self {
+        let server = SocketAddr::new(server.parse().unwrap(), 443);
+        Self { port, server, at: EPOCH_MS + second * 1000, up, down }
+    }
+
+    /// A full handshake of TLS 1.3.
+    pub(crate) fn full(port: u16, server: &str, second: u64, name: &str) -> Self {
+        Self::new(port, server, second, tls::hello(name).bytes(), tls::answer13(false))
+    }
+
+    /// A resumed one.
+    pub(crate) fn resumed(port: u16, server: &str, second: u64, name: &str) -> Self {
+        let hello = tls::hello(name).psk(188).bytes();
+        Self::new(port, server, second, hello, tls::answer13(true))
+    }
+
+    pub(crate) fn talk(&self) -> Talk {
+        let client: IpAddr = match self.server.ip() {
+            IpAddr::V4(_) => "192.0.2.7".parse().unwrap(),
+            IpAddr::V6(_) => "2001:db8::7".parse().unwrap(),
+        };
+        Talk::new(SocketAddr::new(client, self.port), self.server)
+    }
+
+    /// Its packets with their times in milliseconds: the answer comes 20 ms after the ClientHello.
+    pub(crate) fn packets(&self) -> Vec<(u64, Vec<u8>)> {
+        let mut talk = self.talk();
+        let mut packets: Vec<(u64, Vec<u8>)> =
+            talk.open().into_iter().map(|packet| (self.at, packet)).collect();
+        packets.extend(talk.up(&self.up).into_iter().map(|packet| (self.at, packet)));
+        packets.extend(talk.down(&self.down).into_iter().map(|packet| (self.at + 20, packet)));
+        packets
+    }
+}
+
+/// The packets of all visits in the order of their times, in a pcap file of raw IP.
+pub(crate) fn capture(visits: &[Visit]) -> Vec<u8> {
+    let mut packets: Vec<(u64, Vec<u8>)> = visits.iter().flat_map(Visit::packets).collect();
+    packets.sort_by_key(|(at, _)| *at);
+    pcap(Link::Raw, packets.iter().map(|(at, packet)| (*at, packet.as_slice())))
+}
+
+/// What an audit says of one file.
+pub(crate) fn audited(file: &[u8]) -> Report {
+    let mut audit = Audit::new();
+    audit.read("test", file).unwrap();
+    audit.report(None)
+}

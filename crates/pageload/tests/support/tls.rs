@@ -1,0 +1,194 @@
+//! First flights of TLS.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const HANDSHAKE: u8 = 22;
+const CHANGE_CIPHER_SPEC: u8 = 20;
+const APPLICATION_DATA: u8 = 23;
+
+/// The random of a HelloRetryRequest: SHA-256 of its name (RFC 8446 section 4.1.3).
+pub(crate) const RETRY: [u8; 32] = [
+    0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91,
+    0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+];
+
+/// A ClientHello to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Hello {
+    session_id: Vec<u8>,
+    extensions: Vec<u8>,
+    last: Vec<u8>,
+}
+
+/// A ClientHello of TLS 1.3 for this name; without one if it is empty.
+pub(crate) fn hello(name: &str) -> Hello {
+    hello12(name).extension(43, &[2, 3, 4])
+}
+
+/// One of TLS 1.2.
+pub(crate) fn hello12(name: &str) -> Hello {
+    let hello = Hello { session_id: Vec::new(), extensions: Vec::new(), last: Vec::new() };
+    if name.is_empty() {
+        return hello;
+    }
+    let mut entry = vec![0];
+    entry.extend(vector16(name.as_bytes()));
+    hello.extension(0, &vector16(&entry))
+}
+
+impl Hello {
+    pub(crate) fn extension(mut self, number: u16, body: &[u8]) -> Self {
+        self.extensions.extend(extension(number, body));
+        self
+    }
+
+    pub(crate) fn session_id(mut self, id: &[u8]) -> Self {
+        self.session_id = id.to_vec();
+        self
+    }
+
+    /// With a ticket of TLS 1.2 of so many bytes.
+    pub(crate) fn ticket(self, length: usize) -> Self {
+        self.extension(35, &vec![7; length])
+    }
+
+    /// With a ticket of TLS 1.3 of so many bytes.
+    pub(crate) fn psk(mut self, length: usize) -> Self {
+        let mut identity = vector16(&vec![9; length]);
+        identity.extend([0; 4]);
+        let mut body = vector16(&identity);
+        body.extend(vector16(&vector8(&[5; 32])));
+        self.last = extension(41, &body);
+        self
+    }
+
+    pub(crate) fn early_data(self) -> Self {
+        self.extension(42, &[])
+    }
+
+    /// In one record.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        record(HANDSHAKE, &self.message())
+    }
+
+    /// In records of so many bytes.
+    pub(crate) fn in_records(&self, length: usize) -> Vec<u8> {
+        self.message().chunks(length).flat_map(|piece| record(HANDSHAKE, piece)).collect()
+    }
+
+    fn message(&self) -> Vec<u8> {
+        let mut body = vec![3, 3];
+        body.extend([0x11; 32]);
+        body.extend(vector8(&self.session_id));
+        body.extend(vector16(&[0x13, 0x01, 0xc0, 0x2f]));
+        body.extend(vector8(&[0]));
+        body.extend(vector16(&[&self.extensions[..], &self.last].concat()));
+        message(1, &body)
+    }
+}
+
+/// A server's first flight of TLS 1.3.
+pub(crate) fn answer13(psk: bool) -> Vec<u8> {
+    let mut extensions = extension(43, &[3, 4]);
+    extensions.extend(extension(51, &[0; 36]));
+    if psk {
+        extensions.extend(extension(41, &[0, 0]));
+    }
+    let mut flight = record(HANDSHAKE, &server_hello(&random(), &[], Some(&extensions)));
+    flight.extend(record(CHANGE_CIPHER_SPEC, &[1]));
+    flight.extend(record(APPLICATION_DATA, &[0; 900]));
+    flight
+}
+
+/// A HelloRetryRequest, as the beginning of a server's stream.
+pub(crate) fn retry() -> Vec<u8> {
+    let mut extensions = extension(43, &[3, 4]);
+    extensions.extend(extension(51, &[0, 29]));
+    let mut flight = record(HANDSHAKE, &server_hello(&RETRY, &[], Some(&extensions)));
+    flight.extend(record(CHANGE_CIPHER_SPEC, &[1]));
+    flight
+}
+
+/// Parts of a server's flight of TLS 1.2.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Answer12 {
+    pub(crate) abbreviated: bool,
+    /// Bytes of the certificates.
+    pub(crate) certificate: usize,
+    pub(crate) certificate_request: bool,
+    /// Bytes of the new ticket.
+    pub(crate) ticket: Option<usize>,
+}
+
+impl Answer12 {
+    /// All messages in as few records as there can be.
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        let mut messages = server_hello(&random(), &[4; 32], Some(&extension(35, &[])));
+        if !self.abbreviated {
+            messages.extend(message(11, &vec![0x30; self.certificate]));
+            messages.extend(message(12, &[3; 100]));
+            if self.certificate_request {
+                messages.extend(message(13, &[1, 1, 0, 0, 0, 0]));
+            }
+            messages.extend(message(14, &[]));
+        }
+        let mut flight: Vec<u8> =
+            messages.chunks(1 << 14).flat_map(|piece| record(HANDSHAKE, piece)).collect();
+        if let Some(length) = self.ticket {
+            let mut body = vec![0, 0, 0x0e, 0x10];
+            body.extend(vector16(&vec![8; length]));
+            flight.extend(record(HANDSHAKE, &message(4, &body)));
+        }
+        flight.extend(record(CHANGE_CIPHER_SPEC, &[1]));
+        flight.extend(record(HANDSHAKE, &[0xee; 40])); // Finished, encrypted
+        flight
+    }
+}
+
+/// A fatal alert: handshake_failure.
+pub(crate) fn alert() -> Vec<u8> {
+    record(21, &[2, 40])
+}
+
+/// A warning, after which the handshake goes on: unrecognized_name.
+pub(crate) fn warning() -> Vec<u8> {
+    record(21, &[1, 112])
+}
+
+/// Another one at each call, as servers have it: two handshakes with one are copies of each other.
+fn random() -> [u8; 32] {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let mut random = [0x22; 32];
+    random[24..].copy_from_slice(&COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+    random
+}
+
+fn server_hello(random: &[u8; 32], session_id: &[u8], extensions: Option<&[u8]>) -> Vec<u8> {
+    let mut body = vec![3, 3];
+    body.extend(random);
+    body.extend(vector8(session_id));
+    body.extend([0x13, 0x01, 0]);
+    body.extend(extensions.map(vector16).unwrap_or_default());
+    message(2, &body)
+}
+
+pub(crate) fn record(kind: u8, fragment: &[u8]) -> Vec<u8> {
+    [&[kind, 3, 3][..], &vector16(fragment)].concat()
+}
+
+pub(crate) fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+    [&[kind], &length[1..], body].concat()
+}
+
+fn extension(number: u16, body: &[u8]) -> Vec<u8> {
+    [&number.to_be_bytes()[..], &vector16(body)].concat()
+}
+
+fn vector16(body: &[u8]) -> Vec<u8> {
+    [&u16::try_from(body.len()).unwrap().to_be_bytes()[..], body].concat()
+}
+
+fn vector8(body: &[u8]) -> Vec<u8> {
+    [&[u8::try_from(body.len()).unwrap()][..], body].concat()
+}
