@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use headstart_tls::{ClientConfig, Session, Version};
 
 use crate::client::{Client, NAME};
-use crate::edge::{Edge, free, until};
+use crate::edge::{Edge, until};
+use crate::ports::free;
 use crate::site::{Site, keys};
 
 /// A server that is killed when it is dropped.

@@ -10,7 +10,8 @@ use std::thread;
 use serde_json::Value;
 
 use crate::client::NAME;
-use crate::edge::{Edge, free};
+use crate::edge::Edge;
+use crate::ports::free;
 use crate::site::{Site, keys};
 
 /// Tries of a client: on loopback the grace for datagrams is 2 ms, which a busy machine may miss.

@@ -5,7 +5,7 @@ use std::thread;
 use headstart_proto::UnixSeconds;
 use headstart_tls::keyring::{Fleet, FleetKey, KeyRing, PERIOD, Sealed};
 
-use crate::edge::free;
+use crate::ports::free;
 use crate::redis::{self, PASSWORD, RING, Redis};
 use crate::site::{Site, keys};
 

@@ -17,6 +17,7 @@ mod load;
 #[allow(dead_code)]
 #[path = "../terminate/origin.rs"]
 mod origin;
+mod ports;
 mod proxy;
 mod redis;
 mod ring;

@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::edge::{PATIENCE, free, until};
+use crate::edge::{PATIENCE, until};
+use crate::ports::free;
 
 /// `redis-server` without anything on disk.
 pub(crate) struct Redis {
