@@ -29,6 +29,7 @@ curl curl
 openssl openssl
 nginx nginx
 haproxy haproxy
+redis-server redis-server
 ip iproute2
 nft nftables
 tcpdump tcpdump

@@ -38,7 +38,7 @@ struct Program {
 
 #[derive(Debug, Subcommand)]
 enum Name {
-    Edge(EdgeOptions),
+    Edge(Box<EdgeOptions>),
     Agent(AgentOptions),
     Get(GetOptions),
     Demo(DemoOptions),
@@ -67,7 +67,7 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
     let done = match program.command {
         Name::Edge(options) => {
             logging::start(&options.log, logging::DAEMON)?;
-            runtime::run(options.workers, edge::run(options, invocation))
+            runtime::run(options.workers, edge::run(*options, invocation))
         }
         Name::Agent(options) => {
             logging::start(&options.log, logging::DAEMON)?;

@@ -13,6 +13,7 @@ mod doctor;
 pub mod edge;
 pub mod failure;
 mod fastopen;
+mod fleet;
 mod get;
 mod http;
 mod keys;

@@ -16,6 +16,7 @@ mod log;
 mod managed;
 mod names;
 mod pageload;
+mod place;
 mod sessions;
 mod value;
 
@@ -23,7 +24,7 @@ pub use agent::AgentOptions;
 pub use demo::DemoOptions;
 pub use dns_record::DnsRecordOptions;
 pub use doctor::DoctorOptions;
-pub use edge::{CertificateFiles, EarlyDataRequests, EdgeOptions, TlsVersion};
+pub use edge::{CertificateFiles, EarlyDataRequests, EdgeOptions, TicketPeers, TlsVersion};
 pub(crate) use edge_address::edge_lookup;
 pub use edge_address::{EdgeAddress, EdgeAddresses};
 pub use fastopen::{
@@ -31,13 +32,16 @@ pub use fastopen::{
     FastopenCommand, FastopenOptions, FastopenSide, StatusOptions,
 };
 pub use get::GetOptions;
-pub use keys::{KeysCommand, KeysNewOptions, KeysOptions, KeysRotateOptions, KeysShowOptions};
+pub use keys::{
+    KeysCommand, KeysExportOptions, KeysNewOptions, KeysOptions, KeysRotateOptions, KeysShowOptions,
+};
 pub use lab::{LabCommand, LabListOptions, LabOptions, LabRunOptions};
 pub use lab_report::LabReportOptions;
 pub use log::{LogFormat, LogOptions};
 pub use managed::{ClientCertificate, ManagedOptions};
 pub use names::{NameMap, NamePattern};
 pub use pageload::{PageloadCommand, PageloadOptions, SharingOptions};
+pub use place::{FilterPlace, KeySource, RedisAddress};
 pub use sessions::{
     AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,
     SessionsPolicyOptions, SharingName,

@@ -37,6 +37,8 @@ pub struct Conn {
 pub(crate) enum Side {
     Client(Arc<Connecting>),
     Server(Arc<Accepted>),
+    /// Between two edges, either side.
+    Link,
 }
 
 #[derive(Clone, Copy)]
@@ -95,6 +97,7 @@ impl Conn {
         let max = match &side {
             Side::Client(connecting) => connecting.early_data_max(),
             Side::Server(accepted) => accepted.early_data_max(),
+            Side::Link => 0,
         };
         let early = Early { max: max.into(), ..Early::default() };
         let stream = SslStream::new(ssl, Pipe::default())?;
@@ -262,6 +265,7 @@ impl Conn {
                     ..Facts::default()
                 }
             }
+            Side::Link => Facts::default(),
         };
         let asked = Facts { early_bytes: self.early.count, ..asked };
         if matches!(self.phase, Phase::Open) || self.is_half_open() {
@@ -275,7 +279,7 @@ impl Conn {
     pub fn poll_session(&mut self) -> Option<NewSession> {
         match &self.side {
             Side::Client(connecting) => connecting.take_session(),
-            Side::Server(_) => None,
+            Side::Server(_) | Side::Link => None,
         }
     }
 
@@ -347,6 +351,7 @@ impl Conn {
                 let left = accepted.tickets_left(self.stream.ssl());
                 self.add_tickets(left);
             }
+            Side::Link => {}
         }
         if self.closing {
             self.send_close();
@@ -421,6 +426,7 @@ impl fmt::Debug for Conn {
         let side = match &self.side {
             Side::Client(_) => "client",
             Side::Server(_) => "server",
+            Side::Link => "link",
         };
         let name = self.stream.ssl().servername(NameType::HOST_NAME);
         f.debug_struct("Conn").field("side", &side).field("name", &name).finish_non_exhaustive()

@@ -65,7 +65,7 @@ impl KeyRing {
         let _ = write!(text, "{VERSION}\nperiod {}\n", self.period.as_secs());
         for (role, epoch) in self.roles() {
             let _ = write!(text, "{} {} {} ", role.name(), epoch.id, epoch.from.0);
-            let _ = epoch.secret().iter().try_for_each(|byte| write!(text, "{byte:02x}"));
+            put_secret(&mut text, epoch.secret());
             text.push('\n');
         }
         text
@@ -180,7 +180,13 @@ fn number(word: Option<&str>) -> Result<u64, TextFault> {
     digits.and_then(|digits| digits.parse().ok()).ok_or(TextFault::Fields)
 }
 
-fn secret(word: &str) -> Option<Secret> {
+/// Writes 64 hex digits.
+pub(super) fn put_secret(text: &mut String, secret: &Secret) {
+    let _ = secret.iter().try_for_each(|byte| write!(text, "{byte:02x}"));
+}
+
+/// Reads 64 hex digits.
+pub(super) fn secret(word: &str) -> Option<Secret> {
     let mut secret = Secret::default();
     if word.len() != 2 * SECRET_LEN || !word.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
