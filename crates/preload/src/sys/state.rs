@@ -1,0 +1,207 @@
+//! What is remembered beside OpenSSL's own objects, and goes with them.
+
+use std::ffi::{CStr, c_char, c_int, c_long, c_uchar, c_uint, c_void};
+use std::ptr;
+use std::sync::{Mutex, OnceLock};
+
+use super::api::{Api, NewSession, Object};
+use crate::query::Query;
+
+/// Where the roots of a store come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trust {
+    System,
+    /// Others, or nobody knows: for good.
+    Other,
+}
+
+/// Where Debian's and its relatives' programs name the system's roots themselves.
+const SYSTEM: [&CStr; 4] =
+    [c"/etc/ssl/certs/ca-certificates.crt", c"/etc/ssl/certs", c"/usr/lib/ssl/cert.pem", c"/usr/lib/ssl/certs"];
+
+/// Of the files and directories that a program names; null is none.
+pub(super) fn trust_of(paths: &[*const c_char]) -> Trust {
+    // SAFETY: the caller's paths are strings that end with zero.
+    let mut named = paths.iter().filter(|path| !path.is_null()).map(|path| unsafe { CStr::from_ptr(*path) });
+    if named.all(|path| SYSTEM.contains(&path)) { Trust::System } else { Trust::Other }
+}
+
+/// Of a context, which threads share.
+#[derive(Default)]
+pub(super) struct OfContext(Mutex<Settings>);
+
+#[derive(Clone, Default)]
+pub(super) struct Settings {
+    pub(super) original: Option<NewSession>,
+    pub(super) alpn: Vec<u8>,
+    pub(super) id: Vec<u8>,
+    pub(super) left_alone: bool,
+}
+
+impl OfContext {
+    /// Nothing if another thread is at it, which in the child of a fork may be so for ever: then the
+    /// connection is left alone.
+    fn change(&self, change: impl FnOnce(&mut Settings)) -> Option<()> {
+        change(&mut *self.0.try_lock().ok()?);
+        Some(())
+    }
+
+    pub(super) fn settings(&self) -> Option<Settings> {
+        self.0.try_lock().ok().map(|settings| settings.clone())
+    }
+
+    pub(super) fn set_original(&self, callback: Option<NewSession>) -> Option<()> {
+        self.change(|settings| settings.original = callback)
+    }
+
+    pub(super) fn opt_out(&self) -> Option<()> {
+        self.change(|settings| settings.left_alone = true)
+    }
+
+    pub(super) fn set_alpn(&self, alpn: Vec<u8>) -> Option<()> {
+        self.change(|settings| settings.alpn = alpn)
+    }
+
+    pub(super) fn set_id(&self, id: Vec<u8>) -> Option<()> {
+        self.change(|settings| settings.id = id)
+    }
+}
+
+/// Of a connection, which one thread uses at a time.
+#[derive(Default)]
+pub(super) struct OfConnection {
+    /// The program offers a session or a certificate of its own.
+    pub(super) own_session: bool,
+    pub(super) alpn: Option<Vec<u8>>,
+    pub(super) id: Option<Vec<u8>>,
+    /// The handshake has begun.
+    pub(super) begun: bool,
+    /// The agent was asked, and has answered.
+    pub(super) visit: Option<Visit>,
+}
+
+/// What the first ticket of a connection is left with.
+pub(super) struct Visit {
+    pub(super) query: Query,
+    pub(super) opened: String,
+    /// Milliseconds of the clock since boot: when the server last proved who it is, if it resumes what was taken.
+    pub(super) verified: u64,
+    /// When the connection began, by the same clock.
+    pub(super) began: u64,
+}
+
+/// The numbers under which OpenSSL keeps ours.
+struct Places {
+    connection: c_int,
+    context: c_int,
+    store: c_int,
+}
+
+/// Of openssl/crypto.h.
+const CLASS_SSL: c_int = 0;
+const CLASS_SSL_CTX: c_int = 1;
+const CLASS_X509_STORE: c_int = 4;
+
+fn places(api: &Api) -> Option<&'static Places> {
+    static PLACES: OnceLock<Option<Places>> = OnceLock::new();
+    let new = |class, free| {
+        let (none, zero) = (ptr::null_mut(), 0);
+        // SAFETY: the callback has the signature of CRYPTO_EX_free, and this library is never unloaded.
+        let place = unsafe { (api.CRYPTO_get_ex_new_index)(class, zero, none, none, none, free) };
+        (place > 0).then_some(place)
+    };
+    let all = PLACES.get_or_init(|| {
+        Some(Places {
+            connection: new(CLASS_SSL, Some(drop_of::<OfConnection>))?,
+            context: new(CLASS_SSL_CTX, Some(drop_of::<OfContext>))?,
+            store: new(CLASS_X509_STORE, None)?,
+        })
+    });
+    all.as_ref()
+}
+
+unsafe extern "C" fn drop_of<T>(_: *mut Object, ours: *mut c_void, _: *mut Object, _: c_int, _: c_long, _: *mut c_void) {
+    if !ours.is_null() {
+        // SAFETY: a box of this type was put there, and the object it was kept beside ends now.
+        drop(unsafe { Box::from_raw(ours.cast::<T>()) });
+    }
+}
+
+/// What is remembered of a connection.
+pub(super) fn connection(api: &Api, ssl: *mut Object) -> Option<&'static mut OfConnection> {
+    let place = places(api)?.connection;
+    // SAFETY: the caller's connection, which outlives the call that this reference is used in, and which no
+    // other thread uses meanwhile (openssl-threads(7)).
+    unsafe {
+        let found = (api.SSL_get_ex_data)(ssl, place).cast::<OfConnection>();
+        if !found.is_null() {
+            return Some(&mut *found);
+        }
+        let fresh = Box::into_raw(Box::<OfConnection>::default());
+        if (api.SSL_set_ex_data)(ssl, place, fresh.cast()) != 1 {
+            drop(Box::from_raw(fresh));
+            return None;
+        }
+        Some(&mut *fresh)
+    }
+}
+
+/// What is remembered of a context.
+pub(super) fn context(api: &Api, ctx: *mut Object) -> Option<&'static OfContext> {
+    static MAKING: Mutex<()> = Mutex::new(());
+    let place = places(api)?.context;
+    // Two threads may make the first connections of a context at once.
+    let _making = MAKING.try_lock().ok()?;
+    // SAFETY: as above, but for threads, who share it by its own lock.
+    unsafe {
+        let found = (api.SSL_CTX_get_ex_data)(ctx, place).cast::<OfContext>();
+        if !found.is_null() {
+            return Some(&*found);
+        }
+        let fresh = Box::into_raw(Box::<OfContext>::default());
+        if (api.SSL_CTX_set_ex_data)(ctx, place, fresh.cast()) != 1 {
+            drop(Box::from_raw(fresh));
+            return None;
+        }
+        Some(&*fresh)
+    }
+}
+
+/// Notes what a store was given; the worst of all stays.
+pub(super) fn note_trust(api: &Api, store: *mut Object, trust: Trust) -> Option<()> {
+    let place = places(api)?.store;
+    let value = match trust {
+        Trust::Other => OTHER,
+        Trust::System if trust_in(api, store) == Some(Trust::Other) => OTHER,
+        Trust::System => SYSTEM_ONLY,
+    };
+    // SAFETY: the caller's store; numbers are kept, no pointers.
+    unsafe { (api.X509_STORE_set_ex_data)(store, place, ptr::without_provenance_mut(value)) };
+    Some(())
+}
+
+const SYSTEM_ONLY: usize = 1;
+const OTHER: usize = 2;
+
+/// Where the roots of a store come from, if that is known.
+pub(super) fn trust_in(api: &Api, store: *mut Object) -> Option<Trust> {
+    let place = places(api)?.store;
+    // SAFETY: the caller's store.
+    match unsafe { (api.X509_STORE_get_ex_data)(store, place) }.addr() {
+        SYSTEM_ONLY => Some(Trust::System),
+        OTHER => Some(Trust::Other),
+        _ => None,
+    }
+}
+
+/// A copy of what a caller hands over.
+///
+/// # Safety
+/// `start` is null or valid for `length` bytes.
+pub(super) unsafe fn bytes(start: *const c_uchar, length: c_uint) -> Vec<u8> {
+    match usize::try_from(length) {
+        // SAFETY: as the caller says.
+        Ok(length) if !start.is_null() => unsafe { std::slice::from_raw_parts(start, length) }.to_vec(),
+        _ => Vec::new(),
+    }
+}
