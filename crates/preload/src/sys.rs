@@ -25,7 +25,7 @@ macro_rules! interpose {
         /// Goes on in our own function.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $result)? {
+        pub(crate) unsafe extern "C" fn $name($($arg: $type),*) $(-> $result)? {
             #[cfg(target_arch = "x86_64")]
             core::arch::naked_asm!(concat!("mov ", $x86, ", qword ptr [rsp]"), "jmp {ours}", ours = sym $ours);
             #[cfg(target_arch = "aarch64")]

@@ -166,7 +166,7 @@ pub(super) unsafe extern "C" fn new_session(ssl: *mut Object, session: *mut Obje
     let original = api().and_then(|api| {
         // SAFETY: OpenSSL's connection, which it calls about.
         let ctx = unsafe { (api.SSL_get_SSL_CTX)(ssl) };
-        context(api, ctx)?.settings()?.original
+        context(api, ctx)?.original()
     });
     // SAFETY: the program's own callback for this context, called as it would have been.
     original.map_or(0, |original| unsafe { original(ssl, session) })

@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uchar, c_uint, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use super::api::{Api, NewSession, Object};
@@ -28,11 +29,14 @@ pub(super) fn trust_of(paths: &[*const c_char]) -> Trust {
 
 /// Of a context, which threads share.
 #[derive(Default)]
-pub(super) struct OfContext(Mutex<Settings>);
+pub(super) struct OfContext {
+    /// The program's own callback for new sessions, as a number: it has to be called whatever else fails.
+    original: AtomicUsize,
+    settings: Mutex<Settings>,
+}
 
 #[derive(Clone, Default)]
 pub(super) struct Settings {
-    pub(super) original: Option<NewSession>,
     pub(super) alpn: Vec<u8>,
     pub(super) id: Vec<u8>,
     pub(super) left_alone: bool,
@@ -42,16 +46,23 @@ impl OfContext {
     /// Nothing if another thread is at it, which in the child of a fork may be so for ever: then the
     /// connection is left alone.
     fn change(&self, change: impl FnOnce(&mut Settings)) -> Option<()> {
-        change(&mut *self.0.try_lock().ok()?);
+        change(&mut *self.settings.try_lock().ok()?);
         Some(())
     }
 
     pub(super) fn settings(&self) -> Option<Settings> {
-        self.0.try_lock().ok().map(|settings| settings.clone())
+        self.settings.try_lock().ok().map(|settings| settings.clone())
     }
 
     pub(super) fn set_original(&self, callback: Option<NewSession>) -> Option<()> {
-        self.change(|settings| settings.original = callback)
+        self.original.store(callback.map_or(0, |callback| callback as usize), Ordering::Release);
+        Some(())
+    }
+
+    pub(super) fn original(&self) -> Option<NewSession> {
+        let callback = self.original.load(Ordering::Acquire);
+        // SAFETY: none is zero, and only functions of this type are stored.
+        unsafe { std::mem::transmute::<usize, Option<NewSession>>(callback) }
     }
 
     pub(super) fn opt_out(&self) -> Option<()> {
@@ -150,14 +161,18 @@ pub(super) fn connection(api: &Api, ssl: *mut Object) -> Option<&'static mut OfC
 pub(super) fn context(api: &Api, ctx: *mut Object) -> Option<&'static OfContext> {
     static MAKING: Mutex<()> = Mutex::new(());
     let place = places(api)?.context;
+    // SAFETY: as above, but for threads, who share it by its own lock.
+    let find = || unsafe { (api.SSL_CTX_get_ex_data)(ctx, place).cast::<OfContext>().as_ref() };
+    if let Some(found) = find() {
+        return Some(found);
+    }
     // Two threads may make the first connections of a context at once.
     let _making = MAKING.try_lock().ok()?;
-    // SAFETY: as above, but for threads, who share it by its own lock.
+    if let Some(found) = find() {
+        return Some(found);
+    }
+    // SAFETY: as above.
     unsafe {
-        let found = (api.SSL_CTX_get_ex_data)(ctx, place).cast::<OfContext>();
-        if !found.is_null() {
-            return Some(&*found);
-        }
         let fresh = Box::into_raw(Box::<OfContext>::default());
         if (api.SSL_CTX_set_ex_data)(ctx, place, fresh.cast()) != 1 {
             drop(Box::from_raw(fresh));
