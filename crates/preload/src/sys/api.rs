@@ -76,6 +76,7 @@ api! {
     d2i_SSL_SESSION: fn(*mut *mut Object, *mut *const c_uchar, c_long) -> *mut Object;
     i2d_SSL_SESSION: fn(*const Object, *mut *mut c_uchar) -> c_int;
     X509_check_host: fn(*mut Object, *const c_char, usize, c_uint, *mut *mut c_char) -> c_int;
+    X509_STORE_get0_param: fn(*const Object) -> *mut Object;
     X509_STORE_new: fn() -> *mut Object;
     X509_STORE_free: fn(*mut Object);
     X509_STORE_set_default_paths: fn(*mut Object) -> c_int;

@@ -69,16 +69,18 @@ fn eligible(api: &Api, ssl: *mut Object, ctx: *mut Object, settings: &Settings) 
         (api.SSL_ctrl)(ssl, GET_VERIFY_STORE, 0, (&raw mut own_store).cast());
         let newest = (api.SSL_ctrl)(ssl, GET_MAX_VERSION, 0, ptr::null_mut());
         let param = (api.SSL_get0_param)(ssl);
+        let store = (api.SSL_CTX_get_cert_store)(ctx);
         let shares = !settings.left_alone
             && (api.SSL_get_verify_mode)(ssl) & VERIFY_PEER != 0
             && (api.SSL_get_verify_callback)(ssl).is_null()
             && (api.SSL_get_certificate)(ssl).is_null()
             && (api.SSL_CTX_get_client_cert_cb)(ctx).is_null()
             && own_store.is_null()
-            && trust_in(api, (api.SSL_CTX_get_cert_store)(ctx)) == Some(Trust::System)
+            && trust_in(api, store) == Some(Trust::System)
             && (newest == 0 || newest >= c_long::from(TLS_1_3))
             && (api.SSL_ctrl)(ssl, GET_STATUS_TYPE, 0, ptr::null_mut()) == -1
-            && (api.X509_VERIFY_PARAM_get_flags)(param) & !FLAGS == 0;
+            && (api.X509_VERIFY_PARAM_get_flags)(param) & !FLAGS == 0
+            && (api.X509_VERIFY_PARAM_get_flags)((api.X509_STORE_get0_param)(store)) & !FLAGS == 0;
         let server = copy((api.SSL_get_servername)(ssl, NAME_HOST))?;
         let host = copy((api.X509_VERIFY_PARAM_get0_host)(param, 0));
         let is_host = host.is_none_or(|host| host.to_bytes().eq_ignore_ascii_case(server.to_bytes()));
@@ -250,7 +252,7 @@ fn system_roots(api: &Api) -> Option<*mut Object> {
 }
 
 /// A variable of the environment, which programs with more rights than their user do not have.
-fn setting(name: &CStr) -> Option<CString> {
+pub(super) fn setting(name: &CStr) -> Option<CString> {
     unsafe extern "C" {
         fn secure_getenv(name: *const c_char) -> *mut c_char;
     }

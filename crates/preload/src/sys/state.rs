@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use super::api::{Api, NewSession, Object};
+use super::rules::setting;
 use crate::query::Query;
 
 /// Where the roots of a store come from.
@@ -24,7 +25,10 @@ const SYSTEM: [&CStr; 4] =
 pub(super) fn trust_of(paths: &[*const c_char]) -> Trust {
     // SAFETY: the caller's paths are strings that end with zero.
     let mut named = paths.iter().filter(|path| !path.is_null()).map(|path| unsafe { CStr::from_ptr(*path) });
-    if named.all(|path| SYSTEM.contains(&path)) { Trust::System } else { Trust::Other }
+    // Those that the environment names are the system's for this program, and sessions are kept by them.
+    let by_environment = [setting(c"SSL_CERT_FILE"), setting(c"SSL_CERT_DIR")];
+    let is_system = |path: &CStr| SYSTEM.contains(&path) || by_environment.iter().flatten().any(|own| **own == *path);
+    if named.all(is_system) { Trust::System } else { Trust::Other }
 }
 
 /// Of a context, which threads share.
