@@ -105,7 +105,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 
 /// The library; none where none is wanted, or none was found and none named: the proxy is good without it.
 fn library(options: &RunOptions) -> Result<Option<PathBuf>, Failure> {
-    match &options.preload {
+    match options.preload.as_deref().map(Path::new) {
         Some(named) if named.as_os_str().is_empty() => Ok(None),
         Some(named) if named.is_file() => absolute(named).map(Some),
         Some(named) => Err(Failure::usage(format!("there is no library {}", named.display()))

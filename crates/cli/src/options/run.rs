@@ -41,7 +41,7 @@ pub struct RunOptions {
 
     /// The library to load; empty: none [default: libheadstart_preload.so beside headstart or in ../lib/headstart]
     #[arg(long, env = "HEADSTART_PRELOAD", hide_env_values = true, value_name = "FILE")]
-    pub preload: Option<PathBuf>,
+    pub preload: Option<OsString>,
 
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
