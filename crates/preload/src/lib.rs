@@ -9,7 +9,7 @@
 //!   against the system's roots: programs like curl check names where nobody sees it, and others trust more.
 //! * A ticket goes to the agent or to the program, never to both; the first of a connection to the agent. A program
 //!   that offers a session of its own is not given another.
-//! * Whatever fails is silent, and the handshake is what it would have been. The agent has [`link::PATIENCE`] for an answer.
+//! * Whatever fails is silent, and the handshake is what it would have been. The agent has 5 ms for an answer.
 //!
 //! What is interposed: `SSL_connect` and `SSL_do_handshake`, where a session is taken; `SSL_set_session` and
 //! `SSL_CTX_sess_set_new_cb`, to know what the program does itself; and what has no getter: roots, protocols,
@@ -17,7 +17,10 @@
 //! found by the return address: Python and Ruby load libssl where `RTLD_NEXT` does not see it, and a process can
 //! have two of them. Only x86-64 and arm64 have the few instructions for that; elsewhere nothing is interposed.
 
+// Elsewhere nobody asks.
+#[cfg_attr(not(target_env = "gnu"), allow(dead_code))]
 mod link;
+#[cfg_attr(not(target_env = "gnu"), allow(dead_code))]
 mod query;
 #[cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod sys;

@@ -20,7 +20,7 @@ impl Socket {
             return None;
         }
         for (place, byte) in address.sun_path.iter_mut().zip(bytes) {
-            *place = byte.cast_signed() as libc::c_char;
+            *place = libc::c_char::from_ne_bytes([*byte]);
         }
         // SAFETY: no memory is handed over.
         let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) };

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uchar, c_uint, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use super::api::{Api, NewSession, Object};
@@ -34,8 +34,8 @@ pub(super) fn trust_of(paths: &[*const c_char]) -> Trust {
 /// Of a context, which threads share.
 #[derive(Default)]
 pub(super) struct OfContext {
-    /// The program's own callback for new sessions, as a number: it has to be called whatever else fails.
-    original: AtomicUsize,
+    /// The program's own callback for new sessions: it has to be called whatever else fails.
+    original: AtomicPtr<c_void>,
     settings: Mutex<Settings>,
 }
 
@@ -59,14 +59,14 @@ impl OfContext {
     }
 
     pub(super) fn set_original(&self, callback: Option<NewSession>) -> Option<()> {
-        self.original.store(callback.map_or(0, |callback| callback as usize), Ordering::Release);
+        self.original.store(callback.map_or(ptr::null_mut(), |callback| callback as *mut c_void), Ordering::Release);
         Some(())
     }
 
     pub(super) fn original(&self) -> Option<NewSession> {
         let callback = self.original.load(Ordering::Acquire);
-        // SAFETY: none is zero, and only functions of this type are stored.
-        unsafe { std::mem::transmute::<usize, Option<NewSession>>(callback) }
+        // SAFETY: null is none, and only functions of this type are stored.
+        unsafe { std::mem::transmute::<*mut c_void, Option<NewSession>>(callback) }
     }
 
     pub(super) fn opt_out(&self) -> Option<()> {

@@ -34,8 +34,8 @@ const OPENED: HeaderName = HeaderName::from_static("headstart-opened");
 /// What no hash of managed connections begins with: those are of 34 bytes.
 const APART: &[u8] = b"headstart: sessions of programs that speak TLS themselves, version 1\0";
 
-/// Bytes of what a program says of its TLS settings: some sixty, and two paths.
-const SETTINGS_MAX: usize = 1024;
+/// Bytes of what a program says of its TLS settings, percent-encoded: three times sixty, and two paths.
+const SETTINGS_MAX: usize = 3 * 1024;
 
 /// Bytes of its application protocols, as they are on the wire.
 const ALPN_MAX: usize = 256;
