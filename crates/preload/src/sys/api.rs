@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 pub(crate) type Object = c_void;
 
 pub(crate) type NewSession = unsafe extern "C" fn(*mut Object, *mut Object) -> c_int;
+pub(crate) type Dup = unsafe extern "C" fn(*mut Object, *const Object, *mut *mut c_void, c_int, c_long, *mut c_void) -> c_int;
 pub(crate) type Free = unsafe extern "C" fn(*mut Object, *mut c_void, *mut Object, c_int, c_long, *mut c_void);
 
 macro_rules! api {
@@ -34,7 +35,7 @@ macro_rules! api {
 
 api! {
     OpenSSL_version_num: fn() -> c_ulong;
-    CRYPTO_get_ex_new_index: fn(c_int, c_long, *mut c_void, *mut c_void, *mut c_void, Option<Free>) -> c_int;
+    CRYPTO_get_ex_new_index: fn(c_int, c_long, *mut c_void, *mut c_void, Option<Dup>, Option<Free>) -> c_int;
     ERR_set_mark: fn() -> c_int;
     ERR_pop_to_mark: fn() -> c_int;
     SSL_get_ex_data: fn(*const Object, c_int) -> *mut c_void;

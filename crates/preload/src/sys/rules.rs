@@ -3,11 +3,12 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_ulong};
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 use super::api::{Api, NewSession, Object, api};
 use super::guard;
 use super::socket::Socket;
-use super::state::{Settings, Trust, Visit, connection, context, trust_in};
+use super::state::{BLIND, Settings, Trust, Visit, connection, context, trust_in};
 use crate::link;
 use crate::query::Query;
 
@@ -40,6 +41,9 @@ fn is_beginning(api: &Api, ssl: *mut Object) -> bool {
 /// Takes a session for a connection that may have one.
 pub(super) fn before_handshake(api: &'static Api, ssl: *mut Object) -> Option<()> {
     // The loader gives no library of ours to setuid programs; if one has it all the same, it is off.
+    if BLIND.load(Ordering::Acquire) {
+        return None;
+    }
     let socket = setting(c"HEADSTART_SOCKET")?;
     let connection = connection(api, ssl)?;
     if connection.begun || connection.own_session || !is_beginning(api, ssl) {

@@ -2,8 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uchar, c_uint, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use super::api::{Api, NewSession, Object};
 use super::rules::setting;
@@ -47,15 +47,13 @@ pub(super) struct Settings {
 }
 
 impl OfContext {
-    /// Nothing if another thread is at it, which in the child of a fork may be so for ever: then the
-    /// connection is left alone.
     fn change(&self, change: impl FnOnce(&mut Settings)) -> Option<()> {
-        change(&mut *self.settings.try_lock().ok()?);
+        change(&mut *locked(&self.settings)?);
         Some(())
     }
 
     pub(super) fn settings(&self) -> Option<Settings> {
-        self.settings.try_lock().ok().map(|settings| settings.clone())
+        locked(&self.settings).map(|settings| settings.clone())
     }
 
     pub(super) fn set_original(&self, callback: Option<NewSession>) -> Option<()> {
@@ -80,6 +78,23 @@ impl OfContext {
     pub(super) fn set_id(&self, id: Vec<u8>) -> Option<()> {
         self.change(|settings| settings.id = id)
     }
+}
+
+/// Something was not noted that may speak against sharing: all connections are left alone from now on.
+pub(super) static BLIND: AtomicBool = AtomicBool::new(false);
+
+/// How often a lock is tried. It is held for some instructions; in the child of a fork it may be held for ever.
+const TRIES: usize = 1000;
+
+fn locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    for _ in 0..TRIES {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(_) => std::thread::yield_now(),
+        }
+    }
+    BLIND.store(true, Ordering::Release);
+    None
 }
 
 /// Of a connection, which one thread uses at a time.
@@ -122,7 +137,7 @@ fn places(api: &Api) -> Option<&'static Places> {
     let new = |class, free| {
         let (none, zero) = (ptr::null_mut(), 0);
         // SAFETY: the callback has the signature of CRYPTO_EX_free, and this library is never unloaded.
-        let place = unsafe { (api.CRYPTO_get_ex_new_index)(class, zero, none, none, none, free) };
+        let place = unsafe { (api.CRYPTO_get_ex_new_index)(class, zero, none, none, Some(dup_as_none), free) };
         (place > 0).then_some(place)
     };
     let all = PLACES.get_or_init(|| {
@@ -133,6 +148,15 @@ fn places(api: &Api) -> Option<&'static Places> {
         })
     });
     all.as_ref()
+}
+
+/// A copy of an object (SSL_dup) has nothing of ours: each box is dropped once.
+unsafe extern "C" fn dup_as_none(_: *mut Object, _: *const Object, ours: *mut *mut c_void, _: c_int, _: c_long, _: *mut c_void) -> c_int {
+    if !ours.is_null() {
+        // SAFETY: OpenSSL's place for what the copy gets.
+        unsafe { *ours = ptr::null_mut() };
+    }
+    1
 }
 
 unsafe extern "C" fn drop_of<T>(_: *mut Object, ours: *mut c_void, _: *mut Object, _: c_int, _: c_long, _: *mut c_void) {
@@ -171,7 +195,7 @@ pub(super) fn context(api: &Api, ctx: *mut Object) -> Option<&'static OfContext>
         return Some(found);
     }
     // Two threads may make the first connections of a context at once.
-    let _making = MAKING.try_lock().ok()?;
+    let _making = locked(&MAKING)?;
     if let Some(found) = find() {
         return Some(found);
     }
