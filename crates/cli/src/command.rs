@@ -7,11 +7,11 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::options::{
     AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, FastopenOptions,
-    GetOptions, KeysOptions, LabOptions, SessionsOptions,
+    GetOptions, KeysOptions, LabOptions, RunOptions, SessionsOptions,
 };
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
-use crate::{agent, demo, dns_record, doctor, edge, fastopen, get, keys, lab, logging, runtime, sessions};
+use crate::{agent, demo, dns_record, doctor, edge, fastopen, get, keys, lab, logging, run as run_program, runtime, sessions};
 
 const AFTER_HELP: &str = "\
 `headstart COMMAND --help` explains a command, with examples.
@@ -43,6 +43,7 @@ enum Name {
     Fastopen(FastopenOptions),
     Keys(KeysOptions),
     Lab(LabOptions),
+    Run(RunOptions),
     Sessions(SessionsOptions),
     DnsRecord(DnsRecordOptions),
     Completions(CompletionsOptions),
@@ -86,6 +87,7 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
             logging::start(&options.log, logging::COMMAND)?;
             doctor::run(&options)
         }
+        Name::Run(options) => run_program::run(&options),
         Name::Sessions(options) => runtime::run_here(sessions::run(&options)),
         Name::Fastopen(options) => fastopen::run(&options),
         Name::DnsRecord(options) => dns_record::run(&options),

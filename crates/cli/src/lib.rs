@@ -22,6 +22,7 @@ pub mod logging;
 pub mod metrics;
 pub mod options;
 pub mod output;
+mod run;
 pub mod runtime;
 mod sessions;
 pub mod settings;

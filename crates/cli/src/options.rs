@@ -15,6 +15,7 @@ mod lab_report;
 mod log;
 mod managed;
 mod names;
+mod run;
 mod sessions;
 mod value;
 
@@ -36,6 +37,7 @@ pub use lab_report::LabReportOptions;
 pub use log::{LogFormat, LogOptions};
 pub use managed::{ClientCertificate, ManagedOptions};
 pub use names::{NameMap, NamePattern};
+pub use run::RunOptions;
 pub use sessions::{
     AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,
     SessionsPolicyOptions, SharingName,

@@ -110,12 +110,13 @@ async fn accept<L: Listener>(
             None => break,
         };
         let user = local.user();
+        let process = local.process();
         let Some(own) = users.place(user) else {
             metrics::limit_hit("managed_user");
             let _ = local.try_write(TOO_MANY);
             continue;
         };
-        let caller = Caller { user, token: token.clone() };
+        let caller = Caller { user, process, token: token.clone() };
         let (settings, stopping) = (running.settings(), running.stopping());
         tokio::spawn(async move {
             let _places = (place, own);
