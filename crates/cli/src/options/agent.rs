@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 
 use super::{
-    EdgeAddress, EdgeAddresses, HostPort, LogOptions, ManagedOptions, NameMap, OpeningPolicy, SOURCES,
+    EdgeAddress, EdgeAddresses, LogOptions, ManagedOptions, NameMap, OpeningPolicy, SOURCES,
     edge_address,
 };
 use crate::failure::Failure;
