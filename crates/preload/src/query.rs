@@ -1,3 +1,5 @@
+use std::fmt::Write;
+
 /// What a connection asks the agent with: all that two connections have to have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
@@ -28,7 +30,7 @@ impl Query {
 
 fn encode(path: &mut String, bytes: &[u8]) {
     for byte in bytes {
-        path.push_str(&format!("%{byte:02X}"));
+        let _ = write!(path, "%{byte:02X}"); // a string takes all
     }
 }
 
