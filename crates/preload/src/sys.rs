@@ -44,6 +44,8 @@ macro_rules! interpose {
 type Callback = *mut c_void;
 
 interpose! {
+    SSL_CTX_new(method: *const Object) -> *mut Object, "rsi", "x1", ctx_new;
+    SSL_CTX_new_ex(library: *mut Object, properties: *const c_char, method: *const Object) -> *mut Object, "rcx", "x3", ctx_new_ex;
     SSL_connect(ssl: *mut Object) -> c_int, "rsi", "x1", connect;
     SSL_do_handshake(ssl: *mut Object) -> c_int, "rsi", "x1", do_handshake;
     SSL_set_connect_state(ssl: *mut Object), "rsi", "x1", set_connect_state;
@@ -98,6 +100,30 @@ fn note(is_served: bool, ours: impl FnOnce(&'static Api) -> Option<()>) {
     if is_served && guard(ours).is_none() {
         go_blind();
     }
+}
+
+extern "C" fn ctx_new(method: *const Object, caller: *const c_void) -> *mut Object {
+    let next = next(c"SSL_CTX_new", caller);
+    let ctx = call!(next, fn(*const Object) -> *mut Object, (method), ptr::null_mut());
+    is_made(ctx, next.is_served)
+}
+
+extern "C" fn ctx_new_ex(
+    library: *mut Object,
+    properties: *const c_char,
+    method: *const Object,
+    caller: *const c_void,
+) -> *mut Object {
+    let next = next(c"SSL_CTX_new_ex", caller);
+    let ctx = call!(next, fn(*mut Object, *const c_char, *const Object) -> *mut Object, (library, properties, method), ptr::null_mut());
+    is_made(ctx, next.is_served)
+}
+
+fn is_made(ctx: *mut Object, is_served: bool) -> *mut Object {
+    if is_served && !ctx.is_null() {
+        guard(|api| state::remember(api, ctx));
+    }
+    ctx
 }
 
 extern "C" fn connect(ssl: *mut Object, caller: *const c_void) -> c_int {
@@ -215,7 +241,7 @@ extern "C" fn ssl_psk_client(ssl: *mut Object, callback: Callback, caller: *cons
 
 /// For good: a connection may have been made of it meanwhile.
 fn leave_context_alone(ctx: *mut Object, does: bool) {
-    note(does, |api| context(api, ctx)?.change(|settings| settings.left_alone = true));
+    note(does, |api| state::change(api, ctx, |settings| settings.left_alone = true));
 }
 
 fn leave_alone(ssl: *mut Object, does: bool) {
@@ -228,8 +254,12 @@ fn leave_alone(ssl: *mut Object, does: bool) {
 extern "C" fn ctx_alpn(ctx: *mut Object, list: *const c_uchar, length: c_uint, caller: *const c_void) -> c_int {
     let next = next(c"SSL_CTX_set_alpn_protos", caller);
     let done = call!(next, fn(*mut Object, *const c_uchar, c_uint) -> c_int, (ctx, list, length), 1);
-    // 0 is success here. SAFETY: the caller's list is valid for its length.
-    note(next.is_served && done == 0, |api| context(api, ctx)?.change(|settings| settings.alpn = unsafe { state::bytes(list, length) }));
+    // 0 is success here.
+    note(next.is_served && done == 0, |api| {
+        // SAFETY: the caller's list is valid for its length.
+        let list = unsafe { state::bytes(list, length) };
+        state::change(api, ctx, |settings| settings.alpn = list)
+    });
     done
 }
 
@@ -247,8 +277,11 @@ extern "C" fn ssl_alpn(ssl: *mut Object, list: *const c_uchar, length: c_uint, c
 extern "C" fn ctx_id(ctx: *mut Object, id: *const c_uchar, length: c_uint, caller: *const c_void) -> c_int {
     let next = next(c"SSL_CTX_set_session_id_context", caller);
     let done = call!(next, fn(*mut Object, *const c_uchar, c_uint) -> c_int, (ctx, id, length), 0);
-    // SAFETY: the caller's bytes are valid for their length.
-    note(next.is_served && done == 1, |api| context(api, ctx)?.change(|settings| settings.id = unsafe { state::bytes(id, length) }));
+    note(next.is_served && done == 1, |api| {
+        // SAFETY: the caller's bytes are valid for their length.
+        let id = unsafe { state::bytes(id, length) };
+        state::change(api, ctx, |settings| settings.id = id)
+    });
     done
 }
 

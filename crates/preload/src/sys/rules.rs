@@ -8,7 +8,7 @@ use super::chain::{self, Offered, Says};
 use super::clock::now;
 use super::guard;
 use super::socket::Socket;
-use super::state::{self, Settings, Visit, connection, context, is_blind, known};
+use super::state::{self, OfContext, Settings, Visit, connection, context, is_blind, known};
 use super::surroundings::{Surroundings, copy, surroundings};
 use crate::link;
 use crate::query::Query;
@@ -49,14 +49,15 @@ pub(super) fn before_handshake(api: &'static Api, ssl: *mut Object, role: Role) 
     }
     // SAFETY: the caller's connection.
     let ctx = unsafe { (api.SSL_get_SSL_CTX)(ssl) };
-    let settings = context(api, ctx)?.settings()?;
+    let of_context = context(api, ctx)?;
+    let settings = of_context.settings()?;
     let server = eligible(api, ssl, ctx, &settings)?;
     let alpn = connection.alpn.borrow().clone().unwrap_or(settings.alpn);
     let id = connection.id.borrow().clone().unwrap_or(settings.id);
     let query = query(api, ssl, &server, alpn, around);
     let began = now()?;
     let said = link::take(&mut Socket::connect(&around.socket, around.patience)?, &query)?;
-    watch(api, ctx)?;
+    watch(api, ctx, of_context);
     let verified = began.checked_sub(said.age).unwrap_or_default();
     let chain = if said.status == 200 { offer(api, ssl, &said.body, &server, &id) } else { None };
     let chain = chain.unwrap_or_default();
@@ -87,7 +88,9 @@ fn eligible(api: &Api, ssl: *mut Object, ctx: *mut Object, settings: &Settings) 
             && (newest == 0 || newest >= c_long::from(TLS_1_3))
             && (api.SSL_get_options)(ssl) & NO_TLS_1_3 == 0
             && (api.SSL_ctrl)(ssl, GET_STATUS_TYPE, 0, ptr::null_mut()) == -1
-            && (api.SSL_ct_is_enabled)(ssl) == 0;
+            && (api.SSL_ct_is_enabled)(ssl) == 0
+            // Off, which the program has said: OpenSSL's own is another.
+            && (api.SSL_CTX_ctrl)(ctx, GET_CACHE_MODE, 0, ptr::null_mut()) != 0;
         let server = copy((api.SSL_get_servername)(ssl, NAME_HOST))?;
         (shares && !server.is_empty()).then_some(server)
     }
@@ -107,23 +110,22 @@ fn query(api: &Api, ssl: *mut Object, server: &CStr, alpn: Vec<u8>, around: &Sur
 }
 
 /// Has OpenSSL tell of new sessions, the program's own callback after ours.
-fn watch(api: &Api, ctx: *mut Object) -> Option<()> {
+fn watch(api: &Api, ctx: *mut Object, of_context: &OfContext) {
     // SAFETY: the caller's context. The callback is of the signature that is asked for, in a library that stays.
     unsafe {
         let set = (api.SSL_CTX_sess_get_new_cb)(ctx);
         if !is_ours(set) {
-            context(api, ctx)?.set_original(set);
+            of_context.set_original(set);
             (api.SSL_CTX_sess_set_new_cb)(ctx, Some(new_session));
         }
         let mode = (api.SSL_CTX_ctrl)(ctx, GET_CACHE_MODE, 0, ptr::null_mut());
         if mode & CACHE_CLIENT == 0 {
             // Not into OpenSSL's own cache, in which nobody would look.
             let with_clients = mode | CACHE_CLIENT | NO_INTERNAL_STORE;
+            of_context.set_mode(with_clients);
             (api.SSL_CTX_ctrl)(ctx, SET_CACHE_MODE, with_clients, ptr::null_mut());
-            context(api, ctx)?.set_mode(with_clients);
         }
     }
-    Some(())
 }
 
 /// Whether a callback for new sessions is the one here.

@@ -28,11 +28,6 @@ pub(super) struct Settings {
 }
 
 impl OfContext {
-    pub(super) fn change(&self, change: impl FnOnce(&mut Settings)) -> Option<()> {
-        change(&mut *locked(&self.settings)?);
-        Some(())
-    }
-
     pub(super) fn settings(&self) -> Option<Settings> {
         locked(&self.settings).map(|settings| settings.clone())
     }
@@ -194,29 +189,34 @@ pub(super) fn connection(api: &Api, ssl: *mut Object) -> Option<&'static OfConne
     }
 }
 
-/// What is remembered of a context.
-pub(super) fn context(api: &Api, ctx: *mut Object) -> Option<&'static OfContext> {
-    static MAKING: Mutex<()> = Mutex::new(());
+/// Has something remembered of a context that was just made, which no other thread knows yet: later this would be a
+/// change under their hands. What is not remembered is left alone.
+pub(super) fn remember(api: &Api, ctx: *mut Object) -> Option<()> {
     let place = places(api)?.context;
-    // SAFETY: as above, but for threads, who share it by its own lock.
-    let find = || unsafe { (api.SSL_CTX_get_ex_data)(ctx, place).cast::<OfContext>().as_ref() };
-    if let Some(found) = find() {
-        return Some(found);
-    }
-    // Two threads may make the first connections of a context at once.
-    let _making = locked(&MAKING)?;
-    if let Some(found) = find() {
-        return Some(found);
-    }
     let fresh = Box::into_raw(Box::<OfContext>::default());
-    // SAFETY: as above.
+    // SAFETY: the caller's context; what is not kept is freed here, what is kept with the context.
     unsafe {
         if (api.SSL_CTX_set_ex_data)(ctx, place, fresh.cast()) != 1 {
             drop(Box::from_raw(fresh));
             return None;
         }
-        Some(&*fresh)
     }
+    Some(())
+}
+
+/// What is remembered of a context.
+pub(super) fn context(api: &Api, ctx: *mut Object) -> Option<&'static OfContext> {
+    let place = places(api)?.context;
+    // SAFETY: the caller's context, which outlives the call that this reference is used in; threads share what is
+    // remembered by its own lock.
+    unsafe { (api.SSL_CTX_get_ex_data)(ctx, place).cast::<OfContext>().as_ref() }
+}
+
+/// Notes something of a context, if it is not left alone anyway.
+pub(super) fn change(api: &Api, ctx: *mut Object, change: impl FnOnce(&mut Settings)) -> Option<()> {
+    let Some(context) = context(api, ctx) else { return Some(()) };
+    change(&mut *locked(&context.settings)?);
+    Some(())
 }
 
 /// Marks a session as one that is the agent's, or was: the program has it no more.
