@@ -75,6 +75,7 @@ api! {
     SSL_get_verify_result: fn(*const Object) -> c_long;
     SSL_set_verify_result: fn(*mut Object, c_long);
     SSL_in_before: fn(*const Object) -> c_int;
+    SSL_is_dtls: fn(*const Object) -> c_int;
     SSL_is_server: fn(*const Object) -> c_int;
     SSL_session_reused: fn(*const Object) -> c_int;
 

@@ -72,15 +72,13 @@ struct LinkMap {
 }
 
 fn located(address: *const c_void) -> Option<(libc::Dl_info, *const LinkMap)> {
-    unsafe extern "C" {
-        fn dladdr1(address: *const c_void, info: *mut libc::Dl_info, more: *mut *mut c_void, kind: c_int) -> c_int;
-    }
+    // Of dlfcn.h.
     const LINK_MAP: c_int = 2;
     // SAFETY: all zeros is a valid value, any address may be asked for, and this kind gives the entry of the object.
     unsafe {
         let mut info: libc::Dl_info = mem::zeroed();
         let mut map = ptr::null_mut();
-        let found = dladdr1(address, &raw mut info, &raw mut map, LINK_MAP) != 0;
+        let found = libc::dladdr1(address, &raw mut info, &raw mut map, LINK_MAP) != 0;
         found.then_some((info, map.cast_const().cast()))
     }
 }

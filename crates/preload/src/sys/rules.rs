@@ -85,6 +85,7 @@ fn eligible(api: &Api, ssl: *mut Object, ctx: *mut Object, settings: &Settings) 
             && (api.SSL_get_verify_mode)(ssl) & VERIFY_PEER != 0
             && (api.SSL_get_certificate)(ssl).is_null()
             && (api.SSL_CTX_get_client_cert_cb)(ctx).is_null()
+            && (api.SSL_is_dtls)(ssl) == 0
             && (newest == 0 || newest >= c_long::from(TLS_1_3))
             && (api.SSL_get_options)(ssl) & NO_TLS_1_3 == 0
             && (api.SSL_ctrl)(ssl, GET_STATUS_TYPE, 0, ptr::null_mut()) == -1
