@@ -29,5 +29,9 @@
 mod link;
 #[cfg_attr(not(target_env = "gnu"), allow(dead_code))]
 mod query;
-#[cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(
+    target_os = "linux",
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 mod sys;

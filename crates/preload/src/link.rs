@@ -38,7 +38,8 @@ pub(crate) fn put(line: &mut impl Line, query: &Query, more: &str, session: &[u8
 
 fn request(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
-    let head = format!("{method} {path} HTTP/1.1\r\nhost: agent\r\ncontent-length: {length}\r\n\r\n");
+    let head =
+        format!("{method} {path} HTTP/1.1\r\nhost: agent\r\ncontent-length: {length}\r\n\r\n");
     [head.as_bytes(), body].concat()
 }
 
@@ -83,9 +84,13 @@ mod tests {
     #[test]
     fn an_answer_comes_in_pieces_and_has_an_end() {
         let query = Query::default();
-        let said = take(&mut says(&["HTTP/1.1 200 OK\r\ncontent-le", "ngth: 3\r\n\r\na", "bc"]), &query).unwrap();
+        let said =
+            take(&mut says(&["HTTP/1.1 200 OK\r\ncontent-le", "ngth: 3\r\n\r\na", "bc"]), &query)
+                .unwrap();
         assert_eq!(said.body, b"abc");
-        assert!(take(&mut says(&["HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab"]), &query).is_none());
+        assert!(
+            take(&mut says(&["HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab"]), &query).is_none()
+        );
         let endless = "x".repeat(4096);
         let mut line = says(&[&*endless; 100]);
         assert!(take(&mut line, &query).is_none());

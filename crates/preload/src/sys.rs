@@ -115,7 +115,12 @@ extern "C" fn ctx_new_ex(
     caller: *const c_void,
 ) -> *mut Object {
     let next = next(c"SSL_CTX_new_ex", caller);
-    let ctx = call!(next, fn(*mut Object, *const c_char, *const Object) -> *mut Object, (library, properties, method), ptr::null_mut());
+    let ctx = call!(
+        next,
+        fn(*mut Object, *const c_char, *const Object) -> *mut Object,
+        (library, properties, method),
+        ptr::null_mut()
+    );
     is_made(ctx, next.is_served)
 }
 
@@ -187,22 +192,41 @@ extern "C" fn set_new_cb(ctx: *mut Object, callback: Option<NewSession>, caller:
 extern "C" fn get_new_cb(ctx: *mut Object, caller: *const c_void) -> Option<NewSession> {
     let next = next(c"SSL_CTX_sess_get_new_cb", caller);
     let set = call!(next, fn(*mut Object) -> Option<NewSession>, (ctx), None);
-    if next.is_served && rules::is_ours(set) { guard(|api| context(api, ctx)?.original()) } else { set }
+    if next.is_served && rules::is_ours(set) {
+        guard(|api| context(api, ctx)?.original())
+    } else {
+        set
+    }
 }
 
-extern "C" fn ctx_verification(ctx: *mut Object, callback: Callback, arg: *mut c_void, caller: *const c_void) {
+extern "C" fn ctx_verification(
+    ctx: *mut Object,
+    callback: Callback,
+    arg: *mut c_void,
+    caller: *const c_void,
+) {
     let next = next(c"SSL_CTX_set_cert_verify_callback", caller);
     call!(next, fn(*mut Object, Callback, *mut c_void) -> (), (ctx, callback, arg), ());
     leave_context_alone(ctx, next.is_served && !callback.is_null());
 }
 
-extern "C" fn ctx_cert_cb(ctx: *mut Object, callback: Callback, arg: *mut c_void, caller: *const c_void) {
+extern "C" fn ctx_cert_cb(
+    ctx: *mut Object,
+    callback: Callback,
+    arg: *mut c_void,
+    caller: *const c_void,
+) {
     let next = next(c"SSL_CTX_set_cert_cb", caller);
     call!(next, fn(*mut Object, Callback, *mut c_void) -> (), (ctx, callback, arg), ());
     leave_context_alone(ctx, next.is_served && !callback.is_null());
 }
 
-extern "C" fn ssl_cert_cb(ssl: *mut Object, callback: Callback, arg: *mut c_void, caller: *const c_void) {
+extern "C" fn ssl_cert_cb(
+    ssl: *mut Object,
+    callback: Callback,
+    arg: *mut c_void,
+    caller: *const c_void,
+) {
     let next = next(c"SSL_set_cert_cb", caller);
     call!(next, fn(*mut Object, Callback, *mut c_void) -> (), (ssl, callback, arg), ());
     leave_alone(ssl, next.is_served && !callback.is_null());
@@ -251,9 +275,15 @@ fn leave_alone(ssl: *mut Object, does: bool) {
     });
 }
 
-extern "C" fn ctx_alpn(ctx: *mut Object, list: *const c_uchar, length: c_uint, caller: *const c_void) -> c_int {
+extern "C" fn ctx_alpn(
+    ctx: *mut Object,
+    list: *const c_uchar,
+    length: c_uint,
+    caller: *const c_void,
+) -> c_int {
     let next = next(c"SSL_CTX_set_alpn_protos", caller);
-    let done = call!(next, fn(*mut Object, *const c_uchar, c_uint) -> c_int, (ctx, list, length), 1);
+    let done =
+        call!(next, fn(*mut Object, *const c_uchar, c_uint) -> c_int, (ctx, list, length), 1);
     // 0 is success here.
     note(next.is_served && done == 0, |api| {
         // SAFETY: the caller's list is valid for its length.
@@ -263,9 +293,15 @@ extern "C" fn ctx_alpn(ctx: *mut Object, list: *const c_uchar, length: c_uint, c
     done
 }
 
-extern "C" fn ssl_alpn(ssl: *mut Object, list: *const c_uchar, length: c_uint, caller: *const c_void) -> c_int {
+extern "C" fn ssl_alpn(
+    ssl: *mut Object,
+    list: *const c_uchar,
+    length: c_uint,
+    caller: *const c_void,
+) -> c_int {
     let next = next(c"SSL_set_alpn_protos", caller);
-    let done = call!(next, fn(*mut Object, *const c_uchar, c_uint) -> c_int, (ssl, list, length), 1);
+    let done =
+        call!(next, fn(*mut Object, *const c_uchar, c_uint) -> c_int, (ssl, list, length), 1);
     note(next.is_served && done == 0, |api| {
         // SAFETY: as above.
         connection(api, ssl)?.alpn.replace(Some(unsafe { state::bytes(list, length) }));
@@ -274,7 +310,12 @@ extern "C" fn ssl_alpn(ssl: *mut Object, list: *const c_uchar, length: c_uint, c
     done
 }
 
-extern "C" fn ctx_id(ctx: *mut Object, id: *const c_uchar, length: c_uint, caller: *const c_void) -> c_int {
+extern "C" fn ctx_id(
+    ctx: *mut Object,
+    id: *const c_uchar,
+    length: c_uint,
+    caller: *const c_void,
+) -> c_int {
     let next = next(c"SSL_CTX_set_session_id_context", caller);
     let done = call!(next, fn(*mut Object, *const c_uchar, c_uint) -> c_int, (ctx, id, length), 0);
     note(next.is_served && done == 1, |api| {
@@ -285,7 +326,12 @@ extern "C" fn ctx_id(ctx: *mut Object, id: *const c_uchar, length: c_uint, calle
     done
 }
 
-extern "C" fn ssl_id(ssl: *mut Object, id: *const c_uchar, length: c_uint, caller: *const c_void) -> c_int {
+extern "C" fn ssl_id(
+    ssl: *mut Object,
+    id: *const c_uchar,
+    length: c_uint,
+    caller: *const c_void,
+) -> c_int {
     let next = next(c"SSL_set_session_id_context", caller);
     let done = call!(next, fn(*mut Object, *const c_uchar, c_uint) -> c_int, (ssl, id, length), 0);
     note(next.is_served && done == 1, |api| {

@@ -11,9 +11,16 @@ pub(super) type NewSession = unsafe extern "C" fn(*mut Object, *mut Object) -> c
 pub(super) type Info = unsafe extern "C" fn(*const Object, c_int, c_int);
 pub(super) type Verify = unsafe extern "C" fn(c_int, *mut Object) -> c_int;
 pub(super) type Destroy = unsafe extern "C" fn(*mut Object);
-pub(super) type Dup =
-    unsafe extern "C" fn(*mut Object, *const Object, *mut *mut c_void, c_int, c_long, *mut c_void) -> c_int;
-pub(super) type Free = unsafe extern "C" fn(*mut Object, *mut c_void, *mut Object, c_int, c_long, *mut c_void);
+pub(super) type Dup = unsafe extern "C" fn(
+    *mut Object,
+    *const Object,
+    *mut *mut c_void,
+    c_int,
+    c_long,
+    *mut c_void,
+) -> c_int;
+pub(super) type Free =
+    unsafe extern "C" fn(*mut Object, *mut c_void, *mut Object, c_int, c_long, *mut c_void);
 
 macro_rules! api {
     ($($name:ident: fn($($arg:ty),*) $(-> $result:ty)?;)*) => {
@@ -140,10 +147,13 @@ fn loaded() -> Option<&'static Loaded> {
         return Some(loaded);
     }
     let handle = open(c"libssl.so.3")?;
-    Some(LOADED.get_or(|| Loaded {
-        handle: handle as usize,
-        // SAFETY: just opened, and never closed. The name of the file promises little, so it is asked.
-        api: unsafe { Api::load(handle) }.filter(|api| unsafe { (api.OpenSSL_version_num)() } >> 28 == 3),
+    Some(LOADED.get_or(|| {
+        Loaded {
+            handle: handle as usize,
+            // SAFETY: just opened, and never closed. The name of the file promises little, so it is asked.
+            api: unsafe { Api::load(handle) }
+                .filter(|api| unsafe { (api.OpenSSL_version_num)() } >> 28 == 3),
+        }
     }))
 }
 
@@ -161,7 +171,8 @@ pub(super) fn is_served(name: &CStr, function: *mut c_void) -> bool {
 
 /// The function of this name of the OpenSSL 3 that is loaded, else of an older one; null if there is none.
 pub(super) fn find(name: &CStr) -> *mut c_void {
-    let handle = loaded().map(|loaded| loaded.handle as *mut c_void).or_else(|| open(c"libssl.so.1.1"));
+    let handle =
+        loaded().map(|loaded| loaded.handle as *mut c_void).or_else(|| open(c"libssl.so.1.1"));
     // SAFETY: the handles are never closed.
     handle.map_or(std::ptr::null_mut(), |handle| unsafe { libc::dlsym(handle, name.as_ptr()) })
 }

@@ -161,7 +161,13 @@ pub(super) fn has_callbacks(api: &Api, ssl: *mut Object) -> bool {
 
 /// Whether a connection finds the certificate of a session good, with its server's chain, as it would in a handshake
 /// (`ssl_verify_cert_chain` of OpenSSL, step by step): by its roots, its parameters, its host names, its DANE records.
-pub(super) fn verifies(api: &Api, ssl: *mut Object, session: *mut Object, chain: *mut Object, says: Says) -> bool {
+pub(super) fn verifies(
+    api: &Api,
+    ssl: *mut Object,
+    session: *mut Object,
+    chain: *mut Object,
+    says: Says,
+) -> bool {
     let store = store(api, ssl);
     if store.is_null() {
         return false;
@@ -173,10 +179,12 @@ pub(super) fn verifies(api: &Api, ssl: *mut Object, session: *mut Object, chain:
         if check.is_null() {
             return false;
         }
-        let good = (api.X509_STORE_CTX_init)(check, store, (api.SSL_SESSION_get0_peer)(session), chain) == 1
-            && is_set(api, ssl, check, says)
-            && (api.X509_verify_cert)(check) == 1
-            && (api.X509_STORE_CTX_get_error)(check) == 0;
+        let good =
+            (api.X509_STORE_CTX_init)(check, store, (api.SSL_SESSION_get0_peer)(session), chain)
+                == 1
+                && is_set(api, ssl, check, says)
+                && (api.X509_verify_cert)(check) == 1
+                && (api.X509_STORE_CTX_get_error)(check) == 0;
         (api.X509_STORE_CTX_free)(check);
         good
     }

@@ -21,7 +21,8 @@ impl<T: Send + Sync + 'static> Published<T> {
             return found;
         }
         let fresh = Box::into_raw(Box::new(make()));
-        let before = self.0.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
+        let before =
+            self.0.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
         // SAFETY: what is published is never freed; what is not is nobody else's.
         unsafe {
             match before {

@@ -58,7 +58,7 @@ pub(super) fn before_handshake(api: &'static Api, ssl: *mut Object, role: Role) 
     let began = now()?;
     let said = link::take(&mut Socket::connect(&around.socket, around.patience)?, &query)?;
     watch(api, ctx, of_context);
-    let verified = began.checked_sub(said.age).unwrap_or_default();
+    let verified = began.saturating_sub(said.age);
     let chain = if said.status == 200 { offer(api, ssl, &said.body, &server, &id) } else { None };
     let chain = chain.unwrap_or_default();
     connection.visit.set(Some(Visit { query, opened: said.opened, verified, began, chain }));
@@ -97,7 +97,13 @@ fn eligible(api: &Api, ssl: *mut Object, ctx: *mut Object, settings: &Settings) 
     }
 }
 
-fn query(api: &Api, ssl: *mut Object, server: &CStr, alpn: Vec<u8>, around: &Surroundings) -> Query {
+fn query(
+    api: &Api,
+    ssl: *mut Object,
+    server: &CStr,
+    alpn: Vec<u8>,
+    around: &Surroundings,
+) -> Query {
     // SAFETY: the caller's connection.
     let level = unsafe { (api.SSL_get_security_level)(ssl) };
     // SAFETY: it takes nothing.
@@ -141,7 +147,9 @@ fn offer(api: &Api, ssl: *mut Object, bytes: &[u8], server: &CStr, id: &[u8]) ->
     // SAFETY: the session is one, and is ours until it is freed; the connection takes a reference of its own.
     unsafe {
         // First without the program's callbacks: they get to see no failure that the handshake may not have.
-        if !is_good(api, session, server) || !chain::verifies(api, ssl, session, chain, Says::OpenSsl) {
+        if !is_good(api, session, server)
+            || !chain::verifies(api, ssl, session, chain, Says::OpenSsl)
+        {
             return None;
         }
         state::mark_spent(api, session)?;
@@ -156,7 +164,8 @@ fn offer(api: &Api, ssl: *mut Object, bytes: &[u8], server: &CStr, id: &[u8]) ->
             return None;
         }
         let holds = (api.SSL_get_verify_result)(ssl) == VERIFIED
-            && (!chain::has_callbacks(api, ssl) || chain::verifies(api, ssl, session, chain, Says::Program));
+            && (!chain::has_callbacks(api, ssl)
+                || chain::verifies(api, ssl, session, chain, Says::Program));
         if !holds {
             (api.SSL_set_session)(ssl, ptr::null_mut());
             (api.SSL_set_verify_result)(ssl, before);
@@ -180,7 +189,13 @@ unsafe fn is_good(api: &Api, session: *mut Object, server: &CStr) -> bool {
             && (api.SSL_SESSION_is_resumable)(session) == 1
             && name.is_none_or(|name| name.to_bytes().eq_ignore_ascii_case(server.to_bytes()))
             && !peer.is_null()
-            && (api.X509_check_host)(peer, server.as_ptr(), server.count_bytes(), 0, ptr::null_mut()) == 1
+            && (api.X509_check_host)(
+                peer,
+                server.as_ptr(),
+                server.count_bytes(),
+                0,
+                ptr::null_mut(),
+            ) == 1
     }
 }
 
@@ -205,7 +220,10 @@ fn disarm(api: &Api, ssl: *mut Object) {
     // SAFETY: the caller's connection, and the program's own callback.
     unsafe {
         if is_on_info((api.SSL_get_info_callback)(ssl)) {
-            (api.SSL_set_info_callback)(ssl, known(api, ssl).and_then(|connection| connection.info.get()));
+            (api.SSL_set_info_callback)(
+                ssl,
+                known(api, ssl).and_then(|connection| connection.info.get()),
+            );
         }
     }
 }
@@ -237,7 +255,8 @@ pub(super) unsafe extern "C" fn new_session(ssl: *mut Object, session: *mut Obje
     }
     let own = api().and_then(|api| {
         // SAFETY: OpenSSL's connection, which it calls about, and its context.
-        let (ctx, is_client) = unsafe { ((api.SSL_get_SSL_CTX)(ssl), (api.SSL_is_server)(ssl) == 0) };
+        let (ctx, is_client) =
+            unsafe { ((api.SSL_get_SSL_CTX)(ssl), (api.SSL_is_server)(ssl) == 0) };
         let mode = unsafe { (api.SSL_CTX_ctrl)(ctx, GET_CACHE_MODE, 0, ptr::null_mut()) };
         let of_context = context(api, ctx)?;
         // It would not have been called for a client, had we not asked.
@@ -282,6 +301,7 @@ fn leave(api: &Api, ssl: *mut Object, session: *mut Object) -> Option<()> {
 fn checked(api: &Api, ssl: *mut Object, session: *mut Object) -> Option<Vec<u8>> {
     // SAFETY: the caller's connection, whose chain is only read.
     let chain = unsafe { (api.SSL_get_peer_cert_chain)(ssl) };
-    let good = !chain::has_callbacks(api, ssl) || chain::verifies(api, ssl, session, chain, Says::OpenSsl);
+    let good =
+        !chain::has_callbacks(api, ssl) || chain::verifies(api, ssl, session, chain, Says::OpenSsl);
     if good { chain::sent(api, ssl) } else { None }
 }

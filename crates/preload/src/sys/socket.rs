@@ -35,9 +35,10 @@ impl Socket {
             *place = libc::c_char::from_ne_bytes([*byte]);
         }
         let socket = Self { fd: socket()?, end: Instant::now() + patience };
-        let length = libc::socklen_t::try_from(mem::size_of_val(&address)).ok()?;
+        let length = libc::socklen_t::try_from(size_of_val(&address)).ok()?;
         // SAFETY: the address is valid for its length.
-        let done = unsafe { libc::connect(socket.fd.as_raw_fd(), ptr::from_ref(&address).cast(), length) };
+        let done =
+            unsafe { libc::connect(socket.fd.as_raw_fd(), ptr::from_ref(&address).cast(), length) };
         (done == 0).then_some(socket)
     }
 
@@ -71,7 +72,12 @@ impl Line for Socket {
             self.wait(libc::POLLOUT)?;
             // SAFETY: the bytes are valid for their length. Without a signal if the agent is gone.
             let sent = unsafe {
-                libc::send(self.fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL)
+                libc::send(
+                    self.fd.as_raw_fd(),
+                    bytes.as_ptr().cast(),
+                    bytes.len(),
+                    libc::MSG_NOSIGNAL,
+                )
             };
             bytes = bytes.get(usize::try_from(sent).ok().filter(|sent| *sent > 0)?..)?;
         }
@@ -81,7 +87,8 @@ impl Line for Socket {
     fn receive(&mut self, room: &mut [u8]) -> Option<usize> {
         self.wait(libc::POLLIN)?;
         // SAFETY: the room is valid for its length.
-        let count = unsafe { libc::recv(self.fd.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
+        let count =
+            unsafe { libc::recv(self.fd.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
         usize::try_from(count).ok()
     }
 }
@@ -117,6 +124,8 @@ fn is_resting() -> bool {
 }
 
 fn rest() {
-    let time = clock::now().unwrap_or(0).saturating_add(u64::try_from(REST.as_millis()).unwrap_or(u64::MAX));
+    let time = clock::now()
+        .unwrap_or(0)
+        .saturating_add(u64::try_from(REST.as_millis()).unwrap_or(u64::MAX));
     RESTS_UNTIL.store(time, Ordering::Relaxed);
 }

@@ -33,7 +33,10 @@ impl OfContext {
     }
 
     pub(super) fn set_original(&self, callback: Option<NewSession>) {
-        self.original.store(callback.map_or(ptr::null_mut(), |callback| callback as *mut c_void), Ordering::Release);
+        self.original.store(
+            callback.map_or(ptr::null_mut(), |callback| callback as *mut c_void),
+            Ordering::Release,
+        );
     }
 
     pub(super) fn original(&self) -> Option<NewSession> {
@@ -121,7 +124,9 @@ fn places(api: &Api) -> Option<&'static Places> {
     let new = |class, free: Option<Free>| {
         let (none, zero) = (ptr::null_mut(), 0);
         // SAFETY: the callbacks have the signatures of CRYPTO_EX_dup and _free, and this library is never unloaded.
-        let place = unsafe { (api.CRYPTO_get_ex_new_index)(class, zero, none, none, Some(dup_as_none), free) };
+        let place = unsafe {
+            (api.CRYPTO_get_ex_new_index)(class, zero, none, none, Some(dup_as_none), free)
+        };
         (place > 0).then_some(place)
     };
     let all = PLACES.get_or(|| {
@@ -213,7 +218,11 @@ pub(super) fn context(api: &Api, ctx: *mut Object) -> Option<&'static OfContext>
 }
 
 /// Notes something of a context, if it is not left alone anyway.
-pub(super) fn change(api: &Api, ctx: *mut Object, change: impl FnOnce(&mut Settings)) -> Option<()> {
+pub(super) fn change(
+    api: &Api,
+    ctx: *mut Object,
+    change: impl FnOnce(&mut Settings),
+) -> Option<()> {
     let Some(context) = context(api, ctx) else { return Some(()) };
     change(&mut *locked(&context.settings)?);
     Some(())
@@ -232,7 +241,9 @@ pub(super) fn unmark(api: &Api, session: *mut Object) {
 fn mark(api: &Api, session: *mut Object, number: usize) -> Option<()> {
     let place = places(api)?.session;
     // SAFETY: the caller's session; a number is kept, no pointer.
-    let done = unsafe { (api.SSL_SESSION_set_ex_data)(session, place, ptr::without_provenance_mut(number)) };
+    let done = unsafe {
+        (api.SSL_SESSION_set_ex_data)(session, place, ptr::without_provenance_mut(number))
+    };
     (done == 1).then_some(())
 }
 
@@ -253,7 +264,9 @@ pub(super) fn is_spent(api: &Api, session: *const Object) -> bool {
 pub(super) unsafe fn bytes(start: *const c_uchar, length: c_uint) -> Vec<u8> {
     match usize::try_from(length) {
         // SAFETY: as the caller says.
-        Ok(length) if !start.is_null() => unsafe { std::slice::from_raw_parts(start, length) }.to_vec(),
+        Ok(length) if !start.is_null() => {
+            unsafe { std::slice::from_raw_parts(start, length) }.to_vec()
+        }
         _ => Vec::new(),
     }
 }

@@ -33,7 +33,8 @@ extern "C" fn loaded() {
 
 fn read() -> Option<Surroundings> {
     let text = |name| setting(name).map(|value| value.to_string_lossy().into_owned());
-    let patience = text(c"HEADSTART_PATIENCE_MS").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
+    let patience =
+        text(c"HEADSTART_PATIENCE_MS").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
     Some(Surroundings {
         socket: setting(c"HEADSTART_SOCKET").filter(|path| !path.is_empty())?,
         context: text(c"HEADSTART_CONTEXT").filter(|context| !context.is_empty()),
