@@ -201,6 +201,10 @@ pub(super) fn connection(api: &Api, ssl: *mut Object) -> Option<&'static OfConne
 /// Has something remembered of a context that was just made, which no other thread knows yet: later this would be a
 /// change under their hands. What is not remembered is left alone.
 pub(super) fn remember(api: &Api, ctx: *mut Object) -> Option<()> {
+    // SSL_CTX_new calls SSL_CTX_new_ex, by its name in some builds.
+    if context(api, ctx).is_some() {
+        return Some(());
+    }
     let place = places(api)?.context;
     let fresh = Box::into_raw(Box::<OfContext>::default());
     // SAFETY: the caller's context; what is not kept is freed here, what is kept with the context.
