@@ -77,8 +77,10 @@ pub(crate) fn cookie_in_a_ticket() {
 pub(crate) fn cookie_of_another_program() {
     let net = Net::new(RTT);
     let world = World::new(&net, "program");
+    let port = AGENT.to_string();
     let python = || {
-        let visit = world.watched(|| world.program("work", &["/usr/bin/python3", "-c", PYTHON, &AGENT.to_string(), NAME]));
+        let arguments = ["/usr/bin/python3", "-c", PYTHON, &port, NAME];
+        let visit = world.watched(|| world.program("work", &arguments));
         assert!(visit.said.ends_with("yes"), "{}", visit.said);
         visit
     };
@@ -312,10 +314,11 @@ impl<'n> World<'n> {
     fn program(&self, context: &str, command: &[&str]) -> String {
         let mut run_it = self.net.client().command(PROGRAM);
         run_it.args(["run", "--context", context, "--proxy", &format!("127.0.0.1:{AGENT}")]);
-        run_it.arg("--socket").arg(self.socket()).arg("--preload").arg(library()).arg("--").args(command);
-        // Of what is around this test no proxy counts, and what it trusts is the certificate of the edge.
+        run_it.arg("--socket").arg(self.socket()).arg("--preload").arg(library());
+        run_it.arg("--").args(command);
+        // Of what is around this test no proxy counts, and no roots.
+        run_it.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
         run_it.env("SSL_CERT_FILE", self.net.file("cert.pem")).env("HEADSTART_PATIENCE_MS", "9000");
-        run_it.env_remove("NO_PROXY").env_remove("no_proxy");
         String::from_utf8(run(&mut run_it).stdout).unwrap()
     }
 
