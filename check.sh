@@ -27,6 +27,8 @@ make make
 perl perl
 curl curl
 openssl openssl
+python3 python3
+ruby ruby
 nginx nginx
 haproxy haproxy
 redis-server redis-server

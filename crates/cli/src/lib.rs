@@ -24,6 +24,7 @@ pub mod metrics;
 pub mod options;
 pub mod output;
 mod pageload;
+mod run;
 pub mod runtime;
 mod sessions;
 pub mod settings;

@@ -17,6 +17,7 @@ mod managed;
 mod names;
 mod pageload;
 mod place;
+mod run;
 mod sessions;
 mod value;
 
@@ -42,6 +43,7 @@ pub use managed::{ClientCertificate, ManagedOptions};
 pub use names::{NameMap, NamePattern};
 pub use pageload::{PageloadCommand, PageloadOptions, SharingOptions};
 pub use place::{FilterPlace, KeySource, RedisAddress};
+pub use run::RunOptions;
 pub use sessions::{
     AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,
     SessionsPolicyOptions, SharingName,

@@ -44,7 +44,7 @@ impl Agent {
         assert_eq!(self.audited(words), count, "{words:?}");
     }
 
-    fn audited(&self, words: &[&str]) -> usize {
+    pub(crate) fn audited(&self, words: &[&str]) -> usize {
         let log = self.log();
         let lines = log.lines().filter(|line| line.contains("headstart::audit"));
         lines.filter(|line| words.iter().all(|word| line.contains(word))).count()
