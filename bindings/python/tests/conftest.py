@@ -28,14 +28,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 def server(files: Files) -> Iterator[Server]:
     server = Server(files)
     yield server
-    server.stop()
+    server.close()
 
 
 @pytest.fixture(scope="session")
 def nginx(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nginx]:
     nginx = Nginx(tmp_path_factory.mktemp("nginx"), files)
     yield nginx
-    nginx.stop()
+    nginx.close()
 
 
 @pytest.fixture(scope="session")
@@ -45,15 +45,15 @@ def running(files: Files, server: Server, tmp_path_factory: pytest.TempPathFacto
     directory = tmp_path_factory.mktemp("agent")
     running = RunningAgent(directory, ["--edge", edge, "--opening", "plain"], roots=files.certificate)
     yield running
-    running.stop()
+    running.close()
 
 
 @pytest.fixture
-def agent(running: RunningAgent) -> Iterator[headstart.Agent]:
+def agent(running: RunningAgent) -> headstart.Agent:
     """The agent, with nothing left of other tests."""
     agent = running.agent()
     agent.forget()
-    yield agent
+    return agent
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def own_agent(files: Files, tmp_path: Path) -> Iterator[RunningAgent]:
     """An agent that may be stopped."""
     running = RunningAgent(tmp_path, roots=files.certificate)
     yield running
-    running.stop()
+    running.close()
 
 
 @pytest.fixture

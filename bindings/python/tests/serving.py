@@ -96,7 +96,7 @@ class RunningAgent:
     def agent(self) -> headstart.Agent:
         return headstart.Agent(self.path)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self.process.kill()
         self.process.wait()
 
@@ -209,7 +209,7 @@ class Server(ThreadingHTTPServer):
             self.connections += 1
             Handler(tls, client_address, self)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self.hurry.set()
         self.shutdown()
         self.server_close()
@@ -267,6 +267,6 @@ class Nginx:
     def url(self, path: str = "/") -> str:
         return f"https://localhost:{self.port}{path}"
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self.process.kill()
         self.process.wait()

@@ -58,7 +58,7 @@ def test_the_port_wants_its_token(files: Files, server: Server, tmp_path: Path) 
             assert (raised.value.status, raised.value.error) == (407, "token")
         assert "0123456789abcdef" not in repr(wrong)
     finally:
-        running.stop()
+        running.close()
     with pytest.raises(headstart.AgentUnavailable, match="--managed-listen"):
         headstart.Agent(port=port, token_file=token).sessions()
     with pytest.raises(headstart.AgentUnavailable, match="cannot read the token"):

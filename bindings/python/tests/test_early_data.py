@@ -53,8 +53,7 @@ def test_others_are_not(visited: headstart.Agent, nginx: Nginx) -> None:
     for early_data, method, body in ((False, "GET", None), (True, "POST", "words"), (at_home, "GET", None)):
         with mounted(HeadstartAdapter(visited, early_data=early_data)) as session:
             response = session.request(method, nginx.url(), data=body)
-            assert became(response) == "none"
-            assert response.text in ("GET early=", "") or response.status_code == 405
+            assert (response.text, became(response)) == (f"{method} early=", "none")
     with mounted(HeadstartAdapter(visited, early_data=at_home)) as session:
         assert became(session.get(nginx.url("/home"))) == "accepted"
 
@@ -93,5 +92,9 @@ def test_a_policy_forbids_it(visited: headstart.Agent, nginx: Nginx) -> None:
 
 
 def test_unverified_connections_send_nothing_early(visited: headstart.Agent, nginx: Nginx) -> None:
-    with mounted(HeadstartAdapter(visited, early_data=True)) as session, pytest.warns(match="Unverified HTTPS"):
-        assert became(session.get(nginx.url(), verify=False)) == "none"
+    before = len(visited.sessions())
+    for _ in range(2):
+        with mounted(HeadstartAdapter(visited, early_data=True)) as session:
+            with pytest.warns(match="Unverified HTTPS"):
+                assert became(session.get(nginx.url(), verify=False)) == "none"
+        until("a session is kept", lambda: len(visited.sessions()) > before)

@@ -43,7 +43,7 @@ def test_a_fallback_is_an_ordinary_request(own_agent: RunningAgent, files: Files
     with mounted(adapter) as session:
         session.verify = str(files.certificate)
         assert facts(session.get(server.url("/last"))) is not None
-        own_agent.stop()
+        own_agent.close()
         response = session.get(server.url("/page"))
         assert response.text == "GET /page"
         assert facts(response) is None

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-import requests
 
 import headstart
 
@@ -35,4 +34,3 @@ def test_an_example(
     exec(compile(example, str(README), "exec"), {"__name__": "example"})
     assert capsys.readouterr().out
     until("a session is kept", lambda: bool(agent.sessions()))
-    requests.Session().close()

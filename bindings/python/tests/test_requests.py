@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from contextlib import closing
 
 import pytest
 import requests
@@ -19,9 +18,6 @@ from headstart.requests import HeadstartAdapter, facts
 
 from .conftest import mounted
 from .serving import NAME, Files, RunningAgent, Server, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def facts_of(response: requests.Response) -> headstart.Facts:
@@ -124,7 +120,7 @@ def test_many_threads(session: requests.Session, server: Server) -> None:
 
 
 def test_a_slow_answer(session: requests.Session, files: Files) -> None:
-    with stopped(Server(files)) as server:
+    with closing(Server(files)) as server:
         with pytest.raises(requests.exceptions.ReadTimeout):
             session.get(server.url("/slow"), timeout=(60, 0.2))
         server.hurry.set()
@@ -154,7 +150,7 @@ def test_a_private_context_is_forgotten(agent: headstart.Agent, server: Server) 
 def test_roots(agent: headstart.Agent, files: Files, tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("other")
     other = Files(directory)
-    with stopped(Server(other)) as server, mounted(HeadstartAdapter(agent)) as session:
+    with closing(Server(other)) as server, mounted(HeadstartAdapter(agent)) as session:
         with pytest.raises(requests.exceptions.SSLError) as raised:
             session.get(server.url())
         error = headstart.reason(raised.value)
@@ -171,9 +167,9 @@ def test_roots(agent: headstart.Agent, files: Files, tmp_path_factory: pytest.Te
             session.get(server.url(), verify=str(directory))
 
 
-def test_another_name(agent: headstart.Agent, files: Files, tmp_path: str) -> None:
+def test_another_name(agent: headstart.Agent, files: Files) -> None:
     names = files.issue("elsewhere", "DNS:elsewhere.example")
-    with stopped(Server(files, names=names)) as server:
+    with closing(Server(files, names=names)) as server:
         with mounted(HeadstartAdapter(agent)) as session, pytest.raises(requests.exceptions.SSLError) as raised:
             session.get(server.url(), verify=str(names[0]))
         error = headstart.reason(raised.value)
@@ -190,7 +186,7 @@ def test_client_certificates_are_named(files: Files, tmp_path_factory: pytest.Te
     both.write_bytes(certificate.read_bytes() + key.read_bytes())
     both.chmod(0o600)
     running = RunningAgent(directory, ["--client-certificate", f"work={both}"], roots=files.certificate)
-    with stopped(running), stopped(Server(files, clients=certificate)) as server:
+    with closing(running), closing(Server(files, clients=certificate)) as server:
         with mounted(HeadstartAdapter(running.agent(), client_certificate="work")) as session:
             assert session.get(server.url("/whoami")).text == "client"
             with pytest.raises(headstart.Unsupported, match="client_certificate=NAME"):
@@ -227,11 +223,3 @@ def test_nothing_is_left_open(agent: headstart.Agent, server: Server) -> None:
         warnings.simplefilter("error", ResourceWarning)
         with mounted(HeadstartAdapter(agent)) as session:
             session.get(server.url())
-
-
-@contextlib.contextmanager
-def stopped(what: Server | RunningAgent) -> Iterator[Server]:
-    try:
-        yield what  # type: ignore[misc]
-    finally:
-        what.stop()

@@ -216,7 +216,7 @@ class HTTPSConnection(_HTTPSConnection):
 def _translated(error: HeadstartError, connection: HTTPConnection) -> HTTPError:
     """Say it as urllib3 does, so that retries, and programs that know nothing of the agent, behave."""
     if isinstance(error, TlsError):
-        return SSLError(error)
+        return SSLError(str(error))
     if isinstance(error, TimedOut):
         return ConnectTimeoutError(connection, f"Connection to {connection.host} timed out: {error}")
     return NewConnectionError(connection, str(error))
