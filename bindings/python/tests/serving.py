@@ -58,9 +58,20 @@ class Files:
     def issue(self, name: str, *names: str, days: int = 2) -> tuple[Path, Path]:
         """Make a certificate that vouches for itself, and its key."""
         certificate, key = self.directory / f"{name}.pem", self.directory / f"{name}.key"
-        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+        command = [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+        ]
         command += ["-days", str(days), "-subj", f"/CN={name}", "-keyout", str(key), "-out", str(certificate)]
-        subprocess.run([*command, "-addext", f"subjectAltName={','.join(names)}"], check=True, capture_output=True)
+        subprocess.run(
+            [*command, "-addext", f"subjectAltName={','.join(names)}"], check=True, capture_output=True
+        )
         key.chmod(0o600)
         certificate.chmod(0o644)
         return certificate, key
@@ -186,7 +197,9 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, files: Files, *, clients: Path | None = None, names: tuple[Path, Path] | None = None) -> None:
+    def __init__(
+        self, files: Files, *, clients: Path | None = None, names: tuple[Path, Path] | None = None
+    ) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(*(names or (files.certificate, files.key)))

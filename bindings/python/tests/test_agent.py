@@ -100,7 +100,11 @@ def test_policies(agent: headstart.Agent, server: Server) -> None:
 def test_errors_can_be_pickled() -> None:
     error = headstart.CertificateError("it has expired", "renew it", 502, "certificate_expired")
     again = pickle.loads(pickle.dumps(error))  # noqa: S301
-    assert (str(again), again.status, again.error) == ("it has expired (hint: renew it)", 502, "certificate_expired")
+    assert (str(again), again.status, again.error) == (
+        "it has expired (hint: renew it)",
+        502,
+        "certificate_expired",
+    )
     assert headstart.reason(ValueError("nothing")) is None
     assert headstart.reason(None) is None
 

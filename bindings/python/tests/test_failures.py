@@ -28,7 +28,10 @@ GRANTED = b"HTTP/1.1 200 OK\r\nheadstart-opening: plain\r\nheadstart-resumed: 0\
 
 def test_without_an_agent_there_is_an_error(tmp_path: Path) -> None:
     agent = headstart.Agent(tmp_path / "none")
-    with mounted(HeadstartAdapter(agent)) as session, pytest.raises(requests.exceptions.ConnectionError) as raised:
+    with (
+        mounted(HeadstartAdapter(agent)) as session,
+        pytest.raises(requests.exceptions.ConnectionError) as raised,
+    ):
         session.get("https://localhost/")
     error = headstart.reason(raised.value)
     assert isinstance(error, headstart.AgentUnavailable)
@@ -123,7 +126,11 @@ def test_retries_are_those_of_urllib3(tmp_path: Path) -> None:
         (GRANTED[:-2] + b"headstart-certificate: *\r\n\r\n", headstart.NoAgent, "certificate is garbled"),
         (b"HTTP/1.1 200 OK\r\nx: " + b"x" * (1 << 16), headstart.NoAgent, "more than 65536 bytes"),
         (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200 + b"\r\n", headstart.NoAgent, "garbled"),
-        (b"HTTP/1.1 500 No\r\n\r\nwords\nhint: more words\n", headstart.Refused, r"words \(hint: more words\)"),
+        (
+            b"HTTP/1.1 500 No\r\n\r\nwords\nhint: more words\n",
+            headstart.Refused,
+            r"words \(hint: more words\)",
+        ),
         (b"HTTP/1.1 418 No\r\n\r\n", headstart.Refused, "the agent answers 418"),
     ],
 )
@@ -172,7 +179,9 @@ def test_a_trickle_does_not_prolong_the_deadline(tmp_path: Path) -> None:
         ("localhost", headstart.Options(alpn=("h2\n",))),
     ],
 )
-def test_nothing_is_smuggled_into_a_request(running: RunningAgent, host: str, options: headstart.Options) -> None:
+def test_nothing_is_smuggled_into_a_request(
+    running: RunningAgent, host: str, options: headstart.Options
+) -> None:
     with pytest.raises(headstart.Unsupported):
         running.agent().connect(host, 443, options)
 

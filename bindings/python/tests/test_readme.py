@@ -28,7 +28,14 @@ def test_an_example(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("HEADSTART_SOCKET", str(running.path))
-    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+    for name in (
+        "HTTPS_PROXY",
+        "https_proxy",
+        "ALL_PROXY",
+        "all_proxy",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+    ):
         monkeypatch.delenv(name, raising=False)
     assert NAME in example
     exec(compile(example, str(README), "exec"), {"__name__": "example"})

@@ -56,7 +56,9 @@ def test_programs_share_sessions(agent: headstart.Agent, running: RunningAgent, 
     def run() -> str:
         command = [sys.executable, "-c", program, server.url()]
         environment = {"HEADSTART_SOCKET": str(running.path)}
-        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            command, env=environment, check=True, capture_output=True, text=True
+        ).stdout.strip()
 
     assert run() == "False"
     until("a session is kept", lambda: bool(agent.sessions()))
@@ -170,7 +172,10 @@ def test_roots(agent: headstart.Agent, files: Files, tmp_path_factory: pytest.Te
 def test_another_name(agent: headstart.Agent, files: Files) -> None:
     names = files.issue("elsewhere", "DNS:elsewhere.example")
     with closing(Server(files, names=names)) as server:
-        with mounted(HeadstartAdapter(agent)) as session, pytest.raises(requests.exceptions.SSLError) as raised:
+        with (
+            mounted(HeadstartAdapter(agent)) as session,
+            pytest.raises(requests.exceptions.SSLError) as raised,
+        ):
             session.get(server.url(), verify=str(names[0]))
         error = headstart.reason(raised.value)
         assert isinstance(error, headstart.CertificateError)
@@ -199,7 +204,9 @@ def test_client_certificates_are_named(files: Files, tmp_path_factory: pytest.Te
             assert error.error == "certificate_not_allowed"
 
 
-def test_a_proxy_is_used_as_ever(agent: headstart.Agent, running: RunningAgent, files: Files, server: Server) -> None:
+def test_a_proxy_is_used_as_ever(
+    agent: headstart.Agent, running: RunningAgent, files: Files, server: Server
+) -> None:
     with mounted(HeadstartAdapter(agent)) as session:
         session.proxies = {"https": f"http://127.0.0.1:{running.listen}"}
         session.verify = str(files.certificate)

@@ -37,7 +37,10 @@ def test_arguments_of_urllib3_mean_the_same(agent: headstart.Agent, files: Files
     with PoolManager(agent=agent, cert_reqs="CERT_NONE") as pools:
         with pytest.warns(urllib3.exceptions.InsecureRequestWarning):
             assert pools.request("GET", server.url()).status == 200
-    with PoolManager(agent=agent, server_hostname="other.example") as pools, pytest.raises(MaxRetryError) as raised:
+    with (
+        PoolManager(agent=agent, server_hostname="other.example") as pools,
+        pytest.raises(MaxRetryError) as raised,
+    ):
         pools.request("GET", server.url(), retries=0)
     assert isinstance(raised.value.reason, SSLError)
 
@@ -46,7 +49,10 @@ def test_fingerprints(agent: headstart.Agent, files: Files, server: Server) -> N
     digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(files.certificate.read_text())).hexdigest()
     with PoolManager(agent=agent, assert_fingerprint=digest) as pools:
         assert pools.request("GET", server.url()).status == 200
-    with PoolManager(agent=agent, assert_fingerprint="00" * 32) as pools, pytest.raises(MaxRetryError) as raised:
+    with (
+        PoolManager(agent=agent, assert_fingerprint="00" * 32) as pools,
+        pytest.raises(MaxRetryError) as raised,
+    ):
         pools.request("GET", server.url(), retries=0)
     assert isinstance(raised.value.reason, SSLError)
 
@@ -62,7 +68,9 @@ def test_fingerprints(agent: headstart.Agent, files: Files, server: Server) -> N
         {"source_address": ("127.0.0.1", 0)},
     ],
 )
-def test_what_cannot_be_heeded_is_refused(agent: headstart.Agent, server: Server, arguments: dict[str, Any]) -> None:
+def test_what_cannot_be_heeded_is_refused(
+    agent: headstart.Agent, server: Server, arguments: dict[str, Any]
+) -> None:
     with PoolManager(agent=agent, **arguments) as pools, pytest.raises(headstart.Unsupported):
         pools.request("GET", server.url())
 

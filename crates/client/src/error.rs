@@ -144,12 +144,21 @@ mod tests {
     #[test]
     fn a_refusal_has_the_agents_words() {
         let refusal = Refusal::new(502, "certificate_expired", "it has expired\nhint: renew it\n");
-        assert_eq!((refusal.text.as_str(), refusal.hint.as_deref()), ("it has expired", Some("renew it")));
+        assert_eq!(
+            (refusal.text.as_str(), refusal.hint.as_deref()),
+            ("it has expired", Some("renew it"))
+        );
         assert_eq!(refusal.kind(), Kind::Certificate);
         let error = Error::Refused(Box::new(refusal));
-        assert_eq!((error.to_string().as_str(), error.hint()), ("it has expired", Some("renew it")));
+        assert_eq!(
+            (error.to_string().as_str(), error.hint()),
+            ("it has expired", Some("renew it"))
+        );
         let wordless = Refusal::new(431, "", "");
-        assert_eq!((wordless.text.as_str(), wordless.hint.clone()), ("the agent answers 431", None));
+        assert_eq!(
+            (wordless.text.as_str(), wordless.hint.clone()),
+            ("the agent answers 431", None)
+        );
         assert_eq!(wordless.kind(), Kind::Request);
     }
 

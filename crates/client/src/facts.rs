@@ -72,7 +72,9 @@ impl Facts {
         Ok(Self {
             opening,
             resumed,
-            early_data: head.field("Headstart-Early-Data").map_or(Ok(EarlyData::None), early_data)?,
+            early_data: head
+                .field("Headstart-Early-Data")
+                .map_or(Ok(EarlyData::None), early_data)?,
             version: text("Headstart-Version"),
             cipher: text("Headstart-Cipher"),
             group: text("Headstart-Group"),

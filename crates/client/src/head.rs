@@ -55,7 +55,8 @@ impl Head {
             if from.read_buf(&mut bytes).await.map_err(NoHead::Io)? == 0 {
                 return Err(NoHead::Io(io::ErrorKind::UnexpectedEof.into()));
             }
-            let found = bytes.get(seen..).and_then(|new| new.windows(END.len()).position(|at| at == END));
+            let found =
+                bytes.get(seen..).and_then(|new| new.windows(END.len()).position(|at| at == END));
             if let Some(at) = found {
                 let length = seen + at + END.len();
                 if length > HEAD_MAX {
@@ -95,7 +96,11 @@ impl Head {
     }
 
     /// The words of a refusal, as many as come.
-    pub(crate) async fn read_text<R: AsyncRead + Unpin>(&self, from: &mut R, behind: Bytes) -> String {
+    pub(crate) async fn read_text<R: AsyncRead + Unpin>(
+        &self,
+        from: &mut R,
+        behind: Bytes,
+    ) -> String {
         let length = self.field("Content-Length").and_then(|length| length.parse().ok());
         let length = length.unwrap_or(TEXT_MAX).min(TEXT_MAX);
         let mut text = behind.to_vec();
@@ -146,7 +151,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_head() {
-        for garbage in [&b"SSH-2.0-OpenSSH_9.2\r\n\r\n"[..], b"HTTP/1.1 2000 OK\r\n\r\n", b"\r\n\r\n"] {
+        for garbage in
+            [&b"SSH-2.0-OpenSSH_9.2\r\n\r\n"[..], b"HTTP/1.1 2000 OK\r\n\r\n", b"\r\n\r\n"]
+        {
             let refused = Head::read(&mut &*garbage).await;
             assert!(matches!(refused, Err(NoHead::Malformed(_))), "{refused:?}");
         }

@@ -87,7 +87,10 @@ async fn what_is_no_answer() {
     }
     for answer in ["", "HTTP/1.1 200 OK\r\nheadstart-op"] {
         let error = answered(answer).await;
-        assert!(matches!(error, Error::Unavailable { .. }) && error.source().is_some(), "{error:?}");
+        assert!(
+            matches!(error, Error::Unavailable { .. }) && error.source().is_some(),
+            "{error:?}"
+        );
     }
 }
 
@@ -113,10 +116,11 @@ async fn an_agent_that_says_nothing() {
 async fn too_much_early_data_is_not_even_asked_for() {
     let (_dir, path) = place();
     let early = vec![0; 16 * 1024 + 1];
-    let refused = Agent::socket(&path).connect("a.example", 443, &Options::default(), &early).await;
+    let (agent, options) = (Agent::socket(&path), Options::default());
+    let refused = agent.connect("a.example", 443, &options, &early).await;
     assert!(matches!(refused, Err(Error::Unsupported(_))));
-    let asked = Agent::socket(&path).connect("a.example", 443, &Options::default(), &early[1..]);
-    assert!(matches!(asked.await, Err(Error::Unavailable { .. })), "this is");
+    let asked = agent.connect("a.example", 443, &options, &early[1..]).await;
+    assert!(matches!(asked, Err(Error::Unavailable { .. })), "this is");
 }
 
 #[tokio::test]
@@ -124,7 +128,8 @@ async fn a_port_is_shown_its_token_and_nobody_else_is() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let agent = Agent::port(listener.local_addr().unwrap(), "0123456789abcdef");
     assert!(!format!("{agent:?}").contains("0123456789abcdef"));
-    let asked = tokio::spawn(async move { agent.connect_bare("a.example", 80, Some("work")).await });
+    let asked =
+        tokio::spawn(async move { agent.connect_bare("a.example", 80, Some("work")).await });
     let (mut tcp, _) = listener.accept().await.unwrap();
     let mut request = vec![0; 4096];
     let count = tcp.read(&mut request).await.unwrap();

@@ -118,7 +118,9 @@ def _read_head(sock: socket.socket, deadline: Deadline) -> bytes:
         deadline.apply(sock)
         peeked = sock.recv(room, socket.MSG_PEEK)
         if not peeked:
-            raise AgentUnavailable("the agent broke off before it answered", "was it stopped? its log says more")
+            raise AgentUnavailable(
+                "the agent broke off before it answered", "was it stopped? its log says more"
+            )
         end = (head + peeked).find(_END)
         head += sock.recv(len(peeked) if end < 0 else end + len(_END) - len(head))
     return head

@@ -49,7 +49,9 @@ class Connection:
     def __enter__(self) -> Connection:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -148,7 +150,9 @@ class Agent:
             server: Of this server only; else of all, and cookies, too.
             context: Of this context only (an empty one is that without a label); else of all of this user.
         """
-        query = {name: value for name, value in (("server", server), ("context", context)) if value is not None}
+        query = {
+            name: value for name, value in (("server", server), ("context", context)) if value is not None
+        }
         path = f"/sessions?{urlencode(query, quote_via=quote)}" if query else "/sessions"
         return int(self._call("DELETE", path)["forgotten"])
 
@@ -275,7 +279,11 @@ def _unreachable(address: Any, error: OSError) -> AgentUnavailable:
     message = f"cannot reach an agent at {address}: {error.strerror or error}"
     if isinstance(error, PermissionError):
         return AgentUnavailable(message, "its --socket-mode and --socket-group say who may use it")
-    start = f"--socket {address}" if isinstance(address, str) else "--managed-listen ADDR:PORT --managed-token FILE"
+    start = (
+        f"--socket {address}"
+        if isinstance(address, str)
+        else "--managed-listen ADDR:PORT --managed-token FILE"
+    )
     return AgentUnavailable(message, f"start one: headstart agent {start}")
 
 
