@@ -123,7 +123,7 @@ class Handler(BaseHTTPRequestHandler):
         page = self.path.partition("?")[0].strip("/").partition("/")[0]
         getattr(self, f"page_{page}", self.page)()
 
-    do_HEAD = do_POST = do_GET  # noqa: N815
+    do_HEAD = do_POST = do_GET
 
     def page(self) -> None:
         self.answer(200, f"{self.command} {self.path}")

@@ -68,7 +68,7 @@ def test_the_port_wants_its_token(files: Files, server: Server, tmp_path: Path) 
 def test_an_agent_has_one_address() -> None:
     for arguments in ({"token": "x"}, {"port": 1}, {"port": 1, "token": "x", "token_file": "y"}):
         with pytest.raises(ValueError, match="token"):
-            headstart.Agent(**arguments)  # type: ignore[arg-type]
+            headstart.Agent(**arguments)
     with pytest.raises(ValueError, match="no socket beside it"):
         headstart.Agent("/socket", port=1, token="x")
 
@@ -99,7 +99,7 @@ def test_policies(agent: headstart.Agent, server: Server) -> None:
 
 def test_errors_can_be_pickled() -> None:
     error = headstart.CertificateError("it has expired", "renew it", 502, "certificate_expired")
-    again = pickle.loads(pickle.dumps(error))  # noqa: S301
+    again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.status, again.error) == (
         "it has expired (hint: renew it)",
         502,

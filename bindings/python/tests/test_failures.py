@@ -86,7 +86,7 @@ def test_the_environment_names_the_socket(
     (tmp_path / "headstart.sock").symlink_to(running.path)
     agent.sessions()
     monkeypatch.setenv("HEADSTART_SOCKET", str(tmp_path / "other"))
-    with pytest.raises(headstart.AgentUnavailable, match="cannot reach an agent at .*other"):
+    with pytest.raises(headstart.AgentUnavailable, match=r"cannot reach an agent at .*other"):
         agent.sessions()
 
 

@@ -217,7 +217,7 @@ def test_a_proxy_is_used_as_ever(
 
 
 def test_an_adapter_can_be_pickled(agent: headstart.Agent, server: Server) -> None:
-    adapter = pickle.loads(pickle.dumps(HeadstartAdapter(agent, context="work", server_name=NAME)))  # noqa: S301
+    adapter = pickle.loads(pickle.dumps(HeadstartAdapter(agent, context="work", server_name=NAME)))
     with mounted(adapter) as session:
         assert facts(session.get(server.url())) is not None
     until("a session is kept", lambda: bool(agent.sessions()))

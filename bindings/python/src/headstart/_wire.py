@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import socket
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 HEAD_MAX = 64 * 1024
-"""Bytes of the head of an answer: a certificate of 7 to 17 kB (with ML-DSA) in base64, and what is beside it."""
+"""Bytes of the head of an answer: a certificate with ML-DSA has 7 to 17 kB, more in base64."""
 
 TEXT_MAX = 16 * 1024
 """Bytes of a refusal in words: two lines."""
@@ -103,10 +104,9 @@ def read_text(sock: socket.socket, head: Head, deadline: Deadline) -> str:
 
 def _send(sock: socket.socket, request: bytes) -> None:
     """An agent that has too many connections answers without reading, and closes."""
-    try:
+    # What it has said can still be read.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         sock.sendall(request)
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # what it has said can still be read
 
 
 def _read_head(sock: socket.socket, deadline: Deadline) -> bytes:

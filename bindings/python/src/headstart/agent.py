@@ -35,8 +35,8 @@ JSON_MAX = 8 << 20
 class Connection:
     """A connection to a server: a stream of plain bytes, and the facts of it.
 
-    The socket's timeout is that of the request; set your own. An end of the stream that is not announced by the
-    protocol above (lengths, chunks) may have been cut by anybody: docs/managed.md, "How it ends".
+    The socket's timeout is that of the request; set your own. An end of the stream that is not announced by
+    the protocol above (lengths, chunks) may have been cut by anybody: docs/managed.md, "How it ends".
     """
 
     sock: socket.socket
@@ -157,7 +157,7 @@ class Agent:
         return int(self._call("DELETE", path)["forgotten"])
 
     def policy(self, context: str | None = None) -> dict[str, Any]:
-        """Tell the policy that holds for a context; without one for this user's connections without a label."""
+        """Tell the policy that holds for a context, or for connections of this user without a label."""
         return self._call("GET", _policy_of(context))
 
     def set_policy(

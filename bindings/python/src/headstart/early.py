@@ -21,8 +21,9 @@ _allowed: ContextVar[bool] = ContextVar("headstart_early_data", default=False)
 def early_data(allowed: bool = True) -> Iterator[None]:
     """Mark the requests of a block as safe to be sent early, with the first bytes of a new connection.
 
-    **Anybody on the way can have an early request arrive more than once** (RFC 8446 section 8), so mark only what
-    may: most GETs (RFC 8470). Requests whose body is a file or an iterable are never sent early.
+    **Anybody on the way can have an early request arrive more than once** (RFC 8446 section 8), so mark only
+    what may: most GETs (RFC 8470). Requests whose body is a file or an iterable are never sent early, nor are
+    those of other threads that the block starts.
 
     >>> with headstart.early_data():
     ...     session.get("https://www.example.com/")

@@ -11,7 +11,7 @@ from .errors import Unsupported
 __all__ = ["Options", "Policy", "Verify"]
 
 Policy = Literal["share", "isolate", "off"]
-"""``share`` sessions with other connections; ``isolate``: have nothing in common with any; no sessions at all (``off``)."""
+"""``share`` sessions with other connections; ``isolate``: have nothing in common; ``off``: no sessions."""
 
 Verify = Union[bool, str, "os.PathLike[str]"]
 """``True``: the roots of the system; ``False``: anybody; else the path of a PEM file of roots."""
@@ -22,7 +22,7 @@ class Options:
     """What a connection is asked for with."""
 
     context: str | None = None
-    """A label within this user: connections of different contexts have nothing in common that a server could see."""
+    """A label within this user: connections of different contexts have nothing in common that servers see."""
 
     policy: Policy | None = None
     """For this connection: stricter than that of the context, and never laxer."""

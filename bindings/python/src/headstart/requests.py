@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Union
 
 from requests import PreparedRequest, Response
 from requests.adapters import DEFAULT_POOLBLOCK, DEFAULT_POOLSIZE, DEFAULT_RETRIES, HTTPAdapter
-from requests.certs import where
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from . import early
 from .urllib3 import HTTPSConnectionPool, PoolManager, facts
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["EarlyData", "HeadstartAdapter", "facts"]
 
 EarlyData = Union[bool, Callable[[PreparedRequest], bool]]
-"""``True``: each GET, HEAD and OPTIONS without a body may be sent early; a function says which requests may."""
+"""``True``: GET, HEAD and OPTIONS without a body may be sent early; a function says which requests may."""
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 
@@ -35,9 +35,10 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 class HeadstartAdapter(HTTPAdapter):
     """Transport for ``https://`` that has the agent speak TLS; one pool of connections for each host.
 
-    ``verify`` and ``timeout`` mean what they mean in requests: ``verify=True`` are the roots of the agent's system,
-    a path is a file of roots, ``False`` takes anybody. ``cert`` raises `headstart.Unsupported`: certificates are
-    configured in the agent. Requests that go to a proxy do their own TLS, as without this adapter.
+    ``verify`` and ``timeout`` mean what they mean in requests: ``verify=True`` are the roots of the agent's
+    system, a path is a file of roots, ``False`` takes anybody. ``cert`` raises `headstart.Unsupported`:
+    certificates are configured in the agent. Requests that go to a proxy do their own TLS, as without this
+    adapter.
 
     Args:
         agent: Which agent; else that of the environment.
@@ -95,7 +96,7 @@ class HeadstartAdapter(HTTPAdapter):
             num_pools=connections,
             maxsize=maxsize,
             block=block,
-            fallback_roots=where(),
+            fallback_roots=DEFAULT_CA_BUNDLE_PATH,
             **self._managed,
             **pool_kwargs,
         )

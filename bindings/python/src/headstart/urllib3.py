@@ -89,7 +89,7 @@ class Managed:
 
 
 class HTTPSConnection(_HTTPSConnection):
-    """A connection that the agent opens: plain HTTP on a socket of this machine, and TLS from the agent on."""
+    """A connection that the agent opens: plain HTTP on a socket of this machine, TLS from the agent on."""
 
     facts: Facts | None
     """Of the connection, if there is one and it is the agent's."""
@@ -140,7 +140,7 @@ class HTTPSConnection(_HTTPSConnection):
         else:
             self._release(self._held + data, may_be_early=False)
 
-    def getresponse(self) -> HTTPResponse:
+    def getresponse(self) -> HTTPResponse:  # type: ignore[override]  # as in urllib3
         """Read the head of the response."""
         about = _About(self.facts, self._was_early)
         response = super().getresponse()
@@ -232,7 +232,7 @@ class HTTPSConnectionPool(_HTTPSConnectionPool):
         if not conn.holds_back():
             super()._validate_conn(conn)
 
-    def urlopen(self, method: str, url: str, *args: Any, **kwargs: Any) -> BaseHTTPResponse:  # type: ignore[override]
+    def urlopen(self, method: str, url: str, *args: Any, **kwargs: Any) -> BaseHTTPResponse:
         """Send a request, and once more if it was sent early and came too early."""
         response = super().urlopen(method, url, *args, **kwargs)
         about = getattr(response, _ABOUT, None)
@@ -247,9 +247,9 @@ class HTTPSConnectionPool(_HTTPSConnectionPool):
 class PoolManager(_PoolManager):
     """urllib3's pool manager, whose connections for ``https`` are opened by the agent.
 
-    Of urllib3's arguments ``cert_reqs``, ``ca_certs`` (a file), ``server_hostname`` and ``assert_fingerprint`` mean
-    the same as ever; without ``ca_certs`` the roots are those of the agent's system. Others that are about TLS, and
-    ``source_address``, raise `headstart.Unsupported` with the first request.
+    Of urllib3's arguments ``cert_reqs``, ``ca_certs`` (a file), ``server_hostname`` and
+    ``assert_fingerprint`` mean the same as ever; without ``ca_certs`` the roots are the agent's system's.
+    Others that are about TLS, and ``source_address``, raise `headstart.Unsupported` with the first request.
 
     Args:
         num_pools: As in urllib3.
