@@ -27,9 +27,19 @@ impl Agent {
     }
 
     pub(crate) fn start_in(dir: TempDir, arguments: &[&str]) -> Self {
+        Self::run(dir, arguments, &[])
+    }
+
+    /// One whose system has these roots.
+    pub(crate) fn start_trusting(dir: TempDir, roots: &str, arguments: &[&str]) -> Self {
+        Self::run(dir, arguments, &[("SSL_CERT_FILE", roots)])
+    }
+
+    fn run(dir: TempDir, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let metrics = free();
         let mut command = command(&dir.path().join("socket"), metrics);
-        let mut child = command.args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        command.args(arguments).envs(environment.iter().copied());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let log = Arc::new(Mutex::new(String::new()));
         let lines = Arc::clone(&log);

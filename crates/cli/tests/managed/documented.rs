@@ -1,10 +1,9 @@
 //! The examples for other languages in docs/managed.md do what they say.
 
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use crate::agent::Agent;
-use crate::edge::{Edge, until};
+use crate::edge::{Edge, free, until};
 use crate::origin::Origin;
 use crate::server::{NAME, files};
 
@@ -18,30 +17,37 @@ fn example(language: &str) -> &'static str {
     code.unwrap_or_else(|| panic!("no example in {language}"))
 }
 
-/// Runs the command on an agent that knows the site of [`NAME`].
-fn run(program: &str, arguments: &[&str], socket: &Path) -> Output {
+/// What the program says on an agent that knows the site of [`NAME`].
+fn run(program: &str, arguments: &[&str], agent: &Agent) -> String {
     let mut command = Command::new(program);
-    command.args(arguments).env_clear().env("HEADSTART_SOCKET", socket);
-    command.env("PATH", std::env::var_os("PATH").unwrap()).stdin(Stdio::null());
-    command.output().unwrap()
+    command.args(arguments).env_clear().env("HEADSTART_SOCKET", agent.socket());
+    command.env("HOME", agent.path("")).env("PATH", std::env::var_os("PATH").unwrap());
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program}: {errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]
 fn examples_do_what_they_say() {
-    let (files, origin) = (files(), Origin::start());
+    let (files, origin, port) = (files(), Origin::start(), free().to_string());
     let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
-    let roots = files.path(&format!("{NAME}.pem"));
-    let agent = Agent::start_trusting(&roots, &["--edge", &format!("{NAME}={}", edge.address)]);
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join(".headstart-token");
+    let arguments = [
+        "--edge",
+        &format!("{NAME}={}", edge.address),
+        "--managed-listen",
+        &port,
+        "--managed-token",
+        token.to_str().unwrap(),
+    ];
+    let agent = Agent::start_trusting(dir, &files.path(&format!("{NAME}.pem")), &arguments);
+    let shell = example("sh").replace("127.0.0.1:1081", &port);
     let script = files.write("get.js", example("js").as_bytes(), 0o600);
-    for (at, (program, arguments)) in
-        [("sh", ["-euc", example("sh")]), ("node", [&script, NAME])].iter().enumerate()
-    {
-        let output = run(program, arguments, &agent.socket());
-        let (said, errors) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{program}: {said}{errors}");
-        assert!(said.contains("GET /head"), "{program}: {said}{errors}");
-        until("it is in the log", || agent.audited(&["managed connection", "error=\"-\""]) > at);
+    for (program, arguments) in [("sh", ["-euc", shell.as_str()]), ("node", [&script, NAME])] {
+        assert!(run(program, &arguments, &agent).contains("GET /head"), "{program}");
     }
     assert_eq!(origin.asked("GET /head"), 2);
+    until("both are in the log", || agent.audited(&["managed connection", "error=\"-\""]) == 2);
 }

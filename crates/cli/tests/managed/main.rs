@@ -5,6 +5,8 @@
 mod agent;
 mod client;
 mod command;
+mod connector;
+mod documented;
 mod early;
 #[path = "../terminate/edge.rs"]
 #[allow(dead_code)] // as above
