@@ -230,7 +230,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Nginx:
-    """nginx that takes early data, and says so; `/never` asks for it again."""
+    """nginx that takes early data."""
 
     def __init__(self, directory: Path, files: Files) -> None:
         self.port = free_port()
@@ -257,11 +257,7 @@ class Nginx:
                     ssl_protocols TLSv1.3;
                     ssl_early_data on;
                     default_type text/plain;
-                    location / {{ return 200 "$request_method early=$ssl_early_data"; }}
-                    location /never {{
-                        if ($ssl_early_data) {{ return 425; }}
-                        return 200 "late";
-                    }}
+                    location / {{ return 200 "$request_method"; }}
                 }}
             }}
             """
@@ -283,3 +279,49 @@ class Nginx:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+class EarlyServer:
+    """`openssl s_server`, which tells early data from later data; one connection after the other."""
+
+    def __init__(self, files: Files, statuses: Sequence[str]) -> None:
+        self.port = free_port()
+        self._statuses = list(statuses)
+        self._said = b""
+        command = ["openssl", "s_server", "-accept", f"127.0.0.1:{self.port}", "-early_data"]
+        self.process = subprocess.Popen(
+            [*command, "-cert", str(files.certificate), "-key", str(files.key)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._thread = threading.Thread(target=self._answer)
+        self._thread.start()
+        until("openssl s_server accepts", lambda: "ACCEPT" in self.said())
+
+    def said(self) -> str:
+        return self._said.decode("utf-8", "replace")
+
+    def url(self, path: str = "/") -> str:
+        return f"https://localhost:{self.port}{path}"
+
+    def _answer(self) -> None:
+        """Answer each head of a request with the next status."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        answered = 0
+        while more := os.read(self.process.stdout.fileno(), 65536):
+            self._said += more
+            while self._said.count(b"\r\n\r\n") > answered and self._statuses:
+                answered += 1
+                answer = f"HTTP/1.1 {self._statuses.pop(0)}\r\nContent-Length: 0\r\n\r\n"
+                self.process.stdin.write(answer.encode())
+                self.process.stdin.flush()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._thread.join()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
