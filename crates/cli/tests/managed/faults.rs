@@ -13,7 +13,7 @@ use crate::agent::Agent;
 use crate::client::{connect, dial, request};
 use crate::edge::{Edge, until};
 use crate::origin::Origin;
-use crate::server::{self, NAME, PAGE, Server, files};
+use crate::server::{NAME, PAGE, Server, files};
 
 /// The events of the session store, which the metrics have a second later.
 fn event(agent: &Agent, name: &str) -> u64 {
@@ -100,7 +100,7 @@ fn a_server_without_tickets_is_served() {
 
 #[test]
 fn a_certificate_that_changed_is_seen_at_the_next_full_handshake() {
-    let (files, other) = (files(), server::files());
+    let (files, other) = (files(), files());
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
     server.visit(&agent, &[]);
     let (address, roots) = (server.address, files.path(&format!("{NAME}.pem")));

@@ -391,7 +391,7 @@ mod tests {
         }
         drop(turn);
         assert!(next.await.is_some());
-        clients.turn(Some(3)).await.unwrap();
+        let _turn = clients.turn(Some(3)).await.unwrap();
         assert_eq!(lock(&clients.turns).len(), 1, "nothing is left of who is gone");
     }
 
@@ -414,6 +414,7 @@ mod tests {
     #[test]
     fn a_stranger_is_not_told_why() {
         let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let file = dir.path().join("roots");
         fs::write(&file, "x").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();

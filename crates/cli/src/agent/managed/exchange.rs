@@ -110,6 +110,7 @@ async fn converse(
     let connection = http1::Builder::new()
         .half_close(true) // a program may end its stream behind the request
         .max_buf_size(HEAD_MAX)
+        .max_header_size(HEAD_MAX) // the buffer alone is no exact bound
         .max_headers(FIELDS_MAX)
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST_TIME)
