@@ -117,7 +117,10 @@ async fn refusals_are_told_apart() {
     let url = format!("https://{NAME}/head").parse().unwrap();
     let error = hyper(Connector::new(site.client())).get(url).await.unwrap_err();
     let Error::Refused(refusal) = refused(&error) else { panic!("{error:?}") };
-    assert_eq!((refusal.kind(), refusal.name.as_str()), (Kind::Certificate, "certificate_untrusted"));
+    assert_eq!(
+        (refusal.kind(), refusal.name.as_str()),
+        (Kind::Certificate, "certificate_untrusted")
+    );
     assert!(refusal.hint.is_some());
     let url = format!("https://{}/", free()).parse().unwrap();
     let error = hyper(site.connector()).get(url).await.unwrap_err();
