@@ -11,7 +11,7 @@ venv=$work/venv-$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2]
 "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement check-requirements.txt
 
 rm -rf "$work/wheel"
-"$venv/bin/python" -m build --wheel --outdir "$work/wheel" . >/dev/null
+"$venv/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$work/wheel" .
 wheel=$(ls "$work"/wheel/headstart-*.whl)
 "$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$wheel"
 "$venv/bin/pip" install --quiet --disable-pip-version-check "$wheel[requests]"
