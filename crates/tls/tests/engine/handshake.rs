@@ -96,7 +96,7 @@ fn tls_1_2_is_spoken_where_it_may_be() {
 
 #[test]
 fn early_data_machinery_does_no_harm_to_tls_1_2() {
-    let mut site = Site::with(crate::site::takes_early_data);
+    let mut site = Site::with(takes_early_data);
     site.reconfigure_client(|config| config.max_version = Version::Tls12);
     assert_eq!(site.visit(None).client.version, Some(Version::Tls12));
 }
