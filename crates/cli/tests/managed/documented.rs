@@ -45,7 +45,9 @@ fn examples_do_what_they_say() {
     let agent = Agent::start_trusting(dir, &files.path(&format!("{NAME}.pem")), &arguments);
     let shell = example("sh").replace("127.0.0.1:1081", &port);
     let script = files.write("get.js", example("js").as_bytes(), 0o600);
-    for (program, arguments) in [("sh", ["-euc", shell.as_str()]), ("node", [&script, NAME])] {
+    for (program, arguments) in
+        [("sh", ["-euc", shell.as_str()]), ("node", [script.as_str(), NAME])]
+    {
         assert!(run(program, &arguments, &agent).contains("GET /head"), "{program}");
     }
     assert_eq!(origin.asked("GET /head"), 2);
