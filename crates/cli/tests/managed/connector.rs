@@ -13,7 +13,7 @@ use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::agent::Agent;
-use crate::edge::{Edge, free, until};
+use crate::edge::{Edge, free};
 use crate::files::Files;
 use crate::origin::Origin;
 use crate::server::{NAME, files};
@@ -90,7 +90,7 @@ async fn hyper_speaks_what_was_agreed_on() {
     }
     assert_eq!(site.origin.asked("GET /head"), 8);
     // Each client has used its connection again.
-    until("four connections are in the log", || site.agent.audited(&["managed connection"]) == 4);
+    site.agent.until_audited(&["managed connection"], 4);
 }
 
 #[tokio::test]

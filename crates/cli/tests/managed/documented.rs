@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::agent::Agent;
-use crate::edge::{Edge, free, until};
+use crate::edge::{Edge, free};
 use crate::origin::Origin;
 use crate::server::{NAME, files};
 
@@ -34,11 +34,12 @@ fn examples_do_what_they_say() {
     let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
     let dir = tempfile::tempdir().unwrap();
     let token = dir.path().join(".headstart-token");
+    let at_edge = format!("{NAME}={}", edge.address);
     let arguments = [
         "--edge",
-        &format!("{NAME}={}", edge.address),
+        at_edge.as_str(),
         "--managed-listen",
-        &port,
+        port.as_str(),
         "--managed-token",
         token.to_str().unwrap(),
     ];
@@ -51,5 +52,5 @@ fn examples_do_what_they_say() {
         assert!(run(program, &arguments, &agent).contains("GET /head"), "{program}");
     }
     assert_eq!(origin.asked("GET /head"), 2);
-    until("both are in the log", || agent.audited(&["managed connection", "error=\"-\""]) == 2);
+    agent.until_audited(&["managed connection", "error=\"-\""], 2);
 }
