@@ -2,7 +2,6 @@
 
 use std::error::Error as _;
 use std::fs;
-use std::net::SocketAddr;
 
 use headstart_client::{Connector, Error, Facts, Kind, Options, Policy, Stream, Verify};
 use http_body_util::{BodyExt, Empty};
@@ -11,6 +10,7 @@ use hyper::{Response, StatusCode, Version};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Runtime;
 
 use crate::agent::Agent;
 use crate::edge::{Edge, free};
@@ -63,85 +63,98 @@ async fn text(response: Response<Incoming>) -> String {
     String::from_utf8(body.to_vec()).unwrap()
 }
 
+/// The site and the agent are started by whoever waits: they have runtimes of their own.
+fn run<T>(future: impl Future<Output = T>) -> T {
+    Runtime::new().unwrap().block_on(future)
+}
+
 /// The agent's words, out of those of hyper.
 fn refused(error: &hyper_util::client::legacy::Error) -> &Error {
     error.source().unwrap().downcast_ref().unwrap()
 }
 
-#[tokio::test]
-async fn hyper_speaks_what_was_agreed_on() {
+#[test]
+fn hyper_speaks_what_was_agreed_on() {
     let site = Site::start();
-    for (connector, version, alpn) in [
-        (site.connector(), Version::HTTP_11, "http/1.1"),
-        (site.connector().http2(), Version::HTTP_2, "h2"),
-    ] {
-        for resumed in [false, true] {
-            let client = hyper(connector.clone());
-            for _ in 0..2 {
-                let response = get(&client, &format!("https://{NAME}/head")).await;
-                assert_eq!((response.status(), response.version()), (StatusCode::OK, version));
-                let facts = response.extensions().get::<Facts>().unwrap();
-                assert_eq!((facts.alpn.as_deref(), facts.resumed), (Some(alpn), resumed));
-                assert_eq!(facts.version.as_deref(), Some("TLS 1.3"));
-                assert!(facts.certificate.is_some() && facts.ledger.tls.is_some());
-                assert!(text(response).await.starts_with("GET /head\n"));
+    run(async {
+        for (connector, version, alpn) in [
+            (site.connector(), Version::HTTP_11, "http/1.1"),
+            (site.connector().http2(), Version::HTTP_2, "h2"),
+        ] {
+            for resumed in [false, true] {
+                let client = hyper(connector.clone());
+                for _ in 0..2 {
+                    let response = get(&client, &format!("https://{NAME}/head")).await;
+                    assert_eq!((response.status(), response.version()), (StatusCode::OK, version));
+                    let facts = response.extensions().get::<Facts>().unwrap();
+                    assert_eq!((facts.alpn.as_deref(), facts.resumed), (Some(alpn), resumed));
+                    assert_eq!(facts.version.as_deref(), Some("TLS 1.3"));
+                    assert!(facts.certificate.is_some() && facts.ledger.tls.is_some());
+                    assert!(text(response).await.starts_with("GET /head\n"));
+                }
             }
         }
-    }
+    });
     assert_eq!(site.origin.asked("GET /head"), 8);
     // Each client has used its connection again.
     site.agent.until_audited(&["managed connection"], 4);
 }
 
-#[tokio::test]
-async fn large_answers_come_whole() {
+#[test]
+fn large_answers_come_whole() {
     let site = Site::start();
-    for connector in [site.connector(), site.connector().http2()] {
-        let response = get(&hyper(connector), &format!("https://{NAME}/bytes/3000000")).await;
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        assert_eq!(body, crate::origin::pattern(3_000_000));
-    }
+    run(async {
+        for connector in [site.connector(), site.connector().http2()] {
+            let client = hyper(connector);
+            let response = get(&client, &format!("https://{NAME}/bytes/3000000")).await;
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, crate::origin::pattern(3_000_000));
+        }
+    });
 }
 
-#[tokio::test]
-async fn http_passes_unchanged() {
+#[test]
+fn http_passes_unchanged() {
     let site = Site::start();
-    let response = get(&hyper(site.connector()), &format!("{}/head", site.origin.http())).await;
-    assert!(response.extensions().get::<Facts>().is_none());
-    assert!(text(response).await.starts_with("GET /head\n"));
+    run(async {
+        let client = hyper(site.connector());
+        let response = get(&client, &format!("{}/head", site.origin.http())).await;
+        assert!(response.extensions().get::<Facts>().is_none());
+        assert!(text(response).await.starts_with("GET /head\n"));
+    });
 }
 
-#[tokio::test]
-async fn refusals_are_told_apart() {
+#[test]
+fn refusals_are_told_apart() {
     let site = Site::start();
-    let url = format!("https://{NAME}/head").parse().unwrap();
-    let error = hyper(Connector::new(site.client())).get(url).await.unwrap_err();
-    let Error::Refused(refusal) = refused(&error) else { panic!("{error:?}") };
-    assert_eq!(
-        (refusal.kind(), refusal.name.as_str()),
-        (Kind::Certificate, "certificate_untrusted")
-    );
-    assert!(refusal.hint.is_some());
-    let url = format!("https://{}/", free()).parse().unwrap();
-    let error = hyper(site.connector()).get(url).await.unwrap_err();
-    let Error::Refused(refusal) = refused(&error) else { panic!("{error:?}") };
-    assert_eq!((refusal.status, refusal.kind()), (502, Kind::Connect));
+    run(async {
+        let url = format!("https://{NAME}/head").parse().unwrap();
+        let error = hyper(Connector::new(site.client())).get(url).await.unwrap_err();
+        let Error::Refused(refusal) = refused(&error) else { panic!("{error:?}") };
+        assert_eq!(refusal.name, "certificate_untrusted");
+        assert!(refusal.kind() == Kind::Certificate && refusal.hint.is_some());
+        let url = format!("https://{}/", free()).parse().unwrap();
+        let error = hyper(site.connector()).get(url).await.unwrap_err();
+        let Error::Refused(refusal) = refused(&error) else { panic!("{error:?}") };
+        assert_eq!((refusal.status, refusal.kind()), (502, Kind::Connect));
+    });
 }
 
-#[tokio::test]
-async fn contexts_and_policies_are_heeded() {
+#[test]
+fn contexts_and_policies_are_heeded() {
     let site = Site::start();
-    let resumed = async |options: Options| {
-        let stream = site.client().connect(NAME, 443, &options, b"").await.unwrap();
-        let resumed = stream.facts().unwrap().resumed;
-        assert!(page(stream).await.starts_with("HTTP/1.1 200"));
-        resumed
-    };
     let work = Options { context: Some("work".into()), ..site.options() };
-    assert!(!resumed(work.clone()).await);
-    assert!(!resumed(Options { context: Some("home".into()), ..work.clone() }).await);
-    assert!(!resumed(Options { policy: Some(Policy::Isolate), ..work.clone() }).await);
-    assert!(resumed(work).await);
+    let home = Options { context: Some("home".into()), ..work.clone() };
+    let isolated = Options { policy: Some(Policy::Isolate), ..work.clone() };
+    for (options, resumed) in [(&work, false), (&home, false), (&isolated, false), (&work, true)] {
+        let stream = run(async {
+            let client = site.client();
+            let stream = client.connect(NAME, 443, options, b"").await.unwrap();
+            assert_eq!(stream.facts().unwrap().resumed, resumed, "{options:?}");
+            page(stream).await
+        });
+        assert!(stream.starts_with("HTTP/1.1 200"), "{stream}");
+    }
 }
 
 /// All that a server answers, which closes then.
@@ -153,21 +166,24 @@ async fn page(mut stream: Stream) -> String {
     answer
 }
 
-#[tokio::test]
-async fn the_port_wants_its_token() {
-    let (files, port) = (files(), free());
+#[test]
+fn the_port_wants_its_token() {
+    let (files, port, origin) = (files(), free(), Origin::start());
     let token = files.path("token");
     let _agent = Agent::start(&["--managed-listen", &port.to_string(), "--managed-token", &token]);
-    let origin = Origin::start();
     let url = format!("{}/head", origin.http());
-    let at = |token: &str| hyper(Connector::new(headstart_client::Agent::port(port, token)));
     let shown = fs::read_to_string(&token).unwrap();
-    assert!(text(get(&at(shown.trim()), &url).await).await.starts_with("GET /head\n"));
-    let error = at("0123456789abcdef").get(url.parse().unwrap()).await.unwrap_err();
-    let Error::Refused(refusal) = refused(&error) else { panic!("{error:?}") };
-    assert_eq!((refusal.kind(), refusal.name.as_str()), (Kind::NotAllowed, "token"));
-    let nobody: SocketAddr = free();
-    let error = hyper(Connector::new(headstart_client::Agent::port(nobody, "x")));
-    let error = error.get(url.parse().unwrap()).await.unwrap_err();
-    assert!(matches!(refused(&error), Error::Unavailable { .. }), "{error:?}");
+    let client = |port, token: &str| {
+        hyper(Connector::new(headstart_client::Agent::port(port, token)))
+    };
+    run(async {
+        let answer = text(get(&client(port, shown.trim()), &url).await).await;
+        assert!(answer.starts_with("GET /head\n"), "{answer}");
+        let wrong = client(port, "0123456789abcdef").get(url.parse().unwrap()).await;
+        let error = wrong.unwrap_err();
+        let Error::Refused(refusal) = refused(&error) else { panic!("{error:?}") };
+        assert_eq!((refusal.kind(), refusal.name.as_str()), (Kind::NotAllowed, "token"));
+        let error = client(free(), "0123456789abcdef").get(url.parse().unwrap()).await.unwrap_err();
+        assert!(matches!(refused(&error), Error::Unavailable { .. }), "{error:?}");
+    });
 }
