@@ -173,9 +173,8 @@ fn the_port_wants_its_token() {
     let _agent = Agent::start(&["--managed-listen", &port.to_string(), "--managed-token", &token]);
     let url = format!("{}/head", origin.http());
     let shown = fs::read_to_string(&token).unwrap();
-    let client = |port, token: &str| {
-        hyper(Connector::new(headstart_client::Agent::port(port, token)))
-    };
+    let client =
+        |port, token: &str| hyper(Connector::new(headstart_client::Agent::port(port, token)));
     run(async {
         let answer = text(get(&client(port, shown.trim()), &url).await).await;
         assert!(answer.starts_with("GET /head\n"), "{answer}");
@@ -183,7 +182,8 @@ fn the_port_wants_its_token() {
         let error = wrong.unwrap_err();
         let Error::Refused(refusal) = refused(&error) else { panic!("{error:?}") };
         assert_eq!((refusal.kind(), refusal.name.as_str()), (Kind::NotAllowed, "token"));
-        let error = client(free(), "0123456789abcdef").get(url.parse().unwrap()).await.unwrap_err();
+        let nobody = client(free(), "0123456789abcdef").get(url.parse().unwrap()).await;
+        let error = nobody.unwrap_err();
         assert!(matches!(refused(&error), Error::Unavailable { .. }), "{error:?}");
     });
 }
