@@ -2,13 +2,13 @@
 # Everything that has to hold before a change lands; what CI runs. Installs what it needs.
 #
 #   ./check.sh          all of it
-#   ./check.sh STEP...  only these: tools bpf format clippy no_std docs deny test valgrind examples lab
+#   ./check.sh STEP...  only these: tools bpf format clippy no_std docs deny test valgrind examples python lab
 set -euo pipefail
 cd "$(dirname "$0")"
 
 DENY=0.20.2
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(tools bpf format clippy no_std docs deny test valgrind examples lab)
+[ ${#steps[@]} -gt 0 ] || steps=(tools bpf format clippy no_std docs deny test valgrind examples python lab)
 
 # Network tests need namespaces. Where they are switched on they fail if they cannot run.
 if [ -z "${HEADSTART_TEST_NET:-}" ] && [ "$(id -u)" = 0 ]; then
@@ -34,6 +34,8 @@ haproxy haproxy
 redis-server redis-server
 ip iproute2
 nft nftables
+node nodejs
+python3 python3
 tcpdump tcpdump
 clang-14 clang-14
 llvm-strip-14 llvm-14
@@ -41,6 +43,7 @@ setpriv util-linux
 valgrind valgrind
 LIST
     [ -e /usr/include/bpf/bpf_helpers.h ] || missing+=(libbpf-dev)
+    python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
     if [ ${#missing[@]} -gt 0 ]; then
         echo "installing ${missing[*]}"
         local sudo=()
@@ -91,6 +94,12 @@ valgrind() {
 }
 
 examples() { crates/net/examples/run.sh; }
+
+# The package for Python on the real command, and its wheel. pip brings the tools, into target/python.
+python() {
+    cargo build --locked --package headstart-cli
+    HEADSTART_BINARY=${CARGO_TARGET_DIR:-$PWD/target}/debug/headstart bindings/python/check.sh
+}
 
 # Every experiment in short: the shape of its results and its bars, at most 8 minutes together.
 lab() {

@@ -5,9 +5,11 @@
 mod agent;
 mod client;
 mod command;
+mod connector;
 #[path = "../terminate/daemon.rs"]
 #[allow(dead_code)] // the terminating edge's tests use the rest
 mod daemon;
+mod documented;
 mod early;
 #[path = "../terminate/edge.rs"]
 #[allow(dead_code, unused_imports)] // as above
