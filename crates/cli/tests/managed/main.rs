@@ -5,6 +5,7 @@
 mod agent;
 mod client;
 mod command;
+mod crossing;
 mod early;
 mod faults;
 #[path = "../terminate/files.rs"]
@@ -24,5 +25,6 @@ mod secrets;
 mod server;
 mod sharing;
 mod start;
+mod tap;
 mod users;
 mod verify;
