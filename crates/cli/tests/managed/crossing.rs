@@ -206,7 +206,7 @@ fn no_ticket_of_one_user_is_shown_for_another() {
     fields.iter().for_each(|field| arguments.extend(["-H", field.as_str()]));
     arguments.push("http://agent/");
     let seen = watched.tap.shown().len();
-    let said = as_other(&watched.agent, &[&["--max-time", "3"][..], &arguments].concat());
+    let said = as_other(&watched.agent, &[&["--max-time", "10"][..], &arguments].concat());
     assert!(said.to_lowercase().contains("headstart-resumed: 0"), "{said}");
     assert_eq!(watched.tap.shown().len(), seen + 1);
     assert_eq!(watched.tap.last().len(), 0, "the same label, and another user");
