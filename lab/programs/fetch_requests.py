@@ -56,9 +56,18 @@ class Managed(HTTPAdapter):
         """The agent checks the certificate."""
 
 
+def adapter():
+    """That of the package, where it is installed."""
+    try:
+        from headstart.requests import HeadstartAdapter
+    except ImportError:
+        return Managed()
+    return HeadstartAdapter(context=os.environ["HEADSTART_CONTEXT"])
+
+
 session = requests.Session()
 if AGENT:
-    session.mount("https://", Managed())
+    session.mount("https://", adapter())
 answer = session.get(sys.argv[1], timeout=30)
 answer.raise_for_status()
 sys.stdout.buffer.write(answer.content)
