@@ -1,3 +1,5 @@
+use std::fmt::Write;
+
 /// What a connection asks the agent with: all that two connections have to have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
@@ -28,7 +30,7 @@ impl Query {
 
 fn encode(path: &mut String, bytes: &[u8]) {
     for byte in bytes {
-        path.push_str(&format!("%{byte:02X}"));
+        let _ = write!(path, "%{byte:02X}"); // a string takes all
     }
 }
 
@@ -50,9 +52,12 @@ impl Said {
         let body = bytes.get(end + 4..)?;
         let field = |name: &str| {
             let mut fields = head.lines().filter_map(|line| line.split_once(':'));
-            fields.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+            fields
+                .find(|(found, _)| found.eq_ignore_ascii_case(name))
+                .map(|(_, value)| value.trim())
         };
-        let length = field("content-length").map_or(Some(0), |length| length.parse::<usize>().ok())?;
+        let length =
+            field("content-length").map_or(Some(0), |length| length.parse::<usize>().ok())?;
         Some(Self {
             status: head.split(' ').nth(1)?.parse().ok()?,
             age: field("headstart-age").and_then(|age| age.parse().ok()).unwrap_or(0),
@@ -68,15 +73,26 @@ mod tests {
 
     #[test]
     fn nothing_of_a_name_is_syntax() {
-        let query = Query { server: "a&b".into(), alpn: vec![2, b'h', b'2'], context: Some("\u{e9}".into()), ..Query::default() };
-        assert_eq!(query.path("&x=1"), "/ticket?server=%61%26%62&alpn=%02%68%32&settings=&context=%C3%A9&x=1");
+        let query = Query {
+            server: "a&b".into(),
+            alpn: vec![2, b'h', b'2'],
+            context: Some("\u{e9}".into()),
+            ..Query::default()
+        };
+        assert_eq!(
+            query.path("&x=1"),
+            "/ticket?server=%61%26%62&alpn=%02%68%32&settings=&context=%C3%A9&x=1"
+        );
     }
 
     #[test]
     fn an_answer_is_whole_or_none() {
         let text = b"HTTP/1.1 200 OK\r\nheadstart-age: 7\r\nHeadstart-Opened: a-1\r\ncontent-length: 3\r\n\r\nabc";
         let said = Said::read(text).unwrap();
-        assert_eq!((said.status, said.age, said.opened.as_str(), &said.body[..]), (200, 7, "a-1", &b"abc"[..]));
+        assert_eq!(
+            (said.status, said.age, said.opened.as_str(), &said.body[..]),
+            (200, 7, "a-1", &b"abc"[..])
+        );
         for end in 0..text.len() {
             assert_eq!(Said::read(&text[..end]), None, "{end}");
         }

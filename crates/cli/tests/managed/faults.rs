@@ -6,6 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
+use openssl::ssl::{SslAcceptor, SslFiletype, SslMethod};
 use rustix::process::Signal;
 
 use crate::agent::Agent;
@@ -165,6 +166,40 @@ fn a_reload_keeps_sessions_and_connections() {
     until("it is read again", || agent.log().contains("configuration read again"));
     assert!(open.get("/").contains("HTTP/1.0 200 ok"));
     assert!(server.visit(&agent, &[]));
+}
+
+/// Many servers forget their close_notify. What they have said is all there, and nobody takes it for an end in order.
+#[test]
+fn what_a_server_said_before_it_broke_off_is_delivered() {
+    const BYTES: usize = 4 << 20;
+    let files = files();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap().to_string();
+    let roots = files.path(&format!("{NAME}.pem"));
+    let mut acceptor = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).unwrap();
+    acceptor.set_certificate_chain_file(&roots).unwrap();
+    acceptor.set_private_key_file(files.path(&format!("{NAME}.key")), SslFiletype::PEM).unwrap();
+    let acceptor = acceptor.build();
+    let serving = thread::spawn(move || {
+        let (tcp, _) = listener.accept().unwrap();
+        let mut tls = acceptor.accept(tcp).unwrap();
+        tls.write_all(&vec![7; BYTES]).unwrap();
+        // Dropped, it says nothing more.
+    });
+    let agent = Agent::start(&[]);
+    let fields = [
+        ("Headstart-TLS", "managed"),
+        ("Headstart-Server-Name", NAME),
+        ("Headstart-Verify", roots.as_str()),
+    ];
+    let mut stream = connect(&agent, &to, &fields).stream;
+    let (mut room, mut count) = ([0; 4096], 0);
+    while let Ok(more @ 1..) = stream.read(&mut room) {
+        count += more;
+    }
+    assert_eq!(count, BYTES);
+    serving.join().unwrap();
+    assert!(stream.write_all(b"x").is_err(), "both directions are closed");
 }
 
 /// Bytes of both directions, also those behind a request that is not answered yet, and ends of each.

@@ -38,6 +38,8 @@ fn what_is_no_request_is_refused() {
         ("PUT", "/sessions", 405),
         ("GET", "/contexts/a", 405),
         ("GET", "/sessions?shape=round", 400),
+        ("GET", "/sessions?server=a.example", 400),
+        ("GET", "/policies/a?user=0", 400),
         ("PUT", "/policies/a", 400),
         ("DELETE", "/sessions?user=all&context=a", 400),
     ] {

@@ -62,7 +62,7 @@ fn the_off_switch_of_a_context_wipes_and_keeps_off() {
     assert_eq!(call(&agent, "DELETE", "/policies/work", "").0, 200);
     server.visit(&agent, &[WORK]);
     assert!(server.visit(&agent, &[WORK]));
-    assert!(agent.audited(&["sessions changed", "\"work\"", "off"]) >= 1);
+    agent.until_audited(&["sessions changed", "\"work\"", "off"], 1);
 }
 
 /// A connection that is open when its context ends brings nothing back.

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::program::{headstart_run, library};
+use crate::library::library;
+use crate::program::headstart_run;
 
 fn ended(arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = headstart_run(Path::new("/run/none")).args(arguments).output().unwrap();

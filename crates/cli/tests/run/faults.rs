@@ -18,8 +18,8 @@ fn without_an_agent_handshakes_are_ordinary() {
     let long = "x".repeat(200);
     let too_long = dir.path().join(long);
     for socket in [Path::new("/nonexistent"), &silent, &too_long, dir.path()] {
-        for program in [Program::curl(&server, &[]), Program::python(&server)] {
-            assert!(!resumed(&program.page(socket, &files, &[])), "{}", socket.display());
+        for program in Program::all(&server) {
+            assert!(!resumed(&program.in_a_hurry().page(socket, &files, &[])), "{}", socket.display());
         }
     }
 }
@@ -44,7 +44,7 @@ fn a_lying_agent_breaks_no_handshake() {
                 let _ = stream.write_all(answer.as_bytes());
             }
         });
-        for program in [Program::curl(&server, &[]), Program::python(&server)] {
+        for program in Program::all(&server) {
             assert!(!resumed(&program.page(&socket, &files, &[])), "{number}");
         }
     }

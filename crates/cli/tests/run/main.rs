@@ -4,6 +4,7 @@
 #[path = "../managed/agent.rs"]
 #[allow(dead_code)] // the tests of managed TLS use the rest
 mod agent;
+mod checks;
 #[path = "../managed/client.rs"]
 #[allow(dead_code)] // as above
 mod client;
@@ -15,6 +16,7 @@ mod edge;
 #[allow(dead_code)] // as above
 mod files;
 mod faults;
+mod library;
 mod program;
 #[path = "../managed/server.rs"]
 #[allow(dead_code)] // as above

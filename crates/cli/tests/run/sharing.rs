@@ -1,108 +1,59 @@
 //! Who resumes whose sessions.
 
-use std::process::Command;
-
 use crate::agent::Agent;
+use crate::edge::until;
 use crate::program::{Program, held, resumed};
 use crate::server::{PAGE, Server, files};
+
+const WORK: [&str; 2] = ["--context", "work"];
 
 #[test]
 fn processes_of_one_executable_resume_each_others_sessions() {
     let files = files();
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
-    for program in [Program::curl(&server, &[]), Program::python(&server)] {
-        let visits = [(); 4].map(|()| program.resumes(&agent, &files, &[]));
-        assert_eq!(visits, [false, true, true, true]);
+    for program in Program::all(&server) {
+        let visits = [(); 3].map(|()| program.resumes(&agent, &files, &[]));
+        assert_eq!(visits, [false, true, true]);
     }
-    assert!(agent.audited(&["session of a program", "taken"]) >= 6);
+    until("the log has it", || taken(&agent) == 4 * 2);
 }
 
 #[test]
-fn executables_share_in_a_context_that_both_name_and_nowhere_else() {
+fn executables_share_in_a_context_that_all_name_and_nowhere_else() {
     let files = files();
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
     let (curl, python) = (Program::curl(&server, &[]), Program::python(&server));
-    let work = ["--context", "work"];
-    assert!(!python.resumes(&agent, &files, &work));
+    assert!(!python.resumes(&agent, &files, &WORK));
     assert!(!curl.resumes(&agent, &files, &[]), "no context");
     assert!(!curl.resumes(&agent, &files, &["--context", "other"]));
-    assert!(curl.resumes(&agent, &files, &work));
-    assert!(python.resumes(&agent, &files, &work), "with what curl has left");
+    for program in Program::all(&server) {
+        assert!(program.resumes(&agent, &files, &WORK), "with what the last has left");
+    }
     let with_alpn = Program::curl(&server, &["--alpn"]);
-    assert!(!with_alpn.resumes(&agent, &files, &work), "other protocols");
+    assert!(!with_alpn.resumes(&agent, &files, &WORK), "other protocols");
 }
 
 #[test]
 fn managed_connections_and_programs_have_nothing_in_common() {
     let files = files();
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
-    let (curl, work) = (Program::curl(&server, &[]), ["--context", "work"]);
+    let curl = Program::curl(&server, &[]);
     assert!(!server.visit(&agent, &[("Headstart-Context", "work")]));
-    assert!(!curl.resumes(&agent, &files, &work));
-    assert!(curl.resumes(&agent, &files, &work));
+    assert!(!curl.resumes(&agent, &files, &WORK));
+    assert!(curl.resumes(&agent, &files, &WORK));
     assert!(server.visit(&agent, &[("Headstart-Context", "work")]), "its own");
-}
-
-#[test]
-fn who_checks_less_or_otherwise_leaves_nothing() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
-    let roots = files.path(&format!("{}.pem", crate::server::NAME));
-    let copy = files.write("copy.pem", &std::fs::read(roots).unwrap(), 0o644);
-    for options in [&["-k"][..], &["--cacert", &copy], &["--tls-max", "1.2"]] {
-        let curl = Program::curl(&server, options);
-        for _ in 0..2 {
-            assert!(!curl.resumes(&agent, &files, &[]), "{options:?}");
-        }
-    }
-    assert_eq!(held(&agent), 0);
-}
-
-#[test]
-fn who_checks_otherwise_takes_nothing() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
-    assert!(!Program::curl(&server, &[]).resumes(&agent, &files, &[]));
-    let before = held(&agent);
-    assert!(before > 0);
-    let roots = files.path(&format!("{}.pem", crate::server::NAME));
-    let copy = files.write("copy.pem", &std::fs::read(roots).unwrap(), 0o644);
-    for options in [&["-k"][..], &["--cacert", &copy]] {
-        assert!(!Program::curl(&server, options).resumes(&agent, &files, &[]), "{options:?}");
-    }
-    assert_eq!(held(&agent), before);
-}
-
-/// Ruby and s_client set verify callbacks: they do what they always do.
-#[test]
-fn programs_with_callbacks_are_left_alone() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
-    if Command::new("ruby").arg("--version").output().is_ok() {
-        for _ in 0..2 {
-            assert!(!Program::ruby(&server).resumes(&agent, &files, &[]));
-        }
-    } else {
-        assert!(std::env::var_os("HEADSTART_TEST_NET").is_none(), "ruby is not installed");
-        eprintln!("skipped: ruby is not installed");
-    }
-    for _ in 0..2 {
-        let page = Program::s_client(&server).page(&agent.socket(), &files, &[]);
-        assert!(page.contains("New, TLSv1.3") && !page.contains("Reused, "), "{page}");
-    }
-    assert_eq!(held(&agent), 0);
 }
 
 #[test]
 fn a_policy_holds_for_programs_too() {
     let files = files();
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
-    let (curl, work) = (Program::curl(&server, &[]), ["--context", "work"]);
+    let curl = Program::curl(&server, &[]);
     for sharing in ["off", "isolate"] {
         let set = ["policy", "--context", "work", "--sharing", sharing];
         assert_eq!(crate::agent::sessions(&agent, &set).0, Some(0));
         for _ in 0..2 {
-            assert!(!curl.resumes(&agent, &files, &work), "{sharing}");
+            assert!(!curl.resumes(&agent, &files, &WORK), "{sharing}");
         }
     }
     assert_eq!(held(&agent), 0);
@@ -123,4 +74,26 @@ fn children_and_threads_share_too() {
     let threads = "all = [threading.Thread(target=visit) for _ in range(8)]\n[one.start() for one in all]\n[one.join() for one in all]";
     assert!(pages(threads) > 0);
     assert!(resumed(&Program::python(&server).page(&socket, &files, &[])));
+}
+
+/// What a program keeps itself it uses itself; what has gone to the agent comes from there alone.
+#[test]
+fn a_ticket_is_the_agents_or_the_programs() {
+    let files = files();
+    let twice = "own = ssl.create_default_context()\nvisit(own, visit(own))";
+    // Of two tickets the second is the program's; the only one is the agent's.
+    let cases = [("2", &["none", "put"][..], 0), ("1", &["none", "put", "taken", "put"], 1)];
+    for (tickets, asked, from_the_agent) in cases {
+        let server = Server::start(&files, &["-www", "-num_tickets", tickets]);
+        let agent = Agent::start(&[]);
+        let page = Program::python_that(&server, twice).page(&agent.socket(), &files, &[]);
+        assert!(page.contains("New, TLSv1.3") && page.contains("Reused, TLSv1.3"), "{page}");
+        until("the log has it", || agent.audited(&["session of a program"]) >= asked.len());
+        assert_eq!(agent.audited(&["session of a program"]), asked.len(), "{}", agent.log());
+        assert_eq!(taken(&agent), from_the_agent, "{tickets}");
+    }
+}
+
+fn taken(agent: &Agent) -> usize {
+    agent.audited(&["session of a program", "taken"])
 }

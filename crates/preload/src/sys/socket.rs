@@ -4,14 +4,26 @@ use std::ffi::{CStr, c_int};
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use crate::link::{Line, PATIENCE};
+use super::clock;
+use crate::link::{Line, REST};
 
-pub(crate) struct Socket(OwnedFd);
+/// The first number that is not one of the standard streams, which a program may have closed.
+const FIRST: c_int = 3;
+
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    end: Instant,
+}
 
 impl Socket {
-    /// A connection to the agent, if it takes one at once.
-    pub(crate) fn connect(path: &CStr) -> Option<Self> {
+    /// A connection to the agent, if it takes one at once, for `patience`.
+    pub(crate) fn connect(path: &CStr, patience: Duration) -> Option<Self> {
+        if is_resting() {
+            return None;
+        }
         let bytes = path.to_bytes_with_nul();
         // SAFETY: an address of zeros is a valid one.
         let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
@@ -22,24 +34,35 @@ impl Socket {
         for (place, byte) in address.sun_path.iter_mut().zip(bytes) {
             *place = libc::c_char::from_ne_bytes([*byte]);
         }
-        // SAFETY: no memory is handed over.
-        let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) };
-        if fd < 0 {
-            return None;
-        }
-        // SAFETY: it is open, and nobody else's.
-        let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
-        let length = libc::socklen_t::try_from(mem::size_of_val(&address)).ok()?;
+        let socket = Self { fd: socket()?, end: Instant::now() + patience };
+        let length = libc::socklen_t::try_from(size_of_val(&address)).ok()?;
         // SAFETY: the address is valid for its length.
-        (unsafe { libc::connect(fd, ptr::from_ref(&address).cast(), length) } == 0).then_some(socket)
+        let done =
+            unsafe { libc::connect(socket.fd.as_raw_fd(), ptr::from_ref(&address).cast(), length) };
+        (done == 0).then_some(socket)
     }
 
-    /// Waits until `events`, for [`PATIENCE`] at most.
+    /// Waits for `events`, until the end at most.
     fn wait(&self, events: libc::c_short) -> Option<()> {
-        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events, revents: 0 };
-        let patience = c_int::try_from(PATIENCE.as_millis()).ok()?;
-        // SAFETY: one entry, as is said. A signal ends the wait, and with it the request.
-        (unsafe { libc::poll(&raw mut poll, 1, patience) } == 1).then_some(())
+        loop {
+            let left = self.end.saturating_duration_since(Instant::now());
+            let time = libc::timespec {
+                tv_sec: left.as_secs().try_into().ok()?,
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events, revents: 0 };
+            // SAFETY: one entry, as is said; the time is only read.
+            match unsafe { libc::ppoll(&raw mut poll, 1, &raw const time, ptr::null()) } {
+                1 => return Some(()),
+                0 => {
+                    rest();
+                    return None;
+                }
+                // A signal of the program's, who has its own handler; the time goes on.
+                _ if is_interrupted() => {}
+                _ => return None,
+            }
+        }
     }
 }
 
@@ -49,7 +72,12 @@ impl Line for Socket {
             self.wait(libc::POLLOUT)?;
             // SAFETY: the bytes are valid for their length. Without a signal if the agent is gone.
             let sent = unsafe {
-                libc::send(self.0.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL)
+                libc::send(
+                    self.fd.as_raw_fd(),
+                    bytes.as_ptr().cast(),
+                    bytes.len(),
+                    libc::MSG_NOSIGNAL,
+                )
             };
             bytes = bytes.get(usize::try_from(sent).ok().filter(|sent| *sent > 0)?..)?;
         }
@@ -59,7 +87,45 @@ impl Line for Socket {
     fn receive(&mut self, room: &mut [u8]) -> Option<usize> {
         self.wait(libc::POLLIN)?;
         // SAFETY: the room is valid for its length.
-        let count = unsafe { libc::recv(self.0.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
+        let count =
+            unsafe { libc::recv(self.fd.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
         usize::try_from(count).ok()
     }
+}
+
+fn socket() -> Option<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no memory is handed over.
+    let fd = owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
+    if fd.as_raw_fd() >= FIRST {
+        return Some(fd);
+    }
+    // Another thread that writes to its standard output would write to the agent.
+    // SAFETY: the same.
+    owned(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST) })
+}
+
+fn owned(fd: c_int) -> Option<OwnedFd> {
+    // SAFETY: a call that makes descriptors has just made it, so it is open, and nobody else's.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn is_interrupted() -> bool {
+    // SAFETY: the thread's own errno.
+    unsafe { *libc::__errno_location() == libc::EINTR }
+}
+
+/// Milliseconds of the clock since boot until which the agent is not asked.
+static RESTS_UNTIL: AtomicU64 = AtomicU64::new(0);
+
+fn is_resting() -> bool {
+    let until = RESTS_UNTIL.load(Ordering::Relaxed);
+    until != 0 && clock::now().is_none_or(|now| now < until)
+}
+
+fn rest() {
+    let time = clock::now()
+        .unwrap_or(0)
+        .saturating_add(u64::try_from(REST.as_millis()).unwrap_or(u64::MAX));
+    RESTS_UNTIL.store(time, Ordering::Relaxed);
 }

@@ -1,41 +1,22 @@
 //! What is remembered beside OpenSSL's own objects, and goes with them.
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_uchar, c_uint, c_void};
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_int, c_long, c_uchar, c_uint, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
-use super::api::{Api, NewSession, Object};
-use super::rules::setting;
+use super::api::{Api, Free, Info, NewSession, Object};
+use super::once::Published;
 use crate::query::Query;
-
-/// Where the roots of a store come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trust {
-    System,
-    /// Others, or nobody knows: for good.
-    Other,
-}
-
-/// Where Debian's and its relatives' programs name the system's roots themselves.
-const SYSTEM: [&CStr; 4] =
-    [c"/etc/ssl/certs/ca-certificates.crt", c"/etc/ssl/certs", c"/usr/lib/ssl/cert.pem", c"/usr/lib/ssl/certs"];
-
-/// Of the files and directories that a program names; null is none.
-pub(super) fn trust_of(paths: &[*const c_char]) -> Trust {
-    // SAFETY: the caller's paths are strings that end with zero.
-    let mut named = paths.iter().filter(|path| !path.is_null()).map(|path| unsafe { CStr::from_ptr(*path) });
-    // Those that the environment names are the system's for this program, and sessions are kept by them.
-    let by_environment = [setting(c"SSL_CERT_FILE"), setting(c"SSL_CERT_DIR")];
-    let is_system = |path: &CStr| SYSTEM.contains(&path) || by_environment.iter().flatten().any(|own| **own == *path);
-    if named.all(is_system) { Trust::System } else { Trust::Other }
-}
 
 /// Of a context, which threads share.
 #[derive(Default)]
 pub(super) struct OfContext {
     /// The program's own callback for new sessions: it has to be called whatever else fails.
     original: AtomicPtr<c_void>,
+    /// The mode of its cache as we have set it, so that clients' sessions are told; 0: the program has.
+    mode: AtomicI64,
     settings: Mutex<Settings>,
 }
 
@@ -47,18 +28,15 @@ pub(super) struct Settings {
 }
 
 impl OfContext {
-    fn change(&self, change: impl FnOnce(&mut Settings)) -> Option<()> {
-        change(&mut *locked(&self.settings)?);
-        Some(())
-    }
-
     pub(super) fn settings(&self) -> Option<Settings> {
         locked(&self.settings).map(|settings| settings.clone())
     }
 
-    pub(super) fn set_original(&self, callback: Option<NewSession>) -> Option<()> {
-        self.original.store(callback.map_or(ptr::null_mut(), |callback| callback as *mut c_void), Ordering::Release);
-        Some(())
+    pub(super) fn set_original(&self, callback: Option<NewSession>) {
+        self.original.store(
+            callback.map_or(ptr::null_mut(), |callback| callback as *mut c_void),
+            Ordering::Release,
+        );
     }
 
     pub(super) fn original(&self) -> Option<NewSession> {
@@ -67,21 +45,25 @@ impl OfContext {
         unsafe { std::mem::transmute::<*mut c_void, Option<NewSession>>(callback) }
     }
 
-    pub(super) fn opt_out(&self) -> Option<()> {
-        self.change(|settings| settings.left_alone = true)
+    pub(super) fn set_mode(&self, mode: c_long) {
+        self.mode.store(mode, Ordering::Release);
     }
 
-    pub(super) fn set_alpn(&self, alpn: Vec<u8>) -> Option<()> {
-        self.change(|settings| settings.alpn = alpn)
-    }
-
-    pub(super) fn set_id(&self, id: Vec<u8>) -> Option<()> {
-        self.change(|settings| settings.id = id)
+    pub(super) fn mode(&self) -> Option<c_long> {
+        Some(self.mode.load(Ordering::Acquire)).filter(|mode| *mode != 0)
     }
 }
 
 /// Something was not noted that may speak against sharing: all connections are left alone from now on.
-pub(super) static BLIND: AtomicBool = AtomicBool::new(false);
+static BLIND: AtomicBool = AtomicBool::new(false);
+
+pub(super) fn go_blind() {
+    BLIND.store(true, Ordering::Release);
+}
+
+pub(super) fn is_blind() -> bool {
+    BLIND.load(Ordering::Acquire)
+}
 
 /// How often a lock is tried. It is held for some instructions; in the child of a fork it may be held for ever.
 const TRIES: usize = 1000;
@@ -93,21 +75,24 @@ fn locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
             Err(_) => std::thread::yield_now(),
         }
     }
-    BLIND.store(true, Ordering::Release);
+    go_blind();
     None
 }
 
-/// Of a connection, which one thread uses at a time.
+/// Of a connection, which one thread uses at a time. A callback of the program can come in between: nothing is
+/// borrowed while one is called.
 #[derive(Default)]
 pub(super) struct OfConnection {
     /// The program offers a session or a certificate of its own.
-    pub(super) own_session: bool,
-    pub(super) alpn: Option<Vec<u8>>,
-    pub(super) id: Option<Vec<u8>>,
+    pub(super) left_alone: Cell<bool>,
+    pub(super) alpn: RefCell<Option<Vec<u8>>>,
+    pub(super) id: RefCell<Option<Vec<u8>>>,
     /// The handshake has begun.
-    pub(super) begun: bool,
+    pub(super) begun: Cell<bool>,
+    /// The program's own callback for what happens in it, while ours is there.
+    pub(super) info: Cell<Option<Info>>,
     /// The agent was asked, and has answered.
-    pub(super) visit: Option<Visit>,
+    pub(super) visit: Cell<Option<Visit>>,
 }
 
 /// What the first ticket of a connection is left with.
@@ -118,40 +103,51 @@ pub(super) struct Visit {
     pub(super) verified: u64,
     /// When the connection began, by the same clock.
     pub(super) began: u64,
+    /// The server's chain as it came with the session that was taken.
+    pub(super) chain: Vec<u8>,
 }
 
 /// The numbers under which OpenSSL keeps ours.
 struct Places {
     connection: c_int,
     context: c_int,
-    store: c_int,
+    session: c_int,
 }
 
 /// Of openssl/crypto.h.
 const CLASS_SSL: c_int = 0;
 const CLASS_SSL_CTX: c_int = 1;
-const CLASS_X509_STORE: c_int = 4;
+const CLASS_SSL_SESSION: c_int = 2;
 
 fn places(api: &Api) -> Option<&'static Places> {
-    static PLACES: OnceLock<Option<Places>> = OnceLock::new();
-    let new = |class, free| {
+    static PLACES: Published<Option<Places>> = Published::nothing();
+    let new = |class, free: Option<Free>| {
         let (none, zero) = (ptr::null_mut(), 0);
-        // SAFETY: the callback has the signature of CRYPTO_EX_free, and this library is never unloaded.
-        let place = unsafe { (api.CRYPTO_get_ex_new_index)(class, zero, none, none, Some(dup_as_none), free) };
+        // SAFETY: the callbacks have the signatures of CRYPTO_EX_dup and _free, and this library is never unloaded.
+        let place = unsafe {
+            (api.CRYPTO_get_ex_new_index)(class, zero, none, none, Some(dup_as_none), free)
+        };
         (place > 0).then_some(place)
     };
-    let all = PLACES.get_or_init(|| {
+    let all = PLACES.get_or(|| {
         Some(Places {
             connection: new(CLASS_SSL, Some(drop_of::<OfConnection>))?,
             context: new(CLASS_SSL_CTX, Some(drop_of::<OfContext>))?,
-            store: new(CLASS_X509_STORE, None)?,
+            session: new(CLASS_SSL_SESSION, None)?,
         })
     });
     all.as_ref()
 }
 
-/// A copy of an object (SSL_dup) has nothing of ours: each box is dropped once.
-unsafe extern "C" fn dup_as_none(_: *mut Object, _: *const Object, ours: *mut *mut c_void, _: c_int, _: c_long, _: *mut c_void) -> c_int {
+/// A copy of an object (SSL_dup, the session of the next ticket) has nothing of ours: each box is dropped once.
+unsafe extern "C" fn dup_as_none(
+    _: *mut Object,
+    _: *const Object,
+    ours: *mut *mut c_void,
+    _: c_int,
+    _: c_long,
+    _: *mut c_void,
+) -> c_int {
     if !ours.is_null() {
         // SAFETY: OpenSSL's place for what the copy gets.
         unsafe { *ours = ptr::null_mut() };
@@ -159,50 +155,38 @@ unsafe extern "C" fn dup_as_none(_: *mut Object, _: *const Object, ours: *mut *m
     1
 }
 
-unsafe extern "C" fn drop_of<T>(_: *mut Object, ours: *mut c_void, _: *mut Object, _: c_int, _: c_long, _: *mut c_void) {
+unsafe extern "C" fn drop_of<T>(
+    _: *mut Object,
+    ours: *mut c_void,
+    _: *mut Object,
+    _: c_int,
+    _: c_long,
+    _: *mut c_void,
+) {
     if !ours.is_null() {
         // SAFETY: a box of this type was put there, and the object it was kept beside ends now.
         drop(unsafe { Box::from_raw(ours.cast::<T>()) });
     }
 }
 
-/// What is remembered of a connection.
-pub(super) fn connection(api: &Api, ssl: *mut Object) -> Option<&'static mut OfConnection> {
+/// What is remembered of a connection, if anything is.
+pub(super) fn known(api: &Api, ssl: *const Object) -> Option<&'static OfConnection> {
     let place = places(api)?.connection;
     // SAFETY: the caller's connection, which outlives the call that this reference is used in, and which no
     // other thread uses meanwhile (openssl-threads(7)).
-    unsafe {
-        let found = (api.SSL_get_ex_data)(ssl, place).cast::<OfConnection>();
-        if !found.is_null() {
-            return Some(&mut *found);
-        }
-        let fresh = Box::into_raw(Box::<OfConnection>::default());
-        if (api.SSL_set_ex_data)(ssl, place, fresh.cast()) != 1 {
-            drop(Box::from_raw(fresh));
-            return None;
-        }
-        Some(&mut *fresh)
-    }
+    unsafe { (api.SSL_get_ex_data)(ssl, place).cast::<OfConnection>().as_ref() }
 }
 
-/// What is remembered of a context.
-pub(super) fn context(api: &Api, ctx: *mut Object) -> Option<&'static OfContext> {
-    static MAKING: Mutex<()> = Mutex::new(());
-    let place = places(api)?.context;
-    // SAFETY: as above, but for threads, who share it by its own lock.
-    let find = || unsafe { (api.SSL_CTX_get_ex_data)(ctx, place).cast::<OfContext>().as_ref() };
-    if let Some(found) = find() {
+/// The same; from now on something is.
+pub(super) fn connection(api: &Api, ssl: *mut Object) -> Option<&'static OfConnection> {
+    if let Some(found) = known(api, ssl) {
         return Some(found);
     }
-    // Two threads may make the first connections of a context at once.
-    let _making = locked(&MAKING)?;
-    if let Some(found) = find() {
-        return Some(found);
-    }
-    // SAFETY: as above.
+    let place = places(api)?.connection;
+    let fresh = Box::into_raw(Box::<OfConnection>::default());
+    // SAFETY: as above; what is not kept is freed here, what is kept with the connection.
     unsafe {
-        let fresh = Box::into_raw(Box::<OfContext>::default());
-        if (api.SSL_CTX_set_ex_data)(ctx, place, fresh.cast()) != 1 {
+        if (api.SSL_set_ex_data)(ssl, place, fresh.cast()) != 1 {
             drop(Box::from_raw(fresh));
             return None;
         }
@@ -210,31 +194,67 @@ pub(super) fn context(api: &Api, ctx: *mut Object) -> Option<&'static OfContext>
     }
 }
 
-/// Notes what a store was given; the worst of all stays.
-pub(super) fn note_trust(api: &Api, store: *mut Object, trust: Trust) -> Option<()> {
-    let place = places(api)?.store;
-    let value = match trust {
-        Trust::Other => OTHER,
-        Trust::System if trust_in(api, store) == Some(Trust::Other) => OTHER,
-        Trust::System => SYSTEM_ONLY,
-    };
-    // SAFETY: the caller's store; numbers are kept, no pointers.
-    unsafe { (api.X509_STORE_set_ex_data)(store, place, ptr::without_provenance_mut(value)) };
+/// Has something remembered of a context that was just made, which no other thread knows yet: later this would be a
+/// change under their hands. What is not remembered is left alone.
+pub(super) fn remember(api: &Api, ctx: *mut Object) -> Option<()> {
+    let place = places(api)?.context;
+    let fresh = Box::into_raw(Box::<OfContext>::default());
+    // SAFETY: the caller's context; what is not kept is freed here, what is kept with the context.
+    unsafe {
+        if (api.SSL_CTX_set_ex_data)(ctx, place, fresh.cast()) != 1 {
+            drop(Box::from_raw(fresh));
+            return None;
+        }
+    }
     Some(())
 }
 
-const SYSTEM_ONLY: usize = 1;
-const OTHER: usize = 2;
+/// What is remembered of a context.
+pub(super) fn context(api: &Api, ctx: *mut Object) -> Option<&'static OfContext> {
+    let place = places(api)?.context;
+    // SAFETY: the caller's context, which outlives the call that this reference is used in; threads share what is
+    // remembered by its own lock.
+    unsafe { (api.SSL_CTX_get_ex_data)(ctx, place).cast::<OfContext>().as_ref() }
+}
 
-/// Where the roots of a store come from, if that is known.
-pub(super) fn trust_in(api: &Api, store: *mut Object) -> Option<Trust> {
-    let place = places(api)?.store;
-    // SAFETY: the caller's store.
-    match unsafe { (api.X509_STORE_get_ex_data)(store, place) }.addr() {
-        SYSTEM_ONLY => Some(Trust::System),
-        OTHER => Some(Trust::Other),
-        _ => None,
-    }
+/// Notes something of a context, if it is not left alone anyway.
+pub(super) fn change(
+    api: &Api,
+    ctx: *mut Object,
+    change: impl FnOnce(&mut Settings),
+) -> Option<()> {
+    let Some(context) = context(api, ctx) else { return Some(()) };
+    change(&mut *locked(&context.settings)?);
+    Some(())
+}
+
+/// Marks a session as one that is the agent's, or was: the program has it no more.
+pub(super) fn mark_spent(api: &Api, session: *mut Object) -> Option<()> {
+    mark(api, session, SPENT)
+}
+
+/// Gives it back to the program.
+pub(super) fn unmark(api: &Api, session: *mut Object) {
+    let _ = mark(api, session, 0);
+}
+
+fn mark(api: &Api, session: *mut Object, number: usize) -> Option<()> {
+    let place = places(api)?.session;
+    // SAFETY: the caller's session; a number is kept, no pointer.
+    let done = unsafe {
+        (api.SSL_SESSION_set_ex_data)(session, place, ptr::without_provenance_mut(number))
+    };
+    (done == 1).then_some(())
+}
+
+const SPENT: usize = 1;
+
+pub(super) fn is_spent(api: &Api, session: *const Object) -> bool {
+    places(api).is_some_and(|places| {
+        // SAFETY: the caller's session.
+        let found = unsafe { (api.SSL_SESSION_get_ex_data)(session, places.session) };
+        found.addr() == SPENT
+    })
 }
 
 /// A copy of what a caller hands over.
@@ -244,7 +264,9 @@ pub(super) fn trust_in(api: &Api, store: *mut Object) -> Option<Trust> {
 pub(super) unsafe fn bytes(start: *const c_uchar, length: c_uint) -> Vec<u8> {
     match usize::try_from(length) {
         // SAFETY: as the caller says.
-        Ok(length) if !start.is_null() => unsafe { std::slice::from_raw_parts(start, length) }.to_vec(),
+        Ok(length) if !start.is_null() => {
+            unsafe { std::slice::from_raw_parts(start, length) }.to_vec()
+        }
         _ => Vec::new(),
     }
 }

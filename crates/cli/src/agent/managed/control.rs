@@ -1,6 +1,6 @@
 //! Requests about sessions, policies and contexts; each about the caller's own, but for root's.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use headstart_net::Context;
 use headstart_sessions::{Filter, Listed, Policy, Server, Sharing, Whose};
@@ -48,6 +48,8 @@ pub(super) async fn answer(
     let found = match path {
         "/sessions" => sessions(&head.method, uid, &query, settings)?,
         "/policies" if head.method == Method::GET => Some(policies(uid, &query, settings)?),
+        // One of the caller's own contexts: nothing else can be named.
+        _ if query != Query::default() => return Err(Refusal::malformed("no query belongs here")),
         _ => match (path.strip_prefix("/policies/"), path.strip_prefix("/contexts/")) {
             (Some(name), _) => {
                 let context = context(uid, name)?;
@@ -146,13 +148,17 @@ fn sessions(
 
 fn listed(uid: u32, query: &Query, settings: &Settings) -> Result<Value, Refusal> {
     let user = shown(uid, query)?;
+    let now = settings.known.now();
     let store = settings.known.store();
-    let rows: Vec<_> = store.list(user, Instant::now()).map(|row| row_of(&row)).collect();
+    let rows: Vec<_> = store.list(user, now).map(|row| row_of(&row)).collect();
     Ok(json!({ "sessions": rows }))
 }
 
 /// Whose things are shown: root's request shows everybody's, unless it names a user. None is all.
 fn shown(uid: u32, query: &Query) -> Result<Option<u32>, Refusal> {
+    if query.server.is_some() || query.context.is_some() {
+        return Err(Refusal::malformed("a list is of a user, and nothing less"));
+    }
     if uid == ROOT && query.user.is_none() {
         return Ok(None);
     }

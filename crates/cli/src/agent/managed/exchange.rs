@@ -230,8 +230,8 @@ async fn pass(opened: Opened, upgrade: OnUpgrade, settings: &Settings) -> Outcom
     // Who is gone by now leaves a connection that is dropped.
     let Some((local, head)) = upgrade.await.ok().and_then(bare) else { return Outcome::Reset };
     match opened {
-        Opened::Managed(keeper, _) => tunnel::pass(*keeper, local, &head, settings.limits).await,
-        Opened::Bare(stream) => tunnel::pass(*stream, local, &head, settings.limits).await,
+        Opened::Managed(keeper, _) => tunnel::pass(*keeper, local, head, settings.limits).await,
+        Opened::Bare(stream) => tunnel::pass(*stream, local, head, settings.limits).await,
     }
 }
 
