@@ -72,9 +72,7 @@ fn a_program_that_dies_with_a_ticket_has_spent_it() {
     until("it has taken one", || event(&agent, "taken") == 1);
     assert!(server.visit(&agent, &[]), "there was another one");
     until("that is taken too", || event(&agent, "taken") == 2);
-    until("nothing is left of it", || {
-        agent.count("headstart_connections_active", &["agent"]) == 0
-    });
+    until("nothing is left of it", || agent.count("headstart_connections_active", &["agent"]) == 0);
 }
 
 #[test]
@@ -108,8 +106,11 @@ fn a_certificate_that_changed_is_seen_at_the_next_full_handshake() {
     let (address, roots) = (server.address, files.path(&format!("{NAME}.pem")));
     drop(server);
     let _fresh = Server::start_at(address, &other, NAME, PAGE);
-    let fields =
-        [("Headstart-TLS", "managed"), ("Headstart-Server-Name", NAME), ("Headstart-Verify", roots.as_str())];
+    let fields = [
+        ("Headstart-TLS", "managed"),
+        ("Headstart-Server-Name", NAME),
+        ("Headstart-Verify", roots.as_str()),
+    ];
     for _ in 0..2 {
         let (status, error) = connect(&agent, &address.to_string(), &fields).owned_refusal();
         assert!(status == 502 && error.starts_with("certificate"), "{status} {error}");
@@ -125,8 +126,11 @@ fn a_ticket_comes_back_if_there_was_no_connection() {
     let address = server.address;
     let roots = files.path(&format!("{NAME}.pem"));
     drop(server);
-    let fields =
-        [("Headstart-TLS", "managed"), ("Headstart-Server-Name", NAME), ("Headstart-Verify", roots.as_str())];
+    let fields = [
+        ("Headstart-TLS", "managed"),
+        ("Headstart-Server-Name", NAME),
+        ("Headstart-Verify", roots.as_str()),
+    ];
     let answer = connect(&agent, &address.to_string(), &fields);
     assert_eq!(answer.refused(), (502, "refused"));
     until("it is back", || event(&agent, "given_back") == 1);
@@ -137,14 +141,16 @@ fn a_server_that_says_nothing_is_given_up() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let agent = Agent::start(&["--connect-timeout", "500ms"]);
     let to = silent.local_addr().unwrap().to_string();
-    let answer = connect(&agent, &to, &[("Headstart-TLS", "managed"), ("Headstart-Verify", "none")]);
+    let answer =
+        connect(&agent, &to, &[("Headstart-TLS", "managed"), ("Headstart-Verify", "none")]);
     assert_eq!(answer.refused(), (504, "timed_out"));
 }
 
 #[test]
 fn a_stop_lets_connections_end_and_removes_the_socket() {
     let files = files();
-    let (server, mut agent) = (Server::start(&files, PAGE), Agent::start(&["--shutdown-timeout", "50s"]));
+    let (server, mut agent) =
+        (Server::start(&files, PAGE), Agent::start(&["--shutdown-timeout", "50s"]));
     let open = server.connect(&agent, &[]);
     let mut silent = dial(&agent);
     agent.signal(Signal::TERM);

@@ -75,9 +75,7 @@ fn a_request_that_never_ends_is_cut_off() {
 fn a_user_has_a_quarter_of_the_connections() {
     let agent = Agent::start(&["--max-connections", "12"]);
     let own: Vec<_> = (0..3).map(|_| dial(&agent)).collect();
-    until("all are accepted", || {
-        agent.count("headstart_connections_active", &["agent"]) == 3
-    });
+    until("all are accepted", || agent.count("headstart_connections_active", &["agent"]) == 3);
     let refused = answer(dial(&agent));
     assert_eq!(refused.refused(), (503, "overloaded"));
     assert!(refused.rest().contains("\nhint: "));

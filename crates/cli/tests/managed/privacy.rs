@@ -86,7 +86,9 @@ fn what_is_forgotten_is_gone() {
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
     server.visit(&agent, &[WORK]);
     server.visit(&agent, &[]);
-    let forget = |query: &str| call(&agent, "DELETE", &format!("/sessions{query}"), "").1["forgotten"].clone();
+    let forget = |query: &str| {
+        call(&agent, "DELETE", &format!("/sessions{query}"), "").1["forgotten"].clone()
+    };
     assert_eq!(forget("?server=other.example"), 0);
     assert_ne!(forget("?server=WWW.example.com&context="), 0, "that without a label");
     assert!(!server.visit(&agent, &[]));

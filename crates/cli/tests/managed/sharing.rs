@@ -56,7 +56,11 @@ fn who_differs_in_settings_shares_nothing() {
     let anyone = crate::client::connect(
         &agent,
         &server.address.to_string(),
-        &[("Headstart-TLS", "managed"), ("Headstart-Server-Name", NAME), ("Headstart-Verify", "none")],
+        &[
+            ("Headstart-TLS", "managed"),
+            ("Headstart-Server-Name", NAME),
+            ("Headstart-Verify", "none"),
+        ],
     );
     assert!(!anyone.resumed());
     anyone.get("/");
@@ -78,7 +82,15 @@ fn what_is_kept_is_listed_without_secrets() {
     assert_eq!(row["uid"], rustix::process::getuid().as_raw());
     assert!(row["tickets"].as_u64().unwrap() >= 1);
     let known = [
-        "server", "context", "uid", "alpn", "tickets", "bytes", "newest_ms", "expires_ms", "early_data",
+        "server",
+        "context",
+        "uid",
+        "alpn",
+        "tickets",
+        "bytes",
+        "newest_ms",
+        "expires_ms",
+        "early_data",
     ];
     assert!(row.keys().all(|name| known.contains(&name.as_str())), "{said}");
 }

@@ -93,7 +93,10 @@ fn a_client_certificate_is_shown_and_its_sessions_are_nobodys() {
     let both = files.write("both.pem", &[pem("pem"), pem("key")].concat(), 0o600);
     let agent = Agent::start(&["--client-certificate", &format!("work={both}")]);
     let trusted = files.path("client.example.pem");
-    let server = Server::start(&files, &["-www", "-Verify", "1", "-verify_return_error", "-CAfile", &trusted]);
+    let server = Server::start(
+        &files,
+        &["-www", "-Verify", "1", "-verify_return_error", "-CAfile", &trusted],
+    );
     let with = [("Headstart-Client-Certificate", "work")];
     for _ in 0..2 {
         let answer = server.connect(&agent, &with);

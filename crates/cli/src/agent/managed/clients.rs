@@ -209,9 +209,8 @@ impl std::fmt::Debug for Clients {
 
 impl Certificate {
     fn load(path: &Path) -> Result<Self, Failure> {
-        let unreadable = |error: io::Error| {
-            Failure::usage(format!("cannot read {}: {error}", path.display()))
-        };
+        let unreadable =
+            |error: io::Error| Failure::usage(format!("cannot read {}: {error}", path.display()));
         let file = open(path).map_err(unreadable)?;
         let about = file.metadata().map_err(unreadable)?;
         if about.mode() & OTHERS != 0 {

@@ -227,7 +227,8 @@ fn policies(uid: u32, query: &Query, settings: &Settings) -> Result<Value, Refus
     let own = store.policies().filter(|(context, _)| user.is_none() || context.uid == user);
     let mut rows: Vec<_> = own.collect();
     rows.sort_by(|(one, _), (other, _)| (one.uid, &one.label).cmp(&(other.uid, &other.label)));
-    let rows: Vec<_> = rows.into_iter().map(|(context, policy)| shown_policy(context, policy)).collect();
+    let rows: Vec<_> =
+        rows.into_iter().map(|(context, policy)| shown_policy(context, policy)).collect();
     Ok(json!({ "policies": rows }))
 }
 
@@ -246,7 +247,12 @@ fn policy(
     };
     store.set_policy(context, change).map_err(|reason| {
         let hint = "headstart sessions policy shows those that are there";
-        Refusal::new(StatusCode::CONFLICT, "policy", format!("the policy is not set: {reason}"), hint)
+        Refusal::new(
+            StatusCode::CONFLICT,
+            "policy",
+            format!("the policy is not set: {reason}"),
+            hint,
+        )
     })?;
     let now = store.policy(context);
     drop(store);
@@ -341,7 +347,12 @@ async fn body_of(body: Incoming, method: &Method) -> Result<Vec<u8>, Refusal> {
 
 fn nobody() -> Refusal {
     let hint = "is the caller in another container, or on another machine?";
-    Refusal::new(StatusCode::FORBIDDEN, "user", "the kernel does not say whose request this is", hint)
+    Refusal::new(
+        StatusCode::FORBIDDEN,
+        "user",
+        "the kernel does not say whose request this is",
+        hint,
+    )
 }
 
 fn foreign() -> Refusal {

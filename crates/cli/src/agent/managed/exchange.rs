@@ -172,11 +172,7 @@ fn read(request: &Request<Incoming>) -> Result<Ask, Refusal> {
     }
 }
 
-async fn connect(
-    ask: &Ask,
-    caller: &Caller,
-    settings: &Arc<Settings>,
-) -> Result<Opened, Refusal> {
+async fn connect(ask: &Ask, caller: &Caller, settings: &Arc<Settings>) -> Result<Opened, Refusal> {
     let context = Context { uid: caller.user, label: ask.label.clone() };
     let opened = open(ask, &context, settings).await;
     audit::connection(ask, &context, &opened);

@@ -164,9 +164,7 @@ fn stream(
 ) -> Result<TlsStream<ClientStream>, Refusal> {
     let failed = |error| Refusal::internal(format!("cannot begin TLS: {error}"));
     let server = tls.server.to_string();
-    let session = begun.taken.as_ref().and_then(|taken| {
-        Session::from_bytes(taken.session()).ok()
-    });
+    let session = begun.taken.as_ref().and_then(|taken| Session::from_bytes(taken.session()).ok());
     let request_fop = settings.connector.asks_for_cookies(to);
     let conn = client.connect_offering(&tls.alpn, &server, session, request_fop);
     let mut conn = conn.map_err(failed)?;

@@ -143,9 +143,8 @@ fn unusable(path: &Path, error: &io::Error) -> Failure {
     let failure = Failure::usage(format!("cannot listen on {}: {error}", path.display()));
     match error.kind() {
         io::ErrorKind::NotFound => failure.hint("make its directory first"),
-        io::ErrorKind::PermissionDenied => {
-            failure.hint("a directory of your own is in $XDG_RUNTIME_DIR; a group has to be one of yours")
-        }
+        io::ErrorKind::PermissionDenied => failure
+            .hint("a directory of your own is in $XDG_RUNTIME_DIR; a group has to be one of yours"),
         io::ErrorKind::InvalidInput => failure.hint("paths of sockets have at most 103 bytes"),
         _ => failure,
     }
