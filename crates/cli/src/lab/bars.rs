@@ -353,7 +353,8 @@ mod tests {
         let mut groups = Groups::default();
         for (round, tls13, turbo) in [(1, 100.0, 90.0), (2, 10.0, 8.0), (3, 1000.0, 2000.0)] {
             for (arm, ms) in [("tls13", tls13), ("turbo", turbo)] {
-                let said = Trial { ok: true, ms_to_last_response_byte: Some(ms), ..Trial::default() };
+                let said =
+                    Trial { ok: true, ms_to_last_response_byte: Some(ms), ..Trial::default() };
                 groups.add(&Row::new(row(arm, None).key(), round, round, RTT, said), RTT);
             }
         }

@@ -428,18 +428,28 @@ impl Variant {
         let Some(programs) = &self.programs else {
             return match self.host_shares.is_empty() {
                 true => Ok(()),
-                false => wrong("variant.host_shares", "nobody visits them", "give programs = {...}"),
+                false => {
+                    wrong("variant.host_shares", "nobody visits them", "give programs = {...}")
+                }
             };
         };
         within("variant.host_shares", self.host_shares.len(), 1..=HOSTS_MAX)?;
         let shares = programs.values().chain(&self.host_shares).copied();
-        shares.clone().try_for_each(|share| within("variant.programs, host_shares", share, 0..=SHARES_MAX))?;
-        if programs.values().all(|share| *share == 0) || self.host_shares.iter().all(|share| *share == 0) {
+        shares
+            .clone()
+            .try_for_each(|share| within("variant.programs, host_shares", share, 0..=SHARES_MAX))?;
+        if programs.values().all(|share| *share == 0)
+            || self.host_shares.iter().all(|share| *share == 0)
+        {
             let hint = "write for example programs = { curl = 2, nginx = 1 }, host_shares = [3, 1]";
             return wrong("variant.programs, host_shares", "all are 0", hint);
         }
         if self.clients.unwrap_or(1) > 1 {
-            return wrong("variant.clients", "programs are those of one machine", "leave out clients");
+            return wrong(
+                "variant.clients",
+                "programs are those of one machine",
+                "leave out clients",
+            );
         }
         Ok(())
     }

@@ -182,7 +182,8 @@ impl Run {
             let packets = files.first().map(|file| packets_in(file)).transpose()?;
             handshakes = cells.iter().map(|cell| counted(cell, packets.as_deref())).collect();
             let all: Vec<_> = cells.iter().map(visited).collect();
-            self.folder.add_to_captures(&format!("{}-connections.json", stage.file_name()), &all)?;
+            self.folder
+                .add_to_captures(&format!("{}-connections.json", stage.file_name()), &all)?;
         }
         if let Mode::Case(boundary) = stage.mode {
             // One client, one file; without it, or one that lacks packets, nothing is decided.
@@ -196,7 +197,8 @@ impl Run {
             let all: Vec<_> = cells.iter().zip(&findings).map(decision).collect();
             self.folder.add_to_captures(&format!("{}-cases.json", stage.file_name()), &all)?;
         }
-        for (cell, (finding, handshakes)) in cells.iter().zip(findings.into_iter().zip(handshakes)) {
+        for (cell, (finding, handshakes)) in cells.iter().zip(findings.into_iter().zip(handshakes))
+        {
             self.tell(cell, stage, finding, handshakes);
         }
         Ok(())

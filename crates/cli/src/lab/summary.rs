@@ -210,7 +210,8 @@ impl Group {
     /// The median of the ratios of whole connections to those of `other` in the same round: where rounds differ more
     /// than arms, as they do with real programs, medians of arms tell less. Rounds in which one failed are left out.
     pub(crate) fn paired_ratio(&self, other: &Self) -> Option<f64> {
-        let pairs = self.rounds.iter().filter_map(|(round, own)| Some(own / other.rounds.get(round)?));
+        let pairs =
+            self.rounds.iter().filter_map(|(round, own)| Some(own / other.rounds.get(round)?));
         Summary::of(&pairs.collect::<Vec<_>>())?.p50
     }
 

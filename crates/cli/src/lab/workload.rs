@@ -143,7 +143,8 @@ impl Handshakes {
 
     /// Why servers and packets do not say the same, if they do not.
     pub(crate) fn contradiction(&self) -> Option<String> {
-        let seen = self.seen.filter(|seen| (seen.full, seen.resumed) != (self.full, self.resumed))?;
+        let seen =
+            self.seen.filter(|seen| (seen.full, seen.resumed) != (self.full, self.resumed))?;
         Some(format!(
             "servers counted {} full handshakes and {} resumed, packets show {} and {}",
             self.full, self.resumed, seen.full, seen.resumed
@@ -169,11 +170,13 @@ mod tests {
     fn programs_and_hosts_have_their_shares() {
         let all = sequence(&shares(), &[50, 30, 20], 60, 7);
         let programs = counted(all.iter().map(|visit| visit.program));
-        let expected =
-            [(Application::Curl, 30), (Application::Nginx, 20), (Application::Perl, 10)];
+        let expected = [(Application::Curl, 30), (Application::Nginx, 20), (Application::Perl, 10)];
         assert_eq!(programs, BTreeMap::from(expected));
         let free = all.iter().filter(|visit| visit.program.own_host().is_none());
-        assert_eq!(counted(free.map(|visit| visit.host)), BTreeMap::from([(0, 20), (1, 12), (2, 8)]));
+        assert_eq!(
+            counted(free.map(|visit| visit.host)),
+            BTreeMap::from([(0, 20), (1, 12), (2, 8)])
+        );
         let nginx = all.iter().filter(|visit| visit.program == Application::Nginx);
         assert_eq!(counted(nginx.map(|visit| visit.host)).len(), 1, "its own host");
     }

@@ -76,7 +76,10 @@ fn no_ticket_of_one_context_is_shown_in_another() {
         for context in contexts {
             let shown = watched.visit(context);
             assert_eq!(shown.len(), usize::from(round > 0), "{context:?}");
-            assert!(shown.into_iter().all(|ticket| seen.insert(ticket)), "shown twice: {context:?}");
+            assert!(
+                shown.into_iter().all(|ticket| seen.insert(ticket)),
+                "shown twice: {context:?}"
+            );
         }
     }
     assert!(watched.tickets_of(Some("work")) > 0 && watched.tickets_of(None) > 0);
@@ -124,7 +127,8 @@ fn a_client_certificate_is_shown_with_no_ticket() {
     let both = files.write("both.pem", &[part("pem"), part("key")].concat(), 0o600);
     let configured = ["--client-certificate", &format!("work={both}")].map(str::to_owned);
     let trusted = files.path("client.example.pem");
-    let asks = ["-www", "-verify", "1", "-verify_return_error", "-CAfile", &trusted].map(str::to_owned);
+    let asks =
+        ["-www", "-verify", "1", "-verify_return_error", "-CAfile", &trusted].map(str::to_owned);
     let asks: Vec<_> = asks.iter().map(String::as_str).collect();
     let watched = Watched::with(files, &asks, &configured.each_ref().map(String::as_str));
     assert_eq!(watched.visit(&[]).len(), 0);
@@ -149,8 +153,11 @@ fn a_server_is_shown_tickets_of_no_other_name() {
     let edge = Edge::start(&files, &[NAME, OTHER_NAME], &["--origin", "http://127.0.0.1:1"]);
     let (tap, agent) = (Tap::before(edge.address), Agent::start(&[]));
     let visit = |name: &str| {
-        let fields =
-            [("Headstart-TLS", "managed"), ("Headstart-Server-Name", name), ("Headstart-Verify", &roots)];
+        let fields = [
+            ("Headstart-TLS", "managed"),
+            ("Headstart-Server-Name", name),
+            ("Headstart-Verify", &roots),
+        ];
         let answer = connect(&agent, &tap.address.to_string(), &fields);
         let resumed = answer.resumed();
         assert!(answer.get("/").starts_with("HTTP/1.1 "));

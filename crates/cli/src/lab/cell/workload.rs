@@ -89,8 +89,7 @@ impl Cell {
         setting.write_programs()?;
         let socket = setting.socket();
         let shares = self.spec.arm.shares_sessions();
-        let agent =
-            shares.then(|| setting.sharing_agent(node, &socket, interrupt)).transpose()?;
+        let agent = shares.then(|| setting.sharing_agent(node, &socket, interrupt)).transpose()?;
         let mut proxies = BTreeMap::new();
         for program in setting.programs().filter(|program| program.way() == Way::OwnSessions) {
             proxies.insert(program, setting.reverse_proxy(node, program, interrupt)?);

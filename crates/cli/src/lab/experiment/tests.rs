@@ -71,11 +71,16 @@ fn mistakes_are_named_with_file_key_and_hint() {
         (with("[[variant]]\nhosts = [1, 1]"), "variant.hosts: an arm is at one address only"),
         (with("[[variant]]\nhosts = [0, 0]\narms = [\"tls13\"]"), "[0, 0] are no hosts"),
         (with("[[variant]]\nvisits = 3"), "variant.visits: there are no hosts"),
-        (with("[[variant]]\nprograms = { curl = 1 }"), "variant.programs: tls13 is no arm of programs"),
+        (
+            with("[[variant]]\nprograms = { curl = 1 }"),
+            "variant.programs: tls13 is no arm of programs",
+        ),
         (with("[[variant]]\narms = [\"client\"]"), "variant.programs: client has none"),
         (with("[[variant]]\nhost_shares = [1]"), "variant.host_shares: nobody visits them"),
         (
-            with("[[variant]]\narms = [\"client\"]\nprograms = { netscape = 1 }\nhost_shares = [1]"),
+            with(
+                "[[variant]]\narms = [\"client\"]\nprograms = { netscape = 1 }\nhost_shares = [1]",
+            ),
             "unknown variant `netscape`",
         ),
         (
@@ -87,7 +92,9 @@ fn mistakes_are_named_with_file_key_and_hint() {
             "variant.programs, host_shares: all are 0",
         ),
         (
-            with("[[variant]]\narms = [\"client\"]\nprograms = { curl = 1 }\nhost_shares = [1]\nhosts = [1]"),
+            with(
+                "[[variant]]\narms = [\"client\"]\nprograms = { curl = 1 }\nhost_shares = [1]\nhosts = [1]",
+            ),
             "variant: asks for two things",
         ),
         (with("[[variant]]\nprivacy = \"shoe-size\""), "unknown variant `shoe-size`"),

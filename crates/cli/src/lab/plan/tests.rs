@@ -162,7 +162,9 @@ fn a_workload_is_the_same_for_all_arms_and_has_names_by_cell() {
     let names: std::collections::BTreeSet<_> = plan
         .stages
         .iter()
-        .flat_map(|stage| (0..3).flat_map(|cell| (0..5).map(move |host| stage.host_name(cell, host))))
+        .flat_map(|stage| {
+            (0..3).flat_map(|cell| (0..5).map(move |host| stage.host_name(cell, host)))
+        })
         .collect();
     assert_eq!(names.len(), 3 * 3 * 5);
 }

@@ -106,7 +106,9 @@ impl Application {
         let (executable, probe, packages): (_, &[_], _) = match self {
             Self::Curl => ("curl", &["--version"], "curl"),
             Self::Cmake => ("cmake", &["--version"], "cmake"),
-            Self::Python => ("/usr/bin/python3", &["-c", "import ssl; print(ssl.OPENSSL_VERSION)"], "python3"),
+            Self::Python => {
+                ("/usr/bin/python3", &["-c", "import ssl; print(ssl.OPENSSL_VERSION)"], "python3")
+            }
             Self::Requests => (
                 "/usr/bin/python3",
                 &["-c", "import requests; print('requests', requests.__version__)"],
@@ -114,14 +116,21 @@ impl Application {
             ),
             Self::Php => (
                 "php",
-                &["-r", "echo 'PHP ', PHP_VERSION, ', ', curl_version()['ssl_version'] ?? exit(1);"],
+                &[
+                    "-r",
+                    "echo 'PHP ', PHP_VERSION, ', ', curl_version()['ssl_version'] ?? exit(1);",
+                ],
                 "php-cli php-curl",
             ),
             Self::Ruby => ("ruby", &["-ropenssl", "-e", "puts RUBY_DESCRIPTION"], "ruby"),
             Self::Node => ("node", &["--version"], "nodejs"),
             Self::Perl => (
                 "perl",
-                &["-MIO::Socket::SSL", "-e", "print \"Perl $^V, IO::Socket::SSL $IO::Socket::SSL::VERSION\""],
+                &[
+                    "-MIO::Socket::SSL",
+                    "-e",
+                    "print \"Perl $^V, IO::Socket::SSL $IO::Socket::SSL::VERSION\"",
+                ],
                 "perl libio-socket-ssl-perl",
             ),
             Self::Nginx => ("nginx", &["-v"], "nginx"),

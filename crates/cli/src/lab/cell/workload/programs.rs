@@ -56,16 +56,19 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
     if programs.is_empty() {
         return Ok(());
     }
-    let lacking: Vec<_> = programs.into_iter().filter(|program| version(*program).is_none()).collect();
+    let lacking: Vec<_> =
+        programs.into_iter().filter(|program| version(*program).is_none()).collect();
     if !lacking.is_empty() {
         let names: Vec<_> = lacking.iter().map(|program| program.name()).collect();
-        let packages: BTreeSet<_> = lacking.iter().map(|program| program.needs().packages).collect();
+        let packages: BTreeSet<_> =
+            lacking.iter().map(|program| program.needs().packages).collect();
         let packages: Vec<_> = packages.into_iter().collect();
         let what = format!("this run of {} needs {}", plan.experiment.name, names.join(", "));
         return Err(Failure::usage(what)
             .hint(format!("install the packages: apt-get install {}", packages.join(" "))));
     }
-    let shares = |stage: &crate::lab::plan::Stage| stage.cells.iter().any(|cell| cell.arm.shares_sessions());
+    let shares =
+        |stage: &crate::lab::plan::Stage| stage.cells.iter().any(|cell| cell.arm.shares_sessions());
     match plan.stages.iter().any(shares) && library().is_none() {
         false => Ok(()),
         true => Err(Failure::usage(format!("this run of {} needs {LIBRARY}", plan.experiment.name))
@@ -238,7 +241,8 @@ impl Setting {
         let fetch = move || -> std::io::Result<Vec<u8>> {
             let mut tcp = TcpStream::connect(address)?;
             tcp.set_read_timeout(Some(patience))?;
-            let request = format!("GET /bytes/{bytes} HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n");
+            let request =
+                format!("GET /bytes/{bytes} HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n");
             tcp.write_all(request.as_bytes())?;
             let mut answer = Vec::new();
             tcp.read_to_end(&mut answer)?;
@@ -305,7 +309,11 @@ fn last_words(status: ExitStatus, said: &Path) -> String {
     let words = words.join(" ");
     let skipped = words.chars().count().saturating_sub(SAID_MAX);
     let words: String = words.chars().skip(skipped).collect();
-    if words.is_empty() { format!("ended ({status})") } else { format!("ended ({status}): {words}") }
+    if words.is_empty() {
+        format!("ended ({status})")
+    } else {
+        format!("ended ({status}): {words}")
+    }
 }
 
 #[cfg(test)]
@@ -338,5 +346,4 @@ mod tests {
         fs::write(file.path(), "no\n  such host\n").unwrap();
         assert_eq!(last_words(status, file.path()), "ended (exit status: 3): no such host");
     }
-
 }

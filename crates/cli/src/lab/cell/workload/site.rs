@@ -157,9 +157,8 @@ impl Setting {
 
 fn write_roots(file: &Path, identities: &[Identity]) -> Result<(), Broken> {
     let read = identities.iter().map(|identity| fs::read(identity.root_file()));
-    let written = read
-        .collect::<Result<Vec<_>, _>>()
-        .and_then(|roots| fs::write(file, roots.concat()));
+    let written =
+        read.collect::<Result<Vec<_>, _>>().and_then(|roots| fs::write(file, roots.concat()));
     written.map_err(|error| Broken::Program(format!("cannot write {}: {error}", file.display())))
 }
 
