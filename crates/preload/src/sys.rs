@@ -11,6 +11,7 @@ mod clock;
 mod forward;
 mod once;
 mod rules;
+mod settle;
 mod socket;
 mod state;
 mod surroundings;
@@ -22,7 +23,8 @@ use std::ptr;
 
 use api::{Api, NewSession, Object, api};
 use forward::next;
-use rules::Role;
+use rules::{Role, Roots};
+use settle::after_handshake;
 use state::{connection, context, go_blind};
 use surroundings::surroundings;
 
@@ -134,17 +136,19 @@ fn is_made(ctx: *mut Object, is_served: bool) -> *mut Object {
 extern "C" fn connect(ssl: *mut Object, caller: *const c_void) -> c_int {
     let next = next(c"SSL_connect", caller);
     if next.is_served {
-        guard(|api| rules::before_handshake(api, ssl, Role::Client));
+        guard(|api| rules::before_handshake(api, ssl, Role::Client, Roots::Later));
     }
-    call!(next, fn(*mut Object) -> c_int, (ssl), -1)
+    let done = call!(next, fn(*mut Object) -> c_int, (ssl), -1);
+    if next.is_served { after_handshake(ssl, done) } else { done }
 }
 
 extern "C" fn do_handshake(ssl: *mut Object, caller: *const c_void) -> c_int {
     let next = next(c"SSL_do_handshake", caller);
     if next.is_served {
-        guard(|api| rules::before_handshake(api, ssl, Role::AsSet));
+        guard(|api| rules::before_handshake(api, ssl, Role::AsSet, Roots::Later));
     }
-    call!(next, fn(*mut Object) -> c_int, (ssl), -1)
+    let done = call!(next, fn(*mut Object) -> c_int, (ssl), -1);
+    if next.is_served { after_handshake(ssl, done) } else { done }
 }
 
 extern "C" fn set_connect_state(ssl: *mut Object, caller: *const c_void) {

@@ -51,6 +51,7 @@ macro_rules! api {
 api! {
     OpenSSL_version_num: fn() -> c_ulong;
     CRYPTO_get_ex_new_index: fn(c_int, c_long, *mut c_void, *mut c_void, Option<Dup>, Option<Free>) -> c_int;
+    ERR_new: fn();
     ERR_set_mark: fn() -> c_int;
     ERR_pop_to_mark: fn() -> c_int;
     OPENSSL_sk_new_null: fn() -> *mut Object;
@@ -58,6 +59,10 @@ api! {
     OPENSSL_sk_value: fn(*const Object, c_int) -> *mut Object;
     OPENSSL_sk_push: fn(*mut Object, *const Object) -> c_int;
     OPENSSL_sk_pop_free: fn(*mut Object, Destroy);
+
+    BIO_new: fn(*const Object) -> *mut Object;
+    BIO_s_null: fn() -> *const Object;
+    BIO_up_ref: fn(*mut Object) -> c_int;
 
     SSL_get_SSL_CTX: fn(*const Object) -> *mut Object;
     SSL_get_ex_data: fn(*const Object, c_int) -> *mut c_void;
@@ -81,6 +86,9 @@ api! {
     SSL_get_verify_mode: fn(*const Object) -> c_int;
     SSL_get_verify_result: fn(*const Object) -> c_long;
     SSL_set_verify_result: fn(*mut Object, c_long);
+    SSL_get_wbio: fn(*const Object) -> *mut Object;
+    SSL_set0_wbio: fn(*mut Object, *mut Object);
+    SSL_set_shutdown: fn(*mut Object, c_int);
     SSL_in_before: fn(*const Object) -> c_int;
     SSL_is_dtls: fn(*const Object) -> c_int;
     SSL_is_server: fn(*const Object) -> c_int;
@@ -113,6 +121,9 @@ api! {
     d2i_X509: fn(*mut *mut Object, *mut *const c_uchar, c_long) -> *mut Object;
     i2d_X509: fn(*const Object, *mut *mut c_uchar) -> c_int;
     X509_STORE_get_verify_cb: fn(*const Object) -> Option<Verify>;
+    X509_STORE_get0_objects: fn(*const Object) -> *mut Object;
+    X509_STORE_lock: fn(*mut Object) -> c_int;
+    X509_STORE_unlock: fn(*mut Object) -> c_int;
     X509_STORE_CTX_new: fn() -> *mut Object;
     X509_STORE_CTX_free: fn(*mut Object);
     X509_STORE_CTX_init: fn(*mut Object, *mut Object, *mut Object, *mut Object) -> c_int;
@@ -127,6 +138,9 @@ api! {
     X509_VERIFY_PARAM_set_auth_level: fn(*mut Object, c_int);
     X509_verify_cert: fn(*mut Object) -> c_int;
 }
+
+/// ERR_set_error, the only one with an open end.
+type SetError = unsafe extern "C" fn(c_int, c_int, *const c_char, ...);
 
 /// The OpenSSL 3 that is loaded, with its handle, which stays open: it keeps callbacks of ours.
 struct Loaded {
@@ -155,6 +169,18 @@ fn loaded() -> Option<&'static Loaded> {
                 .filter(|api| unsafe { (api.OpenSSL_version_num)() } >> 28 == 3),
         }
     }))
+}
+
+/// Puts an error into OpenSSL's queue.
+pub(super) fn raise(api: &Api, library: c_int, reason: c_int) {
+    let function = find(c"ERR_set_error");
+    if !function.is_null() {
+        // SAFETY: OpenSSL 3's function of this name has this signature; without a text there is nothing more.
+        unsafe {
+            (api.ERR_new)();
+            std::mem::transmute::<*mut c_void, SetError>(function)(library, reason, std::ptr::null());
+        }
+    }
 }
 
 /// A library that the process has loaded; nothing is loaded by it.

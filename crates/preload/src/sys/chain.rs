@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_long, c_uchar, c_ulong};
 use std::ptr;
 
-use super::api::{Api, Object};
+use super::api::{Api, Object, api};
 
 // Of openssl/ssl.h.
 const GET_VERIFY_STORE: c_int = 137;
@@ -16,6 +16,10 @@ const SUITE_B: c_long = 0x30000;
 
 /// Bytes of a session with its chain at most, as the agent has it.
 const BYTES_MAX: usize = 16 * 1024;
+
+/// Of openssl/x509_vfy.h: what a verification says that finds no root, UNABLE_TO_GET_ISSUER_CERT, DEPTH_ZERO_SELF_SIGNED_CERT,
+/// SELF_SIGNED_CERT_IN_CHAIN, UNABLE_TO_GET_ISSUER_CERT_LOCALLY and UNABLE_TO_VERIFY_LEAF_SIGNATURE.
+const ROOT_IS_MISSING: [c_int; 5] = [2, 18, 19, 20, 21];
 
 /// A session that came from the agent.
 pub(super) struct Offered<'a> {
@@ -62,6 +66,13 @@ impl<'a> Offered<'a> {
     pub(super) fn read(api: &'a Api, bytes: &'a [u8]) -> Option<Self> {
         let (session, encoded) = decoded(api.d2i_SSL_SESSION, bytes)?;
         let session = Session(api, session);
+        Some(Self { session, chain: Chain::read(api, encoded)?, encoded })
+    }
+}
+
+impl<'a> Chain<'a> {
+    /// Of certificates, one behind the other.
+    pub(super) fn read(api: &'a Api, encoded: &[u8]) -> Option<Self> {
         // SAFETY: it takes nothing.
         let chain = unsafe { (api.OPENSSL_sk_new_null)() };
         if chain.is_null() {
@@ -80,7 +91,7 @@ impl<'a> Offered<'a> {
             }
             rest = after;
         }
-        Some(Self { session, chain, encoded })
+        Some(chain)
     }
 }
 
@@ -143,6 +154,8 @@ pub(super) fn together(api: &Api, session: *mut Object, chain: &[u8]) -> Option<
 /// Who says what is good.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Says {
+    /// OpenSSL itself, but for roots.
+    AllButRoots,
     /// OpenSSL itself.
     OpenSsl,
     /// The callbacks of the program, too.
@@ -156,6 +169,23 @@ pub(super) fn has_callbacks(api: &Api, ssl: *mut Object) -> bool {
     unsafe {
         (api.SSL_get_verify_callback)(ssl).is_some()
             || (!store.is_null() && (api.X509_STORE_get_verify_cb)(store).is_some())
+    }
+}
+
+/// Whether a connection has no roots, so far: curl reads them when the ClientHello has left.
+pub(super) fn has_no_roots(api: &Api, ssl: *mut Object) -> bool {
+    let store = store(api, ssl);
+    if store.is_null() {
+        return false;
+    }
+    // SAFETY: the connection's store, under its lock; what it gives out is only counted.
+    unsafe {
+        if (api.X509_STORE_lock)(store) != 1 {
+            return false;
+        }
+        let count = (api.OPENSSL_sk_num)((api.X509_STORE_get0_objects)(store));
+        (api.X509_STORE_unlock)(store);
+        count <= 0
     }
 }
 
@@ -184,7 +214,7 @@ pub(super) fn verifies(
                 == 1
                 && is_set(api, ssl, check, says)
                 && (api.X509_verify_cert)(check) == 1
-                && (api.X509_STORE_CTX_get_error)(check) == 0;
+                && (says == Says::AllButRoots || (api.X509_STORE_CTX_get_error)(check) == 0);
         (api.X509_STORE_CTX_free)(check);
         good
     }
@@ -207,6 +237,7 @@ unsafe fn is_set(api: &Api, ssl: *mut Object, check: *mut Object, says: Says) ->
             && (api.X509_STORE_CTX_set_default)(check, c"ssl_server".as_ptr()) == 1
             && (api.X509_VERIFY_PARAM_set1)(param, (api.SSL_get0_param)(ssl)) == 1;
         match (says, (api.SSL_get_verify_callback)(ssl)) {
+            (Says::AllButRoots, _) => (api.X509_STORE_CTX_set_verify_cb)(check, Some(but_for_roots)),
             (Says::OpenSsl, _) => (api.X509_STORE_CTX_set_verify_cb)(check, Some(as_it_is)),
             (Says::Program, Some(own)) => (api.X509_STORE_CTX_set_verify_cb)(check, Some(own)),
             // That of the store is there already.
@@ -219,6 +250,12 @@ unsafe fn is_set(api: &Api, ssl: *mut Object, check: *mut Object, says: Says) ->
 /// What OpenSSL does without a callback.
 unsafe extern "C" fn as_it_is(good: c_int, _: *mut Object) -> c_int {
     good
+}
+
+unsafe extern "C" fn but_for_roots(good: c_int, check: *mut Object) -> c_int {
+    // SAFETY: OpenSSL's verification, which it asks about.
+    let error = api().map(|api| unsafe { (api.X509_STORE_CTX_get_error)(check) });
+    if error.is_some_and(|error| ROOT_IS_MISSING.contains(&error)) { 1 } else { good }
 }
 
 /// The roots of a connection, or null.

@@ -7,8 +7,9 @@ use super::api::{Api, Info, NewSession, Object, api};
 use super::chain::{self, Offered, Says};
 use super::clock::now;
 use super::guard;
+use super::settle::settle;
 use super::socket::Socket;
-use super::state::{self, OfContext, Settings, Visit, connection, context, is_blind, known};
+use super::state::{self, OfConnection, OfContext, Settings, Visit, connection, context, is_blind, known};
 use super::surroundings::{Surroundings, copy, surroundings};
 use crate::link;
 use crate::query::Query;
@@ -25,6 +26,7 @@ const NO_INTERNAL_STORE: c_long = 0x200;
 const NO_TLS_1_3: u64 = 1 << 29;
 const TLS_1_3: c_int = 0x0304;
 const HANDSHAKE_START: c_int = 0x10;
+const HANDSHAKE_DONE: c_int = 0x20;
 const VERIFIED: c_long = 0;
 
 /// How it is known that a connection is a client's.
@@ -36,8 +38,16 @@ pub(super) enum Role {
     AsSet,
 }
 
+/// When the roots of a connection have to be there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Roots {
+    Now,
+    /// Until the end of the handshake, after which the caller settles it.
+    Later,
+}
+
 /// Takes a session for a connection that may have one.
-pub(super) fn before_handshake(api: &'static Api, ssl: *mut Object, role: Role) -> Option<()> {
+pub(super) fn before_handshake(api: &'static Api, ssl: *mut Object, role: Role, roots: Roots) -> Option<()> {
     let around = surroundings()?;
     disarm(api, ssl);
     if is_blind() || !is_beginning(api, ssl, role) {
@@ -59,8 +69,12 @@ pub(super) fn before_handshake(api: &'static Api, ssl: *mut Object, role: Role) 
     let said = link::take(&mut Socket::connect(&around.socket, around.patience)?, &query)?;
     watch(api, ctx, of_context);
     let verified = began.saturating_sub(said.age);
-    let chain = if said.status == 200 { offer(api, ssl, &said.body, &server, &id) } else { None };
-    let chain = chain.unwrap_or_default();
+    let offered = if said.status == 200 { offer(api, ssl, &said.body, &server, &id, roots) } else { None };
+    let (chain, is_verified) = offered.unwrap_or((Vec::new(), true));
+    if !is_verified {
+        connection.unverified.set(true);
+        listen(api, ssl, connection);
+    }
     connection.visit.set(Some(Visit { query, opened: said.opened, verified, began, chain }));
     Some(())
 }
@@ -140,16 +154,28 @@ pub(super) fn is_ours(callback: Option<NewSession>) -> bool {
     callback.is_some_and(|callback| callback as usize == new_session as *const () as usize)
 }
 
-/// Has a connection offer a session, if it is what it should be: it was in others' hands. The chain that came with it.
-fn offer(api: &Api, ssl: *mut Object, bytes: &[u8], server: &CStr, id: &[u8]) -> Option<Vec<u8>> {
+/// Has a connection offer a session, if it is what it should be: it was in others' hands. The chain that came with it,
+/// and whether that is verified, roots and all.
+fn offer(
+    api: &Api,
+    ssl: *mut Object,
+    bytes: &[u8],
+    server: &CStr,
+    id: &[u8],
+    roots: Roots,
+) -> Option<(Vec<u8>, bool)> {
     let offered = Offered::read(api, bytes)?;
     let (session, chain) = (offered.session.get(), offered.chain.get());
     // SAFETY: the session is one, and is ours until it is freed; the connection takes a reference of its own.
     unsafe {
+        if !is_good(api, session, server) {
+            return None;
+        }
+        let verifies = |says| chain::verifies(api, ssl, session, chain, says);
         // First without the program's callbacks: they get to see no failure that the handshake may not have.
-        if !is_good(api, session, server)
-            || !chain::verifies(api, ssl, session, chain, Says::OpenSsl)
-        {
+        let is_verified = verifies(Says::OpenSsl);
+        let may_be = roots == Roots::Later && chain::has_no_roots(api, ssl);
+        if !is_verified && !(may_be && verifies(Says::AllButRoots)) {
             return None;
         }
         state::mark_spent(api, session)?;
@@ -164,15 +190,14 @@ fn offer(api: &Api, ssl: *mut Object, bytes: &[u8], server: &CStr, id: &[u8]) ->
             return None;
         }
         let holds = (api.SSL_get_verify_result)(ssl) == VERIFIED
-            && (!chain::has_callbacks(api, ssl)
-                || chain::verifies(api, ssl, session, chain, Says::Program));
+            && (!is_verified || !chain::has_callbacks(api, ssl) || verifies(Says::Program));
         if !holds {
             (api.SSL_set_session)(ssl, ptr::null_mut());
             (api.SSL_set_verify_result)(ssl, before);
             return None;
         }
+        Some((offered.encoded.to_vec(), is_verified))
     }
-    Some(offered.encoded.to_vec())
 }
 
 /// Whether a session is of TLS 1.3, and its certificate and its name are those of the server.
@@ -205,15 +230,21 @@ pub(super) fn arm(api: &Api, ssl: *mut Object) -> Option<()> {
         return None;
     }
     let connection = connection(api, ssl)?;
+    if !connection.begun.get() {
+        listen(api, ssl, connection);
+    }
+    Some(())
+}
+
+fn listen(api: &Api, ssl: *mut Object, connection: &OfConnection) {
     // SAFETY: the caller's connection. The callback is of the signature that is asked for, in a library that stays.
     unsafe {
         let set = (api.SSL_get_info_callback)(ssl);
-        if !connection.begun.get() && !is_on_info(set) {
+        if !is_on_info(set) {
             connection.info.set(set);
             (api.SSL_set_info_callback)(ssl, Some(on_info));
         }
     }
-    Some(())
 }
 
 fn disarm(api: &Api, ssl: *mut Object) {
@@ -235,7 +266,13 @@ fn is_on_info(callback: Option<Info>) -> bool {
 /// Something happens in a connection. The program's own callback is called as it would have been.
 unsafe extern "C" fn on_info(ssl: *const Object, kind: c_int, value: c_int) {
     if kind & HANDSHAKE_START != 0 {
-        guard(|api| before_handshake(api, ssl.cast_mut(), Role::AsSet));
+        guard(|api| before_handshake(api, ssl.cast_mut(), Role::AsSet, Roots::Now));
+    }
+    if kind & HANDSHAKE_DONE != 0 {
+        guard(|api| {
+            disarm(api, ssl.cast_mut());
+            settle(api, ssl.cast_mut())
+        });
     }
     let own = guard(|api| {
         // SAFETY: OpenSSL's connection, which it calls about, and its context.

@@ -91,6 +91,10 @@ pub(super) struct OfConnection {
     pub(super) begun: Cell<bool>,
     /// The program's own callback for what happens in it, while ours is there.
     pub(super) info: Cell<Option<Info>>,
+    /// The session that is offered was verified but for its root: that is to be done when it is resumed.
+    pub(super) unverified: Cell<bool>,
+    /// A session was resumed that this connection finds wrong: it has no connection.
+    pub(super) refused: Cell<bool>,
     /// The agent was asked, and has answered.
     pub(super) visit: Cell<Option<Visit>>,
 }
