@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(in_shares(&['a', 'b', 'c'], &[1, 1, 1], 5), ['a', 'a', 'b', 'b', 'c']);
         assert_eq!(in_shares(&['a', 'b'], &[9, 1], 4), ['a', 'a', 'a', 'a']);
         assert_eq!(in_shares(&['a', 'b'], &[8, 2], 3), ['a', 'a', 'b']);
-        assert_eq!(in_shares(&['a'], &[0], 4), []);
+        assert!(in_shares(&['a'], &[0], 4).is_empty());
         for count in 0..50 {
             assert_eq!(in_shares(&[0, 1, 2, 3], &[44, 22, 15, 19], count).len(), count);
         }

@@ -163,7 +163,7 @@ fn a_workload_is_the_same_for_all_arms_and_has_names_by_cell() {
         .stages
         .iter()
         .flat_map(|stage| {
-            (0..3).flat_map(|cell| (0..5).map(move |host| stage.host_name(cell, host)))
+            (0..3).flat_map(move |cell| (0..5).map(move |host| stage.host_name(cell, host)))
         })
         .collect();
     assert_eq!(names.len(), 3 * 3 * 5);

@@ -14,7 +14,7 @@ pub(crate) enum Application {
     Python,
     /// requests of Python.
     Requests,
-    /// The extension curl of PHP, with libcurl and OpenSSL 3.
+    /// The extension curl of PHP, with libcurl and OpenSSL 3, or streams.
     Php,
     /// net/http of Ruby.
     Ruby,
@@ -85,8 +85,10 @@ impl Application {
 
     pub(crate) const fn way(self) -> Way {
         match self {
-            Self::Curl | Self::Cmake | Self::Python | Self::Php => Way::Library,
-            Self::Requests | Self::Ruby | Self::Node | Self::Perl => Way::Socket,
+            Self::Curl | Self::Cmake | Self::Python => Way::Library,
+            // PHP loads its extensions so that they find OpenSSL's own functions first (RTLD_DEEPBIND): the library
+            // would not see what protocols they offer.
+            Self::Php | Self::Requests | Self::Ruby | Self::Node | Self::Perl => Way::Socket,
             Self::Nginx | Self::Haproxy => Way::OwnSessions,
             Self::Wget => Way::ProxyOnly,
         }
