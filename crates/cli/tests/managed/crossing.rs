@@ -156,7 +156,7 @@ fn a_server_is_shown_tickets_of_no_other_name() {
         let fields = [
             ("Headstart-TLS", "managed"),
             ("Headstart-Server-Name", name),
-            ("Headstart-Verify", &roots),
+            ("Headstart-Verify", roots.as_str()),
         ];
         let answer = connect(&agent, &tap.address.to_string(), &fields);
         let resumed = answer.resumed();
