@@ -21,6 +21,7 @@ mod stats;
 mod summary;
 mod topology;
 mod trial;
+mod workload;
 
 use std::process::ExitCode;
 

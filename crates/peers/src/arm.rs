@@ -41,6 +41,12 @@ pub enum Arm {
     Quic,
     /// QUIC with a session of an earlier connection, and the request is early data.
     QuicEarlyData,
+    /// Programs as they come, and terminating edges each with keys of its own.
+    Today,
+    /// The same programs with an agent that keeps their sessions.
+    Shared,
+    /// The same, and edges that share one ring of keys.
+    SharedByServers,
 }
 
 /// What carries an arm's TLS.
@@ -56,7 +62,7 @@ pub(crate) enum Carrier {
 
 impl Arm {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::Tls13,
         Self::Tls13Resumed,
         Self::Tls13EarlyData,
@@ -75,6 +81,9 @@ impl Arm {
         Self::TurboEch,
         Self::Quic,
         Self::QuicEarlyData,
+        Self::Today,
+        Self::Shared,
+        Self::SharedByServers,
     ];
 
     /// The name in experiments and results.
@@ -99,13 +108,20 @@ impl Arm {
             Self::TurboEch => "turbo-ech",
             Self::Quic => "quic",
             Self::QuicEarlyData => "quic-0rtt",
+            Self::Today => "today",
+            Self::Shared => "client",
+            Self::SharedByServers => "client-server",
         }
     }
 
     /// Whether there is such an arm with `suite`: rustls, below QUIC and with Encrypted ClientHello, lacks
-    /// ML-KEM-512, and the chain of RSA certificates would compare nothing that the others do not.
+    /// ML-KEM-512, and the chain of RSA certificates would compare nothing that the others do not. Programs of
+    /// others choose by themselves what they agree on with a certificate of P-256.
     #[must_use]
     pub const fn supports(self, suite: Suite) -> bool {
+        if self.is_of_programs() {
+            return matches!(suite, Suite::P256);
+        }
         let by_rustls = matches!(self.carrier(), Carrier::Quic) || self.encrypts_hello();
         !by_rustls || matches!(suite, Suite::P256 | Suite::X25519MlKem768)
     }
@@ -159,7 +175,7 @@ impl Arm {
     #[must_use]
     pub const fn has_several_addresses(self) -> bool {
         let by_tcp = matches!(self.carrier(), Carrier::Tcp | Carrier::FastOpen | Carrier::Fop);
-        by_tcp && !self.has_agent() && !self.encrypts_hello()
+        by_tcp && !self.has_agent() && !self.encrypts_hello() && !self.is_of_programs()
     }
 
     /// Whether its clients can make the visits of a case whose later connections may be linked to earlier ones; of two
@@ -167,6 +183,18 @@ impl Arm {
     #[must_use]
     pub const fn can_cross(self, names: bool) -> bool {
         self.opens_fast() && !(names && self.has_agent())
+    }
+
+    /// Whether its clients are programs of others, started for each connection, before edges that speak TLS.
+    #[must_use]
+    pub const fn is_of_programs(self) -> bool {
+        matches!(self, Self::Today | Self::Shared | Self::SharedByServers)
+    }
+
+    /// Whether such programs share sessions by an agent.
+    #[must_use]
+    pub const fn shares_sessions(self) -> bool {
+        matches!(self, Self::Shared | Self::SharedByServers)
     }
 
     /// Whether its ClientHello is encrypted, and only an outer one can be read.
@@ -182,7 +210,10 @@ impl Arm {
             | Self::Tls13EarlyData
             | Self::TurboAgent
             | Self::FopAgent
-            | Self::Tls13Ech => Carrier::Tcp,
+            | Self::Tls13Ech
+            | Self::Today
+            | Self::Shared
+            | Self::SharedByServers => Carrier::Tcp,
             Self::FastOpen | Self::FastOpenResumed | Self::FastOpenEarlyData => Carrier::FastOpen,
             Self::Fop | Self::FopResumed | Self::FopEarlyData => Carrier::Fop,
             Self::Turbo | Self::TurboResumed | Self::TurboEarlyData | Self::TurboEch => {
@@ -377,6 +408,15 @@ mod tests {
         let several: Vec<_> =
             Arm::ALL.into_iter().filter(|arm| arm.has_several_addresses()).collect();
         assert_eq!(several.len(), 3 * 3, "{several:?}");
+    }
+
+    #[test]
+    fn programs_choose_their_suites_themselves() {
+        for arm in Arm::ALL.into_iter().filter(|arm| arm.is_of_programs()) {
+            let suites = Suite::ALL.into_iter().filter(|suite| arm.supports(*suite));
+            assert_eq!(suites.collect::<Vec<_>>(), [Suite::P256], "{arm}");
+            assert_eq!(arm.shares_sessions(), arm != Arm::Today, "{arm}");
+        }
     }
 
     #[test]

@@ -62,8 +62,10 @@ async fn every_arm_opens_with_every_suite_and_brings_every_byte() {
     for suite in Suite::ALL {
         for arm in Arm::ALL {
             // An agent is in between: see the test of proxies.
-            // Servers with Encrypted ClientHello are another program: see the experiment `ech`.
-            if arm.has_agent() || arm.encrypts_hello() || !arm.supports(suite) {
+            // Servers with Encrypted ClientHello are another program: see the experiment `ech`. Of arms of programs both
+            // ends are: see `sharing`.
+            let is_here = !arm.has_agent() && !arm.encrypts_hello() && !arm.is_of_programs();
+            if !is_here || !arm.supports(suite) {
                 continue;
             }
             let (_server, options) = pair(arm, suite, directory.path());

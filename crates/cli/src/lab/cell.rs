@@ -5,6 +5,7 @@ mod ech;
 mod fast_open;
 mod origin;
 mod start;
+mod workload;
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -37,6 +38,8 @@ pub(crate) struct Cell {
     spec: CellSpec,
     setting: Setting,
     clients: Vec<Client>,
+    /// Its clients, where they are programs of others.
+    workload: Option<workload::Workload>,
     servers: Vec<Program>,
     /// What is attached to the interfaces of its servers.
     fast_open: Vec<fast_open::ServerSide>,
@@ -179,6 +182,7 @@ impl Cell {
             Mode::One => self.one(context, round, &mut rows),
             Mode::Group(count) => self.group(context, round, count, &mut rows),
             Mode::Revisits(_) => self.revisits(context, round, &mut rows),
+            Mode::Workload => self.visit(context, round, &mut rows),
             Mode::Case(boundary) => self.case(context, round, boundary, &mut rows),
             Mode::InFlight(in_flight, slice) => {
                 let order =

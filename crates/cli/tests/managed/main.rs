@@ -6,6 +6,7 @@ mod agent;
 mod client;
 mod command;
 mod connector;
+mod crossing;
 #[path = "../terminate/daemon.rs"]
 #[allow(dead_code)] // the terminating edge's tests use the rest
 mod daemon;
@@ -29,5 +30,6 @@ mod secrets;
 mod server;
 mod sharing;
 mod start;
+mod tap;
 mod users;
 mod verify;
