@@ -11,7 +11,9 @@ use crate::options::{
 };
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
-use crate::{agent, demo, dns_record, doctor, edge, fastopen, get, keys, lab, logging, runtime, sessions};
+use crate::{
+    agent, demo, dns_record, doctor, edge, fastopen, get, keys, lab, logging, runtime, sessions,
+};
 
 const AFTER_HELP: &str = "\
 `headstart COMMAND --help` explains a command, with examples.

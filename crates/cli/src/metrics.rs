@@ -398,7 +398,11 @@ fn describe(role: Role) {
         Unit::Count,
         "Certificates and keys read again, and whether they were taken"
     );
-    describe_gauge!(SESSIONS_HELD, Unit::Count, "What the session store holds: servers, tickets, bytes");
+    describe_gauge!(
+        SESSIONS_HELD,
+        Unit::Count,
+        "What the session store holds: servers, tickets, bytes"
+    );
     describe_counter!(SESSIONS, Unit::Count, "What happened to sessions in the store, by event");
     describe_gauge!(BUILD, Unit::Count, "Always 1; the labels tell the version and the role");
     let labels = [("version", env!("CARGO_PKG_VERSION")), ("role", role.label())];

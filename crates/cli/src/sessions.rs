@@ -42,11 +42,8 @@ fn forget_call(options: &SessionsForgetOptions) -> Call {
         let label = options.context.as_deref().unwrap_or_default();
         return Call::new(Method::DELETE, format!("/contexts/{}", encoded(label)));
     }
-    let pairs = [
-        ("server", &options.server),
-        ("context", &options.context),
-        ("user", &options.user),
-    ];
+    let pairs =
+        [("server", &options.server), ("context", &options.context), ("user", &options.user)];
     let pairs = pairs.iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
     let pairs: Vec<_> = pairs.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
     Call::new(Method::DELETE, format!("/sessions?{}", pairs.join("&")))

@@ -266,6 +266,13 @@ impl SessionStore {
         count
     }
 
+    /// Whether a context was forgotten since a connection began, for what is kept beside sessions: that
+    /// connection is to bring nothing back.
+    #[must_use]
+    pub fn was_forgotten(&self, context: &Context, opened: Stamp) -> bool {
+        self.forgotten.is_since(context, opened)
+    }
+
     /// Forgets a context at its end, with its policy, and says how many tickets that is. Connections of it
     /// that are still open leave nothing behind.
     pub fn end_context(&mut self, context: &Context) -> usize {

@@ -1,8 +1,6 @@
 //! What keeps the agent's memory to itself: it holds sessions of all programs.
 
-use rustix::process::{
-    DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit,
-};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
 /// Switches core dumps off, and reading this process by others of the same user (ptrace, /proc/PID/mem).
 ///

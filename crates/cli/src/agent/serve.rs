@@ -127,16 +127,20 @@ fn connector_config(options: &AgentOptions) -> Result<ConnectorConfig, Failure> 
 async fn accept(listener: TcpListener, mut running: Running<Settings>) {
     loop {
         let places = running.places.clone();
-        let next = async { (places.take().await, listener.accept().await) };
+        // In this order: a listener that waits takes no place from the others.
+        let next = async {
+            let (client, _) = listener.accept().await?;
+            Ok::<_, io::Error>((client, places.take().await))
+        };
         match running.until_stop(next).await {
-            Some((place, Ok((client, _)))) => {
+            Some(Ok((client, place))) => {
                 let settings = running.settings();
                 tokio::spawn(async move {
                     let _place = place;
                     serve(client, &settings).await;
                 });
             }
-            Some((_, Err(error))) => daemon::after_failed_accept(&error).await,
+            Some(Err(error)) => daemon::after_failed_accept(&error).await,
             None => break,
         }
     }

@@ -47,8 +47,9 @@ and wait up to --shutdown-timeout for connections to end."#;
 
 /// Stand beside applications and open their TLS connections in one round trip
 ///
-/// One port takes SOCKS5, HTTP CONNECT and redirected connections. Applications do TLS
-/// themselves, end to end: the agent sees no plaintext and needs no certificate of its own.
+/// One port takes SOCKS5, HTTP CONNECT and redirected connections, on which applications do TLS
+/// themselves, end to end: the agent sees no plaintext and needs no certificate of its own. Only
+/// programs that ask for it, on --socket, have the agent do TLS for them.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = format!("{SOURCES}\nIn the environment --idle-timeout is HEADSTART_AGENT_IDLE_TIMEOUT; lists are separated by commas.\nIn the file it is the key idle-timeout in the table [agent].\n\n{EXAMPLES}"))]
 #[command(after_help = "See --help for examples, or `headstart man` for the manual page.")]

@@ -117,8 +117,9 @@ fn group(text: &str) -> Result<u32, String> {
         return Ok(number);
     }
     let file = fs::read_to_string("/etc/group").unwrap_or_default();
-    number_of(&file, text)
-        .ok_or_else(|| format!("/etc/group has no group '{text}'; those of directories go by number"))
+    number_of(&file, text).ok_or_else(|| {
+        format!("/etc/group has no group '{text}'; those of directories go by number")
+    })
 }
 
 /// The number of a group in the form of group(5).

@@ -95,8 +95,7 @@ fn refused(text: &str) -> Failure {
 }
 
 fn no_agent(path: &Path, error: &io::Error) -> Failure {
-    let failure =
-        Failure::usage(format!("cannot reach an agent at {}: {error}", path.display()));
+    let failure = Failure::usage(format!("cannot reach an agent at {}: {error}", path.display()));
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
             failure.hint("its --socket-mode and --socket-group say who may use it")

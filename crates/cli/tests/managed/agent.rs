@@ -77,8 +77,13 @@ impl Agent {
         self.log.lock().unwrap().clone()
     }
 
-    /// Lines of the audit log that contain all of `words`.
-    pub(crate) fn audited(&self, words: &[&str]) -> usize {
+    /// Waits until so many lines of the audit log contain all of `words`; more there are not to be.
+    pub(crate) fn until_audited(&self, words: &[&str], count: usize) {
+        until("the audit log has it", || self.audited(words) >= count);
+        assert_eq!(self.audited(words), count, "{words:?}");
+    }
+
+    fn audited(&self, words: &[&str]) -> usize {
         let log = self.log();
         let lines = log.lines().filter(|line| line.contains("headstart::audit"));
         lines.filter(|line| words.iter().all(|word| line.contains(word))).count()

@@ -91,7 +91,12 @@ pub(crate) fn request(to: &str, fields: &[(&str, &str)]) -> String {
 }
 
 /// Any other request: its status, and the JSON that is the answer.
-pub(crate) fn call(agent: &Agent, method: &str, path: &str, body: &str) -> (u16, serde_json::Value) {
+pub(crate) fn call(
+    agent: &Agent,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> (u16, serde_json::Value) {
     let length = body.len();
     let request =
         format!("{method} {path} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{body}");

@@ -54,7 +54,9 @@ fn what_the_agent_refuses_is_a_negative_answer() {
     let agent = Agent::start(&[]);
     let control = sessions(&agent, &["policy", "--context", "a\u{1}b"]);
     assert_eq!(control.0, Some(1), "{}", control.2);
-    assert!(control.2.contains("error: a context has 1 to 255 bytes") && control.2.contains("\nhint: "));
+    assert!(
+        control.2.contains("error: a context has 1 to 255 bytes") && control.2.contains("\nhint: ")
+    );
     for number in 0..64 {
         ok(&agent, &["policy", "--context", &number.to_string(), "--sharing", "off"]);
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
+use openssl::ssl::{SslAcceptor, SslFiletype, SslMethod};
 use rustix::process::Signal;
 
 use crate::agent::Agent;
@@ -71,9 +72,7 @@ fn a_program_that_dies_with_a_ticket_has_spent_it() {
     until("it has taken one", || event(&agent, "taken") == 1);
     assert!(server.visit(&agent, &[]), "there was another one");
     until("that is taken too", || event(&agent, "taken") == 2);
-    until("nothing is left of it", || {
-        agent.count("headstart_connections_active", &["agent"]) == 0
-    });
+    until("nothing is left of it", || agent.count("headstart_connections_active", &["agent"]) == 0);
 }
 
 #[test]
@@ -107,8 +106,11 @@ fn a_certificate_that_changed_is_seen_at_the_next_full_handshake() {
     let (address, roots) = (server.address, files.path(&format!("{NAME}.pem")));
     drop(server);
     let _fresh = Server::start_at(address, &other, NAME, PAGE);
-    let fields =
-        [("Headstart-TLS", "managed"), ("Headstart-Server-Name", NAME), ("Headstart-Verify", roots.as_str())];
+    let fields = [
+        ("Headstart-TLS", "managed"),
+        ("Headstart-Server-Name", NAME),
+        ("Headstart-Verify", roots.as_str()),
+    ];
     for _ in 0..2 {
         let (status, error) = connect(&agent, &address.to_string(), &fields).owned_refusal();
         assert!(status == 502 && error.starts_with("certificate"), "{status} {error}");
@@ -124,8 +126,11 @@ fn a_ticket_comes_back_if_there_was_no_connection() {
     let address = server.address;
     let roots = files.path(&format!("{NAME}.pem"));
     drop(server);
-    let fields =
-        [("Headstart-TLS", "managed"), ("Headstart-Server-Name", NAME), ("Headstart-Verify", roots.as_str())];
+    let fields = [
+        ("Headstart-TLS", "managed"),
+        ("Headstart-Server-Name", NAME),
+        ("Headstart-Verify", roots.as_str()),
+    ];
     let answer = connect(&agent, &address.to_string(), &fields);
     assert_eq!(answer.refused(), (502, "refused"));
     until("it is back", || event(&agent, "given_back") == 1);
@@ -136,14 +141,16 @@ fn a_server_that_says_nothing_is_given_up() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let agent = Agent::start(&["--connect-timeout", "500ms"]);
     let to = silent.local_addr().unwrap().to_string();
-    let answer = connect(&agent, &to, &[("Headstart-TLS", "managed"), ("Headstart-Verify", "none")]);
+    let answer =
+        connect(&agent, &to, &[("Headstart-TLS", "managed"), ("Headstart-Verify", "none")]);
     assert_eq!(answer.refused(), (504, "timed_out"));
 }
 
 #[test]
 fn a_stop_lets_connections_end_and_removes_the_socket() {
     let files = files();
-    let (server, mut agent) = (Server::start(&files, PAGE), Agent::start(&["--shutdown-timeout", "50s"]));
+    let (server, mut agent) =
+        (Server::start(&files, PAGE), Agent::start(&["--shutdown-timeout", "50s"]));
     let open = server.connect(&agent, &[]);
     let mut silent = dial(&agent);
     agent.signal(Signal::TERM);
@@ -165,6 +172,40 @@ fn a_reload_keeps_sessions_and_connections() {
     until("it is read again", || agent.log().contains("configuration read again"));
     assert!(open.get("/").contains("HTTP/1.0 200 ok"));
     assert!(server.visit(&agent, &[]));
+}
+
+/// Many servers forget their close_notify. What they have said is all there, and nobody takes it for an end in order.
+#[test]
+fn what_a_server_said_before_it_broke_off_is_delivered() {
+    const BYTES: usize = 4 << 20;
+    let files = files();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap().to_string();
+    let roots = files.path(&format!("{NAME}.pem"));
+    let mut acceptor = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).unwrap();
+    acceptor.set_certificate_chain_file(&roots).unwrap();
+    acceptor.set_private_key_file(files.path(&format!("{NAME}.key")), SslFiletype::PEM).unwrap();
+    let acceptor = acceptor.build();
+    let serving = thread::spawn(move || {
+        let (tcp, _) = listener.accept().unwrap();
+        let mut tls = acceptor.accept(tcp).unwrap();
+        tls.write_all(&vec![7; BYTES]).unwrap();
+        // Dropped, it says nothing more.
+    });
+    let agent = Agent::start(&[]);
+    let fields = [
+        ("Headstart-TLS", "managed"),
+        ("Headstart-Server-Name", NAME),
+        ("Headstart-Verify", roots.as_str()),
+    ];
+    let mut stream = connect(&agent, &to, &fields).stream;
+    let (mut room, mut count) = ([0; 4096], 0);
+    while let Ok(more @ 1..) = stream.read(&mut room) {
+        count += more;
+    }
+    assert_eq!(count, BYTES);
+    serving.join().unwrap();
+    assert!(stream.write_all(b"x").is_err(), "both directions are closed");
 }
 
 /// Bytes of both directions, also those behind a request that is not answered yet, and ends of each.

@@ -38,6 +38,8 @@ fn what_is_no_request_is_refused() {
         ("PUT", "/sessions", 405),
         ("GET", "/contexts/a", 405),
         ("GET", "/sessions?shape=round", 400),
+        ("GET", "/sessions?server=a.example", 400),
+        ("GET", "/policies/a?user=0", 400),
         ("PUT", "/policies/a", 400),
         ("DELETE", "/sessions?user=all&context=a", 400),
     ] {
@@ -73,9 +75,7 @@ fn a_request_that_never_ends_is_cut_off() {
 fn a_user_has_a_quarter_of_the_connections() {
     let agent = Agent::start(&["--max-connections", "12"]);
     let own: Vec<_> = (0..3).map(|_| dial(&agent)).collect();
-    until("all are accepted", || {
-        agent.count("headstart_connections_active", &["agent"]) == 3
-    });
+    until("all are accepted", || agent.count("headstart_connections_active", &["agent"]) == 3);
     let refused = answer(dial(&agent));
     assert_eq!(refused.refused(), (503, "overloaded"));
     assert!(refused.rest().contains("\nhint: "));

@@ -6,18 +6,18 @@ mod agent;
 mod client;
 mod command;
 mod early;
+#[path = "../terminate/edge.rs"]
+#[allow(dead_code)] // as above
+mod edge;
 mod faults;
 #[path = "../terminate/files.rs"]
 #[allow(dead_code)] // the terminating edge's tests use the rest
 mod files;
-#[path = "../terminate/edge.rs"]
-#[allow(dead_code)] // as above
-mod edge;
 mod hostile;
-mod origins;
 #[path = "../terminate/origin.rs"]
 #[allow(dead_code)] // as above
 mod origin;
+mod origins;
 mod port;
 mod privacy;
 mod secrets;

@@ -14,10 +14,8 @@ fn start() -> (Agent, SocketAddr, PathBuf) {
     let (port, dir) = (free(), tempfile::tempdir().unwrap());
     let token = dir.path().join("token");
     let path = token.to_str().unwrap().to_owned();
-    let agent = Agent::start_in(
-        dir,
-        &["--managed-listen", &port.to_string(), "--managed-token", &path],
-    );
+    let agent =
+        Agent::start_in(dir, &["--managed-listen", &port.to_string(), "--managed-token", &path]);
     (agent, port, token)
 }
 

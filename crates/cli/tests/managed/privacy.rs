@@ -62,7 +62,7 @@ fn the_off_switch_of_a_context_wipes_and_keeps_off() {
     assert_eq!(call(&agent, "DELETE", "/policies/work", "").0, 200);
     server.visit(&agent, &[WORK]);
     assert!(server.visit(&agent, &[WORK]));
-    assert!(agent.audited(&["sessions changed", "\"work\"", "off"]) >= 1);
+    agent.until_audited(&["sessions changed", "\"work\"", "off"], 1);
 }
 
 /// A connection that is open when its context ends brings nothing back.
@@ -86,7 +86,9 @@ fn what_is_forgotten_is_gone() {
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
     server.visit(&agent, &[WORK]);
     server.visit(&agent, &[]);
-    let forget = |query: &str| call(&agent, "DELETE", &format!("/sessions{query}"), "").1["forgotten"].clone();
+    let forget = |query: &str| {
+        call(&agent, "DELETE", &format!("/sessions{query}"), "").1["forgotten"].clone()
+    };
     assert_eq!(forget("?server=other.example"), 0);
     assert_ne!(forget("?server=WWW.example.com&context="), 0, "that without a label");
     assert!(!server.visit(&agent, &[]));

@@ -141,6 +141,7 @@ fn nothing_of_a_session_is_logged_or_listed() {
     let answer = server.connect(&agent, &[]);
     assert!(!answer.resumed());
     let (_, listed) = crate::client::call(&agent, "GET", "/sessions", "");
+    agent.until_audited(&["managed connection"], 1);
     let said = format!("{}{listed}", agent.log());
     for secret in secrets(&log) {
         let digits: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();

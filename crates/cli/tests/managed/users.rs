@@ -18,7 +18,8 @@ fn as_other(agent: &Agent, arguments: &[&str]) -> String {
     command.args(["-sS", "--max-time", "50", "--unix-socket"]).arg(agent.socket());
     command.args(arguments).current_dir("/").env_clear().uid(OTHER).gid(OTHER);
     let output = command.env("PATH", std::env::var_os("PATH").unwrap()).output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     format!("{out}{err}")
 }
 
@@ -92,8 +93,17 @@ fn roots_that_another_user_may_not_read_are_not_read_for_it() {
         as_other(
             &agent,
             &[
-                "-X", "CONNECT", "--request-target", &target, "-H", "Headstart-TLS: managed", "-H",
-                &format!("Headstart-Verify: {verify}"), "-D", "-", "http://agent/",
+                "-X",
+                "CONNECT",
+                "--request-target",
+                &target,
+                "-H",
+                "Headstart-TLS: managed",
+                "-H",
+                &format!("Headstart-Verify: {verify}"),
+                "-D",
+                "-",
+                "http://agent/",
             ],
         )
     };

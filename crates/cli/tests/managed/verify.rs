@@ -18,7 +18,7 @@ fn a_certificate_that_nobody_vouches_for_is_refused_and_explained() {
     assert_eq!(answer.refused(), (502, "certificate_untrusted"));
     let text = answer.rest();
     assert!(text.contains("\nhint: if you know its issuer"), "{text}");
-    assert_eq!(agent.audited(&["connection refused", "certificate_untrusted"]), 1);
+    agent.until_audited(&["connection refused", "certificate_untrusted"], 1);
     assert_eq!(agent.count("headstart_tls_handshakes_total", &["certificate_untrusted"]), 1);
 }
 
@@ -93,7 +93,10 @@ fn a_client_certificate_is_shown_and_its_sessions_are_nobodys() {
     let both = files.write("both.pem", &[pem("pem"), pem("key")].concat(), 0o600);
     let agent = Agent::start(&["--client-certificate", &format!("work={both}")]);
     let trusted = files.path("client.example.pem");
-    let server = Server::start(&files, &["-www", "-Verify", "1", "-verify_return_error", "-CAfile", &trusted]);
+    let server = Server::start(
+        &files,
+        &["-www", "-Verify", "1", "-verify_return_error", "-CAfile", &trusted],
+    );
     let with = [("Headstart-Client-Certificate", "work")];
     for _ in 0..2 {
         let answer = server.connect(&agent, &with);
@@ -102,7 +105,7 @@ fn a_client_certificate_is_shown_and_its_sessions_are_nobodys() {
     }
     let (_, said) = crate::client::call(&agent, "GET", "/sessions", "");
     assert_eq!(said["sessions"].as_array().map(Vec::len), Some(0), "{said}");
-    assert_eq!(agent.audited(&["certificate=\"work\""]), 2);
+    agent.until_audited(&["certificate=\"work\""], 2);
     let unknown = server.connect(&agent, &[("Headstart-Client-Certificate", "home")]);
     assert_eq!(unknown.refused(), (403, "certificate_not_allowed"));
 }

@@ -354,6 +354,8 @@ fn what_was_forgotten_does_not_come_back() {
         forget(&mut bench);
         bench.store.give_back(taken, bench.now);
         assert_eq!(bench.tickets(), 0, "{number}");
+        assert!(bench.store.was_forgotten(&bench.context, late.opened), "{number}");
+        assert!(!bench.store.was_forgotten(&bench.context, bench.store.stamp()), "{number}");
         let kept = bench.put_ticket(Server::Name("a.example"), late);
         assert_eq!(kept, Err(NotKept::Forgotten), "{number}");
         assert_eq!(bench.put("a.example", "after"), Ok(()), "{number}");

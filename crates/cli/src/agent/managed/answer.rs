@@ -79,7 +79,9 @@ impl Refusal {
     fn of_tls(error: TlsError) -> Self {
         let (name, hint) = match error {
             TlsError::Certificate(fault) => of_certificate(fault),
-            TlsError::Unsupported(_) => ("tls", "does the server speak TLS 1.2 or 1.3 on this port?"),
+            TlsError::Unsupported(_) => {
+                ("tls", "does the server speak TLS 1.2 or 1.3 on this port?")
+            }
             TlsError::Alert(_) => ("tls", "the server may want another name, or a certificate"),
             _ => ("tls", "does the server speak TLS on this port?"),
         };
@@ -88,7 +90,8 @@ impl Refusal {
 
     fn of_transport(error: &io::Error) -> Self {
         let hint = "is the server up, and reachable from here?";
-        let refusal = |name: &'static str, text: String| Self::new(StatusCode::BAD_GATEWAY, name, text, hint);
+        let refusal =
+            |name: &'static str, text: String| Self::new(StatusCode::BAD_GATEWAY, name, text, hint);
         match Reason::from(error) {
             Reason::TimedOut => Self::timed_out(),
             Reason::NameUnknown => refusal("name", "the host name has no address".into()),

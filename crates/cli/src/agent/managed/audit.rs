@@ -23,13 +23,34 @@ pub(super) fn connection(ask: &Ask, context: &Context, opened: &Result<Opened, R
             let resumed = outcome.facts.resumed;
             let opening = outcome.opened_by.name();
             let early_data = early_data(outcome.early_data);
-            audit!(uid, context = label, server, host, port, resumed, opening, early_data, certificate, error = "-", "managed connection");
+            audit!(
+                uid,
+                context = label,
+                server,
+                host,
+                port,
+                resumed,
+                opening,
+                early_data,
+                certificate,
+                error = "-",
+                "managed connection"
+            );
         }
         Ok(Opened::Bare(_)) => {
             audit!(uid, context = label, host, port, error = "-", "connection");
         }
         Err(refusal) => {
-            audit!(uid, context = label, server, host, port, certificate, error = refusal.name, "connection refused");
+            audit!(
+                uid,
+                context = label,
+                server,
+                host,
+                port,
+                certificate,
+                error = refusal.name,
+                "connection refused"
+            );
         }
     }
 }

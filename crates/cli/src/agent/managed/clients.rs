@@ -11,10 +11,11 @@ use headstart_tls::{CertifiedKey, ClientConfig, ClientContext, ConfigError, Trus
 use hyper::StatusCode;
 use openssl::sha::sha256;
 use rustix::fs::{Mode, OFlags};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use zeroize::Zeroizing;
 
 use super::answer::Refusal;
-use super::limits::{CLIENTS, ROOTS_MAX};
+use super::limits::{ROOTS_MAX, ROOTS_OF_USER};
 use super::request::{TlsAsk, Verify};
 use crate::failure::Failure;
 use crate::options::ClientCertificate;
@@ -22,13 +23,17 @@ use crate::options::ClientCertificate;
 /// The permissions that nobody but its owner may have on a certificate with its key.
 const OTHERS: u32 = 0o077;
 
-/// Makes TLS clients, and keeps those that were used last: reading the roots of a system takes some 20 ms.
+/// Makes TLS clients, and keeps them: reading the roots of a system takes some 20 ms.
 ///
-/// A reload makes another one, which reads all files again.
+/// Those of roots that programs bring are bounded by user, and one that is in use is never dropped, so that the bound
+/// is one of memory. All others are as many as the agent was configured with. A reload makes another one of this, which reads
+/// all files again.
 pub(in crate::agent) struct Clients {
     certificates: HashMap<String, Certificate>,
     /// Those used last are at the end.
     made: Mutex<Vec<(Settings, Arc<ClientContext>)>>,
+    /// Files are read one after the other for each user: a slow disk keeps nobody else waiting, and few threads.
+    turns: Mutex<HashMap<Option<u32>, Arc<Semaphore>>>,
 }
 
 /// A certificate that programs of its owner may have shown.
@@ -37,10 +42,9 @@ struct Certificate {
     owner: u32,
 }
 
-/// What tells two clients apart.
+/// What tells two clients apart. Application protocols are a connection's own.
 #[derive(Clone, PartialEq, Eq)]
 struct Settings {
-    alpn: Vec<Vec<u8>>,
     trust: Trusted,
     certificate: Option<String>,
 }
@@ -48,14 +52,15 @@ struct Settings {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trusted {
     System,
-    /// Those of a file with this hash.
-    Roots([u8; 32]),
     Anyone,
+    /// Those of a file with this hash, which this user has brought.
+    Roots([u8; 32], Option<u32>),
 }
 
 impl Settings {
-    fn of(ask: &TlsAsk, trust: Trusted) -> Self {
-        Self { alpn: ask.alpn.clone(), trust, certificate: ask.certificate.clone() }
+    /// Whether they are of roots that `user` has brought.
+    fn is_brought_by(&self, user: Option<u32>) -> bool {
+        matches!(self.trust, Trusted::Roots(_, owner) if owner == user)
     }
 }
 
@@ -72,7 +77,7 @@ impl Clients {
                     .hint("give each --client-certificate a name of its own"));
             }
         }
-        Ok(Self { certificates: all, made: Mutex::default() })
+        Ok(Self { certificates: all, made: Mutex::default(), turns: Mutex::default() })
     }
 
     /// What a program of `user` asks for, if it is there and depends on no file: most are, and wait for nobody
@@ -93,7 +98,19 @@ impl Clients {
         if let Some(name) = &ask.certificate {
             self.certificate(name, user)?;
         }
-        Ok(self.find(&Settings::of(ask, trust)))
+        let settings = Settings { trust, certificate: ask.certificate.clone() };
+        Ok(find(&mut lock(&self.made), &settings))
+    }
+
+    /// The turn of a program of `user` to have files read, once it comes; to be held by who reads them.
+    pub(super) async fn turn(&self, user: Option<u32>) -> Option<OwnedSemaphorePermit> {
+        let turns = {
+            let mut all = lock(&self.turns);
+            // Users that wait for nothing need no place.
+            all.retain(|_, turns| Arc::strong_count(turns) > 1);
+            Arc::clone(all.entry(user).or_insert_with(|| Arc::new(Semaphore::new(1))))
+        };
+        turns.acquire_owned().await.ok()
     }
 
     /// What a program of `user` asks for. It may wait for a disk.
@@ -113,21 +130,19 @@ impl Clients {
             Verify::Roots(path) => {
                 let pem = roots(path, user)?;
                 let hash = sha256(&pem);
-                (Trust::Roots(pem), Trusted::Roots(hash))
+                (Trust::Roots(pem), Trusted::Roots(hash, user))
             }
         };
-        let settings = Settings::of(ask, trusted);
-        if let Some(client) = self.find(&settings) {
+        let settings = Settings { trust: trusted, certificate: ask.certificate.clone() };
+        if let Some(client) = find(&mut lock(&self.made), &settings) {
             return Ok(client);
         }
         let config = ClientConfig {
-            alpn: ask.alpn.clone(),
             certificate: certificate.map(|certificate| certificate.key.clone()),
             ..ClientConfig::new(trust)
         };
-        let client = Arc::new(ClientContext::new(&config).map_err(|error| unmade(&error))?);
-        self.keep(settings, &client);
-        Ok(client)
+        let client = ClientContext::new(&config).map_err(|error| unmade(&error))?;
+        self.keep(settings, client, user).ok_or_else(too_many)
     }
 
     /// Whether it is there is nobody's business who may not use it.
@@ -143,42 +158,59 @@ impl Clients {
         })
     }
 
-    fn find(&self, settings: &Settings) -> Option<Arc<ClientContext>> {
-        let mut made = self.lock();
-        let at = made.iter().position(|(known, _)| known == settings)?;
-        let found = made.remove(at);
-        let client = Arc::clone(&found.1);
-        made.push(found);
+    /// Keeps what was made for `user`; none if as many are in use as a user may have. If another thread has made the
+    /// same meanwhile, that is the one.
+    fn keep(
+        &self,
+        settings: Settings,
+        client: ClientContext,
+        user: Option<u32>,
+    ) -> Option<Arc<ClientContext>> {
+        let mut made = lock(&self.made);
+        if let Some(found) = find(&mut made, &settings) {
+            return Some(found);
+        }
+        let is_own = |(known, _): &&(Settings, _)| known.is_brought_by(user);
+        if settings.is_brought_by(user) && made.iter().filter(is_own).count() >= ROOTS_OF_USER {
+            let is_idle = |(known, client): &(Settings, Arc<ClientContext>)| {
+                known.is_brought_by(user) && Arc::strong_count(client) == 1
+            };
+            let idle = made.iter().position(is_idle)?;
+            made.remove(idle);
+        }
+        let client = Arc::new(client);
+        made.push((settings, Arc::clone(&client)));
         Some(client)
     }
+}
 
-    /// If another thread has made the same meanwhile, both are as good.
-    fn keep(&self, settings: Settings, client: &Arc<ClientContext>) {
-        let mut made = self.lock();
-        made.retain(|(known, _)| *known != settings);
-        if made.len() >= CLIENTS {
-            made.remove(0);
-        }
-        made.push((settings, Arc::clone(client)));
-    }
+/// The client with these settings, which is used with this.
+fn find(
+    made: &mut Vec<(Settings, Arc<ClientContext>)>,
+    settings: &Settings,
+) -> Option<Arc<ClientContext>> {
+    let at = made.iter().position(|(known, _)| known == settings)?;
+    let found = made.remove(at);
+    let client = Arc::clone(&found.1);
+    made.push(found);
+    Some(client)
+}
 
-    /// A list of clients cannot be left half changed.
-    fn lock(&self) -> MutexGuard<'_, Vec<(Settings, Arc<ClientContext>)>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Neither a list nor a table can be left half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl std::fmt::Debug for Clients {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Clients").field("made", &self.lock().len()).finish_non_exhaustive()
+        f.debug_struct("Clients").field("made", &lock(&self.made).len()).finish_non_exhaustive()
     }
 }
 
 impl Certificate {
     fn load(path: &Path) -> Result<Self, Failure> {
-        let unreadable = |error: io::Error| {
-            Failure::usage(format!("cannot read {}: {error}", path.display()))
-        };
+        let unreadable =
+            |error: io::Error| Failure::usage(format!("cannot read {}: {error}", path.display()));
         let file = open(path).map_err(unreadable)?;
         let about = file.metadata().map_err(unreadable)?;
         if about.mode() & OTHERS != 0 {
@@ -200,14 +232,27 @@ impl Certificate {
 /// about the rest.
 fn roots(path: &Path, user: Option<u32>) -> Result<Vec<u8>, Refusal> {
     let own = user == Some(rustix::process::geteuid().as_raw());
-    let found = open(path).and_then(|file| {
-        let everybodys = file.metadata()?.mode() & 0o004 != 0;
-        if own || everybodys { read(&file) } else { Err(io::ErrorKind::PermissionDenied.into()) }
-    });
+    let found =
+        if own { open(path).and_then(|file| read(&file)) } else { read_for_everybody(path) };
     found.map_err(|error| {
         let why = if own { format!("cannot read the roots: {error}") } else { UNUSABLE.into() };
         unusable(why)
     })
+}
+
+/// Reads a file that everybody may read, in directories that everybody may pass.
+fn read_for_everybody(path: &Path) -> io::Result<Vec<u8>> {
+    let path = fs::canonicalize(path)?;
+    let may = |about: &fs::Metadata, what: u32| match about.mode() & what {
+        0 => Err(io::Error::from(io::ErrorKind::PermissionDenied)),
+        _ => Ok(()),
+    };
+    for directory in path.ancestors().skip(1) {
+        may(&fs::metadata(directory)?, 0o001)?;
+    }
+    let file = open(&path)?;
+    may(&file.metadata()?, 0o004)?;
+    read(&file)
 }
 
 const UNUSABLE: &str = "the file of roots cannot be used";
@@ -215,6 +260,15 @@ const UNUSABLE: &str = "the file of roots cannot be used";
 fn unusable(why: String) -> Refusal {
     let hint = "Headstart-Verify takes a PEM file that everybody may read";
     Refusal::new(StatusCode::BAD_REQUEST, "roots", why, hint)
+}
+
+fn too_many() -> Refusal {
+    Refusal::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "overloaded",
+        "this user has connections with too many different files of roots",
+        "close some, or have fewer files",
+    )
 }
 
 fn unmade(error: &ConfigError) -> Refusal {
@@ -237,7 +291,9 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 fn read(file: &File) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    let length = file.metadata()?.len().min(ROOTS_MAX);
+    // Of its length at once, and a little to find the end with: no copy of a key is left behind by growing.
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default() + 64);
     file.take(ROOTS_MAX + 1).read_to_end(&mut bytes)?;
     match u64::try_from(bytes.len()) {
         Ok(length) if length <= ROOTS_MAX => Ok(bytes),
@@ -248,6 +304,13 @@ fn read(file: &File) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use openssl::asn1::Asn1Time;
+    use openssl::ec::{EcGroup, EcKey};
+    use openssl::hash::MessageDigest;
+    use openssl::nid::Nid;
+    use openssl::pkey::PKey;
+    use openssl::x509::X509;
 
     use super::*;
     use crate::agent::inbound::Host;
@@ -267,21 +330,69 @@ mod tests {
         Some(rustix::process::geteuid().as_raw())
     }
 
+    /// A file of roots, each of its own.
+    fn roots_file(dir: &Path, name: &str) -> Verify {
+        let key = PKey::from_ec_key(
+            EcKey::generate(&EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap()).unwrap(),
+        )
+        .unwrap();
+        let mut root = X509::builder().unwrap();
+        root.set_pubkey(&key).unwrap();
+        root.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
+        root.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
+        root.sign(&key, MessageDigest::sha256()).unwrap();
+        let file = dir.join(name);
+        fs::write(&file, root.build().to_pem().unwrap()).unwrap();
+        Verify::Roots(file)
+    }
+
     #[test]
-    fn clients_are_made_once_and_the_last_used_are_kept() {
+    fn clients_are_made_once() {
         let clients = Clients::new(&[]).unwrap();
-        let of = |number: usize| {
-            let alpn = vec![number.to_string().into_bytes()];
-            clients.client(&TlsAsk { alpn, ..ask(Verify::Nobody, None) }, me()).unwrap()
+        let of = |alpn: &[u8], user| {
+            let alpn = vec![alpn.to_vec()];
+            clients.client(&TlsAsk { alpn, ..ask(Verify::Nobody, None) }, user).unwrap()
         };
-        let first = of(0);
-        for number in 1..CLIENTS {
-            of(number);
+        assert!(clients.ready(&ask(Verify::Nobody, None), me()).unwrap().is_none());
+        let first = of(b"h2", me());
+        assert!(Arc::ptr_eq(&first, &of(b"http/1.1", None)), "protocols are a connection's own");
+        let ready = clients.ready(&ask(Verify::Nobody, None), me()).unwrap().unwrap();
+        assert!(Arc::ptr_eq(&first, &ready));
+    }
+
+    #[test]
+    fn roots_of_a_user_at_the_limit_and_one_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let clients = Clients::new(&[]).unwrap();
+        let files: Vec<_> =
+            (0..=ROOTS_OF_USER).map(|at| roots_file(dir.path(), &at.to_string())).collect();
+        let client = |at: usize| clients.client(&ask(files[at].clone(), None), me());
+        let mut used: Vec<_> = (0..ROOTS_OF_USER).map(|at| client(at).unwrap()).collect();
+        assert_eq!(client(ROOTS_OF_USER).unwrap_err().name, "overloaded");
+        assert!(Arc::ptr_eq(&used[3], &client(3).unwrap()), "what is there can be used again");
+        used.remove(3);
+        client(ROOTS_OF_USER).unwrap();
+        assert_eq!(lock(&clients.made).len(), ROOTS_OF_USER, "the idle one gave way");
+        client(3).unwrap();
+        assert_eq!(lock(&clients.made).len(), ROOTS_OF_USER);
+    }
+
+    #[tokio::test]
+    async fn files_are_read_one_after_the_other_for_each_user() {
+        let clients = Clients::new(&[]).unwrap();
+        let turn = clients.turn(Some(1)).await.unwrap();
+        assert!(clients.turn(Some(2)).await.is_some(), "others have their own");
+        let next = clients.turn(Some(1));
+        let mut next = std::pin::pin!(next);
+        tokio::select! {
+            biased;
+            _ = &mut next => panic!("two at a time"),
+            () = tokio::task::yield_now() => {}
         }
-        assert!(Arc::ptr_eq(&first, &of(0)), "at the limit");
-        of(CLIENTS);
-        assert!(Arc::ptr_eq(&first, &of(0)), "one over, but used meanwhile");
-        assert_eq!(clients.lock().len(), CLIENTS);
+        drop(turn);
+        assert!(next.await.is_some());
+        clients.turn(Some(3)).await.unwrap();
+        assert_eq!(lock(&clients.turns).len(), 1, "nothing is left of who is gone");
     }
 
     #[test]
@@ -311,6 +422,8 @@ mod tests {
         assert_eq!(hidden, roots(&dir.path().join("missing"), stranger).unwrap_err());
         assert_eq!(roots(&file, me()).unwrap(), b"x");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o604)).unwrap();
+        assert_eq!(roots(&file, stranger).unwrap_err(), hidden, "in a directory of its owner");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
         assert_eq!(roots(&file, stranger).unwrap(), b"x");
     }
 

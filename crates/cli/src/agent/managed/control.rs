@@ -1,6 +1,6 @@
 //! Requests about sessions, policies and contexts; each about the caller's own, but for root's.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use headstart_net::Context;
 use headstart_sessions::{Filter, Listed, Policy, Server, Sharing, Whose};
@@ -44,6 +44,8 @@ pub(super) async fn answer(
     let found = match path {
         "/sessions" => sessions(&head.method, uid, &query, settings)?,
         "/policies" if head.method == Method::GET => Some(policies(uid, &query, settings)?),
+        // One of the caller's own contexts: nothing else can be named.
+        _ if query != Query::default() => return Err(Refusal::malformed("no query belongs here")),
         _ => match (path.strip_prefix("/policies/"), path.strip_prefix("/contexts/")) {
             (Some(name), _) => {
                 let context = context(uid, name)?;
@@ -142,13 +144,17 @@ fn sessions(
 
 fn listed(uid: u32, query: &Query, settings: &Settings) -> Result<Value, Refusal> {
     let user = shown(uid, query)?;
+    let now = settings.known.now();
     let store = settings.known.store();
-    let rows: Vec<_> = store.list(user, Instant::now()).map(|row| row_of(&row)).collect();
+    let rows: Vec<_> = store.list(user, now).map(|row| row_of(&row)).collect();
     Ok(json!({ "sessions": rows }))
 }
 
 /// Whose things are shown: root's request shows everybody's, unless it names a user. None is all.
 fn shown(uid: u32, query: &Query) -> Result<Option<u32>, Refusal> {
+    if query.server.is_some() || query.context.is_some() {
+        return Err(Refusal::malformed("a list is of a user, and nothing less"));
+    }
     if uid == ROOT && query.user.is_none() {
         return Ok(None);
     }
@@ -217,7 +223,8 @@ fn policies(uid: u32, query: &Query, settings: &Settings) -> Result<Value, Refus
     let own = store.policies().filter(|(context, _)| user.is_none() || context.uid == user);
     let mut rows: Vec<_> = own.collect();
     rows.sort_by(|(one, _), (other, _)| (one.uid, &one.label).cmp(&(other.uid, &other.label)));
-    let rows: Vec<_> = rows.into_iter().map(|(context, policy)| shown_policy(context, policy)).collect();
+    let rows: Vec<_> =
+        rows.into_iter().map(|(context, policy)| shown_policy(context, policy)).collect();
     Ok(json!({ "policies": rows }))
 }
 
@@ -236,7 +243,12 @@ fn policy(
     };
     store.set_policy(context, change).map_err(|reason| {
         let hint = "headstart sessions policy shows those that are there";
-        Refusal::new(StatusCode::CONFLICT, "policy", format!("the policy is not set: {reason}"), hint)
+        Refusal::new(
+            StatusCode::CONFLICT,
+            "policy",
+            format!("the policy is not set: {reason}"),
+            hint,
+        )
     })?;
     let now = store.policy(context);
     drop(store);
@@ -331,7 +343,12 @@ async fn body_of(body: Incoming, method: &Method) -> Result<Vec<u8>, Refusal> {
 
 fn nobody() -> Refusal {
     let hint = "is the caller in another container, or on another machine?";
-    Refusal::new(StatusCode::FORBIDDEN, "user", "the kernel does not say whose request this is", hint)
+    Refusal::new(
+        StatusCode::FORBIDDEN,
+        "user",
+        "the kernel does not say whose request this is",
+        hint,
+    )
 }
 
 fn foreign() -> Refusal {

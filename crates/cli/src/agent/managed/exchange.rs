@@ -170,11 +170,7 @@ fn read(request: &Request<Incoming>) -> Result<Ask, Refusal> {
     }
 }
 
-async fn connect(
-    ask: &Ask,
-    caller: &Caller,
-    settings: &Arc<Settings>,
-) -> Result<Opened, Refusal> {
+async fn connect(ask: &Ask, caller: &Caller, settings: &Arc<Settings>) -> Result<Opened, Refusal> {
     let context = Context { uid: caller.user, label: ask.label.clone() };
     let opened = open(ask, &context, settings).await;
     audit::connection(ask, &context, &opened);
@@ -228,8 +224,8 @@ async fn pass(opened: Opened, upgrade: OnUpgrade, settings: &Settings) -> Outcom
     // Who is gone by now leaves a connection that is dropped.
     let Some((local, head)) = upgrade.await.ok().and_then(bare) else { return Outcome::Reset };
     match opened {
-        Opened::Managed(keeper, _) => tunnel::pass(*keeper, local, &head, settings.limits).await,
-        Opened::Bare(stream) => tunnel::pass(*stream, local, &head, settings.limits).await,
+        Opened::Managed(keeper, _) => tunnel::pass(*keeper, local, head, settings.limits).await,
+        Opened::Bare(stream) => tunnel::pass(*stream, local, head, settings.limits).await,
     }
 }
 

@@ -60,7 +60,8 @@ impl Kept {
         let report = self.handle.with_transport(|stream| stream.report().cloned()).flatten();
         if let Some(report) = report {
             let cookies = new.cookies.iter().map(|offer| (offer.cookie, offer.lifetime));
-            self.connector.keep_cookies(&self.target, &report, cookies);
+            let keep = || self.connector.keep_cookies(&self.target, &report, cookies);
+            self.visit.unless_forgotten(&self.target.context, keep);
         }
     }
 }

@@ -1,25 +1,33 @@
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use headstart_net::Context;
+use headstart_net::{Context, Sleepless};
 use headstart_sessions::{Counts, SessionStore, Sharing};
 
-use super::limits::FOP_NAMES;
-
 /// What the agent keeps of all connections that it spoke TLS on, for as long as it runs; reloads change nothing.
-#[derive(Default)]
 pub(in crate::agent) struct Known {
     store: Mutex<SessionStore>,
-    /// Names whose servers take Fast Open cookies: only these are asked for some.
-    takes_cookies: Mutex<HashSet<String>>,
+    /// Sessions end while a laptop sleeps, too.
+    clock: Sleepless,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { store: Mutex::default(), clock: Sleepless::start() }
+    }
 }
 
 impl Known {
     /// The sessions.
     pub(super) fn store(&self) -> MutexGuard<'_, SessionStore> {
-        lock(&self.store)
+        // What a panicking thread left is as good: the store finishes each of its changes.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time by which sessions live.
+    pub(super) fn now(&self) -> Instant {
+        self.clock.now()
     }
 
     /// Whose Fast Open cookies a connection that passes unchanged may spend: where the policy is that each is
@@ -31,27 +39,11 @@ impl Known {
         }
     }
 
-    pub(super) fn takes_cookies(&self, name: &str) -> bool {
-        lock(&self.takes_cookies).contains(name)
-    }
-
-    /// Notes whether the servers of `name` take cookies. Where there are too many names, all begin anew.
-    pub(super) fn note_cookies(&self, name: &str, takes: bool) {
-        let mut names = lock(&self.takes_cookies);
-        if !takes {
-            names.remove(name);
-        } else if !names.contains(name) {
-            if names.len() >= FOP_NAMES {
-                names.clear();
-            }
-            names.insert(name.to_owned());
-        }
-    }
-
     /// Wipes what is over, and says what there is.
     pub(in crate::agent) fn tidy(&self) -> Counts {
+        let now = self.now();
         let mut store = self.store();
-        store.expire(Instant::now());
+        store.expire(now);
         store.counts()
     }
 }
@@ -62,25 +54,28 @@ impl fmt::Debug for Known {
     }
 }
 
-/// What a panicking thread left in them is as good: the store finishes each of its changes.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use headstart_sessions::Policy;
+
     use super::*;
 
     #[test]
-    fn names_at_the_limit_and_one_over() {
+    fn an_isolated_context_spends_nobodys_cookies() {
+        let (known, context) = (Known::default(), Context::user(1));
+        assert_eq!(known.context_of_cookies(&context), context);
+        let isolated = Policy { sharing: Sharing::Isolate, ..Policy::default() };
+        known.store().set_policy(&context, Some(isolated)).unwrap();
+        assert_eq!(known.context_of_cookies(&context), Context::UNKNOWN);
+        assert_eq!(known.context_of_cookies(&Context::user(2)), Context::user(2));
+    }
+
+    #[test]
+    fn what_is_over_is_wiped_without_anybody_asking() {
         let known = Known::default();
-        for number in 0..FOP_NAMES {
-            known.note_cookies(&number.to_string(), true);
-        }
-        assert!(known.takes_cookies("0"));
-        known.note_cookies("one more", true);
-        assert!(known.takes_cookies("one more") && !known.takes_cookies("0"));
-        known.note_cookies("one more", false);
-        assert!(!known.takes_cookies("one more"));
+        assert_eq!(known.tidy(), Counts::default());
+        assert!(known.now().elapsed() < Duration::from_secs(3600));
     }
 }

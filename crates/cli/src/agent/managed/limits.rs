@@ -24,13 +24,10 @@ pub(super) const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Bytes of a file of roots: those of a distribution or of Mozilla have 200 to 300 kB.
 pub(super) const ROOTS_MAX: u64 = 1024 * 1024;
 
-/// TLS settings that are ready for use, with the roots of each: some 1 MB with those of a distribution.
+/// Files of roots of one user that are in use or ready for it, some 5 MB each if they are as long as they may be.
 ///
-/// Programs of a machine use a handful; whoever asks for others each time pays for reading the roots.
-pub(super) const CLIENTS: usize = 32;
-
-/// Names of which it is remembered that they take Fast Open cookies, with a few bytes each.
-pub(super) const FOP_NAMES: usize = 1024;
+/// Programs of a user have a handful. While all of these are in use, the user gets no more.
+pub(super) const ROOTS_OF_USER: usize = 8;
 
 /// Part of `--max-connections` that one user can have: others find room whatever it does.
 pub(super) const SHARE_OF_USER: usize = 4;

@@ -99,11 +99,9 @@ async fn accept<L: Listener>(
     mut running: Running<Settings>,
 ) {
     loop {
-        let places = running.places.clone();
-        let next = async { (places.take().await, listener.accept().await) };
-        let (place, local) = match running.until_stop(next).await {
-            Some((place, Ok(local))) => (place, local),
-            Some((_, Err(error))) => {
+        let local = match running.until_stop(listener.accept()).await {
+            Some(Ok(local)) => local,
+            Some(Err(error)) => {
                 daemon::after_failed_accept(&error).await;
                 continue;
             }
@@ -112,9 +110,11 @@ async fn accept<L: Listener>(
         let user = local.user();
         let Some(own) = users.place(user) else {
             metrics::limit_hit("managed_user");
-            let _ = local.try_write(TOO_MANY);
+            let _ = local.send_now(TOO_MANY);
             continue;
         };
+        let places = running.places.clone();
+        let Some(place) = running.until_stop(places.take()).await else { break };
         let caller = Caller { user, token: token.clone() };
         let (settings, stopping) = (running.settings(), running.stopping());
         tokio::spawn(async move {

@@ -3,6 +3,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -33,11 +34,12 @@ impl Local {
         }
     }
 
-    /// Writes what fits at once, for an answer that nobody waits for.
-    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+    /// Writes what fits at once, for an answer that nobody waits for. The kernel is asked itself: of a connection
+    /// that has just come the runtime does not know yet that there is room.
+    pub(super) fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Unix(unix) => unix.try_write(bytes),
-            Self::Tcp(tcp) => tcp.try_write(bytes),
+            Self::Unix(unix) => SockRef::from(unix).send(bytes),
+            Self::Tcp(tcp) => SockRef::from(tcp).send(bytes),
         }
     }
 }
@@ -92,5 +94,23 @@ impl From<(TcpStream, SocketAddr)> for Local {
     fn from((tcp, _): (TcpStream, SocketAddr)) -> Self {
         let _ = tcp.set_nodelay(true);
         Self::Tcp(tcp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_can_be_answered_as_soon_as_it_has_come() {
+        let (mut program, unix) = UnixStream::pair().unwrap();
+        let local = Local::Unix(unix);
+        assert_eq!(local.send_now(b"full").unwrap(), 4);
+        drop(local);
+        let mut said = String::new();
+        program.read_to_string(&mut said).await.unwrap();
+        assert_eq!(said, "full");
     }
 }

@@ -4,7 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use headstart_net::{ClientEvent, ClientStream, Context, OpenedBy, Report, Target, TlsStream, What};
+use headstart_net::{
+    ClientEvent, ClientStream, Context, NotUsed, OpenedBy, Report, Target, TlsStream, What,
+};
 use headstart_sessions::{Taken, TicketsWanted};
 use headstart_tls::{ClientContext, EarlyData, Facts, Session, TicketRequest};
 use tokio::io::AsyncWriteExt;
@@ -114,7 +116,6 @@ async fn managed(
     let ledger = Ledger::new(report.as_ref(), before, asked.elapsed());
     let facts = stream.handle().facts();
     let verified = visit.on_done(taken, facts.resumed);
-    visit.note_cookies(report.as_ref().is_some_and(|report| report.network.is_some()));
     metrics::handshake(&facts);
     let outcome = Outcome {
         early_data: if sent { facts.early_data } else { EarlyData::None },
@@ -135,8 +136,12 @@ async fn client(
     if let Some(client) = settings.clients.ready(tls, user)? {
         return Ok(client);
     }
+    let turn = settings.clients.turn(user).await;
     let (settings, tls) = (Arc::clone(settings), Arc::clone(tls));
-    let made = tokio::task::spawn_blocking(move || settings.clients.client(&tls, user));
+    let made = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        settings.clients.client(&tls, user)
+    });
     made.await.unwrap_or_else(|_| Err(Refusal::internal("a TLS client cannot be made")))
 }
 
@@ -159,11 +164,10 @@ fn stream(
 ) -> Result<TlsStream<ClientStream>, Refusal> {
     let failed = |error| Refusal::internal(format!("cannot begin TLS: {error}"));
     let server = tls.server.to_string();
-    let session = begun.taken.as_ref().and_then(|taken| {
-        Session::from_bytes(taken.session()).ok()
-    });
-    let request_fop = settings.known.takes_cookies(&server);
-    let mut conn = client.connect(&server, session, request_fop).map_err(failed)?;
+    let session = begun.taken.as_ref().and_then(|taken| Session::from_bytes(taken.session()).ok());
+    let request_fop = settings.connector.asks_for_cookies(to);
+    let conn = client.connect_offering(&tls.alpn, &server, session, request_fop);
+    let mut conn = conn.map_err(failed)?;
     let wanted = begun.wanted;
     if wanted.new_session > 0 || wanted.resumption > 0 {
         let TicketsWanted { new_session, resumption } = wanted;
@@ -237,16 +241,15 @@ async fn write_early(
 
 /// Whether no byte of TLS has left: no datagram, no data in a SYN, and TCP was never connected.
 fn is_untouched(report: &Report) -> bool {
-    let is_silent = |what: &What| {
-        matches!(
-            what,
-            What::Resolved(_)
-                | What::Offered
-                | What::Syn(_)
-                | What::NotUsed(_)
-                | What::FastOpenNotUsed(_)
-                | What::Transport(ClientEvent::Plain(_))
-        )
+    let is_silent = |what: &What| match what {
+        // Its place is taken by data in the SYN.
+        What::NotUsed(reason) => *reason != NotUsed::FastOpen,
+        What::Resolved(_)
+        | What::Offered
+        | What::Syn(_)
+        | What::FastOpenNotUsed(_)
+        | What::Transport(ClientEvent::Plain(_)) => true,
+        What::FastOpen(_) | What::Transport(_) => false,
     };
     report.address.is_none() && report.timeline.iter().all(|moment| is_silent(&moment.what))
 }
@@ -325,6 +328,8 @@ mod tests {
         assert!(!is_untouched(&Report { address: Some(address), ..report(&syn) }), "connected");
         let flight = What::Transport(ClientEvent::FlightSent { seq: 0, offset: 0, bytes: 300 });
         assert!(!is_untouched(&report(&[What::Resolved(1), flight])));
+        assert!(is_untouched(&report(&[What::NotUsed(NotUsed::NotAdvertised)])));
+        assert!(!is_untouched(&report(&[What::NotUsed(NotUsed::FastOpen)])));
     }
 
     #[test]

@@ -103,8 +103,7 @@ struct Fields<'a>(&'a HeaderMap);
 impl<'a> Fields<'a> {
     /// One that is unknown would be taken for heeded.
     fn of(all: &'a HeaderMap) -> Result<Self, Refusal> {
-        let known =
-            [TLS, ALPN, EARLY_DATA, CONTEXT, POLICY, SERVER_NAME, VERIFY, CERTIFICATE];
+        let known = [TLS, ALPN, EARLY_DATA, CONTEXT, POLICY, SERVER_NAME, VERIFY, CERTIFICATE];
         for name in all.keys().filter(|name| name.as_str().starts_with("headstart-")) {
             if !known.contains(name) {
                 return Err(Refusal::malformed(format!("there is no {name}")));
@@ -143,8 +142,7 @@ fn target(uri: &Uri) -> Result<(Host, u16), Refusal> {
 /// # Errors
 /// It is empty, too long, or would garble logs and lists.
 pub(super) fn label(text: &str) -> Result<String, Refusal> {
-    let is_label =
-        (1..=LABEL_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
+    let is_label = (1..=LABEL_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
     is_label.then(|| text.to_owned()).ok_or_else(|| {
         Refusal::malformed("a context has 1 to 255 bytes without control characters")
     })
@@ -208,7 +206,8 @@ mod tests {
 
     #[test]
     fn without_tls_bytes_pass_unchanged() {
-        let ask = read("[::1]:8443", &[("Headstart-Context", "work"), ("user-agent", "x")]).unwrap();
+        let ask =
+            read("[::1]:8443", &[("Headstart-Context", "work"), ("user-agent", "x")]).unwrap();
         assert_eq!((ask.host.to_string().as_str(), ask.port), ("::1", 8443));
         assert_eq!((ask.label.as_deref(), ask.tls), (Some("work"), None));
         for field in ["ALPN", "Early-Data", "Policy", "Server-Name", "Verify", "Client-Certificate"]

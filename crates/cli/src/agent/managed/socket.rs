@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use socket2::{Domain, SockAddr, Socket as RawSocket, Type};
 use tokio::net::UnixListener;
 
@@ -56,7 +57,9 @@ impl Drop for SocketFile {
 fn lock(path: &Path) -> Result<File, Failure> {
     let path_of_lock = beside(path, ".lock");
     let mut open = OpenOptions::new();
-    let file = open.write(true).create(true).truncate(false).mode(0o600).open(&path_of_lock);
+    open.write(true).create(true).truncate(false).mode(0o600);
+    // In a directory of others, whatever a link leads to is not ours to make.
+    let file = open.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(&path_of_lock);
     let file = file.map_err(|error| unusable(path, &error))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -140,9 +143,8 @@ fn unusable(path: &Path, error: &io::Error) -> Failure {
     let failure = Failure::usage(format!("cannot listen on {}: {error}", path.display()));
     match error.kind() {
         io::ErrorKind::NotFound => failure.hint("make its directory first"),
-        io::ErrorKind::PermissionDenied => {
-            failure.hint("a directory of your own is in $XDG_RUNTIME_DIR; a group has to be one of yours")
-        }
+        io::ErrorKind::PermissionDenied => failure
+            .hint("a directory of your own is in $XDG_RUNTIME_DIR; a group has to be one of yours"),
         io::ErrorKind::InvalidInput => failure.hint("paths of sockets have at most 103 bytes"),
         _ => failure,
     }

@@ -45,7 +45,8 @@ impl Token {
     }
 
     fn new(text: &str) -> Option<Self> {
-        let is_token = TOKEN_LEN.contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+        let is_token =
+            TOKEN_LEN.contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
         is_token.then(|| Self(sha256(text.as_bytes())))
     }
 
@@ -84,10 +85,13 @@ fn read(file: &File, path: &Path) -> Result<Zeroizing<String>, Failure> {
         let open = format!("{} is open to other users (mode {:04o})", path.display(), mode & 0o777);
         return Err(Failure::usage(open).hint(format!("chmod 600 {}", path.display())));
     }
-    let mut text = Zeroizing::new(String::new());
-    // One byte more than there may be shows that there are too many.
-    let most = u64::try_from(TOKEN_LEN.end() + 2).unwrap_or(u64::MAX);
-    file.take(most).read_to_string(&mut text).map_err(|error| unusable(path, &error))?;
+    // A line's end, and one byte more than there may be, which shows that there are too many.
+    let most = TOKEN_LEN.end() + 2;
+    // Of its final length at once, so that no copy is left behind by growing.
+    let mut text = Zeroizing::new(String::with_capacity(most));
+    file.take(u64::try_from(most).unwrap_or(u64::MAX))
+        .read_to_string(&mut text)
+        .map_err(|error| unusable(path, &error))?;
     Ok(text)
 }
 

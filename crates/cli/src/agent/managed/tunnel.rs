@@ -3,11 +3,12 @@
 use std::future::pending;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use headstart_net::{Handoff, RelayLimits};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::{Instant, sleep};
@@ -22,22 +23,25 @@ const LOOKS: u32 = 8;
 /// Passes `head`, which the program sent behind its request, and then bytes both ways.
 ///
 /// An end is passed on. A connection that breaks, or is idle for too long, ends so that neither side takes that for
-/// an end in order.
+/// an end in order; what the server said before goes to the program first.
 pub(super) async fn pass<H: Handoff>(
-    mut remote: H,
+    remote: H,
     local: Local,
-    head: &[u8],
+    head: Bytes,
     limits: RelayLimits,
 ) -> Outcome {
     let moved = Arc::<Moved>::default();
     let mut local = Counted { local, moved: Arc::clone(&moved) };
+    let mut remote = Delivering { remote, moved: Arc::clone(&moved) };
     let over = {
         let passing = async {
             if !head.is_empty() {
-                remote.write_all(head).await?;
+                remote.write_all(&head).await?;
                 remote.flush().await?;
                 moved.add_up(head.len());
             }
+            // Not held for as long as the connection lives.
+            drop(head);
             copy_bidirectional_with_sizes(&mut remote, &mut local, DOWN, UP).await
         };
         tokio::select! {
@@ -51,7 +55,7 @@ pub(super) async fn pass<H: Handoff>(
         Ok(()) => Outcome::Closed,
         Err(error) => {
             tracing::debug!(%error, "connection broken");
-            remote.reset();
+            remote.remote.reset();
             local.local.cut();
             match error.kind() {
                 io::ErrorKind::TimedOut => Outcome::TimedOut,
@@ -76,6 +80,8 @@ struct Moved {
     /// What of them the metrics have.
     reported: [AtomicU64; 2],
     half_closed: AtomicBool,
+    /// Why the server's stream has ended, if not in order.
+    broken: Mutex<Option<io::Error>>,
 }
 
 impl Moved {
@@ -85,6 +91,15 @@ impl Moved {
 
     fn add_down(&self, count: usize) {
         self.down.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    fn broke(&self, error: io::Error) {
+        self.half_closed.store(true, Ordering::Relaxed);
+        *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+
+    fn take_broken(&self) -> Option<io::Error> {
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn sum(&self) -> u64 {
@@ -121,6 +136,48 @@ impl Moved {
                 metrics::relayed(direction, now.wrapping_sub(before));
             }
         }
+    }
+}
+
+/// The server's side. If it breaks, that looks like an end as long as there are bytes to be delivered: whoever copies
+/// would drop them for an error.
+struct Delivering<H> {
+    remote: H,
+    moved: Arc<Moved>,
+}
+
+impl<H: Handoff> AsyncRead for Delivering<H> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        match Pin::new(&mut this.remote).poll_read(cx, buf) {
+            Poll::Ready(Err(error)) if error.kind() != io::ErrorKind::Interrupted => {
+                this.moved.broke(error);
+                Poll::Ready(Ok(()))
+            }
+            polled => polled,
+        }
+    }
+}
+
+impl<H: Handoff> AsyncWrite for Delivering<H> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().remote).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().remote).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().remote).poll_shutdown(cx)
     }
 }
 
@@ -169,6 +226,10 @@ impl AsyncWrite for Counted {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        // All is delivered, and it was no end.
+        if let Some(error) = this.moved.take_broken() {
+            return Poll::Ready(Err(error));
+        }
         this.moved.half_closed.store(true, Ordering::Relaxed);
         Pin::new(&mut this.local).poll_shutdown(cx)
     }
@@ -182,7 +243,11 @@ mod tests {
     use super::*;
 
     /// A connection that never becomes transparent, and says how it ended.
-    struct Remote(DuplexStream);
+    struct Remote {
+        stream: DuplexStream,
+        /// Whether its end is none in order.
+        breaks: bool,
+    }
 
     impl AsyncRead for Remote {
         fn poll_read(
@@ -190,7 +255,14 @@ mod tests {
             cx: &mut Context<'_>,
             buf: &mut ReadBuf<'_>,
         ) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.get_mut().0).poll_read(cx, buf)
+            let this = self.get_mut();
+            let before = buf.filled().len();
+            match Pin::new(&mut this.stream).poll_read(cx, buf) {
+                Poll::Ready(Ok(())) if this.breaks && buf.filled().len() == before => {
+                    Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()))
+                }
+                polled => polled,
+            }
         }
     }
 
@@ -200,15 +272,15 @@ mod tests {
             cx: &mut Context<'_>,
             bytes: &[u8],
         ) -> Poll<io::Result<usize>> {
-            Pin::new(&mut self.get_mut().0).poll_write(cx, bytes)
+            Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
         }
 
         fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.get_mut().0).poll_flush(cx)
+            Pin::new(&mut self.get_mut().stream).poll_flush(cx)
         }
 
         fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.get_mut().0).poll_shutdown(cx)
+            Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
         }
     }
 
@@ -226,15 +298,35 @@ mod tests {
 
     fn pair() -> (UnixStream, Local, DuplexStream, Remote) {
         let (program, local) = UnixStream::pair().unwrap();
-        let (server, remote) = duplex(1 << 16);
-        (program, Local::Unix(local), server, Remote(remote))
+        let (server, stream) = duplex(1 << 16);
+        (program, Local::Unix(local), server, Remote { stream, breaks: false })
+    }
+
+    /// The program is slow, so a good part of it waits here when the server breaks off.
+    #[tokio::test]
+    async fn what_came_before_a_break_is_delivered() {
+        const BYTES: usize = 4 << 20;
+        let (mut program, local, mut server, remote) = pair();
+        let remote = Remote { breaks: true, ..remote };
+        let passing = tokio::spawn(pass(remote, local, Bytes::new(), RelayLimits::default()));
+        let saying = tokio::spawn(async move { server.write_all(&vec![7; BYTES]).await });
+        let mut said = Vec::new();
+        let mut room = vec![0; 1000];
+        while let Ok(count @ 1..) = program.read(&mut room).await {
+            said.extend_from_slice(&room[..count]);
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(said.len(), BYTES);
+        saying.await.unwrap().unwrap();
+        assert_eq!(passing.await.unwrap(), Outcome::Reset);
+        assert!(program.write_all(b"x").await.is_err(), "both directions are closed");
     }
 
     #[tokio::test]
     async fn each_direction_ends_by_itself() {
         let (mut program, local, mut server, remote) = pair();
         let passing = tokio::spawn(async move {
-            pass(remote, local, b"ahead ", RelayLimits::default()).await
+            pass(remote, local, Bytes::from_static(b"ahead "), RelayLimits::default()).await
         });
         program.write_all(b"up").await.unwrap();
         program.shutdown().await.unwrap();
@@ -258,7 +350,7 @@ mod tests {
         };
         let (mut program, local, _server, remote) = pair();
         let began = Instant::now();
-        assert_eq!(pass(remote, local, b"", limits).await, Outcome::TimedOut);
+        assert_eq!(pass(remote, local, Bytes::new(), limits).await, Outcome::TimedOut);
         assert!(began.elapsed() >= Duration::from_secs(80));
         assert_eq!(program.read(&mut [0; 1]).await.unwrap(), 0);
         assert!(program.write_all(b"x").await.is_err(), "both directions are closed");
@@ -266,7 +358,7 @@ mod tests {
         let (mut program, local, _server, remote) = pair();
         program.shutdown().await.unwrap();
         let began = Instant::now();
-        assert_eq!(pass(remote, local, b"", limits).await, Outcome::TimedOut);
+        assert_eq!(pass(remote, local, Bytes::new(), limits).await, Outcome::TimedOut);
         assert!(began.elapsed() < Duration::from_secs(80));
     }
 }

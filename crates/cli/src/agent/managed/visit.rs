@@ -8,11 +8,13 @@ use openssl::sha::Sha256;
 use zeroize::Zeroizing;
 
 use super::known::Known;
-use super::request::TlsAsk;
+use super::request::{TlsAsk, Verify};
 
 /// One connection, as the session store sees it: whose it is, and what it may have in common with others.
 pub(super) struct Visit {
     known: Arc<Known>,
+    /// Held for as long as the connection is: so it is known how many there are.
+    _client: Arc<ClientContext>,
     server: String,
     alpn: Vec<Vec<u8>>,
     /// What else two connections have to have in common.
@@ -37,16 +39,17 @@ impl Visit {
     /// Begins a connection of `caller` to `port`, which may take a session out of the store.
     pub(super) fn begin(
         known: &Arc<Known>,
-        client: &ClientContext,
+        client: &Arc<ClientContext>,
         ask: &TlsAsk,
         port: u16,
         caller: &Context,
     ) -> Begun {
-        let now = Instant::now();
+        let now = known.now();
         let mut store = known.store();
         let (sessions, cookies) = shared(store.policy(caller).sharing, ask, caller);
         let visit = Self {
             known: Arc::clone(known),
+            _client: Arc::clone(client),
             settings: settings(client.fingerprint(), port),
             server: ask.server.to_string(),
             alpn: ask.alpn.clone(),
@@ -67,17 +70,18 @@ impl Visit {
             }
             None => {}
         }
-        Instant::now()
+        self.known.now()
     }
 
     /// The handshake has never begun, so nobody has seen the session.
     pub(super) fn give_back(&self, taken: Taken) {
-        self.known.store().give_back(taken, Instant::now());
+        let now = self.known.now();
+        self.known.store().give_back(taken, now);
     }
 
     /// Keeps what the server has handed out on this connection, if it is kept at all.
     pub(super) fn put(&self, new: &NewSession, verified: Instant) {
-        let now = Instant::now();
+        let now = self.known.now();
         let ticket = Ticket {
             session: Zeroizing::new(new.session.as_bytes().to_vec()),
             alpn: new.alpn.clone(),
@@ -94,9 +98,13 @@ impl Visit {
         }
     }
 
-    /// Notes whether the server takes Fast Open cookies.
-    pub(super) fn note_cookies(&self, takes: bool) {
-        self.known.note_cookies(&self.server, takes);
+    /// Has something kept for `context`, such as cookies, unless that was forgotten since the connection began. Nobody
+    /// forgets it meanwhile.
+    pub(super) fn unless_forgotten(&self, context: &Context, keep: impl FnOnce()) {
+        let store = self.known.store();
+        if !store.was_forgotten(context, self.opened) {
+            keep();
+        }
     }
 
     fn origin(&self) -> Origin<'_> {
@@ -119,7 +127,8 @@ fn settings(fingerprint: &[u8; 32], port: u16) -> [u8; 32] {
 }
 
 /// The contexts of sessions and of cookies: the stricter of the policy and what is asked for counts. A
-/// certificate that is shown is the owner's alone, and so is whatever comes of it.
+/// certificate that is shown is the owner's alone, and so is whatever comes of it. And whoever is asked by a program
+/// that checks nothing may be anybody: cookies of an interceptor are not to be shown by programs that would notice it.
 fn shared(policy: Sharing, ask: &TlsAsk, caller: &Context) -> (Context, Context) {
     let strictest = match (policy, ask.sharing) {
         _ if ask.certificate.is_some() => Sharing::Isolate,
@@ -127,7 +136,12 @@ fn shared(policy: Sharing, ask: &TlsAsk, caller: &Context) -> (Context, Context)
         (Sharing::Off, _) | (_, Some(Sharing::Off)) => Sharing::Off,
         (policy, _) => policy,
     };
-    match strictest {
+    let (sessions, cookies) = contexts(strictest, caller);
+    (sessions, if ask.verify == Verify::Nobody { Context::UNKNOWN } else { cookies })
+}
+
+fn contexts(sharing: Sharing, caller: &Context) -> (Context, Context) {
+    match sharing {
         Sharing::Isolate => (Context::UNKNOWN, Context::UNKNOWN),
         Sharing::Off => (Context::UNKNOWN, caller.clone()),
         Sharing::Share | Sharing::ShareCertificate => (caller.clone(), caller.clone()),
@@ -138,7 +152,6 @@ fn shared(policy: Sharing, ask: &TlsAsk, caller: &Context) -> (Context, Context)
 mod tests {
     use super::*;
     use crate::agent::inbound::Host;
-    use crate::agent::managed::request::Verify;
 
     fn ask(sharing: Option<Sharing>, certificate: Option<&str>) -> TlsAsk {
         TlsAsk {
@@ -180,5 +193,13 @@ mod tests {
     fn a_certificate_shares_nothing() {
         let nobody = (Context::UNKNOWN, Context::UNKNOWN);
         assert_eq!(shared(Sharing::Share, &ask(None, Some("work")), &Context::user(1)), nobody);
+    }
+
+    #[test]
+    fn who_checks_nothing_shares_no_cookies() {
+        let (me, ask) = (Context::user(1), ask(None, None));
+        let anybody = TlsAsk { verify: Verify::Nobody, ..ask };
+        let sessions_alone = (me.clone(), Context::UNKNOWN);
+        assert_eq!(shared(Sharing::Share, &anybody, &me), sessions_alone);
     }
 }
