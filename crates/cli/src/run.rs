@@ -30,7 +30,8 @@ const NOT_THERE: u8 = 127;
 /// Wrong usage; where the program cannot be run, it is said here, and the code is env(1)'s.
 pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
     let Some((program, arguments)) = options.command.split_first() else {
-        return Err(Failure::usage("no command to run").hint("headstart run -- curl https://www.example.com/"));
+        return Err(Failure::usage("no command to run")
+            .hint("headstart run -- curl https://www.example.com/"));
     };
     let variables = variables(options)?;
     let error = Command::new(program).args(arguments).envs(variables).exec();
@@ -68,7 +69,9 @@ fn proxy(address: &str) -> Result<Vec<(&'static str, OsString)>, Failure> {
         return Ok(Vec::new());
     }
     let is_address = address.rsplit_once(':').is_some_and(|(host, port)| {
-        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) && !host.contains(['/', '@', ' '])
+        !host.is_empty()
+            && port.parse::<u16>().is_ok_and(|port| port > 0)
+            && !host.contains(['/', '@', ' '])
     });
     if !is_address {
         return Err(Failure::usage(format!("'{address}' is no proxy"))
@@ -76,12 +79,18 @@ fn proxy(address: &str) -> Result<Vec<(&'static str, OsString)>, Failure> {
     }
     let (http, socks) = (format!("http://{address}"), format!("socks5h://{address}"));
     // Plain HTTP goes by SOCKS where a program asks for a proxy for all; curl takes it in small letters, too.
-    let all = [("HTTPS_PROXY", &http), ("https_proxy", &http), ("ALL_PROXY", &socks), ("all_proxy", &socks)];
+    let all = [
+        ("HTTPS_PROXY", &http),
+        ("https_proxy", &http),
+        ("ALL_PROXY", &socks),
+        ("all_proxy", &socks),
+    ];
     Ok(all.map(|(name, value)| (name, value.into())).to_vec())
 }
 
 fn checked(context: &str) -> Result<&str, Failure> {
-    let is_name = (1..=CONTEXT_MAX).contains(&context.len()) && !context.chars().any(char::is_control);
+    let is_name =
+        (1..=CONTEXT_MAX).contains(&context.len()) && !context.chars().any(char::is_control);
     is_name.then_some(context).ok_or_else(|| {
         Failure::usage("a context has 1 to 255 bytes without control characters")
             .hint("take a word: --context work")
@@ -131,8 +140,11 @@ fn beside_us() -> Option<PathBuf> {
 fn preloaded(library: &Path, before: Option<OsString>) -> Result<OsString, Failure> {
     let name = library.as_os_str();
     if name.as_bytes().iter().any(|byte| b" :".contains(byte)) {
-        return Err(Failure::usage(format!("the loader takes no name with spaces or colons: {}", library.display()))
-            .hint("copy the library to a path without, and name it with --preload FILE"));
+        return Err(Failure::usage(format!(
+            "the loader takes no name with spaces or colons: {}",
+            library.display()
+        ))
+        .hint("copy the library to a path without, and name it with --preload FILE"));
     }
     let mut list = name.to_owned();
     if let Some(before) = before.filter(|before| !before.is_empty()) {
@@ -170,6 +182,10 @@ mod tests {
     #[test]
     fn a_context_is_a_label_that_the_agent_takes() {
         assert!(checked("work").is_ok() && checked(&"x".repeat(CONTEXT_MAX)).is_ok());
-        assert!(checked("").is_err() && checked("a\nb").is_err() && checked(&"x".repeat(CONTEXT_MAX + 1)).is_err());
+        assert!(
+            checked("").is_err()
+                && checked("a\nb").is_err()
+                && checked(&"x".repeat(CONTEXT_MAX + 1)).is_err()
+        );
     }
 }

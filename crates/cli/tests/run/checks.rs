@@ -53,9 +53,14 @@ fn who_does_not_trust_a_server_does_not_resume_with_it() {
 #[test]
 fn programs_with_the_same_roots_by_another_name_share() {
     let (files, server, agent) = world();
-    let copy = files.write("copy.pem", &std::fs::read(files.path(&format!("{NAME}.pem"))).unwrap(), 0o644);
+    let copy =
+        files.write("copy.pem", &std::fs::read(files.path(&format!("{NAME}.pem"))).unwrap(), 0o644);
     assert!(!Program::curl(&server, &[]).resumes(&agent, &files, &[]));
-    assert!(Program::curl(&server, &["--cacert", &copy]).trusting(OTHER).resumes(&agent, &files, &[]));
+    assert!(Program::curl(&server, &["--cacert", &copy]).trusting(OTHER).resumes(
+        &agent,
+        &files,
+        &[]
+    ));
 }
 
 /// A callback that calls everything good is believed by its program alone.
@@ -88,7 +93,8 @@ fn a_callback_is_asked_about_the_sessions_of_others() {
     assert!(output.status.success() && said.contains("asked"), "{said}");
     assert!(crate::program::resumed(&String::from_utf8_lossy(&output.stdout)));
     // Pinning, as programs do it: by something of the certificate.
-    let pinned = "context.verify_callback = proc { |good, store| good && store.current_cert.serial == 1 }";
+    let pinned =
+        "context.verify_callback = proc { |good, store| good && store.current_cert.serial == 1 }";
     let pinned = Program::ruby_with(&server, pinned);
     assert!(held(&agent) > 0);
     pinned.fails(&agent, &files, &[]);
@@ -98,7 +104,8 @@ fn a_callback_is_asked_about_the_sessions_of_others() {
 #[test]
 fn a_session_is_for_the_name_that_it_came_from() {
     let (files, server, agent) = world();
-    let with_host = |host| Program::s_client_that(&server, &["-verify_return_error", "-verify_hostname", host]);
+    let with_host =
+        |host| Program::s_client_that(&server, &["-verify_return_error", "-verify_hostname", host]);
     assert!(!with_host(NAME).resumes(&agent, &files, &[]));
     assert!(held(&agent) > 0);
     // It asks for the same server name, and for another one in the certificate.

@@ -37,7 +37,11 @@ fn exit_codes_are_the_programs_or_say_why_it_did_not_run() {
     assert!(code == Some(127) && err.contains("\nhint: "), "{err}");
     let (code, _, err) = of(&["/etc/passwd"]);
     assert!(code == Some(126) && err.contains("\nhint: "), "{err}");
-    for wrong in [&["--proxy", "nowhere", "--", "true"][..], &["--preload", "/nonexistent", "--", "true"], &[]] {
+    for wrong in [
+        &["--proxy", "nowhere", "--", "true"][..],
+        &["--preload", "/nonexistent", "--", "true"],
+        &[],
+    ] {
         let (code, _, err) = ended(wrong);
         assert_eq!(code, Some(2), "{err}");
     }

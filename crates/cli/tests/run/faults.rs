@@ -19,7 +19,11 @@ fn without_an_agent_handshakes_are_ordinary() {
     let too_long = dir.path().join(long);
     for socket in [Path::new("/nonexistent"), &silent, &too_long, dir.path()] {
         for program in Program::all(&server) {
-            assert!(!resumed(&program.in_a_hurry().page(socket, &files, &[])), "{}", socket.display());
+            assert!(
+                !resumed(&program.in_a_hurry().page(socket, &files, &[])),
+                "{}",
+                socket.display()
+            );
         }
     }
 }
@@ -30,8 +34,17 @@ fn a_lying_agent_breaks_no_handshake() {
     let files = files();
     let server = Server::start(&files, PAGE);
     let dir = tempfile::tempdir().unwrap();
-    let huge = format!("HTTP/1.1 200 OK\r\ncontent-length: 18446744073709551615\r\n\r\n{}", "x".repeat(100_000));
-    let answers = ["", "\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n\x30\u{7f}\x01\x02", "SSH-2.0-x\r\n", &huge];
+    let huge = format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: 18446744073709551615\r\n\r\n{}",
+        "x".repeat(100_000)
+    );
+    let answers = [
+        "",
+        "\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n\x30\u{7f}\x01\x02",
+        "SSH-2.0-x\r\n",
+        &huge,
+    ];
     for (number, answer) in answers.iter().enumerate() {
         let socket = dir.path().join(number.to_string());
         let listener = UnixListener::bind(&socket).unwrap();

@@ -12,10 +12,10 @@ mod command;
 #[path = "../terminate/edge.rs"]
 #[allow(dead_code)] // as above
 mod edge;
+mod faults;
 #[path = "../terminate/files.rs"]
 #[allow(dead_code)] // as above
 mod files;
-mod faults;
 mod library;
 mod program;
 #[path = "../managed/server.rs"]

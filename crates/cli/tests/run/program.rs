@@ -90,7 +90,8 @@ impl Program {
     pub(crate) fn python_that(server: &Server, does: &str) -> Self {
         let mut arguments = vec!["-c".to_owned(), format!("{PYTHON}\n{does}\n")];
         arguments.extend(place(server));
-        let name = if Path::new("/usr/bin/python3").exists() { "/usr/bin/python3" } else { "python3" };
+        let name =
+            if Path::new("/usr/bin/python3").exists() { "/usr/bin/python3" } else { "python3" };
         Self::new(name, arguments)
     }
 

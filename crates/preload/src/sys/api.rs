@@ -178,7 +178,11 @@ pub(super) fn raise(api: &Api, library: c_int, reason: c_int) {
         // SAFETY: OpenSSL 3's function of this name has this signature; without a text there is nothing more.
         unsafe {
             (api.ERR_new)();
-            std::mem::transmute::<*mut c_void, SetError>(function)(library, reason, std::ptr::null());
+            std::mem::transmute::<*mut c_void, SetError>(function)(
+                library,
+                reason,
+                std::ptr::null(),
+            );
         }
     }
 }

@@ -237,7 +237,9 @@ unsafe fn is_set(api: &Api, ssl: *mut Object, check: *mut Object, says: Says) ->
             && (api.X509_STORE_CTX_set_default)(check, c"ssl_server".as_ptr()) == 1
             && (api.X509_VERIFY_PARAM_set1)(param, (api.SSL_get0_param)(ssl)) == 1;
         match (says, (api.SSL_get_verify_callback)(ssl)) {
-            (Says::AllButRoots, _) => (api.X509_STORE_CTX_set_verify_cb)(check, Some(but_for_roots)),
+            (Says::AllButRoots, _) => {
+                (api.X509_STORE_CTX_set_verify_cb)(check, Some(but_for_roots))
+            }
             (Says::OpenSsl, _) => (api.X509_STORE_CTX_set_verify_cb)(check, Some(as_it_is)),
             (Says::Program, Some(own)) => (api.X509_STORE_CTX_set_verify_cb)(check, Some(own)),
             // That of the store is there already.

@@ -9,7 +9,9 @@ use super::clock::now;
 use super::guard;
 use super::settle::settle;
 use super::socket::Socket;
-use super::state::{self, OfConnection, OfContext, Settings, Visit, connection, context, is_blind, known};
+use super::state::{
+    self, OfConnection, OfContext, Settings, Visit, connection, context, is_blind, known,
+};
 use super::surroundings::{Surroundings, copy, surroundings};
 use crate::link;
 use crate::query::Query;
@@ -47,7 +49,12 @@ pub(super) enum Roots {
 }
 
 /// Takes a session for a connection that may have one.
-pub(super) fn before_handshake(api: &'static Api, ssl: *mut Object, role: Role, roots: Roots) -> Option<()> {
+pub(super) fn before_handshake(
+    api: &'static Api,
+    ssl: *mut Object,
+    role: Role,
+    roots: Roots,
+) -> Option<()> {
     let around = surroundings()?;
     disarm(api, ssl);
     if is_blind() || !is_beginning(api, ssl, role) {
@@ -69,7 +76,8 @@ pub(super) fn before_handshake(api: &'static Api, ssl: *mut Object, role: Role, 
     let said = link::take(&mut Socket::connect(&around.socket, around.patience)?, &query)?;
     watch(api, ctx, of_context);
     let verified = began.saturating_sub(said.age);
-    let offered = if said.status == 200 { offer(api, ssl, &said.body, &server, &id, roots) } else { None };
+    let offered =
+        if said.status == 200 { offer(api, ssl, &said.body, &server, &id, roots) } else { None };
     let (chain, is_verified) = offered.unwrap_or((Vec::new(), true));
     if !is_verified {
         connection.unverified.set(true);

@@ -51,7 +51,9 @@ pub(super) fn settle(api: &Api, ssl: *mut Object) -> Option<()> {
 fn is_good(api: &Api, ssl: *mut Object, encoded: &[u8]) -> bool {
     // SAFETY: the caller's connection, whose session it is.
     let session = unsafe { (api.SSL_get_session)(ssl) };
-    let Some(chain) = Chain::read(api, encoded).filter(|_| !session.is_null()) else { return false };
+    let Some(chain) = Chain::read(api, encoded).filter(|_| !session.is_null()) else {
+        return false;
+    };
     let verifies = |says| chain::verifies(api, ssl, session, chain.get(), says);
     verifies(Says::OpenSsl) && (!chain::has_callbacks(api, ssl) || verifies(Says::Program))
 }

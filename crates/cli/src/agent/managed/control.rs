@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::answer::{self, Answer, Refusal};
 use super::exchange::Caller;
-use super::{audit, ticket};
 use super::limits::BODY_MAX;
 use super::request::label;
+use super::{audit, ticket};
 use crate::agent::serve::Settings;
 
 const WELCOME: &str = "\

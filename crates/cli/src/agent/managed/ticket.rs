@@ -108,7 +108,9 @@ impl Ask {
             "settings" => self.settings = text()?,
             "context" => self.context = Some(label(&text()?)?),
             "age_ms" => self.age = Duration::from_millis(number(name, value)?),
-            "lifetime" => self.lifetime = Duration::from_secs(u64::from(number::<u32>(name, value)?)),
+            "lifetime" => {
+                self.lifetime = Duration::from_secs(u64::from(number::<u32>(name, value)?))
+            }
             "opened" => self.opened = Some(text()?),
             _ => return Err(Refusal::malformed("a ticket has no such parameter")),
         }
@@ -122,7 +124,8 @@ fn number<N: std::str::FromStr>(name: &str, value: &str) -> Result<N, Refusal> {
 
 /// Protocols as they are on the wire: each with its length before it (RFC 7301).
 fn protocols(mut wire: &[u8]) -> Result<Vec<Vec<u8>>, Refusal> {
-    let wrong = || Refusal::malformed("alpn is a list of protocols, each with its length before it");
+    let wrong =
+        || Refusal::malformed("alpn is a list of protocols, each with its length before it");
     if wire.len() > ALPN_MAX {
         return Err(wrong());
     }
@@ -214,7 +217,8 @@ fn put(
 ) -> Result<Answer, Refusal> {
     let now = Instant::now();
     let verified = now.checked_sub(ask.age).ok_or_else(|| not_kept("it is too old"))?;
-    let opened = ask.opened.as_deref().and_then(stamp).ok_or_else(|| not_kept("it is of another agent"))?;
+    let opened =
+        ask.opened.as_deref().and_then(stamp).ok_or_else(|| not_kept("it is of another agent"))?;
     let ticket = Ticket {
         session,
         alpn: None,
@@ -291,9 +295,16 @@ mod tests {
         let ask = Ask::read(ASK).unwrap();
         assert_eq!((ask.server.as_str(), &ask.alpn[0][..]), ("a.example", &b"h2"[..]));
         let long = format!("server=a&settings={}", "x".repeat(SETTINGS_MAX + 1));
-        for wrong in ["", "server=a&server=b", "server=a&alpn=%05h2", "server=a&alpn=%00", "server=a&x=1",
-            "server=a&age_ms=-1", "server=%ff", &long]
-        {
+        for wrong in [
+            "",
+            "server=a&server=b",
+            "server=a&alpn=%05h2",
+            "server=a&alpn=%00",
+            "server=a&x=1",
+            "server=a&age_ms=-1",
+            "server=%ff",
+            &long,
+        ] {
             assert_eq!(Ask::read(wrong).unwrap_err().name, "bad_request", "{wrong}");
         }
     }
@@ -309,9 +320,12 @@ mod tests {
             let ask = Ask::read(query).unwrap();
             take(&ask, &place(&ask, user), store).status()
         };
-        for other in ["server=b.example&alpn=%02h2&settings=x&context=work", "server=a.example&settings=x&context=work",
-            "server=a.example&alpn=%02h2&settings=y&context=work", "server=a.example&alpn=%02h2&settings=x"]
-        {
+        for other in [
+            "server=b.example&alpn=%02h2&settings=x&context=work",
+            "server=a.example&settings=x&context=work",
+            "server=a.example&alpn=%02h2&settings=y&context=work",
+            "server=a.example&alpn=%02h2&settings=x",
+        ] {
             assert_eq!(status(other, 5, &mut store), StatusCode::NO_CONTENT, "{other}");
         }
         assert_eq!(status(ASK, 6, &mut store), StatusCode::NO_CONTENT, "another user");
@@ -328,7 +342,11 @@ mod tests {
         for moment in [&*before, "0-0", "", "ffffffffffffffff-0"] {
             let ask = putting(ASK, moment);
             let place = Place::of(&ask, 5, None).unwrap();
-            assert_eq!(put(&ask, &place, session(), &mut store).unwrap_err().name, "not_kept", "{moment}");
+            assert_eq!(
+                put(&ask, &place, session(), &mut store).unwrap_err().name,
+                "not_kept",
+                "{moment}"
+            );
         }
     }
 
