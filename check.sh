@@ -35,7 +35,6 @@ redis-server redis-server
 ip iproute2
 nft nftables
 node nodejs
-python3 python3
 tcpdump tcpdump
 clang-14 clang-14
 llvm-strip-14 llvm-14
