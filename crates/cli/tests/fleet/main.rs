@@ -4,6 +4,9 @@
 
 mod client;
 #[allow(dead_code)] // the terminating edge's tests use all of it
+#[path = "../terminate/daemon.rs"]
+mod daemon;
+#[allow(dead_code, unused_imports)]
 #[path = "../terminate/edge.rs"]
 mod edge;
 mod export;

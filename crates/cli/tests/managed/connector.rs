@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 
 use crate::agent::Agent;
-use crate::edge::{Edge, free};
+use crate::edge::{Edge, closed};
 use crate::files::Files;
 use crate::origin::Origin;
 use crate::server::{NAME, files};
@@ -133,7 +133,7 @@ fn refusals_are_told_apart() {
         let Error::Refused(refusal) = refused(&error) else { panic!("{error:?}") };
         assert_eq!(refusal.name, "certificate_untrusted");
         assert!(refusal.kind() == Kind::Certificate && refusal.hint.is_some());
-        let url = format!("https://{}/", free()).parse().unwrap();
+        let url = format!("https://{}/", closed()).parse().unwrap();
         let error = hyper(site.connector()).get(url).await.unwrap_err();
         let Error::Refused(refusal) = refused(&error) else { panic!("{error:?}") };
         assert_eq!((refusal.status, refusal.kind()), (502, Kind::Connect));
@@ -168,9 +168,10 @@ async fn page(mut stream: Stream) -> String {
 
 #[test]
 fn the_port_wants_its_token() {
-    let (files, port, origin) = (files(), free(), Origin::start());
+    let (files, origin) = (files(), Origin::start());
     let token = files.path("token");
-    let _agent = Agent::start(&["--managed-listen", &port.to_string(), "--managed-token", &token]);
+    let agent = Agent::start(&["--managed-listen", "127.0.0.1:0", "--managed-token", &token]);
+    let port = agent.port();
     let url = format!("{}/head", origin.http());
     let shown = fs::read_to_string(&token).unwrap();
     let client =
@@ -182,7 +183,7 @@ fn the_port_wants_its_token() {
         let error = wrong.unwrap_err();
         let Error::Refused(refusal) = refused(&error) else { panic!("{error:?}") };
         assert_eq!((refusal.kind(), refusal.name.as_str()), (Kind::NotAllowed, "token"));
-        let nobody = client(free(), "0123456789abcdef").get(url.parse().unwrap()).await;
+        let nobody = client(closed(), "0123456789abcdef").get(url.parse().unwrap()).await;
         let error = nobody.unwrap_err();
         assert!(matches!(refused(&error), Error::Unavailable { .. }), "{error:?}");
     });

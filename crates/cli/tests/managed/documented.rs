@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::agent::Agent;
-use crate::edge::{Edge, free};
+use crate::edge::Edge;
 use crate::origin::Origin;
 use crate::server::{NAME, files};
 
@@ -30,7 +30,7 @@ fn run(program: &str, arguments: &[&str], agent: &Agent) -> String {
 
 #[test]
 fn examples_do_what_they_say() {
-    let (files, origin, port) = (files(), Origin::start(), free().to_string());
+    let (files, origin) = (files(), Origin::start());
     let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
     let dir = tempfile::tempdir().unwrap();
     let token = dir.path().join(".headstart-token");
@@ -39,12 +39,12 @@ fn examples_do_what_they_say() {
         "--edge",
         at_edge.as_str(),
         "--managed-listen",
-        port.as_str(),
+        "127.0.0.1:0",
         "--managed-token",
         token.to_str().unwrap(),
     ];
     let agent = Agent::start_trusting(dir, &files.path(&format!("{NAME}.pem")), &arguments);
-    let shell = example("sh").replace("127.0.0.1:1081", &port);
+    let shell = example("sh").replace("127.0.0.1:1081", &agent.port().to_string());
     let script = files.write("get.js", example("js").as_bytes(), 0o600);
     for (program, arguments) in
         [("sh", ["-euc", shell.as_str()]), ("node", [script.as_str(), NAME])]

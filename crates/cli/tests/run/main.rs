@@ -9,8 +9,11 @@ mod checks;
 #[allow(dead_code)] // as above
 mod client;
 mod command;
-#[path = "../terminate/edge.rs"]
+#[path = "../terminate/daemon.rs"]
 #[allow(dead_code)] // as above
+mod daemon;
+#[path = "../terminate/edge.rs"]
+#[allow(dead_code, unused_imports)] // as above
 mod edge;
 mod faults;
 #[path = "../terminate/files.rs"]

@@ -181,9 +181,9 @@ fn offer(
         }
         let verifies = |says| chain::verifies(api, ssl, session, chain, says);
         // First without the program's callbacks: they get to see no failure that the handshake may not have.
+        let rests_on_roots = || roots == Roots::Later && chain::has_no_roots(api, ssl);
         let is_verified = verifies(Says::OpenSsl);
-        let may_be = roots == Roots::Later && chain::has_no_roots(api, ssl);
-        if !is_verified && !(may_be && verifies(Says::AllButRoots)) {
+        if !(is_verified || rests_on_roots() && verifies(Says::AllButRoots)) {
             return None;
         }
         state::mark_spent(api, session)?;
