@@ -192,7 +192,7 @@ impl Conn {
             Phase::Failed(error) => Err(error),
             _ if self.closing => Err(TlsError::Misuse("written after the end")),
             _ if is_full => Ok(0),
-            Phase::Open => self.put(|stream| stream.ssl_write(bytes)),
+            Phase::Open => self.put_records(bytes),
             _ if self.is_half_open() => self.put(|stream| stream.write_early_data(bytes)),
             _ => Ok(0),
         }
@@ -390,6 +390,22 @@ impl Conn {
             Err(error) if waits(&error) => Ok(Read::Wait),
             Err(error) => Err(self.fail(&error)),
         }
+    }
+
+    /// As many records of `bytes` as there is room for. A failure behind the first is told to the next write.
+    fn put_records(&mut self, bytes: &[u8]) -> Result<usize, TlsError> {
+        let mut taken = 0;
+        while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty())
+            && self.stream.get_ref().leaving() < OUTPUT_MAX
+        {
+            match self.put(|stream| stream.ssl_write(rest)) {
+                Ok(0) => break,
+                Ok(count) => taken += count,
+                Err(error) if taken == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(taken)
     }
 
     fn put(
