@@ -99,6 +99,13 @@ fn show(options: &KeysShowOptions) -> Result<(), Failure> {
 
 fn export(options: &KeysExportOptions) -> Result<(), Failure> {
     let ring = load_from(&options.keys, options.fleet.as_deref())?;
+    if matches!(options.keys, KeySource::Redis(_)) && ring.is_stale(wall_clock()) {
+        let place = &options.keys;
+        return Err(Failure::usage(format!(
+            "the keys at {place} should have been renewed more than a period ago"
+        ))
+        .hint("somebody may have put them back; `headstart keys rotate` makes new ones"));
+    }
     if let Some(dir) = &options.nginx {
         export_nginx(&ring, dir)?;
     }
@@ -193,7 +200,7 @@ impl<'a> InRedis<'a> {
             let place = self.open().await?;
             let (mut bytes, mut before) = self.read(&place).await?;
             for _ in 0..TRIES {
-                let Some(ring) = rotated(&before.ring, if_due)? else { return Ok(()) };
+                let Some(ring) = Self::following(&before.ring, if_due)? else { return Ok(()) };
                 let sealed = self.seal(&ring, before.generation.saturating_add(1))?;
                 let exchanged = place.exchange(&bytes, &sealed).await;
                 if exchanged.map_err(|failure| self.failed(&failure))? {
@@ -202,6 +209,17 @@ impl<'a> InRedis<'a> {
                 let (now_bytes, now) = self.read(&place).await?;
                 if now.generation > before.generation {
                     return Ok(());
+    /// The ring that follows, if one is wanted.
+    ///
+    /// A stale one may have been put back by somebody who knows its keys; so nothing of it goes on.
+    fn following(ring: &KeyRing, if_due: bool) -> Result<Option<KeyRing>, Failure> {
+        let now = wall_clock();
+        if ring.is_stale(now) {
+            return KeyRing::generate(now, ring.period).map(Some).map_err(no_keys);
+        }
+        rotated(ring, if_due)
+    }
+
                 }
                 (bytes, before) = (now_bytes, now);
             }

@@ -138,6 +138,30 @@ fn of_several_who_renew_keys_that_are_due_one_does() {
 
 /// Whatever order several come in, each renewal is of the ring that was there.
 #[test]
+/// Somebody may know its keys, by an old backup of a machine; he needs no more than a place in Redis to put it back.
+#[test]
+fn nothing_goes_on_from_keys_of_long_ago() {
+    let (redis, site) = (Redis::start(), Site::new());
+    let (url, fleet) = (redis.url(), site.fleet());
+    let key = Fleet::load(fleet.as_ref()).unwrap().key;
+    let long_ago = UnixSeconds(now() - 3 * PERIOD.as_secs());
+    let old = KeyRing::generate(long_ago, PERIOD).unwrap();
+    redis.ask_bytes(&[b"SET", RING.as_bytes(), &old.seal(&key, "www", 5, long_ago).unwrap()]);
+    let file = site.files.path("haproxy.keys");
+    let export = || keys(&["export", "--haproxy", &file, &url, "--fleet", fleet]);
+    let said = export();
+    assert_eq!(said.code, Some(2));
+    assert!(said.err.contains("renewed more than a period ago\nhint: "), "{}", said.err);
+    assert!(!std::path::Path::new(&file).exists());
+    keys(&["rotate", "--if-due", &url, "--fleet", fleet]).ok();
+    let Sealed { ring, generation, .. } = ring(&redis, fleet);
+    assert_eq!((generation, ring.epochs().count(), ring.period), (6, 2, PERIOD));
+    for epoch in ring.epochs() {
+        assert!(old.epochs().all(|other| other.ticket_name() != epoch.ticket_name()));
+    }
+    export().ok();
+}
+
 fn of_several_who_renew_keys_none_forks_them() {
     let (redis, site) = (Redis::start(), Site::new());
     let url = redis.url();

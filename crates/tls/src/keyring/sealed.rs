@@ -35,6 +35,13 @@ const TAG: usize = 16;
 pub const SEALED_MAX: usize = 1024;
 
 impl KeyRing {
+    /// Whether nobody may begin with this ring any more: it should have been rotated more than a period ago, so it may
+    /// be one of long ago that somebody has put back.
+    #[must_use]
+    pub fn is_stale(&self, now: UnixSeconds) -> bool {
+        now > self.rotation_due() + self.period
+    }
+
     /// The ring for a place that others can read and write, as its `generation`th, for the site called `name`.
     ///
     /// # Errors
@@ -191,7 +198,7 @@ impl Newest {
             Some(taken) if (generation, written) < (taken.generation, taken.written) => {
                 return Err(RingRefused::Older { generation, taken: taken.generation });
             }
-            None if now > ring.rotation_due() + ring.period => return Err(RingRefused::Stale),
+            None if ring.is_stale(now) => return Err(RingRefused::Stale),
             _ => {}
         }
         self.taken = Some(Taken { generation, written, bytes: bytes.to_vec() });
