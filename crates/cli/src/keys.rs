@@ -178,7 +178,8 @@ impl<'a> InRedis<'a> {
     }
 
     fn create(&self, ring: &KeyRing) -> Result<(), Failure> {
-        let sealed = self.seal(ring, 1)?;
+        // Rings are renewed every hour at most, so that this is later than any ring that the place has lost.
+        let sealed = self.seal(ring, wall_clock().0)?;
         runtime::run_here(async {
             let place = self.open().await?;
             if place.create(&sealed).await.map_err(|failure| self.failed(&failure))? {

@@ -91,6 +91,56 @@ fn an_edge_that_is_killed_takes_no_other_connection_with_it() {
     load.run(|| {
         load.goes_on();
         // As kill -9, with visits on their way.
+/// Redis has nothing on disk: what it knew is gone with it, and somebody makes new keys.
+#[test]
+fn keys_made_in_place_of_lost_ones_are_taken_by_edges_that_run() {
+    let (mut redis, site) = (Redis::start(), Site::new());
+    let url = redis.url();
+    site.make_keys(&url);
+    let edges: [Edge; 2] = site.edges(&url, &[]);
+    all_logged(&edges, FOUND, 1);
+    site.rotate(&url);
+    all_logged(&edges, FOUND, 2);
+    redis.kill();
+    redis.restart();
+    site.make_keys(&url);
+    let fresh = site.edge(&url, &[]);
+    all_logged(&edges, FOUND, 3);
+    for edge in &edges {
+        assert!(resumes(&site, edge, &fresh) && resumes(&site, &fresh, edge));
+    }
+}
+
+/// Such as by another password; the ring there may be an older one.
+#[test]
+fn a_reload_that_names_another_place_brings_no_older_keys() {
+    let (redis, moved, site) = (Redis::start(), Redis::start(), Site::new());
+    let url = redis.url();
+    site.make_keys(&url);
+    let first = redis.value(RING);
+    let place = |url: &str| {
+        site.files.write("edge.toml", format!("[edge]\nkeys = {url:?}\n").as_bytes(), 0o600)
+    };
+    let config = place(&url);
+    let origin = format!("--origin={}", site.origin.http());
+    let flags = [origin.as_str(), "--fleet", site.fleet(), "--config", &config];
+    let [one, other]: [Edge; 2] =
+        std::array::from_fn(|_| Edge::start(&site.files, &[NAME], &flags));
+    site.rotate(&url);
+    for edge in [&one, &other] {
+        until("the next keys", || edge.logged(FOUND) == 2);
+    }
+    moved.ask_bytes(&[b"SET", RING.as_bytes(), &first]);
+    place(&moved.url());
+    one.signal(Signal::HUP);
+    until("it is refused", || one.logged("is older than that in use") == 1);
+    assert!(resumes(&site, &one, &other) && resumes(&site, &other, &one));
+    assert_eq!(one.logged(FOUND), 2);
+    moved.ask_bytes(&[b"SET", RING.as_bytes(), &redis.value(RING)]);
+    site.rotate(&moved.url());
+    until("newer keys are taken there", || one.logged(FOUND) == 3);
+}
+
         drop(edges.pop());
         load.goes_on();
     });

@@ -3,7 +3,7 @@
 //! | at | length | field |
 //! |---|---|---|
 //! | 0 | 4 | `hsr1` |
-//! | 4 | 8 | generation: one more with each ring that is written |
+//! | 4 | 8 | generation: one more with each rotation; the seconds since 1970 in a ring that was made anew |
 //! | 12 | 8 | when it was written |
 //! | 20 | 1 | id of the current epoch |
 //! | 21 | 8 | from when that is current |
