@@ -161,13 +161,15 @@ fn associated(name: &str, header: &[u8; HEADER]) -> Vec<u8> {
 /// The newest ring that somebody has taken from a place, by which older ones are known.
 ///
 /// It takes a ring of a later generation; of the same generation one that was written later, which a place has that
-/// lost the last change and was changed again. It never goes back.
+/// lost the last change and was changed again. Of two that were written in the same second everybody takes the one
+/// whose bytes are greater, whatever order they come in. It never goes back.
 #[derive(Clone, Debug, Default)]
 pub struct Newest {
     taken: Option<Taken>,
 }
 
-#[derive(Clone, Debug)]
+/// In the order of fields.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Taken {
     generation: u64,
     written: UnixSeconds,
@@ -194,14 +196,15 @@ impl Newest {
         }
         let Sealed { ring, generation, written } =
             Sealed::open(bytes, key, name).map_err(RingRefused::Seal)?;
+        let found = Taken { generation, written, bytes: bytes.to_vec() };
         match &self.taken {
-            Some(taken) if (generation, written) < (taken.generation, taken.written) => {
+            Some(taken) if found < *taken => {
                 return Err(RingRefused::Older { generation, taken: taken.generation });
             }
             None if ring.is_stale(now) => return Err(RingRefused::Stale),
             _ => {}
         }
-        self.taken = Some(Taken { generation, written, bytes: bytes.to_vec() });
+        self.taken = Some(found);
         Ok(Some(ring))
     }
 }
@@ -347,6 +350,20 @@ mod tests {
         assert!(newest.take(&lost, &key, SITE, NOW).unwrap().is_some());
         assert!(newest.take(&kept, &key, SITE, NOW).unwrap().is_some());
         assert!(newest.take(&lost, &key, SITE, NOW).is_err());
+    }
+
+    #[test]
+    fn of_one_generation_and_second_all_take_the_same() {
+        let (key, before) = (key(), ring());
+        let rings =
+            [(); 2].map(|()| before.rotated(NOW).unwrap().seal(&key, SITE, 2, NOW).unwrap());
+        for order in [[0, 1, 0], [1, 0, 1]] {
+            let mut newest = Newest::default();
+            let taken = order.map(|at| newest.take(&rings[at], &key, SITE, NOW));
+            let last =
+                taken.iter().zip(order).rev().find(|(taken, _)| matches!(taken, Ok(Some(_))));
+            assert_eq!(Some(&rings[last.unwrap().1]), rings.iter().max(), "{order:?}");
+        }
     }
 
     #[test]
