@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use headstart_proto::UnixSeconds;
 use headstart_tls::keyring::{Fleet, KeyRing, PERIOD};
+use rustix::process::Signal;
 
+use crate::client::NAME;
 use crate::edge::{Edge, until};
 use crate::load::{Load, NOTHING};
 use crate::proxy::{Mode, Proxy};
@@ -139,6 +141,17 @@ fn a_reload_that_names_another_place_brings_no_older_keys() {
     moved.ask_bytes(&[b"SET", RING.as_bytes(), &redis.value(RING)]);
     site.rotate(&moved.url());
     until("newer keys are taken there", || one.logged(FOUND) == 3);
+#[test]
+fn an_edge_that_is_killed_takes_no_other_connection_with_it() {
+    let (redis, site) = (Redis::start(), Site::new());
+    let url = redis.url();
+    site.make_keys(&url);
+    let mut edges: Vec<Edge> = site.edges::<3>(&url, &[]).into();
+    all_logged(&edges, FOUND, 1);
+    let load = Load::on(&site, &edges);
+    load.run(|| {
+        load.goes_on();
+        // As kill -9, with visits on their way.
 }
 
         drop(edges.pop());
