@@ -56,7 +56,8 @@ impl Site {
             edge(number),
             self.edges.clone(),
             LinkContext::new(key).unwrap(),
-            Arc::new(SharedRing::new(ring.clone())),
+        let ring = Arc::new(SharedRing::new(ring.clone()));
+            Arc::clone(&ring),
             RelayLimits::default(),
             &COUNTS,
         ));
@@ -64,7 +65,7 @@ impl Site {
             AcceptorConfig { fleet: Some(Arc::clone(&fleet)), ..AcceptorConfig::default() };
         let acceptor = Acceptor::bind("127.0.0.1:0".parse().unwrap(), config).unwrap();
         let listener = self.listeners[usize::from(number) - 1].take().unwrap();
-        Edge { acceptor, links: tokio::spawn(fleet.serve(listener)) }
+        Edge { acceptor, ring, links: tokio::spawn(fleet.serve(listener)) }
     }
 
     fn start(&mut self, number: u8) -> Edge {
@@ -79,6 +80,7 @@ struct Edge {
     links: JoinHandle<()>,
 }
 
+    ring: Arc<SharedRing>,
 impl Edge {
     fn address(&self) -> SocketAddr {
         self.acceptor.local_addr()
@@ -229,6 +231,19 @@ async fn edges_one_rotation_apart_find_each_other() {
 async fn decides_alone(mut owner: Edge, mut other: Edge) {
     let clients = [Client::of(&owner).await, Client::of(&owner).await];
     let _streams = [owner.next().await, owner.next().await];
+/// Also by an edge to which no TurboTLS client comes any more.
+#[tokio::test]
+async fn keys_that_were_replaced_are_not_kept() {
+    let mut site = Site::new(1).await;
+    let mut owner = site.start(1);
+    let _client = Client::of(&owner).await;
+    let _stream = owner.next().await;
+    let before = Arc::downgrade(&owner.ring.current());
+    owner.ring.replace(site.ring.rotated(UnixSeconds(1_790_000_001)).unwrap());
+    assert!(before.upgrade().is_none(), "the secret that left is wiped");
+    assert_ne!(Client::of(&owner).await.tag, RouteTag::default());
+}
+
     owner.cut_off().await;
     let address = other.address();
     let joins = async {
