@@ -180,14 +180,25 @@ async fn transport(address: &RedisAddress) -> Result<Box<dyn Transport>, RedisFa
     if !address.tls {
         return Ok(Box::new(tcp));
     }
-    let away = |error: &dyn fmt::Display| RedisFailure::Away(error.to_string());
-    let trust = match &address.ca {
-        Some(path) => Trust::Roots(std::fs::read(path)?),
-        None => Trust::System,
-    };
-    let context = ClientContext::new(&ClientConfig::new(trust)).map_err(|error| away(&error))?;
+    let ca = address.ca.clone();
+    // Reading the system's authorities takes long enough to hold up connections.
+    let context = tokio::task::spawn_blocking(move || context(ca.as_deref()));
+    let context = context.await.map_err(|error| away(&error))??;
     let conn = context.connect(&address.host, None, false).map_err(|error| away(&error))?;
     let stream = TlsStream::new(conn, tcp);
     stream.handle().done().await?;
     Ok(Box::new(stream))
+}
+
+/// Of clients that believe the authorities in the file `ca`, or the system's.
+fn context(ca: Option<&Path>) -> Result<ClientContext, RedisFailure> {
+    let trust = match ca {
+        Some(path) => Trust::Roots(std::fs::read(path)?),
+        None => Trust::System,
+    };
+    ClientContext::new(&ClientConfig::new(trust)).map_err(|error| away(&error))
+}
+
+fn away(error: &dyn fmt::Display) -> RedisFailure {
+    RedisFailure::Away(error.to_string())
 }
