@@ -131,11 +131,25 @@ fn export_nginx(ring: &KeyRing, dir: &Path) -> Result<(), Failure> {
         names.push((role != Role::Current, dir.join(name)));
     }
     names.sort();
+    if ring.previous.is_none() {
+        forget(&dir.join(format!("{}.key", Role::Previous.name())))?;
+    }
     let directive = |(_, path): &(bool, std::path::PathBuf)| {
         format!("ssl_session_ticket_key \"{}\";\n", path.display())
     };
     let directives: String = names.iter().map(directive).collect();
     store("tickets.conf", format!("{NGINX}{directives}").as_bytes())
+}
+
+/// A new ring has no epoch before: the key of an earlier ring's is not left behind.
+fn forget(file: &Path) -> Result<(), Failure> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            let file = file.display();
+            Err(Failure::usage(format!("cannot remove {file}, a key that is not in use: {error}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Sessions are tied to the hash of their cipher suite. So both have to choose the same one, whatever order a client
