@@ -209,21 +209,6 @@ impl<'a> InRedis<'a> {
         runtime::run_here(async { Ok(self.read(&self.open().await?).await?.1.ring) })
     }
 
-    /// Renews the ring unless somebody else does: then that is the rotation that was wanted.
-    fn rotate(&self, if_due: bool) -> Result<(), Failure> {
-        runtime::run_here(async {
-            let place = self.open().await?;
-            let (mut bytes, mut before) = self.read(&place).await?;
-            for _ in 0..TRIES {
-                let Some(ring) = Self::following(&before.ring, if_due)? else { return Ok(()) };
-                let sealed = self.seal(&ring, before.generation.saturating_add(1))?;
-                let exchanged = place.exchange(&bytes, &sealed).await;
-                if exchanged.map_err(|failure| self.failed(&failure))? {
-                    return Ok(());
-                }
-                let (now_bytes, now) = self.read(&place).await?;
-                if now.generation > before.generation {
-                    return Ok(());
     /// The ring that follows, if one is wanted.
     ///
     /// A stale one may have been put back by somebody who knows its keys; so nothing of it goes on.
@@ -235,6 +220,26 @@ impl<'a> InRedis<'a> {
         rotated(ring, if_due)
     }
 
+    /// Renews the ring unless somebody else does: then that is the rotation that was wanted.
+    fn rotate(&self, if_due: bool) -> Result<(), Failure> {
+        runtime::run_here(async {
+            let place = self.open().await?;
+            let (mut bytes, mut before) = self.read(&place).await?;
+            for _ in 0..TRIES {
+                let Some(ring) = Self::following(&before.ring, if_due)? else { return Ok(()) };
+                let sealed = self.seal(&ring, before.generation.saturating_add(1))?;
+                let exchanged = place.exchange(&bytes, &sealed).await;
+                let unclear = |failure| {
+                    self.failed(&failure).hint(
+                        "it may be done nevertheless: look with `headstart keys show` before you try again",
+                    )
+                };
+                if exchanged.map_err(unclear)? {
+                    return Ok(());
+                }
+                let (now_bytes, now) = self.read(&place).await?;
+                if now.generation > before.generation {
+                    return Ok(());
                 }
                 (bytes, before) = (now_bytes, now);
             }
