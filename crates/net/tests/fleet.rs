@@ -6,8 +6,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use headstart_net::{Acceptor, AcceptorConfig, Fleet, RelayCounts, RelayLimits, ServerStream};
-use headstart_proto::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Request, Response, Status};
+use headstart_net::{
+    Acceptor, AcceptorConfig, Fleet, RelayCounts, RelayLimits, ServerStream, TlsStream,
+};
+use headstart_proto::wire::{
+    FORWARD_LEN, JOIN_ANSWER_LEN, Join, JoinAnswer, Request, Response, Status,
+};
 use headstart_proto::{EdgeNumber, JoinKey, RouteTag, UnixSeconds};
 use headstart_tls::keyring::{FleetKey, KeyRing, PERIOD};
 use headstart_tls::{LinkContext, SharedRing};
@@ -52,11 +56,11 @@ impl Site {
 
     /// Starts an edge, which has `key` for the others.
     fn start_with(&mut self, number: u8, key: &FleetKey, ring: &KeyRing) -> Edge {
+        let ring = Arc::new(SharedRing::new(ring.clone()));
         let fleet = Arc::new(Fleet::new(
             edge(number),
             self.edges.clone(),
             LinkContext::new(key).unwrap(),
-        let ring = Arc::new(SharedRing::new(ring.clone()));
             Arc::clone(&ring),
             RelayLimits::default(),
             &COUNTS,
@@ -76,11 +80,11 @@ impl Site {
 
 struct Edge {
     acceptor: Acceptor,
+    ring: Arc<SharedRing>,
     /// What takes joins from other edges.
     links: JoinHandle<()>,
 }
 
-    ring: Arc<SharedRing>,
 impl Edge {
     fn address(&self) -> SocketAddr {
         self.acceptor.local_addr()
@@ -227,10 +231,6 @@ async fn edges_one_rotation_apart_find_each_other() {
     assert_eq!(client.join(other, 0, &client.hello).await.1, Status::Joined);
 }
 
-/// The stream starts anew where it came, if the client has delivered nothing; else it ends.
-async fn decides_alone(mut owner: Edge, mut other: Edge) {
-    let clients = [Client::of(&owner).await, Client::of(&owner).await];
-    let _streams = [owner.next().await, owner.next().await];
 /// Also by an edge to which no TurboTLS client comes any more.
 #[tokio::test]
 async fn keys_that_were_replaced_are_not_kept() {
@@ -244,6 +244,10 @@ async fn keys_that_were_replaced_are_not_kept() {
     assert_ne!(Client::of(&owner).await.tag, RouteTag::default());
 }
 
+/// The stream starts anew where it came, if the client has delivered nothing; else it ends.
+async fn decides_alone(mut owner: Edge, mut other: Edge) {
+    let clients = [Client::of(&owner).await, Client::of(&owner).await];
+    let _streams = [owner.next().await, owner.next().await];
     owner.cut_off().await;
     let address = other.address();
     let joins = async {
@@ -282,6 +286,17 @@ async fn an_edge_that_does_not_know_its_fellow_decides_alone() {
     decides_alone(owner, other).await;
 }
 
+/// A list that leads back to where the join came: nothing goes round.
+#[tokio::test]
+async fn an_edge_that_is_led_to_itself_decides_alone() {
+    let mut site = Site::new(2).await;
+    let owner = site.start(1);
+    let itself = site.edges[&edge(2)];
+    site.edges.insert(edge(1), itself);
+    let other = site.start(2);
+    decides_alone(owner, other).await;
+}
+
 #[tokio::test]
 async fn nothing_is_forwarded_to_who_has_another_key() {
     let mut site = Site::new(2).await;
@@ -317,4 +332,21 @@ async fn strangers_get_nothing_out_of_the_port_for_edges() {
     let mut silent = TcpStream::connect(address).await.unwrap();
     let mut got = Vec::new();
     let _ = timeout(PATIENCE, silent.read_to_end(&mut got)).await.expect("it is closed");
+}
+
+/// One that has the key, and yet says what no edge would, or half of it.
+#[tokio::test]
+async fn what_is_no_forwarded_join_comes_to_nothing() {
+    let mut site = Site::new(1).await;
+    let _owner = site.start(1);
+    let context = LinkContext::new(&site.key).unwrap();
+    for said in [&[0xff; FORWARD_LEN][..], &[0x0c; FORWARD_LEN], &[0x0c]] {
+        let tcp = TcpStream::connect(site.edges[&edge(1)]).await.unwrap();
+        let mut link = TlsStream::new(context.connect().unwrap(), tcp);
+        link.write_all(said).await.unwrap();
+        link.flush().await.unwrap();
+        let mut got = Vec::new();
+        let _ = timeout(PATIENCE, link.read_to_end(&mut got)).await.expect("it is closed");
+        assert!(got.is_empty(), "{got:?}");
+    }
 }
