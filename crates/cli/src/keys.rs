@@ -99,6 +99,13 @@ fn show(options: &KeysShowOptions) -> Result<(), Failure> {
 
 fn export(options: &KeysExportOptions) -> Result<(), Failure> {
     let ring = load_from(&options.keys, options.fleet.as_deref())?;
+    if matches!(options.keys, KeySource::Redis(_)) && ring.is_stale(wall_clock()) {
+        let place = &options.keys;
+        return Err(Failure::usage(format!(
+            "the keys at {place} should have been renewed more than a period ago"
+        ))
+        .hint("somebody may have put them back; `headstart keys rotate` makes new ones"));
+    }
     if let Some(dir) = &options.nginx {
         export_nginx(&ring, dir)?;
     }
@@ -124,11 +131,25 @@ fn export_nginx(ring: &KeyRing, dir: &Path) -> Result<(), Failure> {
         names.push((role != Role::Current, dir.join(name)));
     }
     names.sort();
+    if ring.previous.is_none() {
+        forget(&dir.join(format!("{}.key", Role::Previous.name())))?;
+    }
     let directive = |(_, path): &(bool, std::path::PathBuf)| {
         format!("ssl_session_ticket_key \"{}\";\n", path.display())
     };
     let directives: String = names.iter().map(directive).collect();
     store("tickets.conf", format!("{NGINX}{directives}").as_bytes())
+}
+
+/// A new ring has no epoch before: the key of an earlier ring's is not left behind.
+fn forget(file: &Path) -> Result<(), Failure> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            let file = file.display();
+            Err(Failure::usage(format!("cannot remove {file}, a key that is not in use: {error}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Sessions are tied to the hash of their cipher suite. So both have to choose the same one, whatever order a client
@@ -171,7 +192,8 @@ impl<'a> InRedis<'a> {
     }
 
     fn create(&self, ring: &KeyRing) -> Result<(), Failure> {
-        let sealed = self.seal(ring, 1)?;
+        // Rings are renewed every hour at most, so that this is later than any ring that the place has lost.
+        let sealed = self.seal(ring, wall_clock().0)?;
         runtime::run_here(async {
             let place = self.open().await?;
             if place.create(&sealed).await.map_err(|failure| self.failed(&failure))? {
@@ -187,16 +209,32 @@ impl<'a> InRedis<'a> {
         runtime::run_here(async { Ok(self.read(&self.open().await?).await?.1.ring) })
     }
 
+    /// The ring that follows, if one is wanted.
+    ///
+    /// A stale one may have been put back by somebody who knows its keys; so nothing of it goes on.
+    fn following(ring: &KeyRing, if_due: bool) -> Result<Option<KeyRing>, Failure> {
+        let now = wall_clock();
+        if ring.is_stale(now) {
+            return KeyRing::generate(now, ring.period).map(Some).map_err(no_keys);
+        }
+        rotated(ring, if_due)
+    }
+
     /// Renews the ring unless somebody else does: then that is the rotation that was wanted.
     fn rotate(&self, if_due: bool) -> Result<(), Failure> {
         runtime::run_here(async {
             let place = self.open().await?;
             let (mut bytes, mut before) = self.read(&place).await?;
             for _ in 0..TRIES {
-                let Some(ring) = rotated(&before.ring, if_due)? else { return Ok(()) };
+                let Some(ring) = Self::following(&before.ring, if_due)? else { return Ok(()) };
                 let sealed = self.seal(&ring, before.generation.saturating_add(1))?;
                 let exchanged = place.exchange(&bytes, &sealed).await;
-                if exchanged.map_err(|failure| self.failed(&failure))? {
+                let unclear = |failure| {
+                    self.failed(&failure).hint(
+                        "it may be done nevertheless: look with `headstart keys show` before you try again",
+                    )
+                };
+                if exchanged.map_err(unclear)? {
                     return Ok(());
                 }
                 let (now_bytes, now) = self.read(&place).await?;

@@ -6,8 +6,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use headstart_net::{Acceptor, AcceptorConfig, Fleet, RelayCounts, RelayLimits, ServerStream};
-use headstart_proto::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Request, Response, Status};
+use headstart_net::{
+    Acceptor, AcceptorConfig, Fleet, RelayCounts, RelayLimits, ServerStream, TlsStream,
+};
+use headstart_proto::wire::{
+    FORWARD_LEN, JOIN_ANSWER_LEN, Join, JoinAnswer, Request, Response, Status,
+};
 use headstart_proto::{EdgeNumber, JoinKey, RouteTag, UnixSeconds};
 use headstart_tls::keyring::{FleetKey, KeyRing, PERIOD};
 use headstart_tls::{LinkContext, SharedRing};
@@ -52,11 +56,12 @@ impl Site {
 
     /// Starts an edge, which has `key` for the others.
     fn start_with(&mut self, number: u8, key: &FleetKey, ring: &KeyRing) -> Edge {
+        let ring = Arc::new(SharedRing::new(ring.clone()));
         let fleet = Arc::new(Fleet::new(
             edge(number),
             self.edges.clone(),
             LinkContext::new(key).unwrap(),
-            Arc::new(SharedRing::new(ring.clone())),
+            Arc::clone(&ring),
             RelayLimits::default(),
             &COUNTS,
         ));
@@ -64,7 +69,7 @@ impl Site {
             AcceptorConfig { fleet: Some(Arc::clone(&fleet)), ..AcceptorConfig::default() };
         let acceptor = Acceptor::bind("127.0.0.1:0".parse().unwrap(), config).unwrap();
         let listener = self.listeners[usize::from(number) - 1].take().unwrap();
-        Edge { acceptor, links: tokio::spawn(fleet.serve(listener)) }
+        Edge { acceptor, ring, links: tokio::spawn(fleet.serve(listener)) }
     }
 
     fn start(&mut self, number: u8) -> Edge {
@@ -75,6 +80,7 @@ impl Site {
 
 struct Edge {
     acceptor: Acceptor,
+    ring: Arc<SharedRing>,
     /// What takes joins from other edges.
     links: JoinHandle<()>,
 }
@@ -225,6 +231,19 @@ async fn edges_one_rotation_apart_find_each_other() {
     assert_eq!(client.join(other, 0, &client.hello).await.1, Status::Joined);
 }
 
+/// Also by an edge to which no TurboTLS client comes any more.
+#[tokio::test]
+async fn keys_that_were_replaced_are_not_kept() {
+    let mut site = Site::new(1).await;
+    let mut owner = site.start(1);
+    let _client = Client::of(&owner).await;
+    let _stream = owner.next().await;
+    let before = Arc::downgrade(&owner.ring.current());
+    owner.ring.replace(site.ring.rotated(UnixSeconds(1_790_000_001)).unwrap());
+    assert!(before.upgrade().is_none(), "the secret that left is wiped");
+    assert_ne!(Client::of(&owner).await.tag, RouteTag::default());
+}
+
 /// The stream starts anew where it came, if the client has delivered nothing; else it ends.
 async fn decides_alone(mut owner: Edge, mut other: Edge) {
     let clients = [Client::of(&owner).await, Client::of(&owner).await];
@@ -267,6 +286,17 @@ async fn an_edge_that_does_not_know_its_fellow_decides_alone() {
     decides_alone(owner, other).await;
 }
 
+/// A list that leads back to where the join came: nothing goes round.
+#[tokio::test]
+async fn an_edge_that_is_led_to_itself_decides_alone() {
+    let mut site = Site::new(2).await;
+    let owner = site.start(1);
+    let itself = site.edges[&edge(2)];
+    site.edges.insert(edge(1), itself);
+    let other = site.start(2);
+    decides_alone(owner, other).await;
+}
+
 #[tokio::test]
 async fn nothing_is_forwarded_to_who_has_another_key() {
     let mut site = Site::new(2).await;
@@ -302,4 +332,21 @@ async fn strangers_get_nothing_out_of_the_port_for_edges() {
     let mut silent = TcpStream::connect(address).await.unwrap();
     let mut got = Vec::new();
     let _ = timeout(PATIENCE, silent.read_to_end(&mut got)).await.expect("it is closed");
+}
+
+/// One that has the key, and yet says what no edge would, or half of it.
+#[tokio::test]
+async fn what_is_no_forwarded_join_comes_to_nothing() {
+    let mut site = Site::new(1).await;
+    let _owner = site.start(1);
+    let context = LinkContext::new(&site.key).unwrap();
+    for said in [&[0xff; FORWARD_LEN][..], &[0x0c; FORWARD_LEN], &[0x0c]] {
+        let tcp = TcpStream::connect(site.edges[&edge(1)]).await.unwrap();
+        let mut link = TlsStream::new(context.connect().unwrap(), tcp);
+        link.write_all(said).await.unwrap();
+        link.flush().await.unwrap();
+        let mut got = Vec::new();
+        let _ = timeout(PATIENCE, link.read_to_end(&mut got)).await.expect("it is closed");
+        assert!(got.is_empty(), "{got:?}");
+    }
 }

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::terminate::files::{Complaint, LOOK_EVERY, Watch};
 use crate::failure::Failure;
-use crate::fleet::ring::RingWatch;
+use crate::fleet::ring::{AtHand, RingWatch};
 use crate::keys::{own_are_due, wall_clock};
 use crate::metrics::{self, Reloaded};
 use crate::options::{KeySource, RedisAddress};
@@ -82,6 +82,7 @@ impl SiteKeys {
         if let Some(ring) = ring {
             self.ring.replace(ring);
         }
+        keys.follow(&place);
         keys.begin(&self.ring);
         *place = keys;
     }
@@ -119,6 +120,7 @@ enum Keys {
     Redis {
         address: RedisAddress,
         fleet: FleetKey,
+        at_hand: AtHand,
         watch: JoinSet<()>,
         settled: watch::Receiver<bool>,
     },
@@ -137,8 +139,9 @@ impl Keys {
                     return Err(Failure::usage("keys in Redis are sealed, and no fleet is given"));
                 };
                 let (address, fleet) = (address.clone(), fleet.key.clone());
-                let (watch, settled) = (JoinSet::new(), watch::channel(true).1);
-                Ok((Self::Redis { address, fleet, watch, settled }, own()?))
+                let (at_hand, watch) = (AtHand::default(), JoinSet::new());
+                let settled = watch::channel(true).1;
+                Ok((Self::Redis { address, fleet, at_hand, watch, settled }, own()?))
             }
             Some(KeySource::File(path)) => {
                 let watch = Watch::new([path.clone()]);
@@ -149,11 +152,24 @@ impl Keys {
         }
     }
 
+    /// Keys from Redis come in the place of those of `before`, which stay in use until then.
+    fn follow(&mut self, before: &Self) {
+        let Self::Redis { address, at_hand, .. } = self else { return };
+        *at_hand = match before {
+            Self::Own => AtHand::default(),
+            Self::File { .. } => AtHand::of_site(),
+            Self::Redis { address: old, at_hand, .. } if old.name == address.name => {
+                at_hand.clone()
+            }
+            Self::Redis { at_hand, .. } => at_hand.elsewhere(),
+        };
+    }
+
     /// Starts what puts newer keys from Redis into `ring`.
     fn begin(&mut self, ring: &Arc<SharedRing>) {
-        if let Self::Redis { address, fleet, watch, settled } = self {
+        if let Self::Redis { address, fleet, at_hand, watch, settled } = self {
             let (tell, told) = watch::channel(false);
-            let keeper = RingWatch::new(address.clone(), fleet.clone());
+            let keeper = RingWatch::new(address.clone(), fleet.clone(), at_hand.clone());
             watch.spawn(keeper.run(Arc::downgrade(ring), tell));
             *settled = told;
         }

@@ -95,8 +95,6 @@ struct Shared {
     address: RedisAddress,
     state: Mutex<State>,
     asking: Semaphore,
-    /// Something was wrong with an answer: the keeper is to connect again.
-    broken: Notify,
 }
 
 struct State {
@@ -115,18 +113,16 @@ struct Memory {
     open: Instant,
     /// Its clock at the start.
     clock: Look,
+    /// Something was wrong with an answer: the keeper is to connect again.
+    broken: Notify,
 }
 
 impl RedisFilter {
     /// A filter that connects by itself, and again whenever that is needed.
     pub(crate) fn new(address: RedisAddress) -> Self {
         let state = State { scope: rand::random(), memory: None };
-        let shared = Arc::new(Shared {
-            address,
-            state: Mutex::new(state),
-            asking: Semaphore::new(ASKING),
-            broken: Notify::new(),
-        });
+        let shared =
+            Arc::new(Shared { address, state: Mutex::new(state), asking: Semaphore::new(ASKING) });
         let mut keeper = JoinSet::new();
         keeper.spawn(keep(Arc::clone(&shared)));
         Self { shared, _keeper: keeper }
@@ -196,7 +192,7 @@ impl Shared {
     fn give_up(&self, memory: &Arc<Memory>) {
         let was_known = self.lock().memory.take_if(|known| Arc::ptr_eq(known, memory)).is_some();
         if was_known {
-            self.broken.notify_one();
+            memory.broken.notify_one();
         }
     }
 
@@ -249,7 +245,7 @@ async fn watch(shared: &Shared, memory: Memory) -> RedisFailure {
     }
     let why = loop {
         tokio::select! {
-            () = shared.broken.notified() => {
+            () = memory.broken.notified() => {
                 break RedisFailure::Malformed("an answer about early data is none".into());
             }
             () = tokio::time::sleep(CHECK_EVERY) => {}
@@ -283,7 +279,8 @@ impl Memory {
         let hash = hash.finish();
         let clock = Look::at(&redis).await?;
         clock.agrees()?;
-        Ok(Self { redis, mark, scope: std::array::from_fn(|at| hash[at]), open, clock })
+        let scope = std::array::from_fn(|at| hash[at]);
+        Ok(Self { redis, mark, scope, open, clock, broken: Notify::new() })
     }
 
     /// Whether Redis is still what it was, and its clock went on since it was `before`; also whether the mark is still there,

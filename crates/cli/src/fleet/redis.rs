@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::guard::Guard;
+use super::guard::{Guard, Surplus};
 use crate::options::RedisAddress;
 
 /// How long a connection may take, with its handshakes and the password.
@@ -34,6 +34,8 @@ const WORDS_MAX: usize = 200;
 /// Closed when dropped.
 pub(crate) struct Redis {
     connection: MultiplexedConnection,
+    /// Of what it says.
+    surplus: Surplus,
     /// Moves the bytes. A task of its own, also so that whatever malformed bytes do to the parser ends there.
     _driver: JoinSet<()>,
 }
@@ -108,10 +110,10 @@ impl Redis {
         limit: Duration,
     ) -> Result<T, RedisFailure> {
         let mut connection = self.connection.clone();
-        match timeout(limit, command.query_async(&mut connection)).await {
-            Ok(answer) => Ok(answer?),
-            Err(_) => Err(RedisFailure::Slow),
-        }
+        let answer = timeout(limit, command.query_async(&mut connection)).await;
+        let answer = answer.map_err(|_| RedisFailure::Slow)?;
+        self.surplus.answered();
+        Ok(answer?)
     }
 }
 
@@ -129,6 +131,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Transport for S {}
 async fn open(address: RedisAddress) -> Result<Redis, RedisFailure> {
     let info = credentials(&address)?;
     let transport = Guard::new(transport(&address).await?);
+    let surplus = transport.surplus();
     // Every answer has its own limit, and connecting one for all of it.
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
@@ -136,7 +139,7 @@ async fn open(address: RedisAddress) -> Result<Redis, RedisFailure> {
         MultiplexedConnection::new_with_config(&info, transport, config).await?;
     let mut running = JoinSet::new();
     running.spawn(driver);
-    Ok(Redis { connection, _driver: running })
+    Ok(Redis { connection, surplus, _driver: running })
 }
 
 fn credentials(address: &RedisAddress) -> Result<RedisConnectionInfo, RedisFailure> {
@@ -177,14 +180,25 @@ async fn transport(address: &RedisAddress) -> Result<Box<dyn Transport>, RedisFa
     if !address.tls {
         return Ok(Box::new(tcp));
     }
-    let away = |error: &dyn fmt::Display| RedisFailure::Away(error.to_string());
-    let trust = match &address.ca {
-        Some(path) => Trust::Roots(std::fs::read(path)?),
-        None => Trust::System,
-    };
-    let context = ClientContext::new(&ClientConfig::new(trust)).map_err(|error| away(&error))?;
+    let ca = address.ca.clone();
+    // Reading the system's authorities takes long enough to hold up connections.
+    let context = tokio::task::spawn_blocking(move || context(ca.as_deref()));
+    let context = context.await.map_err(|error| away(&error))??;
     let conn = context.connect(&address.host, None, false).map_err(|error| away(&error))?;
     let stream = TlsStream::new(conn, tcp);
     stream.handle().done().await?;
     Ok(Box::new(stream))
+}
+
+/// Of clients that believe the authorities in the file `ca`, or the system's.
+fn context(ca: Option<&Path>) -> Result<ClientContext, RedisFailure> {
+    let trust = match ca {
+        Some(path) => Trust::Roots(std::fs::read(path)?),
+        None => Trust::System,
+    };
+    ClientContext::new(&ClientConfig::new(trust)).map_err(|error| away(&error))
+}
+
+fn away(error: &dyn fmt::Display) -> RedisFailure {
+    RedisFailure::Away(error.to_string())
 }

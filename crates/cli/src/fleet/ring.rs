@@ -1,6 +1,6 @@
 //! The key ring of a site in Redis, sealed with the fleet key.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use headstart_proto::UnixSeconds;
@@ -77,11 +77,40 @@ fn set(key: &str, sealed: &[u8]) -> Cmd {
     command
 }
 
+/// What is known of the keys at hand; it outlives a watch, so that a reload that names another place does not forget
+/// which rings are older.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AtHand(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    newest: Newest,
+    /// Whether they are those of the site, and not of this process alone.
+    of_site: bool,
+}
+
+impl AtHand {
+    /// Keys that this process did not make, of which nothing else is known.
+    pub(crate) fn of_site() -> Self {
+        Self(Arc::new(Mutex::new(Known { newest: Newest::default(), of_site: true })))
+    }
+
+    /// The same keys, at a place where another site's come from: of those none was taken yet.
+    pub(crate) fn elsewhere(&self) -> Self {
+        if self.lock().of_site { Self::of_site() } else { Self::default() }
+    }
+
+    /// No call can leave it half changed.
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Keeps a ring up to date from its place.
 pub(crate) struct RingWatch {
     address: RedisAddress,
     fleet: FleetKey,
-    newest: Newest,
+    at_hand: AtHand,
     place: Option<RingPlace>,
     /// What was complained of last, to be said once.
     said: Option<String>,
@@ -90,24 +119,21 @@ pub(crate) struct RingWatch {
 }
 
 impl RingWatch {
-    pub(crate) fn new(address: RedisAddress, fleet: FleetKey) -> Self {
-        Self { address, fleet, newest: Newest::default(), place: None, said: None, overdue: false }
+    pub(crate) fn new(address: RedisAddress, fleet: FleetKey, at_hand: AtHand) -> Self {
+        Self { address, fleet, at_hand, place: None, said: None, overdue: false }
     }
 
-    /// Looks for newer keys as long as there is a ring, which is `own` of this process until some were found. Tells
-    /// `settled` once it has looked, whatever came of it.
+    /// Looks for newer keys as long as there is a ring. Tells `settled` once it has looked, whatever came of it.
     pub(crate) async fn run(mut self, ring: Weak<SharedRing>, settled: watch::Sender<bool>) {
-        let mut own = true;
         loop {
             let found = self.look().await;
             let Some(ring) = ring.upgrade() else { return };
             match found {
                 Some(fresh) => {
                     ring.replace(fresh);
-                    own = false;
                     tracing::info!("new keys for session tickets");
                 }
-                None => self.renew(&ring, own),
+                None => self.renew(&ring),
             }
             drop(ring);
             settled.send_replace(true);
@@ -116,9 +142,9 @@ impl RingWatch {
     }
 
     /// Own keys are renewed here; those of the site by whoever has to, and late ones are complained of.
-    fn renew(&mut self, ring: &Arc<SharedRing>, own: bool) {
+    fn renew(&mut self, ring: &SharedRing) {
         let (current, now) = (ring.current(), wall_clock());
-        if own {
+        if !self.at_hand.lock().of_site {
             if own_are_due(&current, now)
                 && let Ok(fresh) = current.rotated(now)
             {
@@ -161,8 +187,11 @@ impl RingWatch {
         self.take(&bytes, wall_clock()).map_err(|refused| refused.to_string())
     }
 
-    fn take(&mut self, bytes: &[u8], now: UnixSeconds) -> Result<Option<KeyRing>, RingRefused> {
-        self.newest.take(bytes, &self.fleet, &self.address.name, now)
+    fn take(&self, bytes: &[u8], now: UnixSeconds) -> Result<Option<KeyRing>, RingRefused> {
+        let mut known = self.at_hand.lock();
+        let taken = known.newest.take(bytes, &self.fleet, &self.address.name, now)?;
+        known.of_site |= taken.is_some();
+        Ok(taken)
     }
 
     async fn bytes(&mut self) -> Result<Option<Vec<u8>>, RedisFailure> {
@@ -183,5 +212,55 @@ impl RingWatch {
         metrics::reloaded(Reloaded::Keys, false);
         tracing::error!(place = %self.address, "keys kept: {why}");
         self.said = Some(why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use headstart_tls::keyring::PERIOD;
+
+    use super::*;
+
+    fn watch(key: &FleetKey, at_hand: AtHand) -> RingWatch {
+        RingWatch::new("redis://localhost?name=www".parse().unwrap(), key.clone(), at_hand)
+    }
+
+    /// Two rings of one site, the second a rotation later.
+    fn rings(key: &FleetKey) -> [Vec<u8>; 2] {
+        let now = wall_clock();
+        let first = KeyRing::generate(now, PERIOD).unwrap();
+        let second = first.rotated(now).unwrap();
+        [(first, 1), (second, 2)].map(|(ring, count)| ring.seal(key, "www", count, now).unwrap())
+    }
+
+    #[test]
+    fn who_looks_at_another_place_takes_nothing_older() {
+        let key = FleetKey::generate().unwrap();
+        let ([first, second], at_hand) = (rings(&key), AtHand::default());
+        let before = watch(&key, at_hand.clone());
+        assert!(before.take(&second, wall_clock()).unwrap().is_some());
+        let after = watch(&key, at_hand);
+        assert!(matches!(after.take(&first, wall_clock()), Err(RingRefused::Older { .. })));
+        assert!(after.take(&second, wall_clock()).unwrap().is_none(), "it is at hand");
+    }
+
+    #[test]
+    fn only_keys_of_this_process_are_renewed_here() {
+        let key = FleetKey::generate().unwrap();
+        let long_ago = UnixSeconds(wall_clock().0 - PERIOD.as_secs());
+        let due = || SharedRing::new(KeyRing::generate(long_ago, PERIOD).unwrap());
+        let renews = |at_hand: AtHand| {
+            let (ring, before) = (due(), due().current().epochs().count());
+            watch(&key, at_hand).renew(&ring);
+            ring.current().epochs().count() > before
+        };
+        assert!(renews(AtHand::default()));
+        assert!(!renews(AtHand::of_site()));
+        let found = AtHand::default();
+        let [first, _] = rings(&key);
+        watch(&key, found.clone()).take(&first, wall_clock()).unwrap();
+        assert!(!renews(found.clone()), "the site's are there");
+        assert!(!renews(found.elsewhere()), "they still are those of a site");
+        assert!(renews(AtHand::default().elsewhere()));
     }
 }

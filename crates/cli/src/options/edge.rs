@@ -111,9 +111,10 @@ pub struct EdgeOptions {
     /// Keys of session tickets: a file made by `headstart keys new`, or redis:// [default: made at the start]
     ///
     /// With the same keys, edges take each other's tickets, and a restart does not cost clients a full
-    /// handshake. Those in Redis need --fleet; where Redis does not answer, the keys at hand go on. Who reads it can read early data of the last day and a half, but no other bytes of
+    /// handshake. Who reads the file can read early data of the last day and a half, but no other bytes of
     /// TLS 1.3: keep it as you keep --key. Renew it with `headstart keys rotate`, twice a day for
-    /// example; without a file the edge renews its keys itself, every 12 hours.
+    /// example; without --keys the edge renews its own every 12 hours. Keys in Redis are sealed with the key
+    /// of --fleet; where Redis does not answer, those at hand go on.
     #[arg(long, value_name = "FILE|URL", value_parser = KeySource::parser(), help_heading = TLS)]
     pub keys: Option<KeySource>,
 

@@ -19,6 +19,8 @@ pub(crate) struct Client(ClientContext);
 pub(crate) struct Visit {
     pub(crate) facts: Facts,
     pub(crate) answer: String,
+    /// Whether it was as long as its head says.
+    pub(crate) is_whole: bool,
     /// The newest session.
     pub(crate) session: Option<Session>,
 }
@@ -91,8 +93,9 @@ impl Client {
                 break;
             }
         }
+        let (is_whole, facts) = (is_whole(&answer), conn.facts());
         let answer = String::from_utf8_lossy(&answer).into_owned();
-        Ok(Visit { facts: conn.facts(), answer, session })
+        Ok(Visit { facts, answer, is_whole, session })
     }
 
     /// The first flight of a client that asks for `path` as early data.
@@ -103,6 +106,15 @@ impl Client {
         conn.handshake().unwrap();
         leaving(&mut conn)
     }
+}
+
+fn is_whole(answer: &[u8]) -> bool {
+    const END: &[u8] = b"\r\n\r\n";
+    let Some(end) = answer.windows(END.len()).position(|part| part == END) else { return false };
+    let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    let length: Option<usize> = length.and_then(|length| length.trim().parse().ok());
+    length == Some(answer.len() - end - END.len())
 }
 
 fn leaving(conn: &mut Conn) -> Vec<u8> {

@@ -210,6 +210,11 @@ fn what_is_exported_is_private_and_names_no_more_than_it_has() {
     let first =
         conf().lines().find(|line| line.starts_with("ssl_session_ticket_key")).unwrap().to_owned();
     assert!(first.ends_with("current.key\";"), "nginx makes tickets with the first: {first}");
+    let previous = site.files.path("nginx/tickets/previous.key");
+    assert!(fs::exists(&previous).unwrap());
+    site.files.keys("keys");
+    export(&site, &ring);
+    assert!(!fs::exists(&previous).unwrap(), "made anew, a ring has no key of before");
     let none = keys(&["export", &ring]);
     assert_eq!(none.code, Some(2));
     assert!(none.err.contains("--nginx"), "{}", none.err);

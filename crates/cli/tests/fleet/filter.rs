@@ -11,7 +11,7 @@ use headstart_tls::Session;
 use crate::client::replay;
 use crate::edge::{Edge, until};
 use crate::proxy::{Mode, Proxy};
-use crate::redis::{Redis, url};
+use crate::redis::{MARK, Redis, url};
 use crate::site::Site;
 
 /// Longer than an edge takes to pass a request on.
@@ -225,6 +225,67 @@ fn a_replica_is_not_asked() {
     thread::sleep(SOON);
     assert_eq!(site.origin.asked("GET /head/replica"), 1);
     until_taken(&site, &one, &other);
+}
+
+/// The replica has the mark, and nothing of what was used last: what failovers lose.
+#[test]
+fn after_a_failover_nothing_of_before_is_taken() {
+    let (mut master, site) = (Redis::start(), Site::new());
+    let proxy = Proxy::start(master.address);
+    site.make_keys(&master.url());
+    let [one, other]: [Edge; 2] = edges(&site, &master.url(), &url(proxy.address));
+    until_taken(&site, &one, &other);
+    let replica = Redis::replica_of(&master);
+    let mark = replica.value(MARK);
+    assert_eq!(mark, master.value(MARK));
+    replica.promote();
+    let flight = spent(&site, &one, "/head/failover");
+    let old = ticket(&site, one.address);
+    proxy.lead_to(replica.address);
+    master.kill();
+    let replayed = || {
+        for edge in [&one, &other] {
+            assert!(replay(edge.address, &flight) > 0);
+        }
+        thread::sleep(SOON);
+        site.origin.asked("GET /head/failover")
+    };
+    assert_eq!(replayed(), 1, "nobody may have noticed yet");
+    until("the replica has a mark of its own", || replica.value(MARK) != mark);
+    assert_eq!(replayed(), 1, "it knows nothing of it");
+    until_taken(&site, &one, &other);
+    until_taken(&site, &other, &one);
+    assert_eq!(replayed(), 1, "it says yes again");
+    let visit = site.client.visit(other.address, "/head/old", Some(old), true).unwrap().ok();
+    assert!(visit.resumed() && !visit.early(), "a ticket of before");
+}
+
+#[test]
+fn of_two_masters_a_ticket_counts_with_one() {
+    let (master, site) = (Redis::start(), Site::new());
+    site.make_keys(&master.url());
+    let replica = Redis::replica_of(&master);
+    let [one, other] = [&master, &replica]
+        .map(|redis| site.edge(&master.url(), &[FLAGS[0], FLAGS[1], &redis.url()]));
+    until_taken(&site, &one, &one);
+    until("it is told", || {
+        other.logged("early data is refused: Redis refuses: this is a replica") >= 1
+    });
+    replica.promote();
+    until_taken(&site, &other, &other);
+    // Both may say yes now, and each only to tickets that were made while it was asked.
+    let flights = [(&one, "/head/one"), (&other, "/head/other")]
+        .map(|(edge, path)| (spent(&site, edge, path), path));
+    for (flight, path) in flights {
+        for edge in [&one, &other] {
+            assert!(replay(edge.address, &flight) > 0);
+        }
+        thread::sleep(SOON);
+        assert_eq!(site.origin.asked(&format!("GET {path}")), 1, "{path}");
+    }
+    assert!(!takes(&site, &one, &other) && !takes(&site, &other, &one));
+    until_taken(&site, &one, &one);
+    until_taken(&site, &other, &other);
 }
 
 #[test]

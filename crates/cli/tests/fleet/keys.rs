@@ -33,6 +33,7 @@ fn keys_are_made_once_shown_and_renewed() {
     assert!(again.err.contains("there are keys already"), "{}", again.err);
     let before = keys(&["show", &url, "--fleet", fleet]).ok();
     assert!(before.starts_with("rotated every 12h, due "), "{before}");
+    let first = ring(&redis, fleet).generation;
     keys(&["rotate", "--if-due", &url, "--fleet", fleet]).ok();
     assert_eq!(keys(&["show", &url, "--fleet", fleet]).ok(), before);
     site.rotate(&url);
@@ -41,7 +42,7 @@ fn keys_are_made_once_shown_and_renewed() {
         text.lines().nth(line).unwrap().split_whitespace().last().unwrap().to_owned()
     };
     assert_eq!(name(&after, 3), name(&before, 3), "what was current is previous");
-    assert_eq!((ring(&redis, fleet).generation, after.lines().count()), (2, 6));
+    assert_eq!((ring(&redis, fleet).generation, after.lines().count()), (first + 1, 6));
     // What lies in Redis shows none of it.
     let sealed = redis.value(RING);
     for epoch in ring(&redis, fleet).ring.epochs() {
@@ -55,6 +56,7 @@ fn without_the_right_fleet_there_are_no_keys() {
     let (redis, site, stranger) = (Redis::start(), Site::new(), Site::new());
     let url = redis.url();
     site.make_keys(&url);
+    let before = redis.value(RING);
     let none = keys(&["show", &url]);
     assert!(none.err.contains("--fleet is missing\nhint: "), "{}", none.err);
     for arguments in [["show", &url], ["rotate", &url]] {
@@ -62,7 +64,7 @@ fn without_the_right_fleet_there_are_no_keys() {
         assert_eq!(said.code, Some(2));
         assert!(said.err.contains("was not sealed with this fleet key"), "{}", said.err);
     }
-    assert_eq!(ring(&redis, site.fleet()).generation, 1, "nothing was changed");
+    assert_eq!(redis.value(RING), before, "nothing was changed");
     let elsewhere = keys(&["show", &url.replace("=www", "=api"), "--fleet", site.fleet()]);
     assert!(elsewhere.err.contains("there are no keys at"), "{}", elsewhere.err);
     // Of another site, put at this one's place.
@@ -86,7 +88,7 @@ fn redis_that_does_not_answer_is_explained() {
     redis.restart();
     let url = format!("redis://{}?name=www&password-file={file}", redis.address);
     site.make_keys(&url);
-    assert_eq!(ring(&redis, site.fleet()).generation, 1);
+    assert_eq!(ring(&redis, site.fleet()).ring.period, PERIOD);
 }
 
 #[test]
@@ -102,7 +104,7 @@ fn inside_tls_the_certificate_of_redis_is_checked() {
     let url = |host: &str, ca: &str| format!("rediss://:{PASSWORD}@{host}:{port}?name=www{ca}");
     let ca = format!("&ca={certificate}");
     site.make_keys(&url("localhost", &ca));
-    assert_eq!(ring(&redis, site.fleet()).generation, 1);
+    assert_eq!(ring(&redis, site.fleet()).ring.period, PERIOD);
     for (wrong, why) in [
         (url("localhost", ""), "not vouched for by anybody trusted"),
         (url("127.0.0.1", &ca), "is for another name"),
@@ -136,22 +138,47 @@ fn of_several_who_renew_keys_that_are_due_one_does() {
     }
 }
 
+/// Somebody may know its keys, by an old backup of a machine; he needs no more than a place in Redis to put it back.
+#[test]
+fn nothing_goes_on_from_keys_of_long_ago() {
+    let (redis, site) = (Redis::start(), Site::new());
+    let (url, fleet) = (redis.url(), site.fleet());
+    let key = Fleet::load(fleet.as_ref()).unwrap().key;
+    let long_ago = UnixSeconds(now() - 3 * PERIOD.as_secs());
+    let old = KeyRing::generate(long_ago, PERIOD).unwrap();
+    redis.ask_bytes(&[b"SET", RING.as_bytes(), &old.seal(&key, "www", 5, long_ago).unwrap()]);
+    let file = site.files.path("haproxy.keys");
+    let export = || keys(&["export", "--haproxy", &file, &url, "--fleet", fleet]);
+    let said = export();
+    assert_eq!(said.code, Some(2));
+    assert!(said.err.contains("renewed more than a period ago\nhint: "), "{}", said.err);
+    assert!(!std::path::Path::new(&file).exists());
+    keys(&["rotate", "--if-due", &url, "--fleet", fleet]).ok();
+    let Sealed { ring, generation, .. } = ring(&redis, fleet);
+    assert_eq!((generation, ring.epochs().count(), ring.period), (6, 2, PERIOD));
+    for epoch in ring.epochs() {
+        assert!(old.epochs().all(|other| other.ticket_name() != epoch.ticket_name()));
+    }
+    export().ok();
+}
+
 /// Whatever order several come in, each renewal is of the ring that was there.
 #[test]
 fn of_several_who_renew_keys_none_forks_them() {
     let (redis, site) = (Redis::start(), Site::new());
     let url = redis.url();
     site.make_keys(&url);
-    let first = ring(&redis, site.fleet()).ring.current.id;
+    let Sealed { ring: KeyRing { current: first, .. }, generation: made, .. } =
+        ring(&redis, site.fleet());
     thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| site.rotate(&url));
         }
     });
     let last = ring(&redis, site.fleet());
-    let steps = last.generation - 1;
+    let steps = last.generation - made;
     assert!((1..=6).contains(&steps), "{steps}");
-    assert_eq!(u64::from(last.ring.current.id.wrapping_sub(first)), steps);
+    assert_eq!(u64::from(last.ring.current.id.wrapping_sub(first.id)), steps);
     assert_eq!(last.ring.previous.unwrap().id, last.ring.current.id.wrapping_sub(1));
     let nobody = redis::url(free());
     assert_eq!(keys(&["rotate", &nobody, "--fleet", site.fleet()]).code, Some(2));

@@ -88,7 +88,7 @@ impl<'a> Load<'a> {
             turn += 1;
             let (edge, counts) = &self.edges[turn % self.edges.len()];
             match self.site.client.visit(*edge, path, session.clone(), !stays) {
-                Ok(visit) if visit.answer.starts_with("HTTP/1.1 200") => {
+                Ok(visit) if visit.answer.starts_with("HTTP/1.1 200") && visit.is_whole => {
                     if !visit.resumed() {
                         counts.full.fetch_add(1, Ordering::SeqCst);
                     }

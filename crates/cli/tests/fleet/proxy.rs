@@ -47,17 +47,18 @@ impl Mode {
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     mode: Arc<Mutex<Mode>>,
+    redis: Arc<Mutex<SocketAddr>>,
 }
 
 impl Proxy {
     pub(crate) fn start(redis: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let mode = Arc::new(Mutex::new(Mode::Pass));
-        let shown = Arc::clone(&mode);
+        let (mode, redis) = (Arc::new(Mutex::new(Mode::Pass)), Arc::new(Mutex::new(redis)));
+        let (shown, now) = (Arc::clone(&mode), Arc::clone(&redis));
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                let mode = Arc::clone(&shown);
+                let (mode, redis) = (Arc::clone(&shown), *now.lock().unwrap());
                 thread::spawn(move || {
                     if let Ok(server) = TcpStream::connect(redis) {
                         pass(&client, &server, &mode);
@@ -65,7 +66,12 @@ impl Proxy {
                 });
             }
         });
-        Self { address, mode }
+        Self { address, mode, redis }
+    }
+
+    /// New connections reach another Redis from now on.
+    pub(crate) fn lead_to(&self, redis: SocketAddr) {
+        *self.redis.lock().unwrap() = redis;
     }
 
     pub(crate) fn set(&self, mode: Mode) {

@@ -29,6 +29,23 @@ impl Redis {
         redis
     }
 
+    /// One that copies all of `master`, once it does.
+    pub(crate) fn replica_of(master: &Self) -> Self {
+        let port = master.address.port().to_string();
+        let flags = ["--replicaof", "127.0.0.1", &port, "--masterauth", PASSWORD];
+        let replica = Self::start_with(flags.map(str::to_owned).into());
+        until("it is a copy", || {
+            let info = String::from_utf8(replica.ask(&["INFO", "replication"])).unwrap();
+            info.contains("master_link_status:up")
+        });
+        replica
+    }
+
+    /// Makes a master of a replica.
+    pub(crate) fn promote(&self) {
+        assert_eq!(self.ask(&["REPLICAOF", "NO", "ONE"]), b"+OK");
+    }
+
     /// Starts it again at the same address: it knows nothing any more.
     pub(crate) fn restart(&mut self) {
         assert!(self.child.is_none(), "it runs already");
@@ -88,6 +105,9 @@ pub(crate) const PASSWORD: &str = "pass-of-redis";
 pub(crate) fn url(address: SocketAddr) -> String {
     format!("redis://:{PASSWORD}@{address}?name=www")
 }
+
+/// Where it lies which process remembers early data.
+pub(crate) const MARK: &str = "headstart:{www}:filter";
 
 /// Where the ring lies.
 pub(crate) const RING: &str = "headstart:{www}:ring";

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use headstart_proto::UnixSeconds;
 use headstart_tls::keyring::{Fleet, KeyRing, PERIOD};
+use rustix::process::Signal;
 
+use crate::client::NAME;
 use crate::edge::{Edge, until};
 use crate::load::{Load, NOTHING};
 use crate::proxy::{Mode, Proxy};
@@ -14,6 +16,9 @@ use crate::site::Site;
 
 /// Longer than edges take to look for new keys.
 const LOOKED: Duration = Duration::from_secs(3);
+
+/// What counts the answers about early data.
+const FILTER: &str = "headstart_early_data_filter_total";
 
 /// What an edge says when it has found some.
 const FOUND: &str = "new keys for session tickets";
@@ -62,11 +67,17 @@ fn without_redis_the_keys_at_hand_go_on() {
     all_logged(&edges, FOUND, 1);
     let before = redis.value(RING);
     let load = Load::on(&site, &edges);
+    let taken = || edges.each_ref().map(|edge| edge.count(FILTER, &["outcome=\"first\""]));
     load.run(|| {
         load.goes_on();
+        // Only then Redis is asked during handshakes.
+        until("early data is taken everywhere", || taken().iter().all(|count| *count > 0));
         redis.kill();
         all_logged(&edges, "keys kept: Redis cannot be reached", 1);
+        all_logged(&edges, "early data is refused", 1);
+        let before = taken();
         load.goes_on();
+        assert_eq!(taken(), before, "nobody is there to say yes");
         // It comes back and knows of no keys.
         redis.restart();
         all_logged(&edges, "keys kept: there are no keys yet", 1);
@@ -78,6 +89,56 @@ fn without_redis_the_keys_at_hand_go_on() {
     site.rotate(&url);
     all_logged(&edges, FOUND, 2);
     assert!(resumes(&site, &edges[0], &edges[2]));
+}
+
+/// Redis has nothing on disk: what it knew is gone with it, and somebody makes new keys.
+#[test]
+fn keys_made_in_place_of_lost_ones_are_taken_by_edges_that_run() {
+    let (mut redis, site) = (Redis::start(), Site::new());
+    let url = redis.url();
+    site.make_keys(&url);
+    let edges: [Edge; 2] = site.edges(&url, &[]);
+    all_logged(&edges, FOUND, 1);
+    site.rotate(&url);
+    all_logged(&edges, FOUND, 2);
+    redis.kill();
+    redis.restart();
+    site.make_keys(&url);
+    let fresh = site.edge(&url, &[]);
+    all_logged(&edges, FOUND, 3);
+    for edge in &edges {
+        assert!(resumes(&site, edge, &fresh) && resumes(&site, &fresh, edge));
+    }
+}
+
+/// Such as by another password; the ring there may be an older one.
+#[test]
+fn a_reload_that_names_another_place_brings_no_older_keys() {
+    let (redis, moved, site) = (Redis::start(), Redis::start(), Site::new());
+    let url = redis.url();
+    site.make_keys(&url);
+    let first = redis.value(RING);
+    let place = |url: &str| {
+        site.files.write("edge.toml", format!("[edge]\nkeys = {url:?}\n").as_bytes(), 0o600)
+    };
+    let config = place(&url);
+    let origin = format!("--origin={}", site.origin.http());
+    let flags = [origin.as_str(), "--fleet", site.fleet(), "--config", &config];
+    let [one, other]: [Edge; 2] =
+        std::array::from_fn(|_| Edge::start(&site.files, &[NAME], &flags));
+    site.rotate(&url);
+    for edge in [&one, &other] {
+        until("the next keys", || edge.logged(FOUND) == 2);
+    }
+    moved.ask_bytes(&[b"SET", RING.as_bytes(), &first]);
+    place(&moved.url());
+    one.signal(Signal::HUP);
+    until("it is refused", || one.logged("is older than that in use") == 1);
+    assert!(resumes(&site, &one, &other) && resumes(&site, &other, &one));
+    assert_eq!(one.logged(FOUND), 2);
+    moved.ask_bytes(&[b"SET", RING.as_bytes(), &redis.value(RING)]);
+    site.rotate(&moved.url());
+    until("newer keys are taken there", || one.logged(FOUND) == 3);
 }
 
 #[test]
@@ -145,19 +206,26 @@ fn older_stale_foreign_and_malformed_rings_are_not_taken() {
     changed[11] ^= 1; // a later generation
     let text = foreign_text(now);
     for (value, why) in [
-        (&first, "of generation 1 is older than that in use, of generation 2"),
+        (&first, "is older than that in use"),
         (&foreign, "was not sealed with this fleet key"),
         (&changed, "was not sealed with this fleet key"),
         (&b"no keys".to_vec(), "this is no sealed key ring"),
         (&text, "this is no sealed key ring"),
+        (&Vec::new(), "this is no sealed key ring"),
     ] {
-        let before = one.logged(why);
+        // Each complaint is made once, unless there was another one between.
+        let said = |words: &str| [&one, &other].map(|edge| edge.logged(words));
+        let more = |words: &str, before: [usize; 2]| {
+            until(words, || said(words).iter().zip(before).all(|(now, before)| *now > before));
+        };
+        let (none, before) = ("keys kept: there are no keys yet", said(why));
+        let gone = said(none);
+        redis.ask(&["DEL", RING]);
+        more(none, gone);
         set(value);
-        until("it is refused", || one.logged(why) > before || before > 0);
+        more(why, before);
         assert!(resumes(&site, &one, &other), "{why}");
     }
-    set(b"");
-    thread::sleep(LOOKED);
     assert_eq!((one.logged("new keys"), other.logged("new keys")), (2, 2));
     set(&second);
     site.rotate(&url);

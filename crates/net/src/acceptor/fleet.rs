@@ -147,13 +147,14 @@ impl Fleet {
     }
 
     /// The keys of this moment if they are others than `before`, and what the core is to be told.
-    pub(super) fn routes(&self, before: Option<&Arc<KeyRing>>) -> Option<(Arc<KeyRing>, Routes)> {
+    pub(super) fn routes(&self, before: &Weak<KeyRing>) -> Option<(Weak<KeyRing>, Routes)> {
         let ring = self.ring.current();
-        if before.is_some_and(|before| Arc::ptr_eq(before, &ring)) {
+        // As long as it is known its place is not used again, although the keys are wiped.
+        if before.as_ptr() == Arc::as_ptr(&ring) {
             return None;
         }
         let routes = Routes { own: self.own, ring: ring.routes() };
-        Some((ring, routes))
+        Some((Arc::downgrade(&ring), routes))
     }
 
     /// Asks the edge called `owner` for the session of a join, behind which the client has sent `head`.

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -39,8 +39,9 @@ pub(super) struct Shared {
 #[derive(Debug)]
 struct State {
     server: Server,
-    /// The keys that the core makes tags with, in a fleet.
-    keys: Option<Arc<KeyRing>>,
+    /// The keys that the core makes tags with, in a fleet. Nothing may come here for days, in which they are not to be
+    /// kept from being wiped.
+    keys: Weak<KeyRing>,
     /// Where the messages of each running session go.
     links: HashMap<SessionId, Link>,
     /// Nobody accepts any more.
@@ -57,7 +58,7 @@ impl Shared {
     ) -> Self {
         let state = State {
             server: Server::new(config.server),
-            keys: None,
+            keys: Weak::new(),
             links: HashMap::new(),
             closed: false,
             shown: 0,
@@ -306,9 +307,9 @@ impl State {
     /// Tells the core of the ring's keys if they have changed. Sessions begin with datagrams, so it is enough to look
     /// when some come.
     fn renew_keys(&mut self, fleet: Option<&Fleet>) {
-        if let Some((keys, routes)) = fleet.and_then(|fleet| fleet.routes(self.keys.as_ref())) {
+        if let Some((keys, routes)) = fleet.and_then(|fleet| fleet.routes(&self.keys)) {
             self.server.set_routes(Some(routes));
-            self.keys = Some(keys);
+            self.keys = keys;
         }
     }
 

@@ -3,7 +3,7 @@
 //! | at | length | field |
 //! |---|---|---|
 //! | 0 | 4 | `hsr1` |
-//! | 4 | 8 | generation: one more with each ring that is written |
+//! | 4 | 8 | generation: one more with each rotation; the seconds since 1970 in a ring that was made anew |
 //! | 12 | 8 | when it was written |
 //! | 20 | 1 | id of the current epoch |
 //! | 21 | 8 | from when that is current |
@@ -35,6 +35,13 @@ const TAG: usize = 16;
 pub const SEALED_MAX: usize = 1024;
 
 impl KeyRing {
+    /// Whether nobody may begin with this ring any more: it should have been rotated more than a period ago, so it may
+    /// be one of long ago that somebody has put back.
+    #[must_use]
+    pub fn is_stale(&self, now: UnixSeconds) -> bool {
+        now > self.rotation_due() + self.period
+    }
+
     /// The ring for a place that others can read and write, as its `generation`th, for the site called `name`.
     ///
     /// # Errors
@@ -154,13 +161,15 @@ fn associated(name: &str, header: &[u8; HEADER]) -> Vec<u8> {
 /// The newest ring that somebody has taken from a place, by which older ones are known.
 ///
 /// It takes a ring of a later generation; of the same generation one that was written later, which a place has that
-/// lost the last change and was changed again. It never goes back.
+/// lost the last change and was changed again. Of two that were written in the same second everybody takes the one
+/// whose bytes are greater, whatever order they come in. It never goes back.
 #[derive(Clone, Debug, Default)]
 pub struct Newest {
     taken: Option<Taken>,
 }
 
-#[derive(Clone, Debug)]
+/// In the order of fields.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Taken {
     generation: u64,
     written: UnixSeconds,
@@ -187,14 +196,15 @@ impl Newest {
         }
         let Sealed { ring, generation, written } =
             Sealed::open(bytes, key, name).map_err(RingRefused::Seal)?;
+        let found = Taken { generation, written, bytes: bytes.to_vec() };
         match &self.taken {
-            Some(taken) if (generation, written) < (taken.generation, taken.written) => {
+            Some(taken) if found < *taken => {
                 return Err(RingRefused::Older { generation, taken: taken.generation });
             }
-            None if now > ring.rotation_due() + ring.period => return Err(RingRefused::Stale),
+            None if ring.is_stale(now) => return Err(RingRefused::Stale),
             _ => {}
         }
-        self.taken = Some(Taken { generation, written, bytes: bytes.to_vec() });
+        self.taken = Some(found);
         Ok(Some(ring))
     }
 }
@@ -340,6 +350,20 @@ mod tests {
         assert!(newest.take(&lost, &key, SITE, NOW).unwrap().is_some());
         assert!(newest.take(&kept, &key, SITE, NOW).unwrap().is_some());
         assert!(newest.take(&lost, &key, SITE, NOW).is_err());
+    }
+
+    #[test]
+    fn of_one_generation_and_second_all_take_the_same() {
+        let (key, before) = (key(), ring());
+        let rings =
+            [(); 2].map(|()| before.rotated(NOW).unwrap().seal(&key, SITE, 2, NOW).unwrap());
+        for order in [[0, 1, 0], [1, 0, 1]] {
+            let mut newest = Newest::default();
+            let taken = order.map(|at| newest.take(&rings[at], &key, SITE, NOW));
+            let last =
+                taken.iter().zip(order).rev().find(|(taken, _)| matches!(taken, Ok(Some(_))));
+            assert_eq!(Some(&rings[last.unwrap().1]), rings.iter().max(), "{order:?}");
+        }
     }
 
     #[test]
