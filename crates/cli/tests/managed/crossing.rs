@@ -6,9 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
@@ -18,9 +16,7 @@ use crate::edge::{Edge, until};
 use crate::files::Files;
 use crate::server::{NAME, PAGE, Server, files};
 use crate::tap::Tap;
-
-/// A user that owns nothing else.
-const OTHER: u32 = 54_321;
+use crate::users::{as_other, let_pass, may_run};
 
 const OTHER_NAME: &str = "mail.example.com";
 
@@ -177,31 +173,13 @@ fn a_server_is_shown_tickets_of_no_other_name() {
     }
 }
 
-/// What another user is answered: curl on the socket, as that user.
-fn as_other(agent: &Agent, arguments: &[&str]) -> String {
-    let mut command = Command::new("curl");
-    command.args(["-sS", "--max-time", "50", "--unix-socket"]).arg(agent.socket());
-    command.args(arguments).current_dir("/").env_clear().uid(OTHER).gid(OTHER);
-    let output = command.env("PATH", std::env::var_os("PATH").unwrap()).output().unwrap();
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    format!("{}{}", said(&output.stdout), said(&output.stderr))
-}
-
-fn may_run() -> bool {
-    let may = std::env::var_os("HEADSTART_TEST_NET").is_some();
-    if !may {
-        eprintln!("skipped: HEADSTART_TEST_NET=1 runs it, as root");
-    }
-    may
-}
-
 #[test]
 fn no_ticket_of_one_user_is_shown_for_another() {
     if !may_run() {
         return;
     }
     let watched = Watched::new(&["--socket-mode", "666"]);
-    set_permissions(watched.agent.path(""), Permissions::from_mode(0o755)).unwrap();
+    let_pass(&watched.agent);
     // The other user has to be allowed to name the roots.
     let root = watched.files.path("");
     set_permissions(&root, Permissions::from_mode(0o755)).unwrap();

@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 use super::KeyRingError;
 use super::epoch::{Secret, expand, random_secret};
 use super::file::{FileFault, create, dir, read};
-use super::text::{put_secret, secret};
+use super::text::{numbered_lines, put_secret, secret};
 
 /// The first line.
 const VERSION: &str = "headstart fleet 1";
@@ -130,11 +130,7 @@ impl Fleet {
     /// # Errors
     /// The line that is wrong, counted from 1. No error holds anything of the text.
     pub fn parse(text: &str) -> Result<Self, FleetFault> {
-        let mut lines = text
-            .lines()
-            .zip(1..)
-            .map(|(line, number)| (line.trim(), number))
-            .filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
+        let mut lines = numbered_lines(text);
         let (version, first) = lines.next().unwrap_or(("", 1));
         if version != VERSION {
             return Err(FleetFault::Line(first));

@@ -76,11 +76,7 @@ impl KeyRing {
     /// # Errors
     /// What is wrong and in which line. No error holds anything of the text.
     pub fn parse(text: &str) -> Result<Self, TextError> {
-        let mut lines = text
-            .lines()
-            .zip(1..)
-            .map(|(line, number)| (line.trim(), number))
-            .filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
+        let mut lines = numbered_lines(text);
         let (version, first) = lines.next().unwrap_or(("", 1));
         if version != VERSION {
             return Err(TextFault::Version.at(first));
@@ -178,6 +174,12 @@ fn epoch<'a>(mut words: impl Iterator<Item = &'a str>) -> Result<Epoch, TextFaul
 fn number(word: Option<&str>) -> Result<u64, TextFault> {
     let digits = word.filter(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
     digits.and_then(|digits| digits.parse().ok()).ok_or(TextFault::Fields)
+}
+
+/// The lines that say something, and their numbers from 1.
+pub(super) fn numbered_lines(text: &str) -> impl Iterator<Item = (&str, usize)> {
+    let lines = text.lines().map(str::trim).zip(1..);
+    lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#'))
 }
 
 /// Writes 64 hex digits.
