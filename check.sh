@@ -75,7 +75,8 @@ docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps; }
 deny() { cargo deny --locked check bans licenses sources; }
 
 # Fuzz corpora are replayed by ordinary tests of headstart-proto and headstart-tls.
-test() { cargo test --locked --workspace; }
+# Most tests wait for other programs, and for time to pass.
+test() { RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((3 * $(nproc)))} cargo test --locked --workspace; }
 
 # The calls of OpenSSL that crates/tls makes by itself, and the callbacks: no byte is used that is another's or was never
 # written, and none is lost. Two minutes; tests that start other programs are left out.
