@@ -35,6 +35,9 @@ redis-server redis-server
 ip iproute2
 nft nftables
 node nodejs
+cmake cmake
+php php-cli
+wget wget
 tcpdump tcpdump
 clang-14 clang-14
 llvm-strip-14 llvm-14
@@ -43,6 +46,10 @@ valgrind valgrind
 LIST
     [ -e /usr/include/bpf/bpf_helpers.h ] || missing+=(libbpf-dev)
     python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+    # Clients of the experiment `sharing`.
+    /usr/bin/python3 -c 'import requests' 2>/dev/null || missing+=(python3-requests)
+    php -m 2>/dev/null | grep -qx curl || missing+=(php-curl)
+    perl -MIO::Socket::SSL -e 1 2>/dev/null || missing+=(libio-socket-ssl-perl)
     if [ ${#missing[@]} -gt 0 ]; then
         echo "installing ${missing[*]}"
         local sudo=()
