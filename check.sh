@@ -102,9 +102,12 @@ valgrind() {
 
 examples() { crates/net/examples/run.sh; }
 
+# All programs and libraries. With the tests, whose features are those of the step `test`: nothing is built twice.
+programs() { cargo build --locked --workspace --lib --bins --tests; }
+
 # The package for Python on the real command, and its wheel. pip brings the tools, into target/python.
 python() {
-    cargo build --locked --package headstart-cli
+    programs
     HEADSTART_BINARY=${CARGO_TARGET_DIR:-$PWD/target}/debug/headstart bindings/python/check.sh
 }
 
@@ -115,7 +118,7 @@ lab() {
         return
     fi
     local results file name tries
-    cargo build --locked --package headstart-cli --package headstart-ech-server
+    programs
     results=$(mktemp -d)
     for file in lab/experiments/*.toml; do
         # Nobody else may attach programs to the kernel.
