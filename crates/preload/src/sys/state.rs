@@ -91,6 +91,8 @@ pub(super) struct OfConnection {
     pub(super) begun: Cell<bool>,
     /// The program's own callback for what happens in it, while ours is there.
     pub(super) info: Cell<Option<Info>>,
+    /// A session of the agent's is offered.
+    pub(super) offers: Cell<bool>,
     /// The session that is offered was verified but for its root: that is to be done when it is resumed.
     pub(super) unverified: Cell<bool>,
     /// A session was resumed that this connection finds wrong: it has no connection.
@@ -241,11 +243,6 @@ pub(super) fn mark_spent(api: &Api, session: *mut Object) -> Option<()> {
     mark(api, session, SPENT)
 }
 
-/// Gives it back to the program.
-pub(super) fn unmark(api: &Api, session: *mut Object) {
-    let _ = mark(api, session, 0);
-}
-
 fn mark(api: &Api, session: *mut Object, number: usize) -> Option<()> {
     let place = places(api)?.session;
     // SAFETY: the caller's session; a number is kept, no pointer.
@@ -257,12 +254,34 @@ fn mark(api: &Api, session: *mut Object, number: usize) -> Option<()> {
 
 const SPENT: usize = 1;
 
+/// The time of a session that nobody is to offer, in seconds. OpenSSL offers no ticket that is older than it may be, and
+/// copies have it, too: Python has programs handle copies. Zero would be none.
+const LONG_AGO: c_long = 1;
+
+/// Has copies of a session know that it is spent. When it was made, to be given back by [`unmark`].
+pub(super) fn outdate(api: &Api, session: *mut Object) -> c_long {
+    // SAFETY: the caller's session.
+    unsafe {
+        let made = (api.SSL_SESSION_get_time)(session);
+        (api.SSL_SESSION_set_time)(session, LONG_AGO);
+        made
+    }
+}
+
+/// Gives it back to the program.
+pub(super) fn unmark(api: &Api, session: *mut Object, made: c_long) {
+    // SAFETY: the caller's session.
+    unsafe { (api.SSL_SESSION_set_time)(session, made) };
+    let _ = mark(api, session, 0);
+}
+
 pub(super) fn is_spent(api: &Api, session: *const Object) -> bool {
-    places(api).is_some_and(|places| {
-        // SAFETY: the caller's session.
-        let found = unsafe { (api.SSL_SESSION_get_ex_data)(session, places.session) };
-        found.addr() == SPENT
-    })
+    // SAFETY: the caller's session.
+    let is_marked = |places: &Places| unsafe {
+        (api.SSL_SESSION_get_ex_data)(session, places.session).addr() == SPENT
+    };
+    // SAFETY: as above.
+    places(api).is_some_and(is_marked) || unsafe { (api.SSL_SESSION_get_time)(session) } == LONG_AGO
 }
 
 /// A copy of what a caller hands over.
