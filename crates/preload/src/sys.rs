@@ -125,7 +125,8 @@ extern "C" fn ctx_new_ex(
         (library, properties, method),
         ptr::null_mut()
     );
-    is_made(ctx, next.is_served)
+    // Who asks for implementations of its own (FIPS) gets sessions and certificates by them, too.
+    is_made(ctx, next.is_served && library.is_null() && properties.is_null())
 }
 
 fn is_made(ctx: *mut Object, is_served: bool) -> *mut Object {

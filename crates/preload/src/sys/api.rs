@@ -90,9 +90,9 @@ api! {
     SSL_set0_wbio: fn(*mut Object, *mut Object);
     SSL_set_shutdown: fn(*mut Object, c_int);
     SSL_in_before: fn(*const Object) -> c_int;
-    SSL_is_dtls: fn(*const Object) -> c_int;
     SSL_is_server: fn(*const Object) -> c_int;
     SSL_session_reused: fn(*const Object) -> c_int;
+    SSL_version: fn(*const Object) -> c_int;
 
     SSL_CTX_get_ex_data: fn(*const Object, c_int) -> *mut c_void;
     SSL_CTX_set_ex_data: fn(*mut Object, c_int, *mut c_void) -> c_int;

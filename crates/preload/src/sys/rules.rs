@@ -26,6 +26,8 @@ const SET_CACHE_MODE: c_int = 44;
 const CACHE_CLIENT: c_long = 0x001;
 const NO_INTERNAL_STORE: c_long = 0x200;
 const NO_TLS_1_3: u64 = 1 << 29;
+/// The first byte of TLS's versions.
+const TLS: c_int = 3;
 const TLS_1_3: c_int = 0x0304;
 const HANDSHAKE_START: c_int = 0x10;
 const HANDSHAKE_DONE: c_int = 0x20;
@@ -131,7 +133,8 @@ fn eligible(api: &Api, ssl: *mut Object, ctx: *mut Object, settings: &Settings) 
             && (api.SSL_get_verify_mode)(ssl) & VERIFY_PEER != 0
             && (api.SSL_get_certificate)(ssl).is_null()
             && (api.SSL_CTX_get_client_cert_cb)(ctx).is_null()
-            && (api.SSL_is_dtls)(ssl) == 0
+            // Neither DTLS nor QUIC, whose sessions are of another kind.
+            && (api.SSL_version)(ssl) >> 8 == TLS
             && (newest == 0 || newest >= c_long::from(TLS_1_3))
             && (api.SSL_get_options)(ssl) & NO_TLS_1_3 == 0
             && (api.SSL_ctrl)(ssl, GET_STATUS_TYPE, 0, ptr::null_mut()) == -1

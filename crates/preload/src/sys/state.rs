@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use super::api::{Api, Free, Info, NewSession, Object};
+use super::api::{Api, Dup, Free, Info, NewSession, Object};
 use super::once::Published;
 use crate::query::Query;
 
@@ -127,25 +127,41 @@ const CLASS_SSL_SESSION: c_int = 2;
 
 fn places(api: &Api) -> Option<&'static Places> {
     static PLACES: Published<Option<Places>> = Published::nothing();
-    let new = |class, free: Option<Free>| {
+    let new = |class, dup: Dup, free: Option<Free>| {
         let (none, zero) = (ptr::null_mut(), 0);
         // SAFETY: the callbacks have the signatures of CRYPTO_EX_dup and _free, and this library is never unloaded.
-        let place = unsafe {
-            (api.CRYPTO_get_ex_new_index)(class, zero, none, none, Some(dup_as_none), free)
-        };
+        let place =
+            unsafe { (api.CRYPTO_get_ex_new_index)(class, zero, none, none, Some(dup), free) };
         (place > 0).then_some(place)
     };
     let all = PLACES.get_or(|| {
         Some(Places {
-            connection: new(CLASS_SSL, Some(drop_of::<OfConnection>))?,
-            context: new(CLASS_SSL_CTX, Some(drop_of::<OfContext>))?,
-            session: new(CLASS_SSL_SESSION, None)?,
+            connection: new(CLASS_SSL, dup_left_alone, Some(drop_of::<OfConnection>))?,
+            context: new(CLASS_SSL_CTX, dup_as_none, Some(drop_of::<OfContext>))?,
+            session: new(CLASS_SSL_SESSION, dup_as_none, None)?,
         })
     });
     all.as_ref()
 }
 
-/// A copy of an object (SSL_dup, the session of the next ticket) has nothing of ours: each box is dropped once.
+/// A copy of a connection (SSL_dup) has the callbacks of the first, and is left alone.
+unsafe extern "C" fn dup_left_alone(
+    _: *mut Object,
+    _: *const Object,
+    ours: *mut *mut c_void,
+    _: c_int,
+    _: c_long,
+    _: *mut c_void,
+) -> c_int {
+    // SAFETY: OpenSSL's place for what the copy gets, with what the first has.
+    if let Some(ours) = unsafe { ours.as_mut() }.filter(|ours| !ours.is_null()) {
+        let copy = OfConnection { left_alone: Cell::new(true), ..OfConnection::default() };
+        *ours = Box::into_raw(Box::new(copy)).cast();
+    }
+    1
+}
+
+/// A copy of another object (the session of the next ticket) has nothing of ours: each box is dropped once.
 unsafe extern "C" fn dup_as_none(
     _: *mut Object,
     _: *const Object,
