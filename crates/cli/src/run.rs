@@ -54,7 +54,12 @@ fn variables(options: &RunOptions) -> Result<Vec<(&'static str, OsString)>, Fail
     if let Some(context) = &options.context {
         all.push(("HEADSTART_CONTEXT", checked(context)?.into()));
     }
-    let Some(socket) = socket(options)? else { return Ok(all) };
+    let Some(socket) = socket(options)? else {
+        eprintln!(
+            "note: no socket of an agent is named, and XDG_RUNTIME_DIR is not set, so no sessions are shared; --socket PATH names it"
+        );
+        return Ok(all);
+    };
     all.push(("HEADSTART_SOCKET", socket.into()));
     if let Some(library) = library(options)? {
         all.push(("LD_PRELOAD", preloaded(&library, env::var_os("LD_PRELOAD"))?));

@@ -10,6 +10,7 @@
 //!   say, and the certificate is good for the name. The server's chain goes along with it.
 //! * **A session is offered only after the connection that is to resume it has verified that chain itself**: by its own roots,
 //!   parameters and host name, and then by its own callbacks. So a resumption skips nothing that it would have checked.
+//! * Whoever listens at the socket could be any server: it has to be the user, root, or the owner of the socket's directory.
 //! * A ticket goes to the agent or to the program, never to both; the first of a connection to the agent. A program
 //!   that offers a session of its own is not given another.
 //! * Whatever fails is silent, and the handshake is what it would have been. The agent has 5 ms for an answer, twice for a
@@ -17,7 +18,8 @@
 //!
 //! What is interposed: `SSL_connect` and `SSL_do_handshake`, where a session is taken, and `SSL_set_connect_state`, for those
 //! who begin by writing; `SSL_set_session` and the callback for new sessions, to know what the program does itself; and
-//! what has no getter: protocols, session id contexts, callbacks. Each call goes on to the function that its caller would
+//! what has no getter: protocols, session id contexts, callbacks; and the callback for what happens in a connection, in front of
+//! which ours stays until a session that was offered is verified. Each call goes on to the function that its caller would
 //! have got without us, which is found by the return address: Python and Ruby load libssl where `RTLD_NEXT` does not
 //! see it, and a process can have two of them. Only x86-64 and arm64 have the few instructions for that; elsewhere
 //! nothing is interposed.

@@ -21,7 +21,7 @@ use std::mem::transmute;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use api::{Api, NewSession, Object, api};
+use api::{Api, Info, NewSession, Object, api};
 use forward::next;
 use rules::{Role, Roots};
 use settle::after_handshake;
@@ -54,6 +54,8 @@ interpose! {
     SSL_set_session(ssl: *mut Object, session: *mut Object) -> c_int, "rdx", "x2", set_session;
     SSL_CTX_sess_set_new_cb(ctx: *mut Object, callback: Option<NewSession>), "rdx", "x2", set_new_cb;
     SSL_CTX_sess_get_new_cb(ctx: *mut Object) -> Option<NewSession>, "rsi", "x1", get_new_cb;
+    SSL_set_info_callback(ssl: *mut Object, callback: Option<Info>), "rdx", "x2", set_info;
+    SSL_get_info_callback(ssl: *const Object) -> Option<Info>, "rsi", "x1", get_info;
     SSL_CTX_set_cert_verify_callback(ctx: *mut Object, callback: Callback, arg: *mut c_void), "rcx", "x3", ctx_verification;
     SSL_CTX_set_cert_cb(ctx: *mut Object, callback: Callback, arg: *mut c_void), "rcx", "x3", ctx_cert_cb;
     SSL_set_cert_cb(ssl: *mut Object, callback: Callback, arg: *mut c_void), "rcx", "x3", ssl_cert_cb;
@@ -123,7 +125,8 @@ extern "C" fn ctx_new_ex(
         (library, properties, method),
         ptr::null_mut()
     );
-    is_made(ctx, next.is_served)
+    // Who asks for implementations of its own (FIPS) gets sessions and certificates by them, too.
+    is_made(ctx, next.is_served && library.is_null() && properties.is_null())
 }
 
 fn is_made(ctx: *mut Object, is_served: bool) -> *mut Object {
@@ -198,6 +201,33 @@ extern "C" fn get_new_cb(ctx: *mut Object, caller: *const c_void) -> Option<NewS
     let set = call!(next, fn(*mut Object) -> Option<NewSession>, (ctx), None);
     if next.is_served && rules::is_ours(set) {
         guard(|api| context(api, ctx)?.original())
+    } else {
+        set
+    }
+}
+
+/// Ours stays in front, where it is there already: it may have to verify the session that was offered.
+extern "C" fn set_info(ssl: *mut Object, callback: Option<Info>, caller: *const c_void) {
+    let next = next(c"SSL_set_info_callback", caller);
+    let kept = next.is_served
+        && guard(|api| {
+            // SAFETY: the caller's connection.
+            let set = unsafe { (api.SSL_get_info_callback)(ssl) };
+            rules::is_on_info(set).then(|| state::known(api, ssl))??.info.set(callback);
+            Some(())
+        })
+        .is_some();
+    if !kept {
+        call!(next, fn(*mut Object, Option<Info>) -> (), (ssl, callback), ());
+    }
+}
+
+/// The program's own.
+extern "C" fn get_info(ssl: *const Object, caller: *const c_void) -> Option<Info> {
+    let next = next(c"SSL_get_info_callback", caller);
+    let set = call!(next, fn(*const Object) -> Option<Info>, (ssl), None);
+    if next.is_served && rules::is_on_info(set) {
+        guard(|api| state::known(api, ssl)?.info.get())
     } else {
         set
     }

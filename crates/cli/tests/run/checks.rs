@@ -111,3 +111,48 @@ fn a_session_is_for_the_name_that_it_came_from() {
     // It asks for the same server name, and for another one in the certificate.
     with_host(OTHER).fails(&agent, &files, &[]);
 }
+
+/// Without roots, which a program may still read while it shakes hands, a session is verified at the end; and the end
+/// can come in another call than the one that began.
+#[test]
+fn who_ends_a_handshake_by_writing_verifies_too() {
+    let (files, server, agent) = world();
+    assert!(!Program::python(&server).resumes(&agent, &files, &[]));
+    let does = r#"
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+tls = context.wrap_bio(received, sent, server_hostname=sys.argv[3])
+tcp = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+def more(does):
+    while True:
+        try:
+            return does()
+        except ssl.SSLWantReadError:
+            tcp.sendall(sent.read())
+            received.write(tcp.recv(65536)) or received.write_eof()
+for _ in range(2):
+    try:
+        tls.do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+more(lambda: tls.write(b"GET / HTTP/1.0\r\n\r\n"))
+tcp.sendall(sent.read())
+page = more(lambda: tls.read(65536))
+sys.stdout.write(page.decode())
+assert page
+"#;
+    let taken = || agent.audited(&["session of a program", "taken"]);
+    Program::python_that(&server, does).fails(&agent, &files, &[]);
+    assert_eq!(taken(), 1, "there was one to be resumed: {}", agent.log());
+}
+
+/// It has no roots, and decides by itself: that is for a handshake to show, not for a session of others.
+#[test]
+fn a_callback_can_do_without_roots() {
+    let (files, server, agent) = world();
+    assert!(!Program::ruby(&server).resumes(&agent, &files, &[]));
+    let lax =
+        "context.cert_store = OpenSSL::X509::Store.new\ncontext.verify_callback = proc { true }";
+    assert!(held(&agent) > 0);
+    assert!(!Program::ruby_with(&server, lax).resumes(&agent, &files, &[]));
+}

@@ -30,6 +30,17 @@ fn the_environment_leads_through_the_agent() {
 }
 
 #[test]
+fn where_no_socket_is_named_that_is_said() {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_headstart"));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).args(["run", "--", "env"]);
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    assert!(output.status.success() && err.contains("--socket PATH names it"), "{err}");
+    assert!(out.contains("https_proxy=") && !out.contains("LD_PRELOAD"), "{out}");
+}
+
+#[test]
 fn exit_codes_are_the_programs_or_say_why_it_did_not_run() {
     let of = |command: &[&str]| ended(&[&["--preload", "", "--"], command].concat());
     assert_eq!(of(&["sh", "-c", "exit 7"]).0, Some(7));

@@ -19,7 +19,10 @@ mod faults;
 #[path = "../terminate/files.rs"]
 #[allow(dead_code)] // as above
 mod files;
+mod kinds;
 mod library;
+#[path = "../fleet/ports.rs"]
+mod ports;
 mod program;
 #[path = "../managed/server.rs"]
 #[allow(dead_code)] // as above

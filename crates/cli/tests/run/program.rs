@@ -95,6 +95,16 @@ impl Program {
         Self::new(name, arguments)
     }
 
+    /// Python whose modules look for functions in what they are linked to first, past everything that is interposed.
+    pub(crate) fn python_bound_deeply(server: &Server) -> Self {
+        let mut python = Self::python(server);
+        let first = "import os, sys\nsys.setdlopenflags(os.RTLD_NOW | os.RTLD_DEEPBIND)\n";
+        if let Some(script) = python.arguments.get_mut(1) {
+            script.insert_str(0, first);
+        }
+        python
+    }
+
     pub(crate) fn ruby(server: &Server) -> Self {
         Self::ruby_with(server, "")
     }

@@ -90,9 +90,9 @@ api! {
     SSL_set0_wbio: fn(*mut Object, *mut Object);
     SSL_set_shutdown: fn(*mut Object, c_int);
     SSL_in_before: fn(*const Object) -> c_int;
-    SSL_is_dtls: fn(*const Object) -> c_int;
     SSL_is_server: fn(*const Object) -> c_int;
     SSL_session_reused: fn(*const Object) -> c_int;
+    SSL_version: fn(*const Object) -> c_int;
 
     SSL_CTX_get_ex_data: fn(*const Object, c_int) -> *mut c_void;
     SSL_CTX_set_ex_data: fn(*mut Object, c_int, *mut c_void) -> c_int;
@@ -109,6 +109,8 @@ api! {
     SSL_SESSION_get_ex_data: fn(*const Object, c_int) -> *mut c_void;
     SSL_SESSION_set_ex_data: fn(*mut Object, c_int, *mut c_void) -> c_int;
     SSL_SESSION_get_protocol_version: fn(*const Object) -> c_int;
+    SSL_SESSION_get_time: fn(*const Object) -> c_long;
+    SSL_SESSION_set_time: fn(*mut Object, c_long) -> c_long;
     SSL_SESSION_get_ticket_lifetime_hint: fn(*const Object) -> c_ulong;
     SSL_SESSION_is_resumable: fn(*const Object) -> c_int;
     SSL_SESSION_set1_id_context: fn(*mut Object, *const c_uchar, c_uint) -> c_int;

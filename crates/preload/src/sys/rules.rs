@@ -26,6 +26,8 @@ const SET_CACHE_MODE: c_int = 44;
 const CACHE_CLIENT: c_long = 0x001;
 const NO_INTERNAL_STORE: c_long = 0x200;
 const NO_TLS_1_3: u64 = 1 << 29;
+/// The first byte of TLS's versions.
+const TLS: c_int = 3;
 const TLS_1_3: c_int = 0x0304;
 const HANDSHAKE_START: c_int = 0x10;
 const HANDSHAKE_DONE: c_int = 0x20;
@@ -56,6 +58,11 @@ pub(super) fn before_handshake(
     roots: Roots,
 ) -> Option<()> {
     let around = surroundings()?;
+    begin_anew(api, ssl);
+    // One that offers a session stays watched, since that may have to be verified yet: who began it may end it by writing.
+    if known(api, ssl).is_some_and(|connection| connection.offers.get()) {
+        return None;
+    }
     disarm(api, ssl);
     if is_blind() || !is_beginning(api, ssl, role) {
         return None;
@@ -78,13 +85,32 @@ pub(super) fn before_handshake(
     let verified = began.saturating_sub(said.age);
     let offered =
         if said.status == 200 { offer(api, ssl, &said.body, &server, &id, roots) } else { None };
-    let (chain, is_verified) = offered.unwrap_or((Vec::new(), true));
-    if !is_verified {
-        connection.unverified.set(true);
+    let chain = offered.map_or_else(Vec::new, |(chain, is_verified)| {
+        connection.offers.set(true);
+        connection.unverified.set(!is_verified);
         listen(api, ssl, connection);
-    }
+        chain
+    });
     connection.visit.set(Some(Visit { query, opened: said.opened, verified, began, chain }));
     Some(())
+}
+
+/// A connection that was refused is closed; what its program makes of the object next (`SSL_clear`) is another one, without
+/// the session of the first.
+fn begin_anew(api: &Api, ssl: *mut Object) {
+    // SAFETY: the caller's connection, and the session that it has.
+    unsafe {
+        let Some(connection) = known(api, ssl).filter(|connection| connection.refused.get()) else {
+            return;
+        };
+        if (api.SSL_in_before)(ssl) == 1 {
+            let session = (api.SSL_get_session)(ssl);
+            if !session.is_null() && state::is_spent(api, session) {
+                (api.SSL_set_session)(ssl, ptr::null_mut());
+            }
+            connection.refused.set(false);
+        }
+    }
 }
 
 /// Nothing was sent, and the program offers nothing.
@@ -107,7 +133,8 @@ fn eligible(api: &Api, ssl: *mut Object, ctx: *mut Object, settings: &Settings) 
             && (api.SSL_get_verify_mode)(ssl) & VERIFY_PEER != 0
             && (api.SSL_get_certificate)(ssl).is_null()
             && (api.SSL_CTX_get_client_cert_cb)(ctx).is_null()
-            && (api.SSL_is_dtls)(ssl) == 0
+            // Neither DTLS nor QUIC, whose sessions are of another kind.
+            && (api.SSL_version)(ssl) >> 8 == TLS
             && (newest == 0 || newest >= c_long::from(TLS_1_3))
             && (api.SSL_get_options)(ssl) & NO_TLS_1_3 == 0
             && (api.SSL_ctrl)(ssl, GET_STATUS_TYPE, 0, ptr::null_mut()) == -1
@@ -181,7 +208,12 @@ fn offer(
         }
         let verifies = |says| chain::verifies(api, ssl, session, chain, says);
         // First without the program's callbacks: they get to see no failure that the handshake may not have.
-        let rests_on_roots = || roots == Roots::Later && chain::has_no_roots(api, ssl);
+        // Who has callbacks may go on without roots.
+        let rests_on_roots = || {
+            roots == Roots::Later
+                && !chain::has_callbacks(api, ssl)
+                && chain::has_no_roots(api, ssl)
+        };
         let is_verified = verifies(Says::OpenSsl);
         if !(is_verified || rests_on_roots() && verifies(Says::AllButRoots)) {
             return None;
@@ -267,7 +299,7 @@ fn disarm(api: &Api, ssl: *mut Object) {
     }
 }
 
-fn is_on_info(callback: Option<Info>) -> bool {
+pub(super) fn is_on_info(callback: Option<Info>) -> bool {
     callback.is_some_and(|callback| callback as usize == on_info as *const () as usize)
 }
 
@@ -334,10 +366,11 @@ fn leave(api: &Api, ssl: *mut Object, session: *mut Object) -> Option<()> {
     let more = format!("&lifetime={lifetime}&age_ms={age}&opened={}", visit.opened);
     let bytes = chain::together(api, session, &chain)?;
     state::mark_spent(api, session)?;
+    let made = state::outdate(api, session);
     let mut agent = Socket::connect(&around.socket, around.patience);
     let left = agent.as_mut().is_some_and(|agent| link::put(agent, &visit.query, &more, &bytes));
     if !left {
-        state::unmark(api, session);
+        state::unmark(api, session, made);
     }
     left.then_some(())
 }

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_long};
 use super::api::{Api, Object, raise};
 use super::chain::{self, Chain, Says};
 use super::guard;
-use super::state::known;
+use super::state::{self, OfConnection, known};
 
 // Of openssl/ssl.h, sslerr.h, err.h and x509_vfy.h.
 const BOTH_SHUT_DOWN: c_int = 3;
@@ -28,14 +28,28 @@ pub(super) fn after_handshake(ssl: *mut Object, done: c_int) -> c_int {
     -1
 }
 
-/// Verifies what is to be verified yet. If it is wrong, this is as a handshake is in which the certificate is wrong:
-/// nothing is sent or received any more.
+/// What is to be done when a session of the agent's has been offered: it is verified, if that could not be done before,
+/// and it is of no use any more.
 pub(super) fn settle(api: &Api, ssl: *mut Object) -> Option<()> {
-    let connection = known(api, ssl).filter(|connection| connection.unverified.replace(false))?;
+    let connection = known(api, ssl).filter(|connection| connection.offers.replace(false))?;
+    let is_unverified = connection.unverified.replace(false);
     // SAFETY: the caller's connection.
     if unsafe { (api.SSL_session_reused)(ssl) } != 1 {
         return None;
     }
+    if is_unverified {
+        verify(api, ssl, connection);
+    }
+    // SAFETY: as above; its session is the one that was resumed.
+    let session = unsafe { (api.SSL_get_session)(ssl) };
+    if !session.is_null() && state::is_spent(api, session) {
+        state::outdate(api, session);
+    }
+    Some(())
+}
+
+/// If it is wrong, this is as a handshake is in which the certificate is wrong: nothing is sent or received any more.
+fn verify(api: &Api, ssl: *mut Object, connection: &OfConnection) {
     // Whatever happens here.
     connection.refused.set(true);
     let visit = connection.visit.take();
@@ -45,7 +59,6 @@ pub(super) fn settle(api: &Api, ssl: *mut Object) -> Option<()> {
     } else {
         close(api, ssl);
     }
-    Some(())
 }
 
 fn is_good(api: &Api, ssl: *mut Object, encoded: &[u8]) -> bool {

@@ -1,6 +1,6 @@
 //! The agent's socket. Nothing is kept of it from one request to the next, so a fork has nothing in common.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
@@ -39,7 +39,24 @@ impl Socket {
         // SAFETY: the address is valid for its length.
         let done =
             unsafe { libc::connect(socket.fd.as_raw_fd(), ptr::from_ref(&address).cast(), length) };
-        (done == 0).then_some(socket)
+        (done == 0 && is_believed(socket.user()?, path)).then_some(socket)
+    }
+
+    /// Who listens there.
+    fn user(&self) -> Option<libc::uid_t> {
+        let mut of = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: libc::gid_t::MAX };
+        let mut length = libc::socklen_t::try_from(size_of_val(&of)).ok()?;
+        // SAFETY: the place is valid for its length.
+        let done = unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut of).cast(),
+                &raw mut length,
+            )
+        };
+        (done == 0).then_some(of.uid)
     }
 
     /// Waits for `events`, until the end at most.
@@ -90,6 +107,25 @@ impl Line for Socket {
         let count =
             unsafe { libc::recv(self.fd.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
         usize::try_from(count).ok()
+    }
+}
+
+/// Whoever listens can be any server to who asks: the user itself may, root, and the owner of the socket's directory. In one that all
+/// may write to, such as /tmp, anybody could have been there before the agent.
+fn is_believed(user: libc::uid_t, path: &CStr) -> bool {
+    // SAFETY: it takes nothing.
+    user == 0 || user == unsafe { libc::geteuid() } || owner_of_directory(path) == Some(user)
+}
+
+fn owner_of_directory(path: &CStr) -> Option<libc::uid_t> {
+    let bytes = path.to_bytes();
+    let end = bytes.iter().rposition(|byte| *byte == b'/')?;
+    // Of the root directory the name is the slash.
+    let directory = CString::new(bytes.get(..end.max(1))?).ok()?;
+    // SAFETY: all zeros is a valid value, and the name ends with zero.
+    unsafe {
+        let mut found: libc::stat = mem::zeroed();
+        (libc::stat(directory.as_ptr(), &raw mut found) == 0).then_some(found.st_uid)
     }
 }
 

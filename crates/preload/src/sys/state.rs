@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use super::api::{Api, Free, Info, NewSession, Object};
+use super::api::{Api, Dup, Free, Info, NewSession, Object};
 use super::once::Published;
 use crate::query::Query;
 
@@ -91,6 +91,8 @@ pub(super) struct OfConnection {
     pub(super) begun: Cell<bool>,
     /// The program's own callback for what happens in it, while ours is there.
     pub(super) info: Cell<Option<Info>>,
+    /// A session of the agent's is offered.
+    pub(super) offers: Cell<bool>,
     /// The session that is offered was verified but for its root: that is to be done when it is resumed.
     pub(super) unverified: Cell<bool>,
     /// A session was resumed that this connection finds wrong: it has no connection.
@@ -125,25 +127,41 @@ const CLASS_SSL_SESSION: c_int = 2;
 
 fn places(api: &Api) -> Option<&'static Places> {
     static PLACES: Published<Option<Places>> = Published::nothing();
-    let new = |class, free: Option<Free>| {
+    let new = |class, dup: Dup, free: Option<Free>| {
         let (none, zero) = (ptr::null_mut(), 0);
         // SAFETY: the callbacks have the signatures of CRYPTO_EX_dup and _free, and this library is never unloaded.
-        let place = unsafe {
-            (api.CRYPTO_get_ex_new_index)(class, zero, none, none, Some(dup_as_none), free)
-        };
+        let place =
+            unsafe { (api.CRYPTO_get_ex_new_index)(class, zero, none, none, Some(dup), free) };
         (place > 0).then_some(place)
     };
     let all = PLACES.get_or(|| {
         Some(Places {
-            connection: new(CLASS_SSL, Some(drop_of::<OfConnection>))?,
-            context: new(CLASS_SSL_CTX, Some(drop_of::<OfContext>))?,
-            session: new(CLASS_SSL_SESSION, None)?,
+            connection: new(CLASS_SSL, dup_left_alone, Some(drop_of::<OfConnection>))?,
+            context: new(CLASS_SSL_CTX, dup_as_none, Some(drop_of::<OfContext>))?,
+            session: new(CLASS_SSL_SESSION, dup_as_none, None)?,
         })
     });
     all.as_ref()
 }
 
-/// A copy of an object (SSL_dup, the session of the next ticket) has nothing of ours: each box is dropped once.
+/// A copy of a connection (SSL_dup) has the callbacks of the first, and is left alone.
+unsafe extern "C" fn dup_left_alone(
+    _: *mut Object,
+    _: *const Object,
+    ours: *mut *mut c_void,
+    _: c_int,
+    _: c_long,
+    _: *mut c_void,
+) -> c_int {
+    // SAFETY: OpenSSL's place for what the copy gets, with what the first has.
+    if let Some(ours) = unsafe { ours.as_mut() }.filter(|ours| !ours.is_null()) {
+        let copy = OfConnection { left_alone: Cell::new(true), ..OfConnection::default() };
+        *ours = Box::into_raw(Box::new(copy)).cast();
+    }
+    1
+}
+
+/// A copy of another object (the session of the next ticket) has nothing of ours: each box is dropped once.
 unsafe extern "C" fn dup_as_none(
     _: *mut Object,
     _: *const Object,
@@ -241,11 +259,6 @@ pub(super) fn mark_spent(api: &Api, session: *mut Object) -> Option<()> {
     mark(api, session, SPENT)
 }
 
-/// Gives it back to the program.
-pub(super) fn unmark(api: &Api, session: *mut Object) {
-    let _ = mark(api, session, 0);
-}
-
 fn mark(api: &Api, session: *mut Object, number: usize) -> Option<()> {
     let place = places(api)?.session;
     // SAFETY: the caller's session; a number is kept, no pointer.
@@ -257,12 +270,34 @@ fn mark(api: &Api, session: *mut Object, number: usize) -> Option<()> {
 
 const SPENT: usize = 1;
 
+/// The time of a session that nobody is to offer, in seconds. OpenSSL offers no ticket that is older than it may be, and
+/// copies have it, too: Python has programs handle copies. Zero would be none.
+const LONG_AGO: c_long = 1;
+
+/// Has copies of a session know that it is spent. When it was made, to be given back by [`unmark`].
+pub(super) fn outdate(api: &Api, session: *mut Object) -> c_long {
+    // SAFETY: the caller's session.
+    unsafe {
+        let made = (api.SSL_SESSION_get_time)(session);
+        (api.SSL_SESSION_set_time)(session, LONG_AGO);
+        made
+    }
+}
+
+/// Gives it back to the program.
+pub(super) fn unmark(api: &Api, session: *mut Object, made: c_long) {
+    // SAFETY: the caller's session.
+    unsafe { (api.SSL_SESSION_set_time)(session, made) };
+    let _ = mark(api, session, 0);
+}
+
 pub(super) fn is_spent(api: &Api, session: *const Object) -> bool {
-    places(api).is_some_and(|places| {
-        // SAFETY: the caller's session.
-        let found = unsafe { (api.SSL_SESSION_get_ex_data)(session, places.session) };
-        found.addr() == SPENT
-    })
+    // SAFETY: the caller's session.
+    let is_marked = |places: &Places| unsafe {
+        (api.SSL_SESSION_get_ex_data)(session, places.session).addr() == SPENT
+    };
+    // SAFETY: as above.
+    places(api).is_some_and(is_marked) || unsafe { (api.SSL_SESSION_get_time)(session) } == LONG_AGO
 }
 
 /// A copy of what a caller hands over.

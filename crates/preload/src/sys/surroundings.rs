@@ -37,9 +37,17 @@ fn read() -> Option<Surroundings> {
         text(c"HEADSTART_PATIENCE_MS").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
     Some(Surroundings {
         socket: setting(c"HEADSTART_SOCKET").filter(|path| !path.is_empty())?,
-        context: text(c"HEADSTART_CONTEXT").filter(|context| !context.is_empty()),
+        context: context()?,
         patience: patience.unwrap_or(PATIENCE).min(PATIENCE_MAX),
     })
+}
+
+/// The context, if there is one; no sharing at all if it has no name that the agent takes: what is like it is another one.
+fn context() -> Option<Option<String>> {
+    match setting(c"HEADSTART_CONTEXT").filter(|context| !context.is_empty()) {
+        None => Some(None),
+        Some(context) => context.into_string().ok().map(Some),
+    }
 }
 
 /// A variable of the environment, which programs with more rights than their user do not have.
