@@ -16,8 +16,8 @@ use super::ways::{Plain, Way};
 const SHORT: &[u8] = b"GET / HTTP/1.1\r\nHost: peer.test\r\n\r\n";
 const LONG: &[u8] = b"GET /bulk HTTP/1.1\r\nHost: peer.test\r\n\r\n";
 
-/// How long one visit may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long one visit may take, or a stream among others wait for its next bytes: a hang takes longer.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Bytes read at a time: four records, if the way gives so many at once.
 const PIECE: usize = 64 * 1024;
