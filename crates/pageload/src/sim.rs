@@ -1,10 +1,12 @@
 //! What loading a page takes, in simulated time.
 //!
 //! [`blast`] has the rules of the simulator that was published with BLAST (Wang 2020), to the letter: what it says can be
-//! compared with what that one said.
+//! compared with what that one said. [`tcp`] has the network as it is.
 
 pub mod blast;
 mod events;
+pub mod tcp;
+mod triggers;
 
 use std::time::Duration;
 

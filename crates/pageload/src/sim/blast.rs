@@ -11,8 +11,9 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use super::events::{Events, Instant};
+use super::triggers::{Trigger, Triggers, Wait};
 use super::{Load, Times};
-use crate::page::{Page, Protocol};
+use crate::page::{self, Page, Protocol, Resource};
 
 /// Connections to one server at most, as browsers had them.
 const CONNECTIONS: usize = 6;
@@ -89,8 +90,7 @@ pub struct Features {
 pub struct Plan {
     servers: Vec<Target>,
     resources: Vec<Item>,
-    /// Of all resources, one after the other.
-    children: Vec<Child>,
+    triggers: Triggers,
 }
 
 #[derive(Debug)]
@@ -104,18 +104,7 @@ struct Target {
 struct Item {
     server: u32,
     bytes: u64,
-    /// How many parts of others it waits for.
-    waits: u32,
     prefetched: bool,
-    /// Where its children end in [`Plan::children`]; they begin where those of the one before end.
-    children_end: usize,
-}
-
-/// One that is asked for when `bytes` of its parent are there.
-#[derive(Debug)]
-struct Child {
-    bytes: u64,
-    id: u32,
 }
 
 impl Plan {
@@ -125,38 +114,24 @@ impl Plan {
         if settings.features.redirect_database && page.redirects() > 0 {
             return Self::new(&page.without_redirects(), settings);
         }
-        let mut children: Vec<Vec<Child>> = page.resources().iter().map(|_| Vec::new()).collect();
-        for (id, resource) in (0..).zip(page.resources()) {
-            for dependency in &resource.dependencies {
-                let parent = &page.resources()[dependency.on];
-                // Zero is mostly what was not known.
-                let bytes = dependency.part.bytes_of(parent.response_bytes).max(1);
-                children[dependency.on].push(Child { bytes, id });
-            }
-        }
-        let mut plan = Self { servers: Vec::new(), resources: Vec::new(), children: Vec::new() };
-        for (resource, mut children) in page.resources().iter().zip(children) {
-            children.sort_by_key(|child| child.bytes);
-            plan.children.extend(children);
-            plan.resources.push(Item {
-                server: u32::try_from(resource.server).unwrap_or(u32::MAX),
-                bytes: resource.response_bytes,
-                waits: u32::try_from(resource.dependencies.len()).unwrap_or(u32::MAX),
-                prefetched: settings.features.prefetch_database && resource.in_prefetch_database,
-                children_end: plan.children.len(),
-            });
-        }
-        plan.servers.extend(page.servers().iter().map(|server| Target {
+        let prefetched = |resource: &Resource| {
+            settings.features.prefetch_database && resource.in_prefetch_database
+        };
+        let item = |resource: &Resource| Item {
+            server: u32::try_from(resource.server).unwrap_or(u32::MAX),
+            bytes: resource.response_bytes,
+            prefetched: prefetched(resource),
+        };
+        let target = |server: &page::Server| Target {
             tls: server.tls,
             http2: settings.http2 && server.tls && server.protocol != Protocol::Http1,
             pipelining: server.pipelining,
-        }));
-        plan
-    }
-
-    fn children(&self, id: usize) -> &[Child] {
-        let begin = if id == 0 { 0 } else { self.resources[id - 1].children_end };
-        &self.children[begin..self.resources[id].children_end]
+        };
+        Self {
+            servers: page.servers().iter().map(target).collect(),
+            resources: page.resources().iter().map(item).collect(),
+            triggers: Triggers::of_page(page),
+        }
     }
 }
 
@@ -179,7 +154,7 @@ pub struct Simulator {
     events: Events<Event>,
     servers: Vec<Server>,
     connections: Vec<Connection>,
-    pages: Vec<Wait>,
+    waits: Vec<Wait>,
     now: Instant,
 }
 
@@ -203,13 +178,6 @@ struct Connection {
     free: Instant,
 }
 
-/// What a resource waits for.
-#[derive(Clone, Copy, Debug)]
-struct Wait {
-    parts: u32,
-    at: Instant,
-}
-
 impl Default for Simulator {
     fn default() -> Self {
         Self::new()
@@ -224,7 +192,7 @@ impl Simulator {
             events: Events::new(),
             servers: Vec::new(),
             connections: Vec::new(),
-            pages: Vec::new(),
+            waits: Vec::new(),
             now: 0,
         }
     }
@@ -260,8 +228,8 @@ impl Simulator {
             server.established = None;
         }
         self.servers.resize_with(plan.servers.len(), Server::default);
-        self.pages.clear();
-        self.pages.extend(plan.resources.iter().map(|item| Wait { parts: item.waits, at: 0 }));
+        self.waits.clear();
+        self.waits.extend(plan.triggers.waits());
     }
 }
 
@@ -292,8 +260,8 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn begin(&mut self) {
-        for (id, item) in (0..).zip(&self.plan.resources) {
-            if item.waits == 0 || item.prefetched {
+        for (id, (item, wait)) in (0..).zip(self.plan.resources.iter().zip(&self.state.waits)) {
+            if wait.parts == 0 || item.prefetched {
                 self.state.events.at(0, Event::Created(id));
             }
         }
@@ -438,7 +406,7 @@ impl Run<'_> {
     fn receive(&mut self, id: u32, first: Instant) -> Instant {
         let plan = self.plan;
         let bytes = plan.resources[id as usize].bytes;
-        let mut children = plan.children(id as usize).iter().peekable();
+        let mut triggers = plan.triggers.of(id as usize).iter().peekable();
         let (mut at, mut received) = (first, 0);
         while received < bytes {
             let records = self.draws.random_range(1..=GROUP_MAX);
@@ -446,25 +414,24 @@ impl Run<'_> {
             let wire = group + group.div_ceil(RECORD) * RECORD_OVERHEAD;
             at += wire.div_ceil(CELL) * self.rules.cell;
             received += group;
-            while let Some(child) = children.next_if(|child| child.bytes <= received) {
-                self.reached(child.id, at + PARSING);
+            while let Some(trigger) = triggers.next_if(|trigger| trigger.bytes <= received) {
+                self.reached(trigger, at);
             }
         }
         // Of nothing, all is there at once.
-        for child in children {
-            self.reached(child.id, at + PARSING);
+        for trigger in triggers {
+            self.reached(trigger, at);
         }
         at
     }
 
-    /// One more part that `id` waits for is there at `at`.
-    fn reached(&mut self, id: u32, at: Instant) {
-        let wait = &mut self.state.pages[id as usize];
-        wait.parts -= 1;
-        wait.at = wait.at.max(at);
-        if wait.parts == 0 && !self.plan.resources[id as usize].prefetched {
-            let at = wait.at;
-            self.state.events.at(at, Event::Created(id));
+    /// So much of a response is there at `at`.
+    fn reached(&mut self, trigger: &Trigger, at: Instant) {
+        let whole = self.state.waits[trigger.id as usize].reached(at + PARSING + trigger.then);
+        if let Some(at) = whole
+            && !self.plan.resources[trigger.id as usize].prefetched
+        {
+            self.state.events.at(at, Event::Created(trigger.id));
         }
     }
 }

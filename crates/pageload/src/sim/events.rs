@@ -29,6 +29,12 @@ impl<T: Ord> Events<T> {
         self.said += 1;
     }
 
+    /// The next, if it is at `time`.
+    pub(super) fn next_if_at(&mut self, time: Instant) -> Option<(Instant, T)> {
+        let is_then = self.heap.peek().is_some_and(|Reverse((at, ..))| *at == time);
+        if is_then { self.next() } else { None }
+    }
+
     pub(super) fn next(&mut self) -> Option<(Instant, T)> {
         self.heap.pop().map(|Reverse((time, _, what))| (time, what))
     }

@@ -1,0 +1,240 @@
+//! What a server sends on one connection, as its congestion window lets it.
+
+use std::collections::VecDeque;
+
+use super::super::events::Instant;
+
+/// Payload of a segment, in bytes: 1500 without IPv4 and TCP with timestamps.
+pub(super) const SEGMENT: u64 = 1448;
+
+/// Segments at the start, and after a pause (RFC 6928).
+const INITIAL_WINDOW: f64 = 10.0;
+
+/// What is left of the window after a loss (RFC 9438 section 4.6).
+const BETA: f64 = 0.7;
+
+/// After this long without a segment, on top of a round trip, the window is as at the start (RFC 5681 section 4.1).
+const PAUSE: Instant = 200_000_000;
+
+/// The window from which on growing round trips end its doubling, in segments, and by how much they have to grow:
+/// an eighth, within these bounds (HyStart as in Linux).
+const HYSTART_WINDOW: f64 = 16.0;
+const HYSTART_MIN: Instant = 4_000_000;
+const HYSTART_MAX: Instant = 16_000_000;
+
+/// One direction of one connection.
+#[derive(Debug)]
+pub(super) struct Sender {
+    /// Responses that wait, by turns.
+    responses: VecDeque<(u32, u64)>,
+    /// Sent, and not yet given to the client, in their order.
+    segments: VecDeque<Segment>,
+    /// Number of the first of them.
+    first: u32,
+    window: f64,
+    threshold: f64,
+    in_flight: u32,
+    /// The shortest round trip so far.
+    shortest: Instant,
+    /// Losses of segments before this one are of a window that was cut already.
+    cut: u32,
+    last_sent: Instant,
+}
+
+/// A piece of a response.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    pub(super) resource: u32,
+    pub(super) bytes: u64,
+    sent: Instant,
+    arrived: bool,
+}
+
+impl Sender {
+    pub(super) fn new() -> Self {
+        Self {
+            responses: VecDeque::new(),
+            segments: VecDeque::new(),
+            first: 0,
+            window: INITIAL_WINDOW,
+            threshold: f64::INFINITY,
+            in_flight: 0,
+            shortest: Instant::MAX,
+            cut: 0,
+            last_sent: 0,
+        }
+    }
+
+    /// One more response to send.
+    pub(super) fn respond(&mut self, resource: u32, bytes: u64) {
+        self.responses.push_back((resource, bytes.max(1)));
+    }
+
+    /// The next segment that may leave `now`: its number and payload.
+    pub(super) fn next(&mut self, now: Instant, rtt: Instant) -> Option<(u32, u64)> {
+        if self.in_flight == 0 && now > self.last_sent + rtt + PAUSE {
+            self.window = self.window.min(INITIAL_WINDOW);
+        }
+        if f64::from(self.in_flight) + 1.0 > self.window {
+            return None;
+        }
+        let (resource, left) = self.responses.pop_front()?;
+        let bytes = left.min(SEGMENT);
+        if left > bytes {
+            self.responses.push_back((resource, left - bytes));
+        }
+        let number = self.first + u32::try_from(self.segments.len()).unwrap_or(u32::MAX);
+        self.segments.push_back(Segment { resource, bytes, sent: now, arrived: false });
+        self.in_flight += 1;
+        self.last_sent = now;
+        Some((number, bytes))
+    }
+
+    /// Payload of a segment that is sent again.
+    pub(super) fn again(&mut self, number: u32, now: Instant) -> u64 {
+        self.last_sent = now;
+        self.segment(number).map_or(0, |segment| {
+            segment.sent = now;
+            segment.bytes
+        })
+    }
+
+    /// A segment is at the client: what it can read now, in order.
+    pub(super) fn arrived(&mut self, number: u32) -> impl Iterator<Item = Segment> + '_ {
+        if let Some(segment) = self.segment(number) {
+            segment.arrived = true;
+        }
+        std::iter::from_fn(|| {
+            let segment = self.segments.pop_front_if(|segment| segment.arrived)?;
+            self.first += 1;
+            Some(segment)
+        })
+    }
+
+    /// The client's acknowledgement of a segment that was sent at `sent` is here.
+    pub(super) fn acknowledged(&mut self, sent: Instant, now: Instant) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let round_trip = now.saturating_sub(sent);
+        self.shortest = self.shortest.min(round_trip);
+        if self.window >= self.threshold {
+            self.window += 1.0 / self.window;
+            return;
+        }
+        self.window += 1.0;
+        let margin = (self.shortest / 8).clamp(HYSTART_MIN, HYSTART_MAX);
+        if self.window >= HYSTART_WINDOW && round_trip > self.shortest + margin {
+            self.threshold = self.window;
+        }
+    }
+
+    /// A segment is seen to be lost; it is sent again outside the window.
+    pub(super) fn lost(&mut self, number: u32) {
+        if number >= self.cut {
+            self.window = (self.window * BETA).max(2.0);
+            self.threshold = self.window;
+            self.cut = self.first + u32::try_from(self.segments.len()).unwrap_or(u32::MAX);
+        }
+    }
+
+    fn segment(&mut self, number: u32) -> Option<&mut Segment> {
+        self.segments.get_mut(number.checked_sub(self.first)? as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Instant = 100_000_000;
+
+    fn flight(sender: &mut Sender, now: Instant) -> u32 {
+        (0..).take_while(|_| sender.next(now, RTT).is_some()).count() as u32
+    }
+
+    #[test]
+    fn the_window_doubles_each_round_trip() {
+        let mut sender = Sender::new();
+        sender.respond(0, 1_000_000);
+        let mut sizes = Vec::new();
+        for round in 0..4 {
+            let now = round * RTT;
+            let size = flight(&mut sender, now);
+            sizes.push(size);
+            for _ in 0..size {
+                sender.acknowledged(now, now + RTT);
+            }
+        }
+        assert_eq!(sizes, [10, 20, 40, 80]);
+    }
+
+    #[test]
+    fn a_growing_queue_ends_the_doubling() {
+        let mut sender = Sender::new();
+        sender.respond(0, 1_000_000);
+        assert_eq!(flight(&mut sender, 0), 10);
+        for _ in 0..10 {
+            sender.acknowledged(0, RTT);
+        }
+        let size = flight(&mut sender, RTT);
+        for _ in 0..size {
+            sender.acknowledged(RTT, 2 * RTT + RTT / 4);
+        }
+        let next = flight(&mut sender, 3 * RTT);
+        assert!((20..30).contains(&next), "{next}");
+    }
+
+    #[test]
+    fn what_overtakes_a_lost_segment_waits_for_it() {
+        let mut sender = Sender::new();
+        sender.respond(7, 3 * SEGMENT);
+        for number in 0..3 {
+            assert_eq!(sender.next(0, RTT), Some((number, SEGMENT)));
+        }
+        assert_eq!(sender.arrived(1).count(), 0);
+        assert_eq!(sender.arrived(2).count(), 0);
+        sender.lost(0);
+        assert_eq!(sender.again(0, RTT), SEGMENT);
+        let read: Vec<u64> = sender.arrived(0).map(|segment| segment.bytes).collect();
+        assert_eq!(read, [SEGMENT; 3]);
+    }
+
+    #[test]
+    fn losses_of_one_window_cut_it_once() {
+        let mut sender = Sender::new();
+        sender.respond(0, 1_000_000);
+        assert_eq!(flight(&mut sender, 0), 10);
+        sender.lost(3);
+        sender.lost(5);
+        for _ in 0..10 {
+            sender.acknowledged(0, RTT);
+        }
+        assert_eq!(flight(&mut sender, RTT), 8, "7 and what ten acknowledgements add");
+    }
+
+    #[test]
+    fn after_a_pause_it_begins_again() {
+        let mut sender = Sender::new();
+        sender.respond(0, 10 * SEGMENT);
+        assert_eq!(flight(&mut sender, 0), 10);
+        for _ in 0..10 {
+            sender.acknowledged(0, RTT);
+        }
+        sender.respond(1, 1_000_000);
+        let later = 10 * RTT + PAUSE;
+        assert_eq!(flight(&mut sender, later), 10);
+    }
+
+    #[test]
+    fn responses_take_turns() {
+        let mut sender = Sender::new();
+        sender.respond(1, 2 * SEGMENT);
+        sender.respond(2, SEGMENT / 2);
+        for number in 0..3 {
+            assert!(sender.next(0, RTT).is_some(), "{number}");
+        }
+        let order: Vec<u32> = (0..3)
+            .flat_map(|number| sender.arrived(number).map(|segment| segment.resource).collect::<Vec<_>>())
+            .collect();
+        assert_eq!(order, [1, 2, 1]);
+    }
+}
