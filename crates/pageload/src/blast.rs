@@ -178,6 +178,7 @@ impl Columns<'_> {
             server_time: Duration::ZERO,
             in_prefetch_database: self.number(row, "pf")? == Some(1),
             url: self.value(row, "url").and_then(|url| url.as_str()).unwrap_or("").into(),
+            connection: None,
         }))
     }
 

@@ -62,6 +62,8 @@ pub struct Resource {
     pub in_prefetch_database: bool,
     /// Its URL, cut or empty where recordings do not say.
     pub url: String,
+    /// Number of the connection that it came over, where recorded: requests of one took their turns in this order.
+    pub connection: Option<u32>,
 }
 
 /// What has to be there before a resource is asked for.
@@ -230,6 +232,7 @@ mod tests {
             server_time: Duration::ZERO,
             in_prefetch_database: false,
             url: String::new(),
+            connection: None,
         }
     }
 
