@@ -7,12 +7,13 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::options::{
     AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, FastopenOptions,
-    GetOptions, KeysOptions, LabOptions, PageloadOptions,
+    GetOptions, KeysOptions, LabOptions, PageloadOptions, SessionsOptions,
 };
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
 use crate::{
     agent, demo, dns_record, doctor, edge, fastopen, get, keys, lab, logging, pageload, runtime,
+    sessions,
 };
 
 const AFTER_HELP: &str = "\
@@ -46,6 +47,7 @@ enum Name {
     Keys(KeysOptions),
     Lab(LabOptions),
     Pageload(PageloadOptions),
+    Sessions(SessionsOptions),
     DnsRecord(DnsRecordOptions),
     Completions(CompletionsOptions),
     Man(ManOptions),
@@ -89,6 +91,7 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
             logging::start(&options.log, logging::COMMAND)?;
             doctor::run(&options)
         }
+        Name::Sessions(options) => runtime::run_here(sessions::run(&options)),
         Name::Fastopen(options) => fastopen::run(&options),
         Name::DnsRecord(options) => dns_record::run(&options),
         Name::Completions(options) => shell::completions(&options, invocation.command()),

@@ -258,6 +258,8 @@ fn taken(semaphore: &Semaphore, all: u32) -> u32 {
 fn start_metrics(role: Role, address: Option<SocketAddr>) -> Result<Option<Metrics>, Failure> {
     let Some(address) = address else { return Ok(None) };
     let listener = listen::tcp(address)?;
+    // Which port it is, where any will do.
+    let address = listener.local_addr().unwrap_or(address);
     let metrics = Metrics::install(role)?;
     metrics.serve(listener);
     tokio::spawn(count_relayed(role));

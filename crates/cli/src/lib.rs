@@ -24,6 +24,7 @@ pub mod options;
 pub mod output;
 mod pageload;
 pub mod runtime;
+mod sessions;
 pub mod settings;
 mod shell;
 mod tls;

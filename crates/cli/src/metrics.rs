@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use headstart_sessions::Counts;
 use headstart_tls::{EarlyData, Facts, Version};
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -36,6 +37,8 @@ const EARLY: &str = "headstart_early_requests_total";
 const ORIGIN_FAILURES: &str = "headstart_origin_failures_total";
 const EXPIRY: &str = "headstart_certificate_expiry_seconds";
 const RELOADS: &str = "headstart_reloads_total";
+const SESSIONS_HELD: &str = "headstart_sessions_held";
+const SESSIONS: &str = "headstart_sessions_total";
 
 /// How often the exporter tidies its buffers, as its own server does.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -167,7 +170,7 @@ pub fn relayed(direction: Direction, bytes: u64) {
     counter!(RELAYED, "direction" => direction.label()).increment(bytes);
 }
 
-/// Counts a TLS handshake of the edge itself that is done.
+/// Counts a TLS handshake of the edge or the agent itself that is done.
 pub fn handshake(facts: &Facts) {
     let labels = [
         ("result", "done"),
@@ -178,7 +181,7 @@ pub fn handshake(facts: &Facts) {
     counter!(HANDSHAKES, &labels).increment(1);
 }
 
-/// Counts a TLS handshake of the edge itself that came to nothing; `result` says how.
+/// Counts a TLS handshake of the edge or the agent itself that came to nothing; `result` says how.
 pub fn handshake_failed(result: &'static str) {
     let labels =
         [("result", result), ("version", "none"), ("resumed", "no"), ("early_data", "none")];
@@ -197,6 +200,28 @@ const fn early_data(early_data: EarlyData) -> &'static str {
         EarlyData::None => "none",
         EarlyData::Refused => "refused",
         EarlyData::Accepted => "accepted",
+    }
+}
+
+/// Shows what the agent's session store holds, and what has happened to sessions so far.
+pub fn sessions(counts: &Counts) {
+    let held = [("servers", counts.servers), ("tickets", counts.tickets), ("bytes", counts.bytes)];
+    for (what, count) in held {
+        gauge!(SESSIONS_HELD, "what" => what).set(count as f64);
+    }
+    let events = [
+        ("kept", counts.kept),
+        ("taken", counts.taken),
+        ("missed", counts.missed),
+        ("given_back", counts.given_back),
+        ("refused", counts.refused),
+        ("outdated", counts.outdated),
+        ("expired", counts.expired),
+        ("evicted", counts.evicted),
+        ("forgotten", counts.forgotten),
+    ];
+    for (event, count) in events {
+        counter!(SESSIONS, "event" => event).absolute(count);
     }
 }
 
@@ -350,7 +375,7 @@ fn describe(role: Role) {
     describe_counter!(
         HANDSHAKES,
         Unit::Count,
-        "TLS handshakes of the edge itself, by result, version, resumption and early data"
+        "TLS handshakes of this process itself, by result, version, resumption and early data"
     );
     describe_counter!(REQUESTS, Unit::Count, "HTTP requests, by protocol and class of the status");
     describe_counter!(
@@ -373,6 +398,12 @@ fn describe(role: Role) {
         Unit::Count,
         "Certificates and keys read again, and whether they were taken"
     );
+    describe_gauge!(
+        SESSIONS_HELD,
+        Unit::Count,
+        "What the session store holds: servers, tickets, bytes"
+    );
+    describe_counter!(SESSIONS, Unit::Count, "What happened to sessions in the store, by event");
     describe_gauge!(BUILD, Unit::Count, "Always 1; the labels tell the version and the role");
     let labels = [("version", env!("CARGO_PKG_VERSION")), ("role", role.label())];
     gauge!(BUILD, &labels).set(1);

@@ -13,8 +13,10 @@ mod keys;
 mod lab;
 mod lab_report;
 mod log;
+mod managed;
 mod names;
 mod pageload;
+mod sessions;
 mod value;
 
 pub use agent::AgentOptions;
@@ -33,8 +35,13 @@ pub use keys::{KeysCommand, KeysNewOptions, KeysOptions, KeysRotateOptions, Keys
 pub use lab::{LabCommand, LabListOptions, LabOptions, LabRunOptions};
 pub use lab_report::LabReportOptions;
 pub use log::{LogFormat, LogOptions};
+pub use managed::{ClientCertificate, ManagedOptions};
 pub use names::{NameMap, NamePattern};
 pub use pageload::{PageloadCommand, PageloadOptions, SharingOptions};
+pub use sessions::{
+    AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,
+    SessionsPolicyOptions, SharingName,
+};
 pub(crate) use value::emulated_rtt;
 pub use value::{HostPort, OpeningPolicy, Origin, OriginServer, Service};
 

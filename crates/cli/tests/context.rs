@@ -22,7 +22,7 @@ async fn a_client_of_another_user_is_that_users() {
     let mut client = Command::new("bash");
     client.args(["-c", &connect]).current_dir("/").uid(OTHER).kill_on_drop(true);
     let mut client = client.spawn().unwrap();
-    let accepted = tokio::time::timeout(Duration::from_secs(20), listener.accept()).await;
+    let accepted = tokio::time::timeout(Duration::from_secs(120), listener.accept()).await;
     let (server, _) = accepted.expect("no connection").unwrap();
     assert_eq!(tcp_user(&server, None), Some(OTHER));
     client.kill().await.unwrap();

@@ -25,7 +25,7 @@ use openssl::x509::X509;
 use openssl::x509::extension::SubjectAlternativeName;
 use serde_json::Value;
 use tempfile::NamedTempFile;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::process::Command;
 
 /// More than a TLS record, so that the body comes in pieces.
@@ -243,7 +243,10 @@ async fn failures_say_what_to_do() {
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     assert_eq!(err(&output), "error: the server answered 404 Not Found\n");
 
-    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
+    // Bound, so that the port is nobody else's, and not listening.
+    let nobody = TcpSocket::new_v4().unwrap();
+    nobody.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let closed = nobody.local_addr().unwrap();
     let output = headstart(&["get", &format!("https://{closed}/")]).await;
     assert_eq!(output.status.code(), Some(1));
     assert!(

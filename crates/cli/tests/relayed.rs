@@ -1,13 +1,14 @@
 //! What the daemons say of the bytes they relayed.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 const QUESTION: [u8; 1_000] = [b'q'; 1_000];
 static ANSWER: [u8; 300_000] = [b'a'; 300_000];
@@ -20,14 +21,21 @@ struct Daemon {
 
 impl Daemon {
     fn start(role: &str, arguments: &[&str]) -> Self {
-        let (listen, metrics) = (free_address(), free_address());
-        let child = Command::new(env!("CARGO_BIN_EXE_headstart"))
-            .args([role, "--listen", &listen.to_string(), "--metrics", &metrics.to_string()])
+        let mut child = Command::new(env!("CARGO_BIN_EXE_headstart"))
+            .args([role, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
             .args(arguments)
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let daemon = Self { child, listen, metrics };
+        let said = said(child.stderr.take().unwrap());
+        let mut daemon = Self { child, listen: NOWHERE, metrics: NOWHERE };
+        while daemon.listen == NOWHERE || daemon.metrics == NOWHERE {
+            let line = said.recv_timeout(PATIENCE).expect("it says where it listens");
+            let found =
+                |words| line.split_once(words).and_then(|(_, text)| text.trim().parse().ok());
+            daemon.listen = found("listening address=").unwrap_or(daemon.listen);
+            daemon.metrics = found("metrics address=").unwrap_or(daemon.metrics);
+        }
         until(|| daemon.ask("/readyz").is_some_and(|answer| answer.contains(" 200 ")));
         daemon
     }
@@ -59,9 +67,18 @@ impl Drop for Daemon {
     }
 }
 
-/// An address that was free a moment ago.
-fn free_address() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+/// What is not known yet.
+const NOWHERE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+
+/// The lines of a log; all are read, whoever listens.
+fn said(stderr: ChildStderr) -> mpsc::Receiver<String> {
+    let (said, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            let _ = said.send(line);
+        }
+    });
+    lines
 }
 
 fn until(what: impl Fn() -> bool) {

@@ -6,13 +6,15 @@ mod support;
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::Write;
+use std::io::{BufWriter, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use support::file::{Link, pcap};
-use support::{EPOCH_MS, Visit, capture};
+use support::file::{Link, pcap, pcap_header, pcap_packet};
+use support::ip::Talk;
+use support::{EPOCH_MS, Visit, capture, tls};
 use tempfile::TempDir;
 
 /// A folder with files to read.
@@ -293,4 +295,68 @@ fn day() -> Vec<Visit> {
         }
     }
     visits
+}
+
+/// A capture of 300 MB, made while it is read, or of 3 GB with HEADSTART_TEST_LARGE=1: the program never has more than
+/// a part of it in memory.
+#[test]
+fn memory_does_not_grow_with_the_capture() {
+    let is_large = std::env::var_os("HEADSTART_TEST_LARGE").is_some_and(|value| value == "1");
+    // More than are followed at the same time; the large capture has more than are counted, too.
+    let visits: u32 = if is_large { 1_300_000 } else { 130_000 };
+    let counted = u64::from(visits).min(1 << 20);
+    // Kilobytes: the program itself with 65,536 places of connections, and what it keeps of each that counts.
+    let most = (64 << 10) + counted * 160 / 1024;
+
+    let place = Place::new(&[]);
+    let mut child = place
+        .command(&["-", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = BufWriter::new(child.stdin.take().unwrap());
+    input.write_all(&pcap_header(Link::Ethernet)).unwrap();
+    let mut written = 0;
+    for at in 0..visits {
+        let packets = busy(at);
+        written += packets.len() as u64;
+        input.write_all(&packets).unwrap();
+    }
+    input.flush().unwrap();
+    // All but what the pipe holds was read, and the program waits for more.
+    let peak = peak(child.id());
+    drop(input);
+    let (code, out, err) = said(child.wait_with_output().unwrap());
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["connections"], counted);
+    assert_eq!(report["seen"]["left_out"], u64::from(visits) - counted);
+    assert_eq!(report["seen"]["tcp_connections"], visits);
+    assert_eq!((&report["names"], &report["client_only"]["full"]), (&1000.into(), &1000.into()));
+    println!("{} MiB at most, of {} MiB read", peak >> 10, written >> 20);
+    assert!(written > 2 * (most << 10), "{} MiB are too little to tell", written >> 20);
+    assert!(peak < most, "{} MiB at most, of {} MiB read", peak >> 10, written >> 20);
+}
+
+/// The frames of a connection that goes on for a while after its handshake.
+fn busy(at: u32) -> Vec<u8> {
+    let [_, a, b, c] = at.to_be_bytes();
+    let client = SocketAddr::new([10, a, b, c].into(), 40_000);
+    let (server, name) = ("198.51.100.1:443".parse().unwrap(), format!("n{}.example", at % 1000));
+    let mut talk = Talk::new(client, server);
+    let mut packets = talk.open();
+    packets.extend(talk.up(&tls::hello(&name).bytes()));
+    packets.extend(talk.down(&tls::answer13(false)));
+    packets.extend(talk.down(&tls::record(23, &[0; 700])));
+    let at = EPOCH_MS + u64::from(at);
+    packets.iter().flat_map(|packet| pcap_packet(at, &Link::Ethernet.frame(packet))).collect()
+}
+
+/// The most memory that a process has had, in kilobytes.
+fn peak(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

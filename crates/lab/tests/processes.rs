@@ -32,7 +32,7 @@ const NOBODY: u32 = 65534;
 const SKIPPED: u8 = 77;
 
 /// Only bounds a test that fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().collect();

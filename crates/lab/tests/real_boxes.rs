@@ -12,7 +12,7 @@ use headstart_lab::{Balance, Host, Lab, LinkCounts, Node};
 use socket2::{Domain, Socket, Type};
 
 /// Only bounds a test that fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Sends data with the SYN, or asks for a cookie (include/linux/socket.h).
 const MSG_FASTOPEN: i32 = 0x2000_0000;

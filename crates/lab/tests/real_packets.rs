@@ -12,7 +12,7 @@ use headstart_lab::{
 };
 
 /// Only bounds a test that fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn enabled() -> bool {
     let enabled = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");

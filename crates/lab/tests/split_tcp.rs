@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use headstart_lab::{Host, Lab, LabError, LabOptions, Node, SplitTcp};
 
 /// Only bounds a test that fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 const PORT: u16 = 443;
 
@@ -68,6 +68,15 @@ fn udp_round_trip(lab: &Lab) -> Duration {
     start.elapsed()
 }
 
+/// How often a time is taken that is not as it has to be: the machine may be busy. What is wrong is so each time.
+const MEASUREMENTS: usize = 5;
+
+/// Whether it is so in one of a few measurements.
+fn once(measure: impl Fn() -> Result<(), String>) {
+    let wrong: Vec<_> = (0..MEASUREMENTS).map_while(|_| measure().err()).collect();
+    assert!(wrong.len() < MEASUREMENTS, "{wrong:#?}");
+}
+
 fn bytes(seed: u32, count: u32) -> Vec<u8> {
     (0..count).flat_map(|number| (number ^ seed).to_le_bytes()).collect()
 }
@@ -109,11 +118,14 @@ fn the_client_is_connected_before_the_server_hears_of_it() {
     }
     let lab = lab();
     let _listener = listen(&lab, 0);
-    let start = Instant::now();
-    let _client = connect(&lab, 0);
-    let tcp = start.elapsed();
-    let udp = udp_round_trip(&lab);
-    assert!(udp >= 2 * FAR && tcp < udp / 2, "TCP {tcp:?} UDP {udp:?}");
+    once(|| {
+        let start = Instant::now();
+        let _client = connect(&lab, 0);
+        let tcp = start.elapsed();
+        let udp = udp_round_trip(&lab);
+        assert!(udp >= 2 * FAR, "{udp:?}");
+        if tcp < udp / 2 { Ok(()) } else { Err(format!("TCP {tcp:?} UDP {udp:?}")) }
+    });
 }
 
 /// The connection between the halves stands before it is needed; the long way lies between them.
@@ -139,11 +151,16 @@ fn what_the_client_sends_first_takes_half_a_round_trip() {
         };
         // From now on connections stand ready.
         first_byte();
-        let (connected, arrived, answered) = first_byte();
-        let round_trip = udp_round_trip(&lab);
-        assert!(connected < round_trip / 4, "{connected:?} of {round_trip:?}");
-        assert!(arrived >= FAR && arrived < round_trip * 3 / 4, "{arrived:?} of {round_trip:?}");
-        assert!(answered >= 2 * FAR && answered < round_trip * 5 / 4, "{answered:?}");
+        once(|| {
+            let (connected, arrived, answered) = first_byte();
+            let round_trip = udp_round_trip(&lab);
+            assert!(arrived >= FAR && answered >= 2 * FAR, "{arrived:?}, {answered:?}");
+            let soon = connected < round_trip / 4
+                && arrived < round_trip * 3 / 4
+                && answered < round_trip * 5 / 4;
+            let said = format!("{connected:?}, {arrived:?}, {answered:?} of {round_trip:?}");
+            if soon { Ok(()) } else { Err(said) }
+        });
     }
 }
 

@@ -37,6 +37,9 @@ const BACKLOG: i32 = 4096;
 /// or sessions that hold all places would wait for joins that wait for a place.
 const ESTABLISHING: usize = 4096;
 
+/// How often another port is tried where any will do, and UDP has none of the number that TCP was given.
+const PORTS_TRIED: usize = 16;
+
 /// How an [`Acceptor`] listens and what it allows.
 #[derive(Clone, Debug)]
 pub struct AcceptorConfig {
@@ -94,11 +97,8 @@ impl Acceptor {
     /// # Errors
     /// What the system says about binding either socket.
     pub fn bind(address: SocketAddr, config: AcceptorConfig) -> io::Result<Self> {
-        let listener = listen(address)?;
+        let (listener, workers) = listen_on_both(address, config.udp_workers)?;
         let local = listener.local_addr()?;
-        let workers = (0..config.udp_workers)
-            .map(|_| Worker::listen(local, config.udp_workers > 1))
-            .collect::<io::Result<Vec<_>>>()?;
         let ports = workers.iter().map(|worker| Arc::clone(&worker.port)).collect();
         let config = AcceptorConfig { server: with_tag(config.server), ..config };
         let (sessions_in, sessions) = mpsc::channel(headstart_proto::limits::SESSIONS);
@@ -191,6 +191,25 @@ async fn next(
 fn with_tag(config: ServerConfig) -> ServerConfig {
     let tag = RouteTag(rand::random_range(1..=u32::MAX).to_be_bytes());
     ServerConfig { tag, ..config }
+}
+
+/// Port 0 becomes one that is free for both, as far as there is one.
+fn listen_on_both(
+    address: SocketAddr,
+    udp_workers: usize,
+) -> io::Result<(TcpListener, Vec<Worker>)> {
+    let mut tries = if address.port() == 0 { PORTS_TRIED } else { 1 };
+    loop {
+        let listener = listen(address)?;
+        let local = listener.local_addr()?;
+        let workers = (0..udp_workers).map(|_| Worker::listen(local, udp_workers > 1));
+        let workers = workers.collect::<io::Result<Vec<_>>>();
+        tries -= 1;
+        match workers {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries > 0 => {}
+            workers => return Ok((listener, workers?)),
+        }
+    }
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {

@@ -26,18 +26,24 @@ impl Clock {
 }
 
 /// A clock that goes on while the machine sleeps, as the server's does; [`std::time::Instant`] stands still.
-#[derive(Debug)]
-pub(crate) struct Sleepless {
+///
+/// For whatever has to end in time at the other side too, such as sessions.
+#[derive(Clone, Debug)]
+pub struct Sleepless {
     start: std::time::Instant,
     boot: Duration,
 }
 
 impl Sleepless {
-    pub(crate) fn start() -> Self {
+    /// From now on.
+    #[must_use]
+    pub fn start() -> Self {
         Self { start: std::time::Instant::now(), boot: since_boot() }
     }
 
-    pub(crate) fn now(&self) -> std::time::Instant {
+    /// The time, as far ahead of an [`Instant`](std::time::Instant) as the machine slept.
+    #[must_use]
+    pub fn now(&self) -> std::time::Instant {
         self.at(since_boot())
     }
 

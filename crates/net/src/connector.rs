@@ -17,7 +17,7 @@ use std::{fmt, io};
 
 use cookies::Cookies;
 use headstart_proto::cookie::Cookie;
-use headstart_sessions::{Context, Visit};
+use headstart_sessions::{Context, Visit, Whose};
 use kernel::{Kernel, Linux};
 use offer::Offer;
 use opening::Opening;
@@ -215,6 +215,11 @@ impl Connector {
     /// Forgets what is kept for `context`, such as when it ends.
     pub fn forget_context(&self, context: &Context) {
         self.inner.cookies.jar().forget_context(context);
+    }
+
+    /// Forgets what is kept for any of these contexts.
+    pub fn forget(&self, whose: Whose<'_>) {
+        self.inner.cookies.jar().forget(whose);
     }
 
     /// Watches the machine's addresses and interfaces, and forgets what was got on networks that it leaves;

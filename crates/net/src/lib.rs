@@ -28,6 +28,7 @@ pub use headstart_sessions::{Context, Network};
 
 pub use acceptor::{Acceptor, AcceptorConfig, Arrival, ProvenAddr, ServerStream};
 pub use bridge::{Handoff, bridge};
+pub use clock::Sleepless;
 pub use connector::{
     ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, FastOpenNotUsed, Moment, NotUsed,
     OpenedBy, OpeningPolicy, Report, Target, What,

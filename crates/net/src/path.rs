@@ -3,7 +3,7 @@
 //!
 //! Pure: the time is an argument. In memory only: what a network does to UDP is forgotten with the
 //! process. Every table is bounded; when one is full, the entry not used for longest gives way,
-//! and then the path is simply new again.
+//! and then the path is simply new again. Where users share a table, it is one of the user that has most.
 
 mod bounded;
 mod grace;

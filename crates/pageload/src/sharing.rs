@@ -15,6 +15,7 @@
 //! ```
 
 mod audit;
+mod bounded_json;
 mod capture;
 mod client_hello;
 mod connection;

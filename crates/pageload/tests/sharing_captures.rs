@@ -171,12 +171,18 @@ fn simple_packets_and_several_sections() {
 }
 
 #[test]
-fn packets_of_interfaces_that_are_not_there_are_passed_over() {
-    let order = Order::Little;
-    let mut file = order.section();
-    file.extend(order.packet(0, 0, &[0; 60]));
-    file.extend(order.simple_packet(&[0; 60]));
-    assert_eq!(audited(&file).seen.packets, 0);
+fn packets_that_cannot_be_read_are_counted() {
+    for order in [Order::Little, Order::Big] {
+        let mut file = order.section();
+        // Of interfaces that are not there.
+        file.extend(order.packet(0, 0, &[0; 60]));
+        file.extend(order.simple_packet(&[0; 60]));
+        file.extend(order.interface(Link::Ethernet, None));
+        // An obsolete Packet Block.
+        file.extend(order.block(2, &[0; 80]));
+        let seen = audited(&file).seen;
+        assert_eq!((seen.packets, seen.unknown_link_packets), (3, 3), "{order:?}");
+    }
 }
 
 #[test]
@@ -270,6 +276,32 @@ fn encrypted_client_hellos_are_pointed_out() {
     assert_eq!((report.seen.encrypted_client_hello, report.today.resumed), (1, 1));
     // What such a ClientHello shows may be noise.
     assert_eq!(report.tickets.offered.count, 0);
+}
+
+#[test]
+fn after_a_warning_the_handshake_goes_on() {
+    let full = Answer12 { certificate: 900, ..Answer12::default() };
+    let abbreviated = Answer12 { abbreviated: true, ..Answer12::default() };
+    for (answer, resumed) in [(full, 0), (abbreviated, 1)] {
+        let down = [tls::warning(), answer.bytes()].concat();
+        let report = one(hello12("a.example").ticket(50).bytes(), down);
+        assert_eq!((report.connections, report.today.resumed), (1, resumed));
+    }
+    // Both bytes in segments of their own; then the end.
+    let visit = Visit::new(
+        40_000,
+        SERVER,
+        0,
+        hello("a.example").bytes(),
+        [tls::warning(), tls::alert()].concat(),
+    );
+    let mut talk = visit.talk();
+    talk.segment = 1;
+    let mut packets = talk.open();
+    packets.extend(talk.up(&visit.up));
+    packets.extend(talk.down(&visit.down));
+    let report = of_packets(Link::Raw, &packets);
+    assert_eq!((report.connections, report.seen.unanswered), (0, 1));
 }
 
 #[test]
@@ -393,16 +425,40 @@ fn data_in_the_syn_is_data() {
 
 #[test]
 fn the_same_ports_again_are_another_connection() {
-    let first = Visit::full(40_000, SERVER, 0, "a.example");
-    let mut talk = first.talk();
+    let visit = || Visit::full(40_000, SERVER, 0, "a.example");
+    let (first, second) = (visit(), visit());
     let mut packets: Vec<Vec<u8>> = first.packets().into_iter().map(|(_, packet)| packet).collect();
+    let mut talk = second.talk();
     talk.client_seq = 5;
     talk.server_seq = 77;
     packets.extend(talk.open());
-    packets.extend(talk.up(&first.up));
-    packets.extend(talk.down(&first.down));
+    packets.extend(talk.up(&second.up));
+    packets.extend(talk.down(&second.down));
     let report = of_packets(Link::Raw, &packets);
     assert_eq!((full(&report), report.seen.tcp_connections), ([2, 1, 1], 2));
+}
+
+/// On both sides of a NAT, or of a proxy that passes TLS through, as `tcpdump -i any` sees it.
+#[test]
+fn a_handshake_that_is_seen_twice_counts_once() {
+    let inside = Visit::full(40_000, SERVER, 0, "a.example");
+    let outside = Visit { port: 50_000, ..inside.clone() };
+    let report = audited(&capture(&[inside.clone(), outside]));
+    assert_eq!((full(&report), report.seen.copies), ([1; 3], 1));
+    assert_eq!(report.seen.tcp_connections, 2);
+    // In captures of the same time, too, made at different places.
+    let other = Visit::full(40_001, SERVER, 1, "a.example");
+    let mut audit = Audit::new();
+    audit.read("inside", capture(&[inside.clone(), other.clone()]).as_slice()).unwrap();
+    let outside = [(&inside, 50_000), (&other, 50_001)];
+    let outside = outside.map(|(visit, port)| Visit { port, ..visit.clone() });
+    audit.read("outside", capture(&outside).as_slice()).unwrap();
+    let report = audit.report(None);
+    assert_eq!((report.connections, report.seen.copies), (2, 2));
+    // A client that sends one ClientHello twice is answered twice.
+    let again = Visit { port: 50_001, down: answer13(false), ..inside.clone() };
+    let report = audited(&capture(&[inside, again]));
+    assert_eq!((full(&report), report.seen.copies), ([2, 1, 1], 0));
 }
 
 #[test]

@@ -119,6 +119,8 @@ fn without_address_or_time_a_handshake_is_only_seen() {
         with(entry(), "/serverIPAddress", json!("")),
         with(entry(), "/serverIPAddress", Value::Null),
         with(entry(), "/startedDateTime", json!("yesterday")),
+        // No name, and nothing that should come to a terminal.
+        with(entry(), "/request/url", json!("https://a\u{1b}[2Jb.example/")),
     ] {
         let report = audited(&har(&[broken]));
         assert_eq!((report.connections, report.seen.har_incomplete), (0, 1));
@@ -204,6 +206,9 @@ fn what_is_deeper_than_the_stack_does_no_harm() {
     );
     let error = error(format!("{{\"log\": {{\"entries\": [{entry}]}}}}").as_bytes());
     assert!(error.to_string().contains("invalid type: sequence, expected f64"), "{error}");
+    let deeper = open.repeat(2);
+    let error = Audit::new().read("page.har", format!("{{\"x\": {deeper}").as_bytes()).map(|_| ());
+    assert!(matches!(error, Err(ReadError::HarTooDeep)), "{error:?}");
 }
 
 #[test]
@@ -219,6 +224,37 @@ fn cut_off_at_any_place_it_is_refused() {
         assert!(matches!(&error, ReadError::Har(json) if json.is_eof()), "{end}: {error}");
         assert_eq!(error.hint(), "the file is cut off; save it again");
     }
+}
+
+/// A connection whose first request lacks something counts with the next that tells of its handshake.
+#[test]
+fn what_did_not_count_is_not_remembered() {
+    let entry = opened("https://a.example/", "198.51.100.1", "1", 0);
+    let without = with(entry.clone(), "/serverIPAddress", Value::Null);
+    let report = audited(&har(&[without, entry]));
+    assert_eq!((report.connections, report.seen.har_incomplete), (1, 1));
+}
+
+#[test]
+fn a_connection_is_named_by_text_or_a_number() {
+    let entry = || opened("https://a.example/", "198.51.100.1", "1", 0);
+    let numbers = [json!(1), json!("1"), json!(-1), json!("-1")];
+    let entries = numbers.map(|number| with(entry(), "/connection", number));
+    assert_eq!(audited(&har(&entries)).connections, 2);
+    let list = with(entry(), "/connection", json!([1]));
+    let error = error(har(&[list]).to_string().as_bytes());
+    assert!(error.to_string().contains("expected a string or a number"), "{error}");
+}
+
+/// A URL, a key and a name of a connection that are each larger than what is kept of them.
+#[test]
+fn long_strings_are_not_kept() {
+    let long = "x".repeat(3_000_000);
+    let url = format!("https://a.example/{long}");
+    let entry = with(opened(&url, "198.51.100.1", "1", 0), "/connection", json!(long));
+    let entry = with(entry, &format!("/{long}"), json!(long));
+    let report = audited(&har(&[entry.clone(), entry]));
+    assert_eq!((report.connections, report.names), (2, 1));
 }
 
 #[test]

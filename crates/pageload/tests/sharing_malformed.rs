@@ -200,8 +200,8 @@ fn what_comes_byte_by_byte_is_read_the_same() {
 
 #[test]
 fn connections_and_names_are_bounded() {
-    let limits = Limits { connections: 3, names: 2, ..Limits::default() };
-    let names = ["a.example", "b.example", "c.example", "a.example", "b.example"];
+    let limits = Limits { connections: 3, names: 3, ..Limits::default() };
+    let names = ["a.example", "b.example", "a.example", "c.example", "b.example"];
     let visits: Vec<Visit> = names
         .iter()
         .zip(0..)
@@ -210,8 +210,14 @@ fn connections_and_names_are_bounded() {
     let mut audit = Audit::with_limits(limits);
     audit.read("test", support::capture(&visits).as_slice()).unwrap();
     let report = audit.report(None);
+    // The third name came when there was no room for a connection.
     assert_eq!((report.connections, report.names, report.seen.left_out), (3, 2, 2));
     assert!(report.is_partial());
+
+    let mut audit = Audit::with_limits(Limits { connections: 5, names: 2, ..limits });
+    audit.read("test", support::capture(&visits).as_slice()).unwrap();
+    let report = audit.report(None);
+    assert_eq!((report.connections, report.names, report.seen.left_out), (4, 2, 1));
 }
 
 /// Connections that never say enough: what is silent for longest gives way, and is counted.
@@ -240,7 +246,7 @@ fn open_connections_are_bounded() {
 
 #[test]
 fn bytes_of_open_connections_are_bounded() {
-    let limits = Limits { flow_bytes: 10_000, ..Limits::default() };
+    let limits = Limits { flow_bytes: 10 * (1000 + limits::PIECE), ..Limits::default() };
     let (client, server) = ("192.0.2.7:1".parse().unwrap(), "198.51.100.1:443".parse().unwrap());
     let mut packets = Vec::new();
     for at in 0..100_u16 {
@@ -370,6 +376,7 @@ fn check(file: &[u8]) -> Result<Option<Report>, TestCaseError> {
         + seen.unanswered
         + seen.cut_off
         + seen.displaced
+        + seen.copies
         + seen.left_out
         + seen.turbotls_joins;
     // Every connection has one end.

@@ -1,9 +1,11 @@
-//! Captures that tcpdump writes of OpenSSL's own client and server. Needs tcpdump, openssl and the right to capture on
-//! the loopback: HEADSTART_TEST_NET=1 switches it on, and then it fails if it cannot run.
+//! Captures that tcpdump writes of real programs: curl and OpenSSL's client, nginx and OpenSSL's server. Needs these,
+//! tcpdump and the right to capture on the loopback: HEADSTART_TEST_NET=1 switches it on, and then it fails if it cannot run.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
+use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -71,25 +73,141 @@ impl Server {
 
     /// One connection of s_client; whether it says that it resumed.
     fn visit(&self, dir: &Path, arguments: &[&str]) -> bool {
-        let mut child = Command::new("openssl")
-            .args(["s_client", "-connect", &format!("127.0.0.1:{}", self.port), "-ign_eof"])
-            .args(arguments)
+        s_client(dir, &format!("127.0.0.1:{}", self.port), arguments, REQUEST)
+    }
+}
+
+const REQUEST: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
+
+/// One connection of OpenSSL's client; whether it says that it resumed.
+fn s_client(dir: &Path, to: &str, arguments: &[&str], request: &[u8]) -> bool {
+    let mut child = Command::new("openssl")
+        .args(["s_client", "-connect", to, "-ign_eof"])
+        .args(arguments)
+        .current_dir(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(request).unwrap();
+    let mut said = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    drop(stdin);
+    child.wait().unwrap();
+    let (new, reused) = (said.contains("New, TLSv1"), said.contains("Reused, TLSv1"));
+    assert!(new || reused, "{said}");
+    reused
+}
+
+/// So many connections of one curl process, one after the other; with how many it says that it offered a session.
+fn curl(dir: &Path, name: &str, address: &str, port: u16, count: usize, arguments: &[&str]) -> u64 {
+    let urls = vec![format!("https://{name}:{port}/"); count];
+    let output = Command::new("curl")
+        .args(["-q", "-sv", "--noproxy", "*", "--http1.1", "-H", "Connection: close"])
+        .args(["--cacert", "cert.pem", "--resolve", &format!("{name}:{port}:{address}")])
+        .args(arguments)
+        .args(urls)
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(output.stdout, b"ok\n".repeat(count));
+    // In the words of older and newer curls.
+    let offers = ["SSL re-using session", "SSL reusing session"];
+    said.lines().filter(|line| offers.iter().any(|offer| line.contains(offer))).count() as u64
+}
+
+/// nginx, which writes down what each connection was.
+struct Nginx {
+    /// Any version; with a HelloRetryRequest; with a client certificate asked for.
+    ports: [u16; 3],
+    log: PathBuf,
+    _program: Program,
+}
+
+/// A connection as nginx saw it.
+#[derive(Debug)]
+struct Logged {
+    address: String,
+    port: u16,
+    name: String,
+    protocol: String,
+    is_resumed: bool,
+}
+
+impl Nginx {
+    fn start(dir: &Path) -> Self {
+        let ports = free_ports();
+        let log = dir.join("access.log");
+        fs::write(dir.join("nginx.conf"), nginx_conf(ports)).unwrap();
+        let child = Command::new("nginx")
+            // Debian's is where only root looks.
+            .env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()))
+            .arg("-p")
+            .arg(dir)
+            .args(["-c", "nginx.conf", "-e", "error.log"])
             .current_dir(dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        std::io::Write::write_all(&mut stdin, b"GET / HTTP/1.0\r\n\r\n").unwrap();
-        let mut said = String::new();
-        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-        drop(stdin);
-        child.wait().unwrap();
-        let (new, reused) = (said.contains("New, TLSv1"), said.contains("Reused, TLSv1"));
-        assert!(new || reused, "{said}");
-        reused
+        let program = Program(child);
+        wait_until("nginx listens", || TcpStream::connect(("127.0.0.2", ports[0])).is_ok());
+        Self { ports, log, _program: program }
     }
+
+    /// All connections so far, once there are so many.
+    fn logged(&self, count: usize) -> Vec<Logged> {
+        wait_until("nginx has written down all connections", || {
+            fs::read_to_string(&self.log).is_ok_and(|text| text.lines().count() >= count)
+        });
+        fs::read_to_string(&self.log).unwrap().lines().map(Logged::of).collect()
+    }
+}
+
+impl Logged {
+    fn of(line: &str) -> Self {
+        let fields: Vec<&str> = line.split('|').collect();
+        let [address, port, name, protocol, reused]: [&str; 5] = fields.try_into().unwrap();
+        Self {
+            address: address.into(),
+            port: port.parse().unwrap(),
+            // An empty value is written as one, or as a dash.
+            name: name.trim_matches('-').into(),
+            protocol: protocol.into(),
+            is_resumed: reused == "r",
+        }
+    }
+}
+
+fn nginx_conf([any, retry, private]: [u16; 3]) -> String {
+    let listen = |port: u16| format!("listen 127.0.0.1:{port} ssl; listen 127.0.0.2:{port} ssl;");
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let temporary: String =
+        temporary.iter().map(|kind| format!("{kind}_temp_path tmp_{kind}; ")).collect();
+    format!(
+        "daemon off; master_process off; pid nginx.pid; events {{}}
+         http {{
+             {temporary}
+             log_format tls '$server_addr|$server_port|$ssl_server_name|$ssl_protocol|$ssl_session_reused';
+             access_log access.log tls;
+             ssl_certificate cert.pem; ssl_certificate_key key.pem;
+             ssl_protocols TLSv1.2 TLSv1.3; ssl_early_data on;
+             server {{ {} return 200 \"ok\\n\"; }}
+             server {{ {} ssl_ecdh_curve secp384r1; return 200 \"ok\\n\"; }}
+             server {{ {} ssl_protocols TLSv1.2; ssl_verify_client optional_no_ca; return 200 \"ok\\n\"; }}
+         }}",
+        listen(any),
+        listen(retry),
+        listen(private),
+    )
+}
+
+/// Ports that nobody listens on: all are taken together, so they differ.
+fn free_ports() -> [u16; 3] {
+    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
 /// tcpdump on the loopback.
@@ -147,6 +265,7 @@ fn with_certificate() -> TempDir {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
         .args(["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=a.example", "-days", "2"])
+        .args(["-addext", "subjectAltName=DNS:a.example,DNS:b.example"])
         .current_dir(dir.path())
         .stderr(Stdio::null())
         .status()
@@ -217,5 +336,82 @@ fn what_openssl_says_is_what_the_capture_says() {
         assert!((2..=3).contains(&report.tickets.in_clear.count), "{:?}", report.tickets);
         assert!(report.tickets.offered.count >= 2, "{:?}", report.tickets);
         assert_eq!(report.seen.unanswered + report.seen.unreadable + report.seen.cut_off, 0);
+    }
+}
+
+/// Full handshakes by nginx's own account: as they were, and without those that follow another one in a group.
+fn expected(logged: &[Logged], private: u16) -> [u64; 3] {
+    let mut seen = [HashSet::new(), HashSet::new()];
+    let mut full = [0; 3];
+    for line in logged {
+        // Servers without a name share nothing but their address.
+        let far = if line.name.is_empty() { &line.address } else { &line.name };
+        let groups = [format!("{} {}", line.name, line.address), far.clone()];
+        full[0] += u64::from(!line.is_resumed);
+        for ((seen, group), full) in seen.iter_mut().zip(groups).zip(&mut full[1..]) {
+            let is_shared = line.port != private && !seen.insert(group);
+            *full += u64::from(!line.is_resumed && !is_shared);
+        }
+    }
+    full
+}
+
+/// curl and OpenSSL's client visit nginx at two addresses under two names, with and without sessions.
+#[test]
+fn what_nginx_says_is_what_the_capture_says() {
+    if !is_enabled() {
+        return;
+    }
+    let dir = with_certificate();
+    let dir = dir.path();
+    let nginx = Nginx::start(dir);
+    let [any, retry, private] = nginx.ports;
+    let filter = format!("tcp port {any} or tcp port {retry} or tcp port {private}");
+    let captures = [Capture::start(dir, "lo", &filter), Capture::start(dir, "any", &filter)];
+
+    let (one, two) = ("127.0.0.1", "127.0.0.2");
+    let mut offered = 0;
+    offered += curl(dir, "a.example", one, any, 2, &[]);
+    offered += curl(dir, "a.example", one, any, 1, &[]);
+    offered += curl(dir, "a.example", two, any, 1, &[]);
+    // Some nginx refuse the session that this curl then offers.
+    offered += curl(dir, "b.example", one, any, 2, &["--tls-max", "1.2"]);
+    offered += curl(dir, "a.example", one, retry, 1, &[]);
+    offered += curl(dir, "b.example", two, private, 1, &[]);
+    offered += curl(dir, "b.example", two, private, 1, &[]);
+    let openssl = |arguments: &[&str]| s_client(dir, &format!("{two}:{any}"), arguments, REQUEST);
+    let (a, b) = (["-servername", "a.example"], ["-servername", "b.example", "-tls1_2"]);
+    assert!(!openssl(&[&a[..], &["-sess_out", "a"]].concat()));
+    assert!(!openssl(&[&b[..], &["-sess_out", "b"]].concat()));
+    assert!(openssl(&[&b[..], &["-sess_in", "b"]].concat()));
+    offered += 1;
+    assert!(!openssl(&["-noservername"]));
+    assert!(!openssl(&["-noservername"]));
+    // The request is in the early data.
+    fs::write(dir.join("request"), REQUEST).unwrap();
+    let early = [&a[..], &["-sess_in", "a", "-early_data", "request"]].concat();
+    assert!(s_client(dir, &format!("{two}:{any}"), &early, b""));
+    offered += 1;
+
+    let count = 15;
+    let logged = nginx.logged(count);
+    assert_eq!(logged.len(), count, "{logged:?}");
+    let resumed = logged.iter().filter(|line| line.is_resumed).count() as u64;
+    let tls12 = logged.iter().filter(|line| line.protocol == "TLSv1.2").count() as u64;
+    let full = expected(&logged, private);
+    for capture in captures {
+        let report = audited(&capture.finish());
+        let seen = &report.seen;
+        assert_eq!(report.connections, count as u64, "{seen:?}");
+        assert_eq!(report.today.resumed, resumed, "{logged:?}");
+        let arms = [&report.today, &report.client_only, &report.client_and_server];
+        assert_eq!(arms.map(|arm| arm.full), full, "{logged:?}");
+        assert_eq!((report.versions.tls12, report.versions.tls13), (tls12, count as u64 - tls12));
+        assert_eq!((report.names, report.addresses, seen.without_name), (2, 2, 2));
+        assert_eq!((seen.hello_retry, seen.client_certificate_requested), (1, 2));
+        let offers = (seen.resumption_offered, seen.resumption_refused);
+        assert_eq!(offers, (offered, offered - resumed), "{logged:?}");
+        assert_eq!((seen.early_data_offered, seen.copies), (1, 0));
+        assert_eq!(seen.unanswered + seen.unreadable + seen.cut_off + seen.displaced, 0);
     }
 }

@@ -108,11 +108,16 @@ async fn a_server_at_several_addresses_is_one() {
     let directory = tempfile::tempdir().unwrap();
     for arm in [Arm::Tls13Resumed, Arm::FastOpenResumed, Arm::FopResumed] {
         let mut options = ServerOptions::new(arm, Suite::P256, any_port(), directory.path());
-        // One that was free on the first is so on the second.
-        let port = std::net::TcpListener::bind(any_port()).unwrap().local_addr().unwrap().port();
-        let [first, second] = [1, 2].map(|last| SocketAddr::from(([127, 0, 0, last], port)));
-        (options.listen, options.more) = (first, vec![second]);
-        let _server = start(&options);
+        let mut free = || {
+            let any = std::net::TcpListener::bind(any_port()).unwrap();
+            let port = any.local_addr().unwrap().port();
+            drop(any);
+            let addresses = [1, 2].map(|last| SocketAddr::from(([127, 0, 0, last], port)));
+            (options.listen, options.more) = (addresses[0], vec![addresses[1]]);
+            // Somebody else may have got it in between.
+            Server::start(options.clone()).ok().map(|server| (server, addresses))
+        };
+        let (_server, [first, second]) = (0..20).find_map(|_| free()).expect("it starts");
         let mut options = ClientOptions::new(arm, Suite::P256, first, directory.path());
         options.more = vec![second];
         let client = Client::new(options).unwrap();
@@ -359,16 +364,16 @@ async fn stalling(to: SocketAddr, quick: usize, pause: Duration) -> SocketAddr {
 async fn connections_that_last_beyond_the_slice_are_not_completed_in_it() {
     let directory = tempfile::tempdir().unwrap();
     let (server, options) = pair(Arm::Tls13, Suite::P256, directory.path());
-    let slice = Duration::from_millis(500);
-    let to = stalling(server.local_addr(), 6, slice * 2).await;
+    let slice = Duration::from_secs(2);
+    let to = stalling(server.local_addr(), 3, slice * 2).await;
     let client = Arc::new(Client::new(ClientOptions { to, ..options }).unwrap());
     let mut trials = Vec::new();
     let load = Load::InFlight(3);
     let tally = client.load(BYTES, load, slice, &mut |trial| trials.push(trial)).await;
     trials.iter().for_each(|trial| assert_whole(Arm::Tls13, Suite::P256, trial));
-    assert!((1..=6).contains(&tally.completed_in_slice), "{tally:?}");
+    assert!((1..=3).contains(&tally.completed_in_slice), "{tally:?}");
     assert!(tally.connections >= tally.completed_in_slice + 3, "{tally:?}");
-    assert_eq!(tally.slice_ms, 500.0);
+    assert_eq!(tally.slice_ms, 2000.0);
     assert!(tally.ms >= 2.0 * tally.slice_ms, "{tally:?}");
 }
 

@@ -1,10 +1,10 @@
-//! What each arm costs in round trips, on a link of 40 ms. Needs HEADSTART_TEST_NET=1 and root.
+//! What each arm costs in round trips, on a link of 100 ms. Needs HEADSTART_TEST_NET=1 and root.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,13 +16,19 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
 /// Of the link: long beside what the handshakes cost this machine.
-const RTT: Duration = Duration::from_millis(40);
+const RTT: Duration = Duration::from_millis(100);
 
 /// How far a count may be from whole: less than half, or nothing would be told apart.
 const TOLERANCE: f64 = 0.35;
 
 /// Connections that count, after one that makes sessions and cookies.
 const CONNECTIONS: usize = 5;
+
+/// Checks that measure must not run beside each other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn enabled() -> bool {
     let enabled = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");
@@ -147,7 +153,7 @@ fn every_arm_takes_the_round_trips_it_claims() {
     if !enabled() {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
+    let (_alone, directory) = (alone(), tempfile::tempdir().unwrap());
     let lab = lab();
     let mut wrong = Vec::new();
     for Claim { arm, opening, request, response } in LEDGER {
@@ -176,7 +182,7 @@ fn post_quantum_flights_cost_turbotls_no_more() {
     if !enabled() {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
+    let (_alone, directory) = (alone(), tempfile::tempdir().unwrap());
     let lab = lab();
     for suite in [Suite::X25519MlKem768, Suite::MlKem512MlDsa44, Suite::RsaChain] {
         let trials = trials(&lab, Arm::Turbo, suite, directory.path());
@@ -193,7 +199,7 @@ fn early_data_counts_from_when_it_could_leave() {
     if !enabled() {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
+    let (_alone, directory) = (alone(), tempfile::tempdir().unwrap());
     let path = format!("delay {}ms, drop udp", RTT.as_millis() / 2).parse().unwrap();
     let lab = lab_with(Host::new("client").path(path));
     // Whether the flight is lost each time, or the path's memory leaves it out in the end.

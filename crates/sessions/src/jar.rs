@@ -1,14 +1,17 @@
-use std::collections::{HashMap, VecDeque};
-use std::fmt;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use headstart_proto::cookie::Cookie;
 use headstart_proto::limits::COOKIE_LIFE_MAX;
 
 use crate::context::Context;
-use crate::limits::{COOKIES_PER_HOST, HOST_MAX, HOSTS, LAST_MOMENT, SPENT_COOKIES};
+use crate::host::normal;
+use crate::limits::{COOKIES_PER_HOST, HOSTS, LAST_MOMENT, SPENT_COOKIES};
 use crate::network::Network;
+use crate::not_kept::NotKept;
+use crate::origin::Whose;
 use crate::seen::{SeenCookies, Unspendable};
+use crate::table::{Owned, Table};
 
 #[cfg(test)]
 mod tests;
@@ -20,10 +23,8 @@ mod tests;
 #[derive(Debug, Default)]
 pub struct CookieJar {
     limits: Limits,
-    entries: HashMap<Key, Entry>,
+    entries: Table<Key, Entry>,
     spent: SeenCookies,
-    /// Counts uses, to know what was not used for longest.
-    uses: u64,
 }
 
 /// How much a jar holds; [`Default`] is what the connector uses.
@@ -68,35 +69,6 @@ pub enum Visited {
     /// here.
     Elsewhere,
 }
-
-/// Why a cookie was not kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NotKept {
-    /// Nothing is shared in this context.
-    Context,
-    /// The name is longer than a host's.
-    Host,
-    /// It ends too soon to be used.
-    Lifetime,
-    /// The machine is on another network by now.
-    Network,
-    /// It is here already, or was spent.
-    Known,
-}
-
-impl fmt::Display for NotKept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Context => "nothing is shared in this context",
-            Self::Host => "the host name is too long",
-            Self::Lifetime => "the cookie ends too soon",
-            Self::Network => "the cookie is from another network",
-            Self::Known => "the cookie is not new",
-        })
-    }
-}
-
-impl std::error::Error for NotKept {}
 
 impl CookieJar {
     /// An empty jar.
@@ -170,8 +142,8 @@ impl CookieJar {
     /// the wire once or never.
     pub fn take(&mut self, visit: &Visit<'_>, now: Instant) -> Option<Cookie> {
         let key = Key::of(visit).ok()?;
-        let user = key.context.uid;
-        if self.spent.is_full(user, now) || !self.entries.contains_key(&key) {
+        let user = key.user();
+        if self.spent.is_full(user, now) || self.entries.get(&key).is_none() {
             return None;
         }
         let entry = self.entry(key, visit.network);
@@ -201,6 +173,11 @@ impl CookieJar {
     /// Forgets what belongs to `context`, such as when it ends. Which cookies were spent stays known.
     pub fn forget_context(&mut self, context: &Context) {
         self.entries.retain(|key, _| key.context != *context);
+    }
+
+    /// Forgets what belongs to any of these contexts. Which cookies were spent stays known.
+    pub fn forget(&mut self, whose: Whose<'_>) {
+        self.entries.retain(|key, _| !whose.includes(&key.context));
     }
 
     /// The machine left the networks that are `left`: what was got there is dropped, and the next visit
@@ -237,42 +214,17 @@ impl CookieJar {
 
     /// The entry of `key`, used now on `network`; made if there is none.
     fn entry(&mut self, key: Key, network: Network) -> &mut Entry {
-        if !self.entries.contains_key(&key) {
-            self.make_room(&key.context);
+        if self.entries.get(&key).is_none() {
+            self.entries.make_room(key.user(), self.limits.hosts);
         }
-        self.uses += 1;
-        let new = || Entry {
-            network: Some(network),
-            last: Last::Never,
-            cookies: VecDeque::new(),
-            used: 0,
-        };
-        let entry = self.entries.entry(key).or_insert_with(new);
-        entry.used = self.uses;
+        let new = || Entry { network: Some(network), last: Last::Never, cookies: VecDeque::new() };
+        let entry = self.entries.use_or_insert(key, new);
         if entry.network != Some(network) {
             entry.network = Some(network);
             entry.last = Last::Elsewhere;
             entry.cookies.clear();
         }
         entry
-    }
-
-    /// Room for one entry more of `context`: the user with most has to give way.
-    fn make_room(&mut self, context: &Context) {
-        if self.entries.len() < self.limits.hosts {
-            return;
-        }
-        let mut entries: HashMap<Option<u32>, usize> = HashMap::from([(context.uid, 1)]);
-        for key in self.entries.keys() {
-            *entries.entry(key.context.uid).or_default() += 1;
-        }
-        let most = entries.values().copied().max().unwrap_or_default();
-        let has_most = |key: &Key| entries.get(&key.context.uid) == Some(&most);
-        let oldest = self.entries.iter().filter(|(key, _)| has_most(key));
-        let oldest = oldest.min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
-        if let Some(key) = oldest {
-            self.entries.remove(&key);
-        }
     }
 }
 
@@ -284,15 +236,17 @@ struct Key {
 
 impl Key {
     fn of(visit: &Visit<'_>) -> Result<Self, NotKept> {
-        let host = visit.host.strip_suffix('.').unwrap_or(visit.host);
         if !visit.context.is_shared() {
             return Err(NotKept::Context);
         }
-        if host.len() > HOST_MAX {
-            return Err(NotKept::Host);
-        }
-        let host = host.to_ascii_lowercase().into_boxed_str();
+        let host = normal(visit.host).ok_or(NotKept::Host)?;
         Ok(Self { host, context: visit.context.clone() })
+    }
+}
+
+impl Owned for Key {
+    fn user(&self) -> Option<u32> {
+        self.context.uid
     }
 }
 
@@ -303,7 +257,6 @@ struct Entry {
     last: Last,
     /// That which ends first is in front.
     cookies: VecDeque<Kept>,
-    used: u64,
 }
 
 /// The last visit that arrived.

@@ -1,4 +1,4 @@
-//! What a client keeps for its next connection: Fast Open cookies, by host name and context.
+//! What a client keeps for its next connection: TLS sessions and Fast Open cookies, by host name and context.
 //!
 //! Pure: no IO and no TLS library, and the time is an argument. In memory only: nothing outlives the
 //! process.
@@ -6,6 +6,7 @@
 //! * [`Context`] says whose a connection is; nothing is shared between two of them.
 //! * [`CookieJar`] keeps cookies and gives each out once, on the network it was got on.
 //! * [`SeenCookies`] knows which cookies were on the wire.
+//! * [`SessionStore`] keeps TLS sessions and gives each ticket out once; docs/sessions.md says to whom.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -24,12 +25,26 @@
 #![forbid(unsafe_code)]
 
 mod context;
+mod host;
 mod jar;
 pub mod limits;
+mod names;
 mod network;
+mod not_kept;
+mod origin;
+mod policy;
 mod seen;
+mod store;
+mod table;
+mod ticket;
 
 pub use context::Context;
-pub use jar::{CookieJar, Limits, NotKept, Visit, Visited};
+pub use jar::{CookieJar, Limits, Visit, Visited};
+pub use names::CertificateNames;
 pub use network::Network;
+pub use not_kept::NotKept;
+pub use origin::{Filter, Origin, Server, Whose};
+pub use policy::{NotSet, Policy, Sharing};
 pub use seen::{SeenCookies, Unspendable};
+pub use store::{Counts, Listed, SessionStore, StoreLimits};
+pub use ticket::{Stamp, Taken, Ticket, TicketsWanted};

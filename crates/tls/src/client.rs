@@ -8,7 +8,7 @@ mod session;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use openssl::error::ErrorStack;
 use openssl::sha::{Sha256, sha256};
@@ -92,9 +92,31 @@ impl ClientContext {
         session: Option<Session>,
         request_fop: bool,
     ) -> Result<Conn, TlsError> {
+        self.connect_offering(&self.alpn, server_name, session, request_fop)
+    }
+
+    /// As [`connect`](Self::connect), with other application protocols than those of the configuration: so clients
+    /// that differ in nothing else need one context.
+    ///
+    /// [`fingerprint`](Self::fingerprint) does not know of them. Whoever keeps sessions has to tell protocols
+    /// apart, too.
+    ///
+    /// # Errors
+    /// As for `connect`; [`TlsError::Misuse`]: a protocol that has no byte, or more than 255.
+    pub fn connect_offering(
+        &self,
+        alpn: &[Vec<u8>],
+        server_name: &str,
+        session: Option<Session>,
+        request_fop: bool,
+    ) -> Result<Conn, TlsError> {
         forget_errors();
         let target = Target::parse(server_name).ok_or(TlsError::Misuse("no host name"))?;
         let mut ssl = Ssl::new(&self.context)?;
+        if alpn != self.alpn {
+            let wire = alpn_wire(alpn).map_err(|_| TlsError::Misuse("no application protocol"))?;
+            ssl.set_alpn_protos(&wire)?;
+        }
         target.set(&mut ssl, self.checks)?;
         let server_name = target.text();
         let now = session::wall_clock();
@@ -107,7 +129,8 @@ impl ClientContext {
             server_name,
             sends_name: matches!(target, Target::Name(_)),
             request_fop,
-            early_data_max: session.map_or(0, |session| self.early_data_max(&session)),
+            ticket_request: OnceLock::new(),
+            early_data_max: session.map_or(0, |session| early_data_max(&session, alpn)),
             trust: self.trust,
             offered_since,
             client_certificate: self.client_certificate,
@@ -117,23 +140,19 @@ impl ClientContext {
         ssl.set_connect_state();
         Conn::new(ssl, Side::Client(connecting))
     }
-
-    /// Early data is for the application protocol of its session (RFC 8446 section 4.2.10), so that has
-    /// to be among ours.
-    fn early_data_max(&self, session: &SslSessionRef) -> u32 {
-        let alpn = ffi::session_alpn(session);
-        if alpn.is_none_or(|alpn| self.alpn.iter().any(|own| own == alpn)) {
-            session.max_early_data()
-        } else {
-            0
-        }
-    }
 }
 
 impl fmt::Debug for ClientContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientContext").field("checks", &self.checks).finish_non_exhaustive()
     }
+}
+
+/// Early data is for the application protocol of its session (RFC 8446 section 4.2.10), so that has to be among
+/// those that are offered.
+fn early_data_max(session: &SslSessionRef, alpn: &[Vec<u8>]) -> u32 {
+    let is_offered = |protocol: &[u8]| alpn.iter().any(|offered| offered == protocol);
+    if ffi::session_alpn(session).is_none_or(is_offered) { session.max_early_data() } else { 0 }
 }
 
 /// Whom to connect to.

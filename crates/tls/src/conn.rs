@@ -11,6 +11,7 @@ use crate::ffi;
 use crate::limits::{OUTPUT_MAX, PROTOCOL_MAX, UNSENT_MAX};
 use crate::pipe::Pipe;
 use crate::server::Accepted;
+use crate::ticket_request::TicketRequest;
 
 /// One TLS connection without a transport: ciphertext in and out, plain bytes in and out.
 ///
@@ -18,7 +19,8 @@ use crate::server::Accepted;
 /// any other call, also one that failed, [`poll_bytes`](Self::poll_bytes) is asked until it has
 /// nothing. More is handed in only when a call has answered `Wait`, so that nothing piles up.
 ///
-/// 1. A client that offers a session may [`write_early`](Self::write_early), before all else.
+/// 1. A client may [`request_tickets`](Self::request_tickets), and one that offers a session may
+///    [`write_early`](Self::write_early), before all else.
 /// 2. [`handshake`](Self::handshake) until it says [`Done`](Progress::Done). A server may
 ///    [`read`](Self::read) and [`write`](Self::write) as soon as it says [`EarlyData`](Progress::EarlyData),
 ///    while the handshake still runs.
@@ -220,6 +222,20 @@ impl Conn {
         }
     }
 
+    /// Asks the server for so many tickets, at a client, before all else; the first word counts.
+    ///
+    /// # Errors
+    /// [`TlsError::Misuse`]: at a server, or once the ClientHello may be on its way.
+    pub fn request_tickets(&mut self, request: TicketRequest) -> Result<(), TlsError> {
+        match (self.phase, &self.side) {
+            (Phase::Start, Side::Client(connecting)) => {
+                connecting.request_tickets(request);
+                Ok(())
+            }
+            _ => Err(TlsError::Misuse("tickets are requested at the start, by a client")),
+        }
+    }
+
     /// Ends our stream in good order; what was written goes before. The peer's goes on until it ends too.
     pub fn close(&mut self) {
         let was_open = matches!(self.phase, Phase::Open) && !self.closing;
@@ -325,11 +341,24 @@ impl Conn {
     fn on_done(&mut self) {
         self.phase = Phase::Open;
         self.stream.get_mut().bore_fruit();
-        if let Side::Client(connecting) = &self.side {
-            connecting.on_done(self.stream.ssl());
+        match &self.side {
+            Side::Client(connecting) => connecting.on_done(self.stream.ssl()),
+            Side::Server(accepted) => {
+                let left = accepted.tickets_left(self.stream.ssl());
+                self.add_tickets(left);
+            }
         }
         if self.closing {
             self.send_close();
+        }
+    }
+
+    /// What cannot be sent is not missed: tickets are an offer.
+    fn add_tickets(&mut self, count: u8) {
+        let added = (0..count).filter(|_| ffi::add_ticket(self.stream.ssl())).count();
+        if added > 0 {
+            forget_errors();
+            let _ = self.stream.do_handshake();
         }
     }
 

@@ -69,6 +69,7 @@ unsafe extern "C" {
     fn SSL_SESSION_get_ticket_lifetime_hint(session: *const SSL_SESSION) -> c_ulong;
     fn SSL_get_early_data_status(ssl: *const SSL) -> c_int;
     fn SSL_group_to_name(ssl: *mut SSL, id: c_int) -> *const c_char;
+    fn SSL_new_session_ticket(ssl: *mut SSL) -> c_int;
 }
 
 /// What a server decides about tickets; every function is asked in the middle of a handshake.
@@ -354,6 +355,13 @@ pub(crate) fn ticket_lifetime(session: &SslSessionRef) -> Duration {
 pub(crate) fn early_data_status(ssl: &SslRef) -> i32 {
     // SAFETY: the call only reads a field of the connection.
     unsafe { SSL_get_early_data_status(ssl.as_ptr()) }
+}
+
+/// Has a server send one ticket more, with the next step of a handshake or the next bytes, once the handshake
+/// is done (SSL_new_session_ticket(3)). Whether it will.
+pub(crate) fn add_ticket(ssl: &SslRef) -> bool {
+    // SAFETY: the call changes fields of a valid connection that nobody else uses meanwhile.
+    unsafe { SSL_new_session_ticket(ssl.as_ptr()) == 1 }
 }
 
 /// The group of the key exchange; to be asked only once there is a session.

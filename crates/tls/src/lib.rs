@@ -23,6 +23,7 @@ mod ffi;
 mod pipe;
 mod server;
 mod settings;
+mod ticket_request;
 
 pub use client::{ClientConfig, ClientContext, NewSession, Session, SessionError, Trust};
 pub use conn::{Conn, Progress, Read};
@@ -33,3 +34,4 @@ pub use server::{
     SharedRing, TicketBinding,
 };
 pub use settings::{CertifiedKey, KeyLog};
+pub use ticket_request::TicketRequest;

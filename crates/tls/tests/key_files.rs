@@ -6,6 +6,7 @@ use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use headstart_proto::UnixSeconds;
@@ -228,24 +229,28 @@ fn a_failed_store_leaves_what_was_there() {
 
 #[test]
 fn readers_see_whole_rings_while_it_is_rotated() {
+    const LOADS: usize = 20;
     let (place, first) = Place::with_ring();
     let path = place.path();
+    let loads = AtomicUsize::new(0);
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            (0..200).fold(first.clone(), |ring, _| {
-                let ring = ring.rotated(NOW).unwrap();
+            let (mut ring, mut stored) = (first.clone(), 0);
+            // However the two take turns; a reader that failed is not waited for.
+            while stored < 200 || (loads.load(Ordering::Relaxed) < LOADS && stored < 20_000) {
+                ring = ring.rotated(NOW).unwrap();
                 ring.store(&path).unwrap();
-                ring
-            })
+                stored += 1;
+            }
+            ring
         });
-        let mut loads = 0;
         while !writer.is_finished() {
             KeyRing::load(&path).unwrap();
-            loads += 1;
+            loads.fetch_add(1, Ordering::Relaxed);
         }
         let last = writer.join().unwrap();
         assert_eq!(*KeyRing::load(&path).unwrap().to_text(), *last.to_text());
-        assert!(loads > 0);
+        assert!(loads.load(Ordering::Relaxed) >= LOADS);
     });
     assert_eq!(place.names(), ["keys"]);
 }

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use headstart_peers::NAME;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::process;
 use super::relay::ratios;
 use super::report::Report;
-use super::tcp::{CONCURRENT, on_thread};
+use super::tcp::{self, CONCURRENT, on_thread};
 use super::terminators::{self, Kind, Setting, Terminator};
 use super::tls13::{Client, Event, Ticket, record_length};
 use super::{Failure, Plan};
@@ -330,18 +330,7 @@ impl Records {
 
 /// An origin that answers requests without a body, as many as come on a connection.
 fn start_origin() -> Result<SocketAddr, Failure> {
-    let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
-    let address = listener.local_addr()?;
-    listener.set_nonblocking(true)?;
-    // The kernel's queue of std is too short for a load.
-    rustix::net::listen(&listener, 4096)?;
-    on_thread(async move {
-        let Ok(listener) = TcpListener::from_std(listener) else { return };
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(answer(stream));
-        }
-    });
-    Ok(address)
+    tcp::serve(answer)
 }
 
 async fn answer(mut stream: TcpStream) -> std::io::Result<()> {

@@ -106,6 +106,14 @@ const LONG_FLIGHT: usize = 24_000;
 /// An origin that answers a ClientHello with [`FLIGHT`] bytes and closes when its client does; or that sends without
 /// end if the ClientHello asks for it.
 pub(crate) fn start_origin() -> Result<SocketAddr, Failure> {
+    serve(answer)
+}
+
+/// Has `answer` serve each connection to an address of loopback, in a thread of its own.
+pub(crate) fn serve<A>(answer: fn(TcpStream) -> A) -> Result<SocketAddr, Failure>
+where
+    A: Future<Output = std::io::Result<()>> + Send + 'static,
+{
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
     listener.set_nonblocking(true)?;

@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 pub use answer::{Answer, Reason};
+pub(super) use connect::authority;
 pub use target::{Host, HostName, Target, Via};
 
 /// How long a client that has connected may say nothing. Browsers open proxy connections ahead

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -16,7 +17,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::context;
+use super::harden::harden;
 use super::inbound::{self, Inbound, Patience, Reason, Via};
+use super::managed::{self, Clients, Known};
 use crate::daemon::{self, Daemon, Running};
 use crate::failure::Failure;
 use crate::listen;
@@ -31,27 +34,43 @@ const HELLO_TIME: Duration = Duration::from_millis(50);
 /// As for the edge.
 const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 
+/// How often sessions that are over are wiped, and the metrics told what there is.
+const TIDY_EVERY: Duration = Duration::from_secs(1);
+
 /// Runs the agent until it is told to stop.
 ///
 /// # Errors
 /// Options that contradict each other, an address that cannot be listened on.
 pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
+    harden();
     let settings = Settings::new(options.clone(), None)?;
     let connector = settings.connector.clone();
+    let known = Arc::clone(&settings.known);
     let daemon = Daemon::new(Role::Agent, settings, options.max_connections)?;
     let following = tokio::spawn(follow_networks(connector));
     let mut listeners = JoinSet::new();
     for address in options.listen()? {
         let listener = listen::tcp(*address)?;
-        tracing::info!(address = ?listener.local_addr(), "listening");
+        let address = listener.local_addr().unwrap_or(*address);
+        tracing::info!(%address, "listening");
         listeners.spawn(accept(listener, daemon.running()));
     }
+    let _managed = managed::start(&options, || daemon.running(), &mut listeners)?;
+    let tidying = tokio::spawn(tidy(known));
     let reload = |before: &Settings| {
         daemon::load(invocation).and_then(|options| Settings::new(options, Some(before)))
     };
     let code = daemon.run(listeners, options.metrics, options.shutdown_timeout, reload).await;
     following.abort();
+    tidying.abort();
     code
+}
+
+async fn tidy(known: Arc<Known>) {
+    loop {
+        tokio::time::sleep(TIDY_EVERY).await;
+        metrics::sessions(&known.tidy());
+    }
 }
 
 /// Forgets what was got on networks that this machine leaves. Reloads share what is forgotten.
@@ -61,10 +80,13 @@ async fn follow_networks(connector: Connector) {
 }
 
 /// What connections are served with; replaced as a whole by a reload.
-struct Settings {
-    options: AgentOptions,
-    connector: Connector,
-    limits: RelayLimits,
+pub(super) struct Settings {
+    pub(super) options: AgentOptions,
+    pub(super) connector: Connector,
+    pub(super) limits: RelayLimits,
+    /// Of managed TLS; reloads share it.
+    pub(super) known: Arc<Known>,
+    pub(super) clients: Clients,
 }
 
 impl Settings {
@@ -80,7 +102,14 @@ impl Settings {
             half_closed_idle: Some(HALF_CLOSED_IDLE),
             total: options.total_timeout,
         };
-        Ok(Self { options, connector, limits })
+        let known = before.map_or_else(Arc::default, |before| Arc::clone(&before.known));
+        let clients = Clients::new(&options.managed.client_certificate)?;
+        Ok(Self { options, connector, limits, known, clients })
+    }
+
+    /// How long a managed connection may take to open: the handshake as long again as TCP.
+    pub(super) fn opening_time(&self) -> Duration {
+        self.options.connect_timeout.saturating_mul(2)
     }
 }
 
@@ -100,16 +129,20 @@ fn connector_config(options: &AgentOptions) -> Result<ConnectorConfig, Failure> 
 async fn accept(listener: TcpListener, mut running: Running<Settings>) {
     loop {
         let places = running.places.clone();
-        let next = async { (places.take().await, listener.accept().await) };
+        // In this order: a listener that waits takes no place from the others.
+        let next = async {
+            let (client, _) = listener.accept().await?;
+            Ok::<_, io::Error>((client, places.take().await))
+        };
         match running.until_stop(next).await {
-            Some((place, Ok((client, _)))) => {
+            Some(Ok((client, place))) => {
                 let settings = running.settings();
                 tokio::spawn(async move {
                     let _place = place;
                     serve(client, &settings).await;
                 });
             }
-            Some((_, Err(error))) => daemon::after_failed_accept(&error).await,
+            Some(Err(error)) => daemon::after_failed_accept(&error).await,
             None => break,
         }
     }
@@ -149,7 +182,8 @@ async fn pass(inbound: Inbound, user: Option<u32>, settings: &Settings) -> (Open
     let tls = settings.options.is_tls_port(target.port);
     let late = settings.options.late_answer || !tls;
     let mut to = Target::new(target.host.to_string(), target.port);
-    to.context = Context { uid: user, label: target.context.clone() };
+    let context = Context { uid: user, label: target.context.clone() };
+    to.context = settings.known.context_of_cookies(&context);
     // A client that is answered late waits for the connection; a redirected one waits for nothing.
     to.speaks_first = !late || (tls && target.via == Via::Redirect);
     let mut answer = Some(answer);

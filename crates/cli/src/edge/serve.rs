@@ -300,7 +300,7 @@ mod tests {
                 tcp.read_to_end(&mut answer).await?;
                 io::Result::Ok(answer)
             };
-            let answer = tokio::time::timeout(Duration::from_secs(20), asked).await;
+            let answer = tokio::time::timeout(Duration::from_secs(120), asked).await;
             assert_eq!(answer.expect("both have the place in turn").unwrap(), b"not TLS");
         }
     }

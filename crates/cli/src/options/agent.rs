@@ -8,7 +8,8 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 
 use super::{
-    EdgeAddress, EdgeAddresses, LogOptions, NameMap, OpeningPolicy, SOURCES, edge_address,
+    EdgeAddress, EdgeAddresses, LogOptions, ManagedOptions, NameMap, OpeningPolicy, SOURCES,
+    edge_address,
 };
 use crate::failure::Failure;
 
@@ -38,13 +39,17 @@ Where a name advertises fop=1, or --edge says so, and the programs of `headstart
 client that resumes a TLS 1.3 session opens with its ClientHello in the SYN: the cookie comes out of
 its own session ticket. What the agent keeps is kept by user and, within a user, by SOCKS5 user name.
 
+  Programs that let the agent speak TLS for them share sessions (see docs/managed.md):
+      headstart agent --socket $XDG_RUNTIME_DIR/headstart.sock
+
 Signals: SIGHUP reads --config again and keeps connections; SIGTERM and SIGINT stop accepting
 and wait up to --shutdown-timeout for connections to end."#;
 
 /// Stand beside applications and open their TLS connections in one round trip
 ///
-/// One port takes SOCKS5, HTTP CONNECT and redirected connections. Applications do TLS
-/// themselves, end to end: the agent sees no plaintext and needs no certificate of its own.
+/// One port takes SOCKS5, HTTP CONNECT and redirected connections, on which applications do TLS
+/// themselves, end to end: the agent sees no plaintext and needs no certificate of its own. Only
+/// programs that ask for it, on --socket, have the agent do TLS for them.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = format!("{SOURCES}\nIn the environment --idle-timeout is HEADSTART_AGENT_IDLE_TIMEOUT; lists are separated by commas.\nIn the file it is the key idle-timeout in the table [agent].\n\n{EXAMPLES}"))]
 #[command(after_help = "See --help for examples, or `headstart man` for the manual page.")]
@@ -125,6 +130,10 @@ pub struct AgentOptions {
     /// Serve Prometheus metrics at http://ADDR:PORT/metrics, and /healthz, /readyz
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<SocketAddr>,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub managed: ManagedOptions,
 
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text

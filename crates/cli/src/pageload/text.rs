@@ -187,15 +187,16 @@ fn notes(report: &Report) -> String {
     text
 }
 
-fn facts(seen: &Seen) -> [(u64, &'static str); 20] {
+fn facts(seen: &Seen) -> [(u64, &'static str); 22] {
     [
-        (seen.resumption_refused, "offered sessions that were refused"),
+        (seen.resumption_offered, "offered a session"),
+        (seen.resumption_refused, "of these refused"),
         (seen.early_data_offered, "with early data"),
         (seen.hello_retry, "with a HelloRetryRequest"),
         (seen.client_certificate_requested, "a client certificate asked for, never shared"),
         (
             seen.encrypted_client_hello,
-            "with encrypted_client_hello, so the name may be the outer one",
+            "with encrypted_client_hello, where sites behind one outer name count as one",
         ),
         (seen.without_name, "without a server's name, grouped by address"),
         (seen.quic_connections, "QUIC connections, not counted"),
@@ -203,10 +204,11 @@ fn facts(seen: &Seen) -> [(u64, &'static str); 20] {
         (seen.turbotls_datagrams, "datagrams of TurboTLS clients, not counted"),
         (seen.turbotls_joins, "connections that TurboTLS began, not counted"),
         (seen.not_tls, "TCP connections without TLS"),
+        (seen.copies, "handshakes seen twice (NAT, proxy, another capture), counted once"),
         (seen.unanswered, "handshakes without an answer, not counted"),
         (seen.cut_off, "handshakes cut off by the capture (tcpdump -s 0 has all), not counted"),
         (seen.unreadable, "malformed ClientHellos, not counted"),
-        (seen.har_incomplete, "handshakes without address or time, not counted"),
+        (seen.har_incomplete, "handshakes without name, address or time, not counted"),
         (seen.displaced, "connections that gave way to others, not counted"),
         (seen.left_out, "connections beyond the limits, not counted"),
         (seen.fragments, "pieces of IP packets, not read"),

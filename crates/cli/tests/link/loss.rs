@@ -9,7 +9,7 @@ use headstart_lab::Loss;
 use crate::arms::agent;
 use crate::client;
 use crate::daemon::Daemon;
-use crate::figures::{judged_twice, median, millis, percentile};
+use crate::figures::{judged, median, millis, percentile};
 use crate::net::{Net, ms};
 use crate::nginx::{self, Nginx};
 
@@ -57,7 +57,7 @@ pub(crate) fn twenty_percent() {
 fn with_loss(share: f64) {
     println!("  {:.0} % each way, RTT {} ms, SEED={}", share * 100.0, RTT.as_millis(), seed());
     // A median that is not above plain's is a close call only if the machine made it one.
-    judged_twice(|| measure(share), |medians| judge(*medians));
+    judged(|| measure(share), |medians| judge(*medians));
 }
 
 /// `auto` may have given UDP up after some silences in a row; then it is plain, but for the noise.

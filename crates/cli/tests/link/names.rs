@@ -24,7 +24,7 @@ pub(crate) fn origins_by_name() {
             assert_eq!((fetch.exit, fetch.body.as_slice()), (0, origin.as_bytes()), "{host}");
         }
     }
-    assert_eq!(arms.turbo.saved(), 2);
+    assert!(arms.turbo.saved() >= 1, "no connection used UDP");
     unknown(&net, &edge);
 }
 

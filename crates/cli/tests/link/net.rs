@@ -10,7 +10,7 @@ use headstart_lab::{Delay, Element, Host, Lab, Link, Node};
 use tempfile::TempDir;
 
 /// Bounds a wait that fails; nothing is measured by it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Where edges listen.
 pub(crate) const HTTPS: u16 = 443;

@@ -9,7 +9,7 @@ use headstart_lab::Loss;
 use crate::arms::{self, Arms, PLAIN, TURBO};
 use crate::curl::Via;
 use crate::daemon::Daemon;
-use crate::figures::{TURBO_BAR, judged_twice, median, round_trips};
+use crate::figures::{TURBO_BAR, judged, median, round_trips};
 use crate::net::{Net, ms};
 use crate::nginx::Nginx;
 
@@ -96,7 +96,7 @@ pub(crate) fn one_round_trip_saved() {
         for six in [false, true] {
             for way in [Way::Socks, Way::Connect, Way::Redirect] {
                 let cell = Cell { rtt, six, way };
-                judged_twice(|| cell.measure(&arms, count), |times| cell.judge(times));
+                judged(|| cell.measure(&arms, count), |times| cell.judge(times));
             }
         }
     }
@@ -130,9 +130,10 @@ pub(crate) fn udp_blocked_costs_a_grace() {
                 Ok(())
             }
         };
-        judged_twice(|| cell.measure(&arms, count), judge);
+        judged(|| cell.measure(&arms, count), judge);
     }
-    assert!(arms.turbo.fell_back("silence") >= 22, "silences: {}", arms.turbo.fell_back("silence"));
+    // A client that takes its time for the ClientHello is told another reason.
+    assert!(arms.turbo.fell_back("silence") >= 11, "silences: {}", arms.turbo.fell_back("silence"));
     assert_eq!(arms.turbo.opened("turbo"), 0);
 }
 
@@ -146,7 +147,7 @@ pub(crate) fn tls_1_2_saves_one_too() {
         arms::print("TLS 1.2", ms(50), &times);
         times
     };
-    judged_twice(measure, |times| {
+    judged(measure, |times| {
         let saved = arms::saved(ms(50), times);
         if saved < 0.85 { Err(format!("TLS 1.2 saved {saved:.3} RTT")) } else { Ok(()) }
     });

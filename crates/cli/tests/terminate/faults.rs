@@ -126,10 +126,11 @@ fn a_request_that_met_the_end_of_a_connection_is_repeated_only_if_that_is_harmle
     let edge = site(&files, &origin);
     let told = "502: the server behind this one broke off\n 502";
     for (flags, expected, times) in [
-        (&["-X", "POST", "-d", "x"][..], told, 1),
+        // Over HTTP/2 some versions of curl fail if the answer is there before the body has left.
+        (&["--http1.1", "-X", "POST", "-d", "x"][..], told, 1),
         (&["-X", "POST"], told, 1),
         // It has a body, which is gone.
-        (&["-X", "PUT", "-d", "x"], told, 1),
+        (&["--http1.1", "-X", "PUT", "-d", "x"], told, 1),
         (&["-X", "DELETE"], "ok 200", 2),
         (&[], "ok 200", 2),
     ] {
@@ -163,6 +164,7 @@ fn a_connection_that_ended_while_nobody_used_it_costs_no_request() {
     for number in 1..=10 {
         assert_eq!(asked(&edge, &files, &["-X", "POST", "-d", "x"]), "ok 200");
         assert_eq!(origin.recorded().len(), number, "each was asked once");
+        until("it is closed", || origin.closed() == number);
     }
 }
 
@@ -207,7 +209,8 @@ fn a_body_is_asked_for_only_where_there_is_an_origin() {
     let asked = origin.newest(1);
     assert!(asked.values("expect").is_empty() && asked.body == b"hello");
 
-    let down = Edge::start(&files, &[NAME], &[&format!("--origin=http://{}", crate::edge::free())]);
+    let down =
+        Edge::start(&files, &[NAME], &[&format!("--origin=http://{}", crate::edge::closed())]);
     let mut stream = tls(&down, NAME);
     stream.write_all(head.as_bytes()).unwrap();
     let said = String::from_utf8(read_until(&mut stream, b"\r\n\r\n")).unwrap();
@@ -253,23 +256,18 @@ fn who_is_late_is_told_so_and_nobody_else() {
     let (origin, _ends) = silent();
     let option = format!("--origin=http://{origin}");
     let edge = Edge::start(&files, &[NAME], &[&option, "--origin-response-timeout=500ms"]);
-    let begin = |length: usize| {
-        let mut stream = tls(&edge, NAME);
-        let head = format!("POST / HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: {length}\r\n\r\n");
-        stream.write_all(head.as_bytes()).unwrap();
-        stream
-    };
     let status = |stream: &mut _| {
         let head = String::from_utf8(read_until(stream, b"\r\n\r\n")).unwrap();
         head["HTTP/1.1 ".len()..][..3].to_owned()
     };
     // The client stops in the middle.
-    let mut stream = begin(10);
-    stream.write_all(b"hello").unwrap();
+    let mut stream = tls(&edge, NAME);
+    write!(stream, "POST / HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: 10\r\n\r\nhello").unwrap();
     assert_eq!(status(&mut stream), "408");
-    // It has said all.
-    let mut stream = begin(5);
-    stream.write_all(b"hello").unwrap();
+    // It has said all, at once.
+    let mut stream = tls(&edge, NAME);
+    let request = format!("POST / HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: 5\r\n\r\nhello");
+    stream.write_all(request.as_bytes()).unwrap();
     assert_eq!(status(&mut stream), "504");
     let failures = |reason| edge.count("headstart_origin_failures_total", &[reason]);
     assert_eq!((failures("reason=\"unsent\""), failures("reason=\"late\"")), (1, 1));

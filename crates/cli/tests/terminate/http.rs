@@ -6,7 +6,7 @@ use std::thread;
 
 use openssl::ssl::{ShutdownResult, SslStream};
 
-use crate::edge::{Edge, free, until};
+use crate::edge::{Edge, closed, until};
 use crate::files::Files;
 use crate::origin::{Origin, pattern, sum};
 use crate::tools::{curl, read_until, request, s_client, tls};
@@ -49,7 +49,9 @@ fn both_versions_of_http_tell_the_origin_who_asks() {
     let requests =
         |protocol| edge.count("headstart_http_requests_total", &[protocol, "status=\"2xx\""]);
     assert_eq!((requests("protocol=\"http/1.1\""), requests("protocol=\"h2\"")), (1, 1));
-    assert_eq!(edge.count("headstart_tls_handshakes_total", &["result=\"done\"", "1.3"]), 2);
+    until("the handshakes are counted", || {
+        edge.count("headstart_tls_handshakes_total", &["result=\"done\"", "1.3"]) == 2
+    });
     until("each request is logged", || edge.logged("asked=GET www.example.com") == 2);
     let log = edge.log();
     let mut ours = log.lines().filter(|line| line.contains("terminate"));
@@ -113,7 +115,7 @@ fn an_origin_that_is_down_is_502_and_one_that_is_slow_504() {
     assert_eq!(slow, "504: the server behind this one takes too long\n504");
     assert_eq!(edge.count("headstart_origin_failures_total", &["reason=\"late\""]), 1);
 
-    let down = format!("--origin=http://{}", free());
+    let down = format!("--origin=http://{}", closed());
     let edge = Edge::start(&files, &[NAME], &[&down]);
     for version in ["--http1.1", "--http2"] {
         let said = curl(&edge, &files, NAME, "/", &[version, "-w", "%{http_code}"]).text();
@@ -149,7 +151,8 @@ fn an_origin_that_breaks_off_is_asked_twice_only_if_that_is_harmless() {
     assert_eq!(seen.try_iter().count(), 2);
     curl(&edge, &files, NAME, "/", &["-X", "POST"]).ok();
     assert_eq!(seen.try_iter().count(), 1);
-    curl(&edge, &files, NAME, "/", &["-X", "PUT", "-d", "body"]).ok();
+    // Over HTTP/2 some versions of curl fail if the answer is there before the body has left.
+    curl(&edge, &files, NAME, "/", &["--http1.1", "-X", "PUT", "-d", "body"]).ok();
     assert_eq!(seen.try_iter().count(), 1);
 }
 
@@ -255,8 +258,10 @@ fn versions_of_tls_are_as_configured() {
     let files = Files::new();
     let (_origin, edge) = site(&files, &[]);
     curl(&edge, &files, NAME, "/head", &["--tls-max", "1.2"]).ok();
-    assert_eq!(edge.count("headstart_tls_handshakes_total", &["version=\"1.2\""]), 1);
-    let origin = format!("--origin=http://{}", free());
+    until("the handshake is counted", || {
+        edge.count("headstart_tls_handshakes_total", &["version=\"1.2\""]) == 1
+    });
+    let origin = format!("--origin=http://{}", closed());
     let strict = Edge::start(&files, &[NAME], &[&origin, "--min-tls=1.3"]);
     assert_eq!(curl(&strict, &files, NAME, "/", &["--tls-max", "1.2"]).code, Some(35));
     until("the failure is counted", || {

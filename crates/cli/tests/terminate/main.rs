@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 mod aged;
+#[allow(dead_code)] // managed TLS's tests use the rest
+mod daemon;
 mod early;
 mod edge;
 mod faults;

@@ -16,6 +16,7 @@ pub(crate) struct Recorder {
     address: SocketAddr,
     recorded: Arc<Mutex<Vec<Recorded>>>,
     begun: Arc<AtomicUsize>,
+    closed: Arc<AtomicUsize>,
 }
 
 /// A request.
@@ -92,16 +93,25 @@ impl Recorder {
     ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let (recorded, begun) = (Arc::default(), Arc::default());
-        let (answer, all, heads) = (Arc::new(answer), Arc::clone(&recorded), Arc::clone(&begun));
+        let recorder = Self {
+            address,
+            recorded: Arc::default(),
+            begun: Arc::default(),
+            closed: Arc::default(),
+        };
+        let (answer, all) = (Arc::new(answer), Arc::clone(&recorder.recorded));
+        let (heads, closed) = (Arc::clone(&recorder.begun), Arc::clone(&recorder.closed));
         thread::spawn(move || {
             for tcp in listener.incoming().map_while(Result::ok) {
                 let (all, heads) = (Arc::clone(&all), Arc::clone(&heads));
-                let answer = Arc::clone(&answer);
-                thread::spawn(move || serve(tcp, &heads, &all, &*answer));
+                let (answer, closed) = (Arc::clone(&answer), Arc::clone(&closed));
+                thread::spawn(move || {
+                    serve(tcp, &heads, &all, &*answer);
+                    closed.fetch_add(1, Ordering::Relaxed);
+                });
             }
         });
-        Self { address, recorded, begun }
+        recorder
     }
 
     /// Answers everything with `ok`.
@@ -135,6 +145,11 @@ impl Recorder {
     /// How many requests have begun to come.
     pub(crate) fn begun(&self) -> usize {
         self.begun.load(Ordering::Relaxed)
+    }
+
+    /// How many connections it has closed.
+    pub(crate) fn closed(&self) -> usize {
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// The requests for `METHOD PATH`.

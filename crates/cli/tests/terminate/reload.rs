@@ -54,7 +54,7 @@ fn names_have_their_certificates_and_others_the_first() {
         assert_eq!(subject(&edge, asked), shown, "{asked}");
     }
     let to = edge.address.to_string();
-    let nobody = ["timeout", "50", "openssl", "s_client", "-ign_eof", "-connect", &to];
+    let nobody = ["timeout", "150", "openssl", "s_client", "-ign_eof", "-connect", &to];
     let nobody = [&nobody[..], &["-noservername"]].concat();
     let said = crate::tools::run(&nobody, &request("GET", "/head", "a.example"));
     assert_eq!(subject_in(&said), "a.example", "who asks for none gets the first");

@@ -12,7 +12,7 @@ use crate::edge::Edge;
 use crate::tools::request;
 
 /// How long the server's flight is kept back, so that all that a client says before it is one flight.
-const HELD: Duration = Duration::from_millis(300);
+const HELD: Duration = Duration::from_secs(1);
 
 /// Longer than an edge takes to pass a request on.
 pub(crate) const SOON: Duration = Duration::from_millis(700);
@@ -45,9 +45,10 @@ fn record(client: TcpStream, edge: SocketAddr, flights: &mpsc::Sender<Vec<u8>>) 
 /// What a client says before it hears anything.
 fn flight(mut client: &TcpStream) -> Vec<u8> {
     let (mut flight, mut room) = (Vec::new(), [0; 4096]);
-    client.set_read_timeout(Some(HELD)).unwrap();
+    // The first word may take its time.
     while let Ok(count @ 1..) = client.read(&mut room) {
         flight.extend_from_slice(&room[..count]);
+        client.set_read_timeout(Some(HELD)).unwrap();
     }
     client.set_read_timeout(None).unwrap();
     flight

@@ -35,7 +35,7 @@ pub(crate) fn curl(edge: &Edge, files: &Files, name: &str, path: &str, arguments
 
 fn curl_at(edge: &Edge, cacert: &str, name: &str, path: &str, arguments: &[&str]) -> Said {
     let mut command = Command::new("curl");
-    command.args(["-sS", "--max-time", "50", "--cacert", cacert]);
+    command.args(["-sS", "--max-time", "150", "--cacert", cacert]);
     command.args(["--resolve", &format!("{}:127.0.0.1", edge.at(name))]);
     command.args(arguments).arg(format!("https://{}{path}", edge.at(name)));
     said(command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()), "")
@@ -48,7 +48,7 @@ pub(crate) fn s_client(edge: &Edge, name: &str, arguments: &[&str], input: &str)
 
 pub(crate) fn s_client_to(to: SocketAddr, name: &str, arguments: &[&str], input: &str) -> String {
     let mut command = Command::new("timeout");
-    command.args(["50", "openssl", "s_client", "-ign_eof", "-connect", &to.to_string()]);
+    command.args(["150", "openssl", "s_client", "-ign_eof", "-connect", &to.to_string()]);
     command.args(["-servername", name, "-alpn", "http/1.1"]).args(arguments);
     let said = said(&mut command, input);
     format!("{}{}", said.text(), said.err)

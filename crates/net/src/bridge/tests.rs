@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::*;
 
 /// Far beyond anything that happens on loopback; only a hang reaches it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 const SHORT: Duration = Duration::from_millis(40);
 /// An idle limit that a busy machine does not reach between two bytes.
 const IDLE: Duration = Duration::from_secs(1);
@@ -171,10 +171,11 @@ async fn a_slow_reader_of_a_fast_source_gets_everything() {
         source.shutdown().await.unwrap();
         source
     });
-    // Slow for longer than the idle limit, with the source ahead all the time.
+    // Slow for longer than the idle limit, and until the opening is over, with the source ahead all the time.
     let mut received = Vec::new();
     let started = Instant::now();
-    while started.elapsed() < 3 * IDLE {
+    let opened = Arc::clone(&running.opened);
+    while started.elapsed() < 3 * IDLE || opened.load(Ordering::Relaxed) == 0 {
         tokio::time::sleep(IDLE / 10).await;
         let mut piece = vec![0; 32 * 1024];
         running.b.read_exact(&mut piece).await.unwrap();

@@ -2,15 +2,19 @@
 
 use std::{collections::HashMap, hash::Hash};
 
-/// At most `capacity` entries; inserting one more drops the least recently used.
+/// A user of this machine; those of whom the kernel says nothing count as one.
+pub(super) type User = Option<u32>;
+
+/// At most `capacity` entries; inserting one more drops the least recently used, of the user that has most.
 ///
-/// Finding that one takes a walk over all: with a thousand entries some microseconds, and only
+/// Finding that one takes two walks over all: with a thousand entries some ten microseconds, and only
 /// for a key that is new.
 #[derive(Debug)]
 pub(super) struct Bounded<K, V> {
     entries: HashMap<K, Entry<V>>,
     capacity: usize,
     clock: u64,
+    owner: fn(&K) -> User,
 }
 
 #[derive(Debug)]
@@ -20,8 +24,14 @@ struct Entry<V> {
 }
 
 impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
+    /// For what belongs to nobody.
     pub(super) fn new(capacity: usize) -> Self {
-        Self { entries: HashMap::new(), capacity, clock: 0 }
+        Self::shared(capacity, |_| None)
+    }
+
+    /// For what users share: who has many entries displaces those first.
+    pub(super) fn shared(capacity: usize, owner: fn(&K) -> User) -> Self {
+        Self { entries: HashMap::new(), capacity, clock: 0, owner }
     }
 
     pub(super) fn get(&mut self, key: &K) -> Option<&mut V> {
@@ -57,7 +67,14 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
         if self.entries.len() < self.capacity || self.entries.contains_key(key) {
             return;
         }
-        let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used);
+        let mut owned: HashMap<User, usize> = HashMap::from([((self.owner)(key), 1)]);
+        for known in self.entries.keys() {
+            *owned.entry((self.owner)(known)).or_default() += 1;
+        }
+        let most = owned.values().copied().max().unwrap_or_default();
+        let has_most = |known: &K| owned.get(&(self.owner)(known)) == Some(&most);
+        let oldest = self.entries.iter().filter(|(known, _)| has_most(known));
+        let oldest = oldest.min_by_key(|(_, entry)| entry.used);
         if let Some(key) = oldest.map(|(key, _)| key.clone()) {
             self.entries.remove(&key);
         }
@@ -89,6 +106,29 @@ mod tests {
         map.insert(2, 'c');
         *map.get_or_default(1) = 'd';
         assert_eq!((map.get(&1).copied(), map.get(&2).copied()), (Some('d'), Some('c')));
+    }
+
+    #[test]
+    fn of_the_user_with_most_the_least_recently_used_gives_way() {
+        let mut map = Bounded::shared(4, |(user, _): &(User, u8)| *user);
+        let (many, few) = (Some(666), Some(1000));
+        map.insert((few, 1), ());
+        for number in 1..=9 {
+            map.insert((many, number), ());
+        }
+        let kept = |map: &mut Bounded<(User, u8), ()>, user: User| -> Vec<u8> {
+            (1..=9).filter(|number| map.get(&(user, *number)).is_some()).collect()
+        };
+        assert_eq!((kept(&mut map, many), kept(&mut map, few)), (vec![7, 8, 9], vec![1]));
+        // Who is new to a full map gets a place, and so does who has no more, by what was not used for longest.
+        map.insert((None, 1), ());
+        map.insert((few, 2), ());
+        assert_eq!((kept(&mut map, few), kept(&mut map, None)), (vec![1, 2], vec![1]));
+        assert_eq!(kept(&mut map, many), [9]);
+        // Who has most by the new one, too, gives way.
+        map.insert((few, 3), ());
+        assert_eq!(kept(&mut map, few), [2, 3]);
+        assert_eq!((kept(&mut map, None), kept(&mut map, many)), (vec![1], vec![9]));
     }
 
     proptest! {

@@ -1,11 +1,15 @@
 //! Whether a path bears data in the SYN: networks that strip them, or drop such SYNs altogether.
+//!
+//! From outside, a network that strips is like a server that does not take a cookie, and a network that drops is like a
+//! server that does: both are in the hands of whoever chooses cookie and server. So failures are remembered for each
+//! user apart, and nobody's keep another one from opening fast.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use headstart_proto::fastopen::Verdict;
 
-use super::bounded::Bounded;
+use super::bounded::{Bounded, User};
 use super::standing::Standing;
 use super::{NAMES, PATHS, PathKey, PathMemory, PathReason, flight_key};
 
@@ -26,7 +30,7 @@ pub const REFUSALS_TO_BLOCK: u8 = 3;
 /// More than two edges in a row are hardly all at fault by themselves.
 pub const FAILURES_TO_BLOCK_NETWORK: u8 = 5;
 
-/// Networks remembered; about 100 bytes each, 25 kB.
+/// Networks remembered, for each user apart; about 100 bytes each, 25 kB.
 pub const NETWORKS: usize = 256;
 
 /// Whether to open with data in the SYN.
@@ -50,24 +54,21 @@ pub enum SynAdvice {
 
 #[derive(Debug)]
 pub(super) struct SynTables {
-    paths: Bounded<PathKey, SynPath>,
+    /// What TCP last took to connect: true for everybody.
+    rtts: Bounded<PathKey, Duration>,
+    paths: Bounded<(User, PathKey), Standing>,
     /// By local address.
-    networks: Bounded<IpAddr, Standing>,
+    networks: Bounded<(User, IpAddr), Standing>,
     /// Names, and whether they said that their servers take cookies when they were last asked.
     names: Bounded<Box<str>, bool>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct SynPath {
-    rtt: Option<Duration>,
-    standing: Standing,
 }
 
 impl Default for SynTables {
     fn default() -> Self {
         Self {
-            paths: Bounded::new(PATHS),
-            networks: Bounded::new(NETWORKS),
+            rtts: Bounded::new(PATHS),
+            paths: Bounded::shared(PATHS, |(user, _)| *user),
+            networks: Bounded::shared(NETWORKS, |(user, _)| *user),
             names: Bounded::new(NAMES),
         }
     }
@@ -75,76 +76,80 @@ impl Default for SynTables {
 
 impl SynTables {
     pub(super) fn forget_network(&mut self, local: IpAddr) {
-        self.paths.retain(|key| key.local != local);
-        self.networks.retain(|known| *known != local);
+        self.rtts.retain(|key| key.local != local);
+        self.paths.retain(|(_, key)| key.local != local);
+        self.networks.retain(|(_, known)| *known != local);
     }
 
-    fn advise(&mut self, key: PathKey, now: Instant) -> SynAdvice {
-        let rtt = self.paths.get(&key).and_then(|path| path.rtt);
+    fn advise(&mut self, user: User, key: PathKey, now: Instant) -> SynAdvice {
+        let rtt = self.rtts.get(&key).copied();
         let permits = |standing: &mut Standing| standing.permits(now);
-        match self.standings(key).into_iter().flatten().try_for_each(permits) {
+        match self.standings(user, key).into_iter().flatten().try_for_each(permits) {
             Ok(()) => SynAdvice::Use { rtt },
             Err((reason, until)) => SynAdvice::Bare { reason, until, rtt },
         }
     }
 
     /// Both have to agree before either counts this as its probe.
-    fn begin(&mut self, key: PathKey, now: Instant) -> Result<(), PathReason> {
-        if let SynAdvice::Bare { reason, .. } = self.advise(key, now) {
+    fn begin(&mut self, user: User, key: PathKey, now: Instant) -> Result<(), PathReason> {
+        if let SynAdvice::Bare { reason, .. } = self.advise(user, key, now) {
             return Err(reason);
         }
-        for standing in self.standings(key).into_iter().flatten() {
+        for standing in self.standings(user, key).into_iter().flatten() {
             standing.ask(now).map_err(|(reason, _)| reason)?;
         }
         Ok(())
     }
 
-    /// Of the network and of the path, as far as anything is known of them.
-    fn standings(&mut self, key: PathKey) -> [Option<&mut Standing>; 2] {
-        let path = self.paths.get(&key).map(|path| &mut path.standing);
-        [self.networks.get(&key.local), path]
+    /// Of the network and of the path, as far as anything is held against them.
+    fn standings(&mut self, user: User, key: PathKey) -> [Option<&mut Standing>; 2] {
+        [self.networks.get(&(user, key.local)), self.paths.get(&(user, key))]
     }
 
-    fn record(&mut self, key: PathKey, verdict: Verdict, now: Instant) {
-        let path = &mut self.paths.get_or_default(key).standing;
-        let network = self.networks.get_or_default(key.local);
+    fn record(&mut self, user: User, key: PathKey, verdict: Verdict, now: Instant) {
         let (reason, to_block) = match verdict {
             Verdict::Accepted => {
-                path.good();
-                network.good();
+                self.standings(user, key).into_iter().flatten().for_each(Standing::good);
                 return;
             }
             Verdict::Refused => (PathReason::SynDataRefused, REFUSALS_TO_BLOCK),
             Verdict::Lost => (PathReason::SynLost, LOSSES_TO_BLOCK),
         };
-        path.failed(reason, to_block, now);
+        self.paths.get_or_default((user, key)).failed(reason, to_block, now);
+        let network = self.networks.get_or_default((user, key.local));
         network.failed(reason, FAILURES_TO_BLOCK_NETWORK, now);
     }
 }
 
 impl PathMemory {
-    /// Whether opening with data in the SYN on `key` is worth a try now.
-    pub fn advise_syn(&self, key: PathKey, now: Instant) -> SynAdvice {
-        self.lock().syn.advise(key, now)
+    /// Whether opening with data in the SYN on `key` is worth a try now, by what `user` has met; those of
+    /// whom the kernel says nothing count as one user.
+    pub fn advise_syn(&self, user: Option<u32>, key: PathKey, now: Instant) -> SynAdvice {
+        self.lock().syn.advise(user, key, now)
     }
 
-    /// To be asked once more right before a SYN with data leaves: after a back-off the first one may, and
-    /// the others go on without until it reports, or for [`PROBE_LIFE`](super::PROBE_LIFE).
+    /// To be asked once more right before a SYN with data leaves: after a back-off the first one of `user` may, and
+    /// that user's others go on without until it reports, or for [`PROBE_LIFE`](super::PROBE_LIFE).
     ///
     /// # Errors
     /// Why this one may not.
-    pub fn begin_syn(&self, key: PathKey, now: Instant) -> Result<(), PathReason> {
-        self.lock().syn.begin(key, now)
+    pub fn begin_syn(
+        &self,
+        user: Option<u32>,
+        key: PathKey,
+        now: Instant,
+    ) -> Result<(), PathReason> {
+        self.lock().syn.begin(user, key, now)
     }
 
-    /// Learns from an opening with data in the SYN on `key`.
-    pub fn record_syn(&self, key: PathKey, verdict: Verdict, now: Instant) {
-        self.lock().syn.record(key, verdict, now);
+    /// Learns from an opening of `user` with data in the SYN on `key`.
+    pub fn record_syn(&self, user: Option<u32>, key: PathKey, verdict: Verdict, now: Instant) {
+        self.lock().syn.record(user, key, verdict, now);
     }
 
     /// Remembers what TCP took to connect on `key`.
     pub fn record_rtt(&self, key: PathKey, rtt: Duration) {
-        self.lock().syn.paths.get_or_default(key).rtt = Some(rtt);
+        self.lock().syn.rtts.insert(key, rtt);
     }
 
     /// Remembers whether `name` says that its servers take cookies.
@@ -170,53 +175,107 @@ mod tests {
     use super::*;
 
     const RTT: Duration = Duration::from_millis(100);
+    const ME: User = Some(1000);
 
-    fn key(edge: u8) -> PathKey {
-        PathKey { local: [10, 0, 0, 1].into(), edge: ([192, 0, 2, edge], 443).into() }
+    fn key(edge: u16) -> PathKey {
+        let [high, low] = edge.to_be_bytes();
+        PathKey { local: [10, 0, 0, 1].into(), edge: ([192, 0, high, low], 443).into() }
     }
 
-    /// A memory and a clock.
+    /// A memory, a clock, and who it is that opens.
     struct Bench {
         memory: PathMemory,
         now: Instant,
+        user: User,
     }
 
     impl Bench {
         fn new() -> Self {
-            Self { memory: PathMemory::new(), now: Instant::now() }
+            Self { memory: PathMemory::new(), now: Instant::now(), user: ME }
         }
 
-        fn record(&self, edge: u8, verdicts: &[Verdict]) {
+        fn record(&self, edge: u16, verdicts: &[Verdict]) {
             for verdict in verdicts {
-                self.memory.record_syn(key(edge), *verdict, self.now);
+                self.memory.record_syn(self.user, key(edge), *verdict, self.now);
             }
         }
 
+        fn advice(&self, edge: u16) -> SynAdvice {
+            self.memory.advise_syn(self.user, key(edge), self.now)
+        }
+
         /// None if a SYN with data may leave, as one then does.
-        fn reason(&self, edge: u8) -> Option<PathReason> {
-            self.memory.begin_syn(key(edge), self.now).err()
+        fn reason(&self, edge: u16) -> Option<PathReason> {
+            self.memory.begin_syn(self.user, key(edge), self.now).err()
         }
     }
 
     #[test]
     fn a_new_path_is_used_and_nothing_is_known_of_it() {
-        let bench = Bench::new();
-        let advice = bench.memory.advise_syn(key(1), bench.now);
-        assert_eq!(advice, SynAdvice::Use { rtt: None });
+        assert_eq!(Bench::new().advice(1), SynAdvice::Use { rtt: None });
     }
 
     #[test]
     fn the_round_trip_is_remembered() {
         let bench = Bench::new();
         bench.memory.record_rtt(key(1), RTT);
-        let advice = bench.memory.advise_syn(key(1), bench.now);
-        assert_eq!(advice, SynAdvice::Use { rtt: Some(RTT) });
-        assert_eq!(bench.memory.advise_syn(key(2), bench.now), SynAdvice::Use { rtt: None });
+        assert_eq!(bench.advice(1), SynAdvice::Use { rtt: Some(RTT) });
+        assert_eq!(bench.advice(2), SynAdvice::Use { rtt: None });
         bench.record(1, &[Verdict::Lost; 2]);
-        let advice = bench.memory.advise_syn(key(1), bench.now);
         let until = bench.now + BACKOFF_FIRST;
         let expected = SynAdvice::Bare { reason: PathReason::SynLost, until, rtt: Some(RTT) };
-        assert_eq!(advice, expected);
+        assert_eq!(bench.advice(1), expected);
+        let other = Bench { user: None, ..bench };
+        assert_eq!(other.advice(1), SynAdvice::Use { rtt: Some(RTT) }, "true for everybody");
+    }
+
+    /// Whoever likes can show cookies that no server takes, and have names of servers that take nothing.
+    #[test]
+    fn what_one_user_met_is_held_against_nobody_else() {
+        let (count, per_edge) = (u16::from(FAILURES_TO_BLOCK_NETWORK), REFUSALS_TO_BLOCK);
+        for verdict in [Verdict::Refused, Verdict::Lost] {
+            let mut bench = Bench::new();
+            for edge in 1..=count {
+                bench.record(edge, &vec![verdict; per_edge.into()]);
+            }
+            assert!(bench.reason(1).is_some() && bench.reason(100).is_some(), "{verdict:?}");
+            for other in [Some(1001), None] {
+                bench.user = other;
+                assert_eq!((bench.reason(1), bench.reason(100)), (None, None), "{verdict:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_probes_or_succeeds_for_another() {
+        let mut bench = Bench::new();
+        bench.record(1, &[Verdict::Lost; 2]);
+        bench.user = Some(1001);
+        bench.record(1, &[Verdict::Lost; 2]);
+        bench.now += BACKOFF_FIRST;
+        assert_eq!((bench.reason(1), bench.reason(1)), (None, Some(PathReason::Probing)));
+        bench.user = ME;
+        assert_eq!((bench.reason(1), bench.reason(1)), (None, Some(PathReason::Probing)));
+        bench.user = Some(1001);
+        bench.record(1, &[Verdict::Accepted]);
+        assert_eq!((bench.reason(1), bench.reason(1)), (None, None));
+        bench.user = ME;
+        assert_eq!(bench.reason(1), Some(PathReason::Probing));
+    }
+
+    #[test]
+    fn who_fills_the_memory_makes_nobody_else_forget() {
+        let mut bench = Bench::new();
+        bench.record(1, &[Verdict::Lost; 2]);
+        bench.user = Some(666);
+        let (first, last) = (2, u16::try_from(PATHS).unwrap() + 1);
+        for edge in first..=last {
+            bench.record(edge, &[Verdict::Lost; 2]);
+        }
+        let tables = &mut bench.memory.lock().syn;
+        assert!(tables.paths.get(&(Some(666), key(first))).is_none(), "its own gave way");
+        assert!(tables.paths.get(&(Some(666), key(last))).is_some());
+        assert!(tables.paths.get(&(ME, key(1))).is_some());
     }
 
     #[test]
@@ -262,25 +321,24 @@ mod tests {
         bench.record(1, &[Verdict::Lost; 2]);
         bench.now += BACKOFF_FIRST;
         for _ in 0..3 {
-            let advice = bench.memory.advise_syn(key(1), bench.now);
-            assert_eq!(advice, SynAdvice::Use { rtt: None });
+            assert_eq!(bench.advice(1), SynAdvice::Use { rtt: None });
         }
         assert_eq!(bench.reason(1), None);
-        let advice = bench.memory.advise_syn(key(1), bench.now);
-        assert!(matches!(advice, SynAdvice::Bare { reason: PathReason::Probing, .. }));
+        assert!(matches!(bench.advice(1), SynAdvice::Bare { reason: PathReason::Probing, .. }));
     }
 
     #[test]
     fn a_network_that_fails_with_several_edges_is_blocked_for_all() {
         let mut bench = Bench::new();
-        for edge in 1..FAILURES_TO_BLOCK_NETWORK {
+        let last = u16::from(FAILURES_TO_BLOCK_NETWORK);
+        for edge in 1..last {
             bench.record(edge, &[Verdict::Lost]);
         }
         assert_eq!(bench.reason(100), None);
-        bench.record(FAILURES_TO_BLOCK_NETWORK, &[Verdict::Lost]);
+        bench.record(last, &[Verdict::Lost]);
         assert_eq!(bench.reason(100), Some(PathReason::SynLost));
         let elsewhere = PathKey { local: [10, 9, 9, 9].into(), ..key(100) };
-        let advice = bench.memory.advise_syn(elsewhere, bench.now);
+        let advice = bench.memory.advise_syn(ME, elsewhere, bench.now);
         assert_eq!(advice, SynAdvice::Use { rtt: None });
         bench.now += BACKOFF_FIRST;
         bench.record(100, &[Verdict::Accepted]);
@@ -319,7 +377,7 @@ mod tests {
         let advice = bench.memory.advise(key(1), bench.now);
         assert!(matches!(advice, Advice::Turbo { .. }));
         bench.memory.record(key(2), Outcome::Unreachable, bench.now);
-        bench.memory.record_syn(key(2), Verdict::Accepted, bench.now);
+        bench.record(2, &[Verdict::Accepted]);
         assert_eq!(bench.reason(2), None);
     }
 

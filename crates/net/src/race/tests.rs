@@ -14,9 +14,13 @@ fn listener() -> (StdListener, SocketAddr) {
     (listener, addr)
 }
 
-/// An address at which nobody listens.
+/// An address at which nobody listens: as long as this runs, the kernel gives its port to nobody else.
 fn refusing() -> SocketAddr {
-    listener().1
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    std::mem::forget(socket);
+    address
 }
 
 /// An address that drops SYNs: its accept queue, of length 0 + 1, is full.

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::*;
 
 /// Far beyond anything that happens on loopback; only a hang reaches it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 const SHORT: Duration = Duration::from_millis(40);
 
 /// Both peers of a relay that runs.

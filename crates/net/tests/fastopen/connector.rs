@@ -40,12 +40,16 @@ struct Flight {
 impl Flight {
     fn new(world: &World) -> Self {
         loop {
-            let cookie = world.cookie(0);
-            let bytes = [&hello(&cookie)[..], b"and a request", &[END]].concat();
-            if bytes.iter().filter(|byte| **byte == END).count() == 1 {
-                return Self { cookie, bytes };
+            let flight = Self::with(world.cookie(0));
+            if flight.bytes.iter().filter(|byte| **byte == END).count() == 1 {
+                return flight;
             }
         }
+    }
+
+    fn with(cookie: Cookie) -> Self {
+        let bytes = [&hello(&cookie)[..], b"and a request", &[END]].concat();
+        Self { cookie, bytes }
     }
 }
 
@@ -78,8 +82,12 @@ pub(crate) fn connector(server: SocketAddr) -> Connector {
 
 /// Says it to the server, who says it back; what that took.
 async fn visit(connector: &Connector, flight: &Flight) -> Report {
+    visit_as(0, connector, flight).await
+}
+
+async fn visit_as(user: u32, connector: &Connector, flight: &Flight) -> Report {
     let name = Target::new("www.example", 443);
-    let mut stream = connector.connect(&Target { context: Context::user(0), ..name }).unwrap();
+    let mut stream = connector.connect(&Target { context: Context::user(user), ..name }).unwrap();
     let mut answer = Vec::new();
     let talk = async {
         stream.write_all(&flight.bytes).await?;
@@ -167,6 +175,30 @@ pub(crate) fn tickets_open_once() {
     assert_eq!(world.seen.cookies(), cookies);
     let served = server.served(3).into_iter().map(|(_, line)| line);
     assert!(served.eq([&one, &one, &other].map(|flight| flight.bytes.clone())));
+}
+
+/// Who shows what no server takes has no Fast Open there for a while, and everybody else has.
+pub(crate) fn made_up_cookies_of_another_user() {
+    let world = World::new();
+    let server = Server::start(&world);
+    let made_up = [1, 2, 3, 4].map(|fill| Flight::with(Cookie::new([fill; 16])));
+    let good = Flight::new(&world);
+    let visits = async {
+        let connector = connector(world.to(0));
+        let mut reasons = Vec::new();
+        for flight in &made_up {
+            reasons.push(visit_as(666, &connector, flight).await.fast_open_not_used);
+        }
+        (reasons, visit_as(1000, &connector, &good).await)
+    };
+    let (reasons, other) = world.client().run(|| block_on(visits)).unwrap();
+    let blocked = Some(FastOpenNotUsed::Path(PathReason::SynDataRefused));
+    assert_eq!(reasons, [REFUSED, REFUSED, REFUSED, blocked]);
+    assert_eq!((other.opened_by, other.fast_open_not_used), (OpenedBy::FastOpen, None));
+    let shown = made_up[..3].iter().chain([&good]);
+    let shown: Vec<_> = shown.map(|flight| flight.cookie.as_bytes().to_vec()).collect();
+    assert_eq!(world.seen.cookies(), shown);
+    assert_eq!(server.served(5).len(), 5);
 }
 
 /// Plain TCP is there before the kernel's second SYN, which would leave after a second.

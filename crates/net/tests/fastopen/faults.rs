@@ -124,7 +124,8 @@ pub(crate) fn queue_full() {
     const CLIENTS: usize = 4;
     let world = World::new();
     let server = Server::with(&world, Options { pending: 1, ..Options::default() });
-    world.link(Duration::from_millis(100), None, None);
+    // All leave before the first is acknowledged, and none is sent twice.
+    world.link(Duration::from_millis(400), None, None);
     let cookies: Vec<_> = (0..CLIENTS).map(|_| world.cookie(0)).collect();
     let near = &world;
     let opened: Vec<_> = thread::scope(|scope| {

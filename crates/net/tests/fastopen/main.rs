@@ -77,6 +77,7 @@ const CHECKS: &[Check] = &[
     ("client_detached", client::detached),
     ("client_switched_off", client::switched_off),
     ("connector_tickets_open_once", connector::tickets_open_once),
+    ("connector_made_up_cookies_of_another_user", connector::made_up_cookies_of_another_user),
     ("connector_syn_lost", connector::syn_lost),
     ("connector_syn_late", connector::syn_late),
     ("connector_syn_reset", connector::syn_reset),

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -158,13 +158,24 @@ fn said(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Ends a program if its check fails before the program does.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 pub(crate) fn both_sides() {
     let world = World::bare();
     world.attach_client();
     let options = ServerOptions { owner: Some(NOBODY), ..world.server_options() };
     world.server().run(|| attach_server(&options)).unwrap().unwrap();
-    let mut edge = as_nobody(world.server(), "edge").env(DIR, world.dir()).spawn().unwrap();
-    let mut said_by_edge = BufReader::new(edge.stdout.take().unwrap());
+    let edge = as_nobody(world.server(), "edge").env(DIR, world.dir()).spawn().unwrap();
+    let mut edge = Ends(edge);
+    let mut said_by_edge = BufReader::new(edge.0.stdout.take().unwrap());
     let mut line = String::new();
     said_by_edge.read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
@@ -175,7 +186,7 @@ pub(crate) fn both_sides() {
     let mut rest = String::new();
     said_by_edge.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "fop\n1 steered\n");
-    assert!(edge.wait().unwrap().success());
+    assert!(edge.0.wait().unwrap().success());
     // It is gone, and nobody took its place.
     assert_eq!(world.server_status().unwrap().keys, 0);
 }

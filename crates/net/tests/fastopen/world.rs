@@ -26,7 +26,7 @@ pub(crate) const PORT: u16 = 8443;
 pub(crate) const LIFE: u64 = 3600;
 
 /// Only bounds a check that fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The interface of a node of a lab.
 pub(crate) const INTERFACE: &str = "w0";

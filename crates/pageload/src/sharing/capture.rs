@@ -22,6 +22,9 @@ pub(crate) const PCAP_MAGICS: [[u8; 4]; 5] = [
     [0x34, 0xcd, 0xb2, 0xa1],
 ];
 
+/// The kind of a Packet Block, obsolete since 2004, as it reads in both byte orders: known to be a packet and not read.
+const PACKET_BLOCK: [u32; 2] = [2, 2 << 24];
+
 /// Bytes of the buffer at first: the largest packet that tcpdump takes has 256 KiB. It grows up to [`CAPTURE_BLOCK`].
 const BUFFER: usize = 512 << 10;
 
@@ -203,12 +206,12 @@ impl Section {
                 self.packet(packet.if_id, Some(at), packet.packet_data(), each);
             }
             Block::SimplePacket(packet) => self.packet(0, None, packet.packet_data(), each),
+            Block::Unknown(block) if PACKET_BLOCK.contains(&block.block_type) => self.unread(each),
             _ => {}
         }
         Ok(())
     }
 
-    /// A packet of an interface that was not described is passed over.
     fn packet(
         &mut self,
         interface: u32,
@@ -218,11 +221,16 @@ impl Section {
     ) {
         let described =
             usize::try_from(interface).ok().and_then(|index| self.interfaces.get(index));
-        let Some(interface) = described else { return };
+        let Some(interface) = described else { return self.unread(each) };
         // A simple packet has no time: that of the last one is the best guess.
         let at = at.map_or(self.last, |(high, low)| interface.clock.at(high, low));
         each(Frame { at, link: interface.link, bytes });
         self.last = at;
+    }
+
+    /// A packet of which the file does not say what it begins with.
+    fn unread(&self, each: &mut impl FnMut(Frame<'_>)) {
+        each(Frame { at: self.last, link: Link::Unknown, bytes: &[] });
     }
 
     /// Whether these bytes begin with a whole block of pcapng, by its outer length.

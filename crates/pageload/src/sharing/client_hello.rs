@@ -7,8 +7,8 @@ use super::fields::Fields;
 const SESSION_TICKET: u16 = 35;
 /// RFC 8446 section 5.1.
 const RECORD_HEADER: usize = 5;
-/// Kind and length of the message, legacy_version and random.
-const BEFORE_SESSION_ID: usize = 4 + 2 + 32;
+/// Kind and length of the message, and legacy_version.
+const BEFORE_RANDOM: usize = 4 + 2;
 
 /// What a client wants, and what it has to show for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub(crate) struct Offer {
     pub(crate) session_id: bool,
     pub(crate) early_data: bool,
     pub(crate) ech: bool,
+    /// That no other ClientHello has; a copy of this one does.
+    pub(crate) random: [u8; 32],
 }
 
 impl Offer {
@@ -35,6 +37,7 @@ impl Offer {
             session_id: legacy.session_id && !hello.tls13,
             early_data: hello.early_data,
             ech: hello.ech,
+            random: legacy.random,
             name: hello.server_name,
         }
     }
@@ -45,9 +48,10 @@ impl Offer {
     }
 }
 
-/// What TLS 1.2 resumes by (RFC 5246 section 7.4.1.2, RFC 5077).
+/// What is where it was in TLS 1.2 and what that resumes by (RFC 5246 section 7.4.1.2, RFC 5077).
 #[derive(Clone, Copy, Debug, Default)]
 struct Legacy {
+    random: [u8; 32],
     session_id: bool,
     /// Bytes of the extension; none at all only asks for a ticket.
     ticket: Option<usize>,
@@ -58,14 +62,15 @@ impl Legacy {
     fn read(records: &[u8]) -> Option<Self> {
         let message = message(records);
         let mut fields = Fields(&message);
-        fields.take(BEFORE_SESSION_ID)?;
+        fields.take(BEFORE_RANDOM)?;
+        let random = fields.take(32)?.try_into().ok()?;
         let session_id = !fields.vector8()?.is_empty();
         fields.vector16()?; // cipher_suites
         fields.vector8()?; // compression_methods
         let mut extensions = Fields(fields.vector16().unwrap_or_default());
         let mut all = std::iter::from_fn(|| extensions.extension());
         let ticket = all.find(|(number, _)| *number == SESSION_TICKET);
-        Some(Self { session_id, ticket: ticket.map(|(_, body)| body.len()) })
+        Some(Self { random, session_id, ticket: ticket.map(|(_, body)| body.len()) })
     }
 }
 

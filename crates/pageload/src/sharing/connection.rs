@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +56,8 @@ pub(crate) struct Found<'a> {
 pub(crate) struct Findings {
     pub(crate) connections: Vec<Connection>,
     pub(crate) names: Names,
+    /// What tells the handshakes of captures, of those among the connections.
+    pub(crate) handshakes: HashSet<u64>,
     pub(crate) seen: Seen,
     pub(crate) tickets: TicketCount,
     pub(crate) versions: Versions,
@@ -64,8 +66,11 @@ pub(crate) struct Findings {
 impl Findings {
     /// Keeps a connection; false if there is no room for it.
     pub(crate) fn push(&mut self, found: Found<'_>, limits: &Limits) -> bool {
-        let name = found.name.map(|name| self.names.number(name, limits.names));
-        if self.connections.len() >= limits.connections || name == Some(None) {
+        let has_room = self.connections.len() < limits.connections;
+        // A name of which no connection is kept takes no room, either.
+        let names = if has_room { limits.names } else { 0 };
+        let name = found.name.map(|name| self.names.number(name, names));
+        if !has_room || name == Some(None) {
             self.seen.left_out += 1;
             return false;
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::limits::{CAPTURE_BLOCK, HAR_BYTES, INTERFACES, LINE_MAX, PREFIXES};
+use super::limits::{CAPTURE_BLOCK, HAR_BYTES, HAR_DEPTH, INTERFACES, LINE_MAX, PREFIXES};
 
 /// Why a recording could not be read.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub enum ReadError {
     Interfaces,
     /// The HAR file has more than [`HAR_BYTES`] bytes.
     HarTooLarge,
+    /// The HAR file has more than [`HAR_DEPTH`] lists and objects within each other.
+    HarTooDeep,
     /// It is no JSON, or not that of a HAR file.
     Har(serde_json::Error),
 }
@@ -56,7 +58,7 @@ impl ReadError {
             Self::Interfaces => "the file is damaged, or split it by interface".into(),
             Self::HarTooLarge => "save it without content, or in parts".into(),
             Self::Har(error) if error.is_eof() => "the file is cut off; save it again".into(),
-            Self::Har(_) => "save it again from the browser's network panel: \"Save all as HAR\"".into(),
+            Self::HarTooDeep | Self::Har(_) => "save it again from the browser's network panel: \"Save all as HAR\"".into(),
         }
     }
 }
@@ -77,6 +79,9 @@ impl fmt::Display for ReadError {
             }
             Self::Interfaces => write!(f, "it has more than {INTERFACES} interfaces"),
             Self::HarTooLarge => write!(f, "it has more than {} MiB", HAR_BYTES >> 20),
+            Self::HarTooDeep => {
+                write!(f, "it has more than {HAR_DEPTH} lists and objects within each other")
+            }
             Self::Har(error) => write!(f, "it is not the JSON of a HAR file: {error}"),
         }
     }

@@ -1,6 +1,7 @@
 //! The connections of a capture that are open, in bounded memory.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -8,10 +9,11 @@ use headstart_proto::wire::Request;
 use lru_slab::LruSlab;
 
 use super::audit::Limits;
+use super::client_hello::Offer;
 use super::connection::{Findings, Found, Handshake};
 use super::flow::{Ending, Flow, Handshaken};
 use super::packet::{Datagram, Packet, Segment};
-use super::server_flight::Version;
+use super::server_flight::{Answer, Version};
 
 /// Connections by their two ends; that which was silent for longest gives way.
 #[derive(Debug)]
@@ -205,6 +207,11 @@ fn conclude(ending: Ending, found: &mut Findings, limits: &Limits) {
 
 fn keep(handshake: &Handshaken, found: &mut Findings, limits: &Limits) {
     let Handshaken { at, ready, server, offer, answer } = handshake;
+    let id = id(offer, answer);
+    if found.handshakes.contains(&id) {
+        found.seen.copies += 1;
+        return;
+    }
     let is_resumed = answer.resumed == Some(true);
     let connection = Found {
         at: *at,
@@ -217,6 +224,7 @@ fn keep(handshake: &Handshaken, found: &mut Findings, limits: &Limits) {
     if !found.push(connection, limits) {
         return;
     }
+    found.handshakes.insert(id);
     let seen = &mut found.seen;
     seen.resumption_offered += u64::from(offer.resumption() || is_resumed);
     seen.resumption_refused += u64::from(offer.resumption() && !is_resumed);
@@ -231,6 +239,15 @@ fn keep(handshake: &Handshaken, found: &mut Findings, limits: &Limits) {
         Some(Version::Tls12) => found.versions.tls12 += 1,
         _ => found.versions.older += 1,
     }
+}
+
+/// The same for two recordings of one handshake: on both sides of a NAT or a proxy that passes TLS through, or in two
+/// captures. Both randoms: a client may send one ClientHello twice.
+fn id(offer: &Offer, answer: &Answer) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&offer.random);
+    hasher.write(&answer.random);
+    hasher.finish()
 }
 
 /// An Initial packet (RFC 9000 section 17.2.2, RFC 9369 section 3.2), with which a connection begins.

@@ -13,12 +13,14 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::audit::Limits;
+use super::bounded_json::BoundedJson;
 use super::connection::{Findings, Found, Handshake};
 use super::error::ReadError;
 use super::limits::{CONNECTION_ID_MAX, HAR_BYTES};
 
 /// RFC 1035 section 2.3.4.
 const HOST_NAME_MAX: usize = 253;
+const LABEL_MAX: usize = 63;
 
 /// Counts the connections of a HAR file.
 pub(crate) fn read(
@@ -26,15 +28,17 @@ pub(crate) fn read(
     found: &mut Findings,
     limits: &Limits,
 ) -> Result<(), ReadError> {
-    let mut input = BufReader::new(input.take(HAR_BYTES));
+    let mut input = BufReader::new(BoundedJson::new(input.take(HAR_BYTES)));
     let mut page = Page { found, limits, counted: HashSet::new() };
     let mut json = serde_json::Deserializer::from_reader(&mut input);
     let file = Object { key: "log", inner: Object { key: "entries", inner: Entries(&mut page) } };
     let read = file.deserialize(&mut json).and_then(|()| json.end());
     drop(json);
+    let text = input.get_ref();
     match read {
         Ok(()) => Ok(()),
-        Err(_) if input.get_ref().limit() == 0 => Err(ReadError::HarTooLarge),
+        Err(_) if text.is_too_deep => Err(ReadError::HarTooDeep),
+        Err(_) if text.input.limit() == 0 => Err(ReadError::HarTooLarge),
         Err(error) if error.is_io() => Err(ReadError::Io(error.into())),
         Err(error) => Err(ReadError::Har(error)),
     }
@@ -55,11 +59,18 @@ impl Page<'_> {
             self.found.seen.har_quic_requests += 1;
             return;
         }
-        let Some(target) = Target::of(&entry.request.url) else { return };
-        if entry.timings.ssl.is_none_or(|ssl| ssl <= 0.0) || self.is_counted(entry, &target) {
+        let Some(authority) = over_tls(&entry.request.url) else { return };
+        if entry.timings.ssl.is_none_or(|ssl| ssl <= 0.0) {
             return;
         }
-        let (Some(at), Some(address)) = (entry.handshake_at(), entry.address()) else {
+        let target = Target::of(authority);
+        let id = target.as_ref().and_then(|target| entry.connection_id(target.port));
+        if id.as_ref().is_some_and(|id| self.counted.contains(id)) {
+            return;
+        }
+        let (Some(target), Some(at), Some(address)) =
+            (target, entry.handshake_at(), entry.address())
+        else {
             self.found.seen.har_incomplete += 1;
             return;
         };
@@ -73,14 +84,8 @@ impl Page<'_> {
         };
         if self.found.push(connection, self.limits) {
             self.count_version(entry);
-        }
-    }
-
-    /// Whether the handshake of the entry's connection was counted with an earlier one.
-    fn is_counted(&mut self, entry: &Entry, target: &Target) -> bool {
-        match entry.connection_id(target) {
-            Some(id) if self.counted.len() < self.limits.connections => !self.counted.insert(id),
-            _ => false,
+            // One for each connection that is kept: their number is bounded.
+            self.counted.extend(id);
         }
     }
 
@@ -139,11 +144,36 @@ struct Timings {
 }
 
 /// Text by the specification, a number by some programs.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum ConnectionId {
-    Text(String),
-    Number(u64),
+#[derive(Debug)]
+struct ConnectionId(String);
+
+/// By hand: serde's untagged enums keep whatever comes before they look at it, however large.
+impl<'de> Deserialize<'de> for ConnectionId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrNumber;
+
+        impl Visitor<'_> for TextOrNumber {
+            type Value = ConnectionId;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a number")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<ConnectionId, E> {
+                Ok(ConnectionId(text.to_owned()))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<ConnectionId, E> {
+                Ok(ConnectionId(number.to_string()))
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<ConnectionId, E> {
+                Ok(ConnectionId(number.to_string()))
+            }
+        }
+
+        deserializer.deserialize_any(TextOrNumber)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -161,14 +191,10 @@ impl Entry {
     }
 
     /// What names the connection; Firefox gives the server's port instead, which names none.
-    fn connection_id(&self, target: &Target) -> Option<String> {
-        let id = match self.connection.as_ref()? {
-            ConnectionId::Text(text) => text.clone(),
-            ConnectionId::Number(number) => number.to_string(),
-        };
-        let names_one =
-            (1..=CONNECTION_ID_MAX).contains(&id.len()) && id != target.port.to_string();
-        names_one.then_some(id)
+    fn connection_id(&self, port: u16) -> Option<String> {
+        let ConnectionId(id) = self.connection.as_ref()?;
+        let names_one = (1..=CONNECTION_ID_MAX).contains(&id.len()) && *id != port.to_string();
+        names_one.then(|| id.clone())
     }
 
     fn address(&self) -> Option<IpAddr> {
@@ -220,7 +246,14 @@ fn split_offset(text: &str) -> Option<(&str, Duration, bool)> {
     (digits.len() == 4).then_some((local, offset_time, offset.starts_with('+')))
 }
 
-/// Where a request over TLS goes.
+/// The part of a URL that says where it goes; none if that is not over TLS.
+fn over_tls(url: &str) -> Option<&str> {
+    let (scheme, rest) = url.split_once("://")?;
+    let is_tls = ["https", "wss"].iter().any(|tls| scheme.eq_ignore_ascii_case(tls));
+    rest.split(['/', '?', '#']).next().filter(|_| is_tls)
+}
+
+/// Where a request goes.
 #[derive(Debug, PartialEq, Eq)]
 struct Target {
     /// Lower case, without a trailing dot; none for an address.
@@ -229,24 +262,27 @@ struct Target {
 }
 
 impl Target {
-    /// Of a URL; none if it is not one over TLS.
-    fn of(url: &str) -> Option<Self> {
-        let (scheme, rest) = url.split_once("://")?;
-        if !["https", "wss"].iter().any(|tls| scheme.eq_ignore_ascii_case(tls)) {
-            return None;
-        }
-        let authority = rest.split(['/', '?', '#']).next()?;
+    /// Of the authority of a URL (RFC 3986 section 3.2); none if no such server can be.
+    fn of(authority: &str) -> Option<Self> {
         let authority = authority.rsplit_once('@').map_or(authority, |(_user, host)| host);
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
             _ => (authority, 443),
         };
-        let host = host.strip_suffix('.').unwrap_or(host);
-        let is_name = (1..=HOST_NAME_MAX).contains(&host.len())
-            && !host.starts_with('[')
-            && host.parse::<IpAddr>().is_err();
-        Some(Self { name: is_name.then(|| host.to_ascii_lowercase()), port })
+        let unbracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        if unbracketed.unwrap_or(host).parse::<IpAddr>().is_ok() {
+            return Some(Self { name: None, port });
+        }
+        let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        is_host_name(&name).then_some(Self { name: Some(name), port })
     }
+}
+
+/// Browsers write other scripts as A-labels; anything else is no name, and might command a terminal.
+fn is_host_name(name: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let label = |label: &str| (1..=LABEL_MAX).contains(&label.len()) && label.bytes().all(legal);
+    name.len() <= HOST_NAME_MAX && name.split('.').all(label)
 }
 
 /// An object of which one key counts, which has to be there.
@@ -318,7 +354,7 @@ mod tests {
     use super::*;
 
     fn target(url: &str) -> Option<(Option<String>, u16)> {
-        Target::of(url).map(|target| (target.name, target.port))
+        over_tls(url).and_then(Target::of).map(|target| (target.name, target.port))
     }
 
     fn named(name: &str, port: u16) -> Option<(Option<String>, u16)> {
@@ -335,6 +371,20 @@ mod tests {
         assert_eq!(target("https://[2001:db8::1]:8443/"), Some((None, 8443)));
         for other in ["http://example.com/", "data:text/plain,https://", "https://a:b/", ""] {
             assert_eq!(target(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_is_none() {
+        assert_eq!(
+            target("https://a_b.xn--bcher-kva.example/"),
+            named("a_b.xn--bcher-kva.example", 443)
+        );
+        let (label, long) = ("x".repeat(64), "a.".repeat(128));
+        for host in ["", "a..b", "a b", "\u{1b}[31mred", "b\u{fc}cher.example", &label, &long] {
+            let url = format!("https://{host}/");
+            assert!(over_tls(&url).is_some());
+            assert_eq!(target(&url), None, "{host:?}");
         }
     }
 

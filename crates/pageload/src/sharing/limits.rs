@@ -1,8 +1,9 @@
 //! Every bound of the audit in one place: recordings come from anywhere, and may be larger than memory.
 //!
-//! Worst case together about 0.5 GB: [`FLOWS`] x 0.5 kB + [`FLOW_BYTES`] while packets are read,
-//! [`CONNECTIONS`] x 64 B + [`NAMES`] x 0.4 kB for what was found, [`CONNECTIONS`] x 250 B while it is
-//! counted, and [`PREFIXES`] x 60 B for the table of autonomous systems. Ordinary recordings need a hundredth.
+//! Worst case together about 0.7 GB: [`FLOWS`] x 1 kB + twice [`FLOW_BYTES`] while packets are read (buffers grow by
+//! doubling), [`CONNECTIONS`] x 0.15 kB + [`NAMES`] x 0.4 kB for what was found, and [`CONNECTIONS`] x 250 B while it is
+//! counted or, in a HAR file, for the names of connections. A table of autonomous systems comes on top: [`PREFIXES`] x
+//! 0.25 kB. Ordinary recordings need a hundredth.
 
 /// Connections followed at the same time; that which was silent for longest gives way.
 ///
@@ -10,14 +11,18 @@
 pub const FLOWS: usize = 65_536;
 
 /// Bytes kept of all connections together, of ClientHellos that are not whole and of segments that came
-/// before their turn; the connection that was silent for longest gives way.
+/// before their turn, with [`PIECE`] for each; the connection that was silent for longest gives way.
 pub const FLOW_BYTES: usize = 64 << 20;
 
 /// Bytes that are kept of one direction of a connection while a segment before them is missing.
 ///
 /// A first flight fits into TCP's initial window of 10 segments; captures of the sender hold segments of up
-/// to 64 KiB, which the card cuts later.
-pub const BYTES_AHEAD: usize = 64 << 10;
+/// to 64 KiB, which the card cuts later. Room for one of these and a few small ones.
+pub const BYTES_AHEAD: usize = 128 << 10;
+
+/// Bytes of memory that a segment which came before its turn takes beside its own: its place in a tree and an
+/// allocation. Else segments of one byte would take a hundred times what is counted.
+pub const PIECE: usize = 128;
 
 /// Bytes of a server's stream that are looked at.
 ///
@@ -39,8 +44,14 @@ pub const CAPTURE_BLOCK: usize = 16 << 20;
 /// Interfaces of one section of a pcapng file.
 pub const INTERFACES: usize = 4096;
 
-/// Bytes of a HAR file. It is read in one pass, but a single string of it, such as a URL, has to fit into memory.
-pub const HAR_BYTES: u64 = 1 << 30;
+/// Bytes of a HAR file, read in one pass: with the content of all answers, a day has some hundred million.
+pub const HAR_BYTES: u64 = 4 << 30;
+
+/// Bytes of a string of a HAR file that are read: of a URL only the host counts, and contents do not.
+pub const HAR_STRING: usize = 64 << 10;
+
+/// Lists and objects within each other in a HAR file; real ones have ten. Each takes a byte of memory.
+pub const HAR_DEPTH: usize = 1 << 20;
 
 /// Bytes of the name of a connection in a HAR file that is remembered; real ones are numbers.
 pub const CONNECTION_ID_MAX: usize = 64;

@@ -128,7 +128,8 @@ pub struct Arm {
     pub groups: u64,
 }
 
-/// How many connections would have found a session, by its lifetime.
+/// How many connections would have found a session, by its lifetime. Those that began before the first of their
+/// group could have had a ticket find none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Revisits {
     /// Connections to a name that was visited before; without a name, to an address.
@@ -217,7 +218,7 @@ impl Report {
         recordings: Vec<Recording>,
         systems: Option<&AsTable>,
     ) -> Self {
-        let Findings { connections, names, seen, tickets, versions } = found;
+        let Findings { connections, names, seen, tickets, versions, .. } = found;
         let first = connections.iter().map(|connection| connection.at).min();
         let last = connections.iter().map(|connection| connection.at).max();
         let tally = Tally::new(connections, names.len(), systems);
@@ -250,8 +251,9 @@ impl Report {
     /// handshakes, or any for want of room.
     #[must_use]
     pub fn is_partial(&self) -> bool {
-        let Seen { unreadable, unanswered, cut_off, displaced, left_out, .. } = self.seen;
-        let lost = unreadable + unanswered + cut_off;
+        let Seen { unreadable, unanswered, cut_off, displaced, left_out, har_incomplete, .. } =
+            self.seen;
+        let lost = unreadable + unanswered + cut_off + har_incomplete;
         displaced + left_out > 0 || lost * 10 > self.connections + lost
     }
 }

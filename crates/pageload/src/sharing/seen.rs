@@ -8,7 +8,8 @@ pub struct Seen {
     pub packets: u64,
     /// Packets that are not TCP or UDP over IP, or are damaged.
     pub other_packets: u64,
-    /// Packets of a link type that is not known.
+    /// Packets of a link type that is not known, and those of pcapng that do not say which: of an interface that
+    /// is not described, or in a Packet Block, obsolete since 2004.
     pub unknown_link_packets: u64,
     /// Pieces of IP packets of TCP and UDP; they are not put together.
     pub fragments: u64,
@@ -16,9 +17,12 @@ pub struct Seen {
     pub tcp_connections: u64,
     /// Of these, those that carried something other than TLS, or nothing.
     pub not_tls: u64,
+    /// Handshakes that were counted already: seen on both sides of a NAT or a proxy that passes TLS through, or in
+    /// another capture of the same time.
+    pub copies: u64,
     /// ClientHellos that contradict their own lengths, or are larger than 16 KiB.
     pub unreadable: u64,
-    /// Handshakes whose answer is not in the capture, or is a refusal.
+    /// Handshakes that are not whole in the capture, or were refused: of most the answer is missing.
     pub unanswered: u64,
     /// Handshakes of which the capture lacks bytes, because it was limited to the first of each packet.
     pub cut_off: u64,
@@ -51,6 +55,6 @@ pub struct Seen {
     pub har_requests: u64,
     /// Requests in HAR files that went over QUIC.
     pub har_quic_requests: u64,
-    /// TLS connections of HAR files that lack the server's address or a time; not counted.
+    /// TLS connections of HAR files that lack the server's address, a name that can be one, or a time; not counted.
     pub har_incomplete: u64,
 }

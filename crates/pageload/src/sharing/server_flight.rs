@@ -32,6 +32,10 @@ const HELLO_RETRY_REQUEST: [u8; 32] = [
     0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
 ];
 
+/// The level of an alert after which a handshake may go on (RFC 5246 section 7.2): some servers say so of a name
+/// that they do not know, before their ServerHello.
+const WARNING: u8 = 1;
+
 /// In NewSessionTicket of TLS 1.2 before the ticket: lifetime and length (RFC 5077 section 3.3).
 const BEFORE_TICKET: usize = 4 + 2;
 
@@ -66,6 +70,8 @@ pub(crate) struct Answer {
     /// A certificate of the client was asked for, seen in TLS 1.2 only.
     pub(crate) certificate_request: bool,
     pub(crate) retried: bool,
+    /// That of the same ServerHello.
+    pub(crate) random: [u8; 32],
 }
 
 /// Whether more is to come.
@@ -89,6 +95,7 @@ pub(crate) struct ServerFlight {
     /// Bytes of the record that are still to come, and what they are.
     left: usize,
     kind: u8,
+    alert: Gathered<2>,
     message: Message,
 }
 
@@ -104,8 +111,10 @@ impl ServerFlight {
                 let (fragment, rest) = bytes.split_at(self.left.min(bytes.len()));
                 self.left -= fragment.len();
                 bytes = rest;
-                if self.kind == record::HANDSHAKE {
-                    self.on_fragment(fragment);
+                match self.kind {
+                    record::HANDSHAKE => self.on_fragment(fragment),
+                    record::ALERT => self.on_alert(fragment),
+                    _ => {}
                 }
             }
         }
@@ -128,7 +137,7 @@ impl ServerFlight {
         }
         (self.kind, self.left) = (kind, usize::from(length));
         match kind {
-            record::HANDSHAKE => {}
+            record::HANDSHAKE | record::ALERT => {}
             // After a HelloRetryRequest it means nothing (RFC 8446 appendix D.4).
             record::CHANGE_CIPHER_SPEC if self.answer.version.is_none() => {}
             record::CHANGE_CIPHER_SPEC => {
@@ -136,8 +145,17 @@ impl ServerFlight {
                 self.answer.resumed.get_or_insert(true);
                 self.state = State::Done;
             }
-            record::ALERT | record::APPLICATION_DATA => self.state = State::Done,
+            record::APPLICATION_DATA => self.state = State::Done,
             _ => self.state = State::NotTls,
+        }
+    }
+
+    fn on_alert(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.state == State::Reading {
+            bytes = self.alert.gather(bytes);
+            if self.alert.take().is_some_and(|[level, _]| level != WARNING) {
+                self.state = State::Done;
+            }
         }
     }
 
@@ -194,6 +212,7 @@ impl ServerFlight {
             return;
         }
         self.answer.version = Some(hello.version);
+        self.answer.random = hello.random;
         if hello.version == Version::Tls13 {
             self.answer.resumed = Some(hello.psk);
             self.state = State::Done;
@@ -282,17 +301,20 @@ struct ServerHello {
     version: Version,
     psk: bool,
     is_retry: bool,
+    random: [u8; 32],
 }
 
 impl ServerHello {
     fn read(body: &[u8]) -> Option<Self> {
         let mut fields = Fields(body);
         let legacy_version = fields.u16()?;
-        let is_retry = fields.take(32)? == HELLO_RETRY_REQUEST;
+        let random: [u8; 32] = fields.take(32)?.try_into().ok()?;
         fields.vector8()?; // session id
         fields.u16()?; // cipher suite
         fields.u8()?; // compression method
-        let mut hello = Self { version: Version::of(legacy_version), psk: false, is_retry };
+        let version = Version::of(legacy_version);
+        let is_retry = random == HELLO_RETRY_REQUEST;
+        let mut hello = Self { version, psk: false, is_retry, random };
         if !fields.0.is_empty() {
             hello.read_extensions(fields.vector16()?)?;
         }

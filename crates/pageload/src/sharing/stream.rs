@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
 
-use super::limits::BYTES_AHEAD;
+use super::limits::{BYTES_AHEAD, PIECE};
 
 /// The beginning of one direction of a TCP connection, put in order.
 ///
-/// Of bytes that come twice the first count. Memory is at most [`BYTES_AHEAD`]: bytes that do not fit
-/// while others before them are missing are dropped, and the stream ends there unless they come again.
+/// Of bytes that come twice the first count. Memory is at most [`BYTES_AHEAD`], with [`PIECE`] for each segment
+/// beside its bytes: what does not fit while others before it are missing is dropped, and the stream ends there
+/// unless it comes again.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     /// Sequence number of the next byte; none before it is known.
@@ -27,7 +28,7 @@ impl Stream {
         self.next.is_some()
     }
 
-    /// Bytes that are kept.
+    /// Bytes of memory that are kept.
     pub(crate) fn kept(&self) -> usize {
         self.kept
     }
@@ -48,17 +49,17 @@ impl Stream {
 
     fn keep(&mut self, place: u64, bytes: &[u8]) {
         let is_longer = self.ahead.get(&place).is_none_or(|kept| kept.len() < bytes.len());
-        if bytes.is_empty() || !is_longer || self.kept + bytes.len() > BYTES_AHEAD {
+        if bytes.is_empty() || !is_longer || self.kept + PIECE + bytes.len() > BYTES_AHEAD {
             return;
         }
         let replaced = self.ahead.insert(place, bytes.to_vec());
-        self.kept = self.kept + bytes.len() - replaced.map_or(0, |old| old.len());
+        self.kept = self.kept + PIECE + bytes.len() - replaced.map_or(0, |old| PIECE + old.len());
     }
 
     fn next_kept(&mut self) -> Option<(u64, Vec<u8>)> {
         let entry = self.ahead.first_entry().filter(|entry| *entry.key() <= self.delivered)?;
         let (place, bytes) = entry.remove_entry();
-        self.kept -= bytes.len();
+        self.kept -= PIECE + bytes.len();
         Some((place, bytes))
     }
 
@@ -131,11 +132,23 @@ mod tests {
             stream.push(1 + 1000 * at, &segment, |_| panic!("delivered"));
             assert!(stream.kept() <= BYTES_AHEAD);
         }
-        assert!(stream.kept() > BYTES_AHEAD - 1000);
+        assert!(stream.kept() > BYTES_AHEAD - PIECE - 1000);
         let mut count = 0;
         stream.push(0, b"x", |bytes| count += bytes.len());
-        assert_eq!(count, 1 + BYTES_AHEAD / 1000 * 1000);
+        assert_eq!(count, 1 + BYTES_AHEAD / (PIECE + 1000) * 1000);
         assert_eq!(stream.kept(), 0);
+    }
+
+    #[test]
+    fn small_segments_are_not_kept_for_nothing() {
+        let mut stream = Stream::default();
+        stream.begin(0);
+        // Every other byte is missing: each of the others is a piece of its own.
+        for at in 0..100_000 {
+            stream.push(1 + 2 * at, b"x", |_| panic!("delivered"));
+        }
+        assert_eq!(stream.ahead.len(), BYTES_AHEAD / (PIECE + 1));
+        assert!(stream.kept() <= BYTES_AHEAD);
     }
 
     proptest! {
@@ -153,7 +166,7 @@ mod tests {
                 let seq = begin.wrapping_add(u32::try_from(at).unwrap());
                 stream.push(seq, bytes, |bytes| all.extend_from_slice(bytes));
                 prop_assert!(whole.starts_with(&all));
-                let kept: usize = stream.ahead.values().map(Vec::len).sum();
+                let kept: usize = stream.ahead.values().map(|bytes| PIECE + bytes.len()).sum();
                 prop_assert_eq!(stream.kept(), kept);
             }
         }

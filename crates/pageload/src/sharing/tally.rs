@@ -124,8 +124,9 @@ impl Shared {
     fn count(&mut self, is_full: bool, visit: Visit) {
         self.full += u64::from(is_full && !visit.is_shared());
         self.saved_by_waiting += u64::from(is_full && visit.is_shared() && visit.is_early);
+        let age = visit.since.filter(|_| !visit.is_early);
         for (within, lifetime) in self.within.iter_mut().zip(LIFETIMES) {
-            *within += u64::from(visit.since.is_some_and(|since| since <= lifetime));
+            *within += u64::from(age.is_some_and(|age| age <= lifetime));
         }
     }
 }
@@ -344,6 +345,8 @@ mod tests {
         }
         let tally = Tally::new(found.connections, 1, None);
         assert_eq!((tally.client_only.full, tally.client_only.saved_by_waiting), (1, 2));
+        // Nor could they be 0-RTT.
+        assert_eq!((tally.revisits, tally.client_only.within), (3, [1; 4]));
     }
 
     #[test]

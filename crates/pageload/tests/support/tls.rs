@@ -1,5 +1,7 @@
 //! First flights of TLS.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 const HANDSHAKE: u8 = 22;
 const CHANGE_CIPHER_SPEC: u8 = 20;
 const APPLICATION_DATA: u8 = 23;
@@ -92,7 +94,7 @@ pub(crate) fn answer13(psk: bool) -> Vec<u8> {
     if psk {
         extensions.extend(extension(41, &[0, 0]));
     }
-    let mut flight = record(HANDSHAKE, &server_hello(&[0x22; 32], &[], Some(&extensions)));
+    let mut flight = record(HANDSHAKE, &server_hello(&random(), &[], Some(&extensions)));
     flight.extend(record(CHANGE_CIPHER_SPEC, &[1]));
     flight.extend(record(APPLICATION_DATA, &[0; 900]));
     flight
@@ -121,7 +123,7 @@ pub(crate) struct Answer12 {
 impl Answer12 {
     /// All messages in as few records as there can be.
     pub(crate) fn bytes(self) -> Vec<u8> {
-        let mut messages = server_hello(&[0x22; 32], &[4; 32], Some(&extension(35, &[])));
+        let mut messages = server_hello(&random(), &[4; 32], Some(&extension(35, &[])));
         if !self.abbreviated {
             messages.extend(message(11, &vec![0x30; self.certificate]));
             messages.extend(message(12, &[3; 100]));
@@ -146,6 +148,19 @@ impl Answer12 {
 /// A fatal alert: handshake_failure.
 pub(crate) fn alert() -> Vec<u8> {
     record(21, &[2, 40])
+}
+
+/// A warning, after which the handshake goes on: unrecognized_name.
+pub(crate) fn warning() -> Vec<u8> {
+    record(21, &[1, 112])
+}
+
+/// Another one at each call, as servers have it: two handshakes with one are copies of each other.
+fn random() -> [u8; 32] {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let mut random = [0x22; 32];
+    random[24..].copy_from_slice(&COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+    random
 }
 
 fn server_hello(random: &[u8; 32], session_id: &[u8], extensions: Option<&[u8]>) -> Vec<u8> {

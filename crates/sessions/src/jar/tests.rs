@@ -1,6 +1,7 @@
 //! Each rule of the jar by itself; `tests/model.rs` holds them against a model.
 
 use super::*;
+use crate::limits::HOST_MAX;
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -315,4 +316,23 @@ fn a_user_does_not_spend_the_places_of_others() {
     }
     assert_eq!(bench.jar.spend(cookie(12), Some(1001), bench.now), Err(Unspendable::Full));
     assert_eq!(bench.take("a.example"), Some(cookie(1)));
+}
+
+#[test]
+fn users_and_contexts_are_forgotten_and_others_are_not() {
+    let labelled = |user, label: &str| Context { label: Some(label.into()), ..Context::user(user) };
+    let whose = [Context::user(1), labelled(1, "work"), Context::user(2)];
+    let left = |forget: Whose<'_>| {
+        let (mut jar, now) = (CookieJar::new(), Instant::now());
+        for (number, context) in (1..).zip(&whose) {
+            let visit = Visit { host: "a.example", context, network: network(1) };
+            jar.put(&visit, cookie(number), HOUR, now).unwrap();
+        }
+        jar.forget(forget);
+        jar.hosts()
+    };
+    assert_eq!(left(Whose::Context(&whose[1])), 2);
+    assert_eq!(left(Whose::User(1)), 1);
+    assert_eq!(left(Whose::User(3)), 3);
+    assert_eq!(left(Whose::Everybody), 0);
 }

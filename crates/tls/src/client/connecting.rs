@@ -11,6 +11,7 @@ use crate::client::session::{NewSession, Session, wall_clock};
 use crate::facts::Version;
 use crate::ffi;
 use crate::limits::SESSIONS_MAX;
+use crate::ticket_request::TicketRequest;
 
 /// What is ours of one connection at a client, found from OpenSSL's callbacks.
 pub(crate) struct Connecting {
@@ -18,6 +19,7 @@ pub(crate) struct Connecting {
     /// Whether the name goes into the ClientHello: addresses do not.
     pub(super) sends_name: bool,
     pub(super) request_fop: bool,
+    pub(super) ticket_request: OnceLock<TicketRequest>,
     pub(super) early_data_max: u32,
     pub(super) trust: [u8; 32],
     /// When the full handshake was that the offered session comes from.
@@ -52,6 +54,11 @@ impl Connecting {
 
     pub(crate) const fn requests_fop(&self) -> bool {
         self.request_fop
+    }
+
+    /// From now on the ClientHello asks for tickets; the first word counts.
+    pub(crate) fn request_tickets(&self, request: TicketRequest) {
+        self.ticket_request.get_or_init(|| request);
     }
 
     /// Early data that the offered session allows, if any.

@@ -2,10 +2,11 @@
 
 use headstart_proto::cookie::{EXTENSION_TYPE, OfferedCookie};
 use openssl::error::ErrorStack;
-use openssl::ssl::{ExtensionContext, SslContextBuilder, SslRef, SslSessionCacheMode};
+use openssl::ssl::{ExtensionContext, SslAlert, SslContextBuilder, SslRef, SslSessionCacheMode};
 
 use crate::client::connecting::Connecting;
 use crate::ffi::guard;
+use crate::ticket_request::{self, HINT_LEN, TicketRequest};
 
 /// Gives a context all of them.
 pub(super) fn install(tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
@@ -27,12 +28,25 @@ pub(super) fn install(tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
             guard((), || on_offer(ssl, content));
             Ok(())
         },
+    )?;
+    tls.add_custom_ext(
+        ticket_request::EXTENSION_TYPE,
+        ExtensionContext::CLIENT_HELLO
+            | ExtensionContext::TLS1_3_ENCRYPTED_EXTENSIONS
+            | ExtensionContext::TLS1_3_ONLY,
+        |ssl, _, _| Ok(guard(None, || ticket_request(ssl))),
+        // How many the server expects to send changes nothing here.
+        |_, _, hint, _| if hint.len() == HINT_LEN { Ok(()) } else { Err(SslAlert::DECODE_ERROR) },
     )
 }
 
 /// The request is an empty extension of the ClientHello, where a client writes the only one.
 fn request(ssl: &SslRef) -> Option<[u8; 0]> {
     Connecting::of(ssl)?.requests_fop().then_some([])
+}
+
+fn ticket_request(ssl: &SslRef) -> Option<[u8; TicketRequest::LEN]> {
+    Connecting::of(ssl)?.ticket_request.get().map(|request| request.emit())
 }
 
 /// A cookie that was not asked for is passed over, as every unknown extension of a NewSessionTicket

@@ -8,7 +8,9 @@ use openssl::ex_data::Index;
 use openssl::rand::rand_bytes;
 use openssl::ssl::{Ssl, SslRef, SslVersion};
 
+use crate::limits::TICKETS_MAX;
 use crate::server::serving::Serving;
+use crate::ticket_request::TicketRequest;
 
 /// What is ours of one connection at a server, found from OpenSSL's callbacks.
 pub(crate) struct Accepted {
@@ -24,6 +26,7 @@ pub(crate) struct Hello {
     pub(crate) server_name: Option<String>,
     pub(super) binder: Option<[u8; 32]>,
     pub(crate) fop_requested: bool,
+    ticket_request: Option<TicketRequest>,
 }
 
 impl Accepted {
@@ -56,13 +59,32 @@ impl Accepted {
         *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = peer;
     }
 
-    /// A ClientHello has come; what it asks of Fast Open comes separately.
+    /// A ClientHello has come; what it asks for by extensions of ours comes separately.
     pub(super) fn on_hello(&self, server_name: Option<String>, binder: Option<[u8; 32]>) {
-        *self.lock() = Hello { server_name, binder, fop_requested: false };
+        *self.lock() = Hello { server_name, binder, ..Hello::default() };
     }
 
     pub(super) fn on_fop_request(&self) {
         self.lock().fop_requested = true;
+    }
+
+    pub(super) fn on_ticket_request(&self, request: TicketRequest) {
+        self.lock().ticket_request = Some(request);
+    }
+
+    /// How many tickets the client gets because it asked for them; none if it did not, or there are no
+    /// tickets here.
+    pub(super) fn tickets_asked_for(&self, resumed: bool) -> Option<u8> {
+        let request = self.lock().ticket_request.filter(|_| self.serving.hands_out_tickets)?;
+        let most = u8::try_from(TICKETS_MAX).unwrap_or(u8::MAX);
+        Some(request.count(resumed).min(most))
+    }
+
+    /// How many of them OpenSSL does not send by itself: with a resumption it sends one.
+    pub(crate) fn tickets_left(&self, ssl: &SslRef) -> u8 {
+        let resumed = ssl.session_reused();
+        let asked_for = self.tickets_asked_for(resumed).filter(|_| resumed);
+        asked_for.unwrap_or_default().saturating_sub(1)
     }
 
     /// A fresh cookie for this client. Only TLS 1.3 encrypts what carries it.

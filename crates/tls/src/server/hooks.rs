@@ -14,6 +14,7 @@ use crate::ffi::{self, IV, KEY_NAME, Seal, TicketHooks, TicketKeys, guard};
 use crate::keyring::{Epoch, Purpose};
 use crate::limits::RESUMPTION_LIFE;
 use crate::server::accepted::Accepted;
+use crate::ticket_request::{self, HINT_LEN, TicketRequest};
 use crate::wire::{PRE_SHARED_KEY, SERVER_NAME, TicketData, binder_hash, server_name};
 
 /// Gives a context all of them. Callbacks are found by their types, so all contexts of a program have to
@@ -37,6 +38,16 @@ pub(super) fn install(tls: &mut SslContextBuilder, alpn: &[Vec<u8>]) -> Result<(
             | ExtensionContext::TLS1_3_ONLY,
         |ssl, _, _| Ok(guard(None, || cookie_offer(ssl))),
         |ssl, _, content, _| guard(Err(SslAlert::INTERNAL_ERROR), || on_fop_request(ssl, content)),
+    )?;
+    tls.add_custom_ext(
+        ticket_request::EXTENSION_TYPE,
+        ExtensionContext::CLIENT_HELLO
+            | ExtensionContext::TLS1_3_ENCRYPTED_EXTENSIONS
+            | ExtensionContext::TLS1_3_ONLY,
+        |ssl, _, _| Ok(guard(None, || ticket_hint(ssl))),
+        |ssl, _, content, _| {
+            guard(Err(SslAlert::INTERNAL_ERROR), || on_ticket_request(ssl, content))
+        },
     )?;
     ffi::set_ticket_hooks::<Tickets>(tls)
 }
@@ -80,6 +91,22 @@ fn on_fop_request(ssl: &SslRef, content: &[u8]) -> Result<(), SslAlert> {
     }
     if let Some(accepted) = Accepted::of(ssl) {
         accepted.on_fop_request();
+    }
+    Ok(())
+}
+
+/// So many tickets as the client asks for are sent, and the client is told (RFC 9149 section 3). By now it
+/// is settled whether a session is resumed.
+fn ticket_hint(ssl: &mut SslRef) -> Option<[u8; HINT_LEN]> {
+    let count = Accepted::of(ssl)?.tickets_asked_for(ssl.session_reused())?;
+    ssl.set_num_tickets(count.into()).ok()?;
+    Some([count])
+}
+
+fn on_ticket_request(ssl: &SslRef, content: &[u8]) -> Result<(), SslAlert> {
+    let request = TicketRequest::parse(content).ok_or(SslAlert::DECODE_ERROR)?;
+    if let Some(accepted) = Accepted::of(ssl) {
+        accepted.on_ticket_request(request);
     }
     Ok(())
 }

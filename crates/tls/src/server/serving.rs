@@ -25,6 +25,7 @@ pub(crate) struct Serving {
     pub(super) early_data_max: u32,
     pub(super) replay: Arc<dyn ReplayFilter>,
     pub(super) cookies: Option<CookiePolicy>,
+    pub(super) hands_out_tickets: bool,
     ticket_binding: TicketBinding,
     /// Stands for the client-certificate settings in what binds tickets.
     client_auth: [u8; 32],
@@ -46,6 +47,7 @@ impl Serving {
             early_data_max: config.early_data_max,
             replay: Arc::clone(&config.replay),
             cookies: config.cookies,
+            hands_out_tickets: config.tickets > 0,
             ticket_binding: config.ticket_binding,
             client_auth: client_auth_hash(&config.client_auth),
         })

@@ -8,7 +8,7 @@ use headstart_tls::{
 };
 
 use crate::certificates::{Authority, Days, Issued, ec_key, ml_dsa_44_key};
-use crate::site::{Pair, Site, client_config, read_all, write};
+use crate::site::{Pair, Site, client_config, read_all, takes_early_data, write};
 
 #[test]
 fn both_sides_know_what_was_agreed_on() {
@@ -96,7 +96,7 @@ fn tls_1_2_is_spoken_where_it_may_be() {
 
 #[test]
 fn early_data_machinery_does_no_harm_to_tls_1_2() {
-    let mut site = Site::with(crate::site::takes_early_data);
+    let mut site = Site::with(takes_early_data);
     site.reconfigure_client(|config| config.max_version = Version::Tls12);
     assert_eq!(site.visit(None).client.version, Some(Version::Tls12));
 }
@@ -114,6 +114,35 @@ fn the_server_chooses_the_application_protocol() {
     let (client, server) = site.pair("a.test", None).clash();
     assert!(matches!(server, Err(TlsError::Unsupported(_))), "{server:?}");
     assert_eq!(client, Err(TlsError::Alert(120)), "no_application_protocol");
+}
+
+#[test]
+fn a_connection_offers_protocols_of_its_own() {
+    let mut site = Site::with(|config| config.alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()]);
+    let offer = |site: &Site, alpn: &[Vec<u8>]| {
+        let client = site.client.connect_offering(alpn, "a.test", None, false).unwrap();
+        site.visit_by(client).client.alpn
+    };
+    assert_eq!(offer(&site, &[b"http/1.1".to_vec()]).as_deref(), Some(&b"http/1.1"[..]));
+    site.reconfigure_client(|config| config.alpn = vec![b"h2".to_vec()]);
+    assert_eq!(offer(&site, &[]), None, "none at all");
+    assert_eq!(site.visit(None).client.alpn.as_deref(), Some(&b"h2"[..]), "others as ever");
+    let nameless = site.client.connect_offering(&[Vec::new()], "a.test", None, false);
+    assert!(matches!(nameless, Err(TlsError::Misuse(_))));
+}
+
+#[test]
+fn early_data_goes_with_a_protocol_that_the_connection_offers() {
+    let mut site = Site::with(|config| {
+        takes_early_data(config);
+        config.alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    });
+    site.reconfigure_client(|config| config.alpn = vec![b"h2".to_vec()]);
+    for (alpn, taken) in [(b"h2".to_vec(), 2), (b"http/1.1".to_vec(), 0)] {
+        let session = Some(site.session());
+        let mut client = site.client.connect_offering(&[alpn], "a.test", session, false).unwrap();
+        assert_eq!(client.write_early(b"hi"), Ok(taken));
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ const QUESTION: &[u8] = b"question\n";
 const ANSWER: &[u8] = b"the answer is forty-two\n";
 
 /// Nobody waits longer for the other.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a connection came to at the server.
 struct Served {

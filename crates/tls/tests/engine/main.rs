@@ -17,4 +17,5 @@ mod handshake;
 mod interop;
 mod resumption;
 mod sessions;
+mod tickets;
 mod verification;

@@ -141,7 +141,7 @@ fn target(request: &Request<Incoming>) -> Result<Target, Rejection> {
 }
 
 /// The target in authority form, which has a port and nothing else (RFC 9112 section 3.2.3).
-fn authority(uri: &Uri) -> Option<(Host, u16)> {
+pub(in crate::agent) fn authority(uri: &Uri) -> Option<(Host, u16)> {
     let authority = uri.authority()?;
     let bare = uri.scheme().is_none() && uri.path_and_query().is_none();
     if !bare || authority.as_str().contains('@') {

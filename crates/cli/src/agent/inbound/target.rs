@@ -54,7 +54,7 @@ pub enum Host {
 
 impl Host {
     /// Reads a name or address (IPv6 without brackets); `None` if it is neither.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(in crate::agent) fn parse(text: &str) -> Option<Self> {
         match text.parse::<IpAddr>() {
             Ok(address) => Some(Self::Ip(address.to_canonical())),
             Err(_) => HostName::parse(text).map(Self::Name),

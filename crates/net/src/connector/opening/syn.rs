@@ -136,7 +136,7 @@ impl Opening {
             None => self.set_fast_open_not_used(FastOpenNotUsed::Overtaken),
         }
         if let Some(verdict) = verdict {
-            self.shared.paths.record_syn(way.key, verdict, now());
+            self.shared.paths.record_syn(self.syn.context.uid, way.key, verdict, now());
             count(verdict);
         }
     }
@@ -256,7 +256,7 @@ impl Opening {
         self.syn.way = Some(Way { key, network });
         let visit = Visit { host: &self.name, context: &self.syn.context, network };
         self.syn.last = cookies.jar().visit(&visit, cookies.now());
-        match self.shared.paths.advise_syn(key, now()) {
+        match self.shared.paths.advise_syn(self.syn.context.uid, key, now()) {
             SynAdvice::Bare { reason, .. } if !self.asks_for_syn_data() => {
                 Err(FastOpenNotUsed::Path(reason))
             }
@@ -292,7 +292,7 @@ impl Opening {
         let cookies = &self.shared.cookies;
         let cookie = cookies.spend(&visit, flight.ticket_cookie, self.syn.last)?;
         // Asked last: to probe a path takes a cookie.
-        if let Err(reason) = self.shared.paths.begin_syn(way.key, now())
+        if let Err(reason) = self.shared.paths.begin_syn(self.syn.context.uid, way.key, now())
             && !self.asks_for_syn_data()
         {
             return Err(FastOpenNotUsed::Path(reason));

@@ -17,7 +17,7 @@ use crate::lab::process::{Broken, Program};
 const FIRST_PORT: u16 = 20_000;
 
 /// How long an agent may take to count a connection after the client was done with it.
-const COUNTED: Duration = Duration::from_secs(2);
+const COUNTED: Duration = Duration::from_secs(10);
 
 const CONNECTIONS: &str = "headstart_connections_total";
 const FALLBACKS: &str = "headstart_fallbacks_total";

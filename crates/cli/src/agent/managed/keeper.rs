@@ -1,0 +1,113 @@
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use headstart_net::{ClientStream, Connector, Handoff, Target, TlsHandle, TlsStream};
+use headstart_tls::NewSession;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::visit::Visit;
+
+/// The plain bytes of a connection whose sessions and cookies are kept as they come.
+///
+/// They come with reads, mostly before any plain byte: so they are looked for whenever reading has gone on, and the
+/// next connection finds them.
+pub(super) struct Keeper {
+    stream: TlsStream<ClientStream>,
+    kept: Kept,
+}
+
+/// Where sessions and cookies go.
+struct Kept {
+    handle: TlsHandle<ClientStream>,
+    visit: Visit,
+    /// When the server has last proven who it is.
+    verified: Instant,
+    connector: Connector,
+    target: Target,
+}
+
+impl Keeper {
+    /// Of a connection to `target` whose handshake is done.
+    pub(super) fn new(
+        stream: TlsStream<ClientStream>,
+        visit: Visit,
+        verified: Instant,
+        connector: Connector,
+        target: Target,
+    ) -> Self {
+        let kept = Kept { handle: stream.handle(), visit, verified, connector, target };
+        // In TLS 1.2 the session comes with the handshake.
+        kept.collect();
+        Self { stream, kept }
+    }
+}
+
+impl Kept {
+    fn collect(&self) {
+        while let Some(new) = self.handle.take_session() {
+            self.keep_cookies(&new);
+            self.visit.put(&new, self.verified);
+        }
+    }
+
+    fn keep_cookies(&self, new: &NewSession) {
+        if new.cookies.is_empty() {
+            return;
+        }
+        let report = self.handle.with_transport(|stream| stream.report().cloned()).flatten();
+        if let Some(report) = report {
+            let cookies = new.cookies.iter().map(|offer| (offer.cookie, offer.lifetime));
+            let keep = || self.connector.keep_cookies(&self.target, &report, cookies);
+            self.visit.unless_forgotten(&self.target.context, keep);
+        }
+    }
+}
+
+impl AsyncRead for Keeper {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let read = Pin::new(&mut this.stream).poll_read(cx, buf);
+        this.kept.collect();
+        read
+    }
+}
+
+impl AsyncWrite for Keeper {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+/// Never transparent, as TLS below it is not.
+impl Handoff for Keeper {
+    fn is_transparent(&self) -> bool {
+        false
+    }
+
+    fn into_tcp(self) -> Option<TcpStream> {
+        None
+    }
+
+    fn reset(self) {
+        self.stream.reset();
+    }
+}

@@ -1,0 +1,116 @@
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::agent::context;
+
+/// The connection of a program on this machine.
+#[derive(Debug)]
+pub(super) enum Local {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Local {
+    /// Whose program it is; to be asked as soon as the connection is accepted.
+    pub(super) fn user(&self) -> Option<u32> {
+        match self {
+            Self::Unix(unix) => context::unix_user(unix),
+            Self::Tcp(tcp) => context::tcp_user(tcp, None),
+        }
+    }
+
+    /// Ends the connection so that the program can tell it from an end in order: by a reset where there are
+    /// such, else both directions at once.
+    pub(super) fn cut(self) {
+        if let Self::Tcp(tcp) = self {
+            // An error here leaves an ordinary close, which is all that remains to be done.
+            let _ = tcp.set_zero_linger();
+        }
+    }
+
+    /// Writes what fits at once, for an answer that nobody waits for. The kernel is asked itself: of a connection
+    /// that has just come the runtime does not know yet that there is room.
+    pub(super) fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(unix) => SockRef::from(unix).send(bytes),
+            Self::Tcp(tcp) => SockRef::from(tcp).send(bytes),
+        }
+    }
+}
+
+impl AsyncRead for Local {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Unix(unix) => Pin::new(unix).poll_read(cx, buf),
+            Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Local {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Unix(unix) => Pin::new(unix).poll_write(cx, bytes),
+            Self::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Unix(unix) => Pin::new(unix).poll_flush(cx),
+            Self::Tcp(tcp) => Pin::new(tcp).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Unix(unix) => Pin::new(unix).poll_shutdown(cx),
+            Self::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
+        }
+    }
+}
+
+impl From<(UnixStream, tokio::net::unix::SocketAddr)> for Local {
+    fn from((unix, _): (UnixStream, tokio::net::unix::SocketAddr)) -> Self {
+        Self::Unix(unix)
+    }
+}
+
+impl From<(TcpStream, SocketAddr)> for Local {
+    fn from((tcp, _): (TcpStream, SocketAddr)) -> Self {
+        let _ = tcp.set_nodelay(true);
+        Self::Tcp(tcp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_can_be_answered_as_soon_as_it_has_come() {
+        let (mut program, unix) = UnixStream::pair().unwrap();
+        let local = Local::Unix(unix);
+        assert_eq!(local.send_now(b"full").unwrap(), 4);
+        drop(local);
+        let mut said = String::new();
+        program.read_to_string(&mut said).await.unwrap();
+        assert_eq!(said, "full");
+    }
+}

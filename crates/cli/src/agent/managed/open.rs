@@ -1,0 +1,353 @@
+//! From a request to an open connection.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use headstart_net::{
+    ClientEvent, ClientStream, Context, NotUsed, OpenedBy, Report, Target, TlsStream, What,
+};
+use headstart_sessions::{Taken, TicketsWanted};
+use headstart_tls::{ClientContext, EarlyData, Facts, Session, TicketRequest};
+use tokio::io::AsyncWriteExt;
+use tokio::time::timeout;
+
+use super::answer::Refusal;
+use super::keeper::Keeper;
+use super::request::{Ask, TlsAsk};
+use super::visit::{Begun, Visit};
+use crate::agent::inbound::Host;
+use crate::agent::serve::Settings;
+use crate::metrics::{self, Opening};
+
+/// A connection that is ready for the program's bytes.
+pub(super) enum Opened {
+    Managed(Box<Keeper>, Box<Outcome>),
+    /// Its opening may still go on.
+    Bare(Box<ClientStream>),
+}
+
+/// What is public of a managed connection.
+pub(super) struct Outcome {
+    pub(super) facts: Facts,
+    pub(super) early_data: EarlyData,
+    pub(super) opened_by: OpenedBy,
+    pub(super) ledger: Ledger,
+}
+
+/// When things were done, since the request was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ledger {
+    pub(super) lookup: Option<Duration>,
+    pub(super) tcp: Option<Duration>,
+    pub(super) tls: Duration,
+    /// Of the network; no moment.
+    pub(super) rtt: Option<Duration>,
+}
+
+/// Opens what is asked for by a program of `context`.
+///
+/// # Errors
+/// Why it cannot be opened.
+pub(super) async fn open(
+    ask: &Ask,
+    context: &Context,
+    settings: &Arc<Settings>,
+) -> Result<Opened, Refusal> {
+    match &ask.tls {
+        None => bare(ask, context, settings).await,
+        Some(tls) => {
+            let opened = managed(ask, tls, context, settings).await;
+            if let Err(refusal) = &opened {
+                metrics::handshake_failed(refusal.name);
+            }
+            opened
+        }
+    }
+}
+
+/// As on the agent's other ports: clients of TLS ports are answered at once, so that their ClientHello comes
+/// while TCP connects.
+async fn bare(ask: &Ask, context: &Context, settings: &Settings) -> Result<Opened, Refusal> {
+    let tls = settings.options.is_tls_port(ask.port);
+    let late = settings.options.late_answer || !tls;
+    let mut to = Target::new(ask.host.to_string(), ask.port);
+    to.context = settings.known.context_of_cookies(context);
+    to.speaks_first = !late;
+    let connect = settings.connector.connect(&to);
+    let mut stream = connect.map_err(|error| Refusal::of(&error.into()))?;
+    stream.start();
+    if late {
+        stream.connected().await.map_err(|error| Refusal::of(&error))?;
+    }
+    Ok(Opened::Bare(Box::new(stream)))
+}
+
+async fn managed(
+    ask: &Ask,
+    tls: &Arc<TlsAsk>,
+    context: &Context,
+    settings: &Arc<Settings>,
+) -> Result<Opened, Refusal> {
+    let asked = Instant::now();
+    let client = client(tls, context.uid, settings).await?;
+    let begun = Visit::begin(&settings.known, &client, tls, ask.port, context);
+    let to = target(ask, tls, begun.cookies.clone());
+    let before = asked.elapsed();
+    let stream = match stream(&client, tls, &to, &begun, settings) {
+        Ok(stream) => stream,
+        Err(refusal) => {
+            give_back(begun);
+            return Err(refusal);
+        }
+    };
+    let Begun { visit, taken, .. } = begun;
+    let shaken = shake_hands(stream, tls, taken.as_ref(), settings).await;
+    let Shaken { stream, sent } = match shaken {
+        Ok(shaken) => shaken,
+        Err((refusal, untouched)) => {
+            if let Some(taken) = taken.filter(|_| untouched) {
+                visit.give_back(taken);
+            }
+            return Err(refusal);
+        }
+    };
+    let report = stream.handle().with_transport(|stream| stream.report().cloned()).flatten();
+    let ledger = Ledger::new(report.as_ref(), before, asked.elapsed());
+    let facts = stream.handle().facts();
+    let verified = visit.on_done(taken, facts.resumed);
+    metrics::handshake(&facts);
+    let outcome = Outcome {
+        early_data: if sent { facts.early_data } else { EarlyData::None },
+        opened_by: report.map_or(OpenedBy::Plain, |report| report.opened_by),
+        facts,
+        ledger,
+    };
+    let keeper = Keeper::new(stream, visit, verified, settings.connector.clone(), to);
+    Ok(Opened::Managed(Box::new(keeper), Box::new(outcome)))
+}
+
+/// The TLS client that is asked for: one that is ready, or else a new one, for which roots are read from a disk.
+async fn client(
+    tls: &Arc<TlsAsk>,
+    user: Option<u32>,
+    settings: &Arc<Settings>,
+) -> Result<Arc<ClientContext>, Refusal> {
+    if let Some(client) = settings.clients.ready(tls, user)? {
+        return Ok(client);
+    }
+    let turn = settings.clients.turn(user).await;
+    let (settings, tls) = (Arc::clone(settings), Arc::clone(tls));
+    let made = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        settings.clients.client(&tls, user)
+    });
+    made.await.unwrap_or_else(|_| Err(Refusal::internal("a TLS client cannot be made")))
+}
+
+/// The name matters for an address alone: what a named host is known to offer is its own.
+fn target(ask: &Ask, tls: &TlsAsk, cookies: Context) -> Target {
+    let mut to = Target::new(ask.host.to_string(), ask.port);
+    let by_address = matches!((&ask.host, &tls.server), (Host::Ip(_), Host::Name(_)));
+    to.server_name = by_address.then(|| tls.server.to_string());
+    to.context = cookies;
+    to
+}
+
+/// TLS that has said nothing yet.
+fn stream(
+    client: &ClientContext,
+    tls: &TlsAsk,
+    to: &Target,
+    begun: &Begun,
+    settings: &Settings,
+) -> Result<TlsStream<ClientStream>, Refusal> {
+    let failed = |error| Refusal::internal(format!("cannot begin TLS: {error}"));
+    let server = tls.server.to_string();
+    let session = begun.taken.as_ref().and_then(|taken| Session::from_bytes(taken.session()).ok());
+    let request_fop = settings.connector.asks_for_cookies(to);
+    let conn = client.connect_offering(&tls.alpn, &server, session, request_fop);
+    let mut conn = conn.map_err(failed)?;
+    let wanted = begun.wanted;
+    if wanted.new_session > 0 || wanted.resumption > 0 {
+        let TicketsWanted { new_session, resumption } = wanted;
+        conn.request_tickets(TicketRequest { new_session, resumption }).map_err(failed)?;
+    }
+    let stream = settings.connector.connect(to).map_err(|error| Refusal::of(&error.into()))?;
+    Ok(TlsStream::new(conn, stream))
+}
+
+fn give_back(begun: Begun) {
+    if let Some(taken) = begun.taken {
+        begun.visit.give_back(taken);
+    }
+}
+
+/// A handshake that is done.
+struct Shaken {
+    stream: TlsStream<ClientStream>,
+    /// Whether early data was sent.
+    sent: bool,
+}
+
+/// Shakes hands, with early data if that may be. A failure says, too, whether nothing has left this machine.
+async fn shake_hands(
+    mut stream: TlsStream<ClientStream>,
+    tls: &TlsAsk,
+    taken: Option<&Taken>,
+    settings: &Settings,
+) -> Result<Shaken, (Refusal, bool)> {
+    let handle = stream.handle();
+    let shaking = async {
+        let sent = write_early(&mut stream, &tls.early_data, taken).await?;
+        handle.done().await?;
+        let is_accepted = handle.facts().early_data == EarlyData::Accepted;
+        let rest = tls.early_data.get(sent..).unwrap_or_default();
+        if sent > 0 && is_accepted && !rest.is_empty() {
+            // The server has the beginning: what follows belongs right behind it.
+            stream.write_all(rest).await?;
+        }
+        Ok::<_, io::Error>(sent > 0)
+    };
+    let shaken = timeout(settings.opening_time(), shaking).await;
+    let failure = match shaken {
+        Ok(Ok(sent)) => return Ok(Shaken { stream, sent }),
+        Ok(Err(error)) => Refusal::of(&error),
+        Err(_) => Refusal::timed_out(),
+    };
+    let report = handle.with_transport(|stream| stream.report().cloned()).flatten();
+    Err((failure, report.is_some_and(|report| is_untouched(&report))))
+}
+
+/// Writes all of `data` early, or at least begins to, if the session allows all of it; says how much has gone.
+async fn write_early(
+    stream: &mut TlsStream<ClientStream>,
+    data: &[u8],
+    taken: Option<&Taken>,
+) -> io::Result<usize> {
+    let max = taken.map_or(0, Taken::early_data_max);
+    if !u32::try_from(data.len()).is_ok_and(|length| length <= max) {
+        return Ok(0);
+    }
+    let mut sent = 0;
+    while let Some(left) = data.get(sent..).filter(|left| !left.is_empty()) {
+        match stream.write_early(left).await? {
+            0 => break,
+            count => sent += count,
+        }
+    }
+    Ok(sent)
+}
+
+/// Whether no byte of TLS has left: no datagram, no data in a SYN, and TCP was never connected.
+fn is_untouched(report: &Report) -> bool {
+    let is_silent = |what: &What| match what {
+        // Its place is taken by data in the SYN.
+        What::NotUsed(reason) => *reason != NotUsed::FastOpen,
+        What::Resolved(_)
+        | What::Offered
+        | What::Syn(_)
+        | What::FastOpenNotUsed(_)
+        | What::Transport(ClientEvent::Plain(_)) => true,
+        What::FastOpen(_) | What::Transport(_) => false,
+    };
+    report.address.is_none() && report.timeline.iter().all(|moment| is_silent(&moment.what))
+}
+
+impl Ledger {
+    /// Of an opening that began so long after the request, with the handshake done now.
+    fn new(report: Option<&Report>, begun: Duration, tls: Duration) -> Self {
+        let resolved = moment(report, |what| matches!(what, What::Resolved(_)));
+        let connected =
+            moment(report, |what| matches!(what, What::Transport(ClientEvent::TcpConnected)));
+        Self {
+            lookup: resolved.map(|at| begun + at),
+            tcp: connected.map(|at| begun + at),
+            tls,
+            rtt: report.and_then(|report| report.rtt),
+        }
+    }
+}
+
+/// When the first such thing happened, since the connection was asked for.
+fn moment(report: Option<&Report>, is: fn(&What) -> bool) -> Option<Duration> {
+    report?.timeline.iter().find(|moment| is(&moment.what)).map(|moment| moment.at)
+}
+
+impl std::fmt::Display for Ledger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ms = |time: Duration| time.as_secs_f64() * 1000.0;
+        if let Some(lookup) = self.lookup {
+            write!(f, "lookup={:.1}, ", ms(lookup))?;
+        }
+        if let Some(tcp) = self.tcp {
+            write!(f, "tcp={:.1}, ", ms(tcp))?;
+        }
+        write!(f, "tls={:.1}", ms(self.tls))?;
+        match self.rtt {
+            Some(rtt) => write!(f, ", rtt={:.1}", ms(rtt)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// As the metrics call it.
+pub(super) const fn opening(opened_by: OpenedBy) -> Opening {
+    match opened_by {
+        OpenedBy::Plain => Opening::Plain,
+        OpenedBy::TurboTls => Opening::Turbo,
+        OpenedBy::FastOpen => Opening::FastOpen,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use headstart_net::Moment;
+
+    use super::*;
+
+    fn report(what: &[What]) -> Report {
+        let at = Duration::from_millis(5);
+        Report {
+            opened_by: OpenedBy::Plain,
+            not_used: None,
+            fast_open_not_used: None,
+            reset: None,
+            address: None,
+            rtt: None,
+            network: None,
+            timeline: what.iter().map(|what| Moment { at, what: *what }).collect(),
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_unseen_as_long_as_no_byte_of_tls_has_left() {
+        let address = "192.0.2.1:443".parse().unwrap();
+        let syn = [What::Resolved(1), What::Syn(address)];
+        assert!(is_untouched(&report(&[])) && is_untouched(&report(&syn)));
+        assert!(!is_untouched(&Report { address: Some(address), ..report(&syn) }), "connected");
+        let flight = What::Transport(ClientEvent::FlightSent { seq: 0, offset: 0, bytes: 300 });
+        assert!(!is_untouched(&report(&[What::Resolved(1), flight])));
+        assert!(is_untouched(&report(&[What::NotUsed(NotUsed::NotAdvertised)])));
+        assert!(!is_untouched(&report(&[What::NotUsed(NotUsed::FastOpen)])));
+    }
+
+    #[test]
+    fn a_ledger_counts_from_the_request() {
+        let timeline = [What::Resolved(1), What::Transport(ClientEvent::TcpConnected)];
+        let ms = Duration::from_millis;
+        let ledger = Ledger::new(Some(&report(&timeline)), ms(2), ms(9));
+        let expected = Ledger { lookup: Some(ms(7)), tcp: Some(ms(7)), tls: ms(9), rtt: None };
+        assert_eq!(ledger, expected);
+        assert_eq!(Ledger::new(None, ms(2), ms(9)).to_string(), "tls=9.0");
+    }
+
+    #[test]
+    fn a_ledger_leaves_out_what_is_not_known() {
+        let ms = Duration::from_millis;
+        let all = Ledger { lookup: Some(ms(1)), tcp: Some(ms(30)), tls: ms(61), rtt: Some(ms(29)) };
+        assert_eq!(all.to_string(), "lookup=1.0, tcp=30.0, tls=61.0, rtt=29.0");
+        let none = Ledger { lookup: None, tcp: None, rtt: None, ..all };
+        assert_eq!(none.to_string(), "tls=61.0");
+    }
+}

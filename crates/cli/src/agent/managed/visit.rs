@@ -1,0 +1,205 @@
+use std::sync::Arc;
+use std::time::Instant;
+
+use headstart_net::Context;
+use headstart_sessions::{Origin, Server, Sharing, Stamp, Taken, Ticket, TicketsWanted};
+use headstart_tls::{ClientContext, NewSession, Version};
+use openssl::sha::Sha256;
+use zeroize::Zeroizing;
+
+use super::known::Known;
+use super::request::{TlsAsk, Verify};
+
+/// One connection, as the session store sees it: whose it is, and what it may have in common with others.
+pub(super) struct Visit {
+    known: Arc<Known>,
+    /// Held for as long as the connection is: so it is known how many there are.
+    _client: Arc<ClientContext>,
+    server: String,
+    alpn: Vec<Vec<u8>>,
+    /// What else two connections have to have in common.
+    settings: [u8; 32],
+    /// That of its sessions: nobody's, if it shares none.
+    context: Context,
+    opened: Stamp,
+}
+
+/// What a connection begins with.
+pub(super) struct Begun {
+    pub(super) visit: Visit,
+    /// To be offered.
+    pub(super) taken: Option<Taken>,
+    /// To be asked for.
+    pub(super) wanted: TicketsWanted,
+    /// Whose Fast Open cookies may be spent and kept.
+    pub(super) cookies: Context,
+}
+
+impl Visit {
+    /// Begins a connection of `caller` to `port`, which may take a session out of the store.
+    pub(super) fn begin(
+        known: &Arc<Known>,
+        client: &Arc<ClientContext>,
+        ask: &TlsAsk,
+        port: u16,
+        caller: &Context,
+    ) -> Begun {
+        let now = known.now();
+        let mut store = known.store();
+        let (sessions, cookies) = shared(store.policy(caller).sharing, ask, caller);
+        let visit = Self {
+            known: Arc::clone(known),
+            _client: Arc::clone(client),
+            settings: settings(client.fingerprint(), port),
+            server: ask.server.to_string(),
+            alpn: ask.alpn.clone(),
+            context: sessions,
+            opened: store.stamp(),
+        };
+        let taken = store.take(&visit.origin(), now);
+        let wanted = store.wanted(&visit.origin(), now);
+        Begun { taken, wanted, cookies, visit }
+    }
+
+    /// The handshake is done: says when the server has last proven who it is.
+    pub(super) fn on_done(&self, taken: Option<Taken>, resumed: bool) -> Instant {
+        match taken {
+            Some(taken) if resumed => return taken.verified(),
+            Some(taken) => {
+                self.known.store().refused(taken);
+            }
+            None => {}
+        }
+        self.known.now()
+    }
+
+    /// The handshake has never begun, so nobody has seen the session.
+    pub(super) fn give_back(&self, taken: Taken) {
+        let now = self.known.now();
+        self.known.store().give_back(taken, now);
+    }
+
+    /// Keeps what the server has handed out on this connection, if it is kept at all.
+    pub(super) fn put(&self, new: &NewSession, verified: Instant) {
+        let now = self.known.now();
+        let ticket = Ticket {
+            session: Zeroizing::new(new.session.as_bytes().to_vec()),
+            alpn: new.alpn.clone(),
+            early_data_max: new.max_early_data,
+            lifetime: new.lifetime,
+            received: now,
+            verified,
+            opened: self.opened,
+            client_certificate: new.client_certificate,
+            reusable: new.version == Some(Version::Tls12),
+        };
+        if let Err(reason) = self.known.store().put(&self.origin(), ticket, now) {
+            tracing::debug!(server = self.server, %reason, "session not kept");
+        }
+    }
+
+    /// Has something kept for `context`, such as cookies, unless that was forgotten since the connection began. Nobody
+    /// forgets it meanwhile.
+    pub(super) fn unless_forgotten(&self, context: &Context, keep: impl FnOnce()) {
+        let store = self.known.store();
+        if !store.was_forgotten(context, self.opened) {
+            keep();
+        }
+    }
+
+    fn origin(&self) -> Origin<'_> {
+        Origin {
+            server: Server::Name(&self.server),
+            alpn: &self.alpn,
+            settings: &self.settings,
+            context: &self.context,
+        }
+    }
+}
+
+/// The TLS settings and the port: behind another port there is mostly another server, which has other ticket keys,
+/// and whose refusal of a ticket would have all others dropped.
+fn settings(fingerprint: &[u8; 32], port: u16) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(fingerprint);
+    hash.update(&port.to_be_bytes());
+    hash.finish()
+}
+
+/// The contexts of sessions and of cookies: the stricter of the policy and what is asked for counts. A
+/// certificate that is shown is the owner's alone, and so is whatever comes of it. And whoever is asked by a program
+/// that checks nothing may be anybody: cookies of an interceptor are not to be shown by programs that would notice it.
+fn shared(policy: Sharing, ask: &TlsAsk, caller: &Context) -> (Context, Context) {
+    let strictest = match (policy, ask.sharing) {
+        _ if ask.certificate.is_some() => Sharing::Isolate,
+        (Sharing::Isolate, _) | (_, Some(Sharing::Isolate)) => Sharing::Isolate,
+        (Sharing::Off, _) | (_, Some(Sharing::Off)) => Sharing::Off,
+        (policy, _) => policy,
+    };
+    let (sessions, cookies) = contexts(strictest, caller);
+    (sessions, if ask.verify == Verify::Nobody { Context::UNKNOWN } else { cookies })
+}
+
+fn contexts(sharing: Sharing, caller: &Context) -> (Context, Context) {
+    match sharing {
+        Sharing::Isolate => (Context::UNKNOWN, Context::UNKNOWN),
+        Sharing::Off => (Context::UNKNOWN, caller.clone()),
+        Sharing::Share | Sharing::ShareCertificate => (caller.clone(), caller.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::inbound::Host;
+
+    fn ask(sharing: Option<Sharing>, certificate: Option<&str>) -> TlsAsk {
+        TlsAsk {
+            server: Host::parse("a.example").unwrap(),
+            alpn: Vec::new(),
+            sharing,
+            early_data: Vec::new(),
+            verify: Verify::System,
+            certificate: certificate.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_can_only_be_stricter() {
+        let me = Context::user(1);
+        let of = |policy, asked| {
+            let (sessions, cookies) = shared(policy, &ask(asked, None), &me);
+            (sessions == me, cookies == me)
+        };
+        let (both, cookies, none) = ((true, true), (false, true), (false, false));
+        assert_eq!(of(Sharing::Share, None), both);
+        assert_eq!(of(Sharing::Share, Some(Sharing::Off)), cookies);
+        assert_eq!(of(Sharing::Share, Some(Sharing::Isolate)), none);
+        assert_eq!(of(Sharing::Off, Some(Sharing::Share)), cookies);
+        assert_eq!(of(Sharing::Off, Some(Sharing::Isolate)), none);
+        assert_eq!(of(Sharing::Isolate, Some(Sharing::Share)), none);
+        assert_eq!(of(Sharing::Isolate, Some(Sharing::Off)), none);
+        assert_eq!(of(Sharing::ShareCertificate, Some(Sharing::Share)), both);
+    }
+
+    #[test]
+    fn ports_are_servers_of_their_own() {
+        assert_eq!(settings(&[1; 32], 443), settings(&[1; 32], 443));
+        assert_ne!(settings(&[1; 32], 443), settings(&[1; 32], 8443));
+        assert_ne!(settings(&[1; 32], 443), settings(&[2; 32], 443));
+    }
+
+    #[test]
+    fn a_certificate_shares_nothing() {
+        let nobody = (Context::UNKNOWN, Context::UNKNOWN);
+        assert_eq!(shared(Sharing::Share, &ask(None, Some("work")), &Context::user(1)), nobody);
+    }
+
+    #[test]
+    fn who_checks_nothing_shares_no_cookies() {
+        let (me, ask) = (Context::user(1), ask(None, None));
+        let anybody = TlsAsk { verify: Verify::Nobody, ..ask };
+        let sessions_alone = (me.clone(), Context::UNKNOWN);
+        assert_eq!(shared(Sharing::Share, &anybody, &me), sessions_alone);
+    }
+}

@@ -1,0 +1,31 @@
+//! Managed TLS: the agent as a process, with the system's openssl and the terminating edge as servers, and raw clients
+//! and curl as programs.
+#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
+
+mod agent;
+mod client;
+mod command;
+#[path = "../terminate/daemon.rs"]
+#[allow(dead_code)] // the terminating edge's tests use the rest
+mod daemon;
+mod early;
+#[path = "../terminate/edge.rs"]
+#[allow(dead_code, unused_imports)] // as above
+mod edge;
+mod faults;
+#[path = "../terminate/files.rs"]
+#[allow(dead_code)] // as above
+mod files;
+mod hostile;
+#[path = "../terminate/origin.rs"]
+#[allow(dead_code)] // as above
+mod origin;
+mod origins;
+mod port;
+mod privacy;
+mod secrets;
+mod server;
+mod sharing;
+mod start;
+mod users;
+mod verify;

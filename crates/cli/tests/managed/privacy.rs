@@ -1,0 +1,114 @@
+//! Contexts have nothing in common, and policies hold at once.
+
+use serde_json::json;
+
+use crate::agent::Agent;
+use crate::client::call;
+use crate::server::{PAGE, Server, files};
+
+const WORK: (&str, &str) = ("Headstart-Context", "work");
+const HOME: (&str, &str) = ("Headstart-Context", "home");
+
+fn tickets(agent: &Agent) -> u64 {
+    let (_, said) = call(agent, "GET", "/sessions", "");
+    let rows = said["sessions"].as_array().unwrap();
+    rows.iter().map(|row| row["tickets"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn contexts_share_nothing() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    for context in [&[WORK][..], &[HOME], &[]] {
+        assert!(!server.visit(&agent, context));
+    }
+    for context in [&[WORK][..], &[HOME], &[]] {
+        assert!(server.visit(&agent, context));
+    }
+}
+
+#[test]
+fn a_connection_can_be_stricter_than_its_context() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    for policy in ["off", "isolate"] {
+        assert!(!server.visit(&agent, &[("Headstart-Policy", policy)]));
+        assert_eq!(tickets(&agent), 0, "{policy}");
+    }
+    assert!(!server.visit(&agent, &[]));
+    let before = tickets(&agent);
+    for policy in ["off", "isolate"] {
+        assert!(!server.visit(&agent, &[("Headstart-Policy", policy)]));
+        assert_eq!(tickets(&agent), before, "none is taken, none is kept: {policy}");
+    }
+    assert!(server.visit(&agent, &[("Headstart-Policy", "share")]));
+}
+
+#[test]
+fn the_off_switch_of_a_context_wipes_and_keeps_off() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    server.visit(&agent, &[WORK]);
+    server.visit(&agent, &[HOME]);
+    let (status, said) = call(&agent, "PUT", "/policies/work", r#"{"sharing": "off"}"#);
+    assert_eq!((status, &said["sharing"]), (200, &json!("off")));
+    for _ in 0..2 {
+        assert!(!server.visit(&agent, &[WORK]));
+        assert!(!server.visit(&agent, &[WORK, ("Headstart-Policy", "share")]), "never laxer");
+    }
+    assert!(server.visit(&agent, &[HOME]), "others go on");
+    let (_, said) = call(&agent, "GET", "/policies", "");
+    assert_eq!(said["policies"].as_array().unwrap().len(), 1);
+    assert_eq!(call(&agent, "DELETE", "/policies/work", "").0, 200);
+    server.visit(&agent, &[WORK]);
+    assert!(server.visit(&agent, &[WORK]));
+    agent.until_audited(&["sessions changed", "\"work\"", "off"], 1);
+}
+
+/// A connection that is open when its context ends brings nothing back.
+#[test]
+fn a_context_that_ended_leaves_nothing() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    server.visit(&agent, &[WORK]);
+    let open = server.connect(&agent, &[WORK]);
+    let (status, said) = call(&agent, "DELETE", "/contexts/work", "");
+    assert_eq!(status, 200);
+    assert!(said["forgotten"].is_u64());
+    open.get("/");
+    assert_eq!(tickets(&agent), 0);
+    assert!(!server.visit(&agent, &[WORK]));
+}
+
+#[test]
+fn what_is_forgotten_is_gone() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    server.visit(&agent, &[WORK]);
+    server.visit(&agent, &[]);
+    let forget = |query: &str| {
+        call(&agent, "DELETE", &format!("/sessions{query}"), "").1["forgotten"].clone()
+    };
+    assert_eq!(forget("?server=other.example"), 0);
+    assert_ne!(forget("?server=WWW.example.com&context="), 0, "that without a label");
+    assert!(!server.visit(&agent, &[]));
+    assert!(server.visit(&agent, &[WORK]));
+    assert_ne!(forget(""), 0);
+    assert_eq!(tickets(&agent), 0);
+}
+
+#[test]
+fn nothing_is_on_disk() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    server.visit(&agent, &[]);
+    server.visit(&agent, &[]);
+    let dir = agent.socket().parent().unwrap().to_owned();
+    let names = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["socket", "socket.lock"]);
+    // The lock is empty, the socket no file: and the agent starts knowing nothing.
+    let agent = Agent::start_in(agent.kill(), &[]);
+    assert!(!server.visit(&agent, &[]));
+}

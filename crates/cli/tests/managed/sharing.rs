@@ -1,0 +1,96 @@
+//! Different programs share sessions, and what is public is told.
+
+use openssl::base64::decode_block;
+use openssl::x509::X509;
+
+use crate::agent::Agent;
+use crate::client::call;
+use crate::server::{NAME, PAGE, Server, files};
+
+#[test]
+fn the_second_program_resumes_what_the_first_began() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let first = server.connect(&agent, &[]);
+    assert!(!first.resumed());
+    assert_eq!(first.field("Headstart-Version"), "TLS 1.3");
+    assert!(first.field("Headstart-Cipher").starts_with("TLS_"));
+    assert_eq!(first.field("Headstart-Opening"), "plain");
+    assert_eq!(first.field("Headstart-Early-Data"), "none");
+    assert_eq!(first.field("Headstart-ALPN"), "");
+    assert!(first.field("Headstart-Ledger").contains("tls="));
+    let der = decode_block(first.field("Headstart-Certificate")).unwrap();
+    let pem = std::fs::read(files.path(&format!("{NAME}.pem"))).unwrap();
+    assert_eq!(der, X509::from_pem(&pem).unwrap().to_der().unwrap());
+    assert!(first.get("/").contains("New, TLSv1.3"));
+
+    let second = server.connect(&agent, &[]);
+    assert!(second.resumed());
+    assert_eq!(decode_block(second.field("Headstart-Certificate")).unwrap(), der);
+    assert!(second.get("/").contains("Reused, TLSv1.3"));
+    agent.until_audited(&["managed connection", "resumed=true"], 1);
+    agent.until_audited(&["managed connection", "resumed=false"], 1);
+    let handshakes = |resumed| agent.count("headstart_tls_handshakes_total", &[resumed]);
+    assert_eq!((handshakes("resumed=\"yes\""), handshakes("resumed=\"no\"")), (1, 1));
+}
+
+#[test]
+fn sessions_of_tls_1_2_are_shared_too() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, &["-www", "-tls1_2"]), Agent::start(&[]));
+    assert!(!server.visit(&agent, &[]));
+    for _ in 0..3 {
+        assert!(server.visit(&agent, &[]), "they may be offered again");
+    }
+    let answer = server.connect(&agent, &[]);
+    assert_eq!(answer.field("Headstart-Version"), "TLS 1.2");
+}
+
+/// An interceptor that hands out sessions to who checks nothing must not be believed by who does.
+#[test]
+fn who_differs_in_settings_shares_nothing() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    assert!(!server.visit(&agent, &[]));
+    assert!(!server.visit(&agent, &[("Headstart-ALPN", "http/1.1")]));
+    let anyone = crate::client::connect(
+        &agent,
+        &server.address.to_string(),
+        &[
+            ("Headstart-TLS", "managed"),
+            ("Headstart-Server-Name", NAME),
+            ("Headstart-Verify", "none"),
+        ],
+    );
+    assert!(!anyone.resumed());
+    anyone.get("/");
+    assert!(server.visit(&agent, &[]), "each has its own");
+    assert!(server.visit(&agent, &[("Headstart-ALPN", "http/1.1")]));
+}
+
+#[test]
+fn what_is_kept_is_listed_without_secrets() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    server.visit(&agent, &[("Headstart-Context", "work")]);
+    let (status, said) = call(&agent, "GET", "/sessions", "");
+    assert_eq!(status, 200);
+    let rows = said["sessions"].as_array().unwrap();
+    assert_eq!(rows.len(), 1, "{said}");
+    let row = rows[0].as_object().unwrap();
+    assert_eq!((&row["server"], &row["context"]), (&NAME.into(), &"work".into()));
+    assert_eq!(row["uid"], rustix::process::getuid().as_raw());
+    assert!(row["tickets"].as_u64().unwrap() >= 1);
+    let known = [
+        "server",
+        "context",
+        "uid",
+        "alpn",
+        "tickets",
+        "bytes",
+        "newest_ms",
+        "expires_ms",
+        "early_data",
+    ];
+    assert!(row.keys().all(|name| known.contains(&name.as_str())), "{said}");
+}

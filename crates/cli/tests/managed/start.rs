@@ -1,0 +1,97 @@
+//! What keeps an agent with a socket from starting, and what does not.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+
+use crate::agent::{Agent, fails, sessions};
+use crate::client::call;
+use crate::files::Files;
+
+#[test]
+fn a_live_socket_is_left_alone_and_a_dead_one_replaced() {
+    let agent = Agent::start(&[]);
+    let (code, said) = fails(&agent.socket(), &[]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("another program listens on ") && said.contains("\nhint: "), "{said}");
+    assert_eq!(call(&agent, "GET", "/policies", "").0, 200, "the first one goes on");
+    let dir = agent.kill();
+    assert!(dir.path().join("socket").exists(), "nobody was there to remove it");
+    let agent = Agent::start_in(dir, &[]);
+    assert_eq!(call(&agent, "GET", "/policies", "").0, 200);
+}
+
+#[test]
+fn somebody_elses_socket_and_files_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (other, file) = (dir.path().join("other"), dir.path().join("file"));
+    let _listener = UnixListener::bind(&other).unwrap();
+    fs::write(&file, "mine").unwrap();
+    let (code, said) = fails(&other, &[]);
+    assert!(code == Some(2) && said.contains("another program listens on "), "{said}");
+    let (code, said) = fails(&file, &[]);
+    assert!(code == Some(2) && said.contains("is there, and is no socket"), "{said}");
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
+    let (code, said) = fails(&dir.path().join("none").join("socket"), &[]);
+    assert!(code == Some(2) && said.contains("hint: make its directory first"), "{said}");
+}
+
+#[test]
+fn the_socket_is_its_owners_unless_said_otherwise() {
+    let group = rustix::process::getgid().as_raw().to_string();
+    let shared = ["--socket-mode", "660", "--socket-group", group.as_str()];
+    for (arguments, mode) in [(&[][..], 0o600), (&shared[..], 0o660)] {
+        let agent = Agent::start(arguments);
+        let file = fs::symlink_metadata(agent.socket()).unwrap();
+        assert!(file.file_type().is_socket());
+        assert_eq!(file.permissions().mode() & 0o777, mode);
+        assert_eq!(file.gid().to_string(), group);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for wrong in [["--socket-mode", "999"], ["--socket-group", "no such group"]] {
+        let (code, said) = fails(&dir.path().join("socket"), &wrong);
+        assert!(code == Some(2) && said.contains("invalid value"), "{said}");
+    }
+}
+
+#[test]
+fn client_certificates_are_checked_at_the_start() {
+    let files = Files::new();
+    files.issue("client.example");
+    let socket = files.path("socket");
+    let refused = |certificates: &[&str], words: &str| {
+        let arguments = certificates.iter().flat_map(|name| ["--client-certificate", *name]);
+        let (code, said) = fails(socket.as_ref(), &arguments.collect::<Vec<_>>());
+        assert!(code == Some(2) && said.contains(words) && said.contains("\nhint: "), "{said}");
+    };
+    let without_key = format!("a={}", files.path("client.example.pem"));
+    refused(&[&without_key], "others may use the key in ");
+    let pem = files.write("both.pem", b"nothing", 0o600);
+    let (a, b) = (format!("a={pem}"), format!("b={pem}"));
+    refused(&[&a], "no certificate or key");
+    refused(&["a"], "write NAME=FILE");
+    let both: Vec<_> = ["pem", "key"]
+        .iter()
+        .flat_map(|ending| fs::read(files.path(&format!("client.example.{ending}"))).unwrap())
+        .collect();
+    files.write("both.pem", &both, 0o600);
+    refused(&[&a, &a], "two client certificates called a");
+    let agent = Agent::start(&["--client-certificate", &a, "--client-certificate", &b]);
+    assert_eq!(call(&agent, "GET", "/", "").0, 200);
+}
+
+#[test]
+fn without_an_agent_the_command_says_how_to_start_one() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+    let output = command.args(["sessions", "list", "--socket", "/nonexistent"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("hint: start one: headstart agent --socket /nonexistent"), "{said}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+    let output = command.args(["sessions", "list"]).env_clear().output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("XDG_RUNTIME_DIR is not set\nhint: name it with --socket"), "{said}");
+    let agent = Agent::start(&[]);
+    assert_eq!(sessions(&agent, &["list"]).0, Some(0));
+}

@@ -1,0 +1,111 @@
+//! Certificates are checked, by whoever's word the program takes.
+
+use crate::agent::Agent;
+use crate::client::{Answer, connect};
+use crate::edge::closed;
+use crate::server::{NAME, PAGE, Server, files};
+
+fn asked(agent: &Agent, server: &Server, fields: &[(&str, &str)]) -> Answer {
+    let managed = [("Headstart-TLS", "managed")];
+    connect(agent, &server.address.to_string(), &[&managed[..], fields].concat())
+}
+
+#[test]
+fn a_certificate_that_nobody_vouches_for_is_refused_and_explained() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let answer = asked(&agent, &server, &[("Headstart-Server-Name", NAME)]);
+    assert_eq!(answer.refused(), (502, "certificate_untrusted"));
+    let text = answer.rest();
+    assert!(text.contains("\nhint: if you know its issuer"), "{text}");
+    agent.until_audited(&["connection refused", "certificate_untrusted"], 1);
+    assert_eq!(agent.count("headstart_tls_handshakes_total", &["certificate_untrusted"]), 1);
+}
+
+#[test]
+fn a_certificate_for_another_name_is_refused() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let roots = files.path(&format!("{NAME}.pem"));
+    for name in ["other.example.com", "127.0.0.1"] {
+        let fields = [("Headstart-Server-Name", name), ("Headstart-Verify", roots.as_str())];
+        assert_eq!(asked(&agent, &server, &fields).refused(), (502, "certificate_name"), "{name}");
+    }
+    let by_host = [("Headstart-Verify", roots.as_str())];
+    assert_eq!(asked(&agent, &server, &by_host).refused(), (502, "certificate_name"));
+}
+
+#[test]
+fn an_expired_certificate_is_refused() {
+    let files = files();
+    files.issue_until(NAME, -60);
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    assert_eq!(server.connect(&agent, &[]).refused(), (502, "certificate_expired"));
+}
+
+#[test]
+fn roots_that_cannot_be_used_are_named() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let no_pem = files.write("no.pem", b"nothing", 0o644);
+    for path in ["/nonexistent/roots.pem", "/dev/zero", no_pem.as_str()] {
+        let answer = asked(&agent, &server, &[("Headstart-Verify", path)]);
+        assert_eq!(answer.refused(), (400, "roots"), "{path}");
+    }
+}
+
+/// A file of roots that has changed is another one: nobody takes the old one's word any more.
+#[test]
+fn sessions_go_with_the_roots_that_they_were_made_under() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    assert!(!server.visit(&agent, &[]));
+    assert!(server.visit(&agent, &[]));
+    // The same path now vouches for another certificate.
+    files.issue(NAME);
+    let (status, error) = server.connect(&agent, &[]).owned_refusal();
+    assert!(status == 502 && error.starts_with("certificate"), "{status} {error}");
+}
+
+#[test]
+fn a_server_that_is_not_there_or_speaks_no_tls_is_told_apart() {
+    let agent = Agent::start(&[]);
+    let to = closed().to_string();
+    let answer = connect(&agent, &to, &[("Headstart-TLS", "managed")]);
+    assert_eq!(answer.refused(), (502, "refused"));
+    let plain = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = plain.local_addr().unwrap().to_string();
+    let greeting = std::thread::spawn(move || {
+        let (mut tcp, _) = plain.accept().unwrap();
+        std::io::Write::write_all(&mut tcp, b"220 mail.example ESMTP\r\n").unwrap();
+        let _ = std::io::Read::read_to_end(&mut tcp, &mut Vec::new());
+    });
+    let answer = connect(&agent, &to, &[("Headstart-TLS", "managed")]);
+    assert_eq!(answer.refused(), (502, "tls"));
+    greeting.join().unwrap();
+}
+
+#[test]
+fn a_client_certificate_is_shown_and_its_sessions_are_nobodys() {
+    let files = files();
+    files.issue("client.example");
+    let pem = |ending| std::fs::read(files.path(&format!("client.example.{ending}"))).unwrap();
+    let both = files.write("both.pem", &[pem("pem"), pem("key")].concat(), 0o600);
+    let agent = Agent::start(&["--client-certificate", &format!("work={both}")]);
+    let trusted = files.path("client.example.pem");
+    let server = Server::start(
+        &files,
+        &["-www", "-Verify", "1", "-verify_return_error", "-CAfile", &trusted],
+    );
+    let with = [("Headstart-Client-Certificate", "work")];
+    for _ in 0..2 {
+        let answer = server.connect(&agent, &with);
+        assert!(!answer.resumed(), "never resumed");
+        assert!(answer.get("/").contains("HTTP/1.0 200 ok"));
+    }
+    let (_, said) = crate::client::call(&agent, "GET", "/sessions", "");
+    assert_eq!(said["sessions"].as_array().map(Vec::len), Some(0), "{said}");
+    agent.until_audited(&["certificate=\"work\""], 2);
+    let unknown = server.connect(&agent, &[("Headstart-Client-Certificate", "home")]);
+    assert_eq!(unknown.refused(), (403, "certificate_not_allowed"));
+}

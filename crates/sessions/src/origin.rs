@@ -1,0 +1,202 @@
+use crate::context::Context;
+use crate::host::normal;
+use crate::limits::ALPN_MAX;
+use crate::names::CertificateNames;
+use crate::not_kept::NotKept;
+use crate::table::Owned;
+
+/// All that two connections have to have in common before one may use what the other has brought.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// Whom the connection is to.
+    pub server: Server<'a>,
+    /// The application protocols as they are offered, in order.
+    pub alpn: &'a [Vec<u8>],
+    /// A hash of all else that a session depends on: how certificates are checked, whose word is taken for
+    /// them, and the settings of TLS. For headstart's own engine `ClientContext::fingerprint`.
+    pub settings: &'a [u8; 32],
+    /// Whose it is.
+    pub context: &'a Context,
+}
+
+/// Whom a connection is to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Server<'a> {
+    /// This host, by its name or address; whatever the case, and with or without a final dot.
+    Name(&'a str),
+    /// Any host that a certificate for these names is for; only where the policy is
+    /// [`ShareCertificate`](crate::Sharing::ShareCertificate), and never with early data.
+    ///
+    /// A server that resumes a session shows no certificate. So before a session that is taken by this is
+    /// offered to a host, its certificate has to be checked again, for that host.
+    Certificate(&'a CertificateNames),
+}
+
+/// What is forgotten.
+#[derive(Clone, Copy, Debug)]
+pub struct Filter<'a> {
+    /// Of this host, and of certificates that are for it; none: of all.
+    pub server: Option<&'a str>,
+    /// In these contexts.
+    pub whose: Whose<'a>,
+}
+
+/// A set of contexts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Whose<'a> {
+    /// Those of all users.
+    Everybody,
+    /// All of one user.
+    User(u32),
+    /// This one.
+    Context(&'a Context),
+}
+
+impl Whose<'_> {
+    pub(crate) fn includes(&self, context: &Context) -> bool {
+        match self {
+            Self::Everybody => true,
+            Self::User(user) => context.uid == Some(*user),
+            Self::Context(one) => *one == context,
+        }
+    }
+}
+
+/// An [`Origin`] in one spelling.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) server: ServerKey,
+    /// As they are on the wire: each with its length before it.
+    alpn: Box<[u8]>,
+    settings: [u8; 32],
+    pub(crate) context: Context,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ServerKey {
+    Name(Box<str>),
+    Certificate(CertificateNames),
+}
+
+impl Key {
+    pub(crate) fn of(origin: &Origin<'_>) -> Result<Self, NotKept> {
+        if !origin.context.is_shared() {
+            return Err(NotKept::Context);
+        }
+        let server = match origin.server {
+            Server::Name(host) => ServerKey::Name(normal(host).ok_or(NotKept::Host)?),
+            Server::Certificate(names) => ServerKey::Certificate(names.clone()),
+        };
+        let alpn = alpn_wire(origin.alpn).ok_or(NotKept::Alpn)?;
+        Ok(Self { server, alpn, settings: *origin.settings, context: origin.context.clone() })
+    }
+
+    pub(crate) fn server(&self) -> Server<'_> {
+        match &self.server {
+            ServerKey::Name(host) => Server::Name(host),
+            ServerKey::Certificate(names) => Server::Certificate(names),
+        }
+    }
+
+    /// The protocols, as they were offered.
+    pub(crate) fn alpn(&self) -> impl Iterator<Item = &[u8]> {
+        let mut list = &*self.alpn;
+        std::iter::from_fn(move || {
+            let (&length, rest) = list.split_first()?;
+            let (protocol, rest) = rest.split_at_checked(length.into())?;
+            list = rest;
+            Some(protocol)
+        })
+    }
+
+    /// The names, if this is a certificate's, and all else is the same as in `other`.
+    pub(crate) fn names_beside(&self, other: &Self) -> Option<&CertificateNames> {
+        let ServerKey::Certificate(names) = &self.server else { return None };
+        let is_beside = self.alpn == other.alpn
+            && self.settings == other.settings
+            && self.context == other.context;
+        is_beside.then_some(names)
+    }
+
+    pub(crate) fn is_of(&self, filter: &Filter<'_>) -> bool {
+        let is_server = |host: &str| match &self.server {
+            ServerKey::Name(own) => normal(host).is_some_and(|host| *own == host),
+            ServerKey::Certificate(names) => names.covers(host),
+        };
+        filter.whose.includes(&self.context) && filter.server.is_none_or(is_server)
+    }
+}
+
+impl Owned for Key {
+    fn user(&self) -> Option<u32> {
+        self.context.uid
+    }
+}
+
+/// None if one has no name, or a longer one than ALPN has, or all are longer than [`ALPN_MAX`].
+fn alpn_wire(protocols: &[Vec<u8>]) -> Option<Box<[u8]>> {
+    let mut wire = Vec::new();
+    for protocol in protocols {
+        let length = u8::try_from(protocol.len()).ok().filter(|length| *length > 0)?;
+        wire.push(length);
+        wire.extend_from_slice(protocol);
+        if wire.len() > ALPN_MAX {
+            return None;
+        }
+    }
+    Some(wire.into_boxed_slice())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(server: Server<'_>, alpn: &[Vec<u8>]) -> Result<Key, NotKept> {
+        Key::of(&Origin { server, alpn, settings: &[7; 32], context: &Context::user(1) })
+    }
+
+    fn named(alpn: &[Vec<u8>]) -> Result<Key, NotKept> {
+        key(Server::Name("a.example"), alpn)
+    }
+
+    #[test]
+    fn protocols_come_back_in_order() {
+        let key = named(&[b"h2".to_vec(), b"http/1.1".to_vec()]).unwrap();
+        assert_eq!(key.alpn().collect::<Vec<_>>(), [&b"h2"[..], b"http/1.1"]);
+        assert_ne!(key, named(&[b"http/1.1".to_vec(), b"h2".to_vec()]).unwrap());
+        assert_ne!(
+            named(&[b"ab".to_vec()]).unwrap(),
+            named(&[b"a".to_vec(), b"b".to_vec()]).unwrap()
+        );
+    }
+
+    #[test]
+    fn protocols_at_the_limit_and_one_over() {
+        let of = |lengths: [usize; 2]| named(&lengths.map(|length| vec![b'x'; length]));
+        assert!(of([1, ALPN_MAX - 3]).is_ok());
+        assert_eq!(of([2, ALPN_MAX - 3]), Err(NotKept::Alpn));
+        assert_eq!(named(&[Vec::new()]), Err(NotKept::Alpn));
+        assert_eq!(named(&[vec![b'x'; 256]]), Err(NotKept::Alpn));
+    }
+
+    #[test]
+    fn a_filter_names_hosts_and_certificates_that_are_for_them() {
+        let names = CertificateNames::new(["*.example.org", "other.test"]).unwrap();
+        let certificate = key(Server::Certificate(&names), &[]).unwrap();
+        let host = key(Server::Name("www.example.org"), &[]).unwrap();
+        let is_of = |key: &Key, server| key.is_of(&Filter { server, whose: Whose::Everybody });
+        for key in [&certificate, &host] {
+            assert!(is_of(key, Some("WWW.example.org.")) && is_of(key, None));
+            assert!(!is_of(key, Some("example.org")) && !is_of(key, Some("")));
+        }
+        assert!(is_of(&certificate, Some("other.test")) && !is_of(&host, Some("other.test")));
+    }
+
+    #[test]
+    fn a_set_of_contexts_includes_what_it_says() {
+        let labelled = Context { label: Some("work".into()), ..Context::user(1) };
+        assert!(Whose::User(1).includes(&labelled) && !Whose::User(2).includes(&labelled));
+        assert!(!Whose::Context(&Context::user(1)).includes(&labelled));
+        assert!(Whose::Context(&labelled).includes(&labelled));
+    }
+}

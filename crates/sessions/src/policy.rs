@@ -1,0 +1,197 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use crate::context::Context;
+use crate::limits::{POLICIES, POLICIES_PER_USER, SESSION_LIFE, SESSION_LIFE_MAX};
+use crate::origin::Server;
+
+/// What a context lets its connections have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Policy {
+    /// Who may use what one connection has brought.
+    pub sharing: Sharing,
+    /// For how long after a full handshake its sessions, and all that came of resuming them, may be
+    /// offered: for so long the server can tell that it is the same client. At most [`SESSION_LIFE_MAX`].
+    pub lifetime: Duration,
+    /// Whether early data may be sent, where an application asks for it.
+    pub early_data: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { sharing: Sharing::Share, lifetime: SESSION_LIFE, early_data: true }
+    }
+}
+
+impl Policy {
+    /// Early data that may be sent to `server` with a session that allows `max` bytes.
+    ///
+    /// None under the names of a certificate: it was allowed for another host.
+    pub(crate) const fn early_data_max(&self, server: Server<'_>, max: u32) -> u32 {
+        if self.early_data && matches!(server, Server::Name(_)) { max } else { 0 }
+    }
+}
+
+/// Who may use what one connection has brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// Every later connection of the context to the same name.
+    #[default]
+    Share,
+    /// Also those to other names of the same certificate, without early data.
+    ShareCertificate,
+    /// No other connection: each is a context of its own, for sessions and whatever else goes by context.
+    Isolate,
+    /// No other connection, as far as sessions go: none is kept and none is offered.
+    Off,
+}
+
+impl Sharing {
+    /// Whether anything at all is kept.
+    pub(crate) const fn keeps(self) -> bool {
+        matches!(self, Self::Share | Self::ShareCertificate)
+    }
+
+    /// Whether tickets of `server` are kept.
+    pub(crate) const fn allows(self, server: Server<'_>) -> bool {
+        match server {
+            Server::Name(_) => self.keeps(),
+            Server::Certificate(_) => matches!(self, Self::ShareCertificate),
+        }
+    }
+}
+
+/// Why a policy was not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NotSet {
+    /// Nothing is shared in this context anyway.
+    Context,
+    /// The user, or all together, have as many as there may be. None gives way, since what it forbids would
+    /// be allowed again.
+    Full,
+}
+
+impl fmt::Display for NotSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Context => "nothing is shared in this context anyway",
+            Self::Full => "there are too many policies; delete some first",
+        })
+    }
+}
+
+impl std::error::Error for NotSet {}
+
+/// The policies of all contexts.
+#[derive(Debug, Default)]
+pub(crate) struct Policies {
+    default: Policy,
+    own: HashMap<Context, Policy>,
+}
+
+impl Policies {
+    /// The context's own; without one, that of its user without a label; and without that, the one for
+    /// everybody.
+    pub(crate) fn of(&self, context: &Context) -> Policy {
+        let user = || self.own.get(&Context { uid: context.uid, label: None });
+        self.own.get(context).or_else(user).copied().unwrap_or(self.default)
+    }
+
+    pub(crate) fn set_default(&mut self, policy: Policy) {
+        self.default = bounded(policy);
+    }
+
+    pub(crate) fn set(&mut self, context: &Context, policy: Policy) -> Result<(), NotSet> {
+        if !context.is_shared() {
+            return Err(NotSet::Context);
+        }
+        if !self.own.contains_key(context) && self.is_full(context.uid) {
+            return Err(NotSet::Full);
+        }
+        self.own.insert(context.clone(), bounded(policy));
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, context: &Context) {
+        self.own.remove(context);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Context, Policy)> {
+        self.own.iter().map(|(context, policy)| (context, *policy))
+    }
+
+    fn is_full(&self, user: Option<u32>) -> bool {
+        let of_user = self.own.keys().filter(|context| context.uid == user).count();
+        self.own.len() >= POLICIES || of_user >= POLICIES_PER_USER
+    }
+}
+
+fn bounded(policy: Policy) -> Policy {
+    Policy { lifetime: policy.lifetime.min(SESSION_LIFE_MAX), ..policy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OFF: Policy =
+        Policy { sharing: Sharing::Off, lifetime: Duration::ZERO, early_data: false };
+
+    fn labelled(user: u32, label: usize) -> Context {
+        Context { label: Some(label.to_string()), ..Context::user(user) }
+    }
+
+    #[test]
+    fn a_context_without_a_policy_has_that_of_its_user() {
+        let mut policies = Policies::default();
+        let own = Policy { early_data: false, ..Policy::default() };
+        policies.set(&Context::user(1), OFF).unwrap();
+        policies.set(&labelled(1, 1), own).unwrap();
+        assert_eq!(policies.of(&Context::user(1)), OFF);
+        assert_eq!(policies.of(&labelled(1, 1)), own);
+        assert_eq!(policies.of(&labelled(1, 2)), OFF);
+        assert_eq!(policies.of(&Context::user(2)), Policy::default());
+        policies.set_default(own);
+        assert_eq!(policies.of(&Context::user(2)), own);
+        policies.remove(&Context::user(1));
+        assert_eq!(policies.of(&labelled(1, 2)), own);
+    }
+
+    #[test]
+    fn who_is_unknown_has_no_policy() {
+        assert_eq!(Policies::default().set(&Context::UNKNOWN, OFF), Err(NotSet::Context));
+    }
+
+    #[test]
+    fn policies_of_a_user_at_the_limit_and_one_over() {
+        let mut policies = Policies::default();
+        for label in 0..POLICIES_PER_USER {
+            policies.set(&labelled(1, label), OFF).unwrap();
+        }
+        assert_eq!(policies.set(&Context::user(1), OFF), Err(NotSet::Full));
+        assert_eq!(policies.set(&labelled(1, 0), Policy::default()), Ok(()), "not one more");
+        assert_eq!(policies.set(&Context::user(2), OFF), Ok(()));
+        policies.remove(&labelled(1, 0));
+        assert_eq!(policies.set(&Context::user(1), OFF), Ok(()));
+    }
+
+    #[test]
+    fn policies_of_all_at_the_limit_and_one_over() {
+        let mut policies = Policies::default();
+        for number in 0..POLICIES {
+            let user = u32::try_from(number / POLICIES_PER_USER).unwrap();
+            policies.set(&labelled(user, number), OFF).unwrap();
+        }
+        assert_eq!(policies.set(&Context::user(u32::MAX), OFF), Err(NotSet::Full));
+    }
+
+    #[test]
+    fn lifetimes_at_the_limit_and_one_over() {
+        let mut policies = Policies::default();
+        for lifetime in [SESSION_LIFE_MAX, SESSION_LIFE_MAX + Duration::from_secs(1)] {
+            policies.set(&Context::user(1), Policy { lifetime, ..OFF }).unwrap();
+            assert_eq!(policies.of(&Context::user(1)).lifetime, SESSION_LIFE_MAX);
+        }
+    }
+}

@@ -1,0 +1,687 @@
+//! Each rule of the store by itself; `tests/store.rs` holds them against a model.
+
+use zeroize::Zeroizing;
+
+use super::*;
+use crate::limits::{ALPN_MAX, HOST_MAX, LAST_MOMENT, SESSION_LIFE};
+use crate::policy::Sharing;
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+const SETTINGS: [u8; 32] = [7; 32];
+
+/// A store, whose connections are opened, and a moment.
+struct Bench {
+    store: SessionStore,
+    context: Context,
+    alpn: Vec<Vec<u8>>,
+    settings: [u8; 32],
+    now: Instant,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(StoreLimits::default())
+    }
+
+    fn with(limits: StoreLimits) -> Self {
+        Self {
+            store: SessionStore::new(limits),
+            context: Context::user(1000),
+            alpn: vec![b"h2".to_vec()],
+            settings: SETTINGS,
+            now: Instant::now(),
+        }
+    }
+
+    /// The same bench for connections of another user.
+    fn user(&mut self, user: u32) -> &mut Self {
+        self.context = Context::user(user);
+        self
+    }
+
+    fn label(&mut self, label: &str) -> &mut Self {
+        self.context = Context { label: Some(label.into()), ..Context::user(1000) };
+        self
+    }
+
+    fn policy(&mut self, sharing: Sharing) {
+        let policy = Policy { sharing, ..Policy::default() };
+        self.store.set_policy(&self.context, Some(policy)).unwrap();
+    }
+
+    /// A ticket that came now in a full handshake.
+    fn ticket(&self, session: impl AsRef<[u8]>) -> Ticket {
+        Ticket {
+            session: Zeroizing::new(session.as_ref().to_vec()),
+            alpn: Some(b"h2".to_vec()),
+            early_data_max: 100,
+            lifetime: HOUR,
+            received: self.now,
+            verified: self.now,
+            opened: self.store.stamp(),
+            client_certificate: false,
+            reusable: false,
+        }
+    }
+
+    /// What the store does with the connection to `server`.
+    fn at<T>(
+        &mut self,
+        server: Server<'_>,
+        act: impl FnOnce(&mut SessionStore, &Origin<'_>, Instant) -> T,
+    ) -> T {
+        let (alpn, settings, context) = (&*self.alpn, &self.settings, &self.context);
+        let origin = Origin { server, alpn, settings, context };
+        act(&mut self.store, &origin, self.now)
+    }
+
+    fn put_ticket(&mut self, server: Server<'_>, ticket: Ticket) -> Result<(), NotKept> {
+        self.at(server, |store, origin, now| store.put(origin, ticket, now))
+    }
+
+    fn put(&mut self, host: &str, session: &str) -> Result<(), NotKept> {
+        let ticket = self.ticket(session);
+        self.put_ticket(Server::Name(host), ticket)
+    }
+
+    fn take_one(&mut self, server: Server<'_>) -> Option<Taken> {
+        self.at(server, SessionStore::take)
+    }
+
+    /// The session that is taken, as text.
+    fn take(&mut self, host: &str) -> Option<String> {
+        let taken = self.take_one(Server::Name(host))?;
+        Some(String::from_utf8(taken.session().to_vec()).unwrap())
+    }
+
+    fn wanted(&mut self, host: &str) -> (u8, u8) {
+        let wanted = self.at(Server::Name(host), |store, origin, now| store.wanted(origin, now));
+        (wanted.new_session, wanted.resumption)
+    }
+
+    fn tickets(&self) -> usize {
+        self.store.counts().tickets
+    }
+}
+
+fn names(names: &[&str]) -> CertificateNames {
+    CertificateNames::new(names).unwrap()
+}
+
+#[test]
+fn what_is_put_is_taken_once() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.take("a.example"), None);
+    bench.put("a.example", "one").unwrap();
+    let taken = bench.take_one(Server::Name("A.example.")).unwrap();
+    assert_eq!((taken.session(), taken.alpn()), (&b"one"[..], Some(&b"h2"[..])));
+    assert_eq!((taken.early_data_max(), taken.verified()), (100, bench.now));
+    assert_eq!(taken.server(), Server::Name("a.example"));
+    assert_eq!(*taken.context(), bench.context);
+    assert_eq!(bench.take("a.example"), None);
+    assert_eq!(bench.put("a.example", "one"), Err(NotKept::Known), "it was spent");
+    assert_eq!(bench.tickets(), 0);
+}
+
+#[test]
+fn a_ticket_is_kept_once_wherever_it_is_put() {
+    let mut bench = Bench::new();
+    bench.put("a.example", "one").unwrap();
+    assert_eq!(bench.put("a.example", "one"), Err(NotKept::Known));
+    assert_eq!(bench.put("b.example", "one"), Err(NotKept::Known));
+    assert_eq!(bench.user(1001).put("a.example", "one"), Err(NotKept::Known));
+}
+
+#[test]
+fn the_ticket_that_ends_first_is_taken_first() {
+    let mut bench = Bench::new();
+    for hours in [2, 3, 1] {
+        let ticket = Ticket { lifetime: HOUR * hours, ..bench.ticket(hours.to_string()) };
+        bench.put_ticket(Server::Name("a.example"), ticket).unwrap();
+    }
+    let taken: Vec<_> = std::iter::from_fn(|| bench.take("a.example")).collect();
+    assert_eq!(taken, ["1", "2", "3"]);
+}
+
+#[test]
+fn whatever_differs_nothing_is_shared() {
+    let other = |change: fn(&mut Bench)| {
+        let mut bench = Bench::new();
+        bench.put("a.example", "one").unwrap();
+        change(&mut bench);
+        bench.take("a.example")
+    };
+    assert_eq!(other(|_| ()).as_deref(), Some("one"));
+    assert_eq!(other(|bench| bench.settings[31] = 8), None);
+    assert_eq!(other(|bench| bench.alpn.push(b"http/1.1".to_vec())), None);
+    assert_eq!(other(|bench| bench.alpn.clear()), None);
+    assert_eq!(other(|bench| bench.context = Context::user(1001)), None);
+    let labelled = |bench: &mut Bench| {
+        bench.label("");
+    };
+    assert_eq!(other(labelled), None);
+    assert_eq!(other(|bench| bench.context = Context::UNKNOWN), None);
+}
+
+#[test]
+fn an_unknown_user_keeps_nothing() {
+    let mut bench = Bench::new();
+    bench.context = Context::UNKNOWN;
+    assert_eq!(bench.put("a.example", "one"), Err(NotKept::Context));
+    assert_eq!(bench.take("a.example"), None);
+    assert_eq!(bench.wanted("a.example"), (0, 0));
+}
+
+#[test]
+fn hosts_at_the_limit_and_one_over() {
+    let mut bench = Bench::new();
+    let longest = "x".repeat(HOST_MAX);
+    assert_eq!(bench.put(&longest, "one"), Ok(()));
+    assert_eq!(bench.put(&format!("{longest}x"), "two"), Err(NotKept::Host));
+    assert_eq!(bench.put("", "three"), Err(NotKept::Host));
+}
+
+#[test]
+fn protocols_have_to_fit() {
+    let mut bench = Bench::new();
+    let other = Ticket { alpn: Some(b"http/1.1".to_vec()), ..bench.ticket("one") };
+    assert_eq!(bench.put_ticket(Server::Name("a.example"), other), Err(NotKept::Alpn));
+    let none = Ticket { alpn: None, ..bench.ticket("two") };
+    assert_eq!(bench.put_ticket(Server::Name("a.example"), none), Ok(()));
+    bench.alpn = vec![b"h2".to_vec(); ALPN_MAX];
+    assert_eq!(bench.put("a.example", "three"), Err(NotKept::Alpn));
+    assert_eq!(bench.take("a.example"), None);
+}
+
+#[test]
+fn sessions_with_a_client_certificate_are_nobodys() {
+    let mut bench = Bench::new();
+    let ticket = Ticket { client_certificate: true, ..bench.ticket("one") };
+    let kept = bench.put_ticket(Server::Name("a.example"), ticket);
+    assert_eq!(kept, Err(NotKept::ClientCertificate));
+}
+
+#[test]
+fn bytes_of_a_ticket_at_the_limit_and_one_over() {
+    let mut bench = Bench::new();
+    let mut put = |session: usize| {
+        let ticket = bench.ticket(vec![1; session]);
+        bench.put_ticket(Server::Name("a.example"), ticket)
+    };
+    let most = TICKET_BYTES_MAX - b"h2".len();
+    assert_eq!(put(most), Ok(()));
+    assert_eq!(put(most + 1), Err(NotKept::Size));
+    assert_eq!(put(0), Err(NotKept::Size));
+}
+
+#[test]
+fn the_end_at_the_limit_and_one_over() {
+    let mut bench = Bench::new();
+    for lifetime in [Duration::ZERO, LAST_MOMENT] {
+        let ticket = Ticket { lifetime, ..bench.ticket("short") };
+        let kept = bench.put_ticket(Server::Name("a.example"), ticket);
+        assert_eq!(kept, Err(NotKept::Lifetime), "zero says so in TLS 1.3");
+    }
+    bench.put("a.example", "one").unwrap();
+    bench.put("a.example", "two").unwrap();
+    bench.now += HOUR - LAST_MOMENT - SECOND;
+    assert_eq!(bench.take("a.example").as_deref(), Some("one"));
+    bench.now += SECOND;
+    assert_eq!(bench.take("a.example"), None);
+    assert_eq!(bench.store.counts().expired, 1);
+}
+
+#[test]
+fn nothing_lives_longer_than_its_policy_says_after_a_full_handshake() {
+    let mut bench = Bench::new();
+    let begin = bench.now;
+    bench.put("a.example", "full handshake").unwrap();
+    for visit in 1..9 {
+        bench.now = begin + HOUR * visit - SECOND * 3;
+        let taken = bench.take_one(Server::Name("a.example")).unwrap();
+        let ticket = bench.ticket(visit.to_string());
+        let ticket = Ticket { lifetime: HOUR * 2, verified: taken.verified(), ..ticket };
+        let kept = bench.put_ticket(Server::Name("a.example"), ticket);
+        assert_eq!(kept, Ok(()), "{visit}");
+    }
+    bench.now = begin + SESSION_LIFE - LAST_MOMENT;
+    assert_eq!(bench.take("a.example"), None);
+    let ticket = Ticket { verified: begin, ..bench.ticket("one more") };
+    let kept = bench.put_ticket(Server::Name("a.example"), ticket);
+    assert_eq!(kept, Err(NotKept::Lifetime));
+}
+
+#[test]
+fn times_that_have_not_come_yet_win_nothing() {
+    let mut bench = Bench::new();
+    let later = bench.now + HOUR * 100;
+    let ticket = Ticket { received: later, verified: later, ..bench.ticket("one") };
+    bench.put_ticket(Server::Name("a.example"), ticket).unwrap();
+    bench.now += HOUR - LAST_MOMENT;
+    assert_eq!(bench.take("a.example"), None);
+}
+
+#[test]
+fn what_the_server_says_of_lifetimes_has_bounds() {
+    let mut bench = Bench::new();
+    let begin = bench.now;
+    let policy = Policy { lifetime: SESSION_LIFE_MAX * 2, ..Policy::default() };
+    bench.store.set_policy(&bench.context, Some(policy)).unwrap();
+    let mut ends = |lifetime, reusable| {
+        bench.now = begin;
+        let session = format!("{lifetime:?} {reusable}");
+        let ticket = Ticket { lifetime, reusable, ..bench.ticket(session) };
+        bench.put_ticket(Server::Name("a.example"), ticket).unwrap();
+        let ends = bench.store.list(None, begin).next().unwrap().expires;
+        bench.store.forget(&Filter { server: None, whose: Whose::Everybody });
+        ends
+    };
+    assert_eq!(ends(SESSION_LIFE_MAX, false), SESSION_LIFE_MAX);
+    assert_eq!(ends(SESSION_LIFE_MAX + SECOND, false), SESSION_LIFE_MAX);
+    assert_eq!(ends(Duration::MAX, true), SESSION_LIFE_MAX);
+    assert_eq!(ends(Duration::ZERO, true), SESSION_LIFE_UNKNOWN);
+}
+
+#[test]
+fn a_session_of_tls_1_2_is_taken_again_and_the_newest_is_enough() {
+    let mut bench = Bench::new();
+    for session in ["old", "new", "new"] {
+        let ticket = Ticket { reusable: true, ..bench.ticket(session) };
+        bench.put_ticket(Server::Name("a.example"), ticket).unwrap();
+        bench.now += SECOND;
+    }
+    assert_eq!(bench.tickets(), 1);
+    bench.put("a.example", "once").unwrap();
+    assert_eq!(bench.take("a.example").as_deref(), Some("once"));
+    for _ in 0..3 {
+        let taken = bench.take_one(Server::Name("a.example")).unwrap();
+        assert_eq!(taken.session(), b"new");
+        bench.store.give_back(taken, bench.now);
+    }
+    assert_eq!((bench.tickets(), bench.store.counts().given_back), (1, 0));
+    let taken = bench.take_one(Server::Name("a.example")).unwrap();
+    assert_eq!(bench.store.refused(taken), 1);
+    assert_eq!(bench.take("a.example"), None);
+}
+
+#[test]
+fn what_was_not_offered_can_be_given_back() {
+    let mut bench = Bench::new();
+    bench.put("a.example", "one").unwrap();
+    for _ in 0..2 {
+        let taken = bench.take_one(Server::Name("a.example")).unwrap();
+        assert_eq!(bench.tickets(), 0);
+        bench.store.give_back(taken, bench.now);
+        assert_eq!(bench.tickets(), 1);
+    }
+    let taken = bench.take_one(Server::Name("a.example")).unwrap();
+    bench.now += HOUR - LAST_MOMENT;
+    bench.store.give_back(taken, bench.now);
+    assert_eq!(bench.tickets(), 0, "it is over");
+    assert_eq!(bench.store.counts().given_back, 2);
+}
+
+#[test]
+fn what_was_forgotten_does_not_come_back() {
+    let forgets: [fn(&mut Bench); 5] = [
+        |bench| {
+            bench.store.end_context(&bench.context);
+        },
+        |bench| {
+            let whose = Whose::User(1000);
+            bench.store.forget(&Filter { server: Some("other.example"), whose });
+        },
+        |bench| {
+            bench.store.forget(&Filter { server: None, whose: Whose::Everybody });
+        },
+        |bench| {
+            bench.policy(Sharing::Off);
+            bench.policy(Sharing::Share);
+        },
+        |bench| {
+            bench
+                .store
+                .set_default_policy(Policy { sharing: Sharing::Isolate, ..Policy::default() });
+            bench.store.set_default_policy(Policy::default());
+        },
+    ];
+    for (number, forget) in forgets.into_iter().enumerate() {
+        let mut bench = Bench::new();
+        bench.put("a.example", "one").unwrap();
+        let taken = bench.take_one(Server::Name("a.example")).unwrap();
+        let late = bench.ticket("late");
+        forget(&mut bench);
+        bench.store.give_back(taken, bench.now);
+        assert_eq!(bench.tickets(), 0, "{number}");
+        assert!(bench.store.was_forgotten(&bench.context, late.opened), "{number}");
+        assert!(!bench.store.was_forgotten(&bench.context, bench.store.stamp()), "{number}");
+        let kept = bench.put_ticket(Server::Name("a.example"), late);
+        assert_eq!(kept, Err(NotKept::Forgotten), "{number}");
+        assert_eq!(bench.put("a.example", "after"), Ok(()), "{number}");
+    }
+}
+
+#[test]
+fn a_private_context_leaves_nothing_at_its_end() {
+    let mut bench = Bench::new();
+    bench.put("a.example", "public").unwrap();
+    bench.label("private").put("a.example", "one").unwrap();
+    bench.put("b.example", "two").unwrap();
+    bench.policy(Sharing::Share);
+    let context = bench.context.clone();
+    assert_eq!(bench.store.end_context(&context), 2);
+    assert_eq!(bench.take("a.example"), None);
+    assert_eq!(bench.store.policies().count(), 0);
+    assert_eq!(bench.user(1000).take("a.example").as_deref(), Some("public"));
+    assert_eq!(bench.store.counts().forgotten, 2);
+}
+
+#[test]
+fn a_server_is_forgotten_by_its_name_and_by_certificates_that_have_it() {
+    let mut bench = Bench::new();
+    bench.policy(Sharing::ShareCertificate);
+    let (one, other) = (names(&["*.example.org"]), names(&["example.net"]));
+    for (number, names) in [&one, &other].into_iter().enumerate() {
+        let ticket = bench.ticket(number.to_string());
+        bench.put_ticket(Server::Certificate(names), ticket).unwrap();
+    }
+    bench.put("www.example.org", "name").unwrap();
+    bench.user(1001).put("www.example.org", "another user's").unwrap();
+    let filter = Filter { server: Some("WWW.example.org"), whose: Whose::User(1000) };
+    assert_eq!(bench.store.forget(&filter), 2);
+    assert_eq!(bench.take("www.example.org").as_deref(), Some("another user's"));
+    assert!(bench.user(1000).take_one(Server::Certificate(&other)).is_some());
+}
+
+#[test]
+fn a_refused_ticket_takes_those_before_it_along() {
+    let mut bench = Bench::new();
+    for session in ["one", "two", "three"] {
+        bench.put("a.example", session).unwrap();
+    }
+    bench.put("b.example", "other").unwrap();
+    let taken = bench.take_one(Server::Name("a.example")).unwrap();
+    bench.put("a.example", "of the full handshake").unwrap();
+    assert_eq!(bench.store.refused(taken), 2);
+    assert_eq!(bench.take("a.example").as_deref(), Some("of the full handshake"));
+    assert_eq!(bench.take("b.example").as_deref(), Some("other"));
+    let counts = bench.store.counts();
+    assert_eq!((counts.refused, counts.outdated), (1, 2));
+}
+
+#[test]
+fn policies_that_keep_nothing_keep_nothing() {
+    for sharing in [Sharing::Off, Sharing::Isolate] {
+        let mut bench = Bench::new();
+        bench.put("a.example", "one").unwrap();
+        bench.label("work").put("a.example", "two").unwrap();
+        bench.user(1001).put("a.example", "three").unwrap();
+        bench.user(1000).policy(sharing);
+        assert_eq!(bench.tickets(), 1, "of the other user");
+        assert_eq!(bench.put("a.example", "four"), Err(NotKept::Policy));
+        assert_eq!(bench.take("a.example"), None);
+        assert_eq!(bench.wanted("a.example"), (0, 0));
+        assert_eq!(bench.label("work").put("a.example", "five"), Err(NotKept::Policy));
+        bench.policy(Sharing::Share);
+        assert_eq!(bench.put("a.example", "six"), Ok(()), "its own policy");
+    }
+}
+
+#[test]
+fn a_shorter_life_is_for_what_is_there_already() {
+    let mut bench = Bench::new();
+    let (long, short) = (HOUR, HOUR / 2);
+    bench.put("a.example", "one").unwrap();
+    bench.now += SECOND;
+    let later = Ticket { verified: bench.now - SECOND, ..bench.ticket("two") };
+    bench.put_ticket(Server::Name("a.example"), later).unwrap();
+    let taken = bench.take_one(Server::Name("a.example")).unwrap();
+    for lifetime in [short, long] {
+        let policy = Policy { lifetime, ..Policy::default() };
+        bench.store.set_policy(&bench.context, Some(policy)).unwrap();
+    }
+    bench.store.give_back(taken, bench.now);
+    let listed = bench.store.list(None, bench.now).next().unwrap();
+    assert_eq!(
+        (listed.tickets, listed.expires),
+        (2, HOUR - SECOND),
+        "given back under the last one"
+    );
+    bench.now += short - SECOND - LAST_MOMENT;
+    let left = bench.store.list(None, bench.now).next().unwrap();
+    assert_eq!(left.tickets, 1, "a longer one prolongs nothing");
+}
+
+#[test]
+fn early_data_is_what_policy_and_server_allow() {
+    let mut bench = Bench::new();
+    bench.put("a.example", "one").unwrap();
+    bench.put("a.example", "two").unwrap();
+    let early = |bench: &mut Bench| {
+        let listed = bench.store.list(None, bench.now).next().unwrap().early_data;
+        let taken = bench.take_one(Server::Name("a.example")).unwrap().early_data_max();
+        assert_eq!(taken, listed);
+        taken
+    };
+    assert_eq!(early(&mut bench), 100);
+    let policy = Policy { early_data: false, ..Policy::default() };
+    bench.store.set_policy(&bench.context, Some(policy)).unwrap();
+    assert_eq!(early(&mut bench), 0);
+}
+
+#[test]
+fn a_certificate_is_shared_only_by_choice_and_without_early_data() {
+    let mut bench = Bench::new();
+    let names = names(&["a.example", "*.example.org"]);
+    let server = Server::Certificate(&names);
+    let ticket = bench.ticket("one");
+    assert_eq!(bench.put_ticket(server, ticket), Err(NotKept::Policy));
+    bench.policy(Sharing::ShareCertificate);
+    let ticket = bench.ticket("two");
+    bench.put_ticket(server, ticket).unwrap();
+    assert_eq!(bench.take("a.example"), None, "who does not ask for it does not get it");
+    assert_eq!(bench.store.list(None, bench.now).next().unwrap().early_data, 0);
+    let taken = bench.take_one(server).unwrap();
+    assert_eq!((taken.session(), taken.early_data_max()), (&b"two"[..], 0));
+    bench.store.give_back(taken, bench.now);
+    bench.policy(Sharing::Share);
+    assert_eq!(bench.tickets(), 0);
+}
+
+#[test]
+fn a_certificate_for_a_host_is_found_in_its_context() {
+    let mut bench = Bench::new();
+    bench.policy(Sharing::ShareCertificate);
+    let kept = names(&["a.example", "*.example.org"]);
+    let find = |bench: &mut Bench, host: &str| {
+        bench.at(Server::Name(host), |store, origin, now| store.certificate(origin, now))
+    };
+    assert_eq!(find(&mut bench, "www.example.org"), None);
+    let ticket = bench.ticket("one");
+    bench.put_ticket(Server::Certificate(&kept), ticket).unwrap();
+    bench.put("c.example", "two").unwrap();
+    assert_eq!(find(&mut bench, "www.example.org").as_ref(), Some(&kept));
+    assert_eq!(find(&mut bench, "c.example"), None);
+    bench.label("other");
+    assert_eq!(find(&mut bench, "a.example"), None);
+    bench.user(1000).settings = [8; 32];
+    assert_eq!(find(&mut bench, "a.example"), None);
+    bench.settings = SETTINGS;
+    bench.now += HOUR;
+    assert_eq!(find(&mut bench, "a.example"), None, "it is over");
+}
+
+#[test]
+fn as_many_tickets_are_wanted_as_are_missing() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.wanted("a.example"), (TICKETS_WANTED, TICKETS_WANTED));
+    for number in 1..=TICKETS_WANTED + 1 {
+        bench.put("a.example", &number.to_string()).unwrap();
+        let missing = TICKETS_WANTED.saturating_sub(number).max(1);
+        assert_eq!(
+            bench.wanted("a.example"),
+            (TICKETS_WANTED, missing),
+            "one replaces the taken one"
+        );
+    }
+    bench.now += HOUR;
+    assert_eq!(bench.wanted("a.example"), (TICKETS_WANTED, TICKETS_WANTED));
+}
+
+#[test]
+fn tickets_of_a_server_at_the_limit_and_one_over() {
+    let mut bench = Bench::new();
+    for number in 0..=TICKETS_PER_SERVER {
+        assert_eq!(bench.tickets(), number);
+        bench.put("a.example", &number.to_string()).unwrap();
+        bench.now += SECOND;
+    }
+    assert_eq!(bench.tickets(), TICKETS_PER_SERVER);
+    assert_eq!(bench.store.counts().evicted, 1);
+    assert_eq!(bench.take("a.example").as_deref(), Some("1"), "the first to end gave way");
+}
+
+#[test]
+fn servers_at_the_limit_and_one_over() {
+    let mut bench = Bench::with(StoreLimits { servers: 3, ..StoreLimits::default() });
+    for host in ["a", "b", "c"] {
+        bench.put(host, host).unwrap();
+        bench.put(host, &host.repeat(2)).unwrap();
+    }
+    assert_eq!(bench.take("a").as_deref(), Some("a"), "used after b");
+    bench.put("d", "d").unwrap();
+    assert_eq!((bench.store.counts().servers, bench.tickets()), (3, 4));
+    assert_eq!(bench.take("b"), None);
+    assert_eq!(bench.take("a").as_deref(), Some("aa"));
+}
+
+#[test]
+fn tickets_at_the_limit_and_one_over() {
+    let mut bench = Bench::with(StoreLimits { tickets: 3, ..StoreLimits::default() });
+    for (host, session) in [("a", "1"), ("a", "2"), ("b", "3"), ("c", "4")] {
+        bench.put(host, session).unwrap();
+    }
+    assert_eq!(bench.tickets(), 3);
+    assert_eq!(bench.take("a").as_deref(), Some("2"), "one of its tickets, not all");
+}
+
+#[test]
+fn bytes_at_the_limit_and_one_over() {
+    let of = |bytes| Bench::with(StoreLimits { bytes, ..StoreLimits::default() });
+    let fill = |mut bench: Bench| {
+        for (host, length) in [("a", 10), ("b", 20), ("c", 30)] {
+            let ticket = Ticket { alpn: None, ..bench.ticket(vec![b'x'; length]) };
+            bench.put_ticket(Server::Name(host), ticket).unwrap();
+        }
+        (bench.tickets(), bench.store.counts().bytes)
+    };
+    assert_eq!(fill(of(60)), (3, 60));
+    assert_eq!(fill(of(59)), (2, 50));
+}
+
+#[test]
+fn what_is_over_goes_before_what_is_not() {
+    let mut bench = Bench::with(StoreLimits { tickets: 2, ..StoreLimits::default() });
+    bench.put("a", "1").unwrap();
+    let short = Ticket { lifetime: SECOND * 3, ..bench.ticket("2") };
+    bench.user(1001).put_ticket(Server::Name("a"), short).unwrap();
+    bench.now += SECOND * 2;
+    bench.user(1000).put("b", "3").unwrap();
+    let counts = bench.store.counts();
+    assert_eq!((counts.tickets, counts.expired, counts.evicted), (2, 1, 0));
+    assert_eq!(bench.take("a").as_deref(), Some("1"));
+}
+
+#[test]
+fn who_has_most_gives_way_and_who_has_less_does_not() {
+    let limits = StoreLimits { servers: 8, tickets: 8, ..StoreLimits::default() };
+    let mut bench = Bench::with(limits);
+    bench.put("a.example", "one").unwrap();
+    bench.put("b.example", "two").unwrap();
+    bench.context = Context::user(1001);
+    for number in 0..100 {
+        bench.put(&format!("h{number}"), &number.to_string()).unwrap();
+        bench.label(&format!("label {number}")).context.uid = Some(1001);
+    }
+    assert_eq!(bench.tickets(), 8);
+    bench.user(1000);
+    assert_eq!(bench.take("a.example").as_deref(), Some("one"));
+    assert_eq!(bench.take("b.example").as_deref(), Some("two"));
+}
+
+#[test]
+fn who_alone_would_have_most_is_refused() {
+    let mut bench = Bench::with(StoreLimits { bytes: 50, ..StoreLimits::default() });
+    bench.put("a", &"x".repeat(20)).unwrap();
+    let large = "y".repeat(40);
+    assert_eq!(bench.user(1001).put("a", &large), Err(NotKept::Full));
+    assert_eq!(bench.user(1000).take("a").map(|session| session.len()), Some(20));
+    assert_eq!(bench.user(1001).put("a", &large), Ok(()), "it was not taken for known");
+}
+
+#[test]
+fn a_store_without_room_keeps_nothing() {
+    let none = [
+        StoreLimits { servers: 0, ..StoreLimits::default() },
+        StoreLimits { tickets: 0, ..StoreLimits::default() },
+        StoreLimits { tickets_per_server: 0, ..StoreLimits::default() },
+        StoreLimits { bytes: 0, ..StoreLimits::default() },
+    ];
+    for limits in none {
+        assert_eq!(Bench::with(limits).put("a", "1"), Err(NotKept::Full), "{limits:?}");
+    }
+}
+
+#[test]
+fn tickets_that_are_over_are_wiped_though_nobody_asks_for_them() {
+    let mut bench = Bench::new();
+    bench.put("a.example", "one").unwrap();
+    bench.put("b.example", "two").unwrap();
+    bench.now += HOUR;
+    assert_eq!(bench.store.expire(bench.now), 2);
+    assert_eq!((bench.tickets(), bench.store.counts().servers), (0, 0));
+    bench.put("a.example", "three").unwrap();
+    bench.now += HOUR;
+    bench.put("b.example", "four").unwrap();
+    assert_eq!(bench.tickets(), 1, "other calls do it too");
+}
+
+#[test]
+fn tickets_are_looked_through_now_and_then() {
+    let mut bench = Bench::new();
+    let short = Ticket { lifetime: LAST_MOMENT + SECOND, ..bench.ticket("short") };
+    bench.put_ticket(Server::Name("a.example"), short).unwrap();
+    bench.now += SWEEP - SECOND;
+    assert_eq!(bench.take("b.example"), None);
+    assert_eq!(bench.tickets(), 1);
+    bench.now += SECOND;
+    assert_eq!(bench.take("b.example"), None);
+    assert_eq!(bench.tickets(), 0);
+}
+
+#[test]
+fn a_list_shows_each_user_its_own_and_nothing_that_is_over() {
+    let mut bench = Bench::new();
+    bench.put("a.example", "one").unwrap();
+    bench.now += SECOND * 5;
+    bench.put("a.example", "two").unwrap();
+    bench.label("work").put("b.example", "three").unwrap();
+    bench.user(1001).put("c.example", "four").unwrap();
+    bench.now += SECOND;
+    let servers = |uid| {
+        let listed = bench.store.list(uid, bench.now).map(|listed| listed.server);
+        let mut servers: Vec<_> = listed.map(|server| format!("{server:?}")).collect();
+        servers.sort();
+        servers
+    };
+    assert_eq!(servers(Some(1001)), ["Name(\"c.example\")"]);
+    assert_eq!(servers(Some(1000)), ["Name(\"a.example\")", "Name(\"b.example\")"]);
+    assert_eq!(servers(None).len(), 3);
+    let mut listed = bench.store.list(Some(1000), bench.now);
+    let own = listed.find(|listed| listed.server == Server::Name("a.example")).unwrap();
+    assert_eq!((own.tickets, own.newest, own.expires), (2, SECOND, HOUR - SECOND));
+    assert_eq!((own.alpn.as_slice(), own.early_data), (&[&b"h2"[..]][..], 100));
+    assert_eq!(*own.context, Context::user(1000));
+    assert_eq!(bench.store.list(None, bench.now + HOUR).count(), 0);
+}
