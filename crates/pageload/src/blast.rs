@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::page::{Dependency, Page, PageError, Part, Protocol, Resource, Server};
+use crate::page::{Dependency, Ignored, Page, PageError, Part, Protocol, Reason, Resource, Server};
+
+/// What the file says of a request of which it does not know how large it is.
+const UNKNOWN: u64 = 400;
 
 /// What one line of the file is.
 #[derive(Clone, Debug)]
@@ -137,7 +140,10 @@ impl Load {
             });
             places.push(place);
         }
-        Page::new(self.page.clone(), servers, resources).map_err(BlastError::Page)
+        let mut ignored = Ignored::default();
+        places.iter().filter(|place| place.is_none()).for_each(|_| ignored.add(Reason::NeverSent));
+        let page = Page::new(self.page.clone(), servers, resources).map_err(BlastError::Page)?;
+        Ok(page.with_ignored(ignored))
     }
 }
 
@@ -150,6 +156,7 @@ impl LoggedServer {
             anonymous: self.anon != 0,
             protocol: if self.h2 == Some(1) { Protocol::Http2 } else { Protocol::Http1 },
             pipelining: self.pipe_ok == Some(1),
+            address: None,
         }
     }
 }
@@ -173,12 +180,11 @@ impl Columns<'_> {
         Ok(Some(Resource {
             dependencies: on.map(dependency).into_iter().collect(),
             server: usize::try_from(server).map_err(|_| BlastError::Column("server"))?,
-            request_bytes: self.number(row, "req_bytes")?.unwrap_or(0),
+            request_bytes: self.number(row, "req_bytes")?.filter(|&it| it != UNKNOWN).unwrap_or(0),
             response_bytes: self.number(row, "size")?.ok_or(BlastError::Column("size"))?,
-            server_time: Duration::ZERO,
             in_prefetch_database: self.number(row, "pf")? == Some(1),
             url: self.value(row, "url").and_then(|url| url.as_str()).unwrap_or("").into(),
-            connection: None,
+            ..Resource::default()
         }))
     }
 

@@ -46,7 +46,8 @@ pub fn read_manifest(
     for (number, line) in (2..).zip(lines) {
         let line = line.map_err(Cs244Error::Io)?;
         if !line.trim().is_empty() {
-            let request = Request::of_line(&line, &request_bytes).ok_or(Cs244Error::Line(number))?;
+            let request =
+                Request::of_line(&line, &request_bytes).ok_or(Cs244Error::Line(number))?;
             requests.push(request);
         }
         if requests.len() > RESOURCES_MAX {
@@ -90,7 +91,9 @@ impl fmt::Display for Cs244Error {
             Self::Count { said, found } => {
                 write!(f, "the manifest says {said} requests and has {found}")
             }
-            Self::Group(request) => write!(f, "request {request} waits for a group that is not there"),
+            Self::Group(request) => {
+                write!(f, "request {request} waits for a group that is not there")
+            }
             Self::Page(error) => error.fmt(f),
         }
     }
@@ -185,10 +188,9 @@ fn page(name: String, head_bytes: u64, requests: &[Request]) -> Result<Page, Cs2
             server,
             request_bytes: request.request_bytes,
             response_bytes: request.response_bytes,
-            server_time: Duration::ZERO,
-            in_prefetch_database: false,
             url: format!("http://{}{}", request.host, request.url_path),
             connection: Some(request.connection),
+            ..Resource::default()
         }
     });
     let resources = resources.collect();
@@ -262,6 +264,7 @@ fn plain(host: &str) -> Server {
         anonymous: false,
         protocol: Protocol::Http1,
         pipelining: false,
+        address: None,
     }
 }
 
@@ -296,7 +299,8 @@ mod tests {
 
     #[test]
     fn what_is_no_manifest_is_refused() {
-        for (text, line) in [("", 1), ("x\n", 1), ("1\na 0 0 -1\n", 2), ("1\na 0 0 -1 -1 -5\n", 2)] {
+        for (text, line) in [("", 1), ("x\n", 1), ("1\na 0 0 -1\n", 2), ("1\na 0 0 -1 -1 -5\n", 2)]
+        {
             let error = manifest(text).unwrap_err();
             assert!(matches!(error, Cs244Error::Line(at) if at == line), "{text:?}: {error}");
         }

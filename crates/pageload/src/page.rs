@@ -1,10 +1,16 @@
 //! A page as a tree of resources: what is asked for, of whom, how large it is, and what had to come before.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
 
 /// Resources of a page at most: ten times the largest of the data sets.
 pub const RESOURCES_MAX: usize = 50_000;
+
+/// Dependencies of all resources of a page at most. A resource of a tree has one; where a group waits for a group
+/// there is one for each pair, so that this and not [`RESOURCES_MAX`] bounds the memory (24 MB).
+pub const DEPENDENCIES_MAX: usize = 1_000_000;
 
 /// A recorded page.
 ///
@@ -15,6 +21,73 @@ pub struct Page {
     servers: Vec<Server>,
     resources: Vec<Resource>,
     redirects: usize,
+    recorded: Recorded,
+    ignored: Ignored,
+}
+
+/// What a recording says of the whole load.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// When it began.
+    pub at: Option<SystemTime>,
+    /// Until the browser's load event.
+    pub on_load: Option<Duration>,
+    /// Until the end of 95 % of the resources.
+    pub page_load_time: Option<Duration>,
+}
+
+/// What of a recording is no resource of its page: how many for each reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ignored(BTreeMap<Reason, usize>);
+
+impl Ignored {
+    /// One more.
+    pub fn add(&mut self, reason: Reason) {
+        *self.0.entry(reason).or_default() += 1;
+    }
+
+    /// By reason; only those that there are.
+    pub fn iter(&self) -> impl Iterator<Item = (Reason, usize)> + '_ {
+        self.0.iter().map(|(&reason, &count)| (reason, count))
+    }
+
+    /// Of all reasons.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.0.values().sum()
+    }
+}
+
+/// Why an entry of a recording is no resource of its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It came out of the browser's cache.
+    Cached,
+    /// The browser gave it up, or it failed.
+    Aborted,
+    /// The browser, or an extension, did not let it be asked for.
+    Blocked,
+    /// A service worker answered.
+    ServiceWorker,
+    /// Its URL has the data in it, or is of no server: `data:`, `blob:`, `file:` and the like.
+    NotFetched,
+    /// A WebSocket.
+    WebSocket,
+    /// Pushed by the server.
+    Pushed,
+    /// Asked for too late to be of the load.
+    Late,
+    /// Its times are missing or make no sense.
+    Times,
+    /// Its URL is none.
+    Url,
+    /// It has not what every entry has.
+    Malformed,
+    /// It was needed, but never asked for.
+    NeverSent,
+    /// The page has [`RESOURCES_MAX`] already.
+    TooMany,
 }
 
 /// One place that resources come from, with connections of its own.
@@ -32,6 +105,8 @@ pub struct Server {
     pub protocol: Protocol,
     /// Whether it answers pipelined requests (RFC 9112 section 9.3.2).
     pub pipelining: bool,
+    /// The one that it had, where recorded.
+    pub address: Option<IpAddr>,
 }
 
 /// The version of HTTP that a server speaks at best.
@@ -46,10 +121,12 @@ pub enum Protocol {
 }
 
 /// One request and its response.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resource {
-    /// What it was asked for by. The page's own document has none.
+    /// What it was asked for by, what is likeliest its parent first. The page's own document has none.
     pub dependencies: Vec<Dependency>,
+    /// How its parent is known.
+    pub confidence: Confidence,
     /// Place in [`Page::servers`].
     pub server: usize,
     /// With header; 0 if not known.
@@ -58,12 +135,69 @@ pub struct Resource {
     pub response_bytes: u64,
     /// From the last byte of the request to the first of the response, without the network.
     pub server_time: Duration,
+    /// Whether it is answered by a redirect.
+    pub redirect: bool,
     /// Whether a prefetch database knows it (BLAST, section 5.4).
     pub in_prefetch_database: bool,
     /// Its URL, cut or empty where recordings do not say.
     pub url: String,
     /// Number of the connection that it came over, where recorded: requests of one took their turns in this order.
     pub connection: Option<u32>,
+    /// What its load took, where recorded.
+    pub measured: Option<Timings>,
+}
+
+impl Resource {
+    /// The resource that it belongs under in the page's tree.
+    #[must_use]
+    pub fn parent(&self) -> Option<usize> {
+        self.dependencies.first().map(|dependency| dependency.on)
+    }
+}
+
+/// How the parent of a resource is known (BLAST, appendix C.2: three passes over those that may be it).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Confidence {
+    /// The recording says it.
+    #[default]
+    Recorded,
+    /// Only one came shortly before.
+    Only,
+    /// Of those that came shortly before, the one that is a parent already.
+    Chosen,
+    /// Of those that came shortly before, the last.
+    Last,
+}
+
+/// What one recorded load of a resource took. What there was none of is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timings {
+    /// When it was asked for, since the load began.
+    pub started: Duration,
+    /// Until it had a connection, or one was begun for it.
+    pub queued: Duration,
+    /// From its name to an address.
+    pub dns: Duration,
+    /// TCP.
+    pub connect: Duration,
+    /// TLS.
+    pub tls: Duration,
+    /// The request.
+    pub send: Duration,
+    /// Until the first byte of the response.
+    pub wait: Duration,
+    /// Until the last.
+    pub receive: Duration,
+}
+
+impl Timings {
+    /// When the last byte of the response was there, since the load began.
+    #[must_use]
+    pub fn end(&self) -> Duration {
+        let parts =
+            [self.queued, self.dns, self.connect, self.tls, self.send, self.wait, self.receive];
+        parts.into_iter().fold(self.started, Duration::saturating_add)
+    }
 }
 
 /// What has to be there before a resource is asked for.
@@ -101,7 +235,8 @@ impl Page {
     /// A page of `resources` from `servers`.
     ///
     /// # Errors
-    /// No resource or more than [`RESOURCES_MAX`]; one of a server that is not there; one that depends on itself or a later one.
+    /// No resource or more than [`RESOURCES_MAX`], or more than [`DEPENDENCIES_MAX`]; one of a server that is not there;
+    /// one that depends on itself or a later one.
     pub fn new(
         name: String,
         servers: Vec<Server>,
@@ -113,6 +248,10 @@ impl Page {
         if resources.len() > RESOURCES_MAX {
             return Err(PageError::Resources(resources.len()));
         }
+        let dependencies = resources.iter().map(|resource| resource.dependencies.len()).sum();
+        if dependencies > DEPENDENCIES_MAX {
+            return Err(PageError::Dependencies(dependencies));
+        }
         for (id, resource) in resources.iter().enumerate() {
             if resource.server >= servers.len() {
                 return Err(PageError::Server { resource: id });
@@ -121,13 +260,26 @@ impl Page {
                 return Err(PageError::Order { resource: id });
             }
         }
-        Ok(Self { name, servers, resources, redirects: 0 })
+        let (recorded, ignored) = Default::default();
+        Ok(Self { name, servers, resources, redirects: 0, recorded, ignored })
     }
 
     /// The same, with its first `count` resources known as redirects to the document.
     #[must_use]
     pub fn with_redirects(self, count: usize) -> Self {
         Self { redirects: count.min(self.resources.len() - 1), ..self }
+    }
+
+    /// The same, with what its recording says of the whole load.
+    #[must_use]
+    pub fn with_recorded(self, recorded: Recorded) -> Self {
+        Self { recorded, ..self }
+    }
+
+    /// The same, with what of its recording is not in it.
+    #[must_use]
+    pub fn with_ignored(self, ignored: Ignored) -> Self {
+        Self { ignored, ..self }
     }
 
     /// What it is called: its URL or site.
@@ -154,6 +306,18 @@ impl Page {
         self.redirects
     }
 
+    /// What its recording says of the whole load.
+    #[must_use]
+    pub fn recorded(&self) -> &Recorded {
+        &self.recorded
+    }
+
+    /// What of its recording is not in it.
+    #[must_use]
+    pub fn ignored(&self) -> &Ignored {
+        &self.ignored
+    }
+
     /// The page as it is for a client that knows where the redirects lead.
     ///
     /// What depended on them alone is asked for at the start.
@@ -166,7 +330,14 @@ impl Page {
                 dependency.on -= self.redirects;
             }
         }
-        Self { name: self.name.clone(), servers: self.servers.clone(), resources, redirects: 0 }
+        Self {
+            name: self.name.clone(),
+            servers: self.servers.clone(),
+            resources,
+            redirects: 0,
+            recorded: self.recorded.clone(),
+            ignored: self.ignored.clone(),
+        }
     }
 }
 
@@ -177,6 +348,8 @@ pub enum PageError {
     Empty,
     /// There are more than [`RESOURCES_MAX`]: this many.
     Resources(usize),
+    /// They depend on more than [`DEPENDENCIES_MAX`]: this many.
+    Dependencies(usize),
     /// One is of a server that is not there.
     Server {
         /// Its place.
@@ -195,6 +368,9 @@ impl fmt::Display for PageError {
             Self::Empty => write!(f, "a page without resources"),
             Self::Resources(count) => {
                 write!(f, "{count} resources, of {RESOURCES_MAX} at most")
+            }
+            Self::Dependencies(count) => {
+                write!(f, "{count} dependencies, of {DEPENDENCIES_MAX} at most")
             }
             Self::Server { resource } => write!(f, "resource {resource} is of no server"),
             Self::Order { resource } => {
@@ -219,6 +395,7 @@ mod tests {
             anonymous: false,
             protocol: Protocol::Http1,
             pipelining: false,
+            address: None,
         }
     }
 
@@ -226,13 +403,8 @@ mod tests {
         let dependency = |&on| Dependency { on, part: Part::Whole, then: Duration::ZERO };
         Resource {
             dependencies: on.iter().map(dependency).collect(),
-            server: 0,
-            request_bytes: 0,
             response_bytes: 1,
-            server_time: Duration::ZERO,
-            in_prefetch_database: false,
-            url: String::new(),
-            connection: None,
+            ..Resource::default()
         }
     }
 
@@ -253,6 +425,21 @@ mod tests {
         let many = vec![resource(&[]); RESOURCES_MAX + 1];
         assert_eq!(page(many), Err(PageError::Resources(RESOURCES_MAX + 1)));
         assert!(page(vec![resource(&[]); RESOURCES_MAX]).is_ok());
+        let wide = |more| vec![resource(&[]), resource(&vec![0; DEPENDENCIES_MAX + more])];
+        assert!(page(wide(0)).is_ok());
+        assert_eq!(page(wide(1)), Err(PageError::Dependencies(DEPENDENCIES_MAX + 1)));
+    }
+
+    #[test]
+    fn what_is_ignored_is_counted_by_reason() {
+        let mut ignored = Ignored::default();
+        for reason in [Reason::Pushed, Reason::Cached, Reason::Pushed] {
+            ignored.add(reason);
+        }
+        assert_eq!(ignored.total(), 3);
+        let page = page(vec![resource(&[])]).unwrap().with_ignored(ignored);
+        let said: Vec<_> = page.ignored().iter().collect();
+        assert_eq!(said, [(Reason::Cached, 1), (Reason::Pushed, 2)]);
     }
 
     #[test]

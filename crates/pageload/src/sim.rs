@@ -50,6 +50,9 @@ impl Load {
     pub fn mean_resource_time(&self) -> Duration {
         let total: Duration =
             self.resources.iter().map(|times| times.last.saturating_sub(times.created)).sum();
-        u32::try_from(self.resources.len()).ok().and_then(|count| total.checked_div(count)).unwrap_or_default()
+        u32::try_from(self.resources.len())
+            .ok()
+            .and_then(|count| total.checked_div(count))
+            .unwrap_or_default()
     }
 }

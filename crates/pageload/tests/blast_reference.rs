@@ -41,7 +41,8 @@ fn the_published_simulator_agrees() {
                 let error = errors.entry(name).or_default();
                 let page = said.page_load_time().as_secs_f64() - reference.page_load_time;
                 error.0 += page.abs();
-                error.1 += (said.mean_resource_time().as_secs_f64() - reference.resource_time).abs();
+                error.1 +=
+                    (said.mean_resource_time().as_secs_f64() - reference.resource_time).abs();
                 error.2 += page;
                 error.3 += 1;
             }

@@ -252,7 +252,8 @@ impl<'a> Run<'a> {
         let own = &self.servers[server];
         let connection = |id: &u32| &self.connections[*id as usize];
         let mut ready = own.connections.iter().filter(|id| connection(id).ready);
-        if own.http2 { ready.next() } else { ready.find(|id| connection(id).requests == 0) }.copied()
+        if own.http2 { ready.next() } else { ready.find(|id| connection(id).requests == 0) }
+            .copied()
     }
 
     fn wants_connection(&self, server: usize) -> bool {

@@ -143,12 +143,14 @@ impl Sender {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const RTT: Instant = 100_000_000;
 
     fn flight(sender: &mut Sender, now: Instant) -> u32 {
-        (0..).take_while(|_| sender.next(now, RTT).is_some()).count() as u32
+        let left = (0..).take_while(|_| sender.next(now, RTT).is_some()).count();
+        u32::try_from(left).unwrap()
     }
 
     #[test]
@@ -233,7 +235,9 @@ mod tests {
             assert!(sender.next(0, RTT).is_some(), "{number}");
         }
         let order: Vec<u32> = (0..3)
-            .flat_map(|number| sender.arrived(number).map(|segment| segment.resource).collect::<Vec<_>>())
+            .flat_map(|number| {
+                sender.arrived(number).map(|segment| segment.resource).collect::<Vec<_>>()
+            })
             .collect();
         assert_eq!(order, [1, 2, 1]);
     }
