@@ -370,9 +370,10 @@ impl Run<'_> {
     /// Whether there was anything. Stops at the first that finds no connection.
     fn dispatch_to(&mut self, server: u32) -> bool {
         let mut any = false;
+        let queued = self.state.servers[server as usize].queue.len();
         while let Some(&id) = self.state.servers[server as usize].queue.front() {
             let Some(connection) = self.place(server) else {
-                self.open(server);
+                self.open(server, queued);
                 break;
             };
             self.state.servers[server as usize].queue.pop_front();
@@ -404,13 +405,14 @@ impl Run<'_> {
         active.min_by_key(|&id| requests(id)).or_else(|| own().find(|&id| requests(id) == 0))
     }
 
-    /// Opens a connection, if more may be and more are needed.
-    fn open(&mut self, server: u32) {
+    /// Opens a connection, if more may be and more are needed: for what was `queued` when the attempt began, although some of it
+    /// may have been sent since.
+    fn open(&mut self, server: u32, queued: usize) {
         let now = self.state.now;
         let target = &self.plan.servers[server as usize];
         let own = &mut self.state.servers[server as usize];
         if own.connections.len() >= self.rules.settings.connections.max(1)
-            || own.opening >= own.queue.len()
+            || own.opening >= queued
         {
             return;
         }
