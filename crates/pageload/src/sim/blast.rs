@@ -223,7 +223,7 @@ struct Server {
     connections: Vec<u32>,
     /// Those that do not take requests yet.
     opening: usize,
-    /// When TCP of the first is there.
+    /// When the first takes requests.
     established: Option<Instant>,
     /// Known to speak HTTP/2.
     http2: bool,
@@ -411,8 +411,7 @@ impl Run<'_> {
         let now = self.state.now;
         let target = &self.plan.servers[server as usize];
         let own = &mut self.state.servers[server as usize];
-        if own.connections.len() >= self.rules.settings.connections.max(1)
-            || own.opening >= queued
+        if own.connections.len() >= self.rules.settings.connections.max(1) || own.opening >= queued
         {
             return;
         }
@@ -425,9 +424,9 @@ impl Run<'_> {
             tcp = tcp.min(FAST_OPEN);
         }
         let tls = if target.tls && !features.zero_rtt { self.rules.rtt } else { 0 };
-        let (established, ready) = (now + tcp, now + tcp + tls);
+        let ready = now + tcp + tls;
         let first = own.connections.is_empty();
-        own.established = Some(own.established.map_or(established, |at| at.min(established)));
+        own.established = Some(own.established.map_or(ready, |at| at.min(ready)));
         own.opening += 1;
         let id = u32::try_from(self.state.connections.len()).unwrap_or(u32::MAX);
         own.connections.push(id);
