@@ -1,8 +1,16 @@
 //! What loading pages costs, and what it could cost.
 //!
+//! * [`page`]: a page as a tree of resources; [`blast`] and [`cs244`]: such pages as they were published.
+//! * [`sim`]: what loading it takes, in simulated time.
+//! * [`balance`]: what several addresses of a host cost Fast Open.
 //! * [`sharing`]: how many full TLS handshakes of a recording a shared session store would have saved.
 //!
 //! Nothing here opens a file or a socket: recordings come in through [`Read`](std::io::Read).
 #![forbid(unsafe_code)]
 
+pub mod balance;
+pub mod blast;
+pub mod cs244;
+pub mod page;
 pub mod sharing;
+pub mod sim;

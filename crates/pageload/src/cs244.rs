@@ -1,0 +1,369 @@
+//! The page loads recorded for the CS244 reproduction of TCP Fast Open (Kattouw and Meyers 2013).
+//!
+//! Requests are in groups. One is ready when all requests of a group before have their first [`HEAD`] response bytes, or
+//! all of another group are complete; requests of one connection take turns.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io::{self, BufRead, Read};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::page::{
+    DEPENDENCIES_MAX, Dependency, Page, PageError, Part, Protocol, RESOURCES_MAX, Resource, Server,
+};
+
+/// Bytes of a response after which what it names is asked for.
+pub const HEAD: u64 = 4000;
+
+/// Bytes of a file at most: a hundred for each resource, and some for JSON.
+const FILE_MAX: u64 = 64 * 1024 * 1024;
+
+/// Reads a page from the JSON form.
+///
+/// # Errors
+/// No such object, or its requests are no page.
+pub fn read_json(from: impl Read) -> Result<Page, Cs244Error> {
+    let file: File = serde_json::from_reader(from.take(FILE_MAX)).map_err(Cs244Error::Json)?;
+    page(file.name, file.head_bytes, &file.requests)
+}
+
+/// Reads a page from the form of the original: the number of requests, then one a line, as
+/// `file group connection after_head_of_group after_completion_of_group response_bytes`, -1 for no group.
+///
+/// `request_bytes` says how large the file of a request is, if it is there.
+///
+/// # Errors
+/// Another form, or its requests are no page.
+pub fn read_manifest(
+    name: String,
+    from: impl BufRead,
+    request_bytes: impl Fn(&str) -> Option<u64>,
+) -> Result<Page, Cs244Error> {
+    let mut lines = from.take(FILE_MAX).lines();
+    let first = lines.next().ok_or(Cs244Error::Line(1))?.map_err(Cs244Error::Io)?;
+    let count: usize = first.trim().parse().map_err(|_| Cs244Error::Line(1))?;
+    let mut requests = Vec::new();
+    for (number, line) in (2..).zip(lines) {
+        let line = line.map_err(Cs244Error::Io)?;
+        if !line.trim().is_empty() {
+            let request =
+                Request::of_line(&line, &request_bytes).ok_or(Cs244Error::Line(number))?;
+            requests.push(request);
+        }
+        if requests.len() > RESOURCES_MAX {
+            return Err(Cs244Error::Page(PageError::Resources(requests.len())));
+        }
+    }
+    if requests.len() != count {
+        return Err(Cs244Error::Count { said: count, found: requests.len() });
+    }
+    page(name, HEAD, &requests)
+}
+
+/// Why a recording could not be read.
+#[derive(Debug)]
+pub enum Cs244Error {
+    /// The file could not be read.
+    Io(io::Error),
+    /// It is no JSON, or not this.
+    Json(serde_json::Error),
+    /// A line of a manifest is not as it should be: its number, from 1.
+    Line(usize),
+    /// A manifest has not as many requests as it says.
+    Count {
+        /// In its first line.
+        said: usize,
+        /// Lines after that.
+        found: usize,
+    },
+    /// A request waits for a group that none belongs to: its place, from 0.
+    Group(usize),
+    /// The requests are no page.
+    Page(PageError),
+}
+
+impl fmt::Display for Cs244Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Json(error) => write!(f, "not a recording of CS244: {error}"),
+            Self::Line(number) => write!(f, "line {number} is not that of a manifest"),
+            Self::Count { said, found } => {
+                write!(f, "the manifest says {said} requests and has {found}")
+            }
+            Self::Group(request) => {
+                write!(f, "request {request} waits for a group that is not there")
+            }
+            Self::Page(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Cs244Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            Self::Json(error) => Some(error),
+            Self::Page(error) => Some(error),
+            Self::Line(_) | Self::Count { .. } | Self::Group(_) => None,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct File {
+    name: String,
+    #[serde(default = "head")]
+    head_bytes: u64,
+    requests: Vec<Request>,
+}
+
+fn head() -> u64 {
+    HEAD
+}
+
+#[derive(Deserialize)]
+struct Request {
+    url_path: String,
+    host: String,
+    group: u32,
+    connection: u32,
+    after_head_of_group: Option<u32>,
+    after_completion_of_group: Option<u32>,
+    request_bytes: u64,
+    response_bytes: u64,
+}
+
+impl Request {
+    /// Groups that it waits for, each once.
+    fn awaited(&self) -> impl Iterator<Item = u32> + use<> {
+        let whole = self.after_completion_of_group;
+        let head = self.after_head_of_group.filter(|_| self.after_head_of_group != whole);
+        head.into_iter().chain(whole)
+    }
+
+    /// From a line of a manifest, which names a file and no host: each connection has a server of its own.
+    fn of_line(line: &str, request_bytes: impl Fn(&str) -> Option<u64>) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let file = words.next()?;
+        let mut number = || words.next()?.parse::<i64>().ok();
+        let (group, connection) = (number()?, number()?);
+        let (head, completion) = (number()?, number()?);
+        let response_bytes = u64::try_from(number()?).ok()?;
+        let group_or_none = |group: i64| match group {
+            -1 => Some(None),
+            group => u32::try_from(group).ok().map(Some),
+        };
+        Some(Self {
+            url_path: file.into(),
+            host: format!("connection-{connection}"),
+            group: u32::try_from(group).ok()?,
+            connection: u32::try_from(connection).ok()?,
+            after_head_of_group: group_or_none(head)?,
+            after_completion_of_group: group_or_none(completion)?,
+            request_bytes: request_bytes(file).unwrap_or(0),
+            response_bytes,
+        })
+    }
+}
+
+fn page(name: String, head_bytes: u64, requests: &[Request]) -> Result<Page, Cs244Error> {
+    if requests.len() > RESOURCES_MAX {
+        return Err(Cs244Error::Page(PageError::Resources(requests.len())));
+    }
+    let groups = Groups::of(requests);
+    let dependencies = requests.iter().map(|request| groups.count_waits(request)).sum();
+    if dependencies > DEPENDENCIES_MAX {
+        return Err(Cs244Error::Page(PageError::Dependencies(dependencies)));
+    }
+    // Those that others wait for come first, which groups by number need not say.
+    let order = groups.order(requests)?;
+    let mut places = vec![0; requests.len()];
+    for (place, &request) in order.iter().enumerate() {
+        places[request] = place;
+    }
+    let mut servers: Vec<Server> = Vec::new();
+    let mut hosts: BTreeMap<&str, usize> = BTreeMap::new();
+    let resources = order.iter().map(|&id| {
+        let request = &requests[id];
+        let server = *hosts.entry(&request.host).or_insert_with(|| {
+            servers.push(plain(&request.host));
+            servers.len() - 1
+        });
+        let dependency = |(on, part): (usize, Option<Part>)| Dependency {
+            on: places[on],
+            part: part.unwrap_or(Part::Bytes(head_bytes)),
+            then: Duration::ZERO,
+        };
+        let mut dependencies: Vec<_> = groups.waits(request).map(dependency).collect();
+        dependencies.sort_by_key(|dependency| dependency.on);
+        Resource {
+            dependencies,
+            server,
+            request_bytes: request.request_bytes,
+            response_bytes: request.response_bytes,
+            url: format!("http://{}{}", request.host, request.url_path),
+            connection: Some(request.connection),
+            ..Resource::default()
+        }
+    });
+    let resources = resources.collect();
+    Page::new(name, servers, resources).map_err(Cs244Error::Page)
+}
+
+/// Places of the requests of each group.
+struct Groups(BTreeMap<u32, Vec<usize>>);
+
+impl Groups {
+    fn of(requests: &[Request]) -> Self {
+        let mut groups: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (id, request) in requests.iter().enumerate() {
+            groups.entry(request.group).or_default().push(id);
+        }
+        Self(groups)
+    }
+
+    fn members(&self, group: u32) -> &[usize] {
+        self.0.get(&group).map_or(&[], Vec::as_slice)
+    }
+
+    fn count_waits(&self, request: &Request) -> usize {
+        request.awaited().map(|group| self.members(group).len()).sum()
+    }
+
+    /// What a request waits for; without a part, the head of it.
+    fn waits(&self, request: &Request) -> impl Iterator<Item = (usize, Option<Part>)> + '_ {
+        let whole = request.after_completion_of_group;
+        let part = move |group| (whole == Some(group)).then_some(Part::Whole);
+        let groups = request.awaited().map(move |group| (group, part(group)));
+        groups.flat_map(|(group, part)| self.members(group).iter().map(move |&id| (id, part)))
+    }
+
+    /// Places of requests, each after all that it waits for, and otherwise as recorded.
+    fn order(&self, requests: &[Request]) -> Result<Vec<usize>, Cs244Error> {
+        let mut left: BTreeMap<u32, usize> =
+            self.0.iter().map(|(&group, members)| (group, members.len())).collect();
+        let mut waiting: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        let mut waits = vec![0; requests.len()];
+        for (id, request) in requests.iter().enumerate() {
+            for group in request.awaited() {
+                if self.members(group).is_empty() {
+                    return Err(Cs244Error::Group(id));
+                }
+                waiting.entry(group).or_default().push(id);
+                waits[id] += 1;
+            }
+        }
+        let free = waits.iter().enumerate().filter(|(_, waits)| **waits == 0);
+        let mut free: BTreeSet<usize> = free.map(|(id, _)| id).collect();
+        let mut order = Vec::with_capacity(requests.len());
+        while let Some(id) = free.pop_first() {
+            order.push(id);
+            let group = requests[id].group;
+            let is_last = left.get_mut(&group).is_some_and(|left| {
+                *left -= 1;
+                *left == 0
+            });
+            let released = if is_last { waiting.remove(&group) } else { None };
+            for other in released.into_iter().flatten() {
+                waits[other] -= 1;
+                if waits[other] == 0 {
+                    free.insert(other);
+                }
+            }
+        }
+        match waits.iter().position(|&waits| waits > 0) {
+            Some(resource) => Err(Cs244Error::Page(PageError::Order { resource })),
+            None => Ok(order),
+        }
+    }
+}
+
+/// As all of 2013.
+fn plain(host: &str) -> Server {
+    Server {
+        host: host.into(),
+        port: 80,
+        tls: false,
+        anonymous: false,
+        protocol: Protocol::Http1,
+        pipelining: false,
+        address: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const MANIFEST: &str = "3\na 0 0 -1 -1 9000\nb 1 1 0 -1 10\nc 2 0 -1 1 20\n";
+
+    fn manifest(text: &str) -> Result<Page, Cs244Error> {
+        read_manifest("page".into(), text.as_bytes(), |file| (file == "a").then_some(77))
+    }
+
+    #[test]
+    fn a_manifest_says_what_waits_for_what() {
+        let page = manifest(MANIFEST).unwrap();
+        let on = |on, part| Dependency { on, part, then: Duration::ZERO };
+        let waits: Vec<_> = page.resources().iter().map(|one| one.dependencies.clone()).collect();
+        assert_eq!(waits, [vec![], vec![on(0, Part::Bytes(HEAD))], vec![on(1, Part::Whole)]]);
+        let sizes: Vec<_> = page.resources().iter().map(|one| one.request_bytes).collect();
+        assert_eq!(sizes, [77, 0, 0]);
+        assert_eq!(page.servers().len(), 2);
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_waiting() {
+        let page = manifest("2\nb 1 1 0 -1 10\na 0 0 -1 -1 9000\n").unwrap();
+        let urls: Vec<_> = page.resources().iter().map(|one| one.response_bytes).collect();
+        assert_eq!(urls, [9000, 10]);
+    }
+
+    #[test]
+    fn what_is_no_manifest_is_refused() {
+        for (text, line) in [("", 1), ("x\n", 1), ("1\na 0 0 -1\n", 2), ("1\na 0 0 -1 -1 -5\n", 2)]
+        {
+            let error = manifest(text).unwrap_err();
+            assert!(matches!(error, Cs244Error::Line(at) if at == line), "{text:?}: {error}");
+        }
+        let error = manifest("2\na 0 0 -1 -1 9000\n").unwrap_err();
+        assert!(matches!(error, Cs244Error::Count { said: 2, found: 1 }), "{error}");
+        let error = manifest("1\na 0 0 4 -1 9000\n").unwrap_err();
+        assert!(matches!(error, Cs244Error::Group(0)), "{error}");
+        let circle = manifest("2\na 0 0 1 -1 1\nb 1 1 0 -1 1\n").unwrap_err();
+        assert!(matches!(circle, Cs244Error::Page(PageError::Order { .. })), "{circle}");
+        let group: String =
+            (0..1_100).map(|id| format!("a {} 0 {} -1 1\n", id % 2, id % 2 - 1)).collect();
+        let pairs = manifest(&format!("1100\n{group}")).unwrap();
+        assert_eq!(
+            pairs.resources().iter().map(|one| one.dependencies.len()).sum::<usize>(),
+            550 * 550
+        );
+        let group: String =
+            (0..2_200).map(|id| format!("a {} 0 {} -1 1\n", id % 2, id % 2 - 1)).collect();
+        let error = manifest(&format!("2200\n{group}")).unwrap_err();
+        assert!(matches!(error, Cs244Error::Page(PageError::Dependencies(1_210_000))), "{error}");
+        assert!(read_json(&b"{}"[..]).is_err());
+    }
+
+    #[test]
+    fn the_published_pages_are_read() {
+        let Some(folder) = std::env::var_os("HEADSTART_DATA") else {
+            eprintln!("skipped: HEADSTART_DATA names no folder of data sets");
+            return;
+        };
+        // Requests, connections and response bytes as published.
+        for (name, published) in [("wikipedia", (56, 16, 818_538)), ("amazon", (72, 21, 677_007))] {
+            let file = std::path::Path::new(&folder).join(format!("cs244/{name}.json"));
+            let page = read_json(std::fs::File::open(file).unwrap()).unwrap();
+            let resources = page.resources();
+            let connections: BTreeSet<_> = resources.iter().map(|one| one.connection).collect();
+            let bytes = resources.iter().map(|one| one.response_bytes).sum::<u64>();
+            assert_eq!((resources.len(), connections.len(), bytes), published, "{name}");
+        }
+    }
+}

@@ -1,0 +1,531 @@
+//! A page as a tree of resources: what is asked for, of whom, how large it is, and what had to come before.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+/// Resources of a page at most: ten times the largest of the data sets.
+pub const RESOURCES_MAX: usize = 50_000;
+
+/// Dependencies of all resources of a page at most. A resource of a tree has one; where a group waits for a group
+/// there is one for each pair, so that this and not [`RESOURCES_MAX`] bounds the memory (24 MB).
+pub const DEPENDENCIES_MAX: usize = 1_000_000;
+
+/// Bytes of all requests and responses of a page at most: five hundred times the mean of BLAST. A load is simulated by pieces of some
+/// kilobytes, and this bounds how many.
+pub const BYTES_MAX: u64 = 1 << 30;
+
+/// A recorded page.
+///
+/// Its resources stand in an order in which each comes after all that it depends on: there are no cycles.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    name: String,
+    servers: Vec<Server>,
+    resources: Vec<Resource>,
+    redirects: usize,
+    recorded: Recorded,
+    ignored: Ignored,
+}
+
+/// What a recording says of the whole load.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// When it began.
+    pub at: Option<SystemTime>,
+    /// Until the browser's load event.
+    pub on_load: Option<Duration>,
+    /// Until the end of 95 % of the resources.
+    pub page_load_time: Option<Duration>,
+}
+
+/// What of a recording is no resource of its page: how many for each reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ignored(BTreeMap<Reason, usize>);
+
+impl Ignored {
+    /// One more.
+    pub fn add(&mut self, reason: Reason) {
+        *self.0.entry(reason).or_default() += 1;
+    }
+
+    /// By reason; only those that there are.
+    pub fn iter(&self) -> impl Iterator<Item = (Reason, usize)> + '_ {
+        self.0.iter().map(|(&reason, &count)| (reason, count))
+    }
+
+    /// Of all reasons.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.0.values().sum()
+    }
+}
+
+/// Why an entry of a recording is no resource of its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It came out of the browser's cache.
+    Cached,
+    /// The browser gave it up, or it failed.
+    Aborted,
+    /// The browser, or an extension, did not let it be asked for.
+    Blocked,
+    /// A service worker answered.
+    ServiceWorker,
+    /// Its URL has the data in it, or is of no server: `data:`, `blob:`, `file:` and the like.
+    NotFetched,
+    /// A WebSocket.
+    WebSocket,
+    /// Pushed by the server.
+    Pushed,
+    /// Asked for too late to be of the load.
+    Late,
+    /// Its times are missing or make no sense.
+    Times,
+    /// Its URL is none.
+    Url,
+    /// It has not what every entry has.
+    Malformed,
+    /// It was needed, but never asked for.
+    NeverSent,
+    /// The page has [`RESOURCES_MAX`] already.
+    TooMany,
+}
+
+/// One place that resources come from, with connections of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Server {
+    /// As in the URL.
+    pub host: String,
+    /// Of TCP or UDP.
+    pub port: u16,
+    /// Whether it speaks TLS.
+    pub tls: bool,
+    /// Browsers keep connections for requests without credentials apart (Fetch, section 2.6).
+    pub anonymous: bool,
+    /// What it spoke when the page was recorded.
+    pub protocol: Protocol,
+    /// Whether it answers pipelined requests (RFC 9112 section 9.3.2).
+    pub pipelining: bool,
+    /// The one that it had, where recorded.
+    pub address: Option<IpAddr>,
+}
+
+/// The version of HTTP that a server speaks at best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// Or older.
+    Http1,
+    /// RFC 9113.
+    Http2,
+    /// RFC 9114.
+    Http3,
+}
+
+/// One request and its response.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Resource {
+    /// What it was asked for by, what is likeliest its parent first. The page's own document has none.
+    pub dependencies: Vec<Dependency>,
+    /// How its parent is known.
+    pub confidence: Confidence,
+    /// Place in [`Page::servers`].
+    pub server: usize,
+    /// With header; 0 if not known.
+    pub request_bytes: u64,
+    /// With header.
+    pub response_bytes: u64,
+    /// From the last byte of the request to the first of the response, without the network.
+    pub server_time: Duration,
+    /// Whether it is answered by a redirect.
+    pub redirect: bool,
+    /// Whether a prefetch database knows it (BLAST, section 5.4).
+    pub in_prefetch_database: bool,
+    /// Its URL, cut or empty where recordings do not say.
+    pub url: String,
+    /// Number of the connection that it came over, where recorded: requests of one took their turns in this order.
+    pub connection: Option<u32>,
+    /// What its load took, where recorded.
+    pub measured: Option<Timings>,
+}
+
+impl Resource {
+    /// The resource that it belongs under in the page's tree.
+    #[must_use]
+    pub fn parent(&self) -> Option<usize> {
+        self.dependencies.first().map(|dependency| dependency.on)
+    }
+}
+
+/// How the parent of a resource is known (BLAST, appendix C.2: three passes over those that may be it).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Confidence {
+    /// The recording says it.
+    #[default]
+    Recorded,
+    /// Only one came shortly before.
+    Only,
+    /// Of those that came shortly before, the one that is a parent already.
+    Chosen,
+    /// Of those that came shortly before, the last.
+    Last,
+}
+
+/// What one recorded load of a resource took. What there was none of is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timings {
+    /// When it was asked for, since the load began.
+    pub started: Duration,
+    /// Until it had a connection, or one was begun for it.
+    pub queued: Duration,
+    /// From its name to an address.
+    pub dns: Duration,
+    /// TCP.
+    pub connect: Duration,
+    /// TLS.
+    pub tls: Duration,
+    /// The request.
+    pub send: Duration,
+    /// Until the first byte of the response.
+    pub wait: Duration,
+    /// Until the last.
+    pub receive: Duration,
+}
+
+impl Timings {
+    /// When the last byte of the response was there, since the load began.
+    #[must_use]
+    pub fn end(&self) -> Duration {
+        let parts =
+            [self.queued, self.dns, self.connect, self.tls, self.send, self.wait, self.receive];
+        parts.into_iter().fold(self.started, Duration::saturating_add)
+    }
+}
+
+/// What has to be there before a resource is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dependency {
+    /// Place in [`Page::resources`], before that of the one that depends on it.
+    pub on: usize,
+    /// How much of it.
+    pub part: Part,
+    /// What the client needs then, to parse or to run a script.
+    pub then: Duration,
+}
+
+/// How much of a response has to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// This many bytes, or all if it has fewer; 0 is the first that come.
+    Bytes(u64),
+    /// All of it.
+    Whole,
+}
+
+impl Part {
+    /// Bytes of a response of `response_bytes` that have to be there.
+    #[must_use]
+    pub fn bytes_of(self, response_bytes: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.min(response_bytes),
+            Self::Whole => response_bytes,
+        }
+    }
+}
+
+impl Page {
+    /// A page of `resources` from `servers`.
+    ///
+    /// # Errors
+    /// No resource or more than [`RESOURCES_MAX`], [`DEPENDENCIES_MAX`] or [`BYTES_MAX`]; one of a server that is not
+    /// there; one that depends on itself or a later one.
+    pub fn new(
+        name: String,
+        servers: Vec<Server>,
+        resources: Vec<Resource>,
+    ) -> Result<Self, PageError> {
+        if resources.is_empty() {
+            return Err(PageError::Empty);
+        }
+        if resources.len() > RESOURCES_MAX {
+            return Err(PageError::Resources(resources.len()));
+        }
+        let dependencies = resources.iter().map(|resource| resource.dependencies.len()).sum();
+        if dependencies > DEPENDENCIES_MAX {
+            return Err(PageError::Dependencies(dependencies));
+        }
+        let bytes = |total: u64, resource: &Resource| {
+            total.saturating_add(resource.response_bytes).saturating_add(resource.request_bytes)
+        };
+        let bytes = resources.iter().fold(0, bytes);
+        if bytes > BYTES_MAX {
+            return Err(PageError::Bytes(bytes));
+        }
+        for (id, resource) in resources.iter().enumerate() {
+            if resource.server >= servers.len() {
+                return Err(PageError::Server { resource: id });
+            }
+            if resource.dependencies.iter().any(|dependency| dependency.on >= id) {
+                return Err(PageError::Order { resource: id });
+            }
+        }
+        let (recorded, ignored) = Default::default();
+        Ok(Self { name, servers, resources, redirects: 0, recorded, ignored })
+    }
+
+    /// The same, with its first `count` resources known as redirects to the document.
+    #[must_use]
+    pub fn with_redirects(self, count: usize) -> Self {
+        Self { redirects: count.min(self.resources.len() - 1), ..self }
+    }
+
+    /// The same, with what its recording says of the whole load.
+    #[must_use]
+    pub fn with_recorded(self, recorded: Recorded) -> Self {
+        Self { recorded, ..self }
+    }
+
+    /// The same, with what of its recording is not in it.
+    #[must_use]
+    pub fn with_ignored(self, ignored: Ignored) -> Self {
+        Self { ignored, ..self }
+    }
+
+    /// The page as it was recorded where requests of one connection take turns, in their order: each connection is a server of
+    /// its own. What has no connection stays.
+    #[must_use]
+    pub fn by_connection(&self) -> Self {
+        let mut page = self.clone();
+        let mut last: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut servers = BTreeMap::new();
+        for (id, resource) in page.resources.iter_mut().enumerate() {
+            let Some(connection) = resource.connection else { continue };
+            resource.server = *servers.entry((connection, resource.server)).or_insert_with(|| {
+                page.servers.push(page.servers[resource.server].clone());
+                page.servers.len() - 1
+            });
+            if let Some(on) = last.insert(connection, id) {
+                let then = Duration::ZERO;
+                resource.dependencies.push(Dependency { on, part: Part::Whole, then });
+            }
+        }
+        page
+    }
+
+    /// What it is called: its URL or site.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where resources come from.
+    #[must_use]
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// What is loaded, each after all that it depends on.
+    #[must_use]
+    pub fn resources(&self) -> &[Resource] {
+        &self.resources
+    }
+
+    /// How many of its first resources are redirects to the document.
+    #[must_use]
+    pub fn redirects(&self) -> usize {
+        self.redirects
+    }
+
+    /// What its recording says of the whole load.
+    #[must_use]
+    pub fn recorded(&self) -> &Recorded {
+        &self.recorded
+    }
+
+    /// What of its recording is not in it.
+    #[must_use]
+    pub fn ignored(&self) -> &Ignored {
+        &self.ignored
+    }
+
+    /// The page as it is for a client that knows where the redirects lead.
+    ///
+    /// The document is asked for at the start. What redirects alone asked for, such as a revocation check of the server
+    /// that redirected, is not needed: nor is what that asked for. What is `known` is asked for at the start even so.
+    #[must_use]
+    pub fn without_redirects(&self, known: impl Fn(&Resource) -> bool) -> Self {
+        let mut places = vec![None; self.redirects];
+        let mut resources = Vec::new();
+        for resource in &self.resources[self.redirects..] {
+            let mut kept = resource.clone();
+            kept.dependencies.retain_mut(|dependency| {
+                let place = places[dependency.on];
+                dependency.on = place.unwrap_or_default();
+                place.is_some()
+            });
+            let is_document = places.len() == self.redirects;
+            let asked_for = !kept.dependencies.is_empty() || resource.dependencies.is_empty();
+            let needed = is_document || asked_for || known(resource);
+            places.push(needed.then_some(resources.len()));
+            if needed {
+                resources.push(kept);
+            }
+        }
+        Self {
+            name: self.name.clone(),
+            servers: self.servers.clone(),
+            resources,
+            redirects: 0,
+            recorded: self.recorded.clone(),
+            ignored: self.ignored.clone(),
+        }
+    }
+}
+
+/// Why resources are no page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageError {
+    /// There is none.
+    Empty,
+    /// There are more than [`RESOURCES_MAX`]: this many.
+    Resources(usize),
+    /// They depend on more than [`DEPENDENCIES_MAX`]: this many.
+    Dependencies(usize),
+    /// They are larger than [`BYTES_MAX`]: this many bytes.
+    Bytes(u64),
+    /// One is of a server that is not there.
+    Server {
+        /// Its place.
+        resource: usize,
+    },
+    /// One depends on itself or on a later one.
+    Order {
+        /// Its place.
+        resource: usize,
+    },
+}
+
+impl fmt::Display for PageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "a page without resources"),
+            Self::Resources(count) => {
+                write!(f, "{count} resources, of {RESOURCES_MAX} at most")
+            }
+            Self::Dependencies(count) => {
+                write!(f, "{count} dependencies, of {DEPENDENCIES_MAX} at most")
+            }
+            Self::Bytes(bytes) => {
+                write!(f, "{bytes} bytes, of {BYTES_MAX} at most")
+            }
+            Self::Server { resource } => write!(f, "resource {resource} is of no server"),
+            Self::Order { resource } => {
+                write!(f, "resource {resource} depends on one that does not come before it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PageError {}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn server() -> Server {
+        Server {
+            host: "a.test".into(),
+            port: 443,
+            tls: true,
+            anonymous: false,
+            protocol: Protocol::Http1,
+            pipelining: false,
+            address: None,
+        }
+    }
+
+    fn resource(on: &[usize]) -> Resource {
+        let dependency = |&on| Dependency { on, part: Part::Whole, then: Duration::ZERO };
+        Resource {
+            dependencies: on.iter().map(dependency).collect(),
+            response_bytes: 1,
+            ..Resource::default()
+        }
+    }
+
+    fn page(resources: Vec<Resource>) -> Result<Page, PageError> {
+        Page::new("page".into(), vec![server()], resources)
+    }
+
+    #[test]
+    fn what_is_no_page_is_refused() {
+        assert_eq!(page(vec![]), Err(PageError::Empty));
+        assert_eq!(page(vec![resource(&[0])]), Err(PageError::Order { resource: 0 }));
+        assert_eq!(
+            page(vec![resource(&[]), resource(&[1])]),
+            Err(PageError::Order { resource: 1 })
+        );
+        let elsewhere = Resource { server: 1, ..resource(&[]) };
+        assert_eq!(page(vec![elsewhere]), Err(PageError::Server { resource: 0 }));
+        let many = vec![resource(&[]); RESOURCES_MAX + 1];
+        assert_eq!(page(many), Err(PageError::Resources(RESOURCES_MAX + 1)));
+        assert!(page(vec![resource(&[]); RESOURCES_MAX]).is_ok());
+        let huge = |bytes| vec![resource(&[]), Resource { response_bytes: bytes, ..resource(&[]) }];
+        assert!(page(huge(BYTES_MAX - 1)).is_ok());
+        assert_eq!(page(huge(u64::MAX)), Err(PageError::Bytes(u64::MAX)));
+        assert!(page(huge(BYTES_MAX)).is_err());
+        let wide = |more| vec![resource(&[]), resource(&vec![0; DEPENDENCIES_MAX + more])];
+        assert!(page(wide(0)).is_ok());
+        assert_eq!(page(wide(1)), Err(PageError::Dependencies(DEPENDENCIES_MAX + 1)));
+    }
+
+    #[test]
+    fn what_is_ignored_is_counted_by_reason() {
+        let mut ignored = Ignored::default();
+        for reason in [Reason::Pushed, Reason::Cached, Reason::Pushed] {
+            ignored.add(reason);
+        }
+        assert_eq!(ignored.total(), 3);
+        let page = page(vec![resource(&[])]).unwrap().with_ignored(ignored);
+        let said: Vec<_> = page.ignored().iter().collect();
+        assert_eq!(said, [(Reason::Cached, 1), (Reason::Pushed, 2)]);
+    }
+
+    #[test]
+    fn what_only_redirects_asked_for_goes_with_them() {
+        // A redirect, the document, a check of the redirecting server, one of that check's, one of both, and one of nobody.
+        let resources = [&[][..], &[0], &[0], &[2], &[1, 2], &[]].map(resource).to_vec();
+        let whole = page(resources).unwrap();
+        assert_eq!(whole.without_redirects(|_| false), whole);
+        let redirected = whole.clone().with_redirects(1);
+        let rest = redirected.without_redirects(|_| false);
+        assert_eq!(rest.resources(), [resource(&[]), resource(&[0]), resource(&[])]);
+        let rest = redirected.without_redirects(|_| true);
+        let kept = [&[][..], &[], &[1], &[0, 1], &[]].map(resource);
+        assert_eq!(rest.resources(), kept);
+        let rest = whole.with_redirects(100).without_redirects(|_| false);
+        assert_eq!(rest.resources(), [resource(&[])]);
+    }
+
+    #[test]
+    fn requests_of_one_connection_take_turns() {
+        let on = |connection, on: &[usize]| Resource { connection, ..resource(on) };
+        let whole =
+            page(vec![on(Some(7), &[]), on(Some(8), &[]), on(None, &[0]), on(Some(7), &[1])]);
+        let turns = whole.unwrap().by_connection();
+        let servers: Vec<_> = turns.resources().iter().map(|one| one.server).collect();
+        assert_eq!((servers, turns.servers().len()), (vec![1, 2, 0, 1], 3));
+        let waits: Vec<_> = turns.resources()[3].dependencies.iter().map(|one| one.on).collect();
+        assert_eq!(waits, [1, 0]);
+    }
+
+    #[test]
+    fn parts_are_no_larger_than_the_whole() {
+        assert_eq!(Part::Bytes(5).bytes_of(3), 3);
+        assert_eq!(Part::Bytes(0).bytes_of(3), 0);
+        assert_eq!(Part::Whole.bytes_of(3), 3);
+    }
+}

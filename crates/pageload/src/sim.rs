@@ -1,0 +1,73 @@
+//! What loading a page takes, in simulated time.
+//!
+//! [`blast`] has the rules of the simulator that was published with BLAST (Wang 2020), to the letter: what it says can be
+//! compared with what that one said ([`published`]), and what BLAST asked of it can be asked again ([`study`]). [`tcp`] has the
+//! network as it is.
+
+pub mod blast;
+mod events;
+pub mod published;
+pub mod study;
+pub mod tcp;
+mod triggers;
+
+use std::time::Duration;
+
+/// When what happened to a resource, since the load began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// The client knew that it needs it.
+    pub created: Duration,
+    /// Its request was written to a connection.
+    pub sent: Duration,
+    /// The first byte of the response came.
+    pub first: Duration,
+    /// The last byte came.
+    pub last: Duration,
+}
+
+/// One simulated load of a page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Of each of the page's resources, in their order.
+    pub resources: Vec<Times>,
+    /// TCP connections opened.
+    pub connections: u32,
+    /// TLS handshakes made.
+    pub handshakes: u32,
+    /// Of these, resumptions. [`blast`] has none.
+    pub resumptions: u32,
+    /// Round trips before each connection took its first request, together. [`blast`] does not count them.
+    pub round_trips: u32,
+}
+
+impl Load {
+    /// Until 95 % of the resources are there: the definition of BLAST, section 3.3. Zero without resources.
+    #[must_use]
+    pub fn page_load_time(&self) -> Duration {
+        let mut ends: Vec<Duration> = self.resources.iter().map(|times| times.last).collect();
+        ends.sort_unstable();
+        let begin = self.resources.iter().map(|times| times.created).min();
+        let end = ends.get(ends.len() * 95 / 100).copied();
+        end.unwrap_or_default().saturating_sub(begin.unwrap_or_default())
+    }
+
+    /// Until all resources are there. Zero without resources.
+    #[must_use]
+    pub fn full_load_time(&self) -> Duration {
+        let begin = self.resources.iter().map(|times| times.created).min();
+        let end = self.resources.iter().map(|times| times.last).max();
+        end.unwrap_or_default().saturating_sub(begin.unwrap_or_default())
+    }
+
+    /// Mean time from when a resource was known to be needed until it was there. Zero without resources.
+    #[must_use]
+    pub fn mean_resource_time(&self) -> Duration {
+        let total: Duration =
+            self.resources.iter().map(|times| times.last.saturating_sub(times.created)).sum();
+        u32::try_from(self.resources.len())
+            .ok()
+            .and_then(|count| total.checked_div(count))
+            .unwrap_or_default()
+    }
+}

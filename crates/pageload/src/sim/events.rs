@@ -1,0 +1,61 @@
+//! What is to happen, by time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+/// Nanoseconds since the load began.
+pub(super) type Instant = u64;
+
+/// Longest that one step of a load takes. So that no sum over [`RESOURCES_MAX`](crate::page::RESOURCES_MAX) steps, each waited
+/// for as long as the last of a series of doubled timeouts, is more than a clock of 64 bits has.
+const STEP_MAX: Duration = Duration::from_secs(600);
+
+/// Nanoseconds of a duration, at most [`STEP_MAX`].
+pub(super) fn nanos(duration: Duration) -> Instant {
+    u64::try_from(duration.min(STEP_MAX).as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What is to happen, in the order of its time; at one time, in the order in which it was said.
+#[derive(Debug)]
+pub(super) struct Events<T> {
+    heap: BinaryHeap<Reverse<(Instant, u32, T)>>,
+    said: u32,
+}
+
+impl<T: Ord> Events<T> {
+    pub(super) fn new() -> Self {
+        Self { heap: BinaryHeap::new(), said: 0 }
+    }
+
+    /// As new, without giving memory back.
+    pub(super) fn clear(&mut self) {
+        self.heap.clear();
+        self.said = 0;
+    }
+
+    pub(super) fn at(&mut self, time: Instant, what: T) {
+        self.heap.push(Reverse((time, self.said, what)));
+        self.said += 1;
+    }
+
+    pub(super) fn next(&mut self) -> Option<(Instant, T)> {
+        self.heap.pop().map(|Reverse((time, _, what))| (time, what))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_first_happens_first() {
+        let mut events = Events::new();
+        events.at(2, 'c');
+        events.at(1, 'b');
+        events.at(2, 'a');
+        events.at(0, 'd');
+        let order: Vec<_> = std::iter::from_fn(|| events.next()).collect();
+        assert_eq!(order, [(0, 'd'), (1, 'b'), (2, 'c'), (2, 'a')]);
+    }
+}

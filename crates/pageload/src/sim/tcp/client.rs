@@ -1,0 +1,339 @@
+//! The browser: what it asks for when, over which connections.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
+use super::super::events::{Events, Instant, nanos};
+use super::super::triggers::{Triggers, Wait};
+use super::super::{Load, Times};
+use super::link::Line;
+use super::sender::Sender;
+use super::{Revisit, Settings, Techniques};
+use crate::page::{self, Page, Protocol};
+
+/// Above this hardly anything arrives, and loads would not end.
+const LOSS_MAX: f64 = 0.9;
+
+/// Has losses drawn apart from what the client has from before, so that these are the same whatever is sent.
+const LOSSES: u64 = 0x6c6f_7373_6573;
+
+/// One load of `page`.
+pub(super) fn load(
+    page: &Page,
+    settings: &Settings,
+    takes_part: &dyn Fn(usize) -> bool,
+    seed: u64,
+) -> Load {
+    let mut draws = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let is_known = draws.random::<f64>() < settings.hit_rate;
+    let techniques =
+        if is_known { settings.techniques } else { settings.techniques.without_databases() };
+    let is_prefetched =
+        |resource: &page::Resource| techniques.prefetch_database && resource.in_prefetch_database;
+    let without = techniques.redirect_database && page.redirects() > 0;
+    let without = without.then(|| page.without_redirects(is_prefetched));
+    let page = without.as_ref().unwrap_or(page);
+    let servers = servers(page, settings, techniques, takes_part, &mut draws);
+    let mut run = Run::new(page, settings, techniques, servers, seed ^ LOSSES);
+    run.begin();
+    while let Some((at, event)) = run.events.next() {
+        run.now = at;
+        run.on(event);
+    }
+    run.load
+}
+
+/// Something that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    /// The client needs a resource.
+    Needed(u32),
+    /// A server answers in the handshake of a connection.
+    Flight(u32),
+    /// A connection takes requests.
+    Ready(u32),
+    /// A request is at its server.
+    Asked(u32, u32),
+    /// A server has the response to a request.
+    Made(u32, u32),
+    /// A segment is at the client.
+    Arrived(u32, u32),
+    /// The acknowledgement of a segment that was sent then is at the server.
+    Acknowledged(u32, Instant),
+    /// The server sees that a segment was lost.
+    Lost(u32, u32),
+}
+
+/// One load, as it goes on.
+pub(super) struct Run<'a> {
+    pub(super) page: &'a Page,
+    pub(super) settings: &'a Settings,
+    pub(super) techniques: Techniques,
+    pub(super) triggers: Triggers,
+    pub(super) events: Events<Event>,
+    pub(super) now: Instant,
+    pub(super) rtt: Instant,
+    pub(super) down: Line,
+    pub(super) up: Line,
+    pub(super) servers: Vec<Server>,
+    /// When the address of a host is known, from when it was first asked for.
+    pub(super) resolved: Vec<Option<Instant>>,
+    pub(super) connections: Vec<Connection>,
+    pub(super) resources: Vec<Resource>,
+    pub(super) load: Load,
+    losses: Xoshiro256PlusPlus,
+}
+
+pub(super) struct Server {
+    pub(super) takes_part: bool,
+    pub(super) tls: bool,
+    pub(super) http2: bool,
+    /// Requests on a connection of HTTP/1.1.
+    pub(super) depth: usize,
+    /// From when on the client has what opens the next connection sooner.
+    pub(super) session: Option<Instant>,
+    pub(super) cookie: Option<Instant>,
+    pub(super) private_cookie: Option<Instant>,
+    /// Place of its host in [`Run::resolved`].
+    pub(super) host: usize,
+    pub(super) resolution: Instant,
+    /// A connection is there from the start.
+    pub(super) warm: bool,
+    pub(super) queue: VecDeque<u32>,
+    pub(super) connections: Vec<u32>,
+    pub(super) opening: usize,
+}
+
+pub(super) struct Connection {
+    pub(super) server: usize,
+    pub(super) ready: bool,
+    /// When the request may leave does not depend on the server's flight.
+    pub(super) early: bool,
+    /// What the server sends in its handshake, in bytes.
+    pub(super) flight: u64,
+    /// Without a response, in the order in which they were sent.
+    pub(super) requests: VecDeque<Request>,
+    pub(super) sender: Sender,
+}
+
+pub(super) struct Request {
+    pub(super) id: u32,
+    /// The server has its response.
+    pub(super) made: bool,
+    /// The server sends it.
+    pub(super) answered: bool,
+}
+
+pub(super) struct Resource {
+    wait: Wait,
+    needed: bool,
+    received: u64,
+    /// How many of its triggers have gone off.
+    triggered: usize,
+}
+
+/// As the client finds them.
+fn servers(
+    page: &Page,
+    settings: &Settings,
+    techniques: Techniques,
+    takes_part: &dyn Fn(usize) -> bool,
+    draws: &mut Xoshiro256PlusPlus,
+) -> Vec<Server> {
+    let Revisit { cookies, moved, sessions, shared_sessions, addresses, connections } =
+        settings.revisit;
+    let mut hosts: BTreeMap<(Option<usize>, String), usize> = BTreeMap::new();
+    let server = |(id, server): (usize, &page::Server)| {
+        // As many draws whatever the settings: what one of them changes is not what another finds.
+        let [cookie, stays, session, address, connection] =
+            std::array::from_fn(|_| draws.random::<f64>());
+        let takes_part = takes_part(id);
+        let shares = techniques.session_sharing && takes_part;
+        let sessions = if shares { sessions.max(shared_sessions) } else { sessions };
+        let at_start = |has: bool| has.then_some(0);
+        let known = hosts.len();
+        // Without a name, it is a host of its own.
+        let name = (server.host.is_empty().then_some(id), server.host.clone());
+        Server {
+            takes_part,
+            tls: server.tls,
+            http2: server.tls && server.protocol != Protocol::Http1,
+            depth: if server.pipelining { settings.pools.depth.max(1) } else { 1 },
+            session: at_start(session < sessions),
+            cookie: at_start(cookie < cookies && stays >= moved),
+            private_cookie: at_start(cookie < cookies),
+            host: *hosts.entry(name).or_insert(known),
+            resolution: if address < addresses { 0 } else { nanos(settings.dns) },
+            warm: connection < connections,
+            queue: VecDeque::new(),
+            connections: Vec::new(),
+            opening: 0,
+        }
+    };
+    page.servers().iter().enumerate().map(server).collect()
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        page: &'a Page,
+        settings: &'a Settings,
+        techniques: Techniques,
+        servers: Vec<Server>,
+        seed: u64,
+    ) -> Self {
+        let triggers = Triggers::of_page(page);
+        let resource = |wait| Resource { wait, needed: false, received: 0, triggered: 0 };
+        let resources = triggers.waits().map(resource).collect();
+        let link = &settings.link;
+        let times = vec![Times::default(); page.resources().len()];
+        Self {
+            page,
+            settings,
+            techniques,
+            triggers,
+            events: Events::new(),
+            now: 0,
+            rtt: nanos(link.rtt),
+            down: Line::new(link.down, link.queue),
+            up: Line::new(link.up, link.queue),
+            resolved: vec![None; servers.len()],
+            servers,
+            connections: Vec::new(),
+            resources,
+            load: Load { resources: times, ..Load::default() },
+            losses: Xoshiro256PlusPlus::seed_from_u64(seed),
+        }
+    }
+
+    fn begin(&mut self) {
+        for server in 0..self.servers.len() {
+            if self.servers[server].warm {
+                self.add_warm(server);
+            }
+        }
+        for (id, resource) in (0..).zip(self.page.resources()) {
+            let prefetched = self.techniques.prefetch_database && resource.in_prefetch_database;
+            if resource.dependencies.is_empty() || prefetched {
+                self.need(id);
+            }
+        }
+        // After what is needed anyway: that has its connections by now.
+        if self.techniques.server_database {
+            for server in self.used_servers() {
+                if self.servers[server].connections.is_empty() {
+                    self.open(server);
+                }
+            }
+        }
+    }
+
+    /// In the order in which the page names them.
+    fn used_servers(&self) -> Vec<usize> {
+        let mut seen = vec![false; self.servers.len()];
+        let all = self.page.resources().iter().map(|resource| resource.server);
+        all.filter(|&server| !std::mem::replace(&mut seen[server], true)).collect()
+    }
+
+    pub(super) fn is_lost(&mut self) -> bool {
+        let loss = self.settings.link.loss.min(LOSS_MAX);
+        loss > 0.0 && self.losses.random::<f64>() < loss
+    }
+
+    fn on(&mut self, event: Event) {
+        match event {
+            Event::Needed(id) => self.need(id),
+            Event::Flight(connection) => self.answer(connection),
+            Event::Ready(connection) => self.ready(connection),
+            Event::Asked(id, connection) => self.asked(id, connection),
+            Event::Made(id, connection) => self.made(id, connection),
+            Event::Arrived(connection, number) => self.arrived(connection, number),
+            Event::Acknowledged(connection, sent) => {
+                self.connections[connection as usize].sender.acknowledged(sent, self.now);
+                self.pump(connection);
+            }
+            Event::Lost(connection, number) => self.send_again(connection, number),
+        }
+    }
+
+    fn need(&mut self, id: u32) {
+        let resource = &mut self.resources[id as usize];
+        if std::mem::replace(&mut resource.needed, true) {
+            return;
+        }
+        self.load.resources[id as usize].created = Duration::from_nanos(self.now);
+        let server = self.page.resources()[id as usize].server;
+        self.servers[server].queue.push_back(id);
+        self.dispatch(server);
+    }
+
+    /// Sends what is asked of `server` on connections that are there, and opens those that are wanted.
+    pub(super) fn dispatch(&mut self, server: usize) {
+        while let Some(&id) = self.servers[server].queue.front() {
+            let Some(connection) = self.place(server) else { break };
+            self.servers[server].queue.pop_front();
+            self.ask(id, connection);
+        }
+        while self.wants_connection(server) {
+            self.open(server);
+        }
+    }
+
+    /// A connection that takes a request now: one that is idle, or the one with the fewest requests.
+    fn place(&self, server: usize) -> Option<u32> {
+        let own = &self.servers[server];
+        let requests = |id: &u32| self.connections[*id as usize].requests.len();
+        let mut ready = own.connections.iter().filter(|id| self.connections[**id as usize].ready);
+        if own.http2 {
+            return ready.next().copied();
+        }
+        ready.filter(|id| requests(id) < own.depth).min_by_key(|id| requests(id)).copied()
+    }
+
+    fn wants_connection(&self, server: usize) -> bool {
+        let own = &self.servers[server];
+        // Until the first is there, the client does not know that one is enough.
+        let known = self.techniques.http2_database || own.connections.len() > own.opening;
+        let most = if own.http2 && known { 1 } else { self.settings.pools.connections.max(1) };
+        own.opening < own.queue.len() && own.connections.len() < most
+    }
+
+    /// The client reads some of a response.
+    pub(super) fn read(&mut self, id: u32, bytes: u64, connection: u32) {
+        let whole = self.page.resources()[id as usize].response_bytes.max(1);
+        let times = &mut self.load.resources[id as usize];
+        let resource = &mut self.resources[id as usize];
+        if resource.received == 0 {
+            times.first = Duration::from_nanos(self.now);
+        }
+        resource.received += bytes;
+        let received = resource.received;
+        if received >= whole {
+            times.last = Duration::from_nanos(self.now);
+        }
+        self.trigger(id, received);
+        if received >= whole {
+            let connection = &mut self.connections[connection as usize];
+            let place = connection.requests.iter().position(|request| request.id == id);
+            place.and_then(|place| connection.requests.remove(place));
+            let server = connection.server;
+            self.dispatch(server);
+        }
+    }
+
+    /// Has the client ask for what `received` bytes of a response name.
+    fn trigger(&mut self, id: u32, received: u64) {
+        loop {
+            let next = self.resources[id as usize].triggered;
+            let next = self.triggers.of(id as usize).get(next).copied();
+            let Some(due) = next.filter(|trigger| trigger.bytes <= received) else { break };
+            self.resources[id as usize].triggered += 1;
+            let wait = &mut self.resources[due.id as usize].wait;
+            if let Some(at) = wait.reached(self.now + due.then) {
+                self.events.at(at, Event::Needed(due.id));
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What each resource brings the client to ask for, and when.
+
+use super::events::{Instant, nanos};
+use crate::page::Page;
+
+/// Of all resources of a page.
+#[derive(Debug, Default)]
+pub(super) struct Triggers {
+    /// Of one resource after the other; each's own by bytes.
+    all: Vec<Trigger>,
+    /// Where those of a resource end; they begin where those of the one before end.
+    ends: Vec<usize>,
+    /// How many triggers each resource waits for.
+    waits: Vec<u32>,
+}
+
+/// A resource that is asked for when so many bytes of another are there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trigger {
+    pub(super) bytes: u64,
+    pub(super) id: u32,
+    /// What the client needs in between.
+    pub(super) then: Instant,
+}
+
+impl Triggers {
+    pub(super) fn of_page(page: &Page) -> Self {
+        let mut by_parent: Vec<Vec<Trigger>> = vec![Vec::new(); page.resources().len()];
+        for (id, resource) in (0..).zip(page.resources()) {
+            for dependency in &resource.dependencies {
+                let parent = &page.resources()[dependency.on];
+                // Nothing is there before the first byte.
+                let bytes = dependency.part.bytes_of(parent.response_bytes).max(1);
+                by_parent[dependency.on].push(Trigger { bytes, id, then: nanos(dependency.then) });
+            }
+        }
+        let mut triggers = Self::default();
+        for (resource, mut own) in page.resources().iter().zip(by_parent) {
+            own.sort_by_key(|trigger| trigger.bytes);
+            triggers.all.extend(own);
+            triggers.ends.push(triggers.all.len());
+            triggers.waits.push(u32::try_from(resource.dependencies.len()).unwrap_or(u32::MAX));
+        }
+        triggers
+    }
+
+    /// Those of one resource, fewest bytes first; of as many bytes, in the order of the page.
+    pub(super) fn of(&self, id: usize) -> &[Trigger] {
+        let begin = id.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.all[begin..self.ends[id]]
+    }
+
+    /// What is waited for at the start.
+    pub(super) fn waits(&self) -> impl Iterator<Item = Wait> {
+        self.waits.iter().map(|&parts| Wait { parts, at: 0 })
+    }
+}
+
+/// What a resource still waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    pub(super) parts: u32,
+    at: Instant,
+}
+
+impl Wait {
+    /// One part is there at `at`; the time at which all are, if this was the last.
+    pub(super) fn reached(&mut self, at: Instant) -> Option<Instant> {
+        self.parts = self.parts.checked_sub(1)?;
+        self.at = self.at.max(at);
+        (self.parts == 0).then_some(self.at)
+    }
+}
