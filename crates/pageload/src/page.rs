@@ -86,6 +86,8 @@ pub enum Reason {
     Malformed,
     /// It was needed, but never asked for.
     NeverSent,
+    /// It is of none of the recording's pages.
+    NoPage,
     /// The page has [`RESOURCES_MAX`] already.
     TooMany,
 }

@@ -15,7 +15,6 @@
 //! ```
 
 mod audit;
-mod bounded_json;
 mod capture;
 mod client_hello;
 mod connection;
