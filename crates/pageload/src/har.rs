@@ -46,6 +46,9 @@ use self::stream::{BYTE_ORDER_MARK, Log, StreamError};
 use self::value::{cut, time, unix_time};
 use crate::page::{Ignored, Page, PageError, Reason};
 
+/// Bytes by which compressed files are told.
+const HEAD: u64 = 8;
+
 /// What is in a file.
 #[derive(Clone, Debug)]
 pub struct Har {
@@ -93,16 +96,15 @@ impl Facts {
 /// It cannot be read, is no HAR file, larger than [`limits::HAR_BYTES`], or there is no resource in it.
 pub fn read(mut input: impl Read) -> Result<Har, HarError> {
     let mut head = Vec::new();
-    let marks = BYTE_ORDER_MARK.len() as u64;
-    input.by_ref().take(marks).read_to_end(&mut head).map_err(HarError::Io)?;
+    input.by_ref().take(HEAD).read_to_end(&mut head).map_err(HarError::Io)?;
     if head.is_empty() {
         return Err(HarError::NoBytes);
     }
     if let Some(program) = crate::sharing::unpacked_by(&head) {
         return Err(HarError::Compressed(program));
     }
-    if head == BYTE_ORDER_MARK {
-        head.clear();
+    if head.starts_with(BYTE_ORDER_MARK) {
+        head.drain(..BYTE_ORDER_MARK.len());
     }
     let mut reader = Reader::default();
     stream::read(Cursor::new(head).chain(input), &mut reader).map_err(|error| match error {
@@ -191,7 +193,7 @@ impl Reader {
         for Group { facts, exchanges, ignored: of_group } in groups {
             match recording::recording(&facts, exchanges, of_group) {
                 Ok(recording) => recordings.push(recording),
-                Err((PageError::Empty, more)) => add(&mut ignored, &more),
+                Err((PageError::Empty, more)) => ignored.merge(&more),
                 Err((error, _)) => return Err(HarError::Page(error)),
             }
         }
@@ -241,8 +243,8 @@ impl Reader {
         for (name, more) in self.ignored {
             let named = name.and_then(|name| of_name.get(name).copied().flatten());
             match named.or(only).and_then(|group| groups.get_mut(group)) {
-                Some(group) => add(&mut group.ignored, &more),
-                None => add(&mut ignored, &more),
+                Some(group) => group.ignored.merge(&more),
+                None => ignored.merge(&more),
             }
         }
         (groups, ignored)
@@ -269,12 +271,4 @@ fn begun_before(groups: &[Group], at: Duration) -> Option<usize> {
         group.facts.started.filter(|started| *started <= at).map(|started| (started, number))
     };
     groups.iter().enumerate().filter_map(began).max().map(|(_, number)| number)
-}
-
-fn add(sum: &mut Ignored, more: &Ignored) {
-    for (reason, count) in more.iter() {
-        for _ in 0..count {
-            sum.add(reason);
-        }
-    }
 }

@@ -2,6 +2,7 @@
 //!
 //! * [`page`]: a page as a tree of resources; [`blast`] and [`cs244`]: such pages as they were published; [`har`]: as
 //!   browsers record them.
+//! * [`tree`]: how its resources hang together, and where the time of a recorded load went.
 //! * [`sim`]: what loading it takes, in simulated time.
 //! * [`balance`]: what several addresses of a host cost Fast Open.
 //! * [`sharing`]: how many full TLS handshakes of a recording a shared session store would have saved.
@@ -16,3 +17,4 @@ pub mod har;
 pub mod page;
 pub mod sharing;
 pub mod sim;
+pub mod tree;

@@ -215,7 +215,9 @@ impl RawTimings {
         match total {
             // Half a millisecond more than either rounds to.
             _ if ssl > connect + 0.5 => true,
-            Some(total) if total > 0.0 => (total - including).abs() > (total - including - ssl).abs(),
+            Some(total) if total > 0.0 => {
+                (total - including).abs() > (total - including - ssl).abs()
+            }
             _ => false,
         }
     }
@@ -224,7 +226,8 @@ impl RawTimings {
 impl Request {
     /// With header; as HTTP/1.1 writes it where the file does not say more.
     pub(super) fn bytes(&self) -> u64 {
-        let line = self.method.as_deref().map_or(0, str::len) + self.url.as_deref().map_or(0, str::len);
+        let line =
+            self.method.as_deref().map_or(0, str::len) + self.url.as_deref().map_or(0, str::len);
         let written = self.headers.0.saturating_add(line as u64);
         let header = count(self.headers_size).unwrap_or(written);
         header.saturating_add(count(self.body_size).unwrap_or_default())

@@ -42,12 +42,15 @@ impl HarError {
             Self::Io(_) => "name a file that you may read, or - for standard input".into(),
             Self::Compressed(program) => format!("unpack it first: {program} FILE > OTHER"),
             Self::TooLarge => "save it without content, or in parts".into(),
-            Self::Json { error, .. } if error.is_eof() => "the file is cut off; save it again".into(),
+            Self::Json { error, .. } if error.is_eof() => {
+                "the file is cut off; save it again".into()
+            }
             Self::NoBytes | Self::TooDeep | Self::Json { .. } => {
                 "save it again from the browser's network panel: \"Save all as HAR\"".into()
             }
             Self::Empty | Self::AllIgnored(_) | Self::Page(_) => {
-                "open the network panel, turn its cache off, load the page, and save it again".into()
+                "open the network panel, turn its cache off, load the page, and save it again"
+                    .into()
             }
         }
     }

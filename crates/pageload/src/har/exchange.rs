@@ -153,7 +153,8 @@ impl Exchange {
         let timings = entry.timings();
         let redirect = response.and_then(|response| response.redirect_url.as_deref());
         let redirect = redirect.filter(|to| !to.is_empty() && (300..400).contains(&status));
-        let mime_type = response.and_then(|response| response.content.as_ref()?.mime_type.as_deref());
+        let mime_type =
+            response.and_then(|response| response.content.as_ref()?.mime_type.as_deref());
         Ok(Self {
             key: UrlKey::of(&url),
             location: redirect.and_then(|to| url.join(to).ok()).map(|to| UrlKey::of(&to)),
@@ -223,7 +224,8 @@ fn reason(entry: &Entry, status: u16) -> Option<Reason> {
         Some(Reason::Cached)
     } else if error.is_some() || status == 0 {
         Some(Reason::Aborted)
-    } else if entry.address.as_deref().is_none_or(str::is_empty) && response.is_some_and(was_there) {
+    } else if entry.address.as_deref().is_none_or(str::is_empty) && response.is_some_and(was_there)
+    {
         Some(Reason::Cached)
     } else {
         None

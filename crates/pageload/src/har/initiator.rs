@@ -86,7 +86,8 @@ impl<'de> Deserialize<'de> for Initiator {
             }
 
             fn visit_str<E: Error>(self, url: &str) -> Result<Initiator, E> {
-                let mut initiator = Initiator { kind: InitiatorKind::Parser, ..Initiator::default() };
+                let mut initiator =
+                    Initiator { kind: InitiatorKind::Parser, ..Initiator::default() };
                 initiator.push(url);
                 Ok(initiator)
             }
@@ -265,7 +266,8 @@ mod tests {
             },
         }));
         assert_eq!(initiator.kind, InitiatorKind::Script);
-        let urls = ["https://a.test/inner.js", "https://a.test/outer.js", "https://a.test/first.js"];
+        let urls =
+            ["https://a.test/inner.js", "https://a.test/outer.js", "https://a.test/first.js"];
         assert_eq!(initiator.urls, keys(&urls));
     }
 
@@ -287,11 +289,8 @@ mod tests {
         assert_eq!(wide.urls.len(), STACK_SCRIPTS);
         // As text: the library's own values do not nest so deeply.
         let depth = 10_000;
-        let deep = format!(
-            "{{\"stack\": {}null{}}}",
-            "{\"parent\": ".repeat(depth),
-            "}".repeat(depth)
-        );
+        let deep =
+            format!("{{\"stack\": {}null{}}}", "{\"parent\": ".repeat(depth), "}".repeat(depth));
         let deep: Initiator = serde_json::from_str(&deep).unwrap();
         assert_eq!(deep, Initiator::default());
     }

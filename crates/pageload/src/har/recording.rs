@@ -1,6 +1,6 @@
 //! From exchanges to a page.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::exchange::{Exchange, Origin};
@@ -93,8 +93,8 @@ fn order(exchanges: &[Exchange], waits: &[Waits]) -> (Vec<usize>, usize) {
         }
     }
     let redirects = chain.len().saturating_sub(1);
-    let others = kept.into_iter().filter(|place| !chain.contains(place)).collect::<Vec<_>>();
-    chain.extend(others);
+    let first: HashSet<usize> = chain.iter().copied().collect();
+    chain.extend(kept.into_iter().filter(|place| !first.contains(place)));
     (chain, redirects)
 }
 
@@ -136,7 +136,8 @@ impl<'a> Build<'a> {
         for exchange in kept() {
             build.add_server(exchange);
         }
-        build.round_trips = round_trips_of(&build.servers, kept().map(|one| (build.server(one), one)));
+        build.round_trips =
+            round_trips_of(&build.servers, kept().map(|one| (build.server(one), one)));
         build
     }
 
@@ -178,8 +179,7 @@ impl<'a> Build<'a> {
         let round_trip = self.round_trips.get(server).copied().unwrap_or_default();
         let next = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
         let name = exchange.connection.as_deref();
-        let connection =
-            name.map(|name| *self.connections.entry((server, name)).or_insert(next));
+        let connection = name.map(|name| *self.connections.entry((server, name)).or_insert(next));
         Resource {
             dependencies: self.dependencies(exchange, waits),
             confidence: waits.confidence,

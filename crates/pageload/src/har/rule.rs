@@ -151,8 +151,7 @@ mod tests {
     #[test]
     fn of_several_those_count_that_are_parents_already() {
         // 1 is the only candidate of 3; 2 of none; both are of 4.
-        let times =
-            [(0, 10, 20), (15, 100, 200), (15, 210, 220), (160, 400, 500), (225, 300, 310)];
+        let times = [(0, 10, 20), (15, 100, 200), (15, 210, 220), (160, 400, 500), (225, 300, 310)];
         let guesses = guesses(&times);
         assert_eq!(guesses[3], Some((1, Confidence::Only)));
         assert_eq!(guesses[4], Some((1, Confidence::Chosen)));

@@ -138,7 +138,7 @@ fn kind(head: &[u8]) -> Result<RecordingKind, ReadError> {
 }
 
 /// The program that unpacks a compressed file with this beginning.
-pub(super) fn unpacked_by(head: &[u8]) -> Option<&'static str> {
+pub(crate) fn unpacked_by(head: &[u8]) -> Option<&'static str> {
     let magics: [(&[u8], &str); 4] = [
         (b"\x1f\x8b", "zcat"),
         (b"\x28\xb5\x2f\xfd", "zstdcat"),
