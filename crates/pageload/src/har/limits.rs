@@ -31,6 +31,9 @@ pub const STACK_PARENTS: usize = 32;
 /// What came so long before a request may have triggered it (BLAST, appendix C.2).
 pub const TRIGGER_WINDOW: Duration = Duration::from_millis(50);
 
+/// Responses at the same time that may have triggered a request: four times as many as Chromium has sockets.
+pub const CANDIDATES: usize = 1024;
+
 /// How much later than it was a response may seem to end: HAR files begin requests at whole milliseconds.
 pub const ROUNDING: Duration = Duration::from_millis(2);
 

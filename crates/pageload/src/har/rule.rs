@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::limits::{ROUNDING, TRIGGER_WINDOW};
+use super::limits::{CANDIDATES, ROUNDING, TRIGGER_WINDOW};
 use crate::page::Confidence;
 
 /// When a request was made and its response came.
@@ -52,7 +52,7 @@ fn sweep(moments: &[Moment], mut each: impl FnMut(usize, &Coming<'_>)) {
         coming.advance(moment.created);
         each(at, &coming);
         if moment.may_ask {
-            coming.open.push(at);
+            coming.open(at);
         }
     }
 }
@@ -79,6 +79,14 @@ impl Coming<'_> {
             }
             stays
         });
+    }
+
+    /// From now on it may be a candidate. The one that was made first gives way if there are too many.
+    fn open(&mut self, one: usize) {
+        if self.open.len() >= CANDIDATES {
+            self.open.remove(0);
+        }
+        self.open.push(one);
     }
 
     fn candidates(&self) -> impl Iterator<Item = (usize, &Moment)> {
