@@ -281,6 +281,11 @@ fn entries_that_are_no_resources_are_counted() {
             with(other("https://a.test/"), "/response/_fetchedViaServiceWorker", json!(true)),
             Reason::ServiceWorker,
         ),
+        (with(other("https://a.test/"), "/_fetchType", json!("Memory Cache")), Reason::Cached),
+        (
+            with(other("https://a.test/"), "/_fetchType", json!("Service Worker")),
+            Reason::ServiceWorker,
+        ),
         (with(other("https://a.test/"), "/_was_pushed", json!("1")), Reason::Pushed),
         (with(other("https://a.test/"), "/_initiator", json!({ "type": "push" })), Reason::Pushed),
         (

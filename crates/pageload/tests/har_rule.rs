@@ -58,11 +58,11 @@ fn recorded(page: &Page) -> Value {
     let url = |id: usize| format!("https://s{}.test/{id}", page.resources()[id].server);
     let entries = page.resources().iter().zip(&load.resources).enumerate().map(|(id, (resource, times))| {
         let ms = |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64() * 1e3;
-        let created = times.created.as_micros() as u64;
+        let created = u64::try_from(times.created.as_millis()).unwrap();
         let parent = resource.parent().map(url);
         json!({
             // Whole milliseconds, as in recordings.
-            "startedDateTime": at(created / 1000),
+            "startedDateTime": at(created),
             "_initiator": { "type": "parser", "url": parent },
             "request": { "method": "GET", "url": url(id), "headersSize": 400, "bodySize": 0 },
             "response": {

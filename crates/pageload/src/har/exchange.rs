@@ -213,14 +213,17 @@ fn without_fragment(mut url: Url) -> String {
 /// Why it did not come over the network as others do.
 fn reason(entry: &Entry, status: u16) -> Option<Reason> {
     let error = entry.error().map(str::to_ascii_uppercase);
+    let fetched = entry.fetch_type.text().unwrap_or_default();
     let response = entry.response.as_ref();
     if entry.was_pushed.is_set() || entry.initiator.kind == InitiatorKind::Push {
         Some(Reason::Pushed)
-    } else if response.is_some_and(|response| response.via_service_worker.is_set()) {
+    } else if response.is_some_and(|response| response.via_service_worker.is_set())
+        || fetched == "Service Worker"
+    {
         Some(Reason::ServiceWorker)
     } else if error.as_ref().is_some_and(|error| error.contains("BLOCKED")) {
         Some(Reason::Blocked)
-    } else if entry.from_cache.is_set() {
+    } else if entry.from_cache.is_set() || fetched.ends_with("Cache") {
         Some(Reason::Cached)
     } else if error.is_some() || status == 0 {
         Some(Reason::Aborted)
