@@ -268,6 +268,7 @@ fn entries_that_are_no_resources_are_counted() {
         (with(other("https://a.test/socket"), "/response/status", json!(101)), Reason::WebSocket),
         (other("https://"), Reason::Url),
         (other("no url"), Reason::Url),
+        (other(&format!("https://{}/", "a.".repeat(200))), Reason::Url),
         (with(other("https://a.test/"), "/_fromCache", json!("disk")), Reason::Cached),
         (
             with(
