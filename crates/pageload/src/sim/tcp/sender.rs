@@ -13,18 +13,32 @@ const INITIAL_WINDOW: f64 = 10.0;
 /// What is left of the window after a loss (RFC 9438 section 4.6).
 const BETA: f64 = 0.7;
 
-/// After this long without a segment, on top of a round trip, the window is as at the start (RFC 5681 section 4.1).
-const PAUSE: Instant = 200_000_000;
-
 /// The window from which on growing round trips end its doubling, in segments, and by how much they have to grow:
 /// an eighth, within these bounds (HyStart as in Linux).
 const HYSTART_WINDOW: f64 = 16.0;
 const HYSTART_MIN: Instant = 4_000_000;
 const HYSTART_MAX: Instant = 16_000_000;
 
+/// Round trips that so many bytes need beyond one, in a window that doubles.
+pub(super) fn further_flights(bytes: u64) -> u32 {
+    let mut left = bytes.div_ceil(SEGMENT);
+    let mut window = 10;
+    (0..)
+        .take_while(|_| {
+            left = left.saturating_sub(window);
+            window *= 2;
+            left > 0
+        })
+        .fold(0, |count, _: u32| count + 1)
+}
+
 /// One direction of one connection.
 #[derive(Debug)]
 pub(super) struct Sender {
+    /// Responses take turns; otherwise one comes after the other.
+    turns: bool,
+    /// After this long without a segment the window is as at the start (RFC 5681 section 4.1).
+    idle: Instant,
     /// Responses that wait, by turns.
     responses: VecDeque<(u32, u64)>,
     /// Sent, and not yet given to the client, in their order.
@@ -51,8 +65,10 @@ pub(super) struct Segment {
 }
 
 impl Sender {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(idle: Instant, turns: bool) -> Self {
         Self {
+            turns,
+            idle,
             responses: VecDeque::new(),
             segments: VecDeque::new(),
             first: 0,
@@ -71,8 +87,8 @@ impl Sender {
     }
 
     /// The next segment that may leave `now`: its number and payload.
-    pub(super) fn next(&mut self, now: Instant, rtt: Instant) -> Option<(u32, u64)> {
-        if self.in_flight == 0 && now > self.last_sent + rtt + PAUSE {
+    pub(super) fn next(&mut self, now: Instant) -> Option<(u32, u64)> {
+        if self.in_flight == 0 && now > self.last_sent + self.idle {
             self.window = self.window.min(INITIAL_WINDOW);
         }
         if f64::from(self.in_flight) + 1.0 > self.window {
@@ -80,14 +96,22 @@ impl Sender {
         }
         let (resource, left) = self.responses.pop_front()?;
         let bytes = left.min(SEGMENT);
-        if left > bytes {
-            self.responses.push_back((resource, left - bytes));
+        let rest = (resource, left - bytes);
+        match self.turns {
+            _ if left == bytes => {}
+            true => self.responses.push_back(rest),
+            false => self.responses.push_front(rest),
         }
         let number = self.first + u32::try_from(self.segments.len()).unwrap_or(u32::MAX);
         self.segments.push_back(Segment { resource, bytes, sent: now, arrived: false });
         self.in_flight += 1;
         self.last_sent = now;
         Some((number, bytes))
+    }
+
+    /// Whether there is more to send.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.responses.is_empty()
     }
 
     /// Payload of a segment that is sent again.
@@ -99,16 +123,18 @@ impl Sender {
         })
     }
 
-    /// A segment is at the client: what it can read now, in order.
-    pub(super) fn arrived(&mut self, number: u32) -> impl Iterator<Item = Segment> + '_ {
+    /// A segment is at the client.
+    pub(super) fn arrived(&mut self, number: u32) {
         if let Some(segment) = self.segment(number) {
             segment.arrived = true;
         }
-        std::iter::from_fn(|| {
-            let segment = self.segments.pop_front_if(|segment| segment.arrived)?;
-            self.first += 1;
-            Some(segment)
-        })
+    }
+
+    /// The next that the client can read, in order.
+    pub(super) fn read(&mut self) -> Option<Segment> {
+        let segment = self.segments.pop_front_if(|segment| segment.arrived)?;
+        self.first += 1;
+        Some(segment)
     }
 
     /// The client's acknowledgement of a segment that was sent at `sent` is here.
@@ -147,15 +173,16 @@ mod tests {
     use super::*;
 
     const RTT: Instant = 100_000_000;
+    const IDLE: Instant = 3 * RTT;
 
     fn flight(sender: &mut Sender, now: Instant) -> u32 {
-        let left = (0..).take_while(|_| sender.next(now, RTT).is_some()).count();
+        let left = (0..).take_while(|_| sender.next(now).is_some()).count();
         u32::try_from(left).unwrap()
     }
 
     #[test]
     fn the_window_doubles_each_round_trip() {
-        let mut sender = Sender::new();
+        let mut sender = Sender::new(IDLE, true);
         sender.respond(0, 1_000_000);
         let mut sizes = Vec::new();
         for round in 0..4 {
@@ -171,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_growing_queue_ends_the_doubling() {
-        let mut sender = Sender::new();
+        let mut sender = Sender::new(IDLE, true);
         sender.respond(0, 1_000_000);
         assert_eq!(flight(&mut sender, 0), 10);
         for _ in 0..10 {
@@ -187,22 +214,24 @@ mod tests {
 
     #[test]
     fn what_overtakes_a_lost_segment_waits_for_it() {
-        let mut sender = Sender::new();
+        let mut sender = Sender::new(IDLE, true);
         sender.respond(7, 3 * SEGMENT);
         for number in 0..3 {
-            assert_eq!(sender.next(0, RTT), Some((number, SEGMENT)));
+            assert_eq!(sender.next(0), Some((number, SEGMENT)));
         }
-        assert_eq!(sender.arrived(1).count(), 0);
-        assert_eq!(sender.arrived(2).count(), 0);
+        sender.arrived(1);
+        sender.arrived(2);
+        assert!(sender.read().is_none());
         sender.lost(0);
         assert_eq!(sender.again(0, RTT), SEGMENT);
-        let read: Vec<u64> = sender.arrived(0).map(|segment| segment.bytes).collect();
+        sender.arrived(0);
+        let read: Vec<u64> = std::iter::from_fn(|| Some(sender.read()?.bytes)).collect();
         assert_eq!(read, [SEGMENT; 3]);
     }
 
     #[test]
     fn losses_of_one_window_cut_it_once() {
-        let mut sender = Sender::new();
+        let mut sender = Sender::new(IDLE, true);
         sender.respond(0, 1_000_000);
         assert_eq!(flight(&mut sender, 0), 10);
         sender.lost(3);
@@ -215,30 +244,37 @@ mod tests {
 
     #[test]
     fn after_a_pause_it_begins_again() {
-        let mut sender = Sender::new();
+        let mut sender = Sender::new(IDLE, true);
         sender.respond(0, 10 * SEGMENT);
         assert_eq!(flight(&mut sender, 0), 10);
         for _ in 0..10 {
             sender.acknowledged(0, RTT);
         }
         sender.respond(1, 1_000_000);
-        let later = 10 * RTT + PAUSE;
+        let later = 10 * RTT + IDLE;
         assert_eq!(flight(&mut sender, later), 10);
     }
 
     #[test]
-    fn responses_take_turns() {
-        let mut sender = Sender::new();
-        sender.respond(1, 2 * SEGMENT);
-        sender.respond(2, SEGMENT / 2);
-        for number in 0..3 {
-            assert!(sender.next(0, RTT).is_some(), "{number}");
+    fn responses_take_turns_where_they_can() {
+        for (turns, order) in [(true, [1, 2, 1]), (false, [1, 1, 2])] {
+            let mut sender = Sender::new(IDLE, turns);
+            sender.respond(1, 2 * SEGMENT);
+            sender.respond(2, SEGMENT / 2);
+            for number in 0..3 {
+                assert!(sender.is_waiting());
+                assert_eq!(sender.next(0).unwrap().0, number);
+                sender.arrived(number);
+            }
+            assert!(!sender.is_waiting());
+            let read: Vec<u32> = std::iter::from_fn(|| Some(sender.read()?.resource)).collect();
+            assert_eq!(read, order);
         }
-        let order: Vec<u32> = (0..3)
-            .flat_map(|number| {
-                sender.arrived(number).map(|segment| segment.resource).collect::<Vec<_>>()
-            })
-            .collect();
-        assert_eq!(order, [1, 2, 1]);
+    }
+
+    #[test]
+    fn large_flights_need_more_than_one_window() {
+        let flights = [0, 10, 11, 30, 31].map(|segments| further_flights(segments * SEGMENT));
+        assert_eq!(flights, [0, 0, 1, 1, 2]);
     }
 }
