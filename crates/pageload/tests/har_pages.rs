@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use headstart_pageload::har::{self, Har, HarError, Kind, Priority, Recording};
-use headstart_pageload::page::{Confidence, Dependency, Part, Protocol, Reason, Resource};
+use headstart_pageload::page::{
+    BYTES_MAX, Confidence, Dependency, PageError, Part, Protocol, Reason, Resource,
+};
+use headstart_pageload::sim::blast::{Plan, Settings, Simulator};
 use headstart_pageload::tree::{CriticalPath, Tree};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -196,6 +199,10 @@ fn a_page_that_chromium_recorded() {
     assert!(part(2) <= part(3) && part(3) < part(4) && part(4) < resources[1].response_bytes);
     let total = recording.parents.agreement.total();
     assert_eq!((total.of, total.agreed), (10, 7), "of what the rule says");
+    // It can be loaded in simulated time.
+    let settings = Settings::default();
+    let load = Simulator::new().load(&Plan::new(&recording.page, &settings), &settings, 1);
+    assert!(load.resources.iter().all(|times| times.last > times.created));
     // The server sleeps for 60 ms before it answers.
     assert!(resources.iter().all(|one| one.server_time >= ms(60)));
 }
@@ -721,6 +728,8 @@ proptest! {
         match read(&file) {
             Ok(har) => check(&har)?,
             Err(HarError::AllIgnored(ignored)) => prop_assert_eq!(ignored.total(), 9),
+            // A size that cannot be.
+            Err(HarError::Page(PageError::Bytes(bytes))) => prop_assert!(bytes > BYTES_MAX),
             // A field of the specification that has another type.
             Err(HarError::Json { entry, .. }) => prop_assert!(entry.is_some()),
             Err(error) => return Err(TestCaseError::fail(error.to_string())),
