@@ -292,6 +292,25 @@ fn redirects_lead_to_what_follows() {
     assert_eq!(page.without_redirects(|_| true).resources().len(), 3);
 }
 
+/// Chromium answers by itself, from the list of sites that are only spoken to over TLS (RFC 6797).
+#[test]
+fn redirects_to_https_by_the_browser_cost_nothing() {
+    let internal = with(entry("http://a.test/", 0, json!(null)), "/response/status", json!(307));
+    let internal = with(internal, "/response/redirectURL", json!(DOCUMENT));
+    let internal = with(internal, "/response/_transferSize", json!(0));
+    let internal = with(internal, "/serverIPAddress", json!(""));
+    let timings = json!({ "blocked": 10, "send": 0, "wait": -1.4, "receive": 0 });
+    let internal = with(internal, "/timings", timings);
+    let later = with(document(), "/startedDateTime", json!(at(9)));
+    let style = entry("https://a.test/a.css", 300, parser(DOCUMENT));
+    let recording = page(&[internal, later, style]);
+    assert_eq!(ignored(&recording), [(Reason::Cached, 1)]);
+    assert_eq!((recording.page.redirects(), recording.parents.roots), (0, 1));
+    let resources = recording.page.resources();
+    assert_eq!(resources[0].measured.unwrap().started, Duration::ZERO, "it is the first");
+    assert_eq!(resources[1].dependencies, [after(0, Part::Whole, 21)]);
+}
+
 #[test]
 fn a_redirect_to_itself_ends() {
     let own = with(entry(DOCUMENT, 0, json!(null)), "/response/status", json!(302));
