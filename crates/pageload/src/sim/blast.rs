@@ -223,7 +223,7 @@ struct Server {
     connections: Vec<u32>,
     /// Those that do not take requests yet.
     opening: usize,
-    /// When TCP of the first is there.
+    /// When the first takes requests.
     established: Option<Instant>,
     /// Known to speak HTTP/2.
     http2: bool,
@@ -370,9 +370,10 @@ impl Run<'_> {
     /// Whether there was anything. Stops at the first that finds no connection.
     fn dispatch_to(&mut self, server: u32) -> bool {
         let mut any = false;
+        let queued = self.state.servers[server as usize].queue.len();
         while let Some(&id) = self.state.servers[server as usize].queue.front() {
             let Some(connection) = self.place(server) else {
-                self.open(server);
+                self.open(server, queued);
                 break;
             };
             self.state.servers[server as usize].queue.pop_front();
@@ -404,13 +405,13 @@ impl Run<'_> {
         active.min_by_key(|&id| requests(id)).or_else(|| own().find(|&id| requests(id) == 0))
     }
 
-    /// Opens a connection, if more may be and more are needed.
-    fn open(&mut self, server: u32) {
+    /// Opens a connection, if more may be and more are needed: for what was `queued` when the attempt began, although some of it
+    /// may have been sent since.
+    fn open(&mut self, server: u32, queued: usize) {
         let now = self.state.now;
         let target = &self.plan.servers[server as usize];
         let own = &mut self.state.servers[server as usize];
-        if own.connections.len() >= self.rules.settings.connections.max(1)
-            || own.opening >= own.queue.len()
+        if own.connections.len() >= self.rules.settings.connections.max(1) || own.opening >= queued
         {
             return;
         }
@@ -423,9 +424,9 @@ impl Run<'_> {
             tcp = tcp.min(FAST_OPEN);
         }
         let tls = if target.tls && !features.zero_rtt { self.rules.rtt } else { 0 };
-        let (established, ready) = (now + tcp, now + tcp + tls);
+        let ready = now + tcp + tls;
         let first = own.connections.is_empty();
-        own.established = Some(own.established.map_or(established, |at| at.min(established)));
+        own.established = Some(own.established.map_or(ready, |at| at.min(ready)));
         own.opening += 1;
         let id = u32::try_from(self.state.connections.len()).unwrap_or(u32::MAX);
         own.connections.push(id);
