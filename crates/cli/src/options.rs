@@ -41,7 +41,7 @@ pub use lab_report::LabReportOptions;
 pub use log::{LogFormat, LogOptions};
 pub use managed::{ClientCertificate, ManagedOptions};
 pub use names::{NameMap, NamePattern};
-pub use pageload::{PageloadCommand, PageloadOptions, SharingOptions};
+pub use pageload::{PageloadCommand, PageloadOptions, SharingOptions, ShowOptions};
 pub use place::{FilterPlace, KeySource, RedisAddress};
 pub use run::RunOptions;
 pub use sessions::{
