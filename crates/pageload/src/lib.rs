@@ -3,6 +3,7 @@
 //! * [`page`]: a page as a tree of resources; [`blast`] and [`cs244`]: such pages as they were published.
 //! * [`sim`]: what loading it takes, in simulated time.
 //! * [`balance`]: what several addresses of a host cost Fast Open.
+//! * [`db`]: what many recordings of pages tell a browser before it asks.
 //! * [`sharing`]: how many full TLS handshakes of a recording a shared session store would have saved.
 //!
 //! Nothing here opens a file or a socket: recordings come in through [`Read`](std::io::Read).
@@ -11,6 +12,7 @@
 pub mod balance;
 pub mod blast;
 pub mod cs244;
+pub mod db;
 pub mod page;
 pub mod sharing;
 pub mod sim;
