@@ -14,7 +14,7 @@ mod plan;
 mod privacy;
 mod process;
 mod progress;
-mod report;
+pub(crate) mod report;
 mod results;
 mod run;
 mod stats;

@@ -37,7 +37,7 @@ pub use lab_report::LabReportOptions;
 pub use log::{LogFormat, LogOptions};
 pub use managed::{ClientCertificate, ManagedOptions};
 pub use names::{NameMap, NamePattern};
-pub use pageload::{PageloadCommand, PageloadOptions, SharingOptions};
+pub use pageload::{PageloadCommand, PageloadOptions, SharingOptions, ShowOptions};
 pub use sessions::{
     AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,
     SessionsPolicyOptions, SharingName,

@@ -1,7 +1,9 @@
 //! `headstart pageload`: what loading pages costs.
 
 mod progress;
+mod recordings;
 mod sharing;
+mod show;
 mod text;
 
 use std::process::ExitCode;
@@ -13,5 +15,6 @@ use crate::options::{PageloadCommand, PageloadOptions};
 pub(crate) fn run(options: &PageloadOptions) -> Result<ExitCode, Failure> {
     match &options.command {
         PageloadCommand::Sharing(options) => sharing::run(options),
+        PageloadCommand::Show(options) => show::run(options),
     }
 }

@@ -19,13 +19,15 @@ mod file;
 mod layout;
 mod learn;
 pub mod limits;
+mod methods;
 mod recordings;
 mod target;
 mod visit;
 
+pub use crate::har::Kind;
 pub use columns::ColumnError;
 pub use database::{
-    Connect, Database, DatabaseError, Hop, Http2, Kind, PageEntry, Parts, Prefetch, Redirect,
+    Connect, Database, DatabaseError, Hop, Http2, PageEntry, Parts, Prefetch, Redirect,
 };
 pub use figures::{Figures, HORIZONS, Horizon, Tally};
 pub use file::{
@@ -34,6 +36,7 @@ pub use file::{
 };
 pub use layout::LayoutError;
 pub use learn::Rules;
+pub use methods::Methods;
 pub use recordings::{Built, LeftOut, RecordingError, Recordings};
 pub use target::{Origin, Target, TargetError};
 pub use visit::{Fact, Facts};

@@ -1,6 +1,8 @@
 //! What loading pages costs, and what it could cost.
 //!
-//! * [`page`]: a page as a tree of resources; [`blast`] and [`cs244`]: such pages as they were published.
+//! * [`page`]: a page as a tree of resources; [`blast`] and [`cs244`]: such pages as they were published; [`har`]: as
+//!   browsers record them.
+//! * [`tree`]: how its resources hang together, and where the time of a recorded load went.
 //! * [`sim`]: what loading it takes, in simulated time.
 //! * [`balance`]: what several addresses of a host cost Fast Open.
 //! * [`db`]: what many recordings of pages tell a browser before it asks.
@@ -13,6 +15,8 @@ pub mod balance;
 pub mod blast;
 pub mod cs244;
 pub mod db;
+pub mod har;
 pub mod page;
 pub mod sharing;
 pub mod sim;
+pub mod tree;

@@ -46,6 +46,13 @@ impl Ignored {
         *self.0.entry(reason).or_default() += 1;
     }
 
+    /// As many more as there are of another.
+    pub fn merge(&mut self, other: &Self) {
+        for (reason, count) in other.iter() {
+            *self.0.entry(reason).or_default() += count;
+        }
+    }
+
     /// By reason; only those that there are.
     pub fn iter(&self) -> impl Iterator<Item = (Reason, usize)> + '_ {
         self.0.iter().map(|(&reason, &count)| (reason, count))
@@ -86,6 +93,8 @@ pub enum Reason {
     Malformed,
     /// It was needed, but never asked for.
     NeverSent,
+    /// It is of none of the recording's pages.
+    NoPage,
     /// The page has [`RESOURCES_MAX`] already.
     TooMany,
 }

@@ -15,7 +15,6 @@
 //! ```
 
 mod audit;
-mod bounded_json;
 mod capture;
 mod client_hello;
 mod connection;
@@ -34,6 +33,7 @@ mod stream;
 mod systems;
 mod tally;
 
+pub(crate) use audit::unpacked_by;
 pub use audit::{Audit, Limits};
 pub use cost::{CostModel, PAPER_APPS, PAPER_WEB, PaperColumn};
 pub use error::{AsError, ReadError};

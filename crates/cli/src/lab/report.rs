@@ -3,13 +3,13 @@
 
 mod distribution;
 mod environment;
-mod figure;
+pub(crate) mod figure;
 mod folder;
-mod html;
+pub(crate) mod html;
 mod model;
 mod paper;
 mod privacy;
-mod scale;
+pub(crate) mod scale;
 mod table;
 mod text;
 mod waterfall;

@@ -22,6 +22,16 @@ Examples:
   What a browser recorded (it does not say which sessions it resumed):
       headstart pageload sharing page.har";
 
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  Save a page in the browser: network panel, cache off, load it, \"Save all as HAR\". Then
+      headstart pageload show page.har
+      headstart pageload show page.har --html page.html
+
+  Many at once, and the second page of one of them:
+      headstart pageload show recordings/*.har
+      headstart pageload show recordings/news.har --page 2 --svg news.svg";
+
 /// What loading pages costs, and what it could cost
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "See `headstart pageload COMMAND --help` for examples.")]
@@ -36,6 +46,7 @@ pub struct PageloadOptions {
 #[derive(Debug, Clone, Subcommand)]
 #[allow(missing_docs)] // a comment here would replace the command's own help text
 pub enum PageloadCommand {
+    Show(ShowOptions),
     Sharing(SharingOptions),
 }
 
@@ -66,4 +77,37 @@ pub struct SharingOptions {
     /// Print everything as JSON, with all services
     #[arg(long)]
     pub json: bool,
+}
+
+/// Show what a page loads: tree, waterfall, round trips, and where the time went
+///
+/// Reads HAR files as browsers save them, and the recordings of CS244. One page is shown whole; of several each in a
+/// line, with distributions over all. What is in a file and is no resource (cached, aborted, WebSockets and so on) is
+/// counted by reason. Exit code 2: a file could not be read; the others are shown.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = SHOW_EXAMPLES, after_help = "See --help for examples.")]
+pub struct ShowOptions {
+    /// HAR files, or recordings of CS244 (.json); - is standard input
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+
+    /// The page of each file to show, from 1; all if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub page: Option<u32>,
+
+    /// Resources, or pages, to show as text
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub rows: usize,
+
+    /// Print everything as JSON; resources one by one if there is one page
+    #[arg(long)]
+    pub json: bool,
+
+    /// Write tree and waterfall of the page as a picture
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+
+    /// Write everything as a report
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }

@@ -41,7 +41,7 @@ fn audit(options: &SharingOptions) -> Result<Audit, Failure> {
 }
 
 /// Bytes of all files; none if one has no length.
-fn total(files: &[impl AsRef<Path>]) -> Option<u64> {
+pub(super) fn total(files: &[impl AsRef<Path>]) -> Option<u64> {
     let length =
         |path: &Path| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file.len());
     files.iter().map(|path| length(path.as_ref())).sum()
@@ -60,7 +60,7 @@ fn read(path: &Path, audit: &mut Audit, progress: &Progress) -> Result<(), Failu
     Ok(())
 }
 
-fn open(path: &Path) -> io::Result<Box<dyn Read>> {
+pub(super) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     if path == Path::new("-") {
         return Ok(Box::new(io::stdin().lock()));
     }
@@ -78,7 +78,7 @@ fn systems(path: &Path) -> Result<AsTable, Failure> {
         .map_err(|error| Failure::usage(format!("cannot read {name}: {error}")).hint(error.hint()))
 }
 
-fn unreadable(name: &str, error: &io::Error) -> Failure {
+pub(super) fn unreadable(name: &str, error: &io::Error) -> Failure {
     Failure::usage(format!("cannot read {name}: {error}"))
         .hint("name a file that you may read, or - for standard input")
 }

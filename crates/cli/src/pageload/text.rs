@@ -218,7 +218,7 @@ fn facts(seen: &Seen) -> [(u64, &'static str); 22] {
 }
 
 /// Rows under each other; the first `left` columns begin at the left, the others end at the right.
-fn columns(rows: &[Vec<String>], left: usize) -> String {
+pub(super) fn columns(rows: &[Vec<String>], left: usize) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
@@ -239,12 +239,12 @@ fn columns(rows: &[Vec<String>], left: usize) -> String {
     text
 }
 
-fn counted(count: u64, one: &str, many: &str) -> String {
+pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(count), if count == 1 { one } else { many })
 }
 
 /// With commas between thousands.
-fn grouped(count: u64) -> String {
+pub(super) fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let first = digits.len() % 3;
     let (head, tail) = digits.split_at(first);
@@ -263,11 +263,11 @@ fn share(part: u64, all: u64) -> String {
     percent(part as f64 / all.max(1) as f64)
 }
 
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-fn shortened(name: &str) -> String {
+pub(super) fn shortened(name: &str) -> String {
     if name.chars().count() <= NAME_MAX {
         return name.to_owned();
     }

@@ -7,6 +7,7 @@ use headstart_proto::UnixSeconds;
 
 use super::limits::{CONNECTIONS, ENTRIES_PER_PAGE, HOPS, HOSTS, PAGES};
 use super::target::{Origin, Target, check_host};
+use crate::har::Kind;
 
 /// The databases of many pages: redirect, server, HTTP/2 and prefetch, or some of them.
 ///
@@ -88,28 +89,6 @@ pub struct Prefetch {
     pub target: Target,
     /// What it is used as.
     pub kind: Kind,
-}
-
-/// What a resource is used as: the destination of a request (Fetch, section 2.2.5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// Not known.
-    #[default]
-    Other,
-    /// A page, or a part of one.
-    Document,
-    /// A style sheet.
-    Style,
-    /// A script.
-    Script,
-    /// An image.
-    Image,
-    /// A font.
-    Font,
-    /// Data that a script asks for.
-    Fetch,
-    /// Audio or video.
-    Media,
 }
 
 /// What a host speaks on port 443.
@@ -373,56 +352,6 @@ impl fmt::Display for DatabaseError {
 
 impl std::error::Error for DatabaseError {}
 
-impl Kind {
-    /// All, in the order of the file.
-    pub const ALL: [Self; 8] = [
-        Self::Other,
-        Self::Document,
-        Self::Style,
-        Self::Script,
-        Self::Image,
-        Self::Font,
-        Self::Fetch,
-        Self::Media,
-    ];
-
-    /// By the type that a response names (RFC 9110 section 8.3).
-    #[must_use]
-    pub fn of_media_type(text: &str) -> Self {
-        let essence = text.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
-        match essence.split_once('/') {
-            Some(("text", "css")) => Self::Style,
-            Some(("text" | "application", "html" | "xhtml+xml")) => Self::Document,
-            Some((_, kind)) if kind.contains("javascript") || kind.contains("ecmascript") => {
-                Self::Script
-            }
-            Some(("image", _)) => Self::Image,
-            Some((_, kind)) if kind.contains("font") || kind.contains("woff") => Self::Font,
-            Some(("font", _)) => Self::Font,
-            Some(("audio" | "video", _)) => Self::Media,
-            Some(("application" | "text", "json" | "xml" | "plain")) => Self::Fetch,
-            _ => Self::Other,
-        }
-    }
-
-    /// By the end of a path: no more than a guess, for recordings that do not say.
-    #[must_use]
-    pub fn of_path(path: &str) -> Self {
-        let path = path.split('?').next().unwrap_or("");
-        let end = path.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
-        match end.as_deref() {
-            Some("css") => Self::Style,
-            Some("js" | "mjs") => Self::Script,
-            Some("png" | "jpg" | "jpeg" | "gif" | "webp" | "avif" | "svg" | "ico") => Self::Image,
-            Some("woff" | "woff2" | "ttf" | "otf") => Self::Font,
-            Some("html" | "htm") => Self::Document,
-            Some("json") => Self::Fetch,
-            Some("mp4" | "webm" | "mp3" | "ogg" | "m4a") => Self::Media,
-            _ => Self::Other,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -507,15 +436,5 @@ mod tests {
         let mut endless = circles(&leads);
         endless.sort();
         assert_eq!(endless, [&a, &b, &c]);
-    }
-
-    #[test]
-    fn kinds_are_told_by_type_or_name() {
-        assert_eq!(Kind::of_media_type("text/javascript; charset=utf-8"), Kind::Script);
-        assert_eq!(Kind::of_media_type("application/font-woff2"), Kind::Font);
-        assert_eq!(Kind::of_media_type("Image/PNG"), Kind::Image);
-        assert_eq!(Kind::of_media_type(""), Kind::Other);
-        assert_eq!(Kind::of_path("/a.b/c.css?v=1.js"), Kind::Style);
-        assert_eq!(Kind::of_path("/"), Kind::Other);
     }
 }

@@ -8,10 +8,11 @@ use headstart_proto::UnixSeconds;
 
 use super::columns::{ColumnError, Reader, TEXT_COLUMNS, Texts, Writer};
 use super::database::{
-    Connect, Database, DatabaseError, Hop, Http2, Kind, PageEntry, Parts, Prefetch, Redirect,
+    Connect, Database, DatabaseError, Hop, Http2, PageEntry, Parts, Prefetch, Redirect,
 };
 use super::limits::{ENTRIES_PER_PAGE, HOPS, HOSTS, PAGES};
 use super::target::{Origin, Target, TargetError, compare_hosts};
+use crate::har::Kind;
 
 const COUNTS: usize = 0;
 const HOST_NAMES: usize = 1;
@@ -385,13 +386,27 @@ fn http2_of(number: u64) -> Result<Option<Http2>, LayoutError> {
     }
 }
 
+/// Kinds by their numbers.
+const KINDS: [Kind; 8] = [
+    Kind::Other,
+    Kind::Document,
+    Kind::Style,
+    Kind::Script,
+    Kind::Data,
+    Kind::Image,
+    Kind::Font,
+    Kind::Media,
+];
+
 fn kind_number(kind: Kind) -> u8 {
-    kind as u8
+    // All kinds are in the list.
+    let place = KINDS.iter().position(|of| *of == kind).unwrap_or(0);
+    u8::try_from(place).unwrap_or(0)
 }
 
 fn kind_of(number: u64) -> Result<Kind, LayoutError> {
     let place = usize::try_from(number).ok();
-    place.and_then(|place| Kind::ALL.get(place).copied()).ok_or(LayoutError::Number)
+    place.and_then(|place| KINDS.get(place).copied()).ok_or(LayoutError::Number)
 }
 
 /// The labels in the other order: `www.example.com` is `com.example.www`.

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::database::{Http2, Kind};
+use super::database::Http2;
 use super::limits::CONNECTIONS;
 use super::visit::{Fit, Visit};
+use crate::har::Kind;
 
 /// When something is common enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -175,7 +175,7 @@ pub(super) fn check_host(host: &str) -> Result<(), TargetError> {
     // The last label of an address is a number, that of no name is (WHATWG URL, "ends in a number").
     let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
     let last = host.rsplit_once('.').map(|(_, last)| last);
-    match last.is_none_or(is_number) || PRIVATE.iter().any(|end| is_below(end)) {
+    match last.is_none_or(is_number) || PRIVATE.iter().any(is_below) {
         true => Err(TargetError::Private),
         false => Ok(()),
     }

@@ -5,9 +5,11 @@ use std::hash::Hash;
 
 use headstart_proto::UnixSeconds;
 
-use super::database::{Http2, Kind};
+use super::database::Http2;
 use super::limits::{CONNECTIONS, HOPS};
+use super::methods::Methods;
 use super::target::{Origin, Target, TargetError};
+use crate::har::{self, Kind};
 use crate::page::{Page, Protocol, Resource};
 
 /// What recordings say of requests beyond a [`Page`], by URL.
@@ -118,9 +120,32 @@ impl Facts {
         Self { queries_are_cut: true, ..Self::all_get() }
     }
 
+    /// What a HAR file says.
+    #[must_use]
+    pub fn of_har(recording: &har::Recording, methods: &Methods) -> Self {
+        Self::of_resources(&recording.page, &recording.facts, methods)
+    }
+
+    /// What a HAR file says of a page's resources, in their order.
+    #[must_use]
+    pub fn of_resources(page: &Page, facts: &[har::Facts], methods: &Methods) -> Self {
+        let mut known = Self::new();
+        for (resource, of) in page.resources().iter().zip(facts) {
+            let Ok(target) = resource.url.parse::<Target>() else { continue };
+            let is_get = !methods.unsafe_targets.contains(&target);
+            known.put(target, Fact { is_get, status: of.status, kind: of.kind });
+        }
+        known
+    }
+
     /// What is known of a request for this URL. Of several, an unsafe one decides; else the last.
     pub fn add(&mut self, url: &str, fact: Fact) {
-        let Ok(target) = url.parse::<Target>() else { return };
+        if let Ok(target) = url.parse() {
+            self.put(target, fact);
+        }
+    }
+
+    fn put(&mut self, target: Target, fact: Fact) {
         let known = self.of.entry(target).or_insert(fact);
         *known = Fact { is_get: known.is_get && fact.is_get, ..fact };
     }
@@ -313,7 +338,7 @@ impl<'a> Reduction<'a> {
             let of = Fetched {
                 target: number,
                 bytes: u32::try_from(resource.response_bytes).unwrap_or(u32::MAX),
-                kind: if kind == Kind::Other { Kind::of_path(target.path()) } else { kind },
+                kind: if kind == Kind::Other { kind_of(target.path()) } else { kind },
                 fit: self.fit(place, resource, target, fact),
             };
             let known = fetched.entry(number).or_insert(of);
@@ -361,6 +386,22 @@ fn leading(page: &Page) -> Vec<usize> {
     leading
 }
 
+/// By the end of a path: no more than a guess, for recordings that do not say.
+fn kind_of(path: &str) -> Kind {
+    let path = path.split('?').next().unwrap_or("");
+    let end = path.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
+    match end.as_deref() {
+        Some("css") => Kind::Style,
+        Some("js" | "mjs" | "wasm") => Kind::Script,
+        Some("png" | "jpg" | "jpeg" | "gif" | "webp" | "avif" | "svg" | "ico") => Kind::Image,
+        Some("woff" | "woff2" | "ttf" | "otf") => Kind::Font,
+        Some("html" | "htm") => Kind::Document,
+        Some("json") => Kind::Data,
+        Some("mp4" | "webm" | "mp3" | "ogg" | "m4a") => Kind::Media,
+        _ => Kind::Other,
+    }
+}
+
 /// As recorded; else one with HTTP/2, and with HTTP/1.1 one for each request, as far as browsers go.
 fn connections_of(requests: &[Option<u32>], protocol: Protocol) -> u8 {
     let recorded: Option<HashSet<u32>> = requests.iter().copied().collect();
@@ -370,4 +411,26 @@ fn connections_of(requests: &[Option<u32>], protocol: Protocol) -> u8 {
         (None, _) => 1,
     };
     u8::try_from(count).unwrap_or(CONNECTIONS).clamp(1, CONNECTIONS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_guessed_by_the_end_of_a_path() {
+        assert_eq!(kind_of("/a.b/c.css?v=1.js"), Kind::Style);
+        assert_eq!(kind_of("/a/B.WOFF2"), Kind::Font);
+        assert_eq!(kind_of("/"), Kind::Other);
+    }
+
+    #[test]
+    fn connections_are_counted_or_guessed() {
+        let requests = [Some(1), Some(2), Some(1)];
+        assert_eq!(connections_of(&requests, Protocol::Http1), 2);
+        assert_eq!(connections_of(&[None; 9], Protocol::Http2), 1);
+        assert_eq!(connections_of(&[None; 2], Protocol::Http1), 2);
+        assert_eq!(connections_of(&[None; 9], Protocol::Http1), CONNECTIONS);
+        assert_eq!(connections_of(&[Some(1), None], Protocol::Http1), 2);
+    }
 }

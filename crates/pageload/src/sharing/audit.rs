@@ -9,12 +9,10 @@ use super::limits::{CONNECTIONS, FLOW_BYTES, FLOWS, NAMES};
 use super::packet::Packet;
 use super::report::{Recording, RecordingKind, Report};
 use super::systems::AsTable;
+use crate::har::stream::BYTE_ORDER_MARK;
 
 /// Bytes by which a kind of file is told.
 const HEAD: u64 = 512;
-
-/// UTF-8's byte order mark, with which some programs begin HAR files.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How much an audit keeps at the same time; [`Default`] is what [`limits`](super::limits) says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +138,7 @@ fn kind(head: &[u8]) -> Result<RecordingKind, ReadError> {
 }
 
 /// The program that unpacks a compressed file with this beginning.
-pub(super) fn unpacked_by(head: &[u8]) -> Option<&'static str> {
+pub(crate) fn unpacked_by(head: &[u8]) -> Option<&'static str> {
     let magics: [(&[u8], &str); 4] = [
         (b"\x1f\x8b", "zcat"),
         (b"\x28\xb5\x2f\xfd", "zstdcat"),

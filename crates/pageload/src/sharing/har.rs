@@ -5,18 +5,19 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::net::IpAddr;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, IgnoredAny, Visitor};
 
 use super::audit::Limits;
-use super::bounded_json::BoundedJson;
 use super::connection::{Findings, Found, Handshake};
 use super::error::ReadError;
-use super::limits::{CONNECTION_ID_MAX, HAR_BYTES};
+use super::limits::CONNECTION_ID_MAX;
+use crate::har::stream::{self, Log, StreamError};
+use crate::har::value::{self, Scalar, time, unix_time};
 
 /// RFC 1035 section 2.3.4.
 const HOST_NAME_MAX: usize = 253;
@@ -28,20 +29,13 @@ pub(crate) fn read(
     found: &mut Findings,
     limits: &Limits,
 ) -> Result<(), ReadError> {
-    let mut input = BufReader::new(BoundedJson::new(input.take(HAR_BYTES)));
     let mut page = Page { found, limits, counted: HashSet::new() };
-    let mut json = serde_json::Deserializer::from_reader(&mut input);
-    let file = Object { key: "log", inner: Object { key: "entries", inner: Entries(&mut page) } };
-    let read = file.deserialize(&mut json).and_then(|()| json.end());
-    drop(json);
-    let text = input.get_ref();
-    match read {
-        Ok(()) => Ok(()),
-        Err(_) if text.is_too_deep => Err(ReadError::HarTooDeep),
-        Err(_) if text.input.limit() == 0 => Err(ReadError::HarTooLarge),
-        Err(error) if error.is_io() => Err(ReadError::Io(error.into())),
-        Err(error) => Err(ReadError::Har(error)),
-    }
+    stream::read(input, &mut page).map_err(|error| match error {
+        StreamError::Io(error) => ReadError::Io(error),
+        StreamError::TooLarge => ReadError::HarTooLarge,
+        StreamError::TooDeep => ReadError::HarTooDeep,
+        StreamError::Json { error, .. } => ReadError::Har(error),
+    })
 }
 
 /// The connections of one file.
@@ -52,8 +46,13 @@ struct Page<'a> {
     counted: HashSet<String>,
 }
 
-impl Page<'_> {
-    fn on_entry(&mut self, entry: &Entry) {
+impl Log for Page<'_> {
+    type Entry = Entry;
+    type Page = IgnoredAny;
+
+    fn on_page(&mut self, _: IgnoredAny) {}
+
+    fn on_entry(&mut self, entry: Entry) {
         self.found.seen.har_requests += 1;
         if entry.is_quic() {
             self.found.seen.har_quic_requests += 1;
@@ -83,12 +82,14 @@ impl Page<'_> {
             is_private: false,
         };
         if self.found.push(connection, self.limits) {
-            self.count_version(entry);
+            self.count_version(&entry);
             // One for each connection that is kept: their number is bounded.
             self.counted.extend(id);
         }
     }
+}
 
+impl Page<'_> {
     fn count_version(&mut self, entry: &Entry) {
         let details = entry.security_details.as_ref().or(entry.own_security_details.as_ref());
         let protocol = details.and_then(|details| details.protocol.as_deref());
@@ -116,6 +117,9 @@ struct Entry {
     #[serde(rename = "serverIPAddress")]
     server_ip_address: Option<String>,
     connection: Option<ConnectionId>,
+    /// Chromium since 2023, where `connection` is the port.
+    #[serde(rename = "_connectionId", default)]
+    own_connection: Scalar,
     security_details: Option<SecurityDetails>,
     #[serde(rename = "_securityDetails")]
     own_security_details: Option<SecurityDetails>,
@@ -192,16 +196,14 @@ impl Entry {
 
     /// What names the connection; Firefox gives the server's port instead, which names none.
     fn connection_id(&self, port: u16) -> Option<String> {
-        let ConnectionId(id) = self.connection.as_ref()?;
-        let names_one = (1..=CONNECTION_ID_MAX).contains(&id.len()) && *id != port.to_string();
-        names_one.then(|| id.clone())
+        let named = self.connection.as_ref().map(|ConnectionId(id)| id.clone());
+        let unless_port = || named.filter(|id| *id != port.to_string());
+        let id = self.own_connection.name().or_else(unless_port)?;
+        (1..=CONNECTION_ID_MAX).contains(&id.len()).then_some(id)
     }
 
     fn address(&self) -> Option<IpAddr> {
-        let text = self.server_ip_address.as_deref()?;
-        let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-        let text = text.split_once('%').map_or(text, |(address, _zone)| address);
-        text.parse().ok()
+        value::address(self.server_ip_address.as_deref()?)
     }
 
     /// When the TLS handshake began; `connect` includes `ssl`.
@@ -217,33 +219,6 @@ impl Entry {
         let Timings { ssl, send, wait, .. } = self.timings;
         [time(ssl), time(send), time(wait)].into_iter().sum()
     }
-}
-
-/// No time of a page is longer than a day.
-fn time(ms: Option<f64>) -> Duration {
-    let ms = ms.filter(|ms| ms.is_finite()).unwrap_or_default();
-    Duration::try_from_secs_f64(ms.clamp(0.0, 86_400_000.0) / 1e3).unwrap_or_default()
-}
-
-/// Since 1970, of a time by RFC 3339 with any offset from UTC.
-fn unix_time(text: &str) -> Option<Duration> {
-    let (local, offset, is_east) = split_offset(text)?;
-    let local = humantime::parse_rfc3339_weak(local).ok()?.duration_since(UNIX_EPOCH).ok()?;
-    if is_east { local.checked_sub(offset) } else { local.checked_add(offset) }
-}
-
-/// The time without its offset, the offset, and whether it is east of UTC.
-fn split_offset(text: &str) -> Option<(&str, Duration, bool)> {
-    if let Some(local) = text.strip_suffix(['Z', 'z']) {
-        return Some((local, Duration::ZERO, true));
-    }
-    let at = text.rfind(['+', '-']).filter(|at| *at > "2026-11-21".len())?;
-    let (local, offset) = text.split_at_checked(at)?;
-    let digits: String = offset.chars().filter(char::is_ascii_digit).collect();
-    let (hours, minutes) = digits.split_at_checked(2)?;
-    let (hours, minutes): (u64, u64) = (hours.parse().ok()?, minutes.parse().ok()?);
-    let offset_time = Duration::from_secs(hours * 3600 + minutes * 60);
-    (digits.len() == 4).then_some((local, offset_time, offset.starts_with('+')))
 }
 
 /// The part of a URL that says where it goes; none if that is not over TLS.
@@ -285,70 +260,6 @@ fn is_host_name(name: &str) -> bool {
     name.len() <= HOST_NAME_MAX && name.split('.').all(label)
 }
 
-/// An object of which one key counts, which has to be there.
-struct Object<S> {
-    key: &'static str,
-    inner: S,
-}
-
-impl<'de, S: DeserializeSeed<'de, Value = ()>> DeserializeSeed<'de> for Object<S> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de, S: DeserializeSeed<'de, Value = ()>> Visitor<'de> for Object<S> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an object with \"{}\"", self.key)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut inner = Some(self.inner);
-        while let Some(key) = map.next_key::<String>()? {
-            match inner.take_if(|_| key == self.key) {
-                Some(inner) => map.next_value_seed(inner)?,
-                None => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        match inner {
-            None => Ok(()),
-            Some(_) => Err(A::Error::missing_field(self.key)),
-        }
-    }
-}
-
-/// The entries, one after another: they are not kept.
-struct Entries<'a, 'b>(&'a mut Page<'b>);
-
-impl<'de> DeserializeSeed<'de> for Entries<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Entries<'_, '_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of entries")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while let Some(entry) = list.next_element::<Entry>()? {
-            self.0.on_entry(&entry);
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -386,28 +297,5 @@ mod tests {
             assert!(over_tls(&url).is_some());
             assert_eq!(target(&url), None, "{host:?}");
         }
-    }
-
-    #[test]
-    fn times_with_offsets() {
-        let at = |text| unix_time(text).map(|time| time.as_millis());
-        assert_eq!(at("1970-01-01T00:00:01.500Z"), Some(1500));
-        assert_eq!(at("1970-01-01T02:00:01+02:00"), Some(1000));
-        assert_eq!(at("1970-01-01T00:00:00-0130"), Some(5_400_000));
-        assert_eq!(at("1970-01-01T00:00:00+02:00"), None, "before 1970");
-        for other in
-            ["", "Z", "yesterday", "2026-11-21", "2026-11-21T10:00:00", "2026-11-21T10:00+1"]
-        {
-            assert_eq!(at(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn times_that_make_no_sense_count_as_none() {
-        for ms in [None, Some(-1.0), Some(f64::NAN), Some(f64::INFINITY)] {
-            assert_eq!(time(ms), Duration::ZERO);
-        }
-        assert_eq!(time(Some(1.5)), Duration::from_micros(1500));
-        assert_eq!(time(Some(1e300)), Duration::from_secs(86_400));
     }
 }

@@ -44,14 +44,7 @@ pub const CAPTURE_BLOCK: usize = 16 << 20;
 /// Interfaces of one section of a pcapng file.
 pub const INTERFACES: usize = 4096;
 
-/// Bytes of a HAR file, read in one pass: with the content of all answers, a day has some hundred million.
-pub const HAR_BYTES: u64 = 4 << 30;
-
-/// Bytes of a string of a HAR file that are read: of a URL only the host counts, and contents do not.
-pub const HAR_STRING: usize = 64 << 10;
-
-/// Lists and objects within each other in a HAR file; real ones have ten. Each takes a byte of memory.
-pub const HAR_DEPTH: usize = 1 << 20;
+pub use crate::har::limits::{HAR_BYTES, HAR_DEPTH, HAR_STRING};
 
 /// Bytes of the name of a connection in a HAR file that is remembered; real ones are numbers.
 pub const CONNECTION_ID_MAX: usize = 64;

@@ -4,7 +4,7 @@ use super::folder::Times;
 use crate::lab::stats::{Estimate, P90_LEAST, P99_LEAST};
 
 /// A time: microseconds below 10 ms, four or more digits above.
-pub(super) fn ms(time: f64) -> String {
+pub(crate) fn ms(time: f64) -> String {
     if time.is_infinite() {
         return "∞".into();
     }
@@ -54,7 +54,7 @@ pub(super) fn with_deviation(mean: f64, sd: Option<f64>) -> String {
 }
 
 /// A share of all, in percent.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 

@@ -6,10 +6,11 @@ use super::model::{Group, Run};
 use super::{distribution, figure, privacy, table, waterfall};
 use crate::lab::stats::FEW;
 
-const STYLE: &str = include_str!("report.css");
+/// Colours, tables and plots of all reports.
+pub(crate) const STYLE: &str = include_str!("report.css");
 
 /// What XML and HTML both take as the beginning of a document.
-const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
+pub(crate) const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
     <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\
     <meta name=\"color-scheme\" content=\"light dark\"/>";
 
@@ -159,7 +160,7 @@ fn head(run: &Run, at: usize) -> Markup {
     }
 }
 
-fn tile(figure: &str, words: &str) -> Markup {
+pub(crate) fn tile(figure: &str, words: &str) -> Markup {
     html! { div { b { (figure) } span { (words) } } }
 }
 

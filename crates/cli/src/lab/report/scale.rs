@@ -13,7 +13,7 @@ const TICKS: f64 = 6.0;
 
 /// An axis of times in ms.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Scale {
+pub(crate) enum Scale {
     /// From zero.
     Linear { high: f64 },
     /// From a time above zero.
@@ -29,7 +29,7 @@ impl Scale {
     }
 
     /// An axis from zero.
-    pub(super) const fn linear(high: f64) -> Self {
+    pub(crate) const fn linear(high: f64) -> Self {
         Self::Linear { high: high.max(SHORTEST) }
     }
 
@@ -38,7 +38,7 @@ impl Scale {
     }
 
     /// Where a time stands, 0 to 1.
-    pub(super) fn place(self, time: f64) -> f64 {
+    pub(crate) fn place(self, time: f64) -> f64 {
         let place = match self {
             Self::Linear { high } => time / high,
             Self::Log { low, high } => (time.max(low) / low).ln() / (high / low).ln(),
@@ -47,7 +47,7 @@ impl Scale {
     }
 
     /// The times to mark.
-    pub(super) fn ticks(self) -> Vec<f64> {
+    pub(crate) fn ticks(self) -> Vec<f64> {
         match self {
             Self::Linear { high } => multiples(step(high / TICKS), high),
             Self::Log { low, high } => {
@@ -83,7 +83,7 @@ pub(super) fn step(least: f64) -> f64 {
 }
 
 /// A mark as text: no digits that say nothing.
-pub(super) fn mark(tick: f64) -> String {
+pub(crate) fn mark(tick: f64) -> String {
     let text = format!("{tick:.3}");
     let text =
         if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };

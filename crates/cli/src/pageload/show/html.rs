@@ -1,0 +1,224 @@
+//! Pages as one HTML file: no script, nothing from elsewhere, also well-formed XML.
+
+use std::collections::BTreeMap;
+
+use headstart_pageload::har::{Agreed, Agreement};
+use headstart_pageload::tree::Breakdown;
+use maud::{Markup, PreEscaped, html};
+
+use super::picture::{self, SHOW_STYLE};
+use super::summary::{All, Distribution, PageSummary, ms, reason};
+use super::text::bytes;
+use crate::lab::report::figure;
+use crate::lab::report::html::{HEAD, STYLE, tile};
+use crate::pageload::text::grouped;
+
+/// Pages with a section of their own; of further ones there is a line.
+const SECTIONS: usize = 50;
+
+/// The whole file.
+pub(super) fn document(all: &All) -> Markup {
+    let title = match all.pages.as_slice() {
+        [page] => page.name.clone(),
+        pages => format!("{} pages", pages.len()),
+    };
+    html! {
+        (PreEscaped(HEAD))
+        title { (title) " – headstart pageload" }
+        style { (PreEscaped(STYLE)) (PreEscaped(SHOW_STYLE)) }
+        (PreEscaped("</head>"))
+        body {
+            main {
+                @if all.pages.len() > 1 { h1 { (title) } (overview(all)) }
+                @for (at, page) in all.pages.iter().take(SECTIONS).enumerate() { (whole(page, at)) }
+                footer { "Made by headstart " (env!("CARGO_PKG_VERSION")) " from the files named above." }
+            }
+        }
+        (PreEscaped("</html>"))
+    }
+}
+
+fn overview(all: &All) -> Markup {
+    html! {
+        div.wide { table {
+            thead { tr {
+                th { "page" }
+                @for name in ["load, s", "resources", "servers", "size", "height", "minRTT"] { th.n { (name) } }
+                @for (name, _) in Breakdown::default().parts() { th.n { (name) } }
+            } }
+            tbody { @for (at, page) in all.pages.iter().enumerate() { (line(page, at)) } }
+        } }
+        p.reading { "Load: until 95 % of the resources were there; the shares are those of this time on the critical path." }
+        h2 { "Over all pages" }
+        (distributions(&all.distributions))
+        (agreement(&all.agreement))
+        (ignored("Entries of no page, or of pages without resources", &all.ignored))
+        @if !all.unreadable.is_empty() {
+            h2 { "Not read" }
+            dl { @for one in &all.unreadable { dt { (one.file) } dd { (one.error) } } }
+        }
+    }
+}
+
+fn line(page: &PageSummary, at: usize) -> Markup {
+    let shape = &page.shape;
+    html! { tr {
+        td { @if at < SECTIONS { a href=(format!("#page-{at}")) { (page.name) } } @else { (page.name) } }
+        td.n { (page.page_load_ms.map_or_else(|| "–".into(), |ms| format!("{:.2}", ms / 1e3))) }
+        td.n { (shape.resources) }
+        td.n { (shape.servers) }
+        td.n { (bytes(shape.response_bytes)) }
+        td.n { (shape.height) }
+        td.n { (shape.min_rtt) }
+        @match page.critical_path_ms {
+            Some(path) => { @for (_, time) in path.parts() { td.n { (share(ms(time), ms(path.total()))) } } }
+            None => { @for _ in Breakdown::default().parts() { td.n { "–" } } }
+        }
+    } }
+}
+
+fn share(part: f64, all: f64) -> String {
+    figure::percent(if all > 0.0 { part / all } else { 0.0 })
+}
+
+fn whole(page: &PageSummary, at: usize) -> Markup {
+    html! {
+        section id=(format!("page-{at}")) {
+            h1 { (page.name) }
+            p.about { code { (page.file) } }
+            (tiles(page))
+            @if let (Some(path), Some(all)) = (page.critical_path_ms, page.all_resources_ms) {
+                h2 { "Where the time went" }
+                (categories(&path, &all))
+                p.reading {
+                    "Critical path: the chain of resources that the time until 95 % was loaded had to wait for, each asked for because of "
+                    "the one before. Other: names, TCP, sending, and the browser's own time for documents and scripts."
+                    @if page.head_of_line_ms > 0.0 {
+                        " Of all queues " (figure::ms(page.head_of_line_ms)) " ms were behind others on the same HTTP/1.1 connection."
+                    }
+                }
+            }
+            @if let Some(picture) = picture::embedded(page) {
+                h2 { "Tree and waterfall" }
+                figure { (picture) }
+            }
+            h2 { "Over all resources" }
+            (distributions(&page.distributions))
+            h2 { "Servers" }
+            (servers(page))
+            (parents(page))
+            (ignored("Entries that are no resources", &page.ignored))
+        }
+    }
+}
+
+fn tiles(page: &PageSummary) -> Markup {
+    let shape = &page.shape;
+    let seconds = |ms: f64| format!("{:.2} s", ms / 1e3);
+    html! { div.tiles {
+        @if let Some(ms) = page.page_load_ms { (tile(&seconds(ms), "until 95 % was loaded")) }
+        @if let Some(ms) = page.full_load_ms { (tile(&seconds(ms), "until all was") ) }
+        @if let Some(ms) = page.on_load_ms { (tile(&seconds(ms), "until the load event")) }
+        (tile(&shape.resources.to_string(), "resources"))
+        (tile(&shape.servers.to_string(), "servers"))
+        (tile(&shape.connections.to_string(), "connections"))
+        (tile(&bytes(shape.response_bytes), "of responses"))
+        (tile(&shape.height.to_string(), "tree height"))
+        (tile(&shape.min_rtt.to_string(), "round trips at least"))
+        (tile(&shape.redirects.to_string(), "redirects to the document"))
+    } }
+}
+
+fn categories(path: &Breakdown, all: &Breakdown) -> Markup {
+    html! { div.wide { table {
+        thead { tr { th {} @for (name, _) in path.parts() { th.n { (name) } } th.n { "all" } } }
+        tbody {
+            tr {
+                th { "critical path, ms" }
+                @for (_, time) in path.parts() {
+                    td.n { (figure::ms(ms(time))) small { (share(ms(time), ms(path.total()))) } }
+                }
+                td.n { (figure::ms(ms(path.total()))) }
+            }
+            tr {
+                th { "sum of all resources, ms" }
+                @for (_, time) in all.parts() {
+                    td.n { (figure::ms(ms(time))) small { (share(ms(time), ms(all.total()))) } }
+                }
+                td.n { (figure::ms(ms(all.total()))) }
+            }
+        }
+    } } }
+}
+
+fn distributions(all: &[Distribution]) -> Markup {
+    html! { div.wide { table {
+        thead { tr { th {} @for name in ["min", "p10", "p25", "p50", "p75", "p90", "p99", "max", "mean"] { th.n { (name) } } } }
+        tbody { @for one in all {
+            @let of = &one.quantiles;
+            tr {
+                th { (one.of) @if !one.unit.is_empty() { ", " (one.unit) } }
+                @for value in [of.min, of.p10, of.p25, of.p50, of.p75, of.p90, of.p99, of.max] {
+                    td.n { @if one.unit == "ms" { (figure::ms(value)) } @else { (count(value)) } }
+                }
+                td.n { @if one.unit == "ms" { (figure::ms(of.mean)) } @else { (format!("{:.1}", of.mean)) } }
+            }
+        } }
+    } } }
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // counts and bytes
+fn count(value: f64) -> String {
+    grouped(value.max(0.0) as u64)
+}
+
+fn servers(page: &PageSummary) -> Markup {
+    let mut servers: Vec<_> = page.servers.iter().collect();
+    servers.sort_by_key(|server| std::cmp::Reverse(server.resources));
+    html! { div.wide { table {
+        thead { tr {
+            th { "server" } th { "speaks" } th { "address" }
+            @for name in ["resources", "connections", "size", "round trip, ms"] { th.n { (name) } }
+        } }
+        tbody { @for server in servers { tr {
+            td { (server.host) ":" (server.port) @if server.anonymous { small { "without credentials" } } }
+            td { (server.protocol) @if !server.tls { small { "without TLS" } } }
+            td { @if let Some(address) = server.address { (address) } @else { "–" } }
+            td.n { (server.resources) }
+            td.n { (server.connections) }
+            td.n { (bytes(server.response_bytes)) }
+            td.n { (server.round_trip_ms.map_or_else(|| "–".into(), figure::ms)) }
+        } } }
+    } } }
+}
+
+fn parents(page: &PageSummary) -> Markup {
+    html! { @if let Some(of) = &page.parents {
+        h2 { "How parents are known" }
+        div.wide { table {
+            thead { tr { @for name in ["recorded", "the only one before", "already a parent", "the last before", "without", "initiator not there", "initiator too late, or a cycle"] { th.n { (name) } } } }
+            tbody { tr { @for count in [of.recorded, of.only, of.chosen, of.last, of.roots, of.unknown_initiators, of.impossible_initiators] { td.n { (count) } } } }
+        } }
+        (agreement(&of.agreement))
+    } }
+}
+
+fn agreement(of: &Agreement) -> Markup {
+    let words = |name: &str, agreed: &Agreed| {
+        agreed.share().map(|share| format!("{name} {} of {}", figure::percent(share), agreed.of))
+    };
+    let passes =
+        [("the only one", of.only), ("already a parent", of.chosen), ("the last", of.last)];
+    let passes: Vec<String> =
+        passes.iter().filter_map(|(name, agreed)| words(name, agreed)).collect();
+    html! { @if let Some(total) = words("", &of.total()) {
+        p { "The rule by time alone (BLAST, appendix C.2) agrees with what is recorded in" (total) ": " (passes.join(", ")) "." }
+    } }
+}
+
+fn ignored(title: &str, ignored: &BTreeMap<&'static str, usize>) -> Markup {
+    html! { @if !ignored.is_empty() {
+        h2 { (title) }
+        dl { @for (key, count) in ignored { dt { (count) } dd { (reason(key)) } } }
+    } }
+}

@@ -1,0 +1,233 @@
+//! Tree and waterfall as a picture.
+
+use maud::{Markup, PreEscaped, html};
+
+use super::summary::{PageSummary, ResourceSummary, Times};
+use super::text;
+use crate::lab::report::figure;
+use crate::lab::report::html::STYLE;
+use crate::lab::report::scale::{self, Scale};
+
+pub(super) const SHOW_STYLE: &str = include_str!("show.css");
+
+/// Sizes in CSS pixels.
+const WIDTH: f64 = 1200.0;
+const LEFT: f64 = 330.0;
+/// Room for the figures after a bar.
+const RIGHT: f64 = 120.0;
+const TOP: f64 = 58.0;
+const BOTTOM: f64 = 30.0;
+const ROW: f64 = 18.0;
+const BAR: f64 = 11.0;
+/// To the right for each that is above in the tree, and how often.
+const INDENT: f64 = 9.0;
+const INDENTS: usize = 12;
+/// Of a letter, about: names are cut to what fits.
+const LETTER: f64 = 5.9;
+
+/// A part of a bar that is shorter is drawn so wide, to be seen at all.
+const NARROWEST: f64 = 0.7;
+
+/// Resources of a picture: those of nearly all pages, and no more than programs can draw.
+const ROWS_MAX: usize = 600;
+
+/// Parts of a bar that have a colour, and what it means.
+const LEGEND: [(&str, &str); 6] = [
+    ("queue", "queue"),
+    ("dns", "name"),
+    ("tcp", "TCP"),
+    ("tls", "TLS"),
+    ("wait", "sending, server wait"),
+    ("transfer", "transfer"),
+];
+
+/// The picture as a file of its own; none if there are no times.
+pub(super) fn standalone(page: &PageSummary) -> Option<String> {
+    let drawn = drawing(page, true)?;
+    Some(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", drawn.into_string()))
+}
+
+/// The picture as part of a document; none if there are no times.
+pub(super) fn embedded(page: &PageSummary) -> Option<Markup> {
+    drawing(page, false)
+}
+
+fn drawing(page: &PageSummary, alone: bool) -> Option<Markup> {
+    let all = page.resources.as_deref().unwrap_or_default();
+    let rows: Vec<Row<'_>> = all
+        .iter()
+        .take(ROWS_MAX)
+        .filter_map(|one| Some(Row { one, times: one.times_ms? }))
+        .collect();
+    let end = rows.iter().map(|row| row.times.end()).fold(0.0, f64::max);
+    if rows.is_empty() {
+        return None;
+    }
+    let frame = Frame { scale: Scale::linear(end), rows: rows.len() };
+    let more = page.shape.resources.saturating_sub(rows.len());
+    let size = format!("0 0 {WIDTH} {:.0}", frame.height());
+    Some(html! {
+        svg.load xmlns=[alone.then_some("http://www.w3.org/2000/svg")] viewBox=(size) role="img"
+            aria-label=(format!("Tree and waterfall of {}", page.name)) {
+            @if alone {
+                style { (PreEscaped(STYLE)) (PreEscaped(SHOW_STYLE)) }
+                rect width=(WIDTH) height=(format!("{:.0}", frame.height())) fill="var(--page)" {}
+            }
+            (heading(page, more))
+            (frame.axes(page.on_load_ms))
+            @for (at, row) in rows.iter().enumerate() { (row.draw(&frame, at)) }
+            @for (at, row) in rows.iter().enumerate() { (row.link(&frame, &rows, at)) }
+        }
+    })
+}
+
+fn heading(page: &PageSummary, more: usize) -> Markup {
+    let load = page
+        .page_load_ms
+        .map_or_else(String::new, |ms| format!("95 % loaded after {:.2} s, ", ms / 1e3));
+    let more = if more > 0 { format!("; {more} more are not drawn") } else { String::new() };
+    let shape = &page.shape;
+    let words = format!(
+        "{load}{} resources, {} servers, {}, minRTT {}{more}",
+        shape.resources,
+        shape.servers,
+        text::bytes(shape.response_bytes),
+        shape.min_rtt
+    );
+    html! {
+        text x="4" y="15" font-weight="600" { (cut(&page.name, WIDTH / 2.0 - 60.0)) }
+        text.figures x=(WIDTH - 4.0) y="15" text-anchor="end" { (words) }
+        @for (at, (class, words)) in LEGEND.into_iter().enumerate() {
+            @let x = LEFT + 130.0 * at as f64;
+            rect class=(class) x=(x) y="24" width="11" height="11" {}
+            text x=(x + 15.0) y="33" { (words) }
+        }
+        text.critical x="4" y="33" { "critical path" }
+    }
+}
+
+/// As much of a text as fits, with its end, which says more than the middle.
+fn cut(text: &str, width: f64) -> String {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a few hundred
+    let letters = (width / LETTER).max(4.0) as usize;
+    let count = text.chars().count();
+    if count <= letters {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(letters / 2).collect();
+    let tail: String = text.chars().skip(count - (letters - letters / 2 - 1)).collect();
+    format!("{head}…{tail}")
+}
+
+struct Row<'a> {
+    one: &'a ResourceSummary,
+    times: Times,
+}
+
+impl Row<'_> {
+    fn draw(&self, frame: &Frame, at: usize) -> Markup {
+        let y = frame.y(at);
+        #[allow(clippy::cast_precision_loss)] // at most INDENTS
+        let indent = 4.0 + INDENT * self.one.above.min(INDENTS) as f64;
+        let url = self.one.url.split_once("://").map_or(self.one.url.as_str(), |(_, rest)| rest);
+        let class = if self.one.is_on_critical_path { "url critical" } else { "url" };
+        let after = frame.x(self.times.end()) + 5.0;
+        let took = format!("{} ms", figure::ms(self.times.end() - self.times.started));
+        let mut from = self.times.started;
+        html! {
+            g {
+                title { (self.words()) }
+                @if at % 2 == 1 { rect.band x="0" y=(y - (ROW - BAR) / 2.0) width=(WIDTH) height=(ROW) {} }
+                text class=(class) x=(indent) y=(y + BAR - 2.0) { (cut(url, LEFT - indent - 8.0)) }
+                @for (class, time) in self.times.parts().into_iter().filter(|(_, time)| *time > 0.0) {
+                    @let (start, _) = (from, from += time);
+                    @let width = (frame.x(start + time) - frame.x(start)).max(NARROWEST);
+                    rect class=(class) x=(format!("{:.1}", frame.x(start))) y=(y) width=(format!("{width:.1}")) height=(BAR) {}
+                }
+                text.figures x=(format!("{after:.1}")) y=(y + BAR - 2.0) { (took) }
+            }
+        }
+    }
+
+    /// From where the parent's bytes brought it up, down to where it begins.
+    fn link(&self, frame: &Frame, rows: &[Row<'_>], at: usize) -> Markup {
+        let parent = rows.iter().take(at).rposition(|row| Some(row.one.id) == self.one.parent);
+        let class = if self.one.is_on_critical_path { "link critical" } else { "link" };
+        html! {
+            @if let Some(parent) = parent {
+                @let to = self.times.started;
+                @let from = to - self.one.client_ms.unwrap_or_default();
+                path class=(class) d=(format!("M{:.1} {:.1} V{:.1} H{:.1}",
+                    frame.x(from), frame.y(parent) + BAR, frame.y(at) + BAR / 2.0, frame.x(to))) {}
+            }
+        }
+    }
+
+    fn words(&self) -> String {
+        let one = self.one;
+        let parts = self.times.parts().into_iter().filter(|(_, time)| *time > 0.0);
+        let parts: Vec<String> =
+            parts.map(|(name, time)| format!("{name} {} ms", figure::ms(time))).collect();
+        format!(
+            "{}\nasked for at {} ms; {}\n{} back, minRTT {}; parent: {}",
+            one.url,
+            figure::ms(self.times.started),
+            parts.join(", "),
+            text::bytes(one.response_bytes),
+            one.min_rtt,
+            one.parent_is,
+        )
+    }
+}
+
+struct Frame {
+    scale: Scale,
+    rows: usize,
+}
+
+#[allow(clippy::cast_precision_loss)] // a few hundred rows
+impl Frame {
+    fn x(&self, time: f64) -> f64 {
+        LEFT + self.scale.place(time) * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y(&self, row: usize) -> f64 {
+        TOP + ROW * row as f64 + (ROW - BAR) / 2.0
+    }
+
+    fn height(&self) -> f64 {
+        TOP + ROW * self.rows as f64 + BOTTOM
+    }
+
+    fn axes(&self, loaded: Option<f64>) -> Markup {
+        let floor = TOP + ROW * self.rows as f64;
+        html! {
+            g.grid {
+                @for tick in self.scale.ticks() {
+                    @let x = format!("{:.1}", self.x(tick));
+                    line x1=(x) x2=(x) y1=(TOP) y2=(floor) {}
+                    text x=(x) y=(floor + 16.0) text-anchor="middle" { (scale::mark(tick)) }
+                    text x=(x) y=(TOP - 5.0) text-anchor="middle" { (scale::mark(tick)) }
+                }
+                line.axis x1=(LEFT) x2=(WIDTH - RIGHT) y1=(floor) y2=(floor) {}
+                text.axis-title x=(LEFT - 12.0) y=(floor + 16.0) text-anchor="end" { "ms" }
+                @if let Some(loaded) = loaded.filter(|loaded| self.scale.place(*loaded) < 1.0) {
+                    @let x = format!("{:.1}", self.x(loaded));
+                    line.event x1=(x) x2=(x) y1=(TOP) y2=(floor) { title { "load event" } }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_cut_in_the_middle() {
+        assert_eq!(cut("a.test/x.js", 200.0), "a.test/x.js");
+        let cut = cut("a.test/a/very/long/way/to/x.js", 10.0 * LETTER);
+        assert_eq!((cut.chars().count(), cut.as_str()), (10, "a.tes…x.js"));
+    }
+}

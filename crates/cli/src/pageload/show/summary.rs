@@ -1,0 +1,396 @@
+//! What is said of pages, as it stands in JSON; text and pictures are made of the same.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use headstart_pageload::har::{Agreement, Kind, Parents, Priority};
+use headstart_pageload::page::{Confidence, Ignored, Page, Part, Protocol, Reason, Timings};
+use headstart_pageload::tree::{self, Breakdown, CriticalPath, Quantiles, Shape, Tree};
+use serde::Serialize;
+
+use crate::pageload::recordings::{HarFacts, Recording};
+
+/// Resources of a page that are kept one by one: more are no picture. Their figures count all the same.
+pub(super) const RESOURCES: usize = 5000;
+
+/// All pages.
+#[derive(Debug, Serialize)]
+pub(super) struct All {
+    pub(super) pages: Vec<PageSummary>,
+    /// Entries that are of no page, by reason.
+    pub(super) ignored: BTreeMap<&'static str, usize>,
+    pub(super) unreadable: Vec<Unreadable>,
+    /// Over all pages.
+    pub(super) distributions: Vec<Distribution>,
+    pub(super) agreement: Agreement,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Unreadable {
+    pub(super) file: String,
+    pub(super) error: String,
+}
+
+/// One page.
+#[derive(Debug, Serialize)]
+pub(super) struct PageSummary {
+    pub(super) file: String,
+    pub(super) name: String,
+    pub(super) shape: Shape,
+    /// Until 95 % of the resources were there, and all of them; where recorded.
+    pub(super) page_load_ms: Option<f64>,
+    pub(super) full_load_ms: Option<f64>,
+    pub(super) on_load_ms: Option<f64>,
+    /// Where the time until 95 % went.
+    pub(super) critical_path_ms: Option<Breakdown>,
+    /// Sums over all resources.
+    pub(super) all_resources_ms: Option<Breakdown>,
+    /// Of the time in queues, that behind others on the same connection.
+    pub(super) head_of_line_ms: f64,
+    pub(super) parents: Option<Parents>,
+    pub(super) ignored: BTreeMap<&'static str, usize>,
+    pub(super) distributions: Vec<Distribution>,
+    pub(super) servers: Vec<ServerSummary>,
+    /// As a tree is printed.
+    pub(super) resources: Option<Vec<ResourceSummary>>,
+}
+
+/// How something is distributed.
+#[derive(Debug, Serialize)]
+pub(super) struct Distribution {
+    pub(super) of: &'static str,
+    pub(super) unit: &'static str,
+    #[serde(flatten)]
+    pub(super) quantiles: Quantiles,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ServerSummary {
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) tls: bool,
+    pub(super) anonymous: bool,
+    pub(super) protocol: &'static str,
+    pub(super) address: Option<std::net::IpAddr>,
+    pub(super) resources: usize,
+    pub(super) connections: usize,
+    pub(super) response_bytes: u64,
+    /// What is not counted as the server's own time.
+    pub(super) round_trip_ms: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ResourceSummary {
+    pub(super) id: usize,
+    pub(super) url: String,
+    pub(super) parent: Option<usize>,
+    pub(super) parent_is: &'static str,
+    /// Bytes of the parent that were there.
+    pub(super) parent_bytes: Option<u64>,
+    /// The client's own time since then.
+    pub(super) client_ms: Option<f64>,
+    /// How many are above it in the tree.
+    pub(super) above: usize,
+    pub(super) server: usize,
+    pub(super) connection: Option<u32>,
+    pub(super) opens_connection: bool,
+    pub(super) min_rtt: u32,
+    pub(super) is_on_critical_path: bool,
+    pub(super) redirect: bool,
+    pub(super) status: Option<u16>,
+    pub(super) kind: Option<Kind>,
+    pub(super) priority: Option<Priority>,
+    pub(super) request_bytes: u64,
+    pub(super) response_bytes: u64,
+    pub(super) server_time_ms: f64,
+    pub(super) head_of_line_ms: f64,
+    pub(super) times_ms: Option<Times>,
+}
+
+/// From the start of the load; each part begins where the one before ends.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Times {
+    pub(super) started: f64,
+    pub(super) queued: f64,
+    pub(super) dns: f64,
+    pub(super) connect: f64,
+    pub(super) tls: f64,
+    pub(super) send: f64,
+    pub(super) wait: f64,
+    pub(super) receive: f64,
+}
+
+impl Times {
+    fn of(timings: &Timings) -> Self {
+        Self {
+            started: ms(timings.started),
+            queued: ms(timings.queued),
+            dns: ms(timings.dns),
+            connect: ms(timings.connect),
+            tls: ms(timings.tls),
+            send: ms(timings.send),
+            wait: ms(timings.wait),
+            receive: ms(timings.receive),
+        }
+    }
+
+    /// With names, in their order.
+    pub(super) fn parts(&self) -> [(&'static str, f64); 7] {
+        [
+            ("queue", self.queued),
+            ("dns", self.dns),
+            ("tcp", self.connect),
+            ("tls", self.tls),
+            ("send", self.send),
+            ("wait", self.wait),
+            ("transfer", self.receive),
+        ]
+    }
+
+    pub(super) fn end(&self) -> f64 {
+        self.started + self.parts().into_iter().map(|(_, time)| time).sum::<f64>()
+    }
+}
+
+impl All {
+    pub(super) fn new(
+        pages: Vec<PageSummary>,
+        ignored: Ignored,
+        unreadable: Vec<Unreadable>,
+    ) -> Self {
+        let mut agreement = Agreement::default();
+        for parents in pages.iter().filter_map(|page| page.parents.as_ref()) {
+            agreement.add(&parents.agreement);
+        }
+        let distributions = over_pages(&pages);
+        Self { ignored: counted(&ignored), unreadable, distributions, agreement, pages }
+    }
+}
+
+impl PageSummary {
+    pub(super) fn of(recording: Recording) -> Self {
+        let Recording { file, page, har } = recording;
+        let tree = Tree::of(&page);
+        let path = CriticalPath::of_page_load_time(&page);
+        let waited = tree::head_of_line(&page);
+        let measured = page.resources().iter().filter_map(|one| one.measured);
+        let full = measured.map(|timings| timings.end()).max();
+        Self {
+            file,
+            name: printable(page.name()),
+            shape: tree.shape(&page),
+            page_load_ms: page.recorded().page_load_time.map(ms),
+            full_load_ms: full.map(ms),
+            on_load_ms: page.recorded().on_load.map(ms),
+            critical_path_ms: path.as_ref().map(|path| path.breakdown),
+            all_resources_ms: full.map(|_| Breakdown::of_all(&page)),
+            head_of_line_ms: waited.iter().copied().map(ms).sum(),
+            parents: har.as_ref().map(|har| har.parents),
+            ignored: counted(page.ignored()),
+            distributions: of_resources(&page, &tree, &waited),
+            servers: servers(&page, &tree, har.as_ref()),
+            resources: Some(resources(&page, &tree, &waited, path.as_ref(), har.as_ref())),
+        }
+    }
+}
+
+pub(super) fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn printable(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
+}
+
+fn counted(ignored: &Ignored) -> BTreeMap<&'static str, usize> {
+    ignored.iter().map(|(reason, count)| (key(reason), count)).collect()
+}
+
+fn key(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Cached => "cached",
+        Reason::Aborted => "aborted",
+        Reason::Blocked => "blocked",
+        Reason::ServiceWorker => "service_worker",
+        Reason::NotFetched => "not_fetched",
+        Reason::WebSocket => "websocket",
+        Reason::Pushed => "pushed",
+        Reason::Late => "late",
+        Reason::Times => "times",
+        Reason::Url => "url",
+        Reason::Malformed => "malformed",
+        Reason::NeverSent => "never_sent",
+        Reason::NoPage => "no_page",
+        Reason::TooMany => "too_many",
+        _ => "other",
+    }
+}
+
+/// What a reason says in words.
+pub(super) fn reason(key: &str) -> &'static str {
+    match key {
+        "cached" => "from the browser's cache",
+        "aborted" => "aborted or failed",
+        "blocked" => "blocked by the browser or an extension",
+        "service_worker" => "answered by a service worker",
+        "not_fetched" => "data:, blob: and other URLs of no server",
+        "websocket" => "WebSockets",
+        "pushed" => "pushed by the server",
+        "late" => "asked for after the page was loaded and the network quiet for 2 s",
+        "times" => "without times, or with such as cannot be",
+        "url" => "with a URL that is none",
+        "malformed" => "without a request or a URL",
+        "never_sent" => "never sent",
+        "no_page" => "of no page of the file",
+        "too_many" => "beyond the limit on resources of a page",
+        _ => "for other reasons",
+    }
+}
+
+fn distribution(
+    of: &'static str,
+    unit: &'static str,
+    values: impl IntoIterator<Item = f64>,
+) -> Option<Distribution> {
+    Some(Distribution { of, unit, quantiles: Quantiles::of(values)? })
+}
+
+#[allow(clippy::cast_precision_loss)] // counts and sizes are far below 2^53
+fn of_resources(page: &Page, tree: &Tree, waited: &[Duration]) -> Vec<Distribution> {
+    let resources = page.resources();
+    let times = || resources.iter().filter_map(|one| one.measured);
+    let breakdowns = |part: fn(&Breakdown) -> Duration| {
+        times().map(move |timings| ms(part(&Breakdown::of(&timings)))).collect::<Vec<f64>>()
+    };
+    let measured = times().next().is_some();
+    let when = |values: Vec<f64>| if measured { values } else { Vec::new() };
+    let all = [
+        distribution("response", "bytes", resources.iter().map(|one| one.response_bytes as f64)),
+        distribution(
+            "minRTT",
+            "round trips",
+            (0..resources.len()).map(|id| f64::from(tree.min_rtt(id))),
+        ),
+        distribution("load time", "ms", breakdowns(Breakdown::total)),
+        distribution("queue", "ms", breakdowns(|one| one.queue)),
+        distribution("of it behind others", "ms", when(waited.iter().copied().map(ms).collect())),
+        distribution("TLS", "ms", breakdowns(|one| one.tls)),
+        distribution("server wait", "ms", breakdowns(|one| one.server_wait)),
+        distribution(
+            "of it the server's",
+            "ms",
+            when(resources.iter().map(|one| ms(one.server_time)).collect()),
+        ),
+        distribution("transfer", "ms", breakdowns(|one| one.transfer)),
+        distribution("other", "ms", breakdowns(|one| one.other)),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn over_pages(pages: &[PageSummary]) -> Vec<Distribution> {
+    let shapes = |of: fn(&Shape) -> f64| pages.iter().map(move |page| of(&page.shape));
+    let path = |of: fn(&Breakdown) -> Duration| {
+        let breakdowns = pages.iter().filter_map(|page| page.critical_path_ms);
+        breakdowns.map(move |breakdown| ms(of(&breakdown))).collect::<Vec<f64>>()
+    };
+    let all = [
+        distribution("page load time", "ms", pages.iter().filter_map(|page| page.page_load_ms)),
+        distribution("queue on the critical path", "ms", path(|one| one.queue)),
+        distribution("TLS on the critical path", "ms", path(|one| one.tls)),
+        distribution("server wait on the critical path", "ms", path(|one| one.server_wait)),
+        distribution("transfer on the critical path", "ms", path(|one| one.transfer)),
+        distribution("other on the critical path", "ms", path(|one| one.other)),
+        distribution("resources", "", shapes(|shape| shape.resources as f64)),
+        distribution("servers", "", shapes(|shape| shape.servers as f64)),
+        distribution("largest server", "resources", shapes(|shape| shape.largest_server as f64)),
+        distribution("responses", "bytes", shapes(|shape| shape.response_bytes as f64)),
+        distribution("tree height", "", shapes(|shape| f64::from(shape.height))),
+        distribution("minRTT", "round trips", shapes(|shape| f64::from(shape.min_rtt))),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn servers(page: &Page, tree: &Tree, har: Option<&HarFacts>) -> Vec<ServerSummary> {
+    let mut servers: Vec<ServerSummary> = Vec::new();
+    for (place, server) in page.servers().iter().enumerate() {
+        servers.push(ServerSummary {
+            host: printable(&server.host),
+            port: server.port,
+            tls: server.tls,
+            anonymous: server.anonymous,
+            protocol: match server.protocol {
+                Protocol::Http1 => "HTTP/1.1",
+                Protocol::Http2 => "HTTP/2",
+                Protocol::Http3 => "HTTP/3",
+            },
+            address: server.address,
+            resources: 0,
+            connections: 0,
+            response_bytes: 0,
+            round_trip_ms: har.and_then(|har| har.round_trips_ms.get(place).copied()),
+        });
+    }
+    for (id, resource) in page.resources().iter().enumerate() {
+        if let Some(server) = servers.get_mut(resource.server) {
+            server.resources += 1;
+            server.connections += usize::from(tree.opens_connection(id));
+            server.response_bytes = server.response_bytes.saturating_add(resource.response_bytes);
+        }
+    }
+    servers
+}
+
+fn resources(
+    page: &Page,
+    tree: &Tree,
+    waited: &[Duration],
+    path: Option<&CriticalPath>,
+    har: Option<&HarFacts>,
+) -> Vec<ResourceSummary> {
+    let mut is_critical = vec![false; page.resources().len()];
+    for step in path.iter().flat_map(|path| &path.steps) {
+        if let Some(is_critical) = is_critical.get_mut(step.resource) {
+            *is_critical = true;
+        }
+    }
+    let one = |(id, above): (usize, usize)| {
+        let resource = page.resources().get(id)?;
+        let facts = har.and_then(|har| har.facts.get(id));
+        let waits = resource.dependencies.first();
+        let parent = waits.and_then(|waits| page.resources().get(waits.on));
+        Some(ResourceSummary {
+            id,
+            url: printable(&resource.url),
+            parent: resource.parent(),
+            parent_is: match resource.confidence {
+                _ if parent.is_none() => "none",
+                Confidence::Recorded => "recorded",
+                Confidence::Only => "only",
+                Confidence::Chosen => "chosen",
+                Confidence::Last => "last",
+            },
+            parent_bytes: waits.zip(parent).map(|(waits, parent)| match waits.part {
+                Part::Whole => parent.response_bytes,
+                part => part.bytes_of(parent.response_bytes),
+            }),
+            client_ms: waits.map(|waits| ms(waits.then)),
+            above,
+            server: resource.server,
+            connection: resource.connection,
+            opens_connection: tree.opens_connection(id),
+            min_rtt: tree.min_rtt(id),
+            is_on_critical_path: is_critical.get(id).copied().unwrap_or_default(),
+            redirect: resource.redirect,
+            status: facts.map(|facts| facts.status),
+            kind: facts.map(|facts| facts.kind),
+            priority: facts.and_then(|facts| facts.priority),
+            request_bytes: resource.request_bytes,
+            response_bytes: resource.response_bytes,
+            server_time_ms: ms(resource.server_time),
+            head_of_line_ms: waited.get(id).copied().map(ms).unwrap_or_default(),
+            times_ms: resource.measured.as_ref().map(Times::of),
+        })
+    };
+    tree.lines().into_iter().take(RESOURCES).filter_map(one).collect()
+}

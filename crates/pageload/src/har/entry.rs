@@ -1,0 +1,370 @@
+//! An entry of a HAR file, as far as it counts.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+
+use super::initiator::Initiator;
+use super::limits::LONGEST;
+use super::value::{Scalar, time};
+use crate::page::{Protocol, Timings};
+
+/// What [HAR 1.2](http://www.softwareishard.com/blog/har-12-spec/) demands may be missing, but is of its type; of
+/// `_fields`, which are everyone's own, anything is taken.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Entry {
+    pub(super) pageref: Option<String>,
+    #[serde(default)]
+    pub(super) started_date_time: Scalar,
+    time: Option<f64>,
+    pub(super) request: Option<Request>,
+    pub(super) response: Option<Response>,
+    timings: Option<RawTimings>,
+    #[serde(rename = "serverIPAddress")]
+    pub(super) address: Option<String>,
+    #[serde(default)]
+    connection: Scalar,
+    /// Chromium since 2023; there `connection` is the port.
+    #[serde(rename = "_connectionId", default)]
+    own_connection: Scalar,
+    #[serde(rename = "_initiator", default)]
+    pub(super) initiator: Initiator,
+    #[serde(rename = "_priority", default)]
+    pub(super) priority: Scalar,
+    #[serde(rename = "_resourceType", default)]
+    pub(super) resource_type: Scalar,
+    #[serde(rename = "_fromCache", default)]
+    pub(super) from_cache: Scalar,
+    /// WebPageTest and sitespeed.io.
+    #[serde(rename = "_was_pushed", default)]
+    pub(super) was_pushed: Scalar,
+    /// Chromium before 2020.
+    #[serde(rename = "_error", default)]
+    error: Scalar,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Request {
+    pub(super) method: Option<String>,
+    pub(super) url: Option<String>,
+    #[serde(default)]
+    headers: HeaderBytes,
+    headers_size: Option<f64>,
+    body_size: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Response {
+    status: Option<f64>,
+    http_version: Option<String>,
+    #[serde(default)]
+    headers: HeaderBytes,
+    pub(super) content: Option<Content>,
+    #[serde(rename = "redirectURL")]
+    pub(super) redirect_url: Option<String>,
+    headers_size: Option<f64>,
+    body_size: Option<f64>,
+    #[serde(rename = "_transferSize", default)]
+    transfer_size: Scalar,
+    #[serde(rename = "_error", default)]
+    error: Scalar,
+    /// Playwright.
+    #[serde(rename = "_failureText", default)]
+    failure_text: Scalar,
+    #[serde(rename = "_fetchedViaServiceWorker", default)]
+    pub(super) via_service_worker: Scalar,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Content {
+    size: Option<f64>,
+    compression: Option<f64>,
+    pub(super) mime_type: Option<String>,
+}
+
+/// Milliseconds; -1 or none where it does not apply.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct RawTimings {
+    blocked: Option<f64>,
+    dns: Option<f64>,
+    connect: Option<f64>,
+    ssl: Option<f64>,
+    send: Option<f64>,
+    wait: Option<f64>,
+    receive: Option<f64>,
+}
+
+/// A page of a HAR file.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RawPage {
+    #[serde(default)]
+    pub(super) started_date_time: Scalar,
+    #[serde(default)]
+    pub(super) id: Scalar,
+    #[serde(default)]
+    pub(super) title: Scalar,
+    pub(super) page_timings: Option<PageTimings>,
+}
+
+/// Milliseconds since its start; -1 or none where it did not happen.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PageTimings {
+    pub(super) on_load: Option<f64>,
+}
+
+/// Bytes of headers as HTTP/1.1 writes them; the headers themselves are not kept.
+#[derive(Clone, Copy, Debug, Default)]
+struct HeaderBytes(u64);
+
+impl<'de> Deserialize<'de> for HeaderBytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+
+        impl<'de> Visitor<'de> for List {
+            type Value = HeaderBytes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of headers")
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<HeaderBytes, E> {
+                Ok(HeaderBytes(0))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<HeaderBytes, A::Error> {
+                #[derive(Deserialize)]
+                struct Header {
+                    #[serde(default)]
+                    name: Scalar,
+                    #[serde(default)]
+                    value: Scalar,
+                }
+
+                let mut bytes = 0_u64;
+                while let Some(header) = list.next_element::<Header>()? {
+                    let length = |part: &Scalar| part.text().map_or(0, str::len) as u64;
+                    let both = length(&header.name) + length(&header.value);
+                    // ": " and the end of the line.
+                    bytes = bytes.saturating_add(both + 4);
+                }
+                Ok(HeaderBytes(bytes))
+            }
+        }
+
+        deserializer.deserialize_any(List)
+    }
+}
+
+impl Entry {
+    /// What names the connection; Firefox gives the server's port instead, which names none.
+    pub(super) fn connection(&self, port: u16) -> Option<String> {
+        let unless_port = || self.connection.name().filter(|id| *id != port.to_string());
+        self.own_connection.name().or_else(unless_port)
+    }
+
+    /// The text of an error, if there was one.
+    pub(super) fn error(&self) -> Option<&str> {
+        let response = self.response.as_ref();
+        let of_response = response.and_then(|response| response.error.text());
+        let failure = response.and_then(|response| response.failure_text.text());
+        of_response.or(failure).or(self.error.text())
+    }
+
+    /// Without when it started; none if it lacks a part that every entry has, or makes no sense.
+    pub(super) fn timings(&self) -> Option<Timings> {
+        let raw = self.timings?;
+        let ssl = time(raw.ssl);
+        let timings = Timings {
+            started: Duration::ZERO,
+            queued: time(raw.blocked),
+            dns: time(raw.dns),
+            connect: match raw.connect_excludes_ssl(self.time) {
+                true => time(raw.connect),
+                false => time(raw.connect).saturating_sub(ssl),
+            },
+            tls: ssl,
+            // Programs that do not know it say 0, or -1.
+            send: time(raw.send),
+            wait: demanded(raw.wait)?,
+            receive: demanded(raw.receive)?,
+        };
+        (timings.end() <= LONGEST).then_some(timings)
+    }
+}
+
+/// A time that every entry has. A little less than nothing comes of rounding.
+fn demanded(ms: Option<f64>) -> Option<Duration> {
+    ms.filter(|ms| *ms > -1.0).map(|ms| time(Some(ms)))
+}
+
+impl RawTimings {
+    /// By the specification `connect` includes `ssl`; Firefox leaves it out. The sum of all says which.
+    fn connect_excludes_ssl(&self, total: Option<f64>) -> bool {
+        let part = |ms: Option<f64>| ms.filter(|ms| *ms > 0.0).unwrap_or_default();
+        let (connect, ssl) = (part(self.connect), part(self.ssl));
+        let others = [self.blocked, self.dns, self.send, self.wait, self.receive];
+        let including = others.into_iter().map(part).sum::<f64>() + connect;
+        match total {
+            // Half a millisecond more than either rounds to.
+            _ if ssl > connect + 0.5 => true,
+            Some(total) if total > 0.0 => {
+                (total - including).abs() > (total - including - ssl).abs()
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Request {
+    /// With header; as HTTP/1.1 writes it where the file does not say more.
+    pub(super) fn bytes(&self) -> u64 {
+        let line =
+            self.method.as_deref().map_or(0, str::len) + self.url.as_deref().map_or(0, str::len);
+        let written = self.headers.0.saturating_add(line as u64);
+        let header = count(self.headers_size).unwrap_or(written);
+        header.saturating_add(count(self.body_size).unwrap_or_default())
+    }
+}
+
+impl Response {
+    pub(super) fn status(&self) -> u16 {
+        count(self.status).and_then(|status| u16::try_from(status).ok()).unwrap_or_default()
+    }
+
+    pub(super) fn protocol(&self) -> Protocol {
+        let version = self.http_version.as_deref().unwrap_or_default().to_ascii_lowercase();
+        let any = |names: &[&str]| names.iter().any(|name| version.starts_with(name));
+        if any(&["h3", "http/3"]) || version.contains("quic") {
+            Protocol::Http3
+        } else if any(&["h2", "http/2", "spdy"]) {
+            Protocol::Http2
+        } else {
+            Protocol::Http1
+        }
+    }
+
+    /// Bytes on the wire, if the file says so.
+    pub(super) fn transferred(&self) -> Option<u64> {
+        count(self.transfer_size.number())
+    }
+
+    /// With header. Where the file does not say what came over the wire, the content as it was compressed, and the
+    /// header as HTTP/1.1 writes it.
+    pub(super) fn bytes(&self) -> u64 {
+        if let Some(bytes) = self.transferred().filter(|bytes| *bytes > 0) {
+            return bytes;
+        }
+        let header = count(self.headers_size).unwrap_or(self.headers.0);
+        let body = count(self.body_size).unwrap_or_else(|| self.content_bytes());
+        header.saturating_add(body)
+    }
+
+    fn content_bytes(&self) -> u64 {
+        let Some(content) = &self.content else { return 0 };
+        let saved = count(content.compression).unwrap_or_default();
+        count(content.size).unwrap_or_default().saturating_sub(saved)
+    }
+
+    /// Whether there is content, but none of it came: it was there already.
+    pub(super) fn came_from_nowhere(&self) -> bool {
+        let content = self.content.as_ref().and_then(|content| count(content.size));
+        content.is_some_and(|bytes| bytes > 0) && count(self.body_size) == Some(0)
+    }
+}
+
+/// A number of bytes; none if it is -1, as where it is not known.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked
+fn count(number: Option<f64>) -> Option<u64> {
+    // More than 2^53 bytes are no response.
+    number.filter(|number| (0.0..9e15).contains(number)).map(|number| number as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn entry(value: &Value) -> Entry {
+        serde_json::from_str(&value.to_string()).unwrap()
+    }
+
+    fn response(value: &Value) -> Response {
+        serde_json::from_str(&value.to_string()).unwrap()
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn connecting_with_and_without_tls() {
+        let timings = json!({ "blocked": 1, "dns": 2, "connect": 50, "ssl": 30, "send": 0, "wait": 20, "receive": 7 });
+        let both = |total: Value| {
+            let timings = entry(&json!({ "time": total, "timings": timings })).timings().unwrap();
+            (timings.connect, timings.tls)
+        };
+        assert_eq!(both(json!(80)), (ms(20), ms(30)), "as the specification says");
+        assert_eq!(both(json!(110)), (ms(50), ms(30)), "as Firefox does");
+        assert_eq!(both(json!(null)), (ms(20), ms(30)));
+        let more = json!({ "timings": { "connect": 10, "ssl": 30, "wait": 0, "receive": 0 } });
+        assert_eq!(entry(&more).timings().unwrap().connect, ms(10));
+    }
+
+    #[test]
+    fn times_have_to_make_sense() {
+        let timings = |value: Value| entry(&json!({ "timings": value })).timings();
+        assert!(timings(json!({ "wait": 1, "receive": 1 })).is_some());
+        assert!(timings(json!({ "wait": -0.4, "receive": 0, "send": -1, "dns": -1 })).is_some());
+        for without in [
+            json!(null),
+            json!({}),
+            json!({ "wait": 1 }),
+            json!({ "wait": -1, "receive": 1 }),
+            json!({ "wait": 1, "receive": -1 }),
+            json!({ "wait": 9e7, "receive": 1 }),
+        ] {
+            assert_eq!(timings(without.clone()), None, "{without}");
+        }
+    }
+
+    #[test]
+    fn sizes_by_what_the_file_says() {
+        let headers = json!([{ "name": "a", "value": "bc" }, { "name": "d", "value": null }]);
+        let of = |value: Value| response(&value).bytes();
+        assert_eq!(of(json!({ "_transferSize": 500, "headersSize": 10, "bodySize": 20 })), 500);
+        assert_eq!(of(json!({ "headersSize": 10, "bodySize": 20 })), 30);
+        assert_eq!(of(json!({ "headersSize": -1, "headers": headers, "bodySize": 20 })), 32);
+        let compressed = json!({ "headersSize": 0, "bodySize": -1, "content": { "size": 90, "compression": 40 } });
+        assert_eq!(of(compressed), 50);
+        let more = json!({ "bodySize": -1, "content": { "size": 90, "compression": 100 } });
+        assert_eq!(of(more), 0);
+        assert_eq!(of(json!({ "bodySize": 1e300, "headersSize": -5 })), 0);
+    }
+
+    #[test]
+    fn versions_of_http() {
+        let protocol = |text: &str| response(&json!({ "httpVersion": text })).protocol();
+        assert_eq!(["h3", "h3-29", "HTTP/3", "http/2+quic/46"].map(protocol), [Protocol::Http3; 4]);
+        assert_eq!(["h2", "HTTP/2", "http/2.0"].map(protocol), [Protocol::Http2; 3]);
+        assert_eq!(["HTTP/1.1", "http/1.0", "", "unknown"].map(protocol), [Protocol::Http1; 4]);
+    }
+
+    #[test]
+    fn connections_by_name_and_not_by_port() {
+        let named = |value: Value| entry(&value).connection(443);
+        assert_eq!(named(json!({ "connection": "443", "_connectionId": "12" })), Some("12".into()));
+        assert_eq!(named(json!({ "connection": 12 })), Some("12".into()));
+        assert_eq!(named(json!({ "connection": "443" })), None);
+        assert_eq!(named(json!({ "connection": "" })), None);
+    }
+}

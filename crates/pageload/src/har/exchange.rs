@@ -1,0 +1,271 @@
+//! What is kept of an entry, and why some are no resources.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::Serialize;
+use url::Url;
+
+use super::entry::{Entry, Response};
+use super::initiator::{Initiator, InitiatorKind, UrlKey};
+use super::limits::URL_MAX;
+use super::value::{address, cut, unix_time};
+use crate::page::{Protocol, Reason, Timings};
+
+/// What a response is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A page or a frame of it.
+    Document,
+    /// Style sheets.
+    Style,
+    /// Scripts, also WebAssembly.
+    Script,
+    /// What scripts ask for: `fetch` and XMLHttpRequest.
+    Data,
+    /// Images.
+    Image,
+    /// Fonts.
+    Font,
+    /// Sound and pictures that move.
+    Media,
+    /// Anything else, and what recordings do not say.
+    #[default]
+    Other,
+}
+
+impl Kind {
+    /// Whether requests can come of it.
+    #[must_use]
+    pub fn may_ask(self) -> bool {
+        !matches!(self, Self::Image | Self::Font | Self::Media)
+    }
+
+    /// By Chromium's name for it, else by the type of the content.
+    fn of(resource_type: &str, mime_type: &str) -> Self {
+        match resource_type {
+            "document" => Self::Document,
+            "stylesheet" => Self::Style,
+            "script" => Self::Script,
+            "xhr" | "fetch" => Self::Data,
+            "image" => Self::Image,
+            "font" => Self::Font,
+            "media" => Self::Media,
+            _ => Self::of_content(&mime_type.to_ascii_lowercase()),
+        }
+    }
+
+    fn of_content(mime_type: &str) -> Self {
+        let mime_type = mime_type.split(';').next().unwrap_or_default().trim();
+        match mime_type {
+            "text/html" | "application/xhtml+xml" => Self::Document,
+            "text/css" => Self::Style,
+            "application/wasm" => Self::Script,
+            "application/font-woff" | "application/vnd.ms-fontobject" => Self::Font,
+            _ if mime_type.ends_with("javascript") || mime_type.ends_with("ecmascript") => {
+                Self::Script
+            }
+            _ if mime_type.ends_with("json") => Self::Data,
+            _ => match mime_type.split('/').next() {
+                Some("image") => Self::Image,
+                Some("font") => Self::Font,
+                Some("audio" | "video") => Self::Media,
+                _ => Self::Other,
+            },
+        }
+    }
+}
+
+/// How urgent Chromium held a request to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)] // the names say it
+pub enum Priority {
+    VeryLow,
+    Low,
+    Medium,
+    High,
+    VeryHigh,
+}
+
+impl Priority {
+    fn of(text: &str) -> Option<Self> {
+        let all = [Self::VeryLow, Self::Low, Self::Medium, Self::High, Self::VeryHigh];
+        all.into_iter().find(|priority| text.eq_ignore_ascii_case(&format!("{priority:?}")))
+    }
+}
+
+/// What is kept of an entry that has a URL and a time.
+#[derive(Clone, Debug)]
+pub(super) struct Exchange {
+    /// Cut.
+    pub(super) url: String,
+    pub(super) key: UrlKey,
+    /// Where a redirect leads.
+    pub(super) location: Option<UrlKey>,
+    pub(super) origin: Origin,
+    pub(super) protocol: Protocol,
+    pub(super) address: Option<IpAddr>,
+    /// As the file names it.
+    pub(super) connection: Option<String>,
+    pub(super) status: u16,
+    pub(super) kind: Kind,
+    pub(super) priority: Option<Priority>,
+    pub(super) request_bytes: u64,
+    pub(super) response_bytes: u64,
+    pub(super) initiator: Initiator,
+    /// Since 1970; [`begin`](Exchange::begin) of a page.
+    pub(super) timings: Timings,
+    /// Why it is no resource. It may have asked for some all the same.
+    pub(super) ignored: Option<Reason>,
+}
+
+/// Scheme, host and port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Origin {
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) tls: bool,
+}
+
+impl Exchange {
+    /// # Errors
+    /// It cannot have asked for others, and is no resource, for this reason.
+    pub(super) fn of(entry: &Entry) -> Result<Self, Reason> {
+        let request = entry.request.as_ref().ok_or(Reason::Malformed)?;
+        let text = request.url.as_deref().ok_or(Reason::Malformed)?;
+        let url = Url::parse(text).map_err(|_| Reason::Url)?;
+        let tls = match url.scheme() {
+            "http" => false,
+            "https" => true,
+            "ws" | "wss" => return Err(Reason::WebSocket),
+            _ => return Err(Reason::NotFetched),
+        };
+        let response = entry.response.as_ref();
+        let status = response.map_or(0, Response::status);
+        if status == 101 || entry.resource_type.text() == Some("websocket") {
+            return Err(Reason::WebSocket);
+        }
+        let started = entry.started_date_time.text().and_then(unix_time).ok_or(Reason::Times)?;
+        let (host, port) = (url.host_str(), url.port_or_known_default());
+        let (Some(host), Some(port)) = (host, port) else { return Err(Reason::Url) };
+        let timings = entry.timings();
+        let redirect = response.and_then(|response| response.redirect_url.as_deref());
+        let redirect = redirect.filter(|to| !to.is_empty() && (300..400).contains(&status));
+        let mime_type =
+            response.and_then(|response| response.content.as_ref()?.mime_type.as_deref());
+        Ok(Self {
+            key: UrlKey::of(&url),
+            location: redirect.and_then(|to| url.join(to).ok()).map(|to| UrlKey::of(&to)),
+            origin: Origin { host: host.to_owned(), port, tls },
+            protocol: response.map_or(Protocol::Http1, Response::protocol),
+            address: entry.address.as_deref().and_then(address),
+            connection: entry.connection(port).map(|name| cut(name, URL_MAX)),
+            status,
+            kind: Kind::of(
+                entry.resource_type.text().unwrap_or_default(),
+                mime_type.unwrap_or_default(),
+            ),
+            priority: entry.priority.text().and_then(Priority::of),
+            request_bytes: request.bytes(),
+            response_bytes: response.map_or(0, Response::bytes),
+            initiator: entry.initiator.clone(),
+            ignored: reason(entry, status).or(timings.is_none().then_some(Reason::Times)),
+            timings: Timings { started, ..timings.unwrap_or_default() },
+            url: cut(without_fragment(url), URL_MAX),
+        })
+    }
+
+    pub(super) fn is_redirect(&self) -> bool {
+        (300..400).contains(&self.status) && self.status != 304
+    }
+
+    /// Whether something came of it that requests can come of.
+    pub(super) fn may_ask(&self) -> bool {
+        let came = !matches!(self.ignored, Some(Reason::Aborted | Reason::Blocked));
+        came && self.kind.may_ask() && !self.is_redirect()
+    }
+
+    /// Whether it asks for leave to make another request (Fetch, section 4.8).
+    pub(super) fn is_preflight(&self) -> bool {
+        self.initiator.kind == InitiatorKind::Preflight
+    }
+
+    pub(super) fn started(&self) -> Duration {
+        self.timings.started
+    }
+
+    pub(super) fn first(&self) -> Duration {
+        self.timings.end().saturating_sub(self.timings.receive)
+    }
+
+    pub(super) fn end(&self) -> Duration {
+        self.timings.end()
+    }
+}
+
+fn without_fragment(mut url: Url) -> String {
+    url.set_fragment(None);
+    url.into()
+}
+
+/// Why it did not come over the network as others do.
+fn reason(entry: &Entry, status: u16) -> Option<Reason> {
+    let error = entry.error().map(str::to_ascii_uppercase);
+    let response = entry.response.as_ref();
+    if entry.was_pushed.is_set() || entry.initiator.kind == InitiatorKind::Push {
+        Some(Reason::Pushed)
+    } else if response.is_some_and(|response| response.via_service_worker.is_set()) {
+        Some(Reason::ServiceWorker)
+    } else if error.as_ref().is_some_and(|error| error.contains("BLOCKED")) {
+        Some(Reason::Blocked)
+    } else if entry.from_cache.is_set() {
+        Some(Reason::Cached)
+    } else if error.is_some() || status == 0 {
+        Some(Reason::Aborted)
+    } else if entry.address.as_deref().is_none_or(str::is_empty) && response.is_some_and(was_there)
+    {
+        Some(Reason::Cached)
+    } else {
+        None
+    }
+}
+
+/// Whether it came of no address because nothing came: as caches, and redirects to HTTPS by the browser itself, look
+/// in Chromium's files, or caches in Firefox's.
+fn was_there(response: &Response) -> bool {
+    response.transferred() == Some(0) || response.came_from_nowhere()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn kinds_by_name_and_by_content() {
+        assert_eq!(Kind::of("stylesheet", "text/html"), Kind::Style);
+        for (mime_type, kind) in [
+            ("text/html; charset=utf-8", Kind::Document),
+            ("TEXT/CSS", Kind::Style),
+            ("application/x-javascript", Kind::Script),
+            ("text/javascript", Kind::Script),
+            ("application/ld+json", Kind::Data),
+            ("image/svg+xml", Kind::Image),
+            ("font/woff2", Kind::Font),
+            ("video/mp4", Kind::Media),
+            ("x-unknown", Kind::Other),
+            ("", Kind::Other),
+        ] {
+            assert_eq!(Kind::of("other", mime_type), kind, "{mime_type}");
+        }
+    }
+
+    #[test]
+    fn priorities_have_names() {
+        assert_eq!(Priority::of("VeryHigh"), Some(Priority::VeryHigh));
+        assert_eq!(Priority::of("low"), Some(Priority::Low));
+        assert_eq!(Priority::of("highest"), None);
+    }
+}

@@ -1,0 +1,310 @@
+//! What each request was made for: as recorded, or else by [the rule](super::rule).
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::exchange::Exchange;
+use super::initiator::UrlKey;
+use super::limits::{ROUNDING, STACK_SCRIPTS};
+use super::rule::{self, Guess, Moment};
+use crate::page::{Confidence, Part};
+
+/// Redirects to one URL that are looked at, the last ones: a page may have any number of them.
+const REDIRECTS_SEEN: usize = 16;
+
+/// How the parents of a page's resources are known, and how far the rule can be trusted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Parents {
+    /// Without one: the document, or what was asked for beside it.
+    pub roots: usize,
+    /// As recorded: initiators and redirects.
+    pub recorded: usize,
+    /// By the rule's first pass: only one came shortly before.
+    pub only: usize,
+    /// By its second: of several, one was a parent already.
+    pub chosen: usize,
+    /// By its third: of several, the last.
+    pub last: usize,
+    /// Initiators that the recording does not have; the rule was asked instead.
+    pub unknown_initiators: usize,
+    /// Initiators that were asked for only after what they asked for, among them all cycles; the rule was asked instead.
+    pub impossible_initiators: usize,
+    /// What the rule says of those whose initiators are recorded.
+    pub agreement: Agreement,
+}
+
+/// How often the rule finds a recorded initiator, by the pass that decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Agreement {
+    /// Of the first pass.
+    pub only: Agreed,
+    /// Of the second.
+    pub chosen: Agreed,
+    /// Of the third.
+    pub last: Agreed,
+    /// Where the rule finds none.
+    pub none: Agreed,
+}
+
+impl Agreement {
+    /// Of all passes.
+    #[must_use]
+    pub fn total(&self) -> Agreed {
+        let all = [self.only, self.chosen, self.last, self.none];
+        let sum = |of: fn(&Agreed) -> usize| all.iter().map(of).sum();
+        Agreed { of: sum(|one| one.of), agreed: sum(|one| one.agreed) }
+    }
+
+    /// Adds that of another page.
+    pub fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.only, other.only),
+            (&mut self.chosen, other.chosen),
+            (&mut self.last, other.last),
+            (&mut self.none, other.none),
+        ];
+        for (sum, more) in pairs {
+            sum.of += more.of;
+            sum.agreed += more.agreed;
+        }
+    }
+
+    fn count(&mut self, guess: Option<Guess>, recorded: &[usize]) {
+        let pass = match guess.map(|(_, pass)| pass) {
+            Some(Confidence::Only) => &mut self.only,
+            Some(Confidence::Chosen) => &mut self.chosen,
+            Some(Confidence::Last | Confidence::Recorded) => &mut self.last,
+            None => &mut self.none,
+        };
+        pass.of += 1;
+        pass.agreed += usize::from(guess.is_some_and(|(guess, _)| recorded.contains(&guess)));
+    }
+}
+
+/// Of so many, so many agree: the rule's parent is one of those that are recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Agreed {
+    /// Compared.
+    pub of: usize,
+    /// The same.
+    pub agreed: usize,
+}
+
+impl Agreed {
+    /// The share that agrees; none of none.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // far below 2^53
+    pub fn share(&self) -> Option<f64> {
+        (self.of > 0).then(|| self.agreed as f64 / self.of as f64)
+    }
+}
+
+/// What a request waited for: places among the exchanges, all before its own.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waits {
+    /// What came last first.
+    pub(super) on: Vec<usize>,
+    pub(super) confidence: Confidence,
+    /// Whether the first is a redirect that leads here.
+    pub(super) is_redirected: bool,
+}
+
+/// What each of `exchanges` waited for, which are in the order of their beginnings.
+pub(super) fn find(exchanges: &[Exchange]) -> (Vec<Waits>, Parents) {
+    let mut parents = Parents::default();
+    let mut waits = Recorded::new(exchanges).find(&mut parents);
+    let moments: Vec<Moment> = exchanges.iter().map(moment).collect();
+    let root = exchanges.iter().position(|exchange| exchange.ignored.is_none()).unwrap_or_default();
+    let known = |at: usize| waits.get(at).and_then(|one| one.on.first().copied());
+    for (at, guess) in rule::parents(&moments, known).into_iter().enumerate() {
+        // The document itself waits for nothing but redirects.
+        if let (Some((parent, confidence)), Some(one)) = (guess, waits.get_mut(at))
+            && at > root
+        {
+            *one = Waits { on: vec![parent], confidence, is_redirected: false };
+        }
+    }
+    parents.agreement = agreement(&moments, &waits);
+    (splice(exchanges, &waits, &mut parents), parents)
+}
+
+fn moment(exchange: &Exchange) -> Moment {
+    Moment {
+        created: exchange.started(),
+        first: exchange.first(),
+        last: exchange.end(),
+        may_ask: exchange.may_ask(),
+    }
+}
+
+/// The rule beside what is recorded; redirects, which every recording has, are no guess.
+fn agreement(moments: &[Moment], waits: &[Waits]) -> Agreement {
+    let redirected = |at: usize| waits.get(at).filter(|one| one.is_redirected);
+    let known = |at: usize| redirected(at).and_then(|one| one.on.first().copied());
+    let guesses = rule::parents(moments, known);
+    let mut agreement = Agreement::default();
+    for (one, guess) in waits.iter().zip(guesses) {
+        let is_recorded = one.confidence == Confidence::Recorded && !one.on.is_empty();
+        if is_recorded && !one.is_redirected {
+            agreement.count(guess, &one.on);
+        }
+    }
+    agreement
+}
+
+/// What is no resource gives way to what it waited for itself.
+fn splice(exchanges: &[Exchange], waits: &[Waits], parents: &mut Parents) -> Vec<Waits> {
+    let mut spliced: Vec<Waits> = Vec::with_capacity(waits.len());
+    for (exchange, one) in exchanges.iter().zip(waits) {
+        let mut on = Vec::new();
+        for &place in &one.on {
+            match exchanges.get(place).is_some_and(|other| other.ignored.is_none()) {
+                true => on.push(place),
+                false => on.extend(spliced.get(place).into_iter().flat_map(|other| &other.on)),
+            }
+        }
+        let on = last_first(exchanges, on);
+        if exchange.ignored.is_none() {
+            parents.count(on.is_empty(), one.confidence);
+        }
+        spliced.push(Waits { on, ..*one });
+    }
+    spliced
+}
+
+impl Parents {
+    fn count(&mut self, is_root: bool, confidence: Confidence) {
+        *match confidence {
+            _ if is_root => &mut self.roots,
+            Confidence::Recorded => &mut self.recorded,
+            Confidence::Only => &mut self.only,
+            Confidence::Chosen => &mut self.chosen,
+            Confidence::Last => &mut self.last,
+        } += 1;
+    }
+}
+
+/// Each once, the one that came last first, no more than [`STACK_SCRIPTS`].
+fn last_first(exchanges: &[Exchange], mut on: Vec<usize>) -> Vec<usize> {
+    let end = |place: usize| exchanges.get(place).map(Exchange::end).unwrap_or_default();
+    on.sort_by_key(|&place| std::cmp::Reverse((end(place), place)));
+    on.dedup();
+    on.truncate(STACK_SCRIPTS);
+    on
+}
+
+/// What the recording says.
+struct Recorded<'a> {
+    exchanges: &'a [Exchange],
+    by_url: HashMap<UrlKey, Vec<usize>>,
+    by_location: HashMap<UrlKey, Vec<usize>>,
+}
+
+impl<'a> Recorded<'a> {
+    fn new(exchanges: &'a [Exchange]) -> Self {
+        let mut by_url: HashMap<_, Vec<usize>> = HashMap::new();
+        let mut by_location: HashMap<_, Vec<usize>> = HashMap::new();
+        for (place, exchange) in exchanges.iter().enumerate() {
+            by_url.entry(exchange.key).or_default().push(place);
+            if let Some(location) = exchange.location {
+                by_location.entry(location).or_default().push(place);
+            }
+        }
+        Self { exchanges, by_url, by_location }
+    }
+
+    fn find(&self, parents: &mut Parents) -> Vec<Waits> {
+        let mut claimed = HashSet::new();
+        let mut all = Vec::with_capacity(self.exchanges.len());
+        for (place, exchange) in self.exchanges.iter().enumerate() {
+            if let Some(from) = self.redirected_from(place, exchange, &claimed) {
+                claimed.insert(from);
+                all.push(Waits { on: vec![from], is_redirected: true, ..Waits::default() });
+                continue;
+            }
+            let mut on = self.initiators(place, exchange, parents);
+            on.extend(self.preflight(place, exchange));
+            all.push(Waits { on: last_first(self.exchanges, on), ..Waits::default() });
+        }
+        all
+    }
+
+    /// The last redirect to here that ended before, and led nowhere else.
+    fn redirected_from(
+        &self,
+        place: usize,
+        exchange: &Exchange,
+        claimed: &HashSet<usize>,
+    ) -> Option<usize> {
+        let leads_here = |from: &&usize| {
+            let from_exchange = self.exchanges.get(**from);
+            !claimed.contains(*from)
+                && from_exchange.is_some_and(|other| self.is_before(other, exchange))
+        };
+        let places = self.by_location.get(&exchange.key)?;
+        let before = places.get(..places.partition_point(|other| *other < place))?;
+        before.iter().rev().take(REDIRECTS_SEEN).find(leads_here).copied()
+    }
+
+    /// The scripts, documents and style sheets that are named, as they were before.
+    fn initiators(&self, place: usize, exchange: &Exchange, parents: &mut Parents) -> Vec<usize> {
+        let asking = match exchange.is_preflight() {
+            true => self.asked_leave(place, exchange).unwrap_or(exchange),
+            false => exchange,
+        };
+        // A document's own URL says nothing of what asked for it.
+        let urls = || asking.initiator.urls.iter().filter(|key| **key != asking.key);
+        let mut on: Vec<usize> = urls().filter_map(|key| self.latest(*key, place)).collect();
+        // The navigation was asked for by the page before.
+        if on.is_empty() && urls().next().is_some() && place > 0 {
+            let is_there = urls().any(|key| self.by_url.contains_key(key));
+            match is_there {
+                true => parents.impossible_initiators += 1,
+                false => parents.unknown_initiators += 1,
+            }
+        }
+        on.dedup();
+        on
+    }
+
+    /// The last exchange with this URL before a place.
+    fn latest(&self, key: UrlKey, place: usize) -> Option<usize> {
+        let places = self.by_url.get(&key)?;
+        let before = places.partition_point(|other| *other < place).checked_sub(1)?;
+        places.get(before).copied()
+    }
+
+    /// The request for whose sake a preflight was made: to the same URL, and nearest in time.
+    fn asked_leave(&self, place: usize, preflight: &Exchange) -> Option<&'a Exchange> {
+        let places = self.by_url.get(&preflight.key)?.iter().filter(|other| **other != place);
+        let others = places.filter_map(|other| self.exchanges.get(*other));
+        let apart = |other: &&Exchange| other.started().abs_diff(preflight.started());
+        others.filter(|other| !other.is_preflight()).min_by_key(apart)
+    }
+
+    /// The preflight that ended before a request to the same URL.
+    fn preflight(&self, place: usize, exchange: &Exchange) -> Option<usize> {
+        let asks = |other: &Exchange| other.is_preflight() && self.is_before(other, exchange);
+        let other = self.latest(exchange.key, place).filter(|_| !exchange.is_preflight())?;
+        self.exchanges.get(other).is_some_and(asks).then_some(other)
+    }
+
+    fn is_before(&self, other: &Exchange, exchange: &Exchange) -> bool {
+        other.end() <= exchange.started() + ROUNDING
+    }
+}
+
+/// The part of a response that was there at a time, and what passed since it was all there.
+pub(super) fn part(on: &Exchange, at: Duration) -> (Part, Duration) {
+    if on.end() <= at + ROUNDING {
+        return (Part::Whole, at.saturating_sub(on.end()));
+    }
+    let (there, all) = (at.saturating_sub(on.first()), on.timings.receive);
+    let share = there.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE);
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    // no response has 2^53 bytes, and a share is in 0..1
+    let bytes = (on.response_bytes as f64 * share.clamp(0.0, 1.0)) as u64;
+    (Part::Bytes(bytes), Duration::ZERO)
+}

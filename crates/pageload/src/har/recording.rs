@@ -1,0 +1,262 @@
+//! From exchanges to a page.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::exchange::{Exchange, Origin};
+use super::limits::{QUIET, URL_MAX};
+use super::parents::{self, Waits, part};
+use super::value::cut;
+use super::{Facts, Recording};
+use crate::page::{
+    Dependency, Ignored, Page, PageError, Protocol, Reason, Recorded, Resource, Server, Timings,
+};
+
+/// What the file says of a page.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PageFacts {
+    pub(super) title: String,
+    /// Since 1970.
+    pub(super) started: Option<Duration>,
+    pub(super) on_load: Option<Duration>,
+}
+
+/// A page of `exchanges`; those that are no resources are counted in `ignored`, too.
+///
+/// # Errors
+/// There is no resource: what was ignored instead.
+pub(super) fn recording(
+    facts: &PageFacts,
+    mut exchanges: Vec<Exchange>,
+    mut ignored: Ignored,
+) -> Result<Recording, (PageError, Ignored)> {
+    exchanges.sort_by_key(Exchange::started);
+    let loaded = loaded(facts, &exchanges);
+    set_late(&mut exchanges, loaded);
+    for reason in exchanges.iter().filter_map(|exchange| exchange.ignored) {
+        ignored.add(reason);
+    }
+    let Some(first) = exchanges.iter().find(|exchange| exchange.ignored.is_none()) else {
+        return Err((PageError::Empty, ignored));
+    };
+    let name = if facts.title.is_empty() { &first.url } else { &facts.title };
+    let (name, begin) = (cut(printable(name), URL_MAX), first.started());
+    let (waits, parents) = parents::find(&exchanges);
+    let (order, redirects) = order(&exchanges, &waits);
+    let mut build = Build::new(&exchanges, &order);
+    let resources: Vec<Resource> =
+        order.iter().map(|&place| build.resource(place, &waits[place], begin)).collect();
+    let recorded = Recorded {
+        at: Some(UNIX_EPOCH + begin),
+        on_load: loaded.map(|loaded| loaded.saturating_sub(begin)),
+        page_load_time: page_load_time(&resources),
+    };
+    let facts = order.iter().map(|&place| Facts::of(&exchanges[place])).collect();
+    let Build { servers, round_trips, .. } = build;
+    match Page::new(name, servers, resources) {
+        Ok(page) => {
+            let page = page.with_redirects(redirects).with_recorded(recorded).with_ignored(ignored);
+            Ok(Recording { page, facts, parents, round_trips })
+        }
+        Err(error) => Err((error, ignored)),
+    }
+}
+
+/// When the load event was, since 1970.
+fn loaded(facts: &PageFacts, exchanges: &[Exchange]) -> Option<Duration> {
+    let started = facts.started.or_else(|| exchanges.first().map(Exchange::started))?;
+    started.checked_add(facts.on_load?)
+}
+
+/// What was asked for after the page was loaded is not of the load: after its load event, and after [`QUIET`].
+fn set_late(exchanges: &mut [Exchange], loaded: Option<Duration>) {
+    let Some(mut quiet_since) = loaded else { return };
+    let mut is_late = false;
+    for exchange in exchanges {
+        is_late |= exchange.started() > quiet_since + QUIET;
+        if is_late && exchange.ignored.is_none() {
+            exchange.ignored = Some(Reason::Late);
+        }
+        quiet_since = quiet_since.max(exchange.end());
+    }
+}
+
+/// Places of the resources: redirects to the document, then in the order of their beginnings; and how many redirects.
+fn order(exchanges: &[Exchange], waits: &[Waits]) -> (Vec<usize>, usize) {
+    let kept: Vec<usize> =
+        (0..exchanges.len()).filter(|&place| exchanges[place].ignored.is_none()).collect();
+    let mut chain: Vec<usize> = kept.first().copied().into_iter().collect();
+    for &place in kept.iter().skip(1) {
+        let last = chain.last().filter(|&&last| exchanges[last].is_redirect());
+        if waits[place].is_redirected && last.is_some_and(|last| waits[place].on == [*last]) {
+            chain.push(place);
+        }
+    }
+    let redirects = chain.len().saturating_sub(1);
+    let first: HashSet<usize> = chain.iter().copied().collect();
+    chain.extend(kept.into_iter().filter(|place| !first.contains(place)));
+    (chain, redirects)
+}
+
+/// Until the end of 95 % of the resources: the definition of BLAST, section 3.3.
+fn page_load_time(resources: &[Resource]) -> Option<Duration> {
+    let mut ends: Vec<Duration> =
+        resources.iter().filter_map(|one| one.measured.map(|timings| timings.end())).collect();
+    ends.sort_unstable();
+    ends.get(ends.len() * 95 / 100).copied()
+}
+
+/// Nothing that commands a terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
+}
+
+/// Finds out servers and connections.
+struct Build<'a> {
+    exchanges: &'a [Exchange],
+    /// Where each exchange is in the page.
+    ids: HashMap<usize, usize>,
+    document: Option<&'a Origin>,
+    places: HashMap<(&'a Origin, bool), usize>,
+    servers: Vec<Server>,
+    round_trips: Vec<Duration>,
+    connections: HashMap<(usize, &'a str), u32>,
+}
+
+impl<'a> Build<'a> {
+    fn new(exchanges: &'a [Exchange], order: &[usize]) -> Self {
+        let ids = order.iter().enumerate().map(|(id, &place)| (place, id)).collect();
+        let kept = || order.iter().filter_map(|&place| exchanges.get(place));
+        // After the redirects, which come first.
+        let document = kept().find(|one| !one.is_redirect()).map(|one| &one.origin);
+        let (places, servers) = (HashMap::new(), Vec::new());
+        let (round_trips, connections) = (Vec::new(), HashMap::new());
+        let mut build =
+            Self { exchanges, ids, document, places, servers, round_trips, connections };
+        for exchange in kept() {
+            build.add_server(exchange);
+        }
+        build.round_trips =
+            round_trips_of(&build.servers, kept().map(|one| (build.server(one), one)));
+        build
+    }
+
+    /// Fonts of other origins are asked for without credentials (CSS Fonts 4, section 4.9), and so over connections of
+    /// their own; of other requests a recording does not say.
+    fn key(&self, exchange: &'a Exchange) -> (&'a Origin, bool) {
+        let is_other = self.document.is_some_and(|document| *document != exchange.origin);
+        (&exchange.origin, is_other && exchange.kind == super::Kind::Font)
+    }
+
+    fn server(&self, exchange: &'a Exchange) -> usize {
+        self.places.get(&self.key(exchange)).copied().unwrap_or_default()
+    }
+
+    fn add_server(&mut self, exchange: &'a Exchange) {
+        let key = self.key(exchange);
+        let next = self.servers.len();
+        let place = *self.places.entry(key).or_insert(next);
+        if place == next {
+            self.servers.push(Server {
+                host: exchange.origin.host.clone(),
+                port: exchange.origin.port,
+                tls: exchange.origin.tls,
+                anonymous: key.1,
+                protocol: exchange.protocol,
+                pipelining: false,
+                address: None,
+            });
+        }
+        if let Some(server) = self.servers.get_mut(place) {
+            server.address = server.address.or(exchange.address);
+            server.protocol = better(server.protocol, exchange.protocol);
+        }
+    }
+
+    fn resource(&mut self, place: usize, waits: &Waits, begin: Duration) -> Resource {
+        let exchange = &self.exchanges[place];
+        let server = self.server(exchange);
+        let round_trip = self.round_trips.get(server).copied().unwrap_or_default();
+        let next = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
+        let name = exchange.connection.as_deref();
+        let connection = name.map(|name| *self.connections.entry((server, name)).or_insert(next));
+        Resource {
+            dependencies: self.dependencies(exchange, waits),
+            confidence: waits.confidence,
+            server,
+            request_bytes: exchange.request_bytes,
+            response_bytes: exchange.response_bytes,
+            server_time: exchange.timings.wait.saturating_sub(round_trip),
+            redirect: exchange.is_redirect(),
+            in_prefetch_database: false,
+            url: exchange.url.clone(),
+            connection,
+            measured: Some(Timings {
+                started: exchange.started().saturating_sub(begin),
+                ..exchange.timings
+            }),
+        }
+    }
+
+    /// What came last decided when the resource was asked for: what passed since then was the client's. The others only
+    /// had to be there.
+    fn dependencies(&self, exchange: &Exchange, waits: &Waits) -> Vec<Dependency> {
+        let known = waits.on.iter().filter_map(|place| {
+            let on = *self.ids.get(place)?;
+            Some((on, self.exchanges.get(*place)?))
+        });
+        let dependency = |(number, (on, other)): (usize, (usize, &Exchange))| {
+            let (part, then) = part(other, exchange.started());
+            let then = if number == 0 { then } else { Duration::ZERO };
+            Dependency { on, part, then }
+        };
+        known.enumerate().map(dependency).collect()
+    }
+}
+
+fn better(one: Protocol, other: Protocol) -> Protocol {
+    use Protocol::{Http1, Http2, Http3};
+    match (one, other) {
+        (Http3, _) | (_, Http3) => Http3,
+        (Http2, _) | (_, Http2) => Http2,
+        _ => Http1,
+    }
+}
+
+/// Of each server, the shortest time that TCP took to connect, or QUIC with its TLS; else that of its address; but never
+/// more than the shortest time that it took to answer, which is all there is where no connection was opened.
+fn round_trips_of<'a>(
+    servers: &[Server],
+    exchanges: impl Iterator<Item = (usize, &'a Exchange)>,
+) -> Vec<Duration> {
+    let mut connect = vec![None; servers.len()];
+    let mut answer = vec![None; servers.len()];
+    let mut by_address = HashMap::new();
+    let shortest = |known: &mut Option<Duration>, time: Duration| {
+        *known = Some(known.map_or(time, |known| known.min(time)));
+    };
+    for (server, exchange) in exchanges {
+        let Timings { connect: tcp, tls, wait, .. } = exchange.timings;
+        let opened = match exchange.protocol {
+            // Chromium gives the same time as that of TLS and of connecting.
+            Protocol::Http3 => tcp.max(tls),
+            _ => tcp,
+        };
+        if let (Some(known), false) = (connect.get_mut(server), opened.is_zero()) {
+            shortest(known, opened);
+            if let Some(address) = exchange.address {
+                shortest(by_address.entry(address).or_default(), opened);
+            }
+        }
+        if let Some(known) = answer.get_mut(server) {
+            shortest(known, wait);
+        }
+    }
+    let of = |(place, server): (usize, &Server)| {
+        let of_address = || server.address.and_then(|address| *by_address.get(&address)?);
+        let connect = connect.get(place).copied().flatten().or_else(of_address);
+        let answer = answer.get(place).copied().flatten();
+        connect.into_iter().chain(answer).min().unwrap_or_default()
+    };
+    servers.iter().enumerate().map(of).collect()
+}

@@ -1,0 +1,247 @@
+//! What a page's tree says of its load, and where the time of a recorded load went.
+//!
+//! Round trips and categories are those of BLAST (Wang 2020): [`Tree::min_rtt`] and [`Breakdown`].
+
+mod breakdown;
+mod path;
+mod quantiles;
+mod queue;
+
+use serde::Serialize;
+
+use crate::page::{Page, Protocol, Resource};
+
+pub use self::breakdown::Breakdown;
+pub use self::path::{CriticalPath, Step};
+pub use self::quantiles::Quantiles;
+pub use self::queue::head_of_line;
+
+/// How the resources of a page hang together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    depths: Vec<u32>,
+    min_rtts: Vec<u32>,
+    opens: Vec<bool>,
+    children: Vec<Vec<usize>>,
+    roots: Vec<usize>,
+}
+
+/// The figures of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Shape {
+    /// Requests.
+    pub resources: usize,
+    /// Places that they come from.
+    pub servers: usize,
+    /// Connections that are opened: as recorded, else one for each server.
+    pub connections: usize,
+    /// Resources of the server that has most.
+    pub largest_server: usize,
+    /// Bytes of all responses.
+    pub response_bytes: u64,
+    /// Bytes of all requests.
+    pub request_bytes: u64,
+    /// Resources on the longest way from the document, with both ends.
+    pub height: u32,
+    /// Round trips that the load takes at least: see [`Tree::min_rtt`].
+    pub min_rtt: u32,
+    /// Redirects to the document.
+    pub redirects: usize,
+}
+
+impl Tree {
+    /// Of a page.
+    ///
+    /// Connections are opened where the recording says so; without one, by the first resource of each server.
+    #[must_use]
+    pub fn of(page: &Page) -> Self {
+        let resources = page.resources();
+        let opens = opens(page);
+        let mut tree = Self {
+            depths: Vec::with_capacity(resources.len()),
+            min_rtts: Vec::with_capacity(resources.len()),
+            children: vec![Vec::new(); resources.len()],
+            roots: Vec::new(),
+            opens,
+        };
+        for (id, resource) in resources.iter().enumerate() {
+            let on = || resource.dependencies.iter().map(|dependency| dependency.on);
+            let most = |of: &[u32]| on().filter_map(|on| of.get(on)).max().copied();
+            let (depth, before) = (most(&tree.depths), most(&tree.min_rtts));
+            tree.depths.push(depth.unwrap_or_default() + 1);
+            let own = tree.round_trips(page, id, resource);
+            tree.min_rtts.push(before.unwrap_or_default() + own);
+            match resource.parent().and_then(|parent| tree.children.get_mut(parent)) {
+                Some(children) => children.push(id),
+                None => tree.roots.push(id),
+            }
+        }
+        tree
+    }
+
+    /// Round trips that one resource takes: 3 over a new HTTPS connection, 2 over a new HTTP one, 1 otherwise; over a
+    /// new QUIC connection, which the paper does not have, 2.
+    fn round_trips(&self, page: &Page, id: usize, resource: &Resource) -> u32 {
+        let server = page.servers().get(resource.server);
+        match server.filter(|_| self.opens_connection(id)) {
+            None => 1,
+            Some(server) if server.protocol == Protocol::Http3 => 2,
+            Some(server) => 2 + u32::from(server.tls),
+        }
+    }
+
+    /// Resources from the document to one, with both: 1 for the document.
+    #[must_use]
+    pub fn depth(&self, resource: usize) -> u32 {
+        self.depths.get(resource).copied().unwrap_or_default()
+    }
+
+    /// Round trips until a resource is there if all else takes no time: of the longest of its ways from the document.
+    #[must_use]
+    pub fn min_rtt(&self, resource: usize) -> u32 {
+        self.min_rtts.get(resource).copied().unwrap_or_default()
+    }
+
+    /// Whether a resource opened a connection.
+    #[must_use]
+    pub fn opens_connection(&self, resource: usize) -> bool {
+        self.opens.get(resource).copied().unwrap_or_default()
+    }
+
+    /// Resources that depend on none.
+    #[must_use]
+    pub fn roots(&self) -> &[usize] {
+        &self.roots
+    }
+
+    /// Resources whose parent this is.
+    #[must_use]
+    pub fn children(&self, resource: usize) -> &[usize] {
+        self.children.get(resource).map_or(&[], Vec::as_slice)
+    }
+
+    /// All resources as a tree is printed, each with how many are above it: its parent, that one's parent and so on.
+    #[must_use]
+    pub fn lines(&self) -> Vec<(usize, usize)> {
+        let mut left: Vec<(usize, usize)> =
+            self.roots.iter().rev().map(|&root| (root, 0)).collect();
+        let mut lines = Vec::with_capacity(self.depths.len());
+        while let Some((resource, above)) = left.pop() {
+            lines.push((resource, above));
+            left.extend(self.children(resource).iter().rev().map(|&child| (child, above + 1)));
+        }
+        lines
+    }
+
+    /// The figures of the page that this is the tree of.
+    #[must_use]
+    pub fn shape(&self, page: &Page) -> Shape {
+        let resources = page.resources();
+        let mut of_server = vec![0_usize; page.servers().len()];
+        for resource in resources {
+            if let Some(count) = of_server.get_mut(resource.server) {
+                *count += 1;
+            }
+        }
+        let sum = |bytes: fn(&Resource) -> u64| {
+            resources.iter().map(bytes).fold(0_u64, u64::saturating_add)
+        };
+        Shape {
+            resources: resources.len(),
+            servers: of_server.len(),
+            connections: self.opens.iter().filter(|opens| **opens).count(),
+            largest_server: of_server.into_iter().max().unwrap_or_default(),
+            response_bytes: sum(|one| one.response_bytes),
+            request_bytes: sum(|one| one.request_bytes),
+            height: self.depths.iter().max().copied().unwrap_or_default(),
+            min_rtt: self.min_rtts.iter().max().copied().unwrap_or_default(),
+            redirects: page.redirects(),
+        }
+    }
+}
+
+/// Whether each resource opened a connection.
+fn opens(page: &Page) -> Vec<bool> {
+    let mut seen = vec![false; page.servers().len()];
+    let resources = page.resources().iter();
+    let opens = resources.map(|resource| match resource.measured {
+        Some(timings) => !timings.connect.is_zero() || !timings.tls.is_zero(),
+        None => seen.get_mut(resource.server).is_some_and(|seen| !std::mem::replace(seen, true)),
+    });
+    opens.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use super::*;
+    use crate::page::{Dependency, Part, Server, Timings};
+
+    fn server(tls: bool, protocol: Protocol) -> Server {
+        let host = "a.test".to_owned();
+        let (anonymous, pipelining, address) = (false, false, None);
+        Server { host, port: 1, tls, anonymous, protocol, pipelining, address }
+    }
+
+    fn resource(on: &[usize], server: usize) -> Resource {
+        let dependency = |&on| Dependency { on, part: Part::Whole, then: Duration::ZERO };
+        let dependencies = on.iter().map(dependency).collect();
+        Resource { dependencies, server, response_bytes: 10, ..Resource::default() }
+    }
+
+    fn page(resources: Vec<Resource>) -> Page {
+        let servers = vec![
+            server(true, Protocol::Http2),
+            server(false, Protocol::Http1),
+            server(true, Protocol::Http3),
+        ];
+        Page::new("page".into(), servers, resources).unwrap()
+    }
+
+    #[test]
+    fn round_trips_add_up_on_the_longest_way() {
+        let page = page(vec![
+            resource(&[], 0),
+            resource(&[0], 0),
+            resource(&[0], 1),
+            resource(&[1], 2),
+            resource(&[2, 3], 0),
+        ]);
+        let tree = Tree::of(&page);
+        let min_rtts: Vec<_> = (0..5).map(|id| tree.min_rtt(id)).collect();
+        assert_eq!(min_rtts, [3, 4, 5, 6, 7]);
+        let depths: Vec<_> = (0..6).map(|id| tree.depth(id)).collect();
+        assert_eq!(depths, [1, 2, 2, 3, 4, 0]);
+        let shape = tree.shape(&page);
+        assert_eq!((shape.height, shape.min_rtt, shape.connections), (4, 7, 3));
+        assert_eq!((shape.largest_server, shape.response_bytes), (3, 50));
+    }
+
+    #[test]
+    fn recordings_say_which_connections_are_new() {
+        let measured = |tls| Timings { tls, ..Timings::default() };
+        let mut resources = vec![resource(&[], 0), resource(&[0], 0)];
+        resources[0].measured = Some(measured(Duration::ZERO));
+        resources[1].measured = Some(measured(Duration::from_millis(1)));
+        let tree = Tree::of(&page(resources));
+        assert_eq!((tree.min_rtt(0), tree.min_rtt(1)), (1, 4), "the first was reused");
+    }
+
+    #[test]
+    fn a_tree_is_printed_from_the_top() {
+        let on = [vec![], vec![0], vec![0], vec![1], vec![], vec![2]];
+        let tree = Tree::of(&page(on.iter().map(|on| resource(on, 0)).collect()));
+        assert_eq!(tree.lines(), [(0, 0), (1, 1), (3, 2), (2, 1), (5, 2), (4, 0)]);
+    }
+
+    #[test]
+    fn deep_trees_are_no_problem() {
+        let count = crate::page::RESOURCES_MAX;
+        let resources =
+            (0..count).map(|id| resource(&id.checked_sub(1).into_iter().collect::<Vec<_>>(), 0));
+        let tree = Tree::of(&page(resources.collect()));
+        assert_eq!(tree.lines().last(), Some(&(count - 1, count - 1)));
+    }
+}
