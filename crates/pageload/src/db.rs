@@ -14,6 +14,7 @@
 
 mod columns;
 mod database;
+pub mod export;
 mod figures;
 mod file;
 mod layout;
@@ -22,6 +23,7 @@ pub mod limits;
 mod methods;
 mod recordings;
 mod target;
+pub mod update;
 mod visit;
 
 pub use crate::har::Kind;
