@@ -7,6 +7,7 @@ mod figures;
 mod learned;
 mod made;
 mod pages;
+mod real;
 mod round_trip;
 mod size;
 mod vectors;
