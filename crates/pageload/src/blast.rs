@@ -115,12 +115,9 @@ struct Load {
 
 #[derive(Deserialize)]
 struct LoggedServer {
-    #[serde(default)]
-    host: String,
-    #[serde(default)]
-    port: u16,
-    #[serde(default)]
-    anon: u8,
+    host: Option<String>,
+    port: Option<u16>,
+    anon: Option<u8>,
     tls: u8,
     h2: Option<u8>,
     pipe_ok: Option<u8>,
@@ -150,10 +147,11 @@ impl Load {
 impl LoggedServer {
     fn server(&self) -> Server {
         Server {
-            host: self.host.clone(),
-            port: self.port,
+            // Half of them have no name.
+            host: self.host.clone().unwrap_or_default(),
+            port: self.port.unwrap_or(if self.tls == 0 { 80 } else { 443 }),
             tls: self.tls != 0,
-            anonymous: self.anon != 0,
+            anonymous: self.anon == Some(1),
             protocol: if self.h2 == Some(1) { Protocol::Http2 } else { Protocol::Http1 },
             pipelining: self.pipe_ok == Some(1),
             address: None,

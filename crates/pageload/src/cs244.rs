@@ -3,14 +3,16 @@
 //! Requests are in groups. One is ready when all requests of a group before have their first [`HEAD`] response bytes, or
 //! all of another group are complete; requests of one connection take turns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, BufRead, Read};
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::page::{Dependency, Page, PageError, Part, Protocol, RESOURCES_MAX, Resource, Server};
+use crate::page::{
+    DEPENDENCIES_MAX, Dependency, Page, PageError, Part, Protocol, RESOURCES_MAX, Resource, Server,
+};
 
 /// Bytes of a response after which what it names is asked for.
 pub const HEAD: u64 = 4000;
@@ -135,6 +137,13 @@ struct Request {
 }
 
 impl Request {
+    /// Groups that it waits for, each once.
+    fn awaited(&self) -> impl Iterator<Item = u32> + use<> {
+        let whole = self.after_completion_of_group;
+        let head = self.after_head_of_group.filter(|_| self.after_head_of_group != whole);
+        head.into_iter().chain(whole)
+    }
+
     /// From a line of a manifest, which names a file and no host: each connection has a server of its own.
     fn of_line(line: &str, request_bytes: impl Fn(&str) -> Option<u64>) -> Option<Self> {
         let mut words = line.split_whitespace();
@@ -161,27 +170,34 @@ impl Request {
 }
 
 fn page(name: String, head_bytes: u64, requests: &[Request]) -> Result<Page, Cs244Error> {
+    if requests.len() > RESOURCES_MAX {
+        return Err(Cs244Error::Page(PageError::Resources(requests.len())));
+    }
+    let groups = Groups::of(requests);
+    let dependencies = requests.iter().map(|request| groups.count_waits(request)).sum();
+    if dependencies > DEPENDENCIES_MAX {
+        return Err(Cs244Error::Page(PageError::Dependencies(dependencies)));
+    }
     // Those that others wait for come first, which groups by number need not say.
-    let order = order(requests)?;
+    let order = groups.order(requests)?;
     let mut places = vec![0; requests.len()];
     for (place, &request) in order.iter().enumerate() {
         places[request] = place;
     }
     let mut servers: Vec<Server> = Vec::new();
+    let mut hosts: BTreeMap<&str, usize> = BTreeMap::new();
     let resources = order.iter().map(|&id| {
         let request = &requests[id];
-        let server = servers.iter().position(|server| server.host == request.host);
-        let server = server.unwrap_or_else(|| {
+        let server = *hosts.entry(&request.host).or_insert_with(|| {
             servers.push(plain(&request.host));
             servers.len() - 1
         });
-        let mut dependencies: Vec<Dependency> = waits(requests, request)
-            .map(|(on, part)| Dependency {
-                on: places[on],
-                part: part.unwrap_or(Part::Bytes(head_bytes)),
-                then: Duration::ZERO,
-            })
-            .collect();
+        let dependency = |(on, part): (usize, Option<Part>)| Dependency {
+            on: places[on],
+            part: part.unwrap_or(Part::Bytes(head_bytes)),
+            then: Duration::ZERO,
+        };
+        let mut dependencies: Vec<_> = groups.waits(request).map(dependency).collect();
         dependencies.sort_by_key(|dependency| dependency.on);
         Resource {
             dependencies,
@@ -197,62 +213,72 @@ fn page(name: String, head_bytes: u64, requests: &[Request]) -> Result<Page, Cs2
     Page::new(name, servers, resources).map_err(Cs244Error::Page)
 }
 
-/// What a request waits for; without a part, the head of it.
-fn waits<'a>(
-    requests: &'a [Request],
-    request: &Request,
-) -> impl Iterator<Item = (usize, Option<Part>)> + 'a {
-    let (head, completion) = (request.after_head_of_group, request.after_completion_of_group);
-    requests.iter().enumerate().filter_map(move |(id, other)| {
-        if completion == Some(other.group) {
-            Some((id, Some(Part::Whole)))
-        } else if head == Some(other.group) {
-            Some((id, None))
-        } else {
-            None
-        }
-    })
-}
+/// Places of the requests of each group.
+struct Groups(BTreeMap<u32, Vec<usize>>);
 
-/// Places of requests, each after all that it waits for, and otherwise as recorded.
-fn order(requests: &[Request]) -> Result<Vec<usize>, Cs244Error> {
-    let mut groups: BTreeMap<u32, usize> = BTreeMap::new();
-    for request in requests {
-        *groups.entry(request.group).or_default() += 1;
+impl Groups {
+    fn of(requests: &[Request]) -> Self {
+        let mut groups: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (id, request) in requests.iter().enumerate() {
+            groups.entry(request.group).or_default().push(id);
+        }
+        Self(groups)
     }
-    let mut order = Vec::new();
-    let mut left: Vec<usize> = (0..requests.len()).collect();
-    while !left.is_empty() {
-        let before = left.len();
-        let mut still = Vec::new();
-        for id in left {
-            let request = &requests[id];
-            let waits = [request.after_head_of_group, request.after_completion_of_group];
-            let mut waits = waits.into_iter().flatten();
-            if waits.clone().any(|group| !groups.contains_key(&group) && !had(requests, group)) {
-                return Err(Cs244Error::Group(id));
-            }
-            if waits.any(|group| groups.get(&group).is_some_and(|&left| left > 0)) {
-                still.push(id);
-            } else {
-                order.push(id);
-            }
-        }
-        for &id in &order[order.len() - (before - still.len())..] {
-            if let Some(count) = groups.get_mut(&requests[id].group) {
-                *count -= 1;
-            }
-        }
-        if still.len() == before {
-            return Err(Cs244Error::Page(PageError::Order { resource: still[0] }));
-        }
-        left = still;
-    }
-    Ok(order)
-}
 
-fn had(requests: &[Request], group: u32) -> bool {
-    requests.iter().any(|request| request.group == group)
+    fn members(&self, group: u32) -> &[usize] {
+        self.0.get(&group).map_or(&[], Vec::as_slice)
+    }
+
+    fn count_waits(&self, request: &Request) -> usize {
+        request.awaited().map(|group| self.members(group).len()).sum()
+    }
+
+    /// What a request waits for; without a part, the head of it.
+    fn waits(&self, request: &Request) -> impl Iterator<Item = (usize, Option<Part>)> + '_ {
+        let whole = request.after_completion_of_group;
+        let part = move |group| (whole == Some(group)).then_some(Part::Whole);
+        let groups = request.awaited().map(move |group| (group, part(group)));
+        groups.flat_map(|(group, part)| self.members(group).iter().map(move |&id| (id, part)))
+    }
+
+    /// Places of requests, each after all that it waits for, and otherwise as recorded.
+    fn order(&self, requests: &[Request]) -> Result<Vec<usize>, Cs244Error> {
+        let mut left: BTreeMap<u32, usize> =
+            self.0.iter().map(|(&group, members)| (group, members.len())).collect();
+        let mut waiting: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        let mut waits = vec![0; requests.len()];
+        for (id, request) in requests.iter().enumerate() {
+            for group in request.awaited() {
+                if self.members(group).is_empty() {
+                    return Err(Cs244Error::Group(id));
+                }
+                waiting.entry(group).or_default().push(id);
+                waits[id] += 1;
+            }
+        }
+        let free = waits.iter().enumerate().filter(|(_, waits)| **waits == 0);
+        let mut free: BTreeSet<usize> = free.map(|(id, _)| id).collect();
+        let mut order = Vec::with_capacity(requests.len());
+        while let Some(id) = free.pop_first() {
+            order.push(id);
+            let group = requests[id].group;
+            let is_last = left.get_mut(&group).is_some_and(|left| {
+                *left -= 1;
+                *left == 0
+            });
+            let released = if is_last { waiting.remove(&group) } else { None };
+            for other in released.into_iter().flatten() {
+                waits[other] -= 1;
+                if waits[other] == 0 {
+                    free.insert(other);
+                }
+            }
+        }
+        match waits.iter().position(|&waits| waits > 0) {
+            Some(resource) => Err(Cs244Error::Page(PageError::Order { resource })),
+            None => Ok(order),
+        }
+    }
 }
 
 /// As all of 2013.
@@ -310,6 +336,17 @@ mod tests {
         assert!(matches!(error, Cs244Error::Group(0)), "{error}");
         let circle = manifest("2\na 0 0 1 -1 1\nb 1 1 0 -1 1\n").unwrap_err();
         assert!(matches!(circle, Cs244Error::Page(PageError::Order { .. })), "{circle}");
+        let group: String =
+            (0..1_100).map(|id| format!("a {} 0 {} -1 1\n", id % 2, id % 2 - 1)).collect();
+        let pairs = manifest(&format!("1100\n{group}")).unwrap();
+        assert_eq!(
+            pairs.resources().iter().map(|one| one.dependencies.len()).sum::<usize>(),
+            550 * 550
+        );
+        let group: String =
+            (0..2_200).map(|id| format!("a {} 0 {} -1 1\n", id % 2, id % 2 - 1)).collect();
+        let error = manifest(&format!("2200\n{group}")).unwrap_err();
+        assert!(matches!(error, Cs244Error::Page(PageError::Dependencies(1_210_000))), "{error}");
         assert!(read_json(&b"{}"[..]).is_err());
     }
 
@@ -324,8 +361,7 @@ mod tests {
             let file = std::path::Path::new(&folder).join(format!("cs244/{name}.json"));
             let page = read_json(std::fs::File::open(file).unwrap()).unwrap();
             let resources = page.resources();
-            let connections: std::collections::BTreeSet<_> =
-                resources.iter().map(|one| one.connection).collect();
+            let connections: BTreeSet<_> = resources.iter().map(|one| one.connection).collect();
             let bytes = resources.iter().map(|one| one.response_bytes).sum::<u64>();
             assert_eq!((resources.len(), connections.len(), bytes), published, "{name}");
         }

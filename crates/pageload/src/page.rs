@@ -12,6 +12,10 @@ pub const RESOURCES_MAX: usize = 50_000;
 /// there is one for each pair, so that this and not [`RESOURCES_MAX`] bounds the memory (24 MB).
 pub const DEPENDENCIES_MAX: usize = 1_000_000;
 
+/// Bytes of all requests and responses of a page at most: five hundred times the mean of BLAST. A load is simulated by pieces of some
+/// kilobytes, and this bounds how many.
+pub const BYTES_MAX: u64 = 1 << 30;
+
 /// A recorded page.
 ///
 /// Its resources stand in an order in which each comes after all that it depends on: there are no cycles.
@@ -244,8 +248,8 @@ impl Page {
     /// A page of `resources` from `servers`.
     ///
     /// # Errors
-    /// No resource or more than [`RESOURCES_MAX`], or more than [`DEPENDENCIES_MAX`]; one of a server that is not there;
-    /// one that depends on itself or a later one.
+    /// No resource or more than [`RESOURCES_MAX`], [`DEPENDENCIES_MAX`] or [`BYTES_MAX`]; one of a server that is not
+    /// there; one that depends on itself or a later one.
     pub fn new(
         name: String,
         servers: Vec<Server>,
@@ -260,6 +264,13 @@ impl Page {
         let dependencies = resources.iter().map(|resource| resource.dependencies.len()).sum();
         if dependencies > DEPENDENCIES_MAX {
             return Err(PageError::Dependencies(dependencies));
+        }
+        let bytes = |total: u64, resource: &Resource| {
+            total.saturating_add(resource.response_bytes).saturating_add(resource.request_bytes)
+        };
+        let bytes = resources.iter().fold(0, bytes);
+        if bytes > BYTES_MAX {
+            return Err(PageError::Bytes(bytes));
         }
         for (id, resource) in resources.iter().enumerate() {
             if resource.server >= servers.len() {
@@ -289,6 +300,27 @@ impl Page {
     #[must_use]
     pub fn with_ignored(self, ignored: Ignored) -> Self {
         Self { ignored, ..self }
+    }
+
+    /// The page as it was recorded where requests of one connection take turns, in their order: each connection is a server of
+    /// its own. What has no connection stays.
+    #[must_use]
+    pub fn by_connection(&self) -> Self {
+        let mut page = self.clone();
+        let mut last: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut servers = BTreeMap::new();
+        for (id, resource) in page.resources.iter_mut().enumerate() {
+            let Some(connection) = resource.connection else { continue };
+            resource.server = *servers.entry((connection, resource.server)).or_insert_with(|| {
+                page.servers.push(page.servers[resource.server].clone());
+                page.servers.len() - 1
+            });
+            if let Some(on) = last.insert(connection, id) {
+                let then = Duration::ZERO;
+                resource.dependencies.push(Dependency { on, part: Part::Whole, then });
+            }
+        }
+        page
     }
 
     /// What it is called: its URL or site.
@@ -329,14 +361,25 @@ impl Page {
 
     /// The page as it is for a client that knows where the redirects lead.
     ///
-    /// What depended on them alone is asked for at the start.
+    /// The document is asked for at the start. What redirects alone asked for, such as a revocation check of the server
+    /// that redirected, is not needed: nor is what that asked for. What is `known` is asked for at the start even so.
     #[must_use]
-    pub fn without_redirects(&self) -> Self {
-        let mut resources = self.resources[self.redirects..].to_vec();
-        for resource in &mut resources {
-            resource.dependencies.retain(|dependency| dependency.on >= self.redirects);
-            for dependency in &mut resource.dependencies {
-                dependency.on -= self.redirects;
+    pub fn without_redirects(&self, known: impl Fn(&Resource) -> bool) -> Self {
+        let mut places = vec![None; self.redirects];
+        let mut resources = Vec::new();
+        for resource in &self.resources[self.redirects..] {
+            let mut kept = resource.clone();
+            kept.dependencies.retain_mut(|dependency| {
+                let place = places[dependency.on];
+                dependency.on = place.unwrap_or_default();
+                place.is_some()
+            });
+            let is_document = places.len() == self.redirects;
+            let asked_for = !kept.dependencies.is_empty() || resource.dependencies.is_empty();
+            let needed = is_document || asked_for || known(resource);
+            places.push(needed.then_some(resources.len()));
+            if needed {
+                resources.push(kept);
             }
         }
         Self {
@@ -359,6 +402,8 @@ pub enum PageError {
     Resources(usize),
     /// They depend on more than [`DEPENDENCIES_MAX`]: this many.
     Dependencies(usize),
+    /// They are larger than [`BYTES_MAX`]: this many bytes.
+    Bytes(u64),
     /// One is of a server that is not there.
     Server {
         /// Its place.
@@ -380,6 +425,9 @@ impl fmt::Display for PageError {
             }
             Self::Dependencies(count) => {
                 write!(f, "{count} dependencies, of {DEPENDENCIES_MAX} at most")
+            }
+            Self::Bytes(bytes) => {
+                write!(f, "{bytes} bytes, of {BYTES_MAX} at most")
             }
             Self::Server { resource } => write!(f, "resource {resource} is of no server"),
             Self::Order { resource } => {
@@ -434,6 +482,10 @@ mod tests {
         let many = vec![resource(&[]); RESOURCES_MAX + 1];
         assert_eq!(page(many), Err(PageError::Resources(RESOURCES_MAX + 1)));
         assert!(page(vec![resource(&[]); RESOURCES_MAX]).is_ok());
+        let huge = |bytes| vec![resource(&[]), Resource { response_bytes: bytes, ..resource(&[]) }];
+        assert!(page(huge(BYTES_MAX - 1)).is_ok());
+        assert_eq!(page(huge(u64::MAX)), Err(PageError::Bytes(u64::MAX)));
+        assert!(page(huge(BYTES_MAX)).is_err());
         let wide = |more| vec![resource(&[]), resource(&vec![0; DEPENDENCIES_MAX + more])];
         assert!(page(wide(0)).is_ok());
         assert_eq!(page(wide(1)), Err(PageError::Dependencies(DEPENDENCIES_MAX + 1)));
@@ -452,13 +504,31 @@ mod tests {
     }
 
     #[test]
-    fn what_depended_on_redirects_comes_first_without_them() {
-        let whole = page(vec![resource(&[]), resource(&[0]), resource(&[0, 1])]).unwrap();
-        assert_eq!(whole.without_redirects(), whole);
-        let rest = whole.clone().with_redirects(1).without_redirects();
-        assert_eq!(rest.resources(), [resource(&[]), resource(&[0])]);
-        let rest = whole.with_redirects(100).without_redirects();
+    fn what_only_redirects_asked_for_goes_with_them() {
+        // A redirect, the document, a check of the redirecting server, one of that check's, one of both, and one of nobody.
+        let resources = [&[][..], &[0], &[0], &[2], &[1, 2], &[]].map(resource).to_vec();
+        let whole = page(resources).unwrap();
+        assert_eq!(whole.without_redirects(|_| false), whole);
+        let redirected = whole.clone().with_redirects(1);
+        let rest = redirected.without_redirects(|_| false);
+        assert_eq!(rest.resources(), [resource(&[]), resource(&[0]), resource(&[])]);
+        let rest = redirected.without_redirects(|_| true);
+        let kept = [&[][..], &[], &[1], &[0, 1], &[]].map(resource);
+        assert_eq!(rest.resources(), kept);
+        let rest = whole.with_redirects(100).without_redirects(|_| false);
         assert_eq!(rest.resources(), [resource(&[])]);
+    }
+
+    #[test]
+    fn requests_of_one_connection_take_turns() {
+        let on = |connection, on: &[usize]| Resource { connection, ..resource(on) };
+        let whole =
+            page(vec![on(Some(7), &[]), on(Some(8), &[]), on(None, &[0]), on(Some(7), &[1])]);
+        let turns = whole.unwrap().by_connection();
+        let servers: Vec<_> = turns.resources().iter().map(|one| one.server).collect();
+        assert_eq!((servers, turns.servers().len()), (vec![1, 2, 0, 1], 3));
+        let waits: Vec<_> = turns.resources()[3].dependencies.iter().map(|one| one.on).collect();
+        assert_eq!(waits, [1, 0]);
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! What loading a page takes, in simulated time.
 //!
 //! [`blast`] has the rules of the simulator that was published with BLAST (Wang 2020), to the letter: what it says can be
-//! compared with what that one said. [`tcp`] has the network as it is.
+//! compared with what that one said ([`published`]), and what BLAST asked of it can be asked again ([`study`]). [`tcp`] has the
+//! network as it is.
 
 pub mod blast;
 mod events;
+pub mod published;
+pub mod study;
 pub mod tcp;
 mod triggers;
 
@@ -32,6 +35,10 @@ pub struct Load {
     pub connections: u32,
     /// TLS handshakes made.
     pub handshakes: u32,
+    /// Of these, resumptions. [`blast`] has none.
+    pub resumptions: u32,
+    /// Round trips before each connection took its first request, together. [`blast`] does not count them.
+    pub round_trips: u32,
 }
 
 impl Load {
@@ -42,6 +49,14 @@ impl Load {
         ends.sort_unstable();
         let begin = self.resources.iter().map(|times| times.created).min();
         let end = ends.get(ends.len() * 95 / 100).copied();
+        end.unwrap_or_default().saturating_sub(begin.unwrap_or_default())
+    }
+
+    /// Until all resources are there. Zero without resources.
+    #[must_use]
+    pub fn full_load_time(&self) -> Duration {
+        let begin = self.resources.iter().map(|times| times.created).min();
+        let end = self.resources.iter().map(|times| times.last).max();
         end.unwrap_or_default().saturating_sub(begin.unwrap_or_default())
     }
 

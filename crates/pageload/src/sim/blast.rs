@@ -10,7 +10,7 @@ use std::time::Duration;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::events::{Events, Instant};
+use super::events::{Events, Instant, nanos};
 use super::triggers::{Trigger, Triggers, Wait};
 use super::{Load, Times};
 use crate::page::{self, Page, Protocol, Resource};
@@ -85,6 +85,63 @@ pub struct Features {
     pub prefetch_database: bool,
 }
 
+/// One of [`Features`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Feature {
+    /// [`Features::fast_open`].
+    FastOpen,
+    /// [`Features::optimistic_data`].
+    OptimisticData,
+    /// [`Features::zero_rtt`].
+    ZeroRtt,
+    /// [`Features::redirect_database`].
+    RedirectDatabase,
+    /// [`Features::http2_database`].
+    Http2Database,
+    /// [`Features::prefetch_database`].
+    PrefetchDatabase,
+}
+
+impl Feature {
+    /// In the order in which BLAST adds one to the other.
+    pub const ALL: [Self; 6] = [
+        Self::FastOpen,
+        Self::OptimisticData,
+        Self::ZeroRtt,
+        Self::RedirectDatabase,
+        Self::Http2Database,
+        Self::PrefetchDatabase,
+    ];
+}
+
+impl Features {
+    /// Those of a list.
+    #[must_use]
+    pub fn of(list: &[Feature]) -> Self {
+        list.iter().fold(Self::default(), |features, &feature| features.with(feature))
+    }
+
+    /// One more.
+    #[must_use]
+    pub fn with(mut self, feature: Feature) -> Self {
+        *match feature {
+            Feature::FastOpen => &mut self.fast_open,
+            Feature::OptimisticData => &mut self.optimistic_data,
+            Feature::ZeroRtt => &mut self.zero_rtt,
+            Feature::RedirectDatabase => &mut self.redirect_database,
+            Feature::Http2Database => &mut self.http2_database,
+            Feature::PrefetchDatabase => &mut self.prefetch_database,
+        } = true;
+        self
+    }
+
+    /// What is left on a page that no database knows.
+    #[must_use]
+    pub fn without_databases(self) -> Self {
+        Self { redirect_database: false, http2_database: false, prefetch_database: false, ..self }
+    }
+}
+
 /// A page, prepared to be loaded many times.
 #[derive(Debug)]
 pub struct Plan {
@@ -111,12 +168,12 @@ impl Plan {
     /// The page under `settings`.
     #[must_use]
     pub fn new(page: &Page, settings: &Settings) -> Self {
-        if settings.features.redirect_database && page.redirects() > 0 {
-            return Self::new(&page.without_redirects(), settings);
-        }
         let prefetched = |resource: &Resource| {
             settings.features.prefetch_database && resource.in_prefetch_database
         };
+        if settings.features.redirect_database && page.redirects() > 0 {
+            return Self::new(&page.without_redirects(prefetched), settings);
+        }
         let item = |resource: &Resource| Item {
             server: u32::try_from(resource.server).unwrap_or(u32::MAX),
             bytes: resource.response_bytes,
@@ -142,7 +199,7 @@ enum Event {
     Created(u32),
     /// A connection takes requests.
     Ready(u32),
-    /// A connection is known to speak HTTP/2.
+    /// A server is known to speak HTTP/2.
     Http2(u32),
     /// A resource is there, over a connection.
     Done(u32, u32),
@@ -155,6 +212,8 @@ pub struct Simulator {
     servers: Vec<Server>,
     connections: Vec<Connection>,
     waits: Vec<Wait>,
+    /// What one group of records triggers.
+    due: Vec<Trigger>,
     now: Instant,
 }
 
@@ -166,13 +225,14 @@ struct Server {
     opening: usize,
     /// When TCP of the first is there.
     established: Option<Instant>,
+    /// Known to speak HTTP/2.
+    http2: bool,
 }
 
 #[derive(Debug)]
 struct Connection {
     server: u32,
     ready: bool,
-    http2: bool,
     requests: usize,
     /// When the last of its responses is there.
     free: Instant,
@@ -193,6 +253,7 @@ impl Simulator {
             servers: Vec::new(),
             connections: Vec::new(),
             waits: Vec::new(),
+            due: Vec::new(),
             now: 0,
         }
     }
@@ -226,6 +287,7 @@ impl Simulator {
             server.connections.clear();
             server.opening = 0;
             server.established = None;
+            server.http2 = false;
         }
         self.servers.resize_with(plan.servers.len(), Server::default);
         self.waits.clear();
@@ -243,7 +305,7 @@ struct Rules {
 
 impl Rules {
     fn new(settings: &Settings) -> Self {
-        let rtt = u64::try_from(settings.rtt.as_nanos()).unwrap_or(u64::MAX / 1024);
+        let rtt = nanos(settings.rtt);
         let cell = CELL * 1_000_000_000 / u64::from(settings.rate.max(1));
         Self { rtt, cell, settings: *settings }
     }
@@ -282,9 +344,7 @@ impl Run<'_> {
                 self.dispatch(server);
             }
             // It does not wake the queue.
-            Event::Http2(connection) => {
-                self.state.connections[connection as usize].http2 = true;
-            }
+            Event::Http2(server) => self.state.servers[server as usize].http2 = true,
             Event::Done(_, connection) => {
                 let connection = &mut self.state.connections[connection as usize];
                 connection.requests -= 1;
@@ -329,7 +389,9 @@ impl Run<'_> {
             let own = self.state.servers[server as usize].connections.iter().copied();
             own.filter(|&id| all[id as usize].ready)
         };
-        if let Some(id) = own().find(|&id| all[id as usize].http2) {
+        if self.state.servers[server as usize].http2
+            && let Some(id) = own().next()
+        {
             return Some(id);
         }
         let depth = if self.plan.servers[server as usize].pipelining {
@@ -347,7 +409,7 @@ impl Run<'_> {
         let now = self.state.now;
         let target = &self.plan.servers[server as usize];
         let own = &mut self.state.servers[server as usize];
-        if own.connections.len() >= self.rules.settings.connections
+        if own.connections.len() >= self.rules.settings.connections.max(1)
             || own.opening >= own.queue.len()
         {
             return;
@@ -367,19 +429,13 @@ impl Run<'_> {
         own.opening += 1;
         let id = u32::try_from(self.state.connections.len()).unwrap_or(u32::MAX);
         own.connections.push(id);
-        let known = features.http2_database || !first;
-        self.state.connections.push(Connection {
-            server,
-            ready: false,
-            http2: target.http2 && known,
-            requests: 0,
-            free: 0,
-        });
+        own.http2 |= target.http2 && features.http2_database;
+        self.state.connections.push(Connection { server, ready: false, requests: 0, free: 0 });
         self.load.connections += 1;
         self.load.handshakes += u32::from(target.tls);
         self.state.events.at(ready, Event::Ready(id));
-        if target.http2 && !known {
-            self.state.events.at(ready + self.rules.rtt, Event::Http2(id));
+        if target.http2 && first {
+            self.state.events.at(ready + self.rules.rtt, Event::Http2(server));
         }
     }
 
@@ -389,7 +445,7 @@ impl Run<'_> {
         let carrier = &mut self.state.connections[connection as usize];
         carrier.requests += 1;
         let mut first = now + self.rules.rtt;
-        if !carrier.http2 {
+        if !self.state.servers[carrier.server as usize].http2 {
             first = first.max(carrier.free);
         }
         let last = self.receive(id, first);
@@ -406,32 +462,38 @@ impl Run<'_> {
     fn receive(&mut self, id: u32, first: Instant) -> Instant {
         let plan = self.plan;
         let bytes = plan.resources[id as usize].bytes;
-        let mut triggers = plan.triggers.of(id as usize).iter().peekable();
-        let (mut at, mut received) = (first, 0);
+        let triggers = plan.triggers.of(id as usize);
+        let (mut at, mut received, mut done) = (first, 0, 0);
         while received < bytes {
             let records = self.draws.random_range(1..=GROUP_MAX);
             let group = (records * RECORD).min(bytes - received);
             let wire = group + group.div_ceil(RECORD) * RECORD_OVERHEAD;
-            at += wire.div_ceil(CELL) * self.rules.cell;
+            at = at.saturating_add(wire.div_ceil(CELL).saturating_mul(self.rules.cell));
             received += group;
-            while let Some(trigger) = triggers.next_if(|trigger| trigger.bytes <= received) {
-                self.reached(trigger, at);
-            }
+            let due = triggers[done..].iter().take_while(|trigger| trigger.bytes <= received);
+            let end = done + due.count();
+            self.reached(&triggers[done..end], at);
+            done = end;
         }
         // Of nothing, all is there at once.
-        for trigger in triggers {
-            self.reached(trigger, at);
-        }
+        self.reached(&triggers[done..], at);
         at
     }
 
-    /// So much of a response is there at `at`.
-    fn reached(&mut self, trigger: &Trigger, at: Instant) {
-        let whole = self.state.waits[trigger.id as usize].reached(at + PARSING + trigger.then);
-        if let Some(at) = whole
-            && !self.plan.resources[trigger.id as usize].prefetched
-        {
-            self.state.events.at(at, Event::Created(trigger.id));
+    /// What a group of records at `at` brings the client to ask for: in the order of the page, wherever in the group it is
+    /// named.
+    fn reached(&mut self, triggers: &[Trigger], at: Instant) {
+        let Simulator { due, waits, events, .. } = &mut *self.state;
+        due.clear();
+        due.extend_from_slice(triggers);
+        due.sort_unstable_by_key(|trigger| trigger.id);
+        for trigger in due {
+            let all = waits[trigger.id as usize].reached(at + PARSING + trigger.then);
+            if let Some(at) = all
+                && !self.plan.resources[trigger.id as usize].prefetched
+            {
+                events.at(at, Event::Created(trigger.id));
+            }
         }
     }
 }

@@ -2,9 +2,19 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::time::Duration;
 
 /// Nanoseconds since the load began.
 pub(super) type Instant = u64;
+
+/// Longest that one step of a load takes. So that no sum over [`RESOURCES_MAX`](crate::page::RESOURCES_MAX) steps, each waited
+/// for as long as the last of a series of doubled timeouts, is more than a clock of 64 bits has.
+const STEP_MAX: Duration = Duration::from_secs(600);
+
+/// Nanoseconds of a duration, at most [`STEP_MAX`].
+pub(super) fn nanos(duration: Duration) -> Instant {
+    u64::try_from(duration.min(STEP_MAX).as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// What is to happen, in the order of its time; at one time, in the order in which it was said.
 #[derive(Debug)]
@@ -27,12 +37,6 @@ impl<T: Ord> Events<T> {
     pub(super) fn at(&mut self, time: Instant, what: T) {
         self.heap.push(Reverse((time, self.said, what)));
         self.said += 1;
-    }
-
-    /// The next, if it is at `time`.
-    pub(super) fn next_if_at(&mut self, time: Instant) -> Option<(Instant, T)> {
-        let is_then = self.heap.peek().is_some_and(|Reverse((at, ..))| *at == time);
-        if is_then { self.next() } else { None }
     }
 
     pub(super) fn next(&mut self) -> Option<(Instant, T)> {

@@ -4,53 +4,58 @@
 //! (RFC 6928), doubled in each round trip until the queue is seen to grow (HyStart) or a segment is lost, then CUBIC's
 //! beta (RFC 9438); back to ten after a pause. Segments that overtake a lost one wait for it.
 //!
-//! Not here: contention for the client's processor, delayed acknowledgements, the spread of round-trip times.
+//! Not here: contention for the client's processor, delayed acknowledgements, the spread of round-trip times between
+//! servers, slow start of what the client sends. HTTP/3 is an opening only: what follows it is as over TCP.
 
 mod client;
+mod connect;
 mod link;
 mod opening;
 mod sender;
+mod techniques;
+mod transfer;
 
 use std::time::Duration;
 
-pub use client::Simulator;
 pub use opening::{Opening, Session};
+pub use techniques::{Technique, Techniques};
 
-use super::events::Instant;
+use super::Load;
+use crate::page::Page;
 
 /// What a load is simulated with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The network.
     pub link: Link,
-    /// How connections are opened to servers that take part, where their state allows.
-    pub opening: Opening,
+    /// What is done to save time.
+    pub techniques: Techniques,
     /// What the client has of each server at the start.
     pub revisit: Revisit,
-    /// Whether the first request may leave before the handshake has ended (RFC 8446 section 2.3).
-    pub early_data: bool,
-    /// What databases and hints the client has.
-    pub hints: Hints,
-    /// HTTP/1.1 connections to one server.
-    pub connections: usize,
+    /// How probable it is that databases know the page.
+    pub hit_rate: f64,
+    /// Connections and requests on them.
+    pub pools: Pools,
     /// From a name to an address, the first time; zero where that is known.
     pub dns: Duration,
-    /// What TLS costs the processors of both ends, full and resumed.
-    pub crypto: Crypto,
+    /// What a handshake costs beside round trips.
+    pub tls: Handshake,
+    /// How long ends wait for what does not come.
+    pub timers: Timers,
 }
 
 impl Default for Settings {
-    /// A first visit by plain TLS 1.3 over an unlimited link of 50 ms.
+    /// A first visit by TCP and full TLS 1.3 over an unlimited link of 50 ms. Databases, where they are used, know the page.
     fn default() -> Self {
         Self {
             link: Link::default(),
-            opening: Opening::Plain,
+            techniques: Techniques::default(),
             revisit: Revisit::default(),
-            early_data: false,
-            hints: Hints::default(),
-            connections: 6,
+            hit_rate: 1.0,
+            pools: Pools::default(),
             dns: Duration::ZERO,
-            crypto: Crypto::default(),
+            tls: Handshake::default(),
+            timers: Timers::default(),
         }
     }
 }
@@ -60,13 +65,13 @@ impl Default for Settings {
 pub struct Link {
     /// Round-trip time without load.
     pub rtt: Duration,
-    /// Bytes a second to the client; none for no limit.
+    /// Bytes a second to the client, at least 1,000; none for no limit.
     pub down: Option<u64>,
-    /// Bytes a second to the servers; none for no limit.
+    /// Bytes a second to the servers, at least 1,000; none for no limit.
     pub up: Option<u64>,
-    /// Bytes that wait for the link, each way; what is more is dropped.
+    /// Bytes that wait for the link to the client; what is more is dropped.
     pub queue: u64,
-    /// Share of packets lost, each way.
+    /// Share of packets lost, each way, at most 0.9.
     pub loss: f64,
 }
 
@@ -79,49 +84,122 @@ impl Default for Link {
 /// Shares of servers of which the client has something from before, each drawn for itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Revisit {
-    /// A Fast Open cookie that fits.
+    /// A Fast Open cookie.
     pub cookies: f64,
+    /// Met at another address than the one that the cookie is from. Cookies of RFC 7413 are kept by address and miss then;
+    /// private ones are kept by name and do not (Sy et al. 2019, section 5.3).
+    pub moved: f64,
     /// A TLS session.
     pub sessions: f64,
+    /// A TLS session, if the machine's applications share theirs (Hiller et al. 2019).
+    pub shared_sessions: f64,
     /// The address.
     pub addresses: f64,
+    /// An open connection that is idle.
+    pub connections: f64,
 }
 
-/// What is known of a page before it is loaded (BLAST, chapter 5), for the share of pages or servers that is hit.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Hints {
-    /// Where the page's redirects lead.
-    pub redirects: bool,
-    /// The servers: connections to them are opened at the start.
-    pub servers: bool,
-    /// Which servers speak HTTP/2: one connection to them is enough from the start.
-    pub http2: bool,
-    /// The resources: they are asked for at the start.
-    pub prefetch: bool,
-    /// The document's own server says what the document will need before it has made it (RFC 8297).
-    pub early_hints: bool,
-    /// The proxy is given data before it has said that it is connected: the round trip of TCP behind it is none.
-    pub optimistic_data: bool,
-}
-
-/// Processor time of a handshake, both ends together.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Crypto {
-    /// With certificates.
-    pub full: Duration,
-    /// Without.
-    pub resumed: Duration,
-}
-
-impl Default for Crypto {
-    /// ECDSA P-256 and X25519 by OpenSSL 3 on one core of a current processor: half a millisecond, and a third of that.
-    fn default() -> Self {
-        Self { full: Duration::from_micros(500), resumed: Duration::from_micros(170) }
+impl Revisit {
+    /// Of everything that a client keeps after its connections are closed.
+    #[must_use]
+    pub fn again() -> Self {
+        Self {
+            cookies: 1.0,
+            sessions: 1.0,
+            shared_sessions: 1.0,
+            addresses: 1.0,
+            ..Self::default()
+        }
     }
 }
 
-/// Nanoseconds of a duration; a load longer than an hour is none.
-fn nanos(duration: Duration) -> Instant {
-    const MAX: Instant = 3_600_000_000_000;
-    u64::try_from(duration.as_nanos()).unwrap_or(MAX).min(MAX)
+/// Connections of HTTP/1.1 to one server, and requests on each. HTTP/2 has one connection and no bound on requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pools {
+    /// At one time.
+    pub connections: usize,
+    /// Without having a response, where the server allows pipelining; 1 is none.
+    pub depth: usize,
+}
+
+impl Default for Pools {
+    /// As browsers have them.
+    fn default() -> Self {
+        Self { connections: 6, depth: 1 }
+    }
+}
+
+/// What a handshake of TLS 1.3 costs beside round trips.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handshake {
+    /// Bytes of the ClientHello. What does not fit into a SYN gains nothing by Fast Open.
+    pub client_hello: u64,
+    /// Bytes that the server answers, with certificates.
+    pub full_flight: u64,
+    /// Bytes that the server answers when it resumes.
+    pub resumed_flight: u64,
+    /// Processor time of both ends, with certificates.
+    pub full: Duration,
+    /// Processor time of both ends when resumed.
+    pub resumed: Duration,
+}
+
+impl Default for Handshake {
+    /// X25519 and a chain of two ECDSA P-256 certificates. Processor time as of OpenSSL 3 on one core of a current
+    /// processor: half a millisecond, and a third of that.
+    fn default() -> Self {
+        Self {
+            client_hello: 517,
+            full_flight: 3_500,
+            resumed_flight: 300,
+            full: Duration::from_micros(500),
+            resumed: Duration::from_micros(170),
+        }
+    }
+}
+
+/// How long ends wait for what does not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timers {
+    /// For the answer to a SYN.
+    pub syn: Duration,
+    /// For the answer to a SYN with a private cookie, at least, before one without.
+    pub fallback: Duration,
+    /// On top of two round trips, for the acknowledgement of a single packet.
+    pub probe: Duration,
+    /// On top of a round trip, without a segment, until the window is as at the start.
+    pub idle: Duration,
+}
+
+impl Default for Timers {
+    /// Linux: 1 s (RFC 6298) and 200 ms (`TCP_RTO_MIN`, of RFC 8985 section 7.2 and RFC 5681 section 4.1). The fallback of headstart's
+    /// Fast Open is 300 ms.
+    fn default() -> Self {
+        Self {
+            syn: Duration::from_secs(1),
+            fallback: Duration::from_millis(300),
+            probe: Duration::from_millis(200),
+            idle: Duration::from_millis(200),
+        }
+    }
+}
+
+/// One load of a page, all of whose servers take part. The same `seed` gives the same.
+#[must_use]
+pub fn load(page: &Page, settings: &Settings, seed: u64) -> Load {
+    load_with(page, settings, |_| true, seed)
+}
+
+/// One load of a page. The same `seed` gives the same.
+///
+/// `takes_part` says of each of [`Page::servers`] whether Fast Open, TurboTLS, early data and shared sessions may be used with it:
+/// whether it has an edge.
+#[must_use]
+pub fn load_with(
+    page: &Page,
+    settings: &Settings,
+    takes_part: impl Fn(usize) -> bool,
+    seed: u64,
+) -> Load {
+    client::load(page, settings, &takes_part, seed)
 }

@@ -1,6 +1,6 @@
 //! What each resource brings the client to ask for, and when.
 
-use super::events::Instant;
+use super::events::{Instant, nanos};
 use crate::page::Page;
 
 /// Of all resources of a page.
@@ -31,8 +31,7 @@ impl Triggers {
                 let parent = &page.resources()[dependency.on];
                 // Nothing is there before the first byte.
                 let bytes = dependency.part.bytes_of(parent.response_bytes).max(1);
-                let then = u64::try_from(dependency.then.as_nanos()).unwrap_or(u64::MAX / 4);
-                by_parent[dependency.on].push(Trigger { bytes, id, then });
+                by_parent[dependency.on].push(Trigger { bytes, id, then: nanos(dependency.then) });
             }
         }
         let mut triggers = Self::default();
@@ -45,7 +44,7 @@ impl Triggers {
         triggers
     }
 
-    /// Those of one resource, fewest bytes first.
+    /// Those of one resource, fewest bytes first; of as many bytes, in the order of the page.
     pub(super) fn of(&self, id: usize) -> &[Trigger] {
         let begin = id.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.all[begin..self.ends[id]]

@@ -1,35 +1,58 @@
 //! The browser: what it asks for when, over which connections.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::super::events::{Events, Instant};
+use super::super::events::{Events, Instant, nanos};
 use super::super::triggers::{Triggers, Wait};
 use super::super::{Load, Times};
 use super::link::Line;
 use super::sender::Sender;
-use super::{Opening, Session, Settings, nanos};
-use crate::page::{Page, Protocol};
+use super::{Revisit, Settings, Techniques};
+use crate::page::{self, Page, Protocol};
 
-/// A request of which the recording does not say how large it is, in bytes.
-const REQUEST: u64 = 400;
+/// Above this hardly anything arrives, and loads would not end.
+const LOSS_MAX: f64 = 0.9;
 
-/// What a server sends in a handshake, in bytes: with a chain of two certificates, and resumed.
-const FLIGHT_FULL: u64 = 3_500;
-const FLIGHT_RESUMED: u64 = 300;
+/// Has losses drawn apart from what the client has from before, so that these are the same whatever is sent.
+const LOSSES: u64 = 0x6c6f_7373_6573;
 
-/// How long the kernel waits for the answer to a SYN (RFC 6298), and for data at least before it sends again.
-const SYN_TIMEOUT: Instant = 1_000_000_000;
-const PROBE_TIMEOUT: Instant = 200_000_000;
+/// One load of `page`.
+pub(super) fn load(
+    page: &Page,
+    settings: &Settings,
+    takes_part: &dyn Fn(usize) -> bool,
+    seed: u64,
+) -> Load {
+    let mut draws = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let is_known = draws.random::<f64>() < settings.hit_rate;
+    let techniques =
+        if is_known { settings.techniques } else { settings.techniques.without_databases() };
+    let is_prefetched =
+        |resource: &page::Resource| techniques.prefetch_database && resource.in_prefetch_database;
+    let without = techniques.redirect_database && page.redirects() > 0;
+    let without = without.then(|| page.without_redirects(is_prefetched));
+    let page = without.as_ref().unwrap_or(page);
+    let servers = servers(page, settings, techniques, takes_part, &mut draws);
+    let mut run = Run::new(page, settings, techniques, servers, seed ^ LOSSES);
+    run.begin();
+    while let Some((at, event)) = run.events.next() {
+        run.now = at;
+        run.on(event);
+    }
+    run.load
+}
 
 /// Something that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+pub(super) enum Event {
     /// The client needs a resource.
     Needed(u32),
+    /// A server answers in the handshake of a connection.
+    Flight(u32),
     /// A connection takes requests.
     Ready(u32),
     /// A request is at its server.
@@ -44,76 +67,67 @@ enum Event {
     Lost(u32, u32),
 }
 
-/// Loads pages over TCP.
-#[derive(Debug, Default)]
-pub struct Simulator(());
-
-impl Simulator {
-    /// One that has loaded nothing.
-    #[must_use]
-    pub fn new() -> Self {
-        Self(())
-    }
-
-    /// One load of a page. The same `seed` gives the same.
-    ///
-    /// `takes_part` says of each server of the page whether connections to it may be opened otherwise than by TCP and
-    /// full TLS.
-    #[must_use]
-    pub fn load(
-        &self,
-        page: &Page,
-        settings: &Settings,
-        takes_part: impl Fn(usize) -> bool,
-        seed: u64,
-    ) -> Load {
-        if settings.hints.redirects && page.redirects() > 0 {
-            let page = page.without_redirects();
-            return Run::new(&page, settings, takes_part, seed).finish();
-        }
-        Run::new(page, settings, takes_part, seed).finish()
-    }
-}
-
 /// One load, as it goes on.
-struct Run<'a> {
-    page: &'a Page,
-    settings: &'a Settings,
-    triggers: Triggers,
-    events: Events<Event>,
-    draws: Xoshiro256PlusPlus,
-    now: Instant,
-    rtt: Instant,
-    down: Line,
-    up: Line,
-    servers: Vec<Server>,
-    connections: Vec<Connection>,
-    resources: Vec<Resource>,
-    load: Load,
+pub(super) struct Run<'a> {
+    pub(super) page: &'a Page,
+    pub(super) settings: &'a Settings,
+    pub(super) techniques: Techniques,
+    pub(super) triggers: Triggers,
+    pub(super) events: Events<Event>,
+    pub(super) now: Instant,
+    pub(super) rtt: Instant,
+    pub(super) down: Line,
+    pub(super) up: Line,
+    pub(super) servers: Vec<Server>,
+    /// When the address of a host is known, from when it was first asked for.
+    pub(super) resolved: Vec<Option<Instant>>,
+    pub(super) connections: Vec<Connection>,
+    pub(super) resources: Vec<Resource>,
+    pub(super) load: Load,
+    losses: Xoshiro256PlusPlus,
 }
 
-struct Server {
-    takes_part: bool,
-    http2: bool,
-    /// What the client has from before, or from a connection of this load.
-    cookie: bool,
-    session: bool,
-    /// From when on its address is known.
-    resolved: Option<Instant>,
-    resolution: Instant,
-    queue: VecDeque<u32>,
-    connections: Vec<u32>,
-    opening: usize,
+pub(super) struct Server {
+    pub(super) takes_part: bool,
+    pub(super) tls: bool,
+    pub(super) http2: bool,
+    /// Requests on a connection of HTTP/1.1.
+    pub(super) depth: usize,
+    /// From when on the client has what opens the next connection sooner.
+    pub(super) session: Option<Instant>,
+    pub(super) cookie: Option<Instant>,
+    pub(super) private_cookie: Option<Instant>,
+    /// Place of its host in [`Run::resolved`].
+    pub(super) host: usize,
+    pub(super) resolution: Instant,
+    /// A connection is there from the start.
+    pub(super) warm: bool,
+    pub(super) queue: VecDeque<u32>,
+    pub(super) connections: Vec<u32>,
+    pub(super) opening: usize,
 }
 
-struct Connection {
-    server: usize,
-    ready: bool,
-    requests: usize,
-    sender: Sender,
+pub(super) struct Connection {
+    pub(super) server: usize,
+    pub(super) ready: bool,
+    /// When the request may leave does not depend on the server's flight.
+    pub(super) early: bool,
+    /// What the server sends in its handshake, in bytes.
+    pub(super) flight: u64,
+    /// Without a response, in the order in which they were sent.
+    pub(super) requests: VecDeque<Request>,
+    pub(super) sender: Sender,
 }
 
-struct Resource {
+pub(super) struct Request {
+    pub(super) id: u32,
+    /// The server has its response.
+    pub(super) made: bool,
+    /// The server sends it.
+    pub(super) answered: bool,
+}
+
+pub(super) struct Resource {
     wait: Wait,
     needed: bool,
     received: u64,
@@ -121,29 +135,56 @@ struct Resource {
     triggered: usize,
 }
 
+/// As the client finds them.
+fn servers(
+    page: &Page,
+    settings: &Settings,
+    techniques: Techniques,
+    takes_part: &dyn Fn(usize) -> bool,
+    draws: &mut Xoshiro256PlusPlus,
+) -> Vec<Server> {
+    let Revisit { cookies, moved, sessions, shared_sessions, addresses, connections } =
+        settings.revisit;
+    let mut hosts: BTreeMap<(Option<usize>, String), usize> = BTreeMap::new();
+    let server = |(id, server): (usize, &page::Server)| {
+        // As many draws whatever the settings: what one of them changes is not what another finds.
+        let [cookie, stays, session, address, connection] =
+            std::array::from_fn(|_| draws.random::<f64>());
+        let takes_part = takes_part(id);
+        let shares = techniques.session_sharing && takes_part;
+        let sessions = if shares { sessions.max(shared_sessions) } else { sessions };
+        let at_start = |has: bool| has.then_some(0);
+        let known = hosts.len();
+        // Without a name, it is a host of its own.
+        let name = (server.host.is_empty().then_some(id), server.host.clone());
+        Server {
+            takes_part,
+            tls: server.tls,
+            http2: server.tls && server.protocol != Protocol::Http1,
+            depth: if server.pipelining { settings.pools.depth.max(1) } else { 1 },
+            session: at_start(session < sessions),
+            cookie: at_start(cookie < cookies && stays >= moved),
+            private_cookie: at_start(cookie < cookies),
+            host: *hosts.entry(name).or_insert(known),
+            resolution: if address < addresses { 0 } else { nanos(settings.dns) },
+            warm: connection < connections,
+            queue: VecDeque::new(),
+            connections: Vec::new(),
+            opening: 0,
+        }
+    };
+    page.servers().iter().enumerate().map(server).collect()
+}
+
 impl<'a> Run<'a> {
     fn new(
         page: &'a Page,
         settings: &'a Settings,
-        takes_part: impl Fn(usize) -> bool,
+        techniques: Techniques,
+        servers: Vec<Server>,
         seed: u64,
     ) -> Self {
         let triggers = Triggers::of_page(page);
-        let mut draws = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let revisit = &settings.revisit;
-        let mut has = |share: f64| draws.random::<f64>() < share;
-        let servers = page.servers().iter().enumerate().map(|(id, server)| Server {
-            takes_part: takes_part(id),
-            http2: server.protocol != Protocol::Http1,
-            cookie: has(revisit.cookies),
-            session: has(revisit.sessions),
-            resolved: None,
-            resolution: if has(revisit.addresses) { 0 } else { nanos(settings.dns) },
-            queue: VecDeque::new(),
-            connections: Vec::new(),
-            opening: 0,
-        });
-        let servers = servers.collect();
         let resource = |wait| Resource { wait, needed: false, received: 0, triggered: 0 };
         let resources = triggers.waits().map(resource).collect();
         let link = &settings.link;
@@ -151,65 +192,69 @@ impl<'a> Run<'a> {
         Self {
             page,
             settings,
+            techniques,
             triggers,
             events: Events::new(),
-            draws,
             now: 0,
             rtt: nanos(link.rtt),
             down: Line::new(link.down, link.queue),
             up: Line::new(link.up, link.queue),
+            resolved: vec![None; servers.len()],
             servers,
             connections: Vec::new(),
             resources,
             load: Load { resources: times, ..Load::default() },
+            losses: Xoshiro256PlusPlus::seed_from_u64(seed),
         }
     }
 
-    fn finish(mut self) -> Load {
-        for (id, resource) in (0..).zip(self.page.resources()) {
-            let prefetched = self.settings.hints.prefetch && resource.in_prefetch_database;
-            if resource.dependencies.is_empty() || prefetched {
-                self.events.at(0, Event::Needed(id));
+    fn begin(&mut self) {
+        for server in 0..self.servers.len() {
+            if self.servers[server].warm {
+                self.add_warm(server);
             }
         }
-        // After what is needed anyway: the document's server has its connection by then.
-        if self.settings.hints.servers {
-            while let Some((at, event)) = self.events.next_if_at(0) {
-                self.now = at;
-                self.on(event);
+        for (id, resource) in (0..).zip(self.page.resources()) {
+            let prefetched = self.techniques.prefetch_database && resource.in_prefetch_database;
+            if resource.dependencies.is_empty() || prefetched {
+                self.need(id);
             }
-            for server in 0..self.servers.len() {
+        }
+        // After what is needed anyway: that has its connections by now.
+        if self.techniques.server_database {
+            for server in self.used_servers() {
                 if self.servers[server].connections.is_empty() {
                     self.open(server);
                 }
             }
         }
-        while let Some((at, event)) = self.events.next() {
-            self.now = at;
-            self.on(event);
-        }
-        self.load
+    }
+
+    /// In the order in which the page names them.
+    fn used_servers(&self) -> Vec<usize> {
+        let mut seen = vec![false; self.servers.len()];
+        let all = self.page.resources().iter().map(|resource| resource.server);
+        all.filter(|&server| !std::mem::replace(&mut seen[server], true)).collect()
+    }
+
+    pub(super) fn is_lost(&mut self) -> bool {
+        let loss = self.settings.link.loss.min(LOSS_MAX);
+        loss > 0.0 && self.losses.random::<f64>() < loss
     }
 
     fn on(&mut self, event: Event) {
         match event {
             Event::Needed(id) => self.need(id),
+            Event::Flight(connection) => self.answer(connection),
             Event::Ready(connection) => self.ready(connection),
             Event::Asked(id, connection) => self.asked(id, connection),
-            Event::Made(id, connection) => {
-                let bytes = self.page.resources()[id as usize].response_bytes;
-                self.connections[connection as usize].sender.respond(id, bytes);
-                self.pump(connection);
-            }
+            Event::Made(id, connection) => self.made(id, connection),
             Event::Arrived(connection, number) => self.arrived(connection, number),
             Event::Acknowledged(connection, sent) => {
                 self.connections[connection as usize].sender.acknowledged(sent, self.now);
                 self.pump(connection);
             }
-            Event::Lost(connection, number) => {
-                self.connections[connection as usize].sender.lost(number);
-                self.send_again(connection, number);
-            }
+            Event::Lost(connection, number) => self.send_again(connection, number),
         }
     }
 
@@ -224,19 +269,8 @@ impl<'a> Run<'a> {
         self.dispatch(server);
     }
 
-    fn ready(&mut self, connection: u32) {
-        let server = self.connections[connection as usize].server;
-        self.connections[connection as usize].ready = true;
-        let own = &mut self.servers[server];
-        own.opening -= 1;
-        // What it has handed out serves the next.
-        own.session = own.takes_part;
-        own.cookie = own.takes_part;
-        self.dispatch(server);
-    }
-
     /// Sends what is asked of `server` on connections that are there, and opens those that are wanted.
-    fn dispatch(&mut self, server: usize) {
+    pub(super) fn dispatch(&mut self, server: usize) {
         while let Some(&id) = self.servers[server].queue.front() {
             let Some(connection) = self.place(server) else { break };
             self.servers[server].queue.pop_front();
@@ -247,152 +281,27 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A connection that takes a request now.
+    /// A connection that takes a request now: one that is idle, or the one with the fewest requests.
     fn place(&self, server: usize) -> Option<u32> {
         let own = &self.servers[server];
-        let connection = |id: &u32| &self.connections[*id as usize];
-        let mut ready = own.connections.iter().filter(|id| connection(id).ready);
-        if own.http2 { ready.next() } else { ready.find(|id| connection(id).requests == 0) }
-            .copied()
+        let requests = |id: &u32| self.connections[*id as usize].requests.len();
+        let mut ready = own.connections.iter().filter(|id| self.connections[**id as usize].ready);
+        if own.http2 {
+            return ready.next().copied();
+        }
+        ready.filter(|id| requests(id) < own.depth).min_by_key(|id| requests(id)).copied()
     }
 
     fn wants_connection(&self, server: usize) -> bool {
         let own = &self.servers[server];
         // Until the first is there, the client does not know that one is enough.
-        let known = self.settings.hints.http2 || own.connections.len() > own.opening;
-        let most = if own.http2 && known { 1 } else { self.settings.connections };
+        let known = self.techniques.http2_database || own.connections.len() > own.opening;
+        let most = if own.http2 && known { 1 } else { self.settings.pools.connections.max(1) };
         own.opening < own.queue.len() && own.connections.len() < most
     }
 
-    fn open(&mut self, server: usize) {
-        let id = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
-        let ready = self.opened(server);
-        self.servers[server].connections.push(id);
-        self.servers[server].opening += 1;
-        let sender = Sender::new();
-        self.connections.push(Connection { server, ready: false, requests: 0, sender });
-        self.load.connections += 1;
-        self.load.handshakes += u32::from(self.page.servers()[server].tls);
-        self.events.at(ready, Event::Ready(id));
-    }
-
-    /// When a connection that is opened now takes its first request.
-    fn opened(&mut self, server: usize) -> Instant {
-        let tls = self.page.servers()[server].tls;
-        let own = &mut self.servers[server];
-        let resolved = *own.resolved.get_or_insert(self.now + own.resolution);
-        let session = match (tls, own.session) {
-            (false, _) => Session::NoTls,
-            (true, false) => Session::None,
-            (true, true) if self.settings.early_data => Session::EarlyData,
-            (true, true) => Session::Resumed,
-        };
-        let opening = if own.takes_part { self.settings.opening } else { Opening::Plain };
-        let mut trips = opening.round_trips(session, own.cookie);
-        if self.settings.hints.optimistic_data && opening.round_trips(session, true) < trips + 1 {
-            trips = trips.saturating_sub(1);
-        }
-        let (flight, crypto) = match session {
-            Session::NoTls => (0, Duration::ZERO),
-            Session::None => (FLIGHT_FULL, self.settings.crypto.full),
-            Session::Resumed | Session::EarlyData => (FLIGHT_RESUMED, self.settings.crypto.resumed),
-        };
-        let begin = self.now.max(resolved);
-        let mut ready = begin + nanos(crypto);
-        for trip in 0..trips {
-            ready += self.rtt + self.lost_trip(if trip == 0 { SYN_TIMEOUT } else { PROBE_TIMEOUT });
-        }
-        // The server's flight takes its part of the link. Its end is awaited only where the request is.
-        if flight > 0
-            && let Some(end) = self.down.pass(begin, flight)
-            && session != Session::EarlyData
-        {
-            ready = ready.max(end + self.rtt);
-        }
-        ready
-    }
-
-    /// What a round trip of two packets takes longer because one is lost.
-    fn lost_trip(&mut self, timeout: Instant) -> Instant {
-        let mut longer = 0;
-        let mut timeout = timeout.max(2 * self.rtt.min(timeout));
-        // After eight losses nobody waits.
-        for _ in 0..8 {
-            if !self.is_lost() && !self.is_lost() {
-                break;
-            }
-            longer += timeout;
-            timeout *= 2;
-        }
-        longer
-    }
-
-    fn is_lost(&mut self) -> bool {
-        let loss = self.settings.link.loss;
-        loss > 0.0 && self.draws.random::<f64>() < loss
-    }
-
-    fn ask(&mut self, id: u32, connection: u32) {
-        self.connections[connection as usize].requests += 1;
-        self.load.resources[id as usize].sent = Duration::from_nanos(self.now);
-        let bytes = match self.page.resources()[id as usize].request_bytes {
-            0 => REQUEST,
-            bytes => bytes,
-        };
-        // A request is never dropped for want of room: it waits at the client.
-        let left = self.up.pass(self.now, bytes).unwrap_or(self.now);
-        let again = if self.is_lost() { PROBE_TIMEOUT.max(2 * self.rtt) } else { 0 };
-        self.events.at(left + again + self.rtt / 2, Event::Asked(id, connection));
-    }
-
-    fn asked(&mut self, id: u32, connection: u32) {
-        let resource = &self.page.resources()[id as usize];
-        self.events.at(self.now + nanos(resource.server_time), Event::Made(id, connection));
-        if self.settings.hints.early_hints && id as usize == self.page.redirects() {
-            let at = self.now + self.rtt / 2;
-            for trigger in self.triggers.of(id as usize) {
-                self.events.at(at, Event::Needed(trigger.id));
-            }
-        }
-    }
-
-    /// Sends what the window lets.
-    fn pump(&mut self, connection: u32) {
-        while let Some((number, bytes)) =
-            self.connections[connection as usize].sender.next(self.now, self.rtt)
-        {
-            self.transmit(connection, number, bytes);
-        }
-    }
-
-    fn send_again(&mut self, connection: u32, number: u32) {
-        let bytes = self.connections[connection as usize].sender.again(number, self.now);
-        self.transmit(connection, number, bytes);
-    }
-
-    fn transmit(&mut self, connection: u32, number: u32, bytes: u64) {
-        let left = self.down.pass(self.now, bytes).filter(|_| !self.is_lost());
-        let Some(left) = left else {
-            // Seen by what comes behind it, a round trip later.
-            self.events.at(self.now + self.rtt, Event::Lost(connection, number));
-            return;
-        };
-        let arrived = left + self.rtt / 2;
-        self.events.at(arrived, Event::Arrived(connection, number));
-        let acknowledged = arrived + self.rtt - self.rtt / 2;
-        self.events.at(acknowledged, Event::Acknowledged(connection, self.now));
-    }
-
-    fn arrived(&mut self, connection: u32, number: u32) {
-        let segments: Vec<_> =
-            self.connections[connection as usize].sender.arrived(number).collect();
-        for segment in segments {
-            self.read(segment.resource, segment.bytes, connection);
-        }
-    }
-
     /// The client reads some of a response.
-    fn read(&mut self, id: u32, bytes: u64, connection: u32) {
+    pub(super) fn read(&mut self, id: u32, bytes: u64, connection: u32) {
         let whole = self.page.resources()[id as usize].response_bytes.max(1);
         let times = &mut self.load.resources[id as usize];
         let resource = &mut self.resources[id as usize];
@@ -401,11 +310,14 @@ impl<'a> Run<'a> {
         }
         resource.received += bytes;
         let received = resource.received;
+        if received >= whole {
+            times.last = Duration::from_nanos(self.now);
+        }
         self.trigger(id, received);
         if received >= whole {
-            self.load.resources[id as usize].last = Duration::from_nanos(self.now);
             let connection = &mut self.connections[connection as usize];
-            connection.requests -= 1;
+            let place = connection.requests.iter().position(|request| request.id == id);
+            place.and_then(|place| connection.requests.remove(place));
             let server = connection.server;
             self.dispatch(server);
         }
@@ -413,14 +325,14 @@ impl<'a> Run<'a> {
 
     /// Has the client ask for what `received` bytes of a response name.
     fn trigger(&mut self, id: u32, received: u64) {
-        let begin = self.resources[id as usize].triggered;
-        let due = self.triggers.of(id as usize)[begin..].iter();
-        let due: Vec<_> = due.take_while(|trigger| trigger.bytes <= received).copied().collect();
-        self.resources[id as usize].triggered += due.len();
-        for trigger in due {
-            let wait = &mut self.resources[trigger.id as usize].wait;
-            if let Some(at) = wait.reached(self.now + trigger.then) {
-                self.events.at(at, Event::Needed(trigger.id));
+        loop {
+            let next = self.resources[id as usize].triggered;
+            let next = self.triggers.of(id as usize).get(next).copied();
+            let Some(due) = next.filter(|trigger| trigger.bytes <= received) else { break };
+            self.resources[id as usize].triggered += 1;
+            let wait = &mut self.resources[due.id as usize].wait;
+            if let Some(at) = wait.reached(self.now + due.then) {
+                self.events.at(at, Event::Needed(due.id));
             }
         }
     }

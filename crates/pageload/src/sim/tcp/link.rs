@@ -1,9 +1,16 @@
 //! One direction of the bottleneck: a queue that is served at a fixed rate.
 
 use super::super::events::Instant;
+use super::sender::SEGMENT;
 
 /// Ethernet, IP, and TCP with timestamps, in bytes of each packet.
 const HEADERS: u64 = 14 + 20 + 32;
+
+/// The slowest that is simulated, in bytes a second: what is slower does not load pages, and would overflow the clock.
+const RATE_MIN: u64 = 1_000;
+
+/// The smallest queue, in bytes: two packets.
+const QUEUE_MIN: u64 = 2 * (SEGMENT + HEADERS);
 
 /// One direction.
 #[derive(Debug)]
@@ -18,28 +25,34 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn new(rate: Option<u64>, queue: u64) -> Self {
-        Self { rate: rate.map(|rate| rate.max(1)), queue, busy: 0 }
+        Self { rate: rate.map(|rate| rate.max(RATE_MIN)), queue: queue.max(QUEUE_MIN), busy: 0 }
     }
 
     /// When a packet of `bytes` that comes `now` has left; none if the queue is full.
     pub(super) fn pass(&mut self, now: Instant, bytes: u64) -> Option<Instant> {
         let Some(rate) = self.rate else { return Some(now) };
-        let waiting = self.busy.saturating_sub(now);
-        // The first packet of an empty queue always passes.
-        if waiting > 0 && Self::bytes_in(waiting, rate) + bytes > self.queue {
-            return None;
-        }
-        self.busy = self.busy.max(now) + Self::time_of(bytes + HEADERS, rate);
-        Some(self.busy)
+        let waiting = bytes_in(self.waiting(now), rate);
+        (waiting + bytes + HEADERS <= self.queue).then(|| self.wait(now, bytes))
     }
 
-    fn time_of(bytes: u64, rate: u64) -> Instant {
-        bytes.saturating_mul(1_000_000_000) / rate
+    /// When `bytes` that come `now` have left. They wait however full the queue is: who sends them holds them back.
+    pub(super) fn wait(&mut self, now: Instant, bytes: u64) -> Instant {
+        let Some(rate) = self.rate else { return now };
+        let packets = bytes.div_ceil(SEGMENT);
+        self.busy =
+            self.busy.max(now) + (bytes + packets * HEADERS).saturating_mul(1_000_000_000) / rate;
+        self.busy
     }
 
-    fn bytes_in(time: Instant, rate: u64) -> u64 {
-        u64::try_from(u128::from(time) * u128::from(rate) / 1_000_000_000).unwrap_or(u64::MAX)
+    /// How long what comes `now` waits before it is sent.
+    pub(super) fn waiting(&self, now: Instant) -> Instant {
+        self.busy.saturating_sub(now)
     }
+}
+
+/// How many bytes leave in a time.
+fn bytes_in(time: Instant, rate: u64) -> u64 {
+    u64::try_from(u128::from(time) * u128::from(rate) / 1_000_000_000).unwrap_or(u64::MAX / 2)
 }
 
 #[cfg(test)]
@@ -57,12 +70,19 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_dropped() {
-        let mut line = Line::new(Some(1_000), 300);
-        let passed = (0..10).filter(|_| line.pass(0, 100).is_some()).count();
-        // 166 bytes each with their headers: the second meets 166 bytes of 300, the third 332.
+    fn what_does_not_fit_is_dropped_or_waits() {
+        let mut line = Line::new(Some(1_000), 0);
+        let passed = (0..10).filter(|_| line.pass(0, SEGMENT).is_some()).count();
         assert_eq!(passed, 2);
-        assert!(Line::new(Some(1_000), 0).pass(0, 100).is_some());
+        assert_eq!(line.waiting(0), 2 * (SEGMENT + HEADERS) * 1_000_000);
+        let packets = 3 * (SEGMENT + HEADERS);
+        assert_eq!(line.wait(0, 3 * SEGMENT), line.waiting(0));
+        assert_eq!(line.waiting(0), (2 * (SEGMENT + HEADERS) + packets) * 1_000_000);
         assert_eq!(Line::new(None, 0).pass(7, 100), Some(7));
+    }
+
+    #[test]
+    fn nothing_is_as_slow_as_nothing() {
+        assert_eq!(Line::new(Some(0), 0).wait(0, 934), 1_000_000_000);
     }
 }

@@ -13,18 +13,35 @@ const INITIAL_WINDOW: f64 = 10.0;
 /// What is left of the window after a loss (RFC 9438 section 4.6).
 const BETA: f64 = 0.7;
 
-/// After this long without a segment, on top of a round trip, the window is as at the start (RFC 5681 section 4.1).
-const PAUSE: Instant = 200_000_000;
-
 /// The window from which on growing round trips end its doubling, in segments, and by how much they have to grow:
 /// an eighth, within these bounds (HyStart as in Linux).
+///
+/// What counts is the shortest of the first acknowledgements of a round, as the last of a burst always wait for the first.
 const HYSTART_WINDOW: f64 = 16.0;
+const HYSTART_SAMPLES: u32 = 8;
 const HYSTART_MIN: Instant = 4_000_000;
 const HYSTART_MAX: Instant = 16_000_000;
+
+/// Round trips that so many bytes need beyond one, in a window that doubles.
+pub(super) fn further_flights(bytes: u64) -> u32 {
+    let mut left = bytes.div_ceil(SEGMENT);
+    let mut window = 10;
+    (0..)
+        .take_while(|_| {
+            left = left.saturating_sub(window);
+            window *= 2;
+            left > 0
+        })
+        .fold(0, |count, _: u32| count + 1)
+}
 
 /// One direction of one connection.
 #[derive(Debug)]
 pub(super) struct Sender {
+    /// Responses take turns; otherwise one comes after the other.
+    turns: bool,
+    /// After this long without a segment the window is as at the start (RFC 5681 section 4.1).
+    idle: Instant,
     /// Responses that wait, by turns.
     responses: VecDeque<(u32, u64)>,
     /// Sent, and not yet given to the client, in their order.
@@ -36,9 +53,30 @@ pub(super) struct Sender {
     in_flight: u32,
     /// The shortest round trip so far.
     shortest: Instant,
+    round: Round,
     /// Losses of segments before this one are of a window that was cut already.
     cut: u32,
     last_sent: Instant,
+}
+
+/// The acknowledgements of what was sent in one round trip.
+#[derive(Debug, Default)]
+struct Round {
+    begin: Instant,
+    samples: u32,
+    shortest: Instant,
+}
+
+impl Round {
+    /// One more; the shortest round trip of the first [`HYSTART_SAMPLES`], once there are as many.
+    fn sample(&mut self, sent: Instant, now: Instant) -> Option<Instant> {
+        if sent >= self.begin {
+            *self = Self { begin: now, samples: 0, shortest: Instant::MAX };
+        }
+        self.samples += 1;
+        self.shortest = self.shortest.min(now.saturating_sub(sent));
+        (self.samples == HYSTART_SAMPLES).then_some(self.shortest)
+    }
 }
 
 /// A piece of a response.
@@ -51,8 +89,10 @@ pub(super) struct Segment {
 }
 
 impl Sender {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(idle: Instant, turns: bool) -> Self {
         Self {
+            turns,
+            idle,
             responses: VecDeque::new(),
             segments: VecDeque::new(),
             first: 0,
@@ -60,6 +100,7 @@ impl Sender {
             threshold: f64::INFINITY,
             in_flight: 0,
             shortest: Instant::MAX,
+            round: Round::default(),
             cut: 0,
             last_sent: 0,
         }
@@ -71,8 +112,8 @@ impl Sender {
     }
 
     /// The next segment that may leave `now`: its number and payload.
-    pub(super) fn next(&mut self, now: Instant, rtt: Instant) -> Option<(u32, u64)> {
-        if self.in_flight == 0 && now > self.last_sent + rtt + PAUSE {
+    pub(super) fn next(&mut self, now: Instant) -> Option<(u32, u64)> {
+        if self.in_flight == 0 && now > self.last_sent + self.idle {
             self.window = self.window.min(INITIAL_WINDOW);
         }
         if f64::from(self.in_flight) + 1.0 > self.window {
@@ -80,14 +121,27 @@ impl Sender {
         }
         let (resource, left) = self.responses.pop_front()?;
         let bytes = left.min(SEGMENT);
-        if left > bytes {
-            self.responses.push_back((resource, left - bytes));
+        let rest = (resource, left - bytes);
+        match self.turns {
+            _ if left == bytes => {}
+            true => self.responses.push_back(rest),
+            false => self.responses.push_front(rest),
         }
         let number = self.first + u32::try_from(self.segments.len()).unwrap_or(u32::MAX);
         self.segments.push_back(Segment { resource, bytes, sent: now, arrived: false });
         self.in_flight += 1;
         self.last_sent = now;
         Some((number, bytes))
+    }
+
+    /// Whether there is more to send.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.responses.is_empty()
+    }
+
+    /// Segments without an acknowledgement.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight
     }
 
     /// Payload of a segment that is sent again.
@@ -99,16 +153,18 @@ impl Sender {
         })
     }
 
-    /// A segment is at the client: what it can read now, in order.
-    pub(super) fn arrived(&mut self, number: u32) -> impl Iterator<Item = Segment> + '_ {
+    /// A segment is at the client.
+    pub(super) fn arrived(&mut self, number: u32) {
         if let Some(segment) = self.segment(number) {
             segment.arrived = true;
         }
-        std::iter::from_fn(|| {
-            let segment = self.segments.pop_front_if(|segment| segment.arrived)?;
-            self.first += 1;
-            Some(segment)
-        })
+    }
+
+    /// The next that the client can read, in order.
+    pub(super) fn read(&mut self) -> Option<Segment> {
+        let segment = self.segments.pop_front_if(|segment| segment.arrived)?;
+        self.first += 1;
+        Some(segment)
     }
 
     /// The client's acknowledgement of a segment that was sent at `sent` is here.
@@ -116,13 +172,16 @@ impl Sender {
         self.in_flight = self.in_flight.saturating_sub(1);
         let round_trip = now.saturating_sub(sent);
         self.shortest = self.shortest.min(round_trip);
+        let of_round = self.round.sample(sent, now);
         if self.window >= self.threshold {
             self.window += 1.0 / self.window;
             return;
         }
         self.window += 1.0;
         let margin = (self.shortest / 8).clamp(HYSTART_MIN, HYSTART_MAX);
-        if self.window >= HYSTART_WINDOW && round_trip > self.shortest + margin {
+        if self.window >= HYSTART_WINDOW
+            && of_round.is_some_and(|of_round| of_round > self.shortest + margin)
+        {
             self.threshold = self.window;
         }
     }
@@ -147,15 +206,16 @@ mod tests {
     use super::*;
 
     const RTT: Instant = 100_000_000;
+    const IDLE: Instant = 3 * RTT;
 
     fn flight(sender: &mut Sender, now: Instant) -> u32 {
-        let left = (0..).take_while(|_| sender.next(now, RTT).is_some()).count();
+        let left = (0..).take_while(|_| sender.next(now).is_some()).count();
         u32::try_from(left).unwrap()
     }
 
     #[test]
     fn the_window_doubles_each_round_trip() {
-        let mut sender = Sender::new();
+        let mut sender = Sender::new(IDLE, true);
         sender.respond(0, 1_000_000);
         let mut sizes = Vec::new();
         for round in 0..4 {
@@ -171,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_growing_queue_ends_the_doubling() {
-        let mut sender = Sender::new();
+        let mut sender = Sender::new(IDLE, true);
         sender.respond(0, 1_000_000);
         assert_eq!(flight(&mut sender, 0), 10);
         for _ in 0..10 {
@@ -186,23 +246,39 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_for_its_own_burst_does_not() {
+        let mut sender = Sender::new(IDLE, true);
+        sender.respond(0, 1_000_000);
+        let mut now = 0;
+        for size in [10, 20, 40] {
+            assert_eq!(flight(&mut sender, now), size);
+            for behind in 0..size {
+                sender.acknowledged(now, now + RTT + Instant::from(behind) * 1_000_000);
+            }
+            now += RTT + 40_000_000;
+        }
+    }
+
+    #[test]
     fn what_overtakes_a_lost_segment_waits_for_it() {
-        let mut sender = Sender::new();
+        let mut sender = Sender::new(IDLE, true);
         sender.respond(7, 3 * SEGMENT);
         for number in 0..3 {
-            assert_eq!(sender.next(0, RTT), Some((number, SEGMENT)));
+            assert_eq!(sender.next(0), Some((number, SEGMENT)));
         }
-        assert_eq!(sender.arrived(1).count(), 0);
-        assert_eq!(sender.arrived(2).count(), 0);
+        sender.arrived(1);
+        sender.arrived(2);
+        assert!(sender.read().is_none());
         sender.lost(0);
         assert_eq!(sender.again(0, RTT), SEGMENT);
-        let read: Vec<u64> = sender.arrived(0).map(|segment| segment.bytes).collect();
+        sender.arrived(0);
+        let read: Vec<u64> = std::iter::from_fn(|| Some(sender.read()?.bytes)).collect();
         assert_eq!(read, [SEGMENT; 3]);
     }
 
     #[test]
     fn losses_of_one_window_cut_it_once() {
-        let mut sender = Sender::new();
+        let mut sender = Sender::new(IDLE, true);
         sender.respond(0, 1_000_000);
         assert_eq!(flight(&mut sender, 0), 10);
         sender.lost(3);
@@ -215,30 +291,37 @@ mod tests {
 
     #[test]
     fn after_a_pause_it_begins_again() {
-        let mut sender = Sender::new();
+        let mut sender = Sender::new(IDLE, true);
         sender.respond(0, 10 * SEGMENT);
         assert_eq!(flight(&mut sender, 0), 10);
         for _ in 0..10 {
             sender.acknowledged(0, RTT);
         }
         sender.respond(1, 1_000_000);
-        let later = 10 * RTT + PAUSE;
+        let later = 10 * RTT + IDLE;
         assert_eq!(flight(&mut sender, later), 10);
     }
 
     #[test]
-    fn responses_take_turns() {
-        let mut sender = Sender::new();
-        sender.respond(1, 2 * SEGMENT);
-        sender.respond(2, SEGMENT / 2);
-        for number in 0..3 {
-            assert!(sender.next(0, RTT).is_some(), "{number}");
+    fn responses_take_turns_where_they_can() {
+        for (turns, order) in [(true, [1, 2, 1]), (false, [1, 1, 2])] {
+            let mut sender = Sender::new(IDLE, turns);
+            sender.respond(1, 2 * SEGMENT);
+            sender.respond(2, SEGMENT / 2);
+            for number in 0..3 {
+                assert!(sender.is_waiting());
+                assert_eq!(sender.next(0).unwrap().0, number);
+                sender.arrived(number);
+            }
+            assert!(!sender.is_waiting());
+            let read: Vec<u32> = std::iter::from_fn(|| Some(sender.read()?.resource)).collect();
+            assert_eq!(read, order);
         }
-        let order: Vec<u32> = (0..3)
-            .flat_map(|number| {
-                sender.arrived(number).map(|segment| segment.resource).collect::<Vec<_>>()
-            })
-            .collect();
-        assert_eq!(order, [1, 2, 1]);
+    }
+
+    #[test]
+    fn large_flights_need_more_than_one_window() {
+        let flights = [0, 10, 11, 30, 31].map(|segments| further_flights(segments * SEGMENT));
+        assert_eq!(flights, [0, 0, 1, 1, 2]);
     }
 }

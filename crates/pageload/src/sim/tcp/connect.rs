@@ -1,0 +1,168 @@
+//! Connections: how each is opened, and when it takes its first request.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::super::events::{Instant, nanos};
+use super::client::{Connection, Event, Run};
+use super::opening::{Opening, Session};
+use super::sender::{self, Sender};
+
+/// What a SYN carries at most (a segment less room for options): a ClientHello that is larger waits for the handshake.
+const SYN_DATA_MAX: u64 = 1_420;
+
+/// Bytes of a handshake at most: ten times what post-quantum certificates need.
+const FLIGHT_MAX: u64 = 200_000;
+
+/// How long a client of TurboTLS waits for UDP when TCP is there: a quarter of a round trip within these bounds.
+const GRACE: [Instant; 2] = [2_000_000, 25_000_000];
+
+/// After as many losses in a row nobody waits: Linux's `tcp_syn_retries`.
+const LOSSES_MAX: u32 = 6;
+
+impl Run<'_> {
+    /// One that was opened before.
+    pub(super) fn add_warm(&mut self, server: usize) {
+        let id = self.add(server, false, 0);
+        self.connections[id as usize].ready = true;
+    }
+
+    pub(super) fn open(&mut self, server: usize) {
+        let (opening, session) = self.way(server);
+        let tls = &self.settings.tls;
+        let (flight, crypto) = match session {
+            Session::NoTls => (0, Duration::ZERO),
+            Session::None => (tls.full_flight, tls.full),
+            Session::Resumed | Session::EarlyData => (tls.resumed_flight, tls.resumed),
+        };
+        let early = session.round_trips() == 0;
+        let id = self.add(server, early, flight.min(FLIGHT_MAX));
+        self.servers[server].opening += 1;
+        self.load.connections += 1;
+        self.load.handshakes += u32::from(session != Session::NoTls);
+        self.load.resumptions += u32::from(flight > 0 && session != Session::None);
+        self.load.round_trips += opening.round_trips() + session.round_trips();
+
+        let begin = self.resolve(server);
+        let hello = begin + self.before_hello(opening);
+        if early {
+            self.events.at(hello + nanos(crypto), Event::Ready(id));
+        }
+        if session != Session::NoTls {
+            let mut at_server = hello + self.rtt / 2 + nanos(crypto);
+            if opening == Opening::Plain {
+                at_server += self.lost_trip(self.settings.timers.probe);
+            }
+            self.events.at(at_server, Event::Flight(id));
+        }
+        // The kernel has the cookie of RFC 7413 as soon as TCP is there; for the next.
+        let own = &mut self.servers[server];
+        own.cookie = Some(own.cookie.map_or(begin + self.rtt, |at| at.min(begin + self.rtt)));
+    }
+
+    fn add(&mut self, server: usize, early: bool, flight: u64) -> u32 {
+        let id = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
+        self.servers[server].connections.push(id);
+        let idle = nanos(self.settings.timers.idle);
+        self.connections.push(Connection {
+            server,
+            ready: false,
+            early,
+            flight,
+            requests: VecDeque::new(),
+            sender: Sender::new(self.rtt + idle, self.servers[server].http2),
+        });
+        id
+    }
+
+    /// The soonest way that what the client has allows.
+    fn way(&self, server: usize) -> (Opening, Session) {
+        let own = &self.servers[server];
+        let techniques = &self.techniques;
+        let has = |what: Option<Instant>| what.is_some_and(|from| from <= self.now);
+        let early = techniques.zero_rtt && own.takes_part;
+        let resumes = techniques.resumption || techniques.session_sharing || early;
+        let session = match (own.tls, has(own.session) && resumes) {
+            (false, _) => Session::NoTls,
+            (true, false) => Session::None,
+            (true, true) if early => Session::EarlyData,
+            (true, true) => Session::Resumed,
+        };
+        let fits = !own.tls || self.settings.tls.client_hello <= SYN_DATA_MAX;
+        let opening = if techniques.http3 && own.tls {
+            Opening::Quic
+        } else if techniques.turbo_tls && own.takes_part && own.tls {
+            Opening::TurboTls
+        } else if techniques.fast_open_privacy
+            && own.takes_part
+            && own.tls
+            && fits
+            && has(own.private_cookie)
+        {
+            Opening::FastOpenPrivacy
+        } else if techniques.fast_open && own.takes_part && fits && has(own.cookie) {
+            Opening::FastOpen
+        } else {
+            Opening::Plain
+        };
+        (opening, session)
+    }
+
+    /// When the address of a server is known.
+    fn resolve(&mut self, server: usize) -> Instant {
+        let own = &self.servers[server];
+        let resolved = self.now + own.resolution;
+        (*self.resolved[own.host].get_or_insert(resolved)).max(self.now)
+    }
+
+    /// From the address until TLS, or the request, leaves.
+    fn before_hello(&mut self, opening: Opening) -> Instant {
+        let timers = self.settings.timers;
+        let waits = !self.techniques.optimistic_data;
+        match opening {
+            Opening::Plain => self.lost_trip(timers.syn) + if waits { self.rtt } else { 0 },
+            Opening::FastOpen | Opening::Quic => self.lost_trip(timers.syn),
+            Opening::FastOpenPrivacy => {
+                let fallback = timers.fallback.max(self.settings.link.rtt.saturating_mul(2));
+                self.lost_trip(fallback.min(timers.syn))
+            }
+            Opening::TurboTls => {
+                // Without its datagrams it goes on over TCP, a round trip and a grace later.
+                let is_late = self.is_lost() || self.is_lost();
+                let grace = (self.rtt / 4).clamp(GRACE[0], GRACE[1]);
+                self.lost_trip(timers.syn).max(if is_late { self.rtt + grace } else { 0 })
+            }
+        }
+    }
+
+    /// What a round trip of two packets takes longer where one is lost, and what is lost is sent again after `timeout`.
+    fn lost_trip(&mut self, timeout: Duration) -> Instant {
+        let timeout = nanos(timeout).max(2 * self.rtt);
+        let lost = (0..LOSSES_MAX).take_while(|_| self.is_lost() || self.is_lost()).count();
+        (0..lost).map(|again| timeout << again).sum()
+    }
+
+    /// A server answers in a handshake.
+    pub(super) fn answer(&mut self, connection: u32) {
+        let Connection { flight, early, .. } = self.connections[connection as usize];
+        let left = self.down.wait(self.now, flight);
+        // What is more than its first window needs further round trips.
+        let further = u64::from(sender::further_flights(flight));
+        if !early {
+            let at = left + self.rtt - self.rtt / 2 + further * self.rtt;
+            self.events.at(at, Event::Ready(connection));
+        }
+    }
+
+    pub(super) fn ready(&mut self, connection: u32) {
+        let Connection { server, early, .. } = self.connections[connection as usize];
+        self.connections[connection as usize].ready = true;
+        // Tickets and private cookies come a round trip after the client's last flight, which with early data is yet to leave.
+        let at = self.now + if early { 2 * self.rtt } else { self.rtt };
+        let own = &mut self.servers[server];
+        own.opening -= 1;
+        own.session = Some(own.session.map_or(at, |from| from.min(at)));
+        own.private_cookie = Some(own.private_cookie.map_or(at, |from| from.min(at)));
+        self.dispatch(server);
+    }
+}

@@ -1,0 +1,183 @@
+//! What is done to save time, each by its name.
+
+use std::fmt;
+
+/// What is done to save time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Techniques {
+    /// TCP Fast Open with cookies by address (RFC 7413).
+    pub fast_open: bool,
+    /// TCP Fast Open with private cookies by name, handed over inside TLS (Sy et al. 2019).
+    pub fast_open_privacy: bool,
+    /// The first flights of TLS over UDP while TCP connects (Aguilar-Melchor et al. 2023).
+    pub turbo_tls: bool,
+    /// TLS sessions are resumed, where the client has one.
+    pub resumption: bool,
+    /// They are, and the first request leaves as early data (RFC 8446 section 2.3).
+    pub zero_rtt: bool,
+    /// A proxy is given data before it has said that it is connected: no round trip of TCP is waited for (BLAST, chapter 4).
+    pub optimistic_data: bool,
+    /// Where the page's own redirects lead is known.
+    pub redirect_database: bool,
+    /// Which servers speak HTTP/2 is known: one connection to them is enough from the start.
+    pub http2_database: bool,
+    /// What the page needs is known, and asked for at the start.
+    pub prefetch_database: bool,
+    /// Which servers the page needs is known, and connections to them are opened at the start.
+    pub server_database: bool,
+    /// The machine's applications share their TLS sessions (Hiller et al. 2019).
+    pub session_sharing: bool,
+    /// The document's server says what the document will need before it has made it (RFC 8297).
+    pub early_hints: bool,
+    /// Connections to servers that speak TLS are opened by QUIC, as a baseline.
+    pub http3: bool,
+}
+
+/// One of [`Techniques`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Technique {
+    /// [`Techniques::fast_open`].
+    FastOpen,
+    /// [`Techniques::fast_open_privacy`].
+    FastOpenPrivacy,
+    /// [`Techniques::turbo_tls`].
+    TurboTls,
+    /// [`Techniques::resumption`].
+    Resumption,
+    /// [`Techniques::zero_rtt`].
+    ZeroRtt,
+    /// [`Techniques::optimistic_data`].
+    OptimisticData,
+    /// [`Techniques::redirect_database`].
+    RedirectDatabase,
+    /// [`Techniques::http2_database`].
+    Http2Database,
+    /// [`Techniques::prefetch_database`].
+    PrefetchDatabase,
+    /// [`Techniques::server_database`].
+    ServerDatabase,
+    /// [`Techniques::session_sharing`].
+    SessionSharing,
+    /// [`Techniques::early_hints`].
+    EarlyHints,
+    /// [`Techniques::http3`].
+    Http3,
+}
+
+impl Technique {
+    /// All, those that open connections sooner first.
+    pub const ALL: [Self; 13] = [
+        Self::FastOpen,
+        Self::FastOpenPrivacy,
+        Self::TurboTls,
+        Self::Resumption,
+        Self::ZeroRtt,
+        Self::SessionSharing,
+        Self::OptimisticData,
+        Self::RedirectDatabase,
+        Self::Http2Database,
+        Self::PrefetchDatabase,
+        Self::ServerDatabase,
+        Self::EarlyHints,
+        Self::Http3,
+    ];
+
+    /// As options and tables have it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FastOpen => "tfo",
+            Self::FastOpenPrivacy => "fop",
+            Self::TurboTls => "turbotls",
+            Self::Resumption => "resumption",
+            Self::ZeroRtt => "0rtt",
+            Self::OptimisticData => "optimistic-data",
+            Self::RedirectDatabase => "redirect-db",
+            Self::Http2Database => "http2-db",
+            Self::PrefetchDatabase => "prefetch-db",
+            Self::ServerDatabase => "server-db",
+            Self::SessionSharing => "session-sharing",
+            Self::EarlyHints => "early-hints",
+            Self::Http3 => "http3",
+        }
+    }
+
+    /// The one of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|technique| technique.name() == name)
+    }
+}
+
+impl fmt::Display for Technique {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Techniques {
+    /// Those of a list.
+    #[must_use]
+    pub fn of(list: &[Technique]) -> Self {
+        list.iter().fold(Self::default(), |techniques, &technique| techniques.with(technique))
+    }
+
+    /// One more.
+    #[must_use]
+    pub fn with(mut self, technique: Technique) -> Self {
+        *self.place(technique) = true;
+        self
+    }
+
+    /// Whether it is one of them.
+    #[must_use]
+    pub fn has(mut self, technique: Technique) -> bool {
+        *self.place(technique)
+    }
+
+    /// What is left on a page that no database knows.
+    #[must_use]
+    pub fn without_databases(self) -> Self {
+        Self {
+            redirect_database: false,
+            http2_database: false,
+            prefetch_database: false,
+            server_database: false,
+            ..self
+        }
+    }
+
+    fn place(&mut self, technique: Technique) -> &mut bool {
+        match technique {
+            Technique::FastOpen => &mut self.fast_open,
+            Technique::FastOpenPrivacy => &mut self.fast_open_privacy,
+            Technique::TurboTls => &mut self.turbo_tls,
+            Technique::Resumption => &mut self.resumption,
+            Technique::ZeroRtt => &mut self.zero_rtt,
+            Technique::OptimisticData => &mut self.optimistic_data,
+            Technique::RedirectDatabase => &mut self.redirect_database,
+            Technique::Http2Database => &mut self.http2_database,
+            Technique::PrefetchDatabase => &mut self.prefetch_database,
+            Technique::ServerDatabase => &mut self.server_database,
+            Technique::SessionSharing => &mut self.session_sharing,
+            Technique::EarlyHints => &mut self.early_hints,
+            Technique::Http3 => &mut self.http3,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_a_name_and_a_place_of_its_own() {
+        for technique in Technique::ALL {
+            assert_eq!(Technique::named(technique.name()), Some(technique));
+            let alone = Techniques::default().with(technique);
+            let has: Vec<_> = Technique::ALL.into_iter().filter(|&one| alone.has(one)).collect();
+            assert_eq!(has, [technique]);
+        }
+        assert_eq!(Technique::named("none"), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! Requests and responses on their way.
+
+use std::time::Duration;
+
+use super::super::events::{Instant, nanos};
+use super::client::{Event, Request, Run};
+
+/// A request of which the recording does not say how large it is, in bytes.
+const REQUEST: u64 = 400;
+
+impl Run<'_> {
+    pub(super) fn ask(&mut self, id: u32, connection: u32) {
+        let request = Request { id, made: false, answered: false };
+        self.connections[connection as usize].requests.push_back(request);
+        self.load.resources[id as usize].sent = Duration::from_nanos(self.now);
+        let bytes = match self.page.resources()[id as usize].request_bytes {
+            0 => REQUEST,
+            bytes => bytes,
+        };
+        let left = self.up.wait(self.now, bytes);
+        let again = if self.is_lost() { self.probe() } else { 0 };
+        self.events.at(left + again + self.rtt / 2, Event::Asked(id, connection));
+    }
+
+    /// How long an end waits for the acknowledgement of a single packet (RFC 8985 section 7.2, as in Linux).
+    fn probe(&self) -> Instant {
+        2 * self.rtt + nanos(self.settings.timers.probe)
+    }
+
+    pub(super) fn asked(&mut self, id: u32, connection: u32) {
+        let resource = &self.page.resources()[id as usize];
+        self.events.at(self.now + nanos(resource.server_time), Event::Made(id, connection));
+        if self.techniques.early_hints && id as usize == self.page.redirects() {
+            let at = self.now + self.rtt - self.rtt / 2;
+            for trigger in self.triggers.of(id as usize) {
+                self.events.at(at, Event::Needed(trigger.id));
+            }
+        }
+    }
+
+    /// A server has a response. On HTTP/1.1 it waits for those before it.
+    pub(super) fn made(&mut self, id: u32, connection: u32) {
+        let bytes = |id: u32| self.page.resources()[id as usize].response_bytes;
+        let carrier = &mut self.connections[connection as usize];
+        if self.servers[carrier.server].http2 {
+            carrier.sender.respond(id, bytes(id));
+        } else {
+            for request in carrier.requests.iter_mut().filter(|request| request.id == id) {
+                request.made = true;
+            }
+            for request in carrier.requests.iter_mut().take_while(|request| request.made) {
+                if !std::mem::replace(&mut request.answered, true) {
+                    carrier.sender.respond(request.id, bytes(request.id));
+                }
+            }
+        }
+        self.pump(connection);
+    }
+
+    /// Sends what the window lets.
+    pub(super) fn pump(&mut self, connection: u32) {
+        while let Some((number, bytes)) =
+            self.connections[connection as usize].sender.next(self.now)
+        {
+            self.transmit(connection, number, bytes);
+        }
+    }
+
+    pub(super) fn send_again(&mut self, connection: u32, number: u32) {
+        let sender = &mut self.connections[connection as usize].sender;
+        sender.lost(number);
+        let bytes = sender.again(number, self.now);
+        self.transmit(connection, number, bytes);
+    }
+
+    fn transmit(&mut self, connection: u32, number: u32, bytes: u64) {
+        let waiting = self.down.waiting(self.now);
+        let left = self.down.pass(self.now, bytes).filter(|_| !self.is_lost());
+        let Some(left) = left else {
+            // Seen by what comes behind it through the same queue; where nothing does, by a probe (RFC 8985 section 7).
+            let sender = &self.connections[connection as usize].sender;
+            let seen = match sender.in_flight() {
+                _ if sender.is_waiting() => self.rtt,
+                0 | 1 => self.probe(),
+                _ => 2 * self.rtt,
+            };
+            self.events.at(self.now + waiting + seen, Event::Lost(connection, number));
+            return;
+        };
+        let arrived = left + self.rtt / 2;
+        self.events.at(arrived, Event::Arrived(connection, number));
+        let acknowledged = arrived + self.rtt - self.rtt / 2;
+        self.events.at(acknowledged, Event::Acknowledged(connection, self.now));
+    }
+
+    pub(super) fn arrived(&mut self, connection: u32, number: u32) {
+        self.connections[connection as usize].sender.arrived(number);
+        while let Some(segment) = self.connections[connection as usize].sender.read() {
+            self.read(segment.resource, segment.bytes, connection);
+        }
+    }
+}
