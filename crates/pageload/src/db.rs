@@ -12,6 +12,7 @@
 //! A client uses a database as it is: it is the same for all users, nothing that one does is written into it, and it is
 //! fetched at times that have nothing to do with what is visited. So its use tells nobody what was visited before.
 
+mod apply;
 mod columns;
 mod database;
 pub mod export;
