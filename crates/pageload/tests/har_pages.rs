@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use headstart_pageload::har::{self, Har, HarError, Kind, Priority, Recording};
-use headstart_pageload::page::{Confidence, Dependency, Part, Protocol, Reason, Resource};
+use headstart_pageload::page::{
+    BYTES_MAX, Confidence, Dependency, PageError, Part, Protocol, Reason, Resource,
+};
+use headstart_pageload::sim::blast::{Plan, Settings, Simulator};
 use headstart_pageload::tree::{CriticalPath, Tree};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -158,6 +161,52 @@ fn a_page_as_chromium_records_it() {
     assert_eq!(Tree::of(page).shape(page).min_rtt, 5);
 }
 
+/// A page that redirects, and whose scripts fetch data, set timers, and were redirected themselves.
+#[test]
+fn a_page_that_chromium_recorded() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/chromium.har");
+    let har = har::read(std::fs::File::open(file).unwrap()).unwrap();
+    let recording = &har.recordings[0];
+    let resources = recording.page.resources();
+    let path = |id: usize| resources[id].url.trim_start_matches("http://127.0.0.1:8000").to_owned();
+    let parents: Vec<(String, String)> = (0..resources.len())
+        .filter_map(|id| Some((path(id), path(resources[id].parent()?))))
+        .collect();
+    let parents: Vec<(&str, &str)> =
+        parents.iter().map(|(of, parent)| (of.as_str(), parent.as_str())).collect();
+    assert_eq!(
+        parents,
+        [
+            ("/", "/start"),
+            ("/a.css", "/"),
+            ("/a.js", "/"),
+            ("/1.png", "/"),
+            ("/data.json", "/a.js"),
+            ("/bg.png", "/a.css"),
+            ("/moved.js", "/"),
+            ("/2.png", "/"),
+            ("/late.js", "/a.js"),
+            ("/there.js", "/moved.js"),
+            ("/end.json", "/late.js"),
+            ("/pixel.png", "/there.js"),
+            // Nobody asked for it.
+            ("/favicon.ico", "/there.js"),
+        ]
+    );
+    assert_eq!((recording.page.redirects(), recording.parents.recorded), (1, 12));
+    // The document came over 400 ms: what it names first was asked for first, and before all of it was there.
+    let part = |id: usize| resources[id].dependencies[0].part.bytes_of(resources[1].response_bytes);
+    assert!(part(2) <= part(3) && part(3) < part(4) && part(4) < resources[1].response_bytes);
+    let total = recording.parents.agreement.total();
+    assert_eq!((total.of, total.agreed), (10, 7), "of what the rule says");
+    // It can be loaded in simulated time.
+    let settings = Settings::default();
+    let load = Simulator::new().load(&Plan::new(&recording.page, &settings), &settings, 1);
+    assert!(load.resources.iter().all(|times| times.last > times.created));
+    // The server sleeps for 60 ms before it answers.
+    assert!(resources.iter().all(|one| one.server_time >= ms(60)));
+}
+
 /// Without initiators, with the TLS time beside that of connecting, and ports for connections.
 fn of_firefox(url: &str, started: u64, timings: Value, mime_type: &str) -> Value {
     let sum: u64 = timings.as_object().unwrap().values().filter_map(Value::as_u64).sum();
@@ -240,7 +289,26 @@ fn redirects_lead_to_what_follows() {
     let redirects: Vec<_> = page.resources().iter().map(|one| one.redirect).collect();
     assert_eq!(redirects, [true, true, false, true, false]);
     assert!(!page.servers()[0].tls);
-    assert_eq!(page.without_redirects().resources().len(), 3);
+    assert_eq!(page.without_redirects(|_| true).resources().len(), 3);
+}
+
+/// Chromium answers by itself, from the list of sites that are only spoken to over TLS (RFC 6797).
+#[test]
+fn redirects_to_https_by_the_browser_cost_nothing() {
+    let internal = with(entry("http://a.test/", 0, json!(null)), "/response/status", json!(307));
+    let internal = with(internal, "/response/redirectURL", json!(DOCUMENT));
+    let internal = with(internal, "/response/_transferSize", json!(0));
+    let internal = with(internal, "/serverIPAddress", json!(""));
+    let timings = json!({ "blocked": 10, "send": 0, "wait": -1.4, "receive": 0 });
+    let internal = with(internal, "/timings", timings);
+    let later = with(document(), "/startedDateTime", json!(at(9)));
+    let style = entry("https://a.test/a.css", 300, parser(DOCUMENT));
+    let recording = page(&[internal, later, style]);
+    assert_eq!(ignored(&recording), [(Reason::Cached, 1)]);
+    assert_eq!((recording.page.redirects(), recording.parents.roots), (0, 1));
+    let resources = recording.page.resources();
+    assert_eq!(resources[0].measured.unwrap().started, Duration::ZERO, "it is the first");
+    assert_eq!(resources[1].dependencies, [after(0, Part::Whole, 21)]);
 }
 
 #[test]
@@ -268,6 +336,7 @@ fn entries_that_are_no_resources_are_counted() {
         (with(other("https://a.test/socket"), "/response/status", json!(101)), Reason::WebSocket),
         (other("https://"), Reason::Url),
         (other("no url"), Reason::Url),
+        (other(&format!("https://{}/", "a.".repeat(200))), Reason::Url),
         (with(other("https://a.test/"), "/_fromCache", json!("disk")), Reason::Cached),
         (
             with(
@@ -279,6 +348,11 @@ fn entries_that_are_no_resources_are_counted() {
         ),
         (
             with(other("https://a.test/"), "/response/_fetchedViaServiceWorker", json!(true)),
+            Reason::ServiceWorker,
+        ),
+        (with(other("https://a.test/"), "/_fetchType", json!("Memory Cache")), Reason::Cached),
+        (
+            with(other("https://a.test/"), "/_fetchType", json!("Service Worker")),
             Reason::ServiceWorker,
         ),
         (with(other("https://a.test/"), "/_was_pushed", json!("1")), Reason::Pushed),
@@ -387,6 +461,46 @@ fn preflights_come_before_what_they_ask_leave_for() {
     let [_, preflight, data] = recording.page.resources() else { panic!("three resources") };
     assert_eq!(preflight.dependencies, [after(0, Part::Whole, 20)]);
     assert_eq!(data.dependencies, [after(1, Part::Whole, 0), after(0, Part::Whole, 0)]);
+}
+
+#[test]
+fn stacks_name_scripts_by_the_url_before_redirects() {
+    let moved = with(
+        entry("https://a.test/moved.js", 290, parser(DOCUMENT)),
+        "/response/status",
+        json!(301),
+    );
+    let moved = with(moved, "/response/redirectURL", json!("there.js"));
+    let there = entry("https://a.test/there.js", 490, parser(DOCUMENT));
+    let asked = entry("https://a.test/pixel", 700, script(&["https://a.test/moved.js"]));
+    let recording = page(&[document(), moved, there, asked]);
+    assert_eq!(recording.page.resources()[3].dependencies, [after(2, Part::Whole, 10)]);
+}
+
+#[test]
+fn a_script_waits_for_the_data_that_it_asked_for() {
+    let data = |url: &str, started: u64| {
+        let asked = entry(url, started, script(&["https://a.test/a.js"]));
+        with(asked, "/_resourceType", json!("fetch"))
+    };
+    let code = |url: &str, started: u64, from: &str| entry(url, started, script(&[from]));
+    let entries = [
+        document(),
+        entry("https://a.test/a.js", 290, parser(DOCUMENT)),
+        data("https://a.test/data", 500),
+        // 30 ms after the data; 51 ms after; of another script.
+        code("https://a.test/then", 730, "https://a.test/a.js"),
+        code("https://a.test/later", 751, "https://a.test/a.js"),
+        code("https://a.test/other", 740, DOCUMENT),
+    ];
+    let recording = page(&entries);
+    let found = |url: &str| {
+        let resources = recording.page.resources();
+        resources.iter().find(|one| one.url.ends_with(url)).unwrap().dependencies.clone()
+    };
+    assert_eq!(found("then"), [after(2, Part::Whole, 30), after(1, Part::Whole, 0)]);
+    assert_eq!(found("later"), [after(1, Part::Whole, 261)]);
+    assert_eq!(found("other"), [after(0, Part::Whole, 470)]);
 }
 
 #[test]
@@ -633,6 +747,8 @@ proptest! {
         match read(&file) {
             Ok(har) => check(&har)?,
             Err(HarError::AllIgnored(ignored)) => prop_assert_eq!(ignored.total(), 9),
+            // A size that cannot be.
+            Err(HarError::Page(PageError::Bytes(bytes))) => prop_assert!(bytes > BYTES_MAX),
             // A field of the specification that has another type.
             Err(HarError::Json { entry, .. }) => prop_assert!(entry.is_some()),
             Err(error) => return Err(TestCaseError::fail(error.to_string())),

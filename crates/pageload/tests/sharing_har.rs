@@ -90,6 +90,9 @@ fn a_handshake_that_is_told_twice_counts_once() {
     // Firefox says the server's port, which names no connection; others say nothing, or a number.
     let ports = twice.clone().map(|entry| with(entry, "/connection", json!("443")));
     assert_eq!(audited(&har(&ports)).connections, 2);
+    // Chromium since 2023 says both.
+    let named = ports.map(|entry| with(entry, "/_connectionId", json!("12")));
+    assert_eq!(audited(&har(&named)).connections, 1);
     let none = twice.clone().map(|entry| with(entry, "/connection", Value::Null));
     assert_eq!(audited(&har(&none)).connections, 2);
     let numbers = twice.map(|entry| with(entry, "/connection", json!(7)));

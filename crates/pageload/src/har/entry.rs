@@ -38,6 +38,9 @@ pub(super) struct Entry {
     pub(super) resource_type: Scalar,
     #[serde(rename = "_fromCache", default)]
     pub(super) from_cache: Scalar,
+    /// Safari: "Network Load", "Disk Cache" and the like.
+    #[serde(rename = "_fetchType", default)]
+    pub(super) fetch_type: Scalar,
     /// WebPageTest and sitespeed.io.
     #[serde(rename = "_was_pushed", default)]
     pub(super) was_pushed: Scalar,

@@ -8,7 +8,7 @@ use url::Url;
 
 use super::entry::{Entry, Response};
 use super::initiator::{Initiator, InitiatorKind, UrlKey};
-use super::limits::URL_MAX;
+use super::limits::{CONNECTION_MAX, HOST_MAX, URL_MAX};
 use super::value::{address, cut, unix_time};
 use crate::page::{Protocol, Reason, Timings};
 
@@ -148,7 +148,8 @@ impl Exchange {
             return Err(Reason::WebSocket);
         }
         let started = entry.started_date_time.text().and_then(unix_time).ok_or(Reason::Times)?;
-        let (host, port) = (url.host_str(), url.port_or_known_default());
+        let host = url.host_str().filter(|host| (1..=HOST_MAX).contains(&host.len()));
+        let port = url.port_or_known_default();
         let (Some(host), Some(port)) = (host, port) else { return Err(Reason::Url) };
         let timings = entry.timings();
         let redirect = response.and_then(|response| response.redirect_url.as_deref());
@@ -161,7 +162,7 @@ impl Exchange {
             origin: Origin { host: host.to_owned(), port, tls },
             protocol: response.map_or(Protocol::Http1, Response::protocol),
             address: entry.address.as_deref().and_then(address),
-            connection: entry.connection(port).map(|name| cut(name, URL_MAX)),
+            connection: entry.connection(port).filter(|name| name.len() <= CONNECTION_MAX),
             status,
             kind: Kind::of(
                 entry.resource_type.text().unwrap_or_default(),
@@ -213,14 +214,17 @@ fn without_fragment(mut url: Url) -> String {
 /// Why it did not come over the network as others do.
 fn reason(entry: &Entry, status: u16) -> Option<Reason> {
     let error = entry.error().map(str::to_ascii_uppercase);
+    let fetched = entry.fetch_type.text().unwrap_or_default();
     let response = entry.response.as_ref();
     if entry.was_pushed.is_set() || entry.initiator.kind == InitiatorKind::Push {
         Some(Reason::Pushed)
-    } else if response.is_some_and(|response| response.via_service_worker.is_set()) {
+    } else if response.is_some_and(|response| response.via_service_worker.is_set())
+        || fetched == "Service Worker"
+    {
         Some(Reason::ServiceWorker)
     } else if error.as_ref().is_some_and(|error| error.contains("BLOCKED")) {
         Some(Reason::Blocked)
-    } else if entry.from_cache.is_set() {
+    } else if entry.from_cache.is_set() || fetched.ends_with("Cache") {
         Some(Reason::Cached)
     } else if error.is_some() || status == 0 {
         Some(Reason::Aborted)

@@ -1,6 +1,7 @@
 //! Every bound of reading HAR files: they come from anywhere, and may be larger than memory.
 //!
-//! What is kept of one file takes at most [`ENTRIES`] x ([`URL_MAX`] + 0.6 kB) = 130 MB; pages of 100 resources take 0.1 MB.
+//! What is kept of one file takes at most [`ENTRIES`] x 6 kB = 0.3 GB, most of it URLs and scripts of stacks; pages of 100
+//! resources take 0.1 MB.
 
 use std::time::Duration;
 
@@ -21,6 +22,12 @@ pub const PAGES: usize = 1024;
 
 /// Bytes of a URL, a page's name or its title that are kept. Servers refuse requests with more than 8 kB.
 pub const URL_MAX: usize = 2048;
+
+/// Bytes of the name of a host (RFC 1035 section 2.3.4); what is longer is none.
+pub const HOST_MAX: usize = 253;
+
+/// Bytes of the name of a connection; real ones are numbers. What is longer names none.
+pub const CONNECTION_MAX: usize = crate::sharing::limits::CONNECTION_ID_MAX;
 
 /// Scripts of the stack of a request that it waits for. The first ones are those that asked for it.
 pub const STACK_SCRIPTS: usize = 16;

@@ -1,18 +1,21 @@
 //! What each request was made for: as recorded, or else by [the rule](super::rule).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Kind};
 use super::initiator::UrlKey;
-use super::limits::{ROUNDING, STACK_SCRIPTS};
+use super::limits::{ROUNDING, STACK_SCRIPTS, TRIGGER_WINDOW};
 use super::rule::{self, Guess, Moment};
 use crate::page::{Confidence, Part};
 
 /// Redirects to one URL that are looked at, the last ones: a page may have any number of them.
 const REDIRECTS_SEEN: usize = 16;
+
+/// Data of one script that is looked at, the last that it asked for: a page may poll.
+const DATA_SEEN: usize = 16;
 
 /// How the parents of a page's resources are known, and how far the rule can be trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -114,7 +117,8 @@ pub(super) struct Waits {
 /// What each of `exchanges` waited for, which are in the order of their beginnings.
 pub(super) fn find(exchanges: &[Exchange]) -> (Vec<Waits>, Parents) {
     let mut parents = Parents::default();
-    let mut waits = Recorded::new(exchanges).find(&mut parents);
+    let recorded = Recorded::new(exchanges);
+    let mut waits = recorded.find(&mut parents);
     let moments: Vec<Moment> = exchanges.iter().map(moment).collect();
     let root = exchanges.iter().position(|exchange| exchange.ignored.is_none()).unwrap_or_default();
     let known = |at: usize| waits.get(at).and_then(|one| one.on.first().copied());
@@ -127,6 +131,7 @@ pub(super) fn find(exchanges: &[Exchange]) -> (Vec<Waits>, Parents) {
         }
     }
     parents.agreement = agreement(&moments, &waits);
+    recorded.add_data(&mut waits);
     (splice(exchanges, &waits, &mut parents), parents)
 }
 
@@ -200,31 +205,39 @@ struct Recorded<'a> {
     exchanges: &'a [Exchange],
     by_url: HashMap<UrlKey, Vec<usize>>,
     by_location: HashMap<UrlKey, Vec<usize>>,
+    /// What scripts asked for to read it themselves, by the URLs of the scripts.
+    data_of: HashMap<UrlKey, Vec<usize>>,
 }
 
 impl<'a> Recorded<'a> {
     fn new(exchanges: &'a [Exchange]) -> Self {
         let mut by_url: HashMap<_, Vec<usize>> = HashMap::new();
         let mut by_location: HashMap<_, Vec<usize>> = HashMap::new();
+        let mut data_of: HashMap<_, Vec<usize>> = HashMap::new();
         for (place, exchange) in exchanges.iter().enumerate() {
             by_url.entry(exchange.key).or_default().push(place);
             if let Some(location) = exchange.location {
                 by_location.entry(location).or_default().push(place);
             }
+            if exchange.kind == Kind::Data && exchange.may_ask() && !exchange.is_preflight() {
+                for script in &exchange.initiator.urls {
+                    data_of.entry(*script).or_default().push(place);
+                }
+            }
         }
-        Self { exchanges, by_url, by_location }
+        Self { exchanges, by_url, by_location, data_of }
     }
 
     fn find(&self, parents: &mut Parents) -> Vec<Waits> {
-        let mut claimed = HashSet::new();
+        let mut leads_to = HashMap::new();
         let mut all = Vec::with_capacity(self.exchanges.len());
         for (place, exchange) in self.exchanges.iter().enumerate() {
-            if let Some(from) = self.redirected_from(place, exchange, &claimed) {
-                claimed.insert(from);
+            if let Some(from) = self.redirected_from(place, exchange, &leads_to) {
+                leads_to.insert(from, place);
                 all.push(Waits { on: vec![from], is_redirected: true, ..Waits::default() });
                 continue;
             }
-            let mut on = self.initiators(place, exchange, parents);
+            let mut on = self.initiators(place, exchange, &leads_to, parents);
             on.extend(self.preflight(place, exchange));
             all.push(Waits { on: last_first(self.exchanges, on), ..Waits::default() });
         }
@@ -236,11 +249,11 @@ impl<'a> Recorded<'a> {
         &self,
         place: usize,
         exchange: &Exchange,
-        claimed: &HashSet<usize>,
+        leads_to: &HashMap<usize, usize>,
     ) -> Option<usize> {
         let leads_here = |from: &&usize| {
             let from_exchange = self.exchanges.get(**from);
-            !claimed.contains(*from)
+            !leads_to.contains_key(*from)
                 && from_exchange.is_some_and(|other| self.is_before(other, exchange))
         };
         let places = self.by_location.get(&exchange.key)?;
@@ -249,14 +262,21 @@ impl<'a> Recorded<'a> {
     }
 
     /// The scripts, documents and style sheets that are named, as they were before.
-    fn initiators(&self, place: usize, exchange: &Exchange, parents: &mut Parents) -> Vec<usize> {
+    fn initiators(
+        &self,
+        place: usize,
+        exchange: &Exchange,
+        leads_to: &HashMap<usize, usize>,
+        parents: &mut Parents,
+    ) -> Vec<usize> {
         let asking = match exchange.is_preflight() {
             true => self.asked_leave(place, exchange).unwrap_or(exchange),
             false => exchange,
         };
         // A document's own URL says nothing of what asked for it.
         let urls = || asking.initiator.urls.iter().filter(|key| **key != asking.key);
-        let mut on: Vec<usize> = urls().filter_map(|key| self.latest(*key, place)).collect();
+        let found = urls().filter_map(|key| self.latest(*key, place));
+        let mut on: Vec<usize> = found.map(|found| led_to(found, leads_to)).collect();
         // The navigation was asked for by the page before.
         if on.is_empty() && urls().next().is_some() && place > 0 {
             let is_there = urls().any(|key| self.by_url.contains_key(key));
@@ -267,6 +287,33 @@ impl<'a> Recorded<'a> {
         }
         on.dedup();
         on
+    }
+
+    fn add_data(&self, waits: &mut [Waits]) {
+        for (place, (exchange, one)) in self.exchanges.iter().zip(waits).enumerate() {
+            if one.confidence == Confidence::Recorded && !one.on.is_empty() {
+                one.on.extend(self.data(place, exchange));
+                one.on = last_first(self.exchanges, std::mem::take(&mut one.on));
+            }
+        }
+    }
+
+    /// The data that one of its scripts had asked for, and that came just before: no stack says what a script waited
+    /// for between two of its runs.
+    fn data(&self, place: usize, exchange: &Exchange) -> Option<usize> {
+        let scripts = exchange.initiator.urls.iter();
+        let asked = scripts.filter_map(|script| {
+            let places = self.data_of.get(script)?;
+            let before = places.get(..places.partition_point(|other| *other < place))?;
+            let mut recent = before.iter().rev().take(DATA_SEEN);
+            recent.find(|other| {
+                self.exchanges.get(**other).is_some_and(|other| {
+                    self.is_before(other, exchange)
+                        && other.end() + TRIGGER_WINDOW >= exchange.started()
+                })
+            })
+        });
+        asked.copied().max_by_key(|other| self.exchanges.get(*other).map(Exchange::end))
     }
 
     /// The last exchange with this URL before a place.
@@ -294,6 +341,15 @@ impl<'a> Recorded<'a> {
     fn is_before(&self, other: &Exchange, exchange: &Exchange) -> bool {
         other.end() <= exchange.started() + ROUNDING
     }
+}
+
+/// Where the redirects from here ended: stacks name a script by the URL that it was asked for by.
+fn led_to(mut place: usize, leads_to: &HashMap<usize, usize>) -> usize {
+    // Each leads to a later one.
+    while let Some(next) = leads_to.get(&place) {
+        place = *next;
+    }
+    place
 }
 
 /// The part of a response that was there at a time, and what passed since it was all there.

@@ -1,0 +1,229 @@
+//! `headstart pageload show` as it is called: exit codes, hints, text, JSON, pictures.
+#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A folder with files to read.
+struct Place(TempDir);
+
+impl Place {
+    fn new(files: &[(&str, &[u8])]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, bytes) in files {
+            fs::write(dir.path().join(name), bytes).unwrap();
+        }
+        Self(dir)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+        command.args(["pageload", "show"]).args(arguments);
+        command.current_dir(self.0.path()).env_clear().stdin(Stdio::null());
+        command
+    }
+
+    /// Exit code, standard output and standard error.
+    fn call(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        said(self.command(arguments).output().unwrap())
+    }
+
+    /// What it prints when all is well.
+    fn prints(&self, arguments: &[&str]) -> String {
+        let (code, out, err) = self.call(arguments);
+        assert_eq!((code, err.as_str()), (Some(0), ""));
+        out
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.prints(&[arguments, &["--json"]].concat())).unwrap()
+    }
+
+    /// What it says when it prints nothing.
+    fn fails(&self, arguments: &[&str]) -> String {
+        let (found, out, err) = self.call(arguments);
+        assert_eq!((found, out.as_str()), (Some(2), ""), "{err}");
+        assert!(err.starts_with("error: ") && err.contains("\nhint: "), "{err}");
+        err
+    }
+}
+
+fn said(output: Output) -> (Option<i32>, String, String) {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// A document, a script that it names, and data that the script asks for; and one out of the cache.
+fn har(host: &str) -> Vec<u8> {
+    let url = |path: &str| format!("https://{host}/{path}");
+    let entry = |path: &str, started: &str, initiator: Value, timings: Value| {
+        json!({
+            "pageref": "p", "_initiator": initiator, "_connectionId": "1", "serverIPAddress": "192.0.2.1",
+            "startedDateTime": format!("2026-11-21T10:00:{started}Z"),
+            "request": { "method": "GET", "url": url(path), "headersSize": 300, "bodySize": 0 },
+            "response": {
+                "status": 200, "httpVersion": "h2", "_transferSize": 20_000,
+                "content": { "size": 60_000, "mimeType": "text/javascript" },
+            },
+            "timings": timings,
+        })
+    };
+    let opening = json!({ "blocked": 5, "dns": 15, "connect": 100, "ssl": 60, "send": 0, "wait": 80, "receive": 100 });
+    let reused = json!({ "blocked": 1, "send": 0, "wait": 60, "receive": 40 });
+    let script = url("a.js");
+    let mut cached =
+        entry("c.js", "00.260", json!({ "type": "parser", "url": url("") }), reused.clone());
+    cached["_fromCache"] = json!("disk");
+    let entries = [
+        entry("", "00.000", json!({ "type": "other" }), opening),
+        entry("a.js", "00.250", json!({ "type": "parser", "url": url("") }), reused.clone()),
+        entry(
+            "b",
+            "00.371",
+            json!({ "type": "script", "stack": { "callFrames": [{ "url": script }] } }),
+            reused,
+        ),
+        cached,
+    ];
+    let page = json!({
+        "id": "p", "title": url(""), "startedDateTime": "2026-11-21T10:00:00.000Z",
+        "pageTimings": { "onLoad": 480 },
+    });
+    json!({ "log": { "version": "1.2", "pages": [page], "entries": entries } })
+        .to_string()
+        .into_bytes()
+}
+
+#[test]
+fn one_page_as_text() {
+    let place = Place::new(&[("page.har", &har("a.test"))]);
+    let text = place.prints(&["page.har"]);
+    for line in [
+        "https://a.test/\n",
+        "  95 % loaded after 0.47 s, all after 0.47 s, load event after 0.48 s\n",
+        "  3 resources from 1 server over 1 connection: 900 B there, 60.0 kB back\n",
+        "  tree height 3, minRTT 5, 0 redirects to the document, largest server 3 resources\n",
+        "\nParents: 2 recorded; 0 by time",
+        "\nNo resources: 1\n  from the browser's cache: 1\n",
+    ] {
+        assert!(text.contains(line), "{line:?} in\n{text}");
+    }
+    // Each below what asked for it, all on the critical path, and only the first opened a connection.
+    for row in ["  *+ a.test/  ", "  *    a.test/a.js  ", "  *      a.test/b  "] {
+        assert!(text.contains(row), "{row:?} in\n{text}");
+    }
+    let few = place.prints(&["page.har", "--rows", "1"]);
+    assert!(few.contains("  and 2 more (--rows N)\n") && !few.contains("a.test/b"), "{few}");
+}
+
+#[test]
+fn one_page_as_json() {
+    let place = Place::new(&[("page.har", &har("a.test"))]);
+    let json = place.json(&["page.har"]);
+    let page = &json["pages"][0];
+    assert_eq!(page["page_load_ms"], 472.0);
+    assert_eq!((&page["shape"]["min_rtt"], &page["shape"]["height"]), (&json!(5), &json!(3)));
+    let path = &page["critical_path_ms"];
+    let parts = ["queue", "tls", "server_wait", "transfer", "other"]
+        .map(|part| path[part].as_f64().unwrap());
+    assert!((parts.iter().sum::<f64>() - 472.0).abs() < 1e-6, "{parts:?}");
+    assert_eq!(page["ignored"], json!({ "cached": 1 }));
+    let data = &page["resources"][2];
+    assert_eq!((&data["parent"], &data["parent_is"]), (&json!(1), &json!("recorded")));
+    assert_eq!((&data["client_ms"], &data["min_rtt"]), (&json!(20.0), &json!(5)));
+    assert_eq!(page["servers"][0]["round_trip_ms"], 40.0);
+    assert_eq!(json["unreadable"], json!([]));
+}
+
+#[test]
+fn several_pages_and_one_that_is_broken() {
+    let place = Place::new(&[
+        ("a.har", &har("a.test")),
+        ("b.har", &har("b.test")[..700]),
+        ("c.har", &har("c.test")),
+    ]);
+    let (code, text, err) = place.call(&["a.har", "b.har", "c.har"]);
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.starts_with("warning: cannot read b.har: ") && err.contains("entry 1"), "{err}");
+    assert!(text.starts_with("2 pages, with shares"), "{text}");
+    for part in
+        ["https://a.test/", "https://c.test/", "Over all pages", "\nnote: 1 file was not read"]
+    {
+        assert!(text.contains(part), "{part:?} in\n{text}");
+    }
+    let (_, json, _) = place.call(&["a.har", "b.har", "c.har", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["unreadable"][0]["file"], "b.har");
+    assert_eq!(json["pages"].as_array().map(Vec::len), Some(2));
+    assert_eq!(json["pages"][0]["resources"], Value::Null, "only of one page");
+}
+
+#[test]
+fn pictures_are_well_formed() {
+    let place = Place::new(&[("page.har", &har("a.test")), ("b.har", &har("b.test"))]);
+    place.prints(&["page.har", "--svg", "page.svg", "--html", "page.html"]);
+    place.prints(&["page.har", "b.har", "--html", "both.html"]);
+    for name in ["page.svg", "page.html", "both.html"] {
+        let text = fs::read_to_string(place.path(name)).unwrap();
+        let mut reader = quick_xml::Reader::from_str(&text);
+        let mut next = || reader.read_event().unwrap_or_else(|error| panic!("{name}: {error}"));
+        while !matches!(next(), quick_xml::events::Event::Eof) {}
+        assert!(text.contains("a.test/a.js"), "{name}");
+        assert!(!text.contains("<script") && !text.contains("src="), "{name}");
+    }
+}
+
+#[test]
+fn what_cannot_be_shown_is_said() {
+    let twice = json!({ "log": { "entries": [], "pages": [] } }).to_string();
+    let place = Place::new(&[
+        ("a.har", &har("a.test")),
+        ("b.har", &har("b.test")),
+        ("empty.har", twice.as_bytes()),
+    ]);
+    assert!(place.fails(&["none.har"]).contains("cannot read none.har"));
+    assert!(place.fails(&["empty.har"]).contains("there is no request in it"));
+    assert!(
+        place.fails(&["a.har", "b.har", "--svg", "x.svg"]).contains("a picture shows one page")
+    );
+    assert!(place.fails(&["a.har", "--page", "2"]).contains("no file has so many pages"));
+}
+
+#[test]
+fn standard_input_is_read() {
+    let place = Place::new(&[]);
+    let mut command = place.command(&["-"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&har("a.test")).unwrap();
+    let (code, out, _) = said(child.wait_with_output().unwrap());
+    assert_eq!(code, Some(0));
+    assert!(out.starts_with("https://a.test/\n  -\n"), "{out}");
+}
+
+/// Those have no times: a tree, but no waterfall.
+#[test]
+fn recordings_of_cs244() {
+    let recording = json!({
+        "name": "small", "head_bytes": 4000,
+        "requests": [
+            { "url_path": "/", "host": "a.test", "group": 0, "connection": 0, "after_head_of_group": null,
+              "after_completion_of_group": null, "request_bytes": 300, "response_bytes": 9000 },
+            { "url_path": "/x.png", "host": "b.test", "group": 1, "connection": 1, "after_head_of_group": 0,
+              "after_completion_of_group": null, "request_bytes": 300, "response_bytes": 500 },
+        ],
+    });
+    let place = Place::new(&[("small.json", recording.to_string().as_bytes())]);
+    let text = place.prints(&["small.json"]);
+    assert!(text.contains("small\n") && text.contains("tree height 2, minRTT 4"), "{text}");
+    assert!(text.contains("\n   +   b.test/x.png"), "{text}");
+    assert!(place.fails(&["small.json", "--svg", "x.svg"]).contains("no times"));
+}
