@@ -37,7 +37,7 @@ pub use file::{
     FileError, HEADER_BYTES, Header, KeyId, MAGIC, NoKey, PublicKey, SecretKey, VERSION, read,
     read_unverified, write,
 };
-pub use layout::LayoutError;
+pub use layout::{LayoutError, read as read_columns, write as write_columns};
 pub use learn::Rules;
 pub use methods::Methods;
 pub use recordings::{Built, LeftOut, RecordingError, Recordings};
