@@ -78,7 +78,7 @@ pub(super) fn in_use(path: &Path) -> Result<InUse, Failure> {
 /// # Errors
 /// It is none that can be in a database.
 pub(super) fn target(url: &str) -> Result<Target, Failure> {
-    url.parse().map_err(|error| {
+    url.parse::<Target>().map_err(|error| {
         Failure::usage(format!("cannot look for {url}: {error}"))
             .hint("name a URL with its scheme, for example https://www.example.com/")
     })
