@@ -9,7 +9,7 @@ pub fn databases(bytes: &[u8]) {
     let Some((first, columns)) = bytes.split_first() else { return };
     let has = |bit: u8| first & 1 << bit != 0;
     let parts = Parts { redirect: has(0), server: has(1), http2: has(2), prefetch: has(3) };
-    let created = UnixSeconds(first.into());
+    let created = UnixSeconds((*first).into());
     if let Ok(database) = read_columns(columns, created, parts) {
         let again = read_columns(&write_columns(&database), created, parts);
         assert_eq!(again, Ok(database));
