@@ -5,7 +5,7 @@
 //! * HTTP/2: which hosts speak it, so that one connection is opened instead of six;
 //! * prefetch: what a page loads every time, so that it is asked for with the page.
 //!
-//! [`Recordings`] learn them and say how well they would have done; [`write`] and [`read`] make and take signed files;
+//! [`Recordings`] learn them and say how well they would have done; [`write()`] and [`read()`] make and take signed files;
 //! [`export`] writes them for servers and browsers; [`update`] decides when to fetch a newer one, and whether to take it.
 //! docs/databases.md has the format, byte by byte, and what each database tells whom.
 //!
