@@ -126,11 +126,12 @@ pub struct EdgeOptions {
     #[arg(long, value_name = "WHICH", value_enum, default_value_t, help_heading = TLS)]
     pub early_data_requests: EarlyDataRequests,
 
-    /// Where is remembered which early data came before: memory, or redis://HOST[:PORT][/DB][?name=NAME]
+    /// Where is remembered which early data came before: memory, or redis://HOST:PORT/DB?name=NAME
     ///
-    /// With memory an edge takes early data with tickets that it made itself. With Redis, it takes it with those of all
-    /// edges that name the same place, each once among them; Redis must not evict keys (maxmemory-policy
-    /// noeviction). Whatever is wrong with Redis, early data is refused and sessions are resumed.
+    /// Port, database and name may be left out. With memory an edge takes early data with tickets that it made itself.
+    /// With Redis, it takes it with those of all edges that name the same place, each once among them; Redis must
+    /// not evict keys (maxmemory-policy noeviction). Whatever is wrong with Redis, early data is refused and sessions
+    /// are resumed.
     #[arg(long, value_name = "WHERE", default_value_t, help_heading = TLS)]
     pub early_data_filter: FilterPlace,
 

@@ -58,7 +58,8 @@ pub enum KeysCommand {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct KeysNewOptions {
-    /// File to write, readable for its owner only; or redis://HOST[:PORT][/DB][?name=NAME]
+    /// File to write, readable for its owner only; or redis://HOST:PORT/DB?name=NAME, of which port, database and name
+    /// may be left out
     #[arg(value_name = "FILE|URL", value_parser = KeySource::parser(), required_unless_present = "fleet")]
     pub keys: Option<KeySource>,
 
