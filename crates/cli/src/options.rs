@@ -16,6 +16,7 @@ mod log;
 mod managed;
 mod names;
 mod pageload;
+mod pageload_db;
 mod sessions;
 mod value;
 
@@ -38,6 +39,10 @@ pub use log::{LogFormat, LogOptions};
 pub use managed::{ClientCertificate, ManagedOptions};
 pub use names::{NameMap, NamePattern};
 pub use pageload::{PageloadCommand, PageloadOptions, SharingOptions, ShowOptions};
+pub use pageload_db::{
+    DbBuildOptions, DbCheckOptions, DbCommand, DbExportOptions, DbFetchOptions, DbFormat,
+    DbKeygenOptions, DbName, DbOptions, DbShowOptions,
+};
 pub use sessions::{
     AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,
     SessionsPolicyOptions, SharingName,

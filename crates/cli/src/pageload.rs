@@ -1,5 +1,6 @@
 //! `headstart pageload`: what loading pages costs.
 
+mod db;
 mod progress;
 mod recordings;
 mod sharing;
@@ -15,6 +16,7 @@ use crate::options::{PageloadCommand, PageloadOptions};
 pub(crate) fn run(options: &PageloadOptions) -> Result<ExitCode, Failure> {
     match &options.command {
         PageloadCommand::Sharing(options) => sharing::run(options),
+        PageloadCommand::Db(options) => db::run(&options.command),
         PageloadCommand::Show(options) => show::run(options),
     }
 }

@@ -5,6 +5,7 @@
 //! * [`tree`]: how its resources hang together, and where the time of a recorded load went.
 //! * [`sim`]: what loading it takes, in simulated time.
 //! * [`balance`]: what several addresses of a host cost Fast Open.
+//! * [`db`]: what many recordings of pages tell a browser before it asks.
 //! * [`sharing`]: how many full TLS handshakes of a recording a shared session store would have saved.
 //!
 //! Nothing here opens a file or a socket: recordings come in through [`Read`](std::io::Read).
@@ -13,6 +14,7 @@
 pub mod balance;
 pub mod blast;
 pub mod cs244;
+pub mod db;
 pub mod har;
 pub mod page;
 pub mod sharing;

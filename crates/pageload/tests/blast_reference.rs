@@ -2,20 +2,23 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use headstart_pageload::blast::{self, Logged, Record};
+use headstart_pageload::page::Page;
+use headstart_pageload::sim::blast::{Feature, Features, Settings};
 use headstart_pageload::sim::published::{self, Agreement, DRAWS};
+use headstart_pageload::sim::study::{self, Savings};
+use headstart_pageload::sim::tcp::{self, Link, Revisit, Technique, Techniques};
 
 /// Loads of set A under the main settings, and under the others.
 const PAGES: [usize; 2] = [96, 31];
 
 #[test]
 fn the_published_simulator_agrees() {
-    let Some(folder) = std::env::var_os("HEADSTART_DATA") else {
-        eprintln!("skipped: HEADSTART_DATA names no folder of data sets");
-        return;
-    };
-    let pages = logged(std::path::Path::new(&folder));
+    let Some(folder) = folder() else { return };
+    let pages = logged(&folder);
     assert_eq!(pages.len(), PAGES[0]);
     let agreement = published::agreement(&pages, DRAWS);
     assert_eq!(agreement.len(), 19);
@@ -32,7 +35,16 @@ fn the_published_simulator_agrees() {
     }
 }
 
-fn logged(folder: &std::path::Path) -> Vec<Logged> {
+/// Of the data sets.
+fn folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("HEADSTART_DATA");
+    if folder.is_none() {
+        eprintln!("skipped: HEADSTART_DATA names no folder of data sets");
+    }
+    folder.map(PathBuf::from)
+}
+
+fn logged(folder: &Path) -> Vec<Logged> {
     let file = std::fs::File::open(folder.join("blast/blast-train.jsonl.gz")).unwrap();
     let lines = BufReader::new(flate2::read::GzDecoder::new(file)).lines();
     let logged = lines.filter_map(|line| match blast::read(&line.unwrap()).unwrap() {
@@ -40,4 +52,73 @@ fn logged(folder: &std::path::Path) -> Vec<Logged> {
         _ => None,
     });
     logged.collect()
+}
+
+/// Where bandwidth is not scarce, none of them; where it is, single pages can be slower, as queues overflow at other times, but not
+/// pages in the mean.
+#[test]
+fn no_technique_slows_the_published_pages() {
+    let Some(folder) = folder() else { return };
+    let pages = logged(&folder);
+    let times = |settings: &tcp::Settings| -> Vec<f64> {
+        let load = |logged: &Logged| tcp::load(&logged.page, settings, 0).page_load_time();
+        pages.iter().map(|logged| load(logged).as_secs_f64()).collect()
+    };
+    for down in [None, Some(1_000_000)] {
+        let link = Link { rtt: Duration::from_millis(100), down, ..Link::default() };
+        let plain = tcp::Settings { link, revisit: Revisit::again(), ..tcp::Settings::default() };
+        let before = times(&plain);
+        for technique in Technique::ALL {
+            let techniques = Techniques::of(&[technique]);
+            let after = times(&tcp::Settings { techniques, ..plain.clone() });
+            let ratios = before.iter().zip(&after).map(|(before, after)| after / before);
+            let worst = ratios.fold(0.0, f64::max);
+            let mean = after.iter().sum::<f64>() / before.iter().sum::<f64>();
+            println!(
+                "{technique:16} down {down:?}: {mean:.3} of the mean, {worst:.3} of the page that gains least"
+            );
+            assert!(
+                mean <= 1.01 && (worst <= 1.001 || down.is_some()),
+                "{technique}: {mean} {worst}"
+            );
+        }
+    }
+}
+
+/// The tables of docs/pageload.md, beside the published ones (lab/papers/blast.toml).
+#[test]
+fn features_and_pipelining_as_the_paper_asks() {
+    let Some(folder) = folder() else { return };
+    let published: toml::Table =
+        toml::from_str(include_str!("../../../lab/papers/blast.toml")).unwrap();
+    let hit_rate = published["hit_rate"].as_float().unwrap();
+    let mut logged = logged(&folder);
+    tables("all", &logged, hit_rate);
+    logged.retain(|logged| logged.reference.contains_key("cum_prefetch"));
+    tables("with references for features", &logged, hit_rate);
+}
+
+fn tables(name: &str, logged: &[Logged], hit_rate: f64) {
+    let pages: Vec<Page> = logged.iter().map(|logged| logged.page.clone()).collect();
+    let settings = Settings::default();
+    for hit_rate in [1.0, hit_rate] {
+        let said = Savings::by_published_rules(&pages, &settings, hit_rate, 5);
+        let features = Features { zero_rtt: false, ..Features::of(&Feature::ALL) };
+        let without = study::expected(&pages, &Settings { features, ..settings }, hit_rate, 5);
+        println!(
+            "{} pages, {name}, hit rate {hit_rate}: {said:.2?}; without 0-RTT {without:.2}",
+            pages.len()
+        );
+        assert!(said.cumulative.is_sorted_by(|one, more| more.1 <= one.1 + 0.05), "{said:?}");
+        let all = said.cumulative.last().unwrap().1;
+        assert!(said.alone.iter().all(|one| one.1 <= said.none && one.1 > all), "{said:?}");
+        assert!(all < without && without < said.none);
+    }
+    let settings = Settings { rate: 347_000, ..settings };
+    let said = study::pipelining(&pages, &settings, &study::PIPELINING, 5);
+    println!("{name}, pipelining: {said:.2?}");
+    // As published: one connection is slowest, and more requests than six on each of six change little.
+    let [six, deeper, .., one] = said[..] else { panic!("{said:?}") };
+    assert!(said.iter().all(|other| other.1 <= one.1), "{said:?}");
+    assert!((deeper.1 / six.1 - 1.0).abs() < 0.02, "{said:?}");
 }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::pageload_db::DbOptions;
+
 const EXAMPLES: &str = "\
 Examples:
   Record for a while, then ask (ports of other TLS services as well, if there are any):
@@ -47,6 +49,7 @@ pub struct PageloadOptions {
 #[allow(missing_docs)] // a comment here would replace the command's own help text
 pub enum PageloadCommand {
     Show(ShowOptions),
+    Db(DbOptions),
     Sharing(SharingOptions),
 }
 

@@ -165,14 +165,14 @@ pub struct Timers {
     pub syn: Duration,
     /// For the answer to a SYN with a private cookie, at least, before one without.
     pub fallback: Duration,
-    /// For an acknowledgement, at least.
+    /// On top of two round trips, for the acknowledgement of a single packet.
     pub probe: Duration,
     /// On top of a round trip, without a segment, until the window is as at the start.
     pub idle: Duration,
 }
 
 impl Default for Timers {
-    /// Linux: 1 s (RFC 6298) and 200 ms (`TCP_RTO_MIN`, also that of RFC 5681 section 4.1). The fallback of headstart's
+    /// Linux: 1 s (RFC 6298) and 200 ms (`TCP_RTO_MIN`, of RFC 8985 section 7.2 and RFC 5681 section 4.1). The fallback of headstart's
     /// Fast Open is 300 ms.
     fn default() -> Self {
         Self {

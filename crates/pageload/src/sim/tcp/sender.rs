@@ -15,7 +15,10 @@ const BETA: f64 = 0.7;
 
 /// The window from which on growing round trips end its doubling, in segments, and by how much they have to grow:
 /// an eighth, within these bounds (HyStart as in Linux).
+///
+/// What counts is the shortest of the first acknowledgements of a round, as the last of a burst always wait for the first.
 const HYSTART_WINDOW: f64 = 16.0;
+const HYSTART_SAMPLES: u32 = 8;
 const HYSTART_MIN: Instant = 4_000_000;
 const HYSTART_MAX: Instant = 16_000_000;
 
@@ -50,9 +53,30 @@ pub(super) struct Sender {
     in_flight: u32,
     /// The shortest round trip so far.
     shortest: Instant,
+    round: Round,
     /// Losses of segments before this one are of a window that was cut already.
     cut: u32,
     last_sent: Instant,
+}
+
+/// The acknowledgements of what was sent in one round trip.
+#[derive(Debug, Default)]
+struct Round {
+    begin: Instant,
+    samples: u32,
+    shortest: Instant,
+}
+
+impl Round {
+    /// One more; the shortest round trip of the first [`HYSTART_SAMPLES`], once there are as many.
+    fn sample(&mut self, sent: Instant, now: Instant) -> Option<Instant> {
+        if sent >= self.begin {
+            *self = Self { begin: now, samples: 0, shortest: Instant::MAX };
+        }
+        self.samples += 1;
+        self.shortest = self.shortest.min(now.saturating_sub(sent));
+        (self.samples == HYSTART_SAMPLES).then_some(self.shortest)
+    }
 }
 
 /// A piece of a response.
@@ -76,6 +100,7 @@ impl Sender {
             threshold: f64::INFINITY,
             in_flight: 0,
             shortest: Instant::MAX,
+            round: Round::default(),
             cut: 0,
             last_sent: 0,
         }
@@ -114,6 +139,11 @@ impl Sender {
         !self.responses.is_empty()
     }
 
+    /// Segments without an acknowledgement.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
     /// Payload of a segment that is sent again.
     pub(super) fn again(&mut self, number: u32, now: Instant) -> u64 {
         self.last_sent = now;
@@ -142,13 +172,16 @@ impl Sender {
         self.in_flight = self.in_flight.saturating_sub(1);
         let round_trip = now.saturating_sub(sent);
         self.shortest = self.shortest.min(round_trip);
+        let of_round = self.round.sample(sent, now);
         if self.window >= self.threshold {
             self.window += 1.0 / self.window;
             return;
         }
         self.window += 1.0;
         let margin = (self.shortest / 8).clamp(HYSTART_MIN, HYSTART_MAX);
-        if self.window >= HYSTART_WINDOW && round_trip > self.shortest + margin {
+        if self.window >= HYSTART_WINDOW
+            && of_round.is_some_and(|of_round| of_round > self.shortest + margin)
+        {
             self.threshold = self.window;
         }
     }
@@ -210,6 +243,20 @@ mod tests {
         }
         let next = flight(&mut sender, 3 * RTT);
         assert!((20..30).contains(&next), "{next}");
+    }
+
+    #[test]
+    fn what_waits_for_its_own_burst_does_not() {
+        let mut sender = Sender::new(IDLE, true);
+        sender.respond(0, 1_000_000);
+        let mut now = 0;
+        for size in [10, 20, 40] {
+            assert_eq!(flight(&mut sender, now), size);
+            for behind in 0..size {
+                sender.acknowledged(now, now + RTT + Instant::from(behind) * 1_000_000);
+            }
+            now += RTT + 40_000_000;
+        }
     }
 
     #[test]

@@ -22,9 +22,9 @@ impl Run<'_> {
         self.events.at(left + again + self.rtt / 2, Event::Asked(id, connection));
     }
 
-    /// How long an end waits for an acknowledgement.
+    /// How long an end waits for the acknowledgement of a single packet (RFC 8985 section 7.2, as in Linux).
     fn probe(&self) -> Instant {
-        nanos(self.settings.timers.probe).max(2 * self.rtt)
+        2 * self.rtt + nanos(self.settings.timers.probe)
     }
 
     pub(super) fn asked(&mut self, id: u32, connection: u32) {
@@ -79,7 +79,11 @@ impl Run<'_> {
         let Some(left) = left else {
             // Seen by what comes behind it through the same queue; where nothing does, by a probe (RFC 8985 section 7).
             let sender = &self.connections[connection as usize].sender;
-            let seen = if sender.is_waiting() { self.rtt } else { self.probe() };
+            let seen = match sender.in_flight() {
+                _ if sender.is_waiting() => self.rtt,
+                0 | 1 => self.probe(),
+                _ => 2 * self.rtt,
+            };
             self.events.at(self.now + waiting + seen, Event::Lost(connection, number));
             return;
         };

@@ -1,0 +1,26 @@
+//! `headstart pageload db`: databases of what pages load.
+
+mod build;
+mod export;
+mod fetch;
+mod file;
+mod keys;
+mod show;
+
+use std::process::ExitCode;
+
+use crate::failure::Failure;
+use crate::options::DbCommand;
+
+/// Does what is asked.
+pub(super) fn run(command: &DbCommand) -> Result<ExitCode, Failure> {
+    match command {
+        DbCommand::Keygen(options) => keys::generate(&options.file)?,
+        DbCommand::Build(options) => return build::run(options),
+        DbCommand::Show(options) => return show::run(options),
+        DbCommand::Check(options) => show::check(options)?,
+        DbCommand::Export(options) => export::run(options)?,
+        DbCommand::Fetch(options) => return fetch::run(options),
+    }
+    Ok(ExitCode::SUCCESS)
+}

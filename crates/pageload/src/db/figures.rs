@@ -1,0 +1,248 @@
+//! How well databases would have done: each load is compared with what was learned of others.
+
+use std::time::Duration;
+
+use headstart_proto::UnixSeconds;
+
+use super::learn::{Counts, Learned, Rules, Spoken};
+use super::recordings::Recordings;
+use super::visit::Visit;
+
+/// What a load is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Horizon {
+    /// Loads that are at least so much older. The newest of them is less than twice as old, else the load does not
+    /// count: what is learned of it would be the age of another horizon.
+    After(Duration),
+    /// All other loads of the page, whatever their dates.
+    LeaveOneOut,
+}
+
+/// Ages that are worth knowing: a day, a week, four weeks.
+pub const HORIZONS: [Duration; 3] = [
+    Duration::from_secs(86_400),
+    Duration::from_secs(7 * 86_400),
+    Duration::from_secs(28 * 86_400),
+];
+
+/// How well databases would have done, over many loads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Loads that were compared.
+    pub loads: u64,
+    /// Of these, loads of pages that the database of that time had.
+    pub known: u64,
+    /// Mean age of the newest recording that was learned from; none without dates.
+    pub mean_age: Option<Duration>,
+    /// Redirects, in loads of known pages: `wrong` leads elsewhere, or nowhere.
+    pub redirect: Tally,
+    /// Servers, in loads of known pages.
+    pub server: Tally,
+    /// Connections to servers, in loads of known pages.
+    pub connections: Tally,
+    /// Hosts that speak HTTP/2, in all loads.
+    pub http2: Tally,
+    /// URLs, in loads of known pages.
+    pub prefetch: Tally,
+    /// Bytes of these; those of `wrong` as they were when they were last seen.
+    pub prefetch_bytes: Tally,
+    ages: Duration,
+}
+
+/// What was expected, and what came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Expected, and came.
+    pub used: u64,
+    /// Expected, but did not come.
+    pub wrong: u64,
+    /// Came without being expected.
+    pub missed: u64,
+}
+
+impl Tally {
+    /// Of what came, the share that was expected.
+    #[must_use]
+    pub fn hits(&self) -> Option<f64> {
+        share(self.used, self.used + self.missed)
+    }
+
+    /// Of what was expected, the share that did not come: false positives.
+    #[must_use]
+    pub fn false_positives(&self) -> Option<f64> {
+        share(self.wrong, self.used + self.wrong)
+    }
+
+    fn add(&mut self, expected: u64, came: u64) {
+        let used = expected.min(came);
+        self.used += used;
+        self.wrong += expected - used;
+        self.missed += came - used;
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // counts are far below 2^52
+fn share(part: u64, all: u64) -> Option<f64> {
+    (all > 0).then(|| part as f64 / all as f64)
+}
+
+impl Recordings {
+    /// Compares each load with what could be known.
+    #[must_use]
+    pub fn figures(&self, rules: &Rules, horizon: Horizon) -> Figures {
+        let mut figures = Figures::default();
+        for visits in self.pages.values() {
+            match horizon {
+                Horizon::After(age) => self.page_after(visits, rules, age, &mut figures),
+                Horizon::LeaveOneOut => self.page_without(visits, rules, &mut figures),
+            }
+        }
+        match horizon {
+            Horizon::After(age) => self.hosts_after(rules, age, &mut figures),
+            Horizon::LeaveOneOut => self.hosts_without(rules, &mut figures),
+        }
+        figures.mean_age = u32::try_from(figures.loads)
+            .ok()
+            .filter(|loads| *loads > 0 && matches!(horizon, Horizon::After(_)))
+            .map(|loads| figures.ages / loads);
+        figures
+    }
+
+    /// Loads are in the order of their dates, so that what is learned from is a window that only moves on.
+    fn page_after(&self, visits: &[Visit], rules: &Rules, age: Duration, figures: &mut Figures) {
+        let mut counts = Counts::default();
+        let (mut from, mut to) = (0, 0);
+        for visit in visits {
+            let Some(at) = visit.at else { continue };
+            while let Some(next) = visits.get(to).filter(|next| is_older(next, at, age)) {
+                counts.add(next);
+                to += 1;
+            }
+            while to - from > rules.newest {
+                counts.remove(&visits[from]);
+                from += 1;
+            }
+            let newest = to.checked_sub(1).and_then(|last| visits.get(last)?.at);
+            let Some(newest) = newest.filter(|newest| at.since(*newest) < 2 * age) else {
+                continue;
+            };
+            figures.ages += at.since(newest);
+            self.compare(&counts, visit, rules, figures);
+        }
+    }
+
+    fn page_without(&self, visits: &[Visit], rules: &Rules, figures: &mut Figures) {
+        if visits.len() < 2 {
+            return;
+        }
+        let mut counts = Counts::of(visits);
+        for visit in visits {
+            counts.remove(visit);
+            self.compare(&counts, visit, rules, figures);
+            counts.add(visit);
+        }
+    }
+
+    fn compare(&self, counts: &Counts, visit: &Visit, rules: &Rules, figures: &mut Figures) {
+        figures.loads += 1;
+        if counts.visits < rules.recordings_min.max(1) {
+            return;
+        }
+        figures.known += 1;
+        let learned = counts.learned(rules, |target| self.path_of(target));
+        self.redirects(&learned, visit, &mut figures.redirect);
+        servers(&learned, visit, figures);
+        prefetch(&learned, visit, figures);
+    }
+
+    fn redirects(&self, learned: &Learned, visit: &Visit, tally: &mut Tally) {
+        let end = |chain: u32| Some(self.known.chains.name(chain)?.hops.last()?.0);
+        for (from, chain) in &visit.redirects {
+            let expected = learned.redirects.get(from).map(|chain| end(*chain));
+            match expected {
+                None => tally.missed += 1,
+                Some(to) if to == end(*chain) => tally.used += 1,
+                Some(_) => {
+                    tally.wrong += 1;
+                    tally.missed += 1;
+                }
+            }
+        }
+        let is_redirected = |url: u32| visit.redirects.iter().any(|(from, _)| *from == url);
+        let wrong = visit.fetched.iter().filter(|fetched| {
+            learned.redirects.contains_key(&fetched.target) && !is_redirected(fetched.target)
+        });
+        tally.wrong += wrong.count() as u64;
+    }
+
+    fn hosts_after(&self, rules: &Rules, age: Duration, figures: &mut Figures) {
+        let mut visits: Vec<&Visit> =
+            self.pages.values().flatten().filter(|visit| visit.at.is_some()).collect();
+        visits.sort_by_key(|visit| visit.at);
+        let mut spoken = Spoken::default();
+        let mut to = 0;
+        for visit in &visits {
+            let Some(at) = visit.at else { continue };
+            while let Some(next) = visits.get(to).filter(|next| is_older(next, at, age)) {
+                spoken.add(next);
+                to += 1;
+            }
+            let newest = to.checked_sub(1).and_then(|last| visits.get(last)?.at);
+            if newest.is_some_and(|newest| at.since(newest) < 2 * age) {
+                hosts(&spoken, visit, rules, &mut figures.http2);
+            }
+        }
+    }
+
+    fn hosts_without(&self, rules: &Rules, figures: &mut Figures) {
+        let mut spoken = Spoken::default();
+        let visits = || self.pages.values().filter(|visits| visits.len() > 1).flatten();
+        visits().for_each(|visit| spoken.add(visit));
+        for visit in visits() {
+            spoken.remove(visit);
+            hosts(&spoken, visit, rules, &mut figures.http2);
+            spoken.add(visit);
+        }
+    }
+}
+
+fn is_older(visit: &Visit, than: UnixSeconds, by: Duration) -> bool {
+    visit.at.is_none_or(|at| at + by <= than)
+}
+
+fn servers(learned: &Learned, visit: &Visit, figures: &mut Figures) {
+    for (server, connections) in &visit.servers {
+        let expected = learned.servers.get(server).copied();
+        figures.server.add(u64::from(expected.is_some()), 1);
+        figures.connections.add(expected.unwrap_or(0).into(), (*connections).into());
+    }
+    let came = |server: &u32| visit.servers.iter().any(|(other, _)| other == server);
+    for (_, connections) in learned.servers.iter().filter(|(server, _)| !came(server)) {
+        figures.server.add(1, 0);
+        figures.connections.add((*connections).into(), 0);
+    }
+}
+
+/// What may never be asked for ahead of time counts as missed all the same: the page waits for it.
+fn prefetch(learned: &Learned, visit: &Visit, figures: &mut Figures) {
+    let is_asked = |fit| fit != super::visit::Fit::Redirect;
+    let mut came = std::collections::HashSet::new();
+    for fetched in visit.fetched.iter().filter(|fetched| is_asked(fetched.fit)) {
+        came.insert(fetched.target);
+        let is_expected = learned.prefetch.contains_key(&fetched.target);
+        figures.prefetch.add(u64::from(is_expected), 1);
+        let bytes = fetched.bytes.into();
+        figures.prefetch_bytes.add(if is_expected { bytes } else { 0 }, bytes);
+    }
+    for (_, wanted) in learned.prefetch.iter().filter(|(url, _)| !came.contains(url)) {
+        figures.prefetch.add(1, 0);
+        figures.prefetch_bytes.add(wanted.bytes.into(), 0);
+    }
+}
+
+fn hosts(spoken: &Spoken, visit: &Visit, rules: &Rules, tally: &mut Tally) {
+    for (host, speaks) in &visit.protocols {
+        let expected = u64::from(spoken.speaks(*host, rules).is_some());
+        tally.add(expected, speaks.is_some().into());
+    }
+}

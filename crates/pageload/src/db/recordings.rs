@@ -1,0 +1,296 @@
+//! Recordings of many pages, and the database of them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use headstart_proto::UnixSeconds;
+
+use super::database::{
+    Connect, Database, DatabaseError, Hop, PageEntry, Parts, Prefetch, Redirect, circles,
+};
+use super::learn::{Counts, Learned, Rules, Spoken, Unfit};
+use super::limits::{ENTRIES_PER_PAGE, RECORDINGS, REQUESTS, URLS};
+use super::target::{Target, TargetError};
+use super::visit::{Facts, Fit, Known, Reduction, Visit};
+use crate::page::Page;
+
+/// Loads of pages, to learn from.
+///
+/// They are kept at about 16 bytes a request, and 200 for each URL.
+#[derive(Debug, Default)]
+pub struct Recordings {
+    pub(super) known: Known,
+    /// By document.
+    pub(super) pages: BTreeMap<Target, Vec<Visit>>,
+    count: usize,
+    requests: usize,
+    left_out: BTreeMap<LeftOut, u64>,
+}
+
+/// A database, and what is not in it.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// What was learned.
+    pub database: Database,
+    /// How many for each reason; only those that there are.
+    pub left_out: BTreeMap<LeftOut, u64>,
+}
+
+/// Why something that was recorded is not in the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum LeftOut {
+    /// Requests whose URLs are of no use to others.
+    Url(TargetError),
+    /// Pages with fewer recordings than the rules want.
+    FewRecordings,
+    /// URLs that were not asked for by GET in each recording.
+    Unsafe,
+    /// URLs of which the recordings do not say that they were asked for by GET.
+    UnknownMethod,
+    /// URLs of which the recordings do not have the whole query.
+    CutQuery,
+    /// URLs whose path was asked for with other queries as well.
+    VaryingQuery,
+    /// http URLs on an https page.
+    Mixed,
+    /// URLs with other answers than the content.
+    Status,
+    /// Redirects that pages disagree about.
+    Disagreement,
+    /// Redirects that go in circles.
+    Circle,
+    /// Entries beyond [`ENTRIES_PER_PAGE`].
+    TooMany,
+}
+
+impl Recordings {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One load of a page.
+    ///
+    /// `at` is when it was made: without dates, loads have no order, and no age.
+    ///
+    /// # Errors
+    /// Its document's URL cannot be in a database, or there are too many recordings already.
+    pub fn add(
+        &mut self,
+        page: &Page,
+        at: Option<UnixSeconds>,
+        facts: &Facts,
+    ) -> Result<(), RecordingError> {
+        let reduction = Reduction::of(page, facts);
+        let document = reduction.document().map_err(RecordingError::Document)?.clone();
+        let requests = self.requests + page.resources().len();
+        if self.count >= RECORDINGS || requests > REQUESTS || self.known.targets.len() > URLS {
+            return Err(RecordingError::TooMany);
+        }
+        for (why, count) in reduction.unreadable() {
+            *self.left_out.entry(LeftOut::Url(why)).or_default() += count;
+        }
+        let visit = reduction.visit(at, &mut self.known);
+        let visits = self.pages.entry(document).or_default();
+        // By date, those without one first; of one date, as they came.
+        let place = visits.partition_point(|other| other.at <= at);
+        visits.insert(place, visit);
+        (self.count, self.requests) = (self.count + 1, requests);
+        Ok(())
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Different documents that they are of.
+    #[must_use]
+    pub fn page_count(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// The database of all of them, made at `created`.
+    ///
+    /// # Errors
+    /// There are more pages or hosts than a file may have.
+    pub fn build(
+        &self,
+        rules: &Rules,
+        parts: Parts,
+        created: UnixSeconds,
+    ) -> Result<Built, DatabaseError> {
+        let mut left_out = self.left_out.clone();
+        let mut pages = Vec::new();
+        for (document, visits) in &self.pages {
+            let visits = newest(visits, rules);
+            let counts = Counts::of(visits);
+            if counts.visits < rules.recordings_min {
+                *left_out.entry(LeftOut::FewRecordings).or_default() += 1;
+                continue;
+            }
+            let learned = counts.learned(rules, |target| self.path_of(target));
+            note(&learned, parts, &mut left_out);
+            let at = visits.iter().filter_map(|visit| visit.at).max();
+            let age_days = at.map(|at| days(created, at));
+            let entry = self.entry(document.clone(), &learned);
+            pages.push(PageEntry { recordings: counts.visits, age_days, ..entry });
+        }
+        agree(&mut pages, &mut left_out);
+        pages.iter_mut().for_each(|page| shorten(page, &mut left_out));
+        let database = Database::new(created, parts, pages, self.http2(rules))?;
+        Ok(Built { database, left_out })
+    }
+
+    /// The path of a URL that has a query.
+    pub(super) fn path_of(&self, target: u32) -> Option<u32> {
+        let target = self.known.targets.name(target).filter(|target| target.query().is_some())?;
+        self.known.targets.find(&target.without_query())
+    }
+
+    fn entry(&self, document: Target, learned: &Learned) -> PageEntry {
+        let target = |number: u32| self.known.targets.name(number).cloned();
+        let redirect = |(&from, &chain): (&u32, &u32)| {
+            let chain = self.known.chains.name(chain)?;
+            let hop = |&(to, permanent): &(u32, bool)| Some(Hop { to: target(to)?, permanent });
+            let hops = chain.hops.iter().map(hop).collect::<Option<_>>()?;
+            Some(Redirect { from: target(from)?, hops, of_document: chain.of_document })
+        };
+        let server = |(&server, &connections): (&u32, &u8)| {
+            let (origin, anonymous) = self.known.servers.name(server)?.clone();
+            Some(Connect { origin, anonymous, connections })
+        };
+        PageEntry {
+            document,
+            recordings: 0,
+            age_days: None,
+            redirects: learned.redirects.iter().filter_map(redirect).collect(),
+            servers: learned.servers.iter().filter_map(server).collect(),
+            prefetch: learned
+                .prefetch
+                .iter()
+                .filter_map(|(url, of)| Some(Prefetch { target: target(*url)?, kind: of.kind }))
+                .collect(),
+        }
+    }
+
+    fn http2(&self, rules: &Rules) -> BTreeMap<String, super::Http2> {
+        let mut spoken = Spoken::default();
+        self.pages.values().flat_map(|visits| newest(visits, rules)).for_each(|of| spoken.add(of));
+        let speaks =
+            |host| Some((self.known.hosts.name(host)?.clone(), spoken.speaks(host, rules)?));
+        spoken.hosts().filter_map(speaks).collect()
+    }
+}
+
+/// Of those in order of date.
+pub(super) fn newest<'v>(visits: &'v [Visit], rules: &Rules) -> &'v [Visit] {
+    &visits[visits.len().saturating_sub(rules.newest)..]
+}
+
+fn note(learned: &Learned, parts: Parts, left_out: &mut BTreeMap<LeftOut, u64>) {
+    if !parts.prefetch {
+        return;
+    }
+    for (why, count) in &learned.unfit {
+        let why = match why {
+            Unfit::Query => LeftOut::VaryingQuery,
+            Unfit::Fit(Fit::Unsafe) => LeftOut::Unsafe,
+            Unfit::Fit(Fit::Unknown) => LeftOut::UnknownMethod,
+            Unfit::Fit(Fit::Cut) => LeftOut::CutQuery,
+            Unfit::Fit(Fit::Mixed) => LeftOut::Mixed,
+            Unfit::Fit(Fit::Status) => LeftOut::Status,
+            // The page itself, or in another database.
+            Unfit::Fit(Fit::Redirect | Fit::Good) => continue,
+        };
+        *left_out.entry(why).or_default() += count;
+    }
+}
+
+/// Each redirect in one page only, and none that pages disagree about or that never ends.
+fn agree(pages: &mut [PageEntry], left_out: &mut BTreeMap<LeftOut, u64>) {
+    let mut leads: HashMap<Target, Option<Target>> = HashMap::new();
+    for redirect in pages.iter().flat_map(|page| &page.redirects) {
+        let known = leads.entry(redirect.from.clone()).or_insert(Some(redirect.to().clone()));
+        if known.as_ref() != Some(redirect.to()) {
+            *known = None;
+        }
+    }
+    let pairs = leads.iter().filter_map(|(from, to)| Some((from, to.as_ref()?))).collect();
+    let endless: Vec<Target> = circles(&pairs).into_iter().cloned().collect();
+    let mut taken = std::collections::HashSet::new();
+    let mut count = |why| *left_out.entry(why).or_default() += 1;
+    for page in pages {
+        page.redirects.retain(|redirect| {
+            if leads.get(&redirect.from) == Some(&None) {
+                count(LeftOut::Disagreement);
+                return false;
+            }
+            if endless.contains(&redirect.from) {
+                count(LeftOut::Circle);
+                return false;
+            }
+            taken.insert(redirect.from.clone())
+        });
+    }
+}
+
+fn shorten(page: &mut PageEntry, left_out: &mut BTreeMap<LeftOut, u64>) {
+    let lengths = [page.redirects.len(), page.servers.len(), page.prefetch.len()];
+    let over: usize = lengths.iter().map(|length| length.saturating_sub(ENTRIES_PER_PAGE)).sum();
+    if over > 0 {
+        *left_out.entry(LeftOut::TooMany).or_default() += over as u64;
+        page.redirects.truncate(ENTRIES_PER_PAGE);
+        page.servers.truncate(ENTRIES_PER_PAGE);
+        page.prefetch.truncate(ENTRIES_PER_PAGE);
+    }
+}
+
+fn days(later: UnixSeconds, earlier: UnixSeconds) -> u32 {
+    u32::try_from(later.since(earlier).as_secs() / 86_400).unwrap_or(u32::MAX)
+}
+
+/// Why a recording is not learned from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordingError {
+    /// The URL of its document cannot be in a database.
+    Document(TargetError),
+    /// There are more than [`RECORDINGS`], [`REQUESTS`] or [`URLS`].
+    TooMany,
+}
+
+impl fmt::Display for RecordingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Document(why) => {
+                write!(f, "the URL of its document is not for a database: {why}")
+            }
+            Self::TooMany => {
+                write!(f, "more than {RECORDINGS} recordings, {REQUESTS} requests or {URLS} URLs")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RecordingError {}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(why) => write!(f, "requests with a URL that is not for others: {why}"),
+            Self::FewRecordings => f.write_str("pages with too few recordings"),
+            Self::Unsafe => f.write_str("URLs not asked for by GET each time"),
+            Self::UnknownMethod => f.write_str("URLs with a method that was not recorded"),
+            Self::CutQuery => f.write_str("URLs with a query that was not recorded whole"),
+            Self::VaryingQuery => f.write_str("URLs with a query that varies"),
+            Self::Mixed => f.write_str("http URLs on an https page"),
+            Self::Status => f.write_str("URLs with an answer other than 200"),
+            Self::Disagreement => f.write_str("redirects that pages disagree about"),
+            Self::Circle => f.write_str("redirects that go in circles"),
+            Self::TooMany => f.write_str("entries beyond what a page may have"),
+        }
+    }
+}

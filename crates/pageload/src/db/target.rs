@@ -1,0 +1,267 @@
+//! URLs as databases hold them: an origin, and what is asked of it.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::limits::{HOST_BYTES, PATH_BYTES};
+
+/// Scheme, host and port (RFC 6454).
+///
+/// Origins are ordered by their names from the right, so that those of one site stand together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// Whether the scheme is https, not http.
+    pub tls: bool,
+    host: Arc<str>,
+    /// Of TCP.
+    pub port: u16,
+}
+
+/// A URL without fragment: an origin with path and query.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Target {
+    /// Where it is.
+    pub origin: Origin,
+    path: Arc<str>,
+}
+
+/// Why a URL is not taken into a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TargetError {
+    /// It cannot be read.
+    Malformed,
+    /// Neither http nor https.
+    Scheme,
+    /// It has a user name or password.
+    Credentials,
+    /// The host is an address, has no dot in it, or a name for private networks: nothing for others.
+    Private,
+    /// The host has more than [`HOST_BYTES`], or the path more than [`PATH_BYTES`].
+    TooLong,
+}
+
+impl Origin {
+    /// Of a host that is in lower case and has no dot at its end.
+    ///
+    /// # Errors
+    /// The host is none, private or too long.
+    pub fn new(tls: bool, host: Arc<str>, port: u16) -> Result<Self, TargetError> {
+        check_host(&host)?;
+        Ok(Self { tls, host, port })
+    }
+
+    /// Its name, in lower case.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Whether its port is that of its scheme.
+    #[must_use]
+    pub fn has_default_port(&self) -> bool {
+        self.port == default_port(self.tls)
+    }
+}
+
+impl Target {
+    /// Of a path that begins with a slash.
+    ///
+    /// # Errors
+    /// The path is too long, or has bytes that are escaped in URLs.
+    pub fn new(origin: Origin, path: Arc<str>) -> Result<Self, TargetError> {
+        check_path(&path)?;
+        Ok(Self { origin, path })
+    }
+
+    /// With the query, if it has one.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// What stands behind the question mark.
+    #[must_use]
+    pub fn query(&self) -> Option<&str> {
+        self.path.split_once('?').map(|(_, query)| query)
+    }
+
+    /// The same without its query.
+    #[must_use]
+    pub fn without_query(&self) -> Self {
+        let path = self.path.split_once('?').map_or(&*self.path, |(path, _)| path);
+        Self { origin: self.origin.clone(), path: path.into() }
+    }
+}
+
+/// As browsers read it (WHATWG URL); the fragment is dropped.
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        let url = url::Url::parse(text).map_err(|_| TargetError::Malformed)?;
+        let tls = match url.scheme() {
+            "https" => true,
+            "http" => false,
+            _ => return Err(TargetError::Scheme),
+        };
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(TargetError::Credentials);
+        }
+        let host = url.host_str().ok_or(TargetError::Malformed)?;
+        let host = host.strip_suffix('.').unwrap_or(host);
+        let port = url.port().unwrap_or(default_port(tls));
+        let path = match url.query() {
+            Some(query) => format!("{}?{query}", url.path()).into(),
+            None => url.path().into(),
+        };
+        Self::new(Origin::new(tls, host.into(), port)?, path)
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", if self.tls { "https" } else { "http" }, self.host)?;
+        if self.has_default_port() { Ok(()) } else { write!(f, ":{}", self.port) }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.origin, self.path)
+    }
+}
+
+impl Ord for Origin {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let hosts = || compare_hosts(&self.host, &other.host);
+        hosts().then(self.port.cmp(&other.port)).then(self.tls.cmp(&other.tls))
+    }
+}
+
+impl PartialOrd for Origin {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Label by label, from the right.
+pub(super) fn compare_hosts(left: &str, right: &str) -> Ordering {
+    left.rsplit('.').cmp(right.rsplit('.'))
+}
+
+const fn default_port(tls: bool) -> u16 {
+    if tls { 443 } else { 80 }
+}
+
+/// Ends of names that mean something in one network only (RFC 6762, RFC 6761, RFC 8375, ICANN's `internal`), or are
+/// reached by other means (RFC 7686).
+const PRIVATE: [&str; 7] =
+    ["local", "localhost", "internal", "intranet", "lan", "home.arpa", "onion"];
+
+pub(super) fn check_host(host: &str) -> Result<(), TargetError> {
+    if host.len() > HOST_BYTES {
+        return Err(TargetError::TooLong);
+    }
+    let is_of_name = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
+    if host.starts_with('[') {
+        return Err(TargetError::Private);
+    }
+    if !host.bytes().all(is_of_name) || host.split('.').any(str::is_empty) {
+        return Err(TargetError::Malformed);
+    }
+    let is_below = |end: &&str| host.strip_suffix(*end).is_some_and(|rest| rest.ends_with('.'));
+    // The last label of an address is a number, that of no name is (WHATWG URL, "ends in a number").
+    let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
+    let last = host.rsplit_once('.').map(|(_, last)| last);
+    match last.is_none_or(is_number) || PRIVATE.iter().any(is_below) {
+        true => Err(TargetError::Private),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn check_path(path: &str) -> Result<(), TargetError> {
+    if path.len() > PATH_BYTES {
+        return Err(TargetError::TooLong);
+    }
+    // What URLs have escaped, so that they can stand in header fields, quoted or not.
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'<' | b'>' | b'#');
+    match path.starts_with('/') && path.bytes().all(is_plain) {
+        true => Ok(()),
+        false => Err(TargetError::Malformed),
+    }
+}
+
+impl fmt::Display for TargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malformed => "not a URL",
+            Self::Scheme => "neither http nor https",
+            Self::Credentials => "a user name or password in the URL",
+            Self::Private => "an address, or a name of a private network",
+            Self::TooLong => "too long",
+        })
+    }
+}
+
+impl std::error::Error for TargetError {}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn read(text: &str) -> Result<String, TargetError> {
+        text.parse::<Target>().map(|target| target.to_string())
+    }
+
+    #[test]
+    fn urls_are_read_as_browsers_read_them() {
+        assert_eq!(read("HTTPS://WWW.Example.COM:443").unwrap(), "https://www.example.com/");
+        assert_eq!(
+            read("http://example.com.:8080/a b?q#f").unwrap(),
+            "http://example.com:8080/a%20b?q"
+        );
+        assert_eq!(
+            read("https://b\u{fc}cher.example/\u{e4}").unwrap(),
+            "https://xn--bcher-kva.example/%C3%A4"
+        );
+        assert_eq!(read("https://a.example/\"<>").unwrap(), "https://a.example/%22%3C%3E");
+    }
+
+    #[test]
+    fn what_is_of_no_use_to_others_is_refused() {
+        let why = |text: &str| read(text).unwrap_err();
+        assert_eq!(why("no url"), TargetError::Malformed);
+        assert_eq!(why("data:text/plain,x"), TargetError::Scheme);
+        assert_eq!(why("https://user@a.example/"), TargetError::Credentials);
+        for host in
+            ["localhost", "10.0.0.1", "[2001:db8::1]", "printer", "nas.local", "a.home.arpa"]
+        {
+            assert_eq!(why(&format!("https://{host}/")), TargetError::Private, "{host}");
+        }
+        assert!(read("https://notlocal/").is_err() && read("https://a.notlocal/").is_ok());
+        let path = |bytes: usize| format!("https://a.example/{}", "x".repeat(bytes - 1));
+        assert!(read(&path(PATH_BYTES)).is_ok());
+        assert_eq!(why(&path(PATH_BYTES + 1)), TargetError::TooLong);
+    }
+
+    #[test]
+    fn hosts_of_a_site_stand_together() {
+        let mut hosts = ["b.example.com", "a.test", "example.com", "a.example.com", "example.co"];
+        hosts.sort_by(|left, right| compare_hosts(left, right));
+        assert_eq!(
+            hosts,
+            ["example.co", "example.com", "a.example.com", "b.example.com", "a.test"]
+        );
+    }
+
+    #[test]
+    fn queries_can_be_told_and_left_out() {
+        let target: Target = "https://a.example/p?q?r".parse().unwrap();
+        assert_eq!(target.query(), Some("q?r"));
+        assert_eq!(target.without_query().to_string(), "https://a.example/p");
+        assert_eq!(target.without_query().query(), None);
+    }
+}

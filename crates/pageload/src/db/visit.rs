@@ -1,0 +1,436 @@
+//! One recorded load, reduced to what is learned from.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
+
+use headstart_proto::UnixSeconds;
+
+use super::database::Http2;
+use super::limits::{CONNECTIONS, HOPS};
+use super::methods::Methods;
+use super::target::{Origin, Target, TargetError};
+use crate::har::{self, Kind};
+use crate::page::{Page, Protocol, Resource};
+
+/// What recordings say of requests beyond a [`Page`], by URL.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    of: HashMap<Target, Fact>,
+    otherwise: Option<Fact>,
+    queries_are_cut: bool,
+}
+
+/// What a recording says of a request and its response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fact {
+    /// Whether the method is GET: all others may change something, or are not asked for by a page's own tree.
+    pub is_get: bool,
+    /// Of the response; 0 if not known.
+    pub status: u16,
+    /// What it is used as.
+    pub kind: Kind,
+}
+
+/// Names of things that stand in many recordings.
+#[derive(Debug)]
+pub(super) struct Names<T> {
+    numbers: HashMap<T, u32>,
+    names: Vec<T>,
+}
+
+/// The names of all recordings.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) targets: Names<Target>,
+    pub(super) servers: Names<(Origin, bool)>,
+    pub(super) hosts: Names<String>,
+    pub(super) chains: Names<Chain>,
+    /// All queries that one load has of a path.
+    pub(super) queries: Names<Vec<u32>>,
+}
+
+/// Where a redirect leads, step by step, each with whether it is permanent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Chain {
+    pub(super) hops: Vec<(u32, bool)>,
+    pub(super) of_document: bool,
+}
+
+/// One load.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Visit {
+    pub(super) at: Option<UnixSeconds>,
+    /// First URLs of redirects, and where they lead.
+    pub(super) redirects: Vec<(u32, u32)>,
+    /// Servers and how many connections they had.
+    pub(super) servers: Vec<(u32, u8)>,
+    /// Hosts that speak TLS on port 443, and what above it.
+    pub(super) protocols: Vec<(u32, Option<Http2>)>,
+    /// Each URL once.
+    pub(super) fetched: Vec<Fetched>,
+    /// Paths that have queries, and which.
+    pub(super) queries: Vec<(u32, u32)>,
+}
+
+/// One URL of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fetched {
+    pub(super) target: u32,
+    pub(super) bytes: u32,
+    pub(super) kind: Kind,
+    pub(super) fit: Fit,
+}
+
+/// Whether a URL may be asked for ahead of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fit {
+    /// It may.
+    Good,
+    /// It is the page itself, or leads elsewhere.
+    Redirect,
+    /// Its response is no good one.
+    Status,
+    /// It is http on a page of https.
+    Mixed,
+    /// Its query is not recorded whole.
+    Cut,
+    /// Whether its method is GET is not recorded.
+    Unknown,
+    /// Its method is not GET.
+    Unsafe,
+}
+
+impl Facts {
+    /// Nothing is known but what is added: no URL is taken to be safe to prefetch, no redirect to be permanent.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// For recordings that were made of GET requests alone, or are taken to be.
+    #[must_use]
+    pub fn all_get() -> Self {
+        let otherwise = Some(Fact { is_get: true, status: 0, kind: Kind::Other });
+        Self { otherwise, ..Self::default() }
+    }
+
+    /// For the published page loads ([`crate::blast`]): GET requests, and URLs cut at their first `=`.
+    #[must_use]
+    pub fn published() -> Self {
+        Self { queries_are_cut: true, ..Self::all_get() }
+    }
+
+    /// What a HAR file says.
+    #[must_use]
+    pub fn of_har(recording: &har::Recording, methods: &Methods) -> Self {
+        Self::of_resources(&recording.page, &recording.facts, methods)
+    }
+
+    /// What a HAR file says of a page's resources, in their order.
+    #[must_use]
+    pub fn of_resources(page: &Page, facts: &[har::Facts], methods: &Methods) -> Self {
+        let mut known = Self::new();
+        for (resource, of) in page.resources().iter().zip(facts) {
+            let Ok(target) = resource.url.parse::<Target>() else { continue };
+            let is_get = !methods.unsafe_targets.contains(&target);
+            known.put(target, Fact { is_get, status: of.status, kind: of.kind });
+        }
+        known
+    }
+
+    /// What is known of a request for this URL. Of several, an unsafe one decides; else the last.
+    pub fn add(&mut self, url: &str, fact: Fact) {
+        if let Ok(target) = url.parse() {
+            self.put(target, fact);
+        }
+    }
+
+    fn put(&mut self, target: Target, fact: Fact) {
+        let known = self.of.entry(target).or_insert(fact);
+        *known = Fact { is_get: known.is_get && fact.is_get, ..fact };
+    }
+
+    fn get(&self, target: &Target) -> Option<Fact> {
+        self.of.get(target).copied().or(self.otherwise)
+    }
+
+    fn is_permanent(&self, target: &Target) -> bool {
+        self.get(target).is_some_and(|fact| matches!(fact.status, 301 | 308))
+    }
+}
+
+impl<T: Clone + Eq + Hash> Names<T> {
+    pub(super) fn number(&mut self, name: &T) -> u32 {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        // The limits of recordings keep the count far below.
+        let number = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.names.push(name.clone());
+        self.numbers.insert(name.clone(), number);
+        number
+    }
+
+    pub(super) fn find(&self, name: &T) -> Option<u32> {
+        self.numbers.get(name).copied()
+    }
+
+    pub(super) fn name(&self, number: u32) -> Option<&T> {
+        self.names.get(usize::try_from(number).ok()?)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.names.len()
+    }
+}
+
+impl<T> Default for Names<T> {
+    fn default() -> Self {
+        Self { numbers: HashMap::new(), names: Vec::new() }
+    }
+}
+
+/// Makes a [`Visit`] of a page.
+#[derive(Debug)]
+pub(super) struct Reduction<'a> {
+    page: &'a Page,
+    facts: &'a Facts,
+    targets: Vec<Result<Target, TargetError>>,
+    /// Of redirects to the document, in their order.
+    leading: Vec<usize>,
+}
+
+impl<'a> Reduction<'a> {
+    pub(super) fn of(page: &'a Page, facts: &'a Facts) -> Self {
+        let targets = page.resources().iter().map(|resource| resource.url.parse()).collect();
+        Self { page, facts, targets, leading: leading(page) }
+    }
+
+    /// The page's own URL, behind all redirects.
+    pub(super) fn document(&self) -> Result<&Target, TargetError> {
+        let document = self.targets.get(self.page.redirects());
+        document.map_or(Err(TargetError::Malformed), |target| target.as_ref().map_err(|why| *why))
+    }
+
+    /// Why URLs of this load are left out, and how many for each reason.
+    pub(super) fn unreadable(&self) -> BTreeMap<TargetError, u64> {
+        let mut reasons = BTreeMap::new();
+        for why in self.targets.iter().filter_map(|target| target.as_ref().err()) {
+            *reasons.entry(*why).or_default() += 1;
+        }
+        reasons
+    }
+
+    pub(super) fn visit(&self, at: Option<UnixSeconds>, known: &mut Known) -> Visit {
+        let fetched = self.fetched(known);
+        Visit {
+            at,
+            redirects: self.redirects(known),
+            servers: self.servers(known),
+            protocols: self.protocols(known),
+            queries: self.queries(known),
+            fetched,
+        }
+    }
+
+    fn target(&self, place: usize) -> Option<&Target> {
+        self.targets.get(place)?.as_ref().ok()
+    }
+
+    fn redirects(&self, known: &mut Known) -> Vec<(u32, u32)> {
+        let document = self.page.redirects();
+        let mut way = self.leading.clone();
+        way.push(document);
+        let mut redirects: Vec<(u32, u32)> = self.chain(&way, true, known).into_iter().collect();
+        for way in self.later_ways() {
+            redirects.extend(self.chain(&way, false, known));
+        }
+        let mut seen = HashSet::new();
+        redirects.retain(|(from, _)| seen.insert(*from));
+        redirects
+    }
+
+    /// Redirects of parts of the page: each from the first to what it leads to.
+    fn later_ways(&self) -> Vec<Vec<usize>> {
+        let resources = self.page.resources();
+        let is_redirect = |place: usize| {
+            resources.get(place).is_some_and(|of| of.redirect) && !self.leading.contains(&place)
+        };
+        let mut next: HashMap<usize, usize> = HashMap::new();
+        for (place, resource) in resources.iter().enumerate() {
+            if let Some(parent) = resource.parent().filter(|parent| is_redirect(*parent)) {
+                next.entry(parent).or_insert(place);
+            }
+        }
+        let is_first = |place: &usize| {
+            let parent = resources.get(*place).and_then(Resource::parent);
+            is_redirect(*place) && !parent.is_some_and(is_redirect)
+        };
+        let firsts = (0..resources.len()).filter(is_first);
+        let way = |first| std::iter::successors(Some(first), |place| next.get(place).copied());
+        firsts.map(|first| way(first).take(HOPS + 2).collect()).collect()
+    }
+
+    fn chain(&self, way: &[usize], of_document: bool, known: &mut Known) -> Option<(u32, u32)> {
+        let targets: Vec<&Target> =
+            way.iter().map(|&place| self.target(place)).collect::<Option<_>>()?;
+        let (from, rest) = targets.split_first()?;
+        // A query of a part of the page is a message to its server more often than a name of something.
+        let is_named = of_document || targets.iter().all(|target| target.query().is_none());
+        let is_down = from.origin.tls && !targets.last()?.origin.tls;
+        if rest.is_empty() || rest.len() > HOPS || !is_named || is_down || rest.last() == Some(from)
+        {
+            return None;
+        }
+        let by = targets.iter().map(|target| self.facts.is_permanent(target));
+        let hops = rest.iter().map(|target| known.targets.number(target)).zip(by).collect();
+        let chain = known.chains.number(&Chain { hops, of_document });
+        Some((known.targets.number(from), chain))
+    }
+
+    /// Those of redirects to the document are left out: with them known, nobody connects to these.
+    fn servers(&self, known: &mut Known) -> Vec<(u32, u8)> {
+        let mut requests: BTreeMap<usize, Vec<Option<u32>>> = BTreeMap::new();
+        for (place, resource) in self.page.resources().iter().enumerate() {
+            if !self.leading.contains(&place) {
+                requests.entry(resource.server).or_default().push(resource.connection);
+            }
+        }
+        let mut servers: BTreeMap<u32, u8> = BTreeMap::new();
+        for (place, connections) in requests {
+            let Some(server) = self.page.servers().get(place) else { continue };
+            let origin = Origin::new(server.tls, server.host.as_str().into(), server.port);
+            let Ok(origin) = origin else { continue };
+            let count = connections_of(&connections, server.protocol);
+            let number = known.servers.number(&(origin, server.anonymous));
+            let sum = servers.entry(number).or_default();
+            *sum = sum.saturating_add(count).min(CONNECTIONS);
+        }
+        servers.into_iter().collect()
+    }
+
+    fn protocols(&self, known: &mut Known) -> Vec<(u32, Option<Http2>)> {
+        let used: HashSet<usize> = self.page.resources().iter().map(|of| of.server).collect();
+        let mut protocols: BTreeMap<u32, Option<Http2>> = BTreeMap::new();
+        for (place, server) in self.page.servers().iter().enumerate() {
+            let is_asked = server.tls && server.port == 443 && used.contains(&place);
+            if !is_asked || super::target::check_host(&server.host).is_err() {
+                continue;
+            }
+            let speaks = match server.protocol {
+                Protocol::Http1 => None,
+                Protocol::Http2 => Some(Http2::Http2),
+                Protocol::Http3 => Some(Http2::Http3),
+            };
+            let most = protocols.entry(known.hosts.number(&server.host)).or_default();
+            *most = (*most).max(speaks);
+        }
+        protocols.into_iter().collect()
+    }
+
+    fn fetched(&self, known: &mut Known) -> Vec<Fetched> {
+        let mut fetched: BTreeMap<u32, Fetched> = BTreeMap::new();
+        for (place, resource) in self.page.resources().iter().enumerate() {
+            let Some(target) = self.target(place) else { continue };
+            let number = known.targets.number(target);
+            let fact = self.facts.get(target);
+            let kind = fact.map_or(Kind::Other, |fact| fact.kind);
+            let of = Fetched {
+                target: number,
+                bytes: u32::try_from(resource.response_bytes).unwrap_or(u32::MAX),
+                kind: if kind == Kind::Other { kind_of(target.path()) } else { kind },
+                fit: self.fit(place, resource, target, fact),
+            };
+            let known = fetched.entry(number).or_insert(of);
+            known.fit = known.fit.max(of.fit);
+        }
+        fetched.into_values().collect()
+    }
+
+    fn fit(&self, place: usize, resource: &Resource, target: &Target, fact: Option<Fact>) -> Fit {
+        let is_mixed =
+            self.document().is_ok_and(|document| document.origin.tls && !target.origin.tls);
+        match fact {
+            _ if place <= self.page.redirects() || resource.redirect => Fit::Redirect,
+            None => Fit::Unknown,
+            Some(fact) if !fact.is_get => Fit::Unsafe,
+            Some(fact) if !matches!(fact.status, 0 | 200 | 203 | 304) => Fit::Status,
+            _ if is_mixed => Fit::Mixed,
+            _ if self.facts.queries_are_cut && target.query().is_some() => Fit::Cut,
+            _ => Fit::Good,
+        }
+    }
+
+    fn queries(&self, known: &mut Known) -> Vec<(u32, u32)> {
+        let mut by_path: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for target in self.targets.iter().flatten().filter(|target| target.query().is_some()) {
+            let path = known.targets.number(&target.without_query());
+            by_path.entry(path).or_default().push(known.targets.number(target));
+        }
+        let by_path = by_path.into_iter().map(|(path, mut queries)| {
+            queries.sort_unstable();
+            queries.dedup();
+            (path, known.queries.number(&queries))
+        });
+        by_path.collect()
+    }
+}
+
+/// Redirects that the page's document comes by, the first one first.
+fn leading(page: &Page) -> Vec<usize> {
+    let parent = |place: &usize| page.resources().get(*place).and_then(Resource::parent);
+    let document = page.redirects();
+    let mut leading: Vec<usize> =
+        std::iter::successors(parent(&document), |place| parent(place)).collect();
+    leading.reverse();
+    leading
+}
+
+/// By the end of a path: no more than a guess, for recordings that do not say.
+fn kind_of(path: &str) -> Kind {
+    let path = path.split('?').next().unwrap_or("");
+    let end = path.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
+    match end.as_deref() {
+        Some("css") => Kind::Style,
+        Some("js" | "mjs" | "wasm") => Kind::Script,
+        Some("png" | "jpg" | "jpeg" | "gif" | "webp" | "avif" | "svg" | "ico") => Kind::Image,
+        Some("woff" | "woff2" | "ttf" | "otf") => Kind::Font,
+        Some("html" | "htm") => Kind::Document,
+        Some("json") => Kind::Data,
+        Some("mp4" | "webm" | "mp3" | "ogg" | "m4a") => Kind::Media,
+        _ => Kind::Other,
+    }
+}
+
+/// As recorded; else one with HTTP/2, and with HTTP/1.1 one for each request, as far as browsers go.
+fn connections_of(requests: &[Option<u32>], protocol: Protocol) -> u8 {
+    let recorded: Option<HashSet<u32>> = requests.iter().copied().collect();
+    let count = match (recorded, protocol) {
+        (Some(connections), _) => connections.len(),
+        (None, Protocol::Http1) => requests.len(),
+        (None, _) => 1,
+    };
+    u8::try_from(count).unwrap_or(CONNECTIONS).clamp(1, CONNECTIONS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_guessed_by_the_end_of_a_path() {
+        assert_eq!(kind_of("/a.b/c.css?v=1.js"), Kind::Style);
+        assert_eq!(kind_of("/a/B.WOFF2"), Kind::Font);
+        assert_eq!(kind_of("/"), Kind::Other);
+    }
+
+    #[test]
+    fn connections_are_counted_or_guessed() {
+        let requests = [Some(1), Some(2), Some(1)];
+        assert_eq!(connections_of(&requests, Protocol::Http1), 2);
+        assert_eq!(connections_of(&[None; 9], Protocol::Http2), 1);
+        assert_eq!(connections_of(&[None; 2], Protocol::Http1), 2);
+        assert_eq!(connections_of(&[None; 9], Protocol::Http1), CONNECTIONS);
+        assert_eq!(connections_of(&[Some(1), None], Protocol::Http1), 2);
+    }
+}

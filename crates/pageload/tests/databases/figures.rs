@@ -1,0 +1,121 @@
+//! Hits and false positives, against sums by hand.
+
+use std::time::Duration;
+
+use headstart_pageload::db::{Facts, Figures, Horizon, Recordings, Tally};
+use headstart_pageload::page::{Page, Protocol};
+
+use super::pages::{Asked, DAY, asked, daily, day, page, page_behind, rules};
+
+const DOCUMENT: &str = "https://www.a.test/";
+
+/// `a` every day, `b` on days 0 to 2, `c` on day 3.
+fn four_days() -> Vec<Page> {
+    let of = |name: &str, bytes| Asked { bytes, ..asked(&format!("https://a.test/{name}")) };
+    let with = |rest: &[Asked]| {
+        page(&[&[Asked { bytes: 0, ..asked(DOCUMENT) }, of("a", 100)], rest].concat())
+    };
+    let mut days = vec![with(&[of("b", 10)]); 3];
+    days.push(with(&[of("c", 1)]));
+    days
+}
+
+fn after(recordings: &Recordings, days: u64) -> Figures {
+    recordings.figures(&rules(1), Horizon::After(Duration::from_secs(days * DAY)))
+}
+
+#[test]
+fn figures_of_a_day_and_of_two() {
+    let recordings = daily(&four_days());
+    // Days 1 and 2: a and b are expected, and come. Day 3: b does not, c does.
+    let figures = after(&recordings, 1);
+    assert_eq!((figures.loads, figures.known), (3, 3));
+    assert_eq!(figures.mean_age, Some(Duration::from_secs(DAY)));
+    assert_eq!(figures.prefetch, Tally { used: 5, wrong: 1, missed: 1 });
+    assert_eq!(figures.prefetch_bytes, Tally { used: 320, wrong: 10, missed: 1 });
+    assert_eq!(figures.server, Tally { used: 6, wrong: 0, missed: 0 });
+    assert_eq!(figures.http2, Tally { used: 6, wrong: 0, missed: 0 });
+    assert_eq!(figures.prefetch.hits(), Some(5.0 / 6.0));
+    assert_eq!(figures.prefetch.false_positives(), Some(1.0 / 6.0));
+    // Day 2 knows day 0, day 3 knows days 0 and 1.
+    let figures = after(&recordings, 2);
+    assert_eq!(figures.loads, 2);
+    assert_eq!(figures.mean_age, Some(Duration::from_secs(2 * DAY)));
+    assert_eq!(figures.prefetch, Tally { used: 3, wrong: 1, missed: 1 });
+}
+
+#[test]
+fn figures_without_order() {
+    let recordings = daily(&four_days());
+    // Without one of days 0 to 2, b is in 2 of 3 loads: not enough, and missed. Without day 3, it is expected in vain.
+    let figures = recordings.figures(&rules(1), Horizon::LeaveOneOut);
+    assert_eq!((figures.loads, figures.known, figures.mean_age), (4, 4, None));
+    assert_eq!(figures.prefetch, Tally { used: 4, wrong: 1, missed: 4 });
+    let figures = recordings.figures(&rules(4), Horizon::LeaveOneOut);
+    assert_eq!((figures.loads, figures.known), (4, 0));
+    assert_eq!(figures.prefetch, Tally::default());
+}
+
+#[test]
+fn only_the_newest_count_if_the_rules_say_so() {
+    let mut days = four_days();
+    days.push(days[3].clone());
+    days.push(days[3].clone());
+    let only_last = headstart_pageload::db::Rules { newest: 1, ..rules(1) };
+    let horizon = Horizon::After(Duration::from_secs(DAY));
+    // Days 1, 2, 4 and 5 are as the day before; on day 3 b is expected, and c comes.
+    let figures = daily(&days).figures(&only_last, horizon);
+    assert_eq!(figures.prefetch, Tally { used: 9, wrong: 1, missed: 1 });
+}
+
+#[test]
+fn old_recordings_say_nothing_of_a_shorter_age() {
+    let mut recordings = Recordings::new();
+    let of = &four_days()[0];
+    for number in [0, 1, 9] {
+        recordings.add(of, day(number), &Facts::all_get()).unwrap();
+    }
+    // Day 9 knows nothing newer than day 1, which is eight days.
+    assert_eq!(after(&recordings, 1).loads, 1);
+    assert_eq!(after(&recordings, 7).loads, 1);
+    assert_eq!(after(&recordings, 7).mean_age, Some(Duration::from_secs(8 * DAY)));
+}
+
+#[test]
+fn redirects_that_lead_elsewhere_are_wrong_and_missed() {
+    let to = |document: &str| page_behind(1, &["https://a.test/", document].map(asked));
+    // By their documents they are two pages: that which leads elsewhere counts where it leads.
+    let same = daily(&[to(DOCUMENT), to(DOCUMENT), to(DOCUMENT)]);
+    assert_eq!(after(&same, 1).redirect, Tally { used: 2, wrong: 0, missed: 0 });
+    let part = |to: &str| {
+        let from = Asked { redirect: true, ..asked("https://a.test/old") };
+        page(&[asked(DOCUMENT), from, Asked { parent: Some(1), ..asked(to) }])
+    };
+    let [one, two] = ["https://a.test/1", "https://a.test/2"];
+    let moved = daily(&[part(one), part(one), part(two), part(one)]);
+    // Day 1: as expected. Day 2: elsewhere. Day 3: one of three said otherwise, nothing is expected.
+    assert_eq!(after(&moved, 1).redirect, Tally { used: 1, wrong: 1, missed: 2 });
+    let ended = daily(&[part(one), page(&[asked(DOCUMENT), asked("https://a.test/old")])]);
+    assert_eq!(after(&ended, 1).redirect, Tally { used: 0, wrong: 1, missed: 0 });
+}
+
+#[test]
+fn connections_are_counted_one_by_one() {
+    let with = |count: u32| {
+        let over = |connection| Asked {
+            connection: Some(connection),
+            protocol: Protocol::Http1,
+            ..asked(&format!("https://cdn.test/{connection}"))
+        };
+        let mut requests = vec![Asked { connection: Some(0), ..asked(DOCUMENT) }];
+        requests.extend((0..count).map(over));
+        page(&requests)
+    };
+    let recordings = daily(&[with(3), with(5), with(1), with(0)]);
+    // Expected of the cdn: 3, 3, 1, 1; came: -, 5, 1, 0. And one to the page itself each day.
+    let figures = after(&recordings, 1);
+    assert_eq!(figures.connections, Tally { used: 3 + 3 + 1, wrong: 2 + 1, missed: 2 });
+    assert_eq!(figures.server, Tally { used: 3 + 2, wrong: 1, missed: 0 });
+    // The cdn spoke no HTTP/2, and none was expected.
+    assert_eq!(figures.http2, Tally { used: 3, wrong: 0, missed: 0 });
+}

@@ -1,0 +1,13 @@
+//! Page databases: what is learned of recordings, how it stands in files, and what they are written out as.
+#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
+
+mod exported;
+mod faults;
+mod figures;
+mod learned;
+mod made;
+mod pages;
+mod real;
+mod round_trip;
+mod size;
+mod vectors;

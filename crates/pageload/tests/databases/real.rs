@@ -1,0 +1,62 @@
+//! Recordings of real pages, several of each, without dates. Nothing of their URLs is printed.
+
+use std::io::Read;
+
+use headstart_pageload::blast::{self, Record};
+use headstart_pageload::db::{Facts, Figures, Horizon, Parts, Recordings, Rules, write};
+use headstart_proto::UnixSeconds;
+
+#[test]
+fn published_loads_are_told_from_others_of_their_pages() {
+    let Some(folder) = std::env::var_os("HEADSTART_DATA") else {
+        eprintln!("skipped: HEADSTART_DATA names no folder of data sets");
+        return;
+    };
+    let file = std::path::Path::new(&folder).join("blast/blast-train.jsonl.gz");
+    let mut text = String::new();
+    let mut input = flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap());
+    input.read_to_string(&mut text).unwrap();
+    let mut recordings = Recordings::new();
+    for line in text.lines() {
+        if let Record::Logged(logged) = blast::read(line).unwrap() {
+            recordings.add(&logged.page, None, &Facts::published()).unwrap();
+        }
+    }
+    assert_eq!(recordings.count(), 96);
+    let rules = Rules::default();
+    let built = recordings.build(&rules, Parts::ALL, UnixSeconds(0)).unwrap();
+    let sum = |of: fn(&headstart_pageload::db::PageEntry) -> usize| {
+        built.database.pages().iter().map(of).sum::<usize>()
+    };
+    println!(
+        "{} documents, {} in the database: {} redirects, {} servers, {} URLs; {} bytes",
+        recordings.page_count(),
+        built.database.pages().len(),
+        sum(|page| page.redirects.len()),
+        sum(|page| page.servers.len()),
+        sum(|page| page.prefetch.len()),
+        write(&built.database, None).unwrap().len()
+    );
+    for (why, count) in &built.left_out {
+        println!("  left out: {why}: {count}");
+    }
+    let figures = recordings.figures(&rules, Horizon::LeaveOneOut);
+    println!("leave one out: {} loads, {} known", figures.loads, figures.known);
+    let Figures { redirect, server, connections, http2, prefetch, prefetch_bytes, .. } = figures;
+    for (name, tally) in [
+        ("redirect", redirect),
+        ("server", server),
+        ("connections", connections),
+        ("http2", http2),
+        ("prefetch", prefetch),
+        ("prefetch bytes", prefetch_bytes),
+    ] {
+        let share = |share: Option<f64>| share.map_or(-1.0, |share| share * 100.0);
+        let (hits, wrong) = (share(tally.hits()), share(tally.false_positives()));
+        println!("  {name}: {hits:.1} % hits, {wrong:.1} % false positives ({tally:?})");
+    }
+    // The rule promises that what is prefetched is in nine of ten loads.
+    assert!(prefetch.false_positives().unwrap() < 0.1);
+    assert!(server.false_positives().unwrap() < 0.1);
+    assert!(redirect.false_positives().unwrap() < 0.1);
+}

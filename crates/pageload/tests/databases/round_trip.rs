@@ -1,0 +1,23 @@
+//! What is written is read.
+
+use headstart_pageload::db::{SecretKey, read, read_unverified, write};
+use proptest::prelude::*;
+
+use super::made::{database, example};
+
+proptest! {
+    #[test]
+    fn any_database_comes_back(database in database(), secret in any::<[u8; 32]>()) {
+        let key = SecretKey::from_bytes(&secret);
+        let file = write(&database, Some(&key)).unwrap();
+        prop_assert_eq!(&read(&file, &[key.public()]).unwrap(), &database);
+        let again = write(&database, Some(&key)).unwrap();
+        prop_assert!(file == again, "one database is one file");
+    }
+}
+
+#[test]
+fn without_signature_it_can_be_looked_at() {
+    let file = write(&example(), None).unwrap();
+    assert_eq!(read_unverified(&file).unwrap(), example());
+}

@@ -1,0 +1,90 @@
+//! The memory that hostile files take: the only test of its process, so that the peak is its own.
+#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
+
+use std::fs;
+
+use headstart_pageload::db::{FileError, HEADER_BYTES, limits, read_unverified};
+use sha2::{Digest, Sha256};
+
+/// The most memory that this process has had, in bytes (Linux).
+fn peak() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kilobytes << 10)
+}
+
+/// A file that says its body has so many bytes.
+fn file(compressed: &[u8], body: usize) -> Vec<u8> {
+    let mut file = b"\x89HSDB\r\n\x1a\x01\x0b\0\0".to_vec();
+    file.extend(1u64.to_be_bytes());
+    file.extend(u32::try_from(body).unwrap().to_be_bytes());
+    file.extend(u32::try_from(compressed.len()).unwrap().to_be_bytes());
+    file.extend(Sha256::new().chain_update(&file).chain_update(compressed).finalize());
+    file.resize(HEADER_BYTES, 0);
+    file.extend(compressed);
+    file
+}
+
+fn number(bytes: &mut Vec<u8>, mut number: usize) {
+    while number >= 0x80 {
+        bytes.push(u8::try_from(number & 0x7f).unwrap() | 0x80);
+        number >>= 7;
+    }
+    bytes.push(u8::try_from(number).unwrap());
+}
+
+/// Columns of which the first four are given, and the others are empty.
+fn columns(first: [Vec<u8>; 4]) -> Vec<u8> {
+    let mut body = Vec::new();
+    first.iter().for_each(|column| number(&mut body, column.len()));
+    body.resize(body.len() + 31 - first.len(), 0);
+    body.extend(first.concat());
+    body
+}
+
+#[test]
+fn hostile_files_take_little() {
+    let Some(before) = peak() else {
+        println!("skipped: the system does not say how much memory a process has");
+        return;
+    };
+    // 2 GB of zeros, in a few kB: no more is decompressed than the header says.
+    let bomb = {
+        let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+        let zeros = vec![0; 1 << 20];
+        for _ in 0..2048 {
+            std::io::Write::write_all(&mut encoder, &zeros).unwrap();
+        }
+        encoder.finish().unwrap()
+    };
+    let made = peak().unwrap();
+    assert_eq!(read_unverified(&file(&bomb, 1000)), Err(FileError::Compression));
+    // A large body that is not there.
+    let nothing = zstd::bulk::compress(b"", 1).unwrap();
+    assert_eq!(read_unverified(&file(&nothing, limits::BODY_BYTES)), Err(FileError::Compression));
+    // A million hosts, none of which is there; and so many of which each repeats a name of 250 bytes.
+    let counts = |hosts| {
+        let mut counts = Vec::new();
+        [0, 0, hosts].iter().for_each(|count| number(&mut counts, *count));
+        counts
+    };
+    let none = columns([counts(limits::HOSTS), vec![], vec![], vec![]]);
+    assert!(read_unverified(&file(&zstd::bulk::compress(&none, 1).unwrap(), none.len())).is_err());
+    let name = format!("test.{}", ["a"; 122].join("."));
+    let (mut shared, mut lengths) = (vec![0], vec![]);
+    number(&mut lengths, name.len());
+    for _ in 1..limits::HOSTS {
+        number(&mut shared, name.len());
+        lengths.push(0);
+    }
+    let many = columns([counts(limits::HOSTS), shared, lengths, name.into_bytes()]);
+    let many = file(&zstd::bulk::compress(&many, 1).unwrap(), many.len());
+    assert!(many.len() < 2000, "{}", many.len());
+    assert!(read_unverified(&many).is_err());
+    let used = peak().unwrap() - made.max(before);
+    println!("{} MiB", used >> 20);
+    // The bodies, and the names up to what they may have together.
+    let most = 2 * limits::BODY_BYTES + limits::TEXT_BYTES + (64 << 20);
+    assert!(used < most as u64, "{} MiB", used >> 20);
+}
