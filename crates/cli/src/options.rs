@@ -17,6 +17,7 @@ mod managed;
 mod names;
 mod pageload;
 mod pageload_db;
+mod pageload_plan;
 mod sessions;
 mod value;
 
@@ -43,6 +44,8 @@ pub use pageload_db::{
     DbBuildOptions, DbCheckOptions, DbCommand, DbExportOptions, DbFetchOptions, DbFormat,
     DbKeygenOptions, DbName, DbOptions, DbShowOptions,
 };
+pub(crate) use pageload_plan::{PageFiles, ProfileName, SimulatorOptions, Visit};
+pub use pageload_plan::{Arm, PlanOptions, SimulateOptions, ValidateOptions};
 pub use sessions::{
     AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,
     SessionsPolicyOptions, SharingName,

@@ -1,10 +1,13 @@
 //! Pages from files, whatever wrote them.
 
-use std::io::{self, Cursor, Read};
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread;
 
+use flate2::read::MultiGzDecoder;
+use headstart_pageload::blast::{self, Logged, Record};
 use headstart_pageload::cs244;
 use headstart_pageload::har::{self, Facts, Parents};
 use headstart_pageload::page::{Ignored, Page};
@@ -15,6 +18,15 @@ use crate::failure::Failure;
 
 /// Bytes by which a kind of file is told: the first keys are among them.
 const HEAD: u64 = 4096;
+
+/// What a compressed file begins with (RFC 1952 section 2.3.1).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Bytes of a line of published loads: the largest has 0.5 MB.
+const LINE_BYTES: u64 = 64 << 20;
+
+/// Published loads of one file: a hundred times as many as there are. They are in memory together.
+const LOADS_MAX: usize = 10_000;
 
 /// A page, and what its file says beside it.
 #[derive(Debug)]
@@ -81,12 +93,27 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 fn read(path: &Path, name: &str, progress: &Progress) -> Result<Contents, Failure> {
     let unreadable = |error: &io::Error| sharing::unreadable(name, error);
     let input = sharing::open(path).map_err(|error| unreadable(&error))?;
-    let mut input = progress.of(input);
+    let (head, whole) = peek(progress.of(input)).map_err(|error| unreadable(&error))?;
+    if !head.starts_with(&GZIP) {
+        return of_kind(&head, whole, name);
+    }
+    let (head, whole) = peek(MultiGzDecoder::new(whole)).map_err(|error| unreadable(&error))?;
+    of_kind(&head, whole, name)
+}
+
+/// The first bytes, and all of them.
+fn peek<R: Read>(mut input: R) -> io::Result<(Vec<u8>, io::Chain<Cursor<Vec<u8>>, R>)> {
     let mut head = Vec::new();
-    input.by_ref().take(HEAD).read_to_end(&mut head).map_err(|error| unreadable(&error))?;
-    let is_cs244 = is_cs244(&head);
-    let whole = Cursor::new(head).chain(input);
-    if is_cs244 { cs244(whole, name) } else { har(whole, name) }
+    input.by_ref().take(HEAD).read_to_end(&mut head)?;
+    Ok((head.clone(), Cursor::new(head).chain(input)))
+}
+
+fn of_kind(head: &[u8], whole: impl Read, name: &str) -> Result<Contents, Failure> {
+    match head {
+        head if is_cs244(head) => cs244(whole, name),
+        head if is_published(head) => published(whole, name),
+        _ => har(whole, name),
+    }
 }
 
 /// Whether a file is a recording of CS244 as JSON: a HAR file begins with `log`.
@@ -94,6 +121,82 @@ fn is_cs244(head: &[u8]) -> bool {
     let head = String::from_utf8_lossy(head);
     !head.contains("\"log\"")
         && ["\"requests\"", "\"head_bytes\""].iter().any(|key| head.contains(key))
+}
+
+/// Whether a file has page loads as published with BLAST, one in a line.
+fn is_published(head: &[u8]) -> bool {
+    head.trim_ascii_start().starts_with(b"{\"set\":")
+}
+
+/// The logged trees; lists and trees that were inferred are left out, as their times mean nothing.
+fn published(input: impl Read, name: &str) -> Result<Contents, Failure> {
+    let mut recordings = Vec::new();
+    for line in logged(input, name) {
+        let (number, logged) = line?;
+        if recordings.len() == LOADS_MAX {
+            return Err(Failure::usage(format!("{name} has more than {LOADS_MAX} page loads"))
+                .hint("split it into several files"));
+        }
+        let page = without_names(&logged, number).ok_or_else(|| not_published(name, number, ""))?;
+        recordings.push(Recording { file: name.to_owned(), page, har: None });
+    }
+    match recordings.is_empty() {
+        false => Ok(Contents { recordings, ignored: Ignored::default() }),
+        true => Err(not_published(name, 1, ": there is no logged load in it")),
+    }
+}
+
+/// The logged trees of a file of published loads, each with the number of its line.
+pub(super) fn logged(
+    input: impl Read,
+    name: &str,
+) -> impl Iterator<Item = Result<(usize, Logged), Failure>> {
+    let mut input = BufReader::new(input);
+    let mut next = move |number: usize| -> Result<Option<Record>, Failure> {
+        let mut line = String::new();
+        let mut limited = input.by_ref().take(LINE_BYTES);
+        let read = limited.read_line(&mut line);
+        if read.map_err(|error| sharing::unreadable(name, &error))? == 0 {
+            return Ok(None);
+        }
+        let record = blast::read(&line);
+        record.map(Some).map_err(|error| not_published(name, number, &format!(": {error}")))
+    };
+    let mut number = 0;
+    std::iter::from_fn(move || {
+        loop {
+            number += 1;
+            match next(number) {
+                Ok(None) => break None,
+                Ok(Some(Record::Logged(logged))) => break Some(Ok((number, logged))),
+                Ok(Some(_)) => {}
+                Err(failure) => break Some(Err(failure)),
+            }
+        }
+    })
+}
+
+fn not_published(name: &str, number: usize, why: &str) -> Failure {
+    Failure::usage(format!("cannot read {name}, line {number}{why}"))
+        .hint("name page loads published with BLAST (.jsonl)")
+}
+
+/// The page with numbers for sites and hosts: these are real ones, of people who did not know.
+fn without_names(logged: &Logged, line: usize) -> Option<Page> {
+    let page = &logged.page;
+    let mut numbers = BTreeMap::new();
+    let mut servers = page.servers().to_vec();
+    for (place, server) in servers.iter_mut().enumerate() {
+        // Half of them have no name.
+        let known = (!server.host.is_empty()).then(|| std::mem::take(&mut server.host));
+        let number = known.map_or(place, |host| *numbers.entry(host).or_insert(place));
+        server.host = format!("server-{number}.site-{}", logged.site);
+    }
+    let mut resources = page.resources().to_vec();
+    resources.iter_mut().for_each(|one| one.url.clear());
+    let name = format!("site {}, line {line}", logged.site);
+    let same = Page::new(name, servers, resources).ok()?;
+    Some(same.with_redirects(page.redirects()).with_ignored(page.ignored().clone()))
 }
 
 fn cs244(input: impl Read, name: &str) -> Result<Contents, Failure> {
