@@ -128,7 +128,8 @@ fn met(parent: Option<&Resource>, on: &Dependency) -> Duration {
     let bytes = on.part.bytes_of(parent.response_bytes).max(1);
     let share = bytes as f64 / parent.response_bytes.max(1) as f64;
     let first = timings.end().saturating_sub(timings.receive);
-    first + timings.receive.mul_f64(share.min(1.0)) + on.then
+    let there = first.saturating_add(timings.receive.mul_f64(share.min(1.0)));
+    there.saturating_add(on.then)
 }
 
 #[cfg(test)]
