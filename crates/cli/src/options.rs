@@ -44,8 +44,8 @@ pub use pageload_db::{
     DbBuildOptions, DbCheckOptions, DbCommand, DbExportOptions, DbFetchOptions, DbFormat,
     DbKeygenOptions, DbName, DbOptions, DbShowOptions,
 };
-pub(crate) use pageload_plan::{PageFiles, ProfileName, SimulatorOptions, Visit};
 pub use pageload_plan::{Arm, PlanOptions, SimulateOptions, ValidateOptions};
+pub(crate) use pageload_plan::{ProfileName, SimulatorOptions, Visit};
 pub use sessions::{
     AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,
     SessionsPolicyOptions, SharingName,

@@ -131,15 +131,23 @@ fn what_techniques_save() {
     let page = &json["pages"][0];
     let none = page["none"]["page_load_ms"].as_f64().unwrap();
     // Two connections one after the other.
-    for (technique, saved) in [("turbotls", 200.0), ("fop", 200.0), ("0rtt", 200.0), ("resumption", 0.0)] {
+    for (technique, saved) in
+        [("turbotls", 200.0), ("fop", 200.0), ("0rtt", 200.0), ("resumption", 0.0)]
+    {
         assert!(near(none - alone(page, technique), saved), "{technique} of {none}: {page}");
     }
-    assert_eq!((&json["setting"]["visit"], &json["setting"]["rtt_ms"]), (&json!("again"), &json!(100.0)));
+    assert_eq!(
+        (&json["setting"]["visit"], &json["setting"]["rtt_ms"]),
+        (&json!("again"), &json!(100.0))
+    );
     let hosts = page["hosts"]["alone"].as_array().unwrap();
     let names: Vec<_> = hosts.iter().map(|host| host["host"].as_str().unwrap()).collect();
     assert_eq!(names.len(), 2);
     assert!(names.contains(&"a.test:443") && names.contains(&"static.a.test:443"), "{names:?}");
-    assert!(hosts.iter().all(|host| near(host["turbotls_ms"].as_f64().unwrap(), 100.0)), "{hosts:?}");
+    assert!(
+        hosts.iter().all(|host| near(host["turbotls_ms"].as_f64().unwrap(), 100.0)),
+        "{hosts:?}"
+    );
     assert_eq!(page["recorded_ms"], 460.0);
     assert_eq!(json["not_resources"], json!({ "cached": 1 }));
 
@@ -157,7 +165,11 @@ fn an_order_of_techniques() {
     assert_eq!(json["order"], json!(["0rtt", "turbotls"]));
     let cumulative = json["pages"][0]["cumulative"].as_array().unwrap();
     assert_eq!((cumulative.len(), &cumulative[1]["technique"]), (2, &json!("turbotls")));
-    assert!(place.fails(&["plan", "page.har", "--technique", "magic"]).contains("'magic' is no technique"));
+    assert!(
+        place
+            .fails(&["plan", "page.har", "--technique", "magic"])
+            .contains("'magic' is no technique")
+    );
     let err = place.fails(&["plan", "page.har", "--profile", "blast", "--technique", "turbotls"]);
     assert!(err.contains("know nothing of turbotls\nhint: they know tfo, "), "{err}");
 }
@@ -204,9 +216,13 @@ fn many_pages_and_one_that_is_broken() {
     }
     let (_, json, _) = place.call(&["plan", "all", "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((&json["overall"]["pages"], &json["unreadable"][0]["file"]), (&json!(2), &json!("all/b.har")));
+    assert_eq!(
+        (&json["overall"]["pages"], &json["unreadable"][0]["file"]),
+        (&json!(2), &json!("all/b.har"))
+    );
     assert_eq!(json["not_resources"], json!({ "cached": 2 }));
-    let files: Vec<_> = json["pages"].as_array().unwrap().iter().map(|page| &page["file"]).collect();
+    let files: Vec<_> =
+        json["pages"].as_array().unwrap().iter().map(|page| &page["file"]).collect();
     assert_eq!(files, ["all/a.har", "all/c.har.gz"]);
     is_well_formed(&place, "plan.html");
     assert!(place.fails(&["plan", "none.har"]).contains("cannot read none.har"));
@@ -246,14 +262,21 @@ fn loads_one_by_one() {
         .map(|line: Result<std::collections::HashMap<String, String>, _>| {
             let line = line.unwrap();
             let number = |name: &str| line[name].parse::<f64>().unwrap();
-            (line["file"].clone(), line["techniques"].clone(), line["seed"].parse().unwrap(), number("page_load_ms"))
+            (
+                line["file"].clone(),
+                line["techniques"].clone(),
+                line["seed"].parse().unwrap(),
+                number("page_load_ms"),
+            )
         })
         .collect();
     assert_eq!(lines.len(), 2 * 2 * 20);
     assert!(lines.iter().all(|line| (7..27).contains(&line.2)));
     for page in json["pages"].as_array().unwrap() {
         for arm in page["arms"].as_array().unwrap() {
-            let own = lines.iter().filter(|line| page["file"] == line.0.as_str() && arm["techniques"] == line.1.as_str());
+            let own = lines.iter().filter(|line| {
+                page["file"] == line.0.as_str() && arm["techniques"] == line.1.as_str()
+            });
             let times: Vec<f64> = own.map(|line| line.3).collect();
             assert_eq!((times.len(), &arm["loads"]), (20, &json!(20)));
             let mean = times.iter().sum::<f64>() / 20.0;
@@ -262,7 +285,11 @@ fn loads_one_by_one() {
     }
     let once = fs::read(place.path("loads.csv")).unwrap();
     place.prints(&[&arguments[..], &arms].concat());
-    assert_eq!(once, fs::read(place.path("loads.csv")).unwrap(), "the same seeds give the same loads");
+    assert_eq!(
+        once,
+        fs::read(place.path("loads.csv")).unwrap(),
+        "the same seeds give the same loads"
+    );
 }
 
 #[test]
@@ -273,7 +300,11 @@ fn loads_as_text() {
     assert!(text.contains("\nhttps://a.test/ (2 resources, recorded 0.460)\n"), "{text}");
     assert!(text.contains("\n  none ") && text.contains("\n  turbotls+resumption+0rtt"), "{text}");
     let text = place.prints(&[&["simulate", "a.har", "b.har", "--rows", "1"], &arms[..]].concat());
-    for part in ["\n2 pages, until 95 % is loaded, in s\n", "\n  and 1 more (--rows N)\n", "\nOver all pages\n"] {
+    for part in [
+        "\n2 pages, until 95 % is loaded, in s\n",
+        "\n  and 1 more (--rows N)\n",
+        "\nOver all pages\n",
+    ] {
         assert!(text.contains(part), "{part:?} in\n{text}");
     }
 }
@@ -321,9 +352,12 @@ fn bars_are_kept_or_missed() {
     let json = place.json(&["validate", "--blast", "near.jsonl"]);
     let h2 = &json["settings"]["h2"];
     assert_eq!((&json["holds"], &h2["n"], &h2["bar_s"]), (&json!(true), &json!(1), &json!(0.05)));
-    for (key, expected) in
-        [("mae_plt_s", 0.03), ("mae_resource_s", 0.03), ("mean_plt_s", said), ("ref_mean_plt_s", said + 0.03)]
-    {
+    for (key, expected) in [
+        ("mae_plt_s", 0.03),
+        ("mae_resource_s", 0.03),
+        ("mean_plt_s", said),
+        ("ref_mean_plt_s", said + 0.03),
+    ] {
         assert!((h2[key].as_f64().unwrap() - expected).abs() < 1e-4, "{key}: {h2}");
     }
     let (code, text, err) = place.call(&["validate", "--reference", "far.jsonl.gz"]);

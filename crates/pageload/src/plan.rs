@@ -187,8 +187,9 @@ impl Questions {
 }
 
 fn databases_of(order: &[Technique]) -> Techniques {
-    let is_database =
-        |technique: &Technique| Techniques::of(&[*technique]).without_databases() == Techniques::default();
+    let is_database = |technique: &Technique| {
+        Techniques::of(&[*technique]).without_databases() == Techniques::default()
+    };
     Techniques::of(&order.iter().copied().filter(is_database).collect::<Vec<_>>())
 }
 

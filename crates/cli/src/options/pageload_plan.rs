@@ -284,6 +284,9 @@ mod tests {
         assert_eq!("all".parse(), Ok(Arm::All));
         assert_eq!("none".parse(), Ok(Arm::These(Techniques::default())));
         let error = "fast".parse::<Arm>().unwrap_err();
-        assert!(error.starts_with("'fast' is no technique; there are none, tfo") && error.ends_with("; or all"));
+        assert!(
+            error.starts_with("'fast' is no technique; there are none, tfo")
+                && error.ends_with("; or all")
+        );
     }
 }

@@ -172,15 +172,15 @@ mod tests {
     fn settings_in_words() {
         let link = Link { down: Some(1_000_000), loss: 0.005, ..Link::default() };
         let settings = tcp::Settings { link, ..tcp::Settings::default() };
-        let mut model =
-            Model { profile: Profile::Tcp(settings), hit_rate: 1.0, seed: 0, draws: 5 };
+        let mut model = Model { profile: Profile::Tcp(settings), hit_rate: 1.0, seed: 0, draws: 5 };
         let words = Setting::of(&model).words();
         assert_eq!(
             words,
             "Profile tcp: round trip 50 ms; 8 Mbit/s down, no limit up; 0.5 % lost; \
              a first visit, 0 ms for a name; means of 5 loads"
         );
-        model = Model { profile: Profile::Blast(blast::Settings::default()), hit_rate: 0.6, ..model };
+        model =
+            Model { profile: Profile::Blast(blast::Settings::default()), hit_rate: 0.6, ..model };
         let words = Setting::of(&model).words();
         assert_eq!(
             words,

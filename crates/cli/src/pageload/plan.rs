@@ -32,9 +32,8 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitCode, Failure> {
     let answers = Answers::new(&questions, batch);
     if let Some(file) = &options.html {
         let report = html::document(&answers).into_string();
-        fs::write(file, report).map_err(|error| {
-            Failure::usage(format!("cannot write {}: {error}", file.display()))
-        })?;
+        fs::write(file, report)
+            .map_err(|error| Failure::usage(format!("cannot write {}: {error}", file.display())))?;
     }
     if options.json {
         let json = serde_json::to_string_pretty(&answers)

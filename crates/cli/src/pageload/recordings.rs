@@ -101,8 +101,11 @@ fn read(path: &Path, name: &str, progress: &Progress) -> Result<Contents, Failur
     of_kind(&head, whole, name)
 }
 
+/// An input that begins with what was read of it already.
+type Whole<R> = io::Chain<Cursor<Vec<u8>>, R>;
+
 /// The first bytes, and all of them.
-fn peek<R: Read>(mut input: R) -> io::Result<(Vec<u8>, io::Chain<Cursor<Vec<u8>>, R>)> {
+fn peek<R: Read>(mut input: R) -> io::Result<(Vec<u8>, Whole<R>)> {
     let mut head = Vec::new();
     input.by_ref().take(HEAD).read_to_end(&mut head)?;
     Ok((head.clone(), Cursor::new(head).chain(input)))

@@ -42,18 +42,16 @@ pub(super) fn run(options: &SimulateOptions) -> Result<ExitCode, Failure> {
         model.draws = 1;
     }
     let is_kept = options.csv.is_some();
-    let batch = Batch::read(&options.pages.files, |contents| {
-        loads_of(contents, &model, &arms, is_kept)
-    })?;
+    let batch =
+        Batch::read(&options.pages.files, |contents| loads_of(contents, &model, &arms, is_kept))?;
     let exit_code = batch.exit_code();
     let simulated = Simulated::new(Setting::of(&model), &arms, batch);
     if let Some(file) = &options.csv {
         simulated.write(file)?;
     }
     if options.json {
-        let json = serde_json::to_string_pretty(&simulated).map_err(|error| {
-            Failure::usage(format!("cannot write the loads as JSON: {error}"))
-        })?;
+        let json = serde_json::to_string_pretty(&simulated)
+            .map_err(|error| Failure::usage(format!("cannot write the loads as JSON: {error}")))?;
         output::print(format!("{json}\n").as_bytes())?;
     } else {
         output::print(simulated.text(options.rows).as_bytes())?;
@@ -191,11 +189,7 @@ impl PageLoads {
 }
 
 impl Simulated {
-    fn new(
-        setting: Setting,
-        arms: &[Techniques],
-        batch: Batch<(Vec<PageLoads>, Ignored)>,
-    ) -> Self {
+    fn new(setting: Setting, arms: &[Techniques], batch: Batch<(Vec<PageLoads>, Ignored)>) -> Self {
         let (mut ignored, mut not_resources) = (Ignored::default(), Ignored::default());
         let mut pages = Vec::new();
         for (of_file, of_none) in batch.of {
@@ -214,9 +208,8 @@ impl Simulated {
     }
 
     fn write(&self, path: &Path) -> Result<(), Failure> {
-        let failed = |error: io::Error| {
-            Failure::usage(format!("cannot write {}: {error}", path.display()))
-        };
+        let failed =
+            |error: io::Error| Failure::usage(format!("cannot write {}: {error}", path.display()));
         let file = BufWriter::new(File::create(path).map_err(failed)?);
         let mut csv = csv::Writer::from_writer(file);
         for page in &self.pages {
@@ -238,7 +231,10 @@ impl Simulated {
                 text.push_str(&over_pages(&self.over_pages));
             }
         }
-        text.push_str(&ignored_by_reason("Of the pages' entries no resources", &self.not_resources));
+        text.push_str(&ignored_by_reason(
+            "Of the pages' entries no resources",
+            &self.not_resources,
+        ));
         text.push_str(&ignored_by_reason(
             "Entries of no page, or of pages without resources",
             &self.ignored,
@@ -327,7 +323,8 @@ fn one(page: &PageLoads) -> String {
 }
 
 fn several(pages: &[PageLoads], most: usize) -> String {
-    let mut text = format!("{}, until 95 % is loaded, in s\n", counted(pages.len() as u64, "page", "pages"));
+    let mut text =
+        format!("{}, until 95 % is loaded, in s\n", counted(pages.len() as u64, "page", "pages"));
     let arms = pages.first().map_or(&[] as &[Means], |page| &page.arms);
     let header = ["page", "resources", "recorded"].map(str::to_owned).into_iter();
     let header = header.chain(arms.iter().map(|means| means.techniques.clone()));

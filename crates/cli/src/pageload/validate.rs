@@ -39,8 +39,10 @@ pub(super) fn run(options: &ValidateOptions) -> Result<ExitCode, Failure> {
     let validation = Validation::of(&read(&path)?, options.draws);
     if validation.settings.is_empty() {
         let name = path.display();
-        return Err(Failure::usage(format!("{name} does not have what the published simulator said"))
-            .hint("it is the `ref_sim` of the logged loads (set A)"));
+        return Err(Failure::usage(format!(
+            "{name} does not have what the published simulator said"
+        ))
+        .hint("it is the `ref_sim` of the logged loads (set A)"));
     }
     if options.json {
         let json = serde_json::to_string_pretty(&validation).map_err(|error| {
@@ -56,8 +58,9 @@ pub(super) fn run(options: &ValidateOptions) -> Result<ExitCode, Failure> {
 fn reference(options: &ValidateOptions) -> Result<PathBuf, Failure> {
     let path = options.blast.clone().or_else(|| std::env::var_os(DATA).map(PathBuf::from));
     let path = path.ok_or_else(|| {
-        Failure::usage("there is nothing to compare with")
-            .hint(format!("add --blast FILE with the page loads published with BLAST, or set {DATA}"))
+        Failure::usage("there is nothing to compare with").hint(format!(
+            "add --blast FILE with the page loads published with BLAST, or set {DATA}"
+        ))
     })?;
     if !path.is_dir() {
         return Ok(path);

@@ -215,9 +215,9 @@ fn sweep(plans: &[&PagePlan], of: fn(&PagePlan) -> &Sweep) -> Sweep {
     let Some(first) = plans.first().map(|plan| of(plan)) else { return Sweep::default() };
     let point = |(place, point): (usize, &Point)| {
         let line = |arm: usize| {
-            let times = plans.iter().filter_map(|plan| {
-                of(plan).points.get(place)?.page_load_ms.get(arm).copied()
-            });
+            let times = plans
+                .iter()
+                .filter_map(|plan| of(plan).points.get(place)?.page_load_ms.get(arm).copied());
             mean(times).unwrap_or_default()
         };
         Point { at: point.at, page_load_ms: (0..first.arms.len()).map(line).collect() }
@@ -316,8 +316,7 @@ mod tests {
     #[test]
     fn classes_have_as_many_pages_each() {
         let plans: Vec<PagePlan> = (0..11).map(|bytes| plan(bytes, 3, 900.0)).collect();
-        let sizes: Vec<_> =
-            Overall::of(&plans).by_size.iter().map(|class| class.pages).collect();
+        let sizes: Vec<_> = Overall::of(&plans).by_size.iter().map(|class| class.pages).collect();
         assert_eq!(sizes, [2, 3, 3, 3]);
         let one = Overall::of(&plans[..1]);
         assert_eq!(one.by_size.len(), 1);

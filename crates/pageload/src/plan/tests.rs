@@ -46,7 +46,8 @@ fn trips(expected: Expected) -> f64 {
 fn each_technique_saves_what_it_saves() {
     let plan = Questions::all(model()).ask(&page());
     assert_eq!(trips(plan.none), 6.0);
-    let alone: Vec<_> = plan.alone.iter().map(|of| (of.technique.name(), trips(of.expected))).collect();
+    let alone: Vec<_> =
+        plan.alone.iter().map(|of| (of.technique.name(), trips(of.expected))).collect();
     let expected = [
         ("tfo", 4.0),
         ("fop", 4.0),

@@ -44,8 +44,7 @@ pub(super) fn without(model: &Model, page: &Page, none: Expected) -> Vec<Without
         model.expected(page, Techniques::default()).page_load_ms
     };
     let profile = &model.profile;
-    let mut all =
-        vec![(Cost::RoundTrips, with(profile.with_rtt(Duration::ZERO), page))];
+    let mut all = vec![(Cost::RoundTrips, with(profile.with_rtt(Duration::ZERO), page))];
     match profile {
         Profile::Blast(_) => all.push((Cost::Bandwidth, with(profile.with_rate(u64::MAX), page))),
         Profile::Tcp(settings) => {
@@ -67,11 +66,8 @@ pub(super) fn without(model: &Model, page: &Page, none: Expected) -> Vec<Without
         }
     }
     let before = none.page_load_ms;
-    let one = |(cost, page_load_ms)| Without {
-        cost,
-        page_load_ms,
-        saved: saved(before, page_load_ms),
-    };
+    let one =
+        |(cost, page_load_ms)| Without { cost, page_load_ms, saved: saved(before, page_load_ms) };
     all.into_iter().map(one).collect()
 }
 
@@ -100,9 +96,9 @@ pub fn as_recorded(page: &Page, load: &Load) -> Option<Page> {
         }
         for id in 0..resources.len() {
             let last = |on: &Dependency| met(resources.get(on.on), on);
-            let decided = (0..).zip(&resources[id].dependencies).max_by_key(|(at, on)| {
-                (last(on), std::cmp::Reverse(*at))
-            });
+            let decided = (0..)
+                .zip(&resources[id].dependencies)
+                .max_by_key(|(at, on)| (last(on), std::cmp::Reverse(*at)));
             if let Some(place) = decided.map(|(at, _): (usize, _)| at) {
                 resources[id].dependencies.swap(0, place);
             }
@@ -159,12 +155,10 @@ mod tests {
     /// A document that its server needs 200 ms for, and a style sheet 50 ms after its end.
     fn page() -> Page {
         let on = Dependency { on: 0, part: Part::Whole, then: ms(50) };
-        let document = Resource {
-            response_bytes: 1_000,
-            server_time: ms(200),
-            ..Resource::default()
-        };
-        let style = Resource { dependencies: vec![on], response_bytes: 1_000, ..Resource::default() };
+        let document =
+            Resource { response_bytes: 1_000, server_time: ms(200), ..Resource::default() };
+        let style =
+            Resource { dependencies: vec![on], response_bytes: 1_000, ..Resource::default() };
         Page::new("page".into(), vec![server()], vec![document, style]).unwrap()
     }
 

@@ -8,9 +8,9 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
+use super::Load;
 use super::blast::{self, Features};
 use super::tcp::{self, Technique, Techniques};
-use super::Load;
 use crate::page::Page;
 
 /// Has it drawn whether databases know a page apart from all else that is drawn for a load.
@@ -18,6 +18,7 @@ const HITS: u64 = 0x6869_7473;
 
 /// The rules of a simulation.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant)] // there is one, not many
 pub enum Profile {
     /// Those published with BLAST.
     Blast(blast::Settings),

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use headstart_pageload::plan::{Correlated, Gain, HostTotal, Hosts, Overall, PagePlan, Saving, SizeClass};
+use headstart_pageload::plan::{
+    Correlated, Gain, HostTotal, Hosts, Overall, PagePlan, Saving, SizeClass,
+};
 use headstart_pageload::sim::tcp::Technique;
 use headstart_pageload::statistics::Correlation;
 use headstart_pageload::tree::Breakdown;
@@ -174,12 +176,8 @@ fn bars_of(
     alone: impl Iterator<Item = Part>,
     cumulative: impl Iterator<Item = Part>,
 ) -> Markup {
-    let none = || Bar {
-        name: "nothing".into(),
-        class: "tls13",
-        ms: none_ms,
-        words: seconds(none_ms),
-    };
+    let none =
+        || Bar { name: "nothing".into(), class: "tls13", ms: none_ms, words: seconds(none_ms) };
     let bar = |class, and: &str, (technique, ms, saved): Part| Bar {
         name: format!("{and}{technique}"),
         class,
@@ -198,7 +196,10 @@ fn bars_of(
     } } }
 }
 
-fn sweeps(by_rtt: &headstart_pageload::plan::Sweep, by_rate: &headstart_pageload::plan::Sweep) -> Markup {
+fn sweeps(
+    by_rtt: &headstart_pageload::plan::Sweep,
+    by_rate: &headstart_pageload::plan::Sweep,
+) -> Markup {
     let title = "Time until 95 % is loaded";
     html! { figure {
         div.panels.two {
@@ -210,7 +211,10 @@ fn sweeps(by_rtt: &headstart_pageload::plan::Sweep, by_rate: &headstart_pageload
 }
 
 fn paths(plan: &PagePlan) -> Markup {
-    let paths = [("recorded", &plan.recorded_path_ms), ("simulated, nothing done", &plan.simulated_path_ms)];
+    let paths = [
+        ("recorded", &plan.recorded_path_ms),
+        ("simulated, nothing done", &plan.simulated_path_ms),
+    ];
     html! {
         div.wide { table {
             thead { tr {

@@ -90,7 +90,11 @@ struct Frame {
 impl Frame {
     fn of(sweep: &Sweep) -> Option<Self> {
         let (first, last) = (sweep.points.first()?.at, sweep.points.last()?.at);
-        let most = sweep.points.iter().flat_map(|point| &point.page_load_ms).fold(0.0, |most, &ms| f64::max(most, ms));
+        let most = sweep
+            .points
+            .iter()
+            .flat_map(|point| &point.page_load_ms)
+            .fold(0.0, |most, &ms| f64::max(most, ms));
         let x = Scale::Log { low: first.min(last), high: first.max(last).max(first * 1.01) };
         Some(Self { x, y: Scale::linear(most / 1e3) })
     }

@@ -131,7 +131,8 @@ fn hosts(hosts: &Hosts, plan: &PagePlan, most: usize) -> String {
         first.into_iter().chain(saved).collect()
     }));
     let mut text = section("Which hosts to give an edge first", &rows, 1);
-    if let Some(more) = hosts.count.checked_sub(hosts.alone.len().min(most)).filter(|more| *more > 0)
+    if let Some(more) =
+        hosts.count.checked_sub(hosts.alone.len().min(most)).filter(|more| *more > 0)
     {
         let _ = writeln!(text, "  and {}", counted(more as u64, "more", "more"));
     }
@@ -286,6 +287,6 @@ mod tests {
     #[test]
     fn changes_have_a_sign_where_there_is_one() {
         assert_eq!([0.25, 0.0, -0.031, 0.0004].map(change), ["-25.0 %", "0.0 %", "3.1 %", "0.0 %"]);
-        assert_eq!([120.0, 0.0, -3.14, 0.01].map(less), ["-120.0", "0.0", "3.1", "0.0"]);
+        assert_eq!([120.0, 0.0, -5.26, 0.01].map(less), ["-120.0", "0.0", "5.3", "0.0"]);
     }
 }

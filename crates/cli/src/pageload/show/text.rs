@@ -277,7 +277,10 @@ fn agreement(of: &Agreement) -> String {
     )
 }
 
-pub(in crate::pageload) fn ignored_by_reason(title: &str, ignored: &BTreeMap<&'static str, usize>) -> String {
+pub(in crate::pageload) fn ignored_by_reason(
+    title: &str,
+    ignored: &BTreeMap<&'static str, usize>,
+) -> String {
     if ignored.is_empty() {
         return String::new();
     }
