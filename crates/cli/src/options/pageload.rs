@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::pageload_db::DbOptions;
+use super::DbOptions;
 use super::pageload_plan::{PlanOptions, SimulateOptions, ValidateOptions};
 
 const EXAMPLES: &str = "\
