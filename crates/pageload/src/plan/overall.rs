@@ -67,10 +67,12 @@ pub struct SizeClass {
     pub bytes: (u64, u64),
     /// How many.
     pub pages: usize,
-    /// Mean page load time with nothing done to save time, and with all.
+    /// Mean page load time with nothing done to save time.
     pub none_ms: f64,
     /// With all techniques of the order.
     pub all_ms: f64,
+    /// Share that this is less.
+    pub saved: f64,
     /// Share of the pages that gain a quarter or more by all.
     pub pages_25: f64,
     /// Share of the pages that gain a half or more by all.
@@ -173,11 +175,14 @@ fn by_size(plans: &[&PagePlan]) -> Vec<SizeClass> {
 
 fn class(plans: &[&PagePlan]) -> Option<SizeClass> {
     let bytes = |plan: &PagePlan| plan.shape.response_bytes;
+    let none_ms = mean(plans.iter().map(|plan| plan.none.page_load_ms))?;
+    let all_ms = mean(plans.iter().map(|plan| plan.all().page_load_ms))?;
     Some(SizeClass {
         bytes: (bytes(plans.first()?), bytes(plans.last()?)),
         pages: plans.len(),
-        none_ms: mean(plans.iter().map(|plan| plan.none.page_load_ms))?,
-        all_ms: mean(plans.iter().map(|plan| plan.all().page_load_ms))?,
+        none_ms,
+        all_ms,
+        saved: super::saved(none_ms, all_ms),
         pages_25: share(plans.iter().map(|plan| plan.saved() >= 0.25)),
         pages_50: share(plans.iter().map(|plan| plan.saved() >= 0.5)),
     })
@@ -310,6 +315,8 @@ mod tests {
         let classes: Vec<_> =
             overall.by_size.iter().map(|of| (of.bytes, of.pages_25, of.pages_50)).collect();
         assert_eq!(classes, [((1, 2), 0.5, 0.0), ((3, 4), 0.5, 0.5)]);
+        let saved = overall.by_size.iter().map(|class| class.saved);
+        assert!(saved.zip([0.225, 0.24]).all(|(found, saved)| (found - saved).abs() < 1e-12));
         assert_eq!(overall.by_rtt.points[0].page_load_ms, [1000.0, 767.5]);
     }
 

@@ -304,13 +304,14 @@ fn sizes(all: &[SizeClass]) -> Markup {
     html! { div.wide { table {
         thead { tr {
             th { "responses" }
-            @for name in ["pages", "nothing done", "all", "pages with -25 %", "with -50 %"] { th.n { (name) } }
+            @for name in ["pages", "nothing done", "all", "change", "pages with -25 %", "with -50 %"] { th.n { (name) } }
         } }
         tbody { @for class in all { tr {
             td { (bytes(class.bytes.0)) " to " (bytes(class.bytes.1)) }
             td.n { (class.pages) }
             td.n { (seconds(class.none_ms)) }
             td.n { (seconds(class.all_ms)) }
+            td.n { (change(class.saved)) }
             td.n { (figure::percent(class.pages_25)) }
             td.n { (figure::percent(class.pages_50)) }
         } } }

@@ -184,7 +184,7 @@ fn gains(title: &str, all: &[Gain]) -> String {
 }
 
 fn sizes(all: &[SizeClass]) -> String {
-    let names = ["size", "pages", "nothing, s", "all, s", ">= 25 % less", ">= 50 % less"];
+    let names = ["size", "pages", "nothing, s", "all, s", "change", ">= 25 % less", ">= 50 % less"];
     let mut rows = vec![header(&names)];
     rows.extend(all.iter().map(|class| {
         let (least, most) = class.bytes;
@@ -193,6 +193,7 @@ fn sizes(all: &[SizeClass]) -> String {
             class.pages.to_string(),
             seconds(class.none_ms),
             seconds(class.all_ms),
+            change(class.saved),
             percent(class.pages_25),
             percent(class.pages_50),
         ]
