@@ -181,7 +181,7 @@ fn a_plan_as_text() {
     for part in [
         "Profile tcp: round trip 100 ms; 8 Mbit/s down, no limit up; 0 % lost; a client that was there before\n",
         "\nhttps://a.test/\n  2 resources from 2 servers, 4.0 kB back, minRTT 6\n",
-        "; recorded 0.460 s\n",
+        "\n  recorded 0.460 s, with round trips of 40 ms in the median of servers\n",
         "\nEach technique alone\n",
         "\nOver round trips: s until 95 % is loaded\n",
         "\nWhat dominates: shares of the critical path\n",

@@ -11,11 +11,12 @@ use std::process::ExitCode;
 use headstart_pageload::page::Ignored;
 use headstart_pageload::plan::{Overall, PagePlan, Questions};
 use headstart_pageload::sim::profile::Model;
+use headstart_pageload::tree::Quantiles;
 use serde::Serialize;
 
 use super::batch::Batch;
 use super::model::{self, Setting};
-use super::recordings::{Contents, Recording};
+use super::recordings::{Contents, HarFacts, Recording};
 use super::show::summary::{Unreadable, counted, printable};
 use crate::failure::Failure;
 use crate::options::PlanOptions;
@@ -82,6 +83,8 @@ struct Answers {
 struct Answer {
     file: String,
     name: String,
+    /// Of the recording, in the median of the servers: what it took is to be compared at this round trip.
+    recorded_rtt_ms: Option<f64>,
     #[serde(flatten)]
     plan: PagePlan,
     #[serde(skip)]
@@ -91,9 +94,11 @@ struct Answer {
 /// Of the pages of a file, and entries of it that are of none.
 fn plans(contents: Contents, questions: &Questions) -> (Vec<Answer>, Ignored) {
     let Contents { recordings, ignored } = contents;
-    let answer = |Recording { file, page, .. }: Recording| Answer {
+    let median = |har: HarFacts| Quantiles::of(har.round_trips_ms).map(|times| times.p50);
+    let answer = |Recording { file, page, har }: Recording| Answer {
         file,
         name: printable(page.name()),
+        recorded_rtt_ms: har.and_then(median),
         plan: questions.ask(&page),
         not_resources: page.ignored().clone(),
     };
@@ -118,6 +123,17 @@ impl Answers {
             ignored: counted(&ignored),
             unreadable: batch.unreadable,
         }
+    }
+}
+
+impl Answer {
+    /// What it took when recorded, and over which round trips.
+    fn recorded(&self) -> Option<String> {
+        let took = format!("recorded {:.3} s", self.plan.recorded_ms? / 1e3);
+        Some(match self.recorded_rtt_ms {
+            Some(rtt) => format!("{took}, with round trips of {rtt:.0} ms in the median of servers"),
+            None => took,
+        })
     }
 }
 

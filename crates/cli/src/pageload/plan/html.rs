@@ -129,7 +129,7 @@ fn whole(page: &Answer, at: usize, setting: &str) -> Markup {
         section id=(format!("page-{at}")) {
             h1 { (page.name) }
             p.about { code { (page.file) } }
-            p.about { (setting) }
+            p.about { (setting) @if let Some(recorded) = page.recorded() { "; " (recorded) } }
             (tiles(plan))
             h2 { "What each technique saves" }
             (bars_of(plan.none.page_load_ms, plan.alone.iter().map(part_of_saving), plan.cumulative.iter().map(part_of_saving)))

@@ -49,15 +49,16 @@ fn one(page: &Answer, rows: usize) -> String {
         bytes(shape.response_bytes),
         shape.min_rtt
     );
-    let recorded =
-        plan.recorded_ms.map_or_else(String::new, |ms| format!("; recorded {} s", seconds(ms)));
     let _ = writeln!(
         text,
-        "  95 % loaded after {} s with nothing done, {} s with all techniques ({}){recorded}",
+        "  95 % loaded after {} s with nothing done, {} s with all techniques ({})",
         seconds(plan.none.page_load_ms),
         seconds(plan.all().page_load_ms),
         change(plan.saved())
     );
+    if let Some(recorded) = page.recorded() {
+        let _ = writeln!(text, "  {recorded}");
+    }
     text.push_str(&savings("Each technique alone", &plan.alone));
     text.push_str(&savings("One after the other", &plan.cumulative));
     text.push_str(&sweep("Over round trips: s until 95 % is loaded", "ms", &plan.by_rtt));
