@@ -83,18 +83,54 @@ fn overview(answers: &Answers) -> Markup {
         (gains("alone", &all.alone))
         (gains("one after the other", &all.cumulative))
         p.reading { "Change: of the mean page load time; of a page: mean of each page's change, which counts short and long loads the same." }
+        h2 { "How many pages gain how much" }
+        figure { div.panels.two { (shares(answers)) } }
         h2 { "Over round trips and bandwidths, means of all pages" }
         (sweeps(&all.by_rtt, &all.by_rate))
         h2 { "By size of the page" }
         (sizes(&all.by_size))
         h2 { "What page load times hang on" }
         (correlations(all))
+        figure { div.panels { (dots(&answers.pages)) } figcaption { "A dot for each page: simulated page load time in s, with nothing done." } }
         @if !all.hosts.is_empty() {
             h2 { "Which hosts to give an edge first" }
             (hosts_of_all(&all.hosts))
         }
         h2 { "Pages" }
         (pages(&answers.pages))
+    }
+}
+
+/// Of these techniques alone, where the profile has them, and of all.
+fn shares(answers: &Answers) -> Markup {
+    let wanted = [
+        Technique::TurboTls,
+        Technique::OptimisticData,
+        Technique::ZeroRtt,
+        Technique::PrefetchDatabase,
+    ];
+    let plans = || answers.pages.iter().map(|page| &page.plan);
+    let alone = |technique: Technique| {
+        let saving = |plan: &PagePlan| {
+            plan.alone.iter().find(|of| of.technique == technique).map(|of| of.saved)
+        };
+        (technique.name(), plans().filter_map(saving).collect::<Vec<f64>>())
+    };
+    let mut arms: Vec<(&str, Vec<f64>)> = wanted.into_iter().map(alone).collect();
+    arms.push(("all", plans().map(PagePlan::saved).collect()));
+    arms.retain(|(_, saved)| !saved.is_empty());
+    plot::gains(&arms)
+}
+
+fn dots(pages: &[Answer]) -> Markup {
+    let points = |on: fn(&PagePlan) -> f64| -> Vec<(f64, f64)> {
+        let plans = pages.iter().map(|page| &page.plan);
+        plans.map(|plan| (on(plan), plan.none.page_load_ms / 1e3)).collect()
+    };
+    html! {
+        (plot::dots("minRTT, round trips", &points(|plan| f64::from(plan.shape.min_rtt))))
+        (plot::dots("resources", &points(|plan| plan.shape.resources as f64)))
+        (plot::dots("responses, MB", &points(|plan| plan.shape.response_bytes as f64 / 1e6)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use headstart_pageload::plan::Sweep;
+use headstart_pageload::plan::{Point, Sweep};
 use maud::{Markup, html};
 
 use crate::lab::report::scale::{self, Scale};
@@ -18,6 +18,12 @@ const TOP: f64 = 14.0;
 const BOTTOM: f64 = 44.0;
 /// Height of a name.
 const LABEL: f64 = 16.0;
+
+/// Gains that lie closer, in percent, are one step.
+const FINEST: f64 = 0.1;
+
+/// Pages of a plot with dots: more are one spot.
+const DOTS: usize = 3000;
 
 /// Of bars: names at the left, figures at the right.
 const NAME: f64 = 122.0;
@@ -54,19 +60,86 @@ pub(super) fn bars(title: &str, bars: &[Bar], most: f64) -> Markup {
 
 /// Lines of page load times in s over something, in logarithmic steps.
 pub(super) fn lines(title: &str, axis: &str, sweep: &Sweep) -> Markup {
-    let Some(frame) = Frame::of(sweep) else { return html! {} };
-    let places = frame.labels(sweep);
+    let (Some(first), Some(last)) = (sweep.points.first(), sweep.points.last()) else {
+        return html! {};
+    };
+    let most = sweep.points.iter().flat_map(|point| &point.page_load_ms).fold(0.0, most_of);
+    let frame = Frame {
+        x: Scale::Log { low: first.at, high: last.at.max(first.at * 1.01) },
+        y: Scale::linear(most / 1e3),
+        right: RIGHT,
+    };
+    let line = |(arm, name): (usize, &String)| {
+        let at = |point: &Point| Some((point.at, point.page_load_ms.get(arm)? / 1e3));
+        Line { name: name.clone(), points: sweep.points.iter().filter_map(at).collect() }
+    };
+    let lines: Vec<Line> = sweep.arms.iter().enumerate().map(line).collect();
+    let marks = sweep.points.iter().map(|point| (point.at, short(point.at)));
+    let y_marks = frame.y.ticks().into_iter().map(|tick| (tick, scale::mark(tick)));
     html! {
         svg.chart viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(format!("{title}, over {axis}")) {
-            (frame.grid(sweep))
-            text.axis-title x=(frame.middle()) y=(HEIGHT - 6.0) text-anchor="middle" { (axis) " (log)" }
-            text.axis-title x="4" y="12" { "s" }
-            @for (arm, name) in sweep.arms.iter().enumerate() {
-                path class=(format!("line {}", class(name))) d=(frame.path(sweep, arm)) { title { (name) } }
-            }
-            @for (arm, name) in sweep.arms.iter().enumerate() { (frame.label(sweep, arm, name, &places)) }
+            (frame.grid(marks, y_marks))
+            (frame.titles(&format!("{axis} (log)"), "s"))
+            (frame.named(&lines))
         }
     }
+}
+
+/// Of each arm, the share of the pages that gain so much or more.
+pub(super) fn gains(arms: &[(&str, Vec<f64>)]) -> Markup {
+    let frame = Frame { x: Scale::linear(100.0), y: Scale::linear(100.0), right: RIGHT };
+    let line =
+        |(name, saved): &(&str, Vec<f64>)| Line { name: (*name).to_owned(), points: steps(saved) };
+    let lines: Vec<Line> = arms.iter().map(line).collect();
+    let marks = || [0.0, 25.0, 50.0, 75.0, 100.0].map(|mark| (mark, short(mark))).into_iter();
+    html! {
+        svg.chart viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label="Share of the pages that gain so much or more" {
+            (frame.grid(marks(), marks()))
+            (frame.titles("page load time less by, %", "% of the pages"))
+            (frame.named(&lines))
+        }
+    }
+}
+
+/// For each gain the percentage of the pages that have it or more, as corners of a line that falls in steps.
+fn steps(saved: &[f64]) -> Vec<(f64, f64)> {
+    let mut saved: Vec<f64> = saved.iter().map(|share| 100.0 * share.max(0.0)).collect();
+    saved.sort_by(f64::total_cmp);
+    let count = saved.len().max(1) as f64;
+    let (mut points, mut before) = (vec![(0.0, 100.0)], 0.0);
+    for (less, gain) in saved.into_iter().enumerate() {
+        if gain - before > FINEST {
+            let share = 100.0 * (count - less as f64) / count;
+            points.extend([(before, share), (gain, share)]);
+            before = gain;
+        }
+    }
+    points.push((before, 0.0));
+    points
+}
+
+/// Page load times in s over something, a dot for each page.
+pub(super) fn dots(axis: &str, points: &[(f64, f64)]) -> Markup {
+    let most = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).fold(0.0, f64::max);
+    let frame = Frame {
+        x: Scale::linear(most(|point| point.0)),
+        y: Scale::linear(most(|point| point.1)),
+        right: LEFT,
+    };
+    let marks = |scale: Scale| scale.ticks().into_iter().map(|tick| (tick, scale::mark(tick)));
+    html! {
+        svg.chart viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(format!("Page load time over {axis}")) {
+            (frame.grid(marks(frame.x), marks(frame.y)))
+            (frame.titles(axis, "s"))
+            g.turbo { @for (x, y) in points.iter().take(DOTS) {
+                circle cx=(format!("{:.1}", frame.x(*x))) cy=(format!("{:.1}", frame.y(*y))) r="3.5" {}
+            } }
+        }
+    }
+}
+
+fn most_of(most: f64, value: &f64) -> f64 {
+    most.max(*value)
 }
 
 /// Colour of a line.
@@ -74,94 +147,98 @@ fn class(arm: &str) -> &'static str {
     match arm {
         "none" => "tls13",
         "turbotls" | "optimistic-data" => "turbo",
-        "databases" => "other",
+        "databases" | "prefetch-db" => "other",
         "all" => "agent",
         arm if arm.contains("0rtt") => "turbo early",
         _ => "fop",
     }
 }
 
+struct Line {
+    name: String,
+    /// In the units of the axes.
+    points: Vec<(f64, f64)>,
+}
+
 struct Frame {
     x: Scale,
-    /// In s.
     y: Scale,
+    /// Room at the right.
+    right: f64,
 }
 
 impl Frame {
-    fn of(sweep: &Sweep) -> Option<Self> {
-        let (first, last) = (sweep.points.first()?.at, sweep.points.last()?.at);
-        let most = sweep
-            .points
-            .iter()
-            .flat_map(|point| &point.page_load_ms)
-            .fold(0.0, |most, &ms| f64::max(most, ms));
-        let x = Scale::Log { low: first.min(last), high: first.max(last).max(first * 1.01) };
-        Some(Self { x, y: Scale::linear(most / 1e3) })
+    fn x(&self, value: f64) -> f64 {
+        LEFT + self.x.place(value) * (WIDTH - LEFT - self.right)
     }
 
-    fn x(&self, at: f64) -> f64 {
-        LEFT + self.x.place(at) * (WIDTH - LEFT - RIGHT)
+    fn y(&self, value: f64) -> f64 {
+        HEIGHT - BOTTOM - self.y.place(value) * (HEIGHT - TOP - BOTTOM)
     }
 
-    fn y(&self, ms: f64) -> f64 {
-        HEIGHT - BOTTOM - self.y.place(ms / 1e3) * (HEIGHT - TOP - BOTTOM)
+    fn titles(&self, x: &str, y: &str) -> Markup {
+        let middle = LEFT + (WIDTH - LEFT - self.right) / 2.0;
+        html! {
+            text.axis-title x=(middle) y=(HEIGHT - 6.0) text-anchor="middle" { (x) }
+            text.axis-title x="2" y="11" { (y) }
+        }
     }
 
-    fn middle(&self) -> f64 {
-        LEFT + (WIDTH - LEFT - RIGHT) / 2.0
-    }
-
-    fn grid(&self, sweep: &Sweep) -> Markup {
-        let floor = self.y(0.0);
+    fn grid(
+        &self,
+        x_marks: impl Iterator<Item = (f64, String)>,
+        y_marks: impl Iterator<Item = (f64, String)>,
+    ) -> Markup {
+        let (floor, right) = (HEIGHT - BOTTOM, WIDTH - self.right);
         html! {
             g.grid {
-                @for tick in self.y.ticks() {
-                    @let y = format!("{:.1}", self.y(tick * 1e3));
-                    line x1=(LEFT) x2=(WIDTH - RIGHT) y1=(y) y2=(y) {}
-                    text x=(LEFT - 6.0) y=(format!("{:.1}", self.y(tick * 1e3) + 4.0)) text-anchor="end" { (scale::mark(tick)) }
+                @for (value, mark) in y_marks {
+                    @let y = format!("{:.1}", self.y(value));
+                    line x1=(LEFT) x2=(right) y1=(y) y2=(y) {}
+                    text x=(LEFT - 6.0) y=(format!("{:.1}", self.y(value) + 4.0)) text-anchor="end" { (mark) }
                 }
-                @for point in &sweep.points {
-                    @let x = format!("{:.1}", self.x(point.at));
+                @for (value, mark) in x_marks {
+                    @let x = format!("{:.1}", self.x(value));
                     line x1=(x) x2=(x) y1=(TOP) y2=(floor) {}
-                    text x=(x) y=(floor + 16.0) text-anchor="middle" { (short(point.at)) }
+                    text x=(x) y=(floor + 16.0) text-anchor="middle" { (mark) }
                 }
-                line.axis x1=(LEFT) x2=(WIDTH - RIGHT) y1=(floor) y2=(floor) {}
+                line.axis x1=(LEFT) x2=(right) y1=(floor) y2=(floor) {}
             }
         }
     }
 
-    fn path(&self, sweep: &Sweep, arm: usize) -> String {
+    /// Lines with their names where they end, but not on each other.
+    fn named(&self, lines: &[Line]) -> Markup {
+        let end = |line: &Line| {
+            let (x, y) = line.points.last().copied().unwrap_or_default();
+            (self.x(x), self.y(y))
+        };
+        let ends: Vec<(f64, f64)> = lines.iter().map(end).collect();
+        let heights = ends.iter().map(|(_, y)| *y).collect();
+        let places = apart(heights, TOP + 4.0, HEIGHT - BOTTOM - 4.0);
+        html! {
+            @for line in lines {
+                path class=(format!("line {}", class(&line.name))) d=(self.path(line)) { title { (line.name) } }
+            }
+            @for ((line, (x, y)), place) in lines.iter().zip(ends).zip(places) {
+                @let label = WIDTH - self.right + 12.0;
+                g class=(class(&line.name)) {
+                    path.leader d=(format!("M{x:.1} {y:.1}L{label:.1} {place:.1}")) {}
+                    circle cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="3" {}
+                    text x=(format!("{:.1}", label + 3.0)) y=(format!("{:.1}", place + 4.0)) { (line.name) }
+                }
+            }
+        }
+    }
+
+    fn path(&self, line: &Line) -> String {
         let mut path = String::new();
-        for point in &sweep.points {
+        for (x, y) in &line.points {
             let verb = if path.is_empty() { 'M' } else { 'L' };
-            let ms = point.page_load_ms.get(arm).copied().unwrap_or_default();
             // Writing to a string cannot fail.
-            let _ = write!(path, "{verb}{:.1} {:.1}", self.x(point.at), self.y(ms));
+            let _ = write!(path, "{verb}{:.1} {:.1}", self.x(*x), self.y(*y));
         }
         path
-    }
-
-    /// Where the names stand: at the ends of their lines, but not on each other.
-    fn labels(&self, sweep: &Sweep) -> Vec<f64> {
-        let end = |arm| {
-            let last = sweep.points.last().and_then(|point| point.page_load_ms.get(arm));
-            self.y(last.copied().unwrap_or_default())
-        };
-        apart((0..sweep.arms.len()).map(end).collect(), TOP + 4.0, HEIGHT - BOTTOM - 4.0)
-    }
-
-    fn label(&self, sweep: &Sweep, arm: usize, name: &str, places: &[f64]) -> Markup {
-        let Some(last) = sweep.points.last() else { return html! {} };
-        let y = self.y(last.page_load_ms.get(arm).copied().unwrap_or_default());
-        let place = places.get(arm).copied().unwrap_or(y);
-        let x = self.x(last.at);
-        html! {
-            g class=(class(name)) {
-                path.leader d=(format!("M{x:.1} {y:.1}L{:.1} {place:.1}", x + 10.0)) {}
-                circle cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="3" {}
-                text x=(format!("{:.1}", x + 14.0)) y=(format!("{:.1}", place + 4.0)) { (name) }
-            }
-        }
     }
 }
 
@@ -196,17 +273,25 @@ mod tests {
 
     #[test]
     fn lines_go_from_point_to_point() {
-        let point = |at, ms| headstart_pageload::plan::Point { at, page_load_ms: vec![ms] };
-        let sweep = Sweep {
-            arms: vec!["none".into()],
-            points: vec![point(1.0, 0.0), point(10.0, 500.0), point(100.0, 1000.0)],
-        };
-        let Some(frame) = Frame::of(&sweep) else { panic!("there are points") };
+        let x = Scale::Log { low: 1.0, high: 100.0 };
+        let frame = Frame { x, y: Scale::linear(2.0), right: RIGHT };
+        let points = vec![(1.0, 0.0), (10.0, 1.0), (100.0, 2.0)];
+        let path = frame.path(&Line { name: "none".into(), points });
         let (right, floor) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-        let (middle, half) = (frame.middle(), (floor + TOP) / 2.0);
+        let (middle, half) = ((LEFT + right) / 2.0, (floor + TOP) / 2.0);
         assert_eq!(
-            frame.path(&sweep, 0),
+            path,
             format!("M{LEFT:.1} {floor:.1}L{middle:.1} {half:.1}L{right:.1} {TOP:.1}")
         );
+    }
+
+    #[test]
+    fn shares_fall_with_the_gain() {
+        // Two gain a half, three a quarter or more, and one nothing.
+        let corners = steps(&[0.5, -0.2, 0.25, 0.5]);
+        let expected =
+            [(0.0, 100.0), (0.0, 75.0), (25.0, 75.0), (25.0, 50.0), (50.0, 50.0), (50.0, 0.0)];
+        assert_eq!(corners, expected);
+        assert_eq!(steps(&[]), [(0.0, 100.0), (0.0, 0.0)]);
     }
 }
