@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::batch::Batch;
 use super::model::{self, Setting};
-use super::recordings::{Contents, HarFacts, Recording};
+use super::recordings::{Contents, HarFacts, Recording, on_all_cores};
 use super::show::summary::{Unreadable, counted, printable};
 use crate::failure::Failure;
 use crate::options::PlanOptions;
@@ -102,7 +102,7 @@ fn plans(contents: Contents, questions: &Questions) -> (Vec<Answer>, Ignored) {
         plan: questions.ask(&page),
         not_resources: page.ignored().clone(),
     };
-    (recordings.into_iter().map(answer).collect(), ignored)
+    (on_all_cores(recordings.into_iter(), answer), ignored)
 }
 
 impl Answers {

@@ -61,28 +61,40 @@ pub(super) fn read_all<T: Send>(
     of: impl Fn(Contents) -> T + Sync,
 ) -> Vec<(String, Result<T, Failure>)> {
     let progress = Progress::new(sharing::total(files));
-    let next = Mutex::new(files.iter().enumerate());
-    let done = Mutex::new(Vec::with_capacity(files.len()));
+    let done = on_all_cores(files.iter(), |path| {
+        let name = path.display().to_string();
+        progress.stage(name.clone());
+        let read = read(path, &name, &progress).map(&of);
+        (name, read)
+    });
+    progress.done();
+    done
+}
+
+/// What `of` makes of each, in their order.
+pub(super) fn on_all_cores<T: Send, R: Send>(
+    all: impl ExactSizeIterator<Item = T> + Send,
+    of: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let workers = thread::available_parallelism().map_or(1, Into::into).min(all.len());
+    let done = Mutex::new(Vec::with_capacity(all.len()));
+    let next = Mutex::new(all.enumerate());
     let work = || {
         loop {
-            let Some((number, path)) = locked(&next).next() else { break };
-            let name = path.display().to_string();
-            progress.stage(name.clone());
-            let read = read(path, &name, &progress).map(&of);
-            locked(&done).push((number, name, read));
+            let Some((number, one)) = locked(&next).next() else { break };
+            let made = of(one);
+            locked(&done).push((number, made));
         }
     };
-    let workers = thread::available_parallelism().map_or(1, Into::into).min(files.len());
     thread::scope(|scope| {
         for _ in 1..workers {
             scope.spawn(work);
         }
         work();
     });
-    progress.done();
     let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    done.sort_by_key(|(number, ..)| *number);
-    done.into_iter().map(|(_, name, read)| (name, read)).collect()
+    done.sort_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, made)| made).collect()
 }
 
 /// A worker that panicked ends the program anyway, when the scope does.

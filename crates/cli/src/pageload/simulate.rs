@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::batch::Batch;
 use super::model::{self, Setting};
-use super::recordings::Contents;
+use super::recordings::{Contents, Recording, on_all_cores};
 use super::show::summary::{Unreadable, counted as by_reason, ms, printable};
 use super::show::text::ignored_by_reason;
 use super::text::{columns, counted, percent, shortened};
@@ -152,10 +152,10 @@ fn loads_of(
     is_kept: bool,
 ) -> (Vec<PageLoads>, Ignored) {
     let Contents { recordings, ignored } = contents;
-    let of = |recording: super::recordings::Recording| {
+    let of = |recording: Recording| {
         PageLoads::new(recording.file, &recording.page, model, arms, is_kept)
     };
-    (recordings.into_iter().map(of).collect(), ignored)
+    (on_all_cores(recordings.into_iter(), of), ignored)
 }
 
 impl PageLoads {
