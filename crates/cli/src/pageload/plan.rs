@@ -131,7 +131,9 @@ impl Answer {
     fn recorded(&self) -> Option<String> {
         let took = format!("recorded {:.3} s", self.plan.recorded_ms? / 1e3);
         Some(match self.recorded_rtt_ms {
-            Some(rtt) => format!("{took}, with round trips of {rtt:.0} ms in the median of servers"),
+            Some(rtt) => {
+                format!("{took}, with round trips of {rtt:.0} ms in the median of servers")
+            }
             None => took,
         })
     }
