@@ -8,13 +8,14 @@ use maud::{Markup, html};
 use crate::lab::report::scale::{self, Scale};
 use crate::pageload::model::short;
 
-/// Sizes in CSS pixels: two plots stand side by side in 1,200.
+/// Sizes in CSS pixels: two plots stand side by side in 1,200, or three narrow ones.
 const WIDTH: f64 = 590.0;
+const NARROW: f64 = 390.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 46.0;
 /// Room for the names of lines.
 const RIGHT: f64 = 118.0;
-const TOP: f64 = 14.0;
+const TOP: f64 = 26.0;
 const BOTTOM: f64 = 44.0;
 /// Height of a name.
 const LABEL: f64 = 16.0;
@@ -28,6 +29,7 @@ const DOTS: usize = 3000;
 /// Of bars: names at the left, figures at the right.
 const NAME: f64 = 122.0;
 const FIGURES: f64 = 118.0;
+const HEADING: f64 = 22.0;
 const ROW: f64 = 20.0;
 const BAR: f64 = 12.0;
 
@@ -43,12 +45,12 @@ pub(super) struct Bar {
 pub(super) fn bars(title: &str, bars: &[Bar], most: f64) -> Markup {
     let scale = Scale::linear(most);
     let x = |ms: f64| NAME + scale.place(ms) * (WIDTH - NAME - FIGURES);
-    let height = TOP + 14.0 + ROW * bars.len() as f64;
+    let height = HEADING + 6.0 + ROW * bars.len() as f64;
     html! {
         svg.chart viewBox=(format!("0 0 {WIDTH} {height:.0}")) role="img" aria-label=(title) {
             text x="0" y="12" font-weight="600" { (title) }
             @for (at, bar) in bars.iter().enumerate() {
-                @let y = TOP + 8.0 + ROW * at as f64;
+                @let y = HEADING + ROW * at as f64;
                 @let width = (x(bar.ms) - NAME).max(1.0);
                 text x="0" y=(y + BAR - 2.0) { (bar.name) }
                 rect class=(bar.class) x=(NAME) y=(y) width=(format!("{width:.1}")) height=(BAR) {}
@@ -68,6 +70,7 @@ pub(super) fn lines(title: &str, axis: &str, sweep: &Sweep) -> Markup {
         x: Scale::Log { low: first.at, high: last.at.max(first.at * 1.01) },
         y: Scale::linear(most / 1e3),
         right: RIGHT,
+        width: WIDTH,
     };
     let line = |(arm, name): (usize, &String)| {
         let at = |point: &Point| Some((point.at, point.page_load_ms.get(arm)? / 1e3));
@@ -87,7 +90,8 @@ pub(super) fn lines(title: &str, axis: &str, sweep: &Sweep) -> Markup {
 
 /// Of each arm, the share of the pages that gain so much or more.
 pub(super) fn gains(arms: &[(&str, Vec<f64>)]) -> Markup {
-    let frame = Frame { x: Scale::linear(100.0), y: Scale::linear(100.0), right: RIGHT };
+    let frame =
+        Frame { x: Scale::linear(100.0), y: Scale::linear(100.0), right: RIGHT, width: WIDTH };
     let line =
         |(name, saved): &(&str, Vec<f64>)| Line { name: (*name).to_owned(), points: steps(saved) };
     let lines: Vec<Line> = arms.iter().map(line).collect();
@@ -125,10 +129,11 @@ pub(super) fn dots(axis: &str, points: &[(f64, f64)]) -> Markup {
         x: Scale::linear(most(|point| point.0)),
         y: Scale::linear(most(|point| point.1)),
         right: LEFT,
+        width: NARROW,
     };
     let marks = |scale: Scale| scale.ticks().into_iter().map(|tick| (tick, scale::mark(tick)));
     html! {
-        svg.chart viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(format!("Page load time over {axis}")) {
+        svg.chart viewBox=(format!("0 0 {NARROW} {HEIGHT}")) role="img" aria-label=(format!("Page load time over {axis}")) {
             (frame.grid(marks(frame.x), marks(frame.y)))
             (frame.titles(axis, "s"))
             g.turbo { @for (x, y) in points.iter().take(DOTS) {
@@ -165,11 +170,12 @@ struct Frame {
     y: Scale,
     /// Room at the right.
     right: f64,
+    width: f64,
 }
 
 impl Frame {
     fn x(&self, value: f64) -> f64 {
-        LEFT + self.x.place(value) * (WIDTH - LEFT - self.right)
+        LEFT + self.x.place(value) * (self.width - LEFT - self.right)
     }
 
     fn y(&self, value: f64) -> f64 {
@@ -177,7 +183,7 @@ impl Frame {
     }
 
     fn titles(&self, x: &str, y: &str) -> Markup {
-        let middle = LEFT + (WIDTH - LEFT - self.right) / 2.0;
+        let middle = LEFT + (self.width - LEFT - self.right) / 2.0;
         html! {
             text.axis-title x=(middle) y=(HEIGHT - 6.0) text-anchor="middle" { (x) }
             text.axis-title x="2" y="11" { (y) }
@@ -189,7 +195,7 @@ impl Frame {
         x_marks: impl Iterator<Item = (f64, String)>,
         y_marks: impl Iterator<Item = (f64, String)>,
     ) -> Markup {
-        let (floor, right) = (HEIGHT - BOTTOM, WIDTH - self.right);
+        let (floor, right) = (HEIGHT - BOTTOM, self.width - self.right);
         html! {
             g.grid {
                 @for (value, mark) in y_marks {
@@ -221,7 +227,7 @@ impl Frame {
                 path class=(format!("line {}", class(&line.name))) d=(self.path(line)) { title { (line.name) } }
             }
             @for ((line, (x, y)), place) in lines.iter().zip(ends).zip(places) {
-                @let label = WIDTH - self.right + 12.0;
+                @let label = self.width - self.right + 12.0;
                 g class=(class(&line.name)) {
                     path.leader d=(format!("M{x:.1} {y:.1}L{label:.1} {place:.1}")) {}
                     circle cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="3" {}
@@ -274,7 +280,7 @@ mod tests {
     #[test]
     fn lines_go_from_point_to_point() {
         let x = Scale::Log { low: 1.0, high: 100.0 };
-        let frame = Frame { x, y: Scale::linear(2.0), right: RIGHT };
+        let frame = Frame { x, y: Scale::linear(2.0), right: RIGHT, width: WIDTH };
         let points = vec![(1.0, 0.0), (10.0, 1.0), (100.0, 2.0)];
         let path = frame.path(&Line { name: "none".into(), points });
         let (right, floor) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
