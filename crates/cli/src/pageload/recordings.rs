@@ -243,3 +243,23 @@ fn har(input: impl Read, name: &str) -> Result<Contents, Failure> {
     let recordings = har.recordings.into_iter().map(recording).collect();
     Ok(Contents { recordings, ignored: har.ignored })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_on_all_cores_is_in_order() {
+        let made = on_all_cores(0..1000, |number| number * 2);
+        assert!(made.into_iter().eq((0..1000).map(|number| number * 2)));
+        assert_eq!(on_all_cores(0..0, |number: i32| number), []);
+    }
+
+    #[test]
+    fn kinds_of_files_are_told_by_their_beginning() {
+        assert!(is_cs244(br#"{"name": "x", "head_bytes": 4000, "requests": ["#));
+        assert!(!is_cs244(br#"{"log": {"comment": "\"requests\""}}"#));
+        assert!(is_published(b"\n{\"set\":\"A\",\"site\":0"));
+        assert!(!is_published(br#"{"log": {"version": "1.2"}}"#));
+    }
+}
