@@ -18,7 +18,7 @@ pub use self::overall::{Correlated, Correlations, Gain, HostTotal, Overall, Size
 pub use self::waits::{Cost, Without, as_recorded};
 
 /// Round-trip times of a sweep, in ms: a city, a country, a continent, an ocean, a satellite; and Tor's of the paper.
-pub const RTTS_MS: [u64; 9] = [5, 10, 20, 50, 100, 200, 400, 600, 800];
+pub const RTTS_MS: [u64; 8] = [5, 10, 20, 50, 100, 200, 400, 800];
 
 /// Bandwidths of a sweep, in Mbit/s: from a mobile network far from its mast to a fibre.
 pub const RATES_MBIT: [f64; 9] = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];

@@ -151,7 +151,7 @@ fn most_of(most: f64, value: &f64) -> f64 {
 fn class(arm: &str) -> &'static str {
     match arm {
         "none" => "tls13",
-        "turbotls" | "optimistic-data" => "turbo",
+        "turbotls" => "turbo",
         "databases" | "prefetch-db" => "other",
         "all" => "agent",
         arm if arm.contains("0rtt") => "turbo early",
