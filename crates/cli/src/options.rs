@@ -17,6 +17,7 @@ mod managed;
 mod names;
 mod pageload;
 mod pageload_db;
+mod pageload_plan;
 mod place;
 mod run;
 mod sessions;
@@ -47,6 +48,8 @@ pub use pageload_db::{
     DbBuildOptions, DbCheckOptions, DbCommand, DbExportOptions, DbFetchOptions, DbFormat,
     DbKeygenOptions, DbName, DbOptions, DbShowOptions,
 };
+pub use pageload_plan::{Arm, PlanOptions, SimulateOptions, ValidateOptions};
+pub(crate) use pageload_plan::{ProfileName, SimulatorOptions, Visit};
 pub use place::{FilterPlace, KeySource, RedisAddress};
 pub use run::RunOptions;
 pub use sessions::{

@@ -1,11 +1,16 @@
 //! `headstart pageload`: what loading pages costs.
 
+mod batch;
 mod db;
+mod model;
+mod plan;
 mod progress;
 mod recordings;
 mod sharing;
 mod show;
+mod simulate;
 mod text;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -18,5 +23,8 @@ pub(crate) fn run(options: &PageloadOptions) -> Result<ExitCode, Failure> {
         PageloadCommand::Sharing(options) => sharing::run(options),
         PageloadCommand::Db(options) => db::run(&options.command),
         PageloadCommand::Show(options) => show::run(options),
+        PageloadCommand::Plan(options) => plan::run(options),
+        PageloadCommand::Simulate(options) => simulate::run(options),
+        PageloadCommand::Validate(options) => validate::run(options),
     }
 }

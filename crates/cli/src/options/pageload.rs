@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::DbOptions;
+use super::pageload_plan::{PlanOptions, SimulateOptions, ValidateOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,6 +50,9 @@ pub struct PageloadOptions {
 #[allow(missing_docs)] // a comment here would replace the command's own help text
 pub enum PageloadCommand {
     Show(ShowOptions),
+    Plan(PlanOptions),
+    Simulate(SimulateOptions),
+    Validate(ValidateOptions),
     Db(DbOptions),
     Sharing(SharingOptions),
 }
