@@ -1,69 +1,16 @@
 //! `headstart pageload plan`, `simulate` and `validate` as they are called: exit codes, hints, text, JSON, CSV, reports.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-/// A folder with files to read.
-struct Place(TempDir);
+use crate::place::{Place, said};
 
-impl Place {
-    fn new(files: &[(&str, &[u8])]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, bytes) in files {
-            let path = dir.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, bytes).unwrap();
-        }
-        Self(dir)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
-        command.arg("pageload").args(arguments);
-        command.current_dir(self.0.path()).env_clear().stdin(Stdio::null());
-        command
-    }
-
-    /// Exit code, standard output and standard error.
-    fn call(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        said(self.command(arguments).output().unwrap())
-    }
-
-    /// What it prints when all is well.
-    fn prints(&self, arguments: &[&str]) -> String {
-        let (code, out, err) = self.call(arguments);
-        assert_eq!((code, err.as_str()), (Some(0), ""));
-        out
-    }
-
-    fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.prints(&[arguments, &["--json"]].concat())).unwrap()
-    }
-
-    /// What it says when it prints nothing.
-    fn fails(&self, arguments: &[&str]) -> String {
-        let (found, out, err) = self.call(arguments);
-        assert_eq!((found, out.as_str()), (Some(2), ""), "{err}");
-        assert!(err.starts_with("error: "), "{err}");
-        err
-    }
-}
-
-fn said(output: Output) -> (Option<i32>, String, String) {
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+fn place(files: &[(&str, &[u8])]) -> Place {
+    Place::new(&[], files)
 }
 
 /// A document, a script of another host that it names, and one out of the cache.
@@ -126,7 +73,7 @@ fn near(found: f64, expected: f64) -> bool {
 
 #[test]
 fn what_techniques_save() {
-    let place = Place::new(&[("page.har", &har("a.test"))]);
+    let place = place(&[("page.har", &har("a.test"))]);
     let json = place.json(&["plan", "page.har", "--rtt", "100ms"]);
     let page = &json["pages"][0];
     let none = page["none"]["page_load_ms"].as_f64().unwrap();
@@ -160,7 +107,7 @@ fn what_techniques_save() {
 
 #[test]
 fn an_order_of_techniques() {
-    let place = Place::new(&[("page.har", &har("a.test"))]);
+    let place = place(&[("page.har", &har("a.test"))]);
     let json = place.json(&["plan", "page.har", "--technique", "0rtt,turbotls,0rtt"]);
     assert_eq!(json["order"], json!(["0rtt", "turbotls"]));
     let cumulative = json["pages"][0]["cumulative"].as_array().unwrap();
@@ -176,7 +123,7 @@ fn an_order_of_techniques() {
 
 #[test]
 fn a_plan_as_text() {
-    let place = Place::new(&[("page.har", &har("a.test"))]);
+    let place = place(&[("page.har", &har("a.test"))]);
     let text = place.prints(&["plan", "page.har", "--rtt", "100ms", "--down", "8Mbit"]);
     for part in [
         "Profile tcp: round trip 100 ms; 8 Mbit/s down, no limit up; 0 % lost; a client that was there before\n",
@@ -195,7 +142,7 @@ fn a_plan_as_text() {
 
 #[test]
 fn many_pages_and_one_that_is_broken() {
-    let place = Place::new(&[
+    let place = place(&[
         ("all/a.har", &har("a.test")),
         ("all/b.har", &har("b.test")[..900]),
         ("all/c.har.gz", &compressed(&har("c.test"))),
@@ -232,7 +179,7 @@ fn many_pages_and_one_that_is_broken() {
 
 #[test]
 fn reports_are_well_formed() {
-    let place = Place::new(&[("page.har", &har("a.test"))]);
+    let place = place(&[("page.har", &har("a.test"))]);
     place.prints(&["plan", "page.har", "--html", "tcp.html"]);
     place.prints(&["plan", "page.har", "--profile", "blast", "--html", "blast.html"]);
     for name in ["tcp.html", "blast.html"] {
@@ -252,7 +199,7 @@ fn is_well_formed(place: &Place, name: &str) -> String {
 
 #[test]
 fn loads_one_by_one() {
-    let place = Place::new(&[("a.har", &har("a.test")), ("b.har", &har("b.test"))]);
+    let place = place(&[("a.har", &har("a.test")), ("b.har", &har("b.test"))]);
     let arguments = ["simulate", "a.har", "b.har", "--loss", "5", "--draws", "20", "--seed", "7"];
     let arms = ["--technique", "none", "--technique", "turbotls+0rtt", "--csv", "loads.csv"];
     let json = place.json(&[&arguments[..], &arms].concat());
@@ -294,7 +241,7 @@ fn loads_one_by_one() {
 
 #[test]
 fn loads_as_text() {
-    let place = Place::new(&[("a.har", &har("a.test")), ("b.har", &har("b.test"))]);
+    let place = place(&[("a.har", &har("a.test")), ("b.har", &har("b.test"))]);
     let arms = ["--technique", "none", "--technique", "all", "--rtt", "100ms"];
     let text = place.prints(&[&["simulate", "a.har"], &arms[..]].concat());
     assert!(text.contains("\nhttps://a.test/ (2 resources, recorded 0.460)\n"), "{text}");
@@ -311,7 +258,7 @@ fn loads_as_text() {
 
 #[test]
 fn links_that_make_no_sense() {
-    let place = Place::new(&[("a.har", &har("a.test"))]);
+    let place = place(&[("a.har", &har("a.test"))]);
     for arguments in [
         ["--down", "0Mbit"],
         ["--down", "8"],
@@ -330,7 +277,7 @@ fn links_that_make_no_sense() {
 
 #[test]
 fn published_loads_have_no_names() {
-    let place = Place::new(&[("loads.jsonl", &[published(1.0), published(2.0)].concat())]);
+    let place = place(&[("loads.jsonl", &[published(1.0), published(2.0)].concat())]);
     let text = place.prints(&["plan", "loads.jsonl", "--profile", "blast", "--html", "plan.html"]);
     let json = place.prints(&["simulate", "loads.jsonl", "--json"]);
     let html = fs::read_to_string(place.path("plan.html")).unwrap();
@@ -343,7 +290,7 @@ fn published_loads_have_no_names() {
 #[test]
 fn bars_are_kept_or_missed() {
     let said = 2.4 + 3.0 * 498.0 / 164_000.0;
-    let place = Place::new(&[
+    let place = place(&[
         ("near.jsonl", &published(said + 0.03)),
         ("far.jsonl.gz", &compressed(&published(said + 0.07))),
         ("data/blast/blast-train.jsonl", &published(said)),
@@ -379,7 +326,7 @@ fn the_published_simulator_is_met() {
         eprintln!("skipped: HEADSTART_DATA names no folder of data sets");
         return;
     };
-    let place = Place::new(&[]);
+    let place = place(&[]);
     let mut command = place.command(&["validate", "--json"]);
     let (code, json, err) = said(command.env("HEADSTART_DATA", folder).output().unwrap());
     assert_eq!((code, err.as_str()), (Some(0), ""), "{json}");
