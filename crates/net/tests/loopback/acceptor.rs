@@ -1,8 +1,4 @@
 //! The acceptor on loopback, met by a client made of frames: what a real client does not do alone.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
-
-#[path = "support/hello.rs"]
-mod hello;
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +14,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use hello::{HELLO, hello};
+use crate::hello::{HELLO, hello};
 
 /// Longer than any machine takes, so that a hang becomes a failure.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,5 +1,4 @@
 //! The client's stream on real sockets, against an acceptor or a server made to misbehave.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 use std::net::SocketAddr;
 use std::sync::Arc;

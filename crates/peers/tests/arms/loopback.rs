@@ -1,5 +1,4 @@
 //! Every arm with every suite against its server, on loopback.
-#![allow(clippy::unwrap_used)]
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! Clients and servers as programs: lines in, lines of JSON out.
-#![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
 use std::sync::mpsc;

@@ -1,7 +1,5 @@
 //! Key rings in files: who may have touched them, and that no reader sees half of one.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};

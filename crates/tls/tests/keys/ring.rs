@@ -1,7 +1,5 @@
 //! Key rings: what rotation keeps and forgets, and each way in which text is no ring.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::Duration;

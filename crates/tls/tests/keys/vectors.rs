@@ -1,14 +1,8 @@
 //! The vectors of `docs/vectors/keys.txt`: from the text of a ring to the keys of each purpose.
 
-#![allow(clippy::unwrap_used)]
-
-#[allow(dead_code)] // the frames' vectors use all of it
-#[path = "../../proto/tests/wire_vectors/blocks.rs"]
-mod blocks;
-
 use std::net::IpAddr;
 
-use blocks::{Block, read};
+use crate::blocks::{Block, read};
 use headstart_proto::UnixSeconds;
 use headstart_tls::keyring::{Epoch, KeyRing, Purpose};
 
