@@ -63,7 +63,9 @@ async fn every_arm_opens_with_every_suite_and_brings_every_byte() {
         for arm in Arm::ALL {
             // An agent is in between: see the test of proxies.
             // Servers with Encrypted ClientHello are another program: see the experiment `ech`.
-            if arm.has_agent() || arm.encrypts_hello() || !arm.supports(suite) {
+            // Without TLS there are pages only.
+            let is_elsewhere = arm.has_agent() || arm.encrypts_hello() || arm.is_clear();
+            if is_elsewhere || !arm.supports(suite) {
                 continue;
             }
             let (_server, options) = pair(arm, suite, directory.path());
