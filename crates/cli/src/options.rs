@@ -38,7 +38,7 @@ pub use lab_report::LabReportOptions;
 pub use log::{LogFormat, LogOptions};
 pub use managed::{ClientCertificate, ManagedOptions};
 pub use names::{NameMap, NamePattern};
-pub use pageload::{PageloadCommand, PageloadOptions, SharingOptions, ShowOptions};
+pub use pageload::{PageloadCommand, PageloadOptions, ReplayOptions, SharingOptions, ShowOptions};
 pub use pageload_db::{
     DbBuildOptions, DbCheckOptions, DbCommand, DbExportOptions, DbFetchOptions, DbFormat,
     DbKeygenOptions, DbName, DbOptions, DbShowOptions,

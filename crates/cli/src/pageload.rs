@@ -2,7 +2,8 @@
 
 mod db;
 mod progress;
-mod recordings;
+pub(crate) mod recordings;
+mod replay;
 mod sharing;
 mod show;
 mod text;
@@ -18,5 +19,6 @@ pub(crate) fn run(options: &PageloadOptions) -> Result<ExitCode, Failure> {
         PageloadCommand::Sharing(options) => sharing::run(options),
         PageloadCommand::Db(options) => db::run(&options.command),
         PageloadCommand::Show(options) => show::run(options),
+        PageloadCommand::Replay(options) => replay::run(options),
     }
 }

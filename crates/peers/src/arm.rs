@@ -385,7 +385,10 @@ mod tests {
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = "tls12".parse::<Arm>().unwrap_err().to_string();
-        assert!(error.starts_with("there is no arm \"tls12\"; there are http, http-tfo, tls13, "), "{error}");
+        assert!(
+            error.starts_with("there is no arm \"tls12\"; there are http, http-tfo, tls13, "),
+            "{error}"
+        );
     }
 
     #[test]

@@ -184,9 +184,9 @@ impl Answer {
     fn recorded(resource: Recorded) -> Self {
         let head = |bytes: u64| match resource.redirect {
             false => format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes:010}\r\n\r\n"),
-            true => format!(
-                "HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: {bytes:010}\r\n\r\n"
-            ),
+            true => {
+                format!("HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: {bytes:010}\r\n\r\n")
+            }
         };
         let length = u64::try_from(head(0).len()).unwrap_or(0);
         let bytes = resource.bytes.saturating_sub(length);
@@ -266,9 +266,7 @@ impl Incoming {
         let right = right.count();
         self.content += u64::try_from(right).unwrap_or(0);
         match () {
-            () if right < content.len() => {
-                Err(format!("wrong content at byte {}", self.content))
-            }
+            () if right < content.len() => Err(format!("wrong content at byte {}", self.content)),
             () if self.content > self.length => {
                 Err(format!("more than the {} bytes asked for", self.length))
             }
@@ -500,7 +498,10 @@ mod tests {
         assert_eq!(read(&right[..99]), Ok(false));
         assert!(read(&[&right[..], b"x"].concat()).is_err());
         assert!(read(&answered(Recorded { bytes: 99, ..resource })).is_err());
-        assert_eq!(read(&answered(Recorded { redirect: true, ..resource })), Err("status 302".into()));
+        assert_eq!(
+            read(&answered(Recorded { redirect: true, ..resource })),
+            Err("status 302".into())
+        );
         let mut wrong = right;
         wrong[99] ^= 1;
         assert!(read(&wrong).is_err());

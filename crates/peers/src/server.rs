@@ -433,7 +433,9 @@ async fn read_early(
             return Ok(answer);
         }
         requests.take(room.get(..count).unwrap_or_default());
-        if answer.is_none() && let Some(asked) = requests.poll() {
+        if answer.is_none()
+            && let Some(asked) = requests.poll()
+        {
             let mut begun = Answer::new(asked);
             begun.think().await;
             write_half_rtt(stream, &begun.next(FIRST_WRITE)).await?;

@@ -132,7 +132,9 @@ async fn exchange(mut wire: Wire) -> Result<(), Broken> {
         while let Some(bytes) = wire.poll_read()? {
             requests.take(bytes);
         }
-        if begun.is_none() && let Some(asked) = requests.poll() {
+        if begun.is_none()
+            && let Some(asked) = requests.poll()
+        {
             // What TCP's initial window holds; more would wait for the client's Finished anyway.
             let mut answer = Answer::new(asked);
             answer.think().await;
@@ -166,10 +168,7 @@ async fn exchange(mut wire: Wire) -> Result<(), Broken> {
 
 /// The answer to the next request, whose first record is written; none where the client asks for no more. Early data
 /// may have brought a part of it.
-async fn begin_answer(
-    wire: &mut Wire,
-    requests: &mut Requests,
-) -> Result<Option<Answer>, Broken> {
+async fn begin_answer(wire: &mut Wire, requests: &mut Requests) -> Result<Option<Answer>, Broken> {
     loop {
         if let Some(asked) = requests.poll() {
             let mut answer = Answer::new(asked);

@@ -129,9 +129,7 @@ impl Doors {
         match (self.doors.get(host), &self.turbo) {
             (None, _) => Err(format!("there is no host {host}")),
             (Some(Door::Clear), _) => self.open_clear(to, first).await,
-            (Some(Door::Tls(tls)), Some(turbo)) => {
-                over_tls(tls, turbo.connect(name)?, early).await
-            }
+            (Some(Door::Tls(tls)), Some(turbo)) => over_tls(tls, turbo.connect(name)?, early).await,
             (Some(Door::Tls(tls)), None) => {
                 let tcp = connect(to).await.map_err(|error| no_connection(&error))?;
                 over_tls(tls, tcp, early).await
@@ -193,9 +191,10 @@ impl Turbo {
     fn new(arm: Arm, plan: &PagePlan, connect_timeout: Duration) -> Result<Self, PeerError> {
         let slots = Advert::default().slots;
         let edge = |to: &SocketAddr| edge(*to, slots, arm);
-        let edges = plan.hosts.iter().filter_map(|host| {
-            Some((host.name.clone(), host.addresses.first().map(edge)?))
-        });
+        let edges = plan
+            .hosts
+            .iter()
+            .filter_map(|host| Some((host.name.clone(), host.addresses.first().map(edge)?)));
         let edges: HashMap<_, _> = edges.collect();
         let connector = Mutex::new(connector(&edges, connect_timeout)?);
         Ok(Self { edges, connect_timeout, connector })

@@ -297,7 +297,8 @@ impl Loading {
         self.load.ok = outcome.is_ok();
         self.load.error = outcome.err().unwrap_or_default();
         if self.load.ok {
-            let mut ends: Vec<f64> = self.load.resources.iter().filter_map(|one| one.last).collect();
+            let mut ends: Vec<f64> =
+                self.load.resources.iter().filter_map(|one| one.last).collect();
             ends.sort_by(f64::total_cmp);
             self.load.page_load_ms = ends.get(ends.len() * 95 / 100).copied();
             self.load.full_load_ms = ends.last().copied();
@@ -417,7 +418,13 @@ impl Loading {
         own.opening += usize::from(first.is_none());
         let (orders, received) = unbounded_channel();
         let requests = usize::from(first.is_some());
-        self.connections.push(Open { pool, ready: false, bound: first.is_some(), requests, orders });
+        self.connections.push(Open {
+            pool,
+            ready: false,
+            bound: first.is_some(),
+            requests,
+            orders,
+        });
         self.load.connections += 1;
         let connection = Connection {
             browser: Arc::clone(&self.browser),
@@ -477,7 +484,8 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(120);
 
     fn resource(pool: usize, bytes: u64, on: &[(usize, u64)]) -> PageResource {
-        let dependency = |(on, bytes): &(usize, u64)| PageDependency { on: *on, bytes: *bytes, then_us: 0 };
+        let dependency =
+            |(on, bytes): &(usize, u64)| PageDependency { on: *on, bytes: *bytes, then_us: 0 };
         PageResource {
             pool,
             request_bytes: 400,
@@ -489,7 +497,8 @@ mod tests {
 
     /// Two hosts; a redirect, a document, and much that it asks for.
     fn plan(address: SocketAddr) -> PagePlan {
-        let host = |number| PageHost { name: format!("h{number}.page.test"), addresses: vec![address] };
+        let host =
+            |number| PageHost { name: format!("h{number}.page.test"), addresses: vec![address] };
         let mut resources = vec![
             PageResource { redirect: true, wait_us: 2_000, ..resource(0, 300, &[]) },
             resource(0, 50_000, &[(0, 300)]),

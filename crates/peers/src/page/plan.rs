@@ -132,13 +132,13 @@ mod tests {
     use crate::content::{Asked, Requests};
 
     pub(in crate::page) fn page(count: usize) -> PagePlan {
-        let host = PageHost {
-            name: "h1.page.test".into(),
-            addresses: vec![([127, 0, 0, 1], 443).into()],
-        };
+        let host =
+            PageHost { name: "h1.page.test".into(), addresses: vec![([127, 0, 0, 1], 443).into()] };
         let resource = |id: usize| PageResource {
             response_bytes: 500,
-            dependencies: (0..id.min(1)).map(|on| PageDependency { on, bytes: 1, then_us: 0 }).collect(),
+            dependencies: (0..id.min(1))
+                .map(|on| PageDependency { on, bytes: 1, then_us: 0 })
+                .collect(),
             ..PageResource::default()
         };
         let resources = (0..count).map(resource).collect();
@@ -148,7 +148,8 @@ mod tests {
     #[test]
     fn a_request_is_as_long_as_recorded_and_says_how_it_is_answered() {
         for request_bytes in [0, 100, 101, 563, 5000] {
-            let resource = PageResource { request_bytes, redirect: true, ..PageResource::default() };
+            let resource =
+                PageResource { request_bytes, redirect: true, ..PageResource::default() };
             let request = resource.request("h1.page.test");
             let shortest = resource.request("h1.page.test").len() as u64;
             assert!(request.len() as u64 == request_bytes || shortest >= request_bytes);

@@ -2,9 +2,12 @@ use super::Extent::{Full, Quick, Usual};
 use super::*;
 use crate::lab::builtin;
 
-/// What all experiments may take together, usually and in short; those of FOP, which need root, apart.
+/// What all experiments may take together, usually and in short; those of FOP, which need root, and of
+/// pages, which are data, apart.
 const LONG: Duration = Duration::from_secs(2 * 60 * 60);
 const QUICK: Duration = Duration::from_secs(8 * 60);
+const PAGES_LONG: Duration = Duration::from_secs(90 * 60);
+const PAGES_QUICK: Duration = Duration::from_secs(3 * 60);
 const FOP_LONG: Duration = Duration::from_secs(60 * 60);
 const FOP_QUICK: Duration = Duration::from_secs(3 * 60);
 
@@ -150,13 +153,20 @@ fn files_of_stages_are_different_and_plain() {
 
 #[test]
 fn the_experiments_fit_their_time() {
-    let total = |extent, of_fop| -> Duration {
+    let kind = |experiment: &Experiment| match experiment.name.as_str() {
+        "cs244" => "pages",
+        name if name.starts_with("fop-") => "fop",
+        _ => "others",
+    };
+    let total = |extent, of: &str| -> Duration {
         let all = builtin::all().unwrap().into_iter();
-        let all = all.filter(|(experiment, _)| experiment.name.starts_with("fop-") == of_fop);
+        let all = all.filter(|(experiment, _)| kind(experiment) == of);
         all.map(|(experiment, _)| Plan::new(experiment, extent, None).unwrap().estimate()).sum()
     };
-    for (of_fop, long, quick) in [(false, LONG, QUICK), (true, FOP_LONG, FOP_QUICK)] {
-        assert!(total(Usual, of_fop) < long, "{:?}", total(Usual, of_fop));
-        assert!(total(Quick, of_fop) < quick, "{:?}", total(Quick, of_fop));
+    for (of, long, quick) in
+        [("others", LONG, QUICK), ("fop", FOP_LONG, FOP_QUICK), ("pages", PAGES_LONG, PAGES_QUICK)]
+    {
+        assert!(total(Usual, of) < long, "{of}: {:?}", total(Usual, of));
+        assert!(total(Quick, of) < quick, "{of}: {:?}", total(Quick, of));
     }
 }
