@@ -5,6 +5,7 @@ use headstart_peers::PageTimes;
 use serde::Serialize;
 
 use super::Link;
+use super::simulated::Simulated;
 use crate::lab::page::LoadLine;
 use crate::lab::run::Finished;
 use crate::lab::stats::{Estimate, Summary, ratio_of_medians, with_failed};
@@ -43,6 +44,8 @@ pub(super) struct OfArm {
     pub(super) page_load_ms: Option<Summary>,
     /// Until all are there, in ms.
     pub(super) full_load_ms: Option<Summary>,
+    /// What the simulator (profile tcp) says of `full_load_ms`, where it knows the link.
+    pub(super) simulated_ms: Option<f64>,
     /// Of the median of `full_load_ms`, to that of the first arm.
     pub(super) to_first: Option<Estimate>,
     /// Medians over loads.
@@ -67,6 +70,7 @@ impl Outcome {
         links: &[Link],
         finished: &Finished,
     ) -> Self {
+        let simulated = Simulated::new(page, options);
         let of_link = |link: &Link| {
             let of = |arm: &str| -> Vec<&LoadLine> {
                 let all = finished.loads.iter();
@@ -78,7 +82,10 @@ impl Outcome {
                     cell.link == link.name && cell.arm == arm.name() && cell.broken.is_some()
                 });
                 let broken = broken.and_then(|cell| cell.broken.clone());
-                OfArm::new(arm.name(), &of(arm.name()), &first, broken)
+                let measured = OfArm::new(arm.name(), &of(arm.name()), &first, broken);
+                let simulated_ms =
+                    simulated.as_ref().and_then(|simulated| simulated.full_load_ms(*arm, link));
+                OfArm { simulated_ms, ..measured }
             });
             let rtt_ms = link.rtt.as_secs_f64() * 1e3;
             OfLink {
@@ -112,6 +119,7 @@ impl OfArm {
             flagged: loads.iter().filter(|load| load.flagged).count(),
             page_load_ms: Summary::of(&samples(loads, |load| load.load.page_load_ms)),
             full_load_ms: Summary::of(&full(loads)),
+            simulated_ms: None,
             to_first: ratio_of_medians(&full(loads), &full(first), SEED),
             connections: count(|load| load.load.connections),
             handshakes: count(|load| load.load.handshakes),

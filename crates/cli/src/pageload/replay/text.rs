@@ -32,8 +32,17 @@ fn of_link(text: &mut String, link: &OfLink) {
     let _ = writeln!(text, "\n{}, round trip {:.1} ms", link.link, link.rtt_ms);
     let _ = writeln!(
         text,
-        "{:<14} {:>5} {:>26} {:>8} {:>10} {:>6} {:>6} {:>8} {:>6}",
-        "arm", "loads", "page load, ms", "change", "95 %, ms", "conns", "TLS", "resumed", "sooner"
+        "{:<14} {:>5} {:>26} {:>8} {:>10} {:>10} {:>6} {:>6} {:>8} {:>6}",
+        "arm",
+        "loads",
+        "page load, ms",
+        "change",
+        "simulated",
+        "95 %, ms",
+        "conns",
+        "TLS",
+        "resumed",
+        "sooner"
     );
     for arm in &link.arms {
         of_arm(text, arm);
@@ -49,11 +58,12 @@ fn of_arm(text: &mut String, arm: &OfArm) {
     let middle = arm.page_load_ms.and_then(|summary| summary.p50);
     let _ = writeln!(
         text,
-        "{:<14} {:>5} {:>26} {:>8} {:>10} {:>6} {:>6} {:>8} {:>6}",
+        "{:<14} {:>5} {:>26} {:>8} {:>10} {:>10} {:>6} {:>6} {:>8} {:>6}",
         arm.arm,
         arm.loads,
         arm.full_load_ms.map_or("-".to_owned(), time),
         change,
+        arm.simulated_ms.map_or("-".to_owned(), |ms| format!("{ms:.1}")),
         middle.map_or("-".to_owned(), |ms| format!("{ms:.1}")),
         count(arm.connections),
         count(arm.handshakes),
