@@ -250,8 +250,9 @@ impl Incoming {
         head.extend_from_slice(bytes);
         let status = if self.resource.redirect { 302 } else { 200 };
         let Some((length, content)) = response_head(head, status)? else { return Ok(false) };
-        let whole = u64::try_from(length).unwrap_or(0) + content;
-        if content > 0 && whole != self.resource.bytes {
+        let own = u64::try_from(length).unwrap_or(0);
+        let whole = own + content;
+        if whole != self.resource.bytes.max(own) {
             return Err(format!("{whole} bytes instead of {}", self.resource.bytes));
         }
         self.length = content;

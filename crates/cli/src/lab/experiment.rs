@@ -480,7 +480,8 @@ impl Variant {
         let others = self.clients.unwrap_or(1) > 1
             || self.servers.unwrap_or(1) > 1
             || self.origin != OriginKind::Builtin
-            || self.slots.or(self.grace.and(Some(1))).is_some()
+            || self.slots.is_some()
+            || self.grace.is_some()
             || self.policy.is_some()
             || self.flight.is_some()
             || self.response.is_some();

@@ -42,7 +42,7 @@ Examples:
       headstart pageload replay page.har
   By every way to open a connection that is of interest, over two links:
       headstart pageload replay page.har --arm tls13,tls13-0rtt,turbo,turbo-0rtt,quic \\
-          --link preset satellite --link 'delay 10ms, rate 10mbit'
+          --link satellite --link 'delay 10ms, rate 10mbit'
   A first visit, where nothing is known of the page's servers:
       headstart pageload replay page.har --first-visit
   The report, with distributions, of the folder that the command names:

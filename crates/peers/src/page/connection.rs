@@ -50,15 +50,15 @@ impl Connection {
         let Opened { mut channel, opening, resumed, mut sent } = opened;
         let early = sent.is_some();
         self.tell(Event::Opened { connection: self.number, opening, resumed, early });
-        if let Channel::Quic(_, connection) = &channel {
-            let connection = connection.clone();
+        let quic = match &channel {
+            Channel::Quic(_, connection) => Some(connection.clone()),
+            _ => None,
+        };
+        if let Some(connection) = quic {
             self.streams(&connection).await?;
         } else {
             let mut next = first;
-            while let Some(id) = match next.take() {
-                Some(id) => Some(id),
-                None => self.orders.recv().await,
-            } {
+            while let Some(id) = self.next(next.take()).await {
                 self.exchange(&mut channel, id, sent.take()).await?;
                 self.browser.keep(self.host, &mut channel);
             }
@@ -66,6 +66,14 @@ impl Connection {
         channel.close().await;
         self.browser.keep(self.host, &mut channel);
         Ok(())
+    }
+
+    /// What it was opened for, or what is ordered next.
+    async fn next(&mut self, first: Option<usize>) -> Option<usize> {
+        match first {
+            Some(id) => Some(id),
+            None => self.orders.recv().await,
+        }
     }
 
     /// One request and its response; the request has left already, if `sent` says when.

@@ -149,7 +149,7 @@ impl Doors {
     }
 
     async fn open_clear(&self, to: SocketAddr, first: Option<&[u8]>) -> Result<Opened, String> {
-        let opened = |tcp, opening, sent| Opened {
+        let opened = |tcp: TcpStream, opening, sent| Opened {
             channel: Channel::Stream(Box::new(tcp)),
             opening,
             resumed: None,

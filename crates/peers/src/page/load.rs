@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 
 use super::connection::{Connection, Event};
 use super::door::{Channel, Doors, Opened};
@@ -21,6 +21,10 @@ use crate::client::supported;
 use crate::content::Recorded;
 use crate::error::PeerError;
 use crate::trial::Opening;
+
+/// How long connections may take to be closed together: each waits for its other end, and one that nobody has used yet is
+/// opened first.
+const CLOSING: Duration = Duration::from_secs(10);
 
 /// What a client of pages does.
 #[derive(Clone, Debug)]
@@ -289,11 +293,12 @@ impl Loading {
     /// Closes all connections, waits for their end, and gives the account of the load.
     async fn end(mut self, outcome: Result<(), String>) -> PageLoad {
         self.connections.clear();
-        match outcome {
-            // Each waits for a bounded time for the other side.
-            Ok(()) => while self.tasks.join_next().await.is_some() {},
-            Err(_) => self.tasks.shutdown().await,
+        if outcome.is_ok() {
+            let all = async { while self.tasks.join_next().await.is_some() {} };
+            // The page is here: a connection that does not end says nothing of it.
+            let _ = timeout(CLOSING, all).await;
         }
+        self.tasks.shutdown().await;
         self.load.ok = outcome.is_ok();
         self.load.error = outcome.err().unwrap_or_default();
         if self.load.ok {

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::content::{Asked, Requests};
 
-    pub(in crate::page) fn page(count: usize) -> PagePlan {
+    fn page(count: usize) -> PagePlan {
         let host =
             PageHost { name: "h1.page.test".into(), addresses: vec![([127, 0, 0, 1], 443).into()] };
         let resource = |id: usize| PageResource {

@@ -289,7 +289,8 @@ impl Setting {
 
     /// A client that loads the page of the stage from this cell's servers.
     fn page_client(&self, node: &Node, page: &StagePage) -> Result<Program, Broken> {
-        let file = self.place.work.join(format!("{}-page.json", self.pins(node)));
+        let file =
+            self.place.work.join(format!("{}-{}.json", self.stage.number + 1, self.label(node)));
         let plan = page.plan(&self.targets().collect::<Vec<_>>());
         let written = serde_json::to_vec(&plan).map_err(io::Error::other);
         written.and_then(|text| std::fs::write(&file, text)).map_err(|error| {
