@@ -59,6 +59,7 @@ fn the_list_has_every_experiment_and_its_time() {
         "fop-table",
         "fop-addresses",
         "fop-privacy",
+        "cs244",
     ]
     .map(Some);
     assert_eq!(names, expected);
