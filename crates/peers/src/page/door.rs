@@ -327,8 +327,9 @@ impl Channel {
             Self::FastOpen(both) => {
                 let _ = both.0.close().await;
             }
-            Self::Quic(_, connection) => {
+            Self::Quic(ready, connection) => {
                 connection.close(0u32.into(), b"");
+                ready.idle().await;
                 return;
             }
         }

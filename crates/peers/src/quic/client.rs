@@ -59,6 +59,13 @@ pub(crate) struct Ready {
     arrived: Option<Arc<Arrived>>,
 }
 
+impl Ready {
+    /// Waits until its connection, which is closed, has nothing more to send.
+    pub(crate) async fn idle(&self) {
+        self.endpoint.wait_idle().await;
+    }
+}
+
 impl QuicClient {
     /// Trusts `roots` for `name`; without `early`, nothing is resumed.
     pub(crate) fn new(
