@@ -92,16 +92,6 @@ impl StagePage {
         }
         plan
     }
-
-    /// Resources of the page.
-    pub(crate) fn resources(&self) -> usize {
-        self.plan.resources.len()
-    }
-
-    /// Hosts of the page.
-    pub(crate) fn hosts(&self) -> usize {
-        self.plan.hosts.len()
-    }
 }
 
 fn resource(page: &Page, one: &page::Resource) -> Result<PageResource, String> {
@@ -206,7 +196,7 @@ mod tests {
     #[test]
     fn servers_of_one_host_share_its_addresses() {
         let page = StagePage::new(&page(), Connections::Pool(6), 2).unwrap();
-        assert_eq!((page.hosts(), page.addresses(), page.resources()), (2, 4, 3));
+        assert_eq!((page.plan.hosts.len(), page.addresses()), (2, 4));
         let addresses: Vec<SocketAddr> =
             (1..=4).map(|last| ([10, 0, 0, last], 443).into()).collect();
         let plan = page.plan(&addresses);
@@ -226,7 +216,7 @@ mod tests {
         let page = StagePage::new(&page(), Connections::Recorded, 1).unwrap();
         let pools: Vec<_> = page.plan.resources.iter().map(|one| one.pool).collect();
         assert!(pools[0] != pools[1], "{pools:?}");
-        assert_eq!(page.hosts(), 2);
+        assert_eq!(page.plan.hosts.len(), 2);
     }
 
     #[test]
