@@ -19,7 +19,7 @@ pub(crate) mod report;
 mod results;
 pub(crate) mod run;
 pub(crate) mod stats;
-mod summary;
+pub(crate) mod summary;
 mod topology;
 pub(crate) mod trial;
 

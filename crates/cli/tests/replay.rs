@@ -101,7 +101,7 @@ fn openings_that_save_a_round_trip_save_it_on_a_whole_page() {
     .into_iter()
     .enumerate()
     {
-        let own = &outcome["links"][0]["arms"][number];
+        let own = &outcome["pages"][0]["links"][0]["arms"][number];
         assert_eq!((own["arm"].as_str(), own["failed"].as_u64()), (Some(arm), Some(0)), "{own}");
         assert_eq!(own["connections"].as_f64(), Some(connections), "{own}");
         let rtts = own["full_load_ms"]["p50"].as_f64().unwrap() / 200.0;
@@ -109,6 +109,7 @@ fn openings_that_save_a_round_trip_save_it_on_a_whole_page() {
         assert!((round_trips - 0.1..round_trips + 0.8).contains(&rtts), "{arm}: {rtts}");
         assert_eq!(own["times"].as_array().unwrap().len(), 6);
     }
+    assert_eq!(outcome["simulator"]["medians"].as_u64(), Some(7), "{}", outcome["simulator"]);
     let loads = std::fs::read_to_string(place.join("loads.jsonl")).unwrap();
     assert_eq!(loads.lines().count(), 3 * 7);
     let load: Value = serde_json::from_str(loads.lines().next().unwrap()).unwrap();

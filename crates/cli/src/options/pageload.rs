@@ -132,7 +132,7 @@ pub struct ShowOptions {
     pub html: Option<PathBuf>,
 }
 
-/// Load a recorded page over real sockets and an emulated link, by several ways to open connections
+/// Load recorded pages over real sockets and an emulated link, by several ways to open connections
 ///
 /// Origins on this machine answer with the recorded sizes, think times and redirects; a client asks for each resource
 /// when what it depends on is there, over as many connections as a browser has. TCP and TLS are real. The arms take
@@ -141,11 +141,11 @@ pub struct ShowOptions {
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = REPLAY_EXAMPLES, after_help = "See --help for examples.")]
 pub struct ReplayOptions {
-    /// A HAR file, or a recording of CS244 (.json)
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    /// HAR files, or recordings of CS244 (.json): a page of each
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
 
-    /// The page of the file, from 1
+    /// The page of each file, from 1
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub page: u16,
 

@@ -259,7 +259,9 @@ impl Setting {
         }
         option(&mut command, "--flight", self.stage.variant.flight);
         option(&mut command, "--threads", self.stage.variant.threads);
-        option(&mut command, "--udp-workers", self.stage.variant.udp_workers);
+        // A page's servers are many, and one client has little for each.
+        let usual = self.stage.page.as_ref().map(|_| 1);
+        option(&mut command, "--udp-workers", self.stage.variant.udp_workers.or(usual));
         Program::start(node, self.title("server"), command)
     }
 

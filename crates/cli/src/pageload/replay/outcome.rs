@@ -1,27 +1,46 @@
 //! What a replay came to: of each link and arm, and of each resource.
 
-use headstart_pageload::page::Page;
+use headstart_pageload::sim::replayed::{Agreement, Pair};
 use headstart_peers::PageTimes;
 use serde::Serialize;
 
-use super::Link;
 use super::simulated::Simulated;
+use super::{Link, Recorded};
 use crate::lab::page::LoadLine;
 use crate::lab::run::Finished;
 use crate::lab::stats::{Estimate, Summary, ratio_of_medians, with_failed};
+use crate::lab::summary::CellSummary;
 use crate::options::ReplayOptions;
 
 /// All of it. The names are a contract.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
+    pub(super) suite: String,
+    pub(super) first_visit: bool,
+    pub(super) pages: Vec<OfPage>,
+    /// The simulator against all medians, where it knows the link.
+    pub(super) simulator: Option<Simulator>,
+    /// Where every load is.
+    pub(super) folder: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct OfPage {
+    pub(super) file: String,
     pub(super) page: String,
     pub(super) resources: usize,
     pub(super) response_bytes: u64,
-    pub(super) suite: String,
-    pub(super) first_visit: bool,
     pub(super) links: Vec<OfLink>,
-    /// Where every load is.
-    pub(super) folder: String,
+}
+
+/// How far the simulator is from what was measured; errors in parts of that.
+#[derive(Debug, Serialize)]
+pub(super) struct Simulator {
+    pub(super) medians: usize,
+    pub(super) rank_correlation: Option<f64>,
+    pub(super) error: f64,
+    pub(super) bias: f64,
+    pub(super) error_max: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -65,50 +84,90 @@ pub(super) struct OfArm {
 
 impl Outcome {
     pub(super) fn new(
-        page: &Page,
+        pages: &[Recorded],
         options: &ReplayOptions,
         links: &[Link],
         finished: &Finished,
     ) -> Self {
-        let simulated = Simulated::new(page, options);
-        let of_link = |link: &Link| {
-            let of = |arm: &str| -> Vec<&LoadLine> {
-                let all = finished.loads.iter();
-                all.filter(|load| load.link == link.name && load.arm == arm).collect()
-            };
-            let first = options.arms.first().map(|arm| of(arm.name())).unwrap_or_default();
-            let arms = options.arms.iter().map(|arm| {
-                let broken = finished.cells.iter().find(|cell| {
-                    cell.link == link.name && cell.arm == arm.name() && cell.broken.is_some()
-                });
-                let broken = broken.and_then(|cell| cell.broken.clone());
-                let measured = OfArm::new(arm.name(), &of(arm.name()), &first, broken);
-                let simulated_ms =
-                    simulated.as_ref().and_then(|simulated| simulated.full_load_ms(*arm, link));
-                OfArm { simulated_ms, ..measured }
-            });
-            let rtt_ms = link.rtt.as_secs_f64() * 1e3;
-            OfLink {
-                link: link.name.clone(),
-                path: link.path.clone(),
-                rtt_ms,
-                arms: arms.collect(),
-            }
-        };
+        let pages: Vec<_> =
+            pages.iter().map(|page| OfPage::new(page, options, links, finished)).collect();
         Self {
-            page: page.name().to_owned(),
-            resources: page.resources().len(),
-            response_bytes: page.resources().iter().map(|one| one.response_bytes).sum(),
             suite: options.suite.to_string(),
             first_visit: options.first_visit,
-            links: links.iter().map(of_link).collect(),
+            simulator: Simulator::of(&pages),
+            pages,
             folder: finished.place.display().to_string(),
         }
     }
 }
 
+impl OfPage {
+    fn new(
+        recorded: &Recorded,
+        options: &ReplayOptions,
+        links: &[Link],
+        finished: &Finished,
+    ) -> Self {
+        let page = &recorded.page;
+        let simulated = Simulated::new(page, options);
+        let of_link = |link: &Link| {
+            let key = |arm: &'static str| (link.name.as_str(), recorded.name.as_str(), arm);
+            let first = options.arms.first().map(|arm| loads(finished, key(arm.name())));
+            let first = first.unwrap_or_default();
+            let arms = options.arms.iter().map(|arm| {
+                let own = key(arm.name());
+                let measured = OfArm::new(arm.name(), &loads(finished, own), &first);
+                let simulated_ms =
+                    simulated.as_ref().and_then(|simulated| simulated.full_load_ms(*arm, link));
+                let error = broken(finished, own).or(measured.error);
+                OfArm { simulated_ms, error, ..measured }
+            });
+            let rtt_ms = link.rtt.as_secs_f64() * 1e3;
+            let (name, path) = (link.name.clone(), link.path.clone());
+            OfLink { link: name, path, rtt_ms, arms: arms.collect() }
+        };
+        Self {
+            file: recorded.file.display().to_string(),
+            page: page.name().to_owned(),
+            resources: page.resources().len(),
+            response_bytes: page.resources().iter().map(|one| one.response_bytes).sum(),
+            links: links.iter().map(of_link).collect(),
+        }
+    }
+}
+
+/// Link, variant and arm.
+type Own<'k> = (&'k str, &'k str, &'k str);
+
+fn loads<'f>(finished: &'f Finished, own: Own<'_>) -> Vec<&'f LoadLine> {
+    let is =
+        |load: &&LoadLine| (load.link.as_str(), load.variant.as_str(), load.arm.as_str()) == own;
+    finished.loads.iter().filter(is).collect()
+}
+
+/// Why a cell has no more loads.
+fn broken(finished: &Finished, own: Own<'_>) -> Option<String> {
+    let mut cells = finished.cells.iter();
+    let is =
+        |cell: &&CellSummary| (cell.link.as_str(), cell.variant.as_str(), cell.arm.as_str()) == own;
+    cells.find(is)?.broken.clone()
+}
+
+impl Simulator {
+    fn of(pages: &[OfPage]) -> Option<Self> {
+        let links = pages.iter().flat_map(|page| &page.links);
+        let pairs = links.flat_map(|link| &link.arms).filter_map(|arm| {
+            let (simulated, measured) = (arm.simulated_ms?, arm.full_load_ms?.p50?);
+            Some(Pair { measured, simulated })
+        });
+        let agreement = Agreement::of(&pairs.collect::<Vec<_>>())?;
+        let Agreement { pairs: medians, rank_correlation, error, bias, error_max } = agreement;
+        Some(Self { medians, rank_correlation, error, bias, error_max })
+    }
+}
+
 impl OfArm {
-    fn new(arm: &str, loads: &[&LoadLine], first: &[&LoadLine], broken: Option<String>) -> Self {
+    fn new(arm: &str, loads: &[&LoadLine], first: &[&LoadLine]) -> Self {
         let whole: Vec<_> = loads.iter().copied().filter(|load| load.load.ok).collect();
         let count = |of: fn(&LoadLine) -> u32| median(whole.iter().map(|load| f64::from(of(load))));
         let error = loads.iter().find(|load| !load.load.ok).map(|load| load.load.error.clone());
@@ -127,7 +186,7 @@ impl OfArm {
             early: count(|load| load.load.early),
             fast: count(|load| load.load.fast),
             times: times(&whole),
-            error: broken.or(error),
+            error,
         }
     }
 }
@@ -198,7 +257,7 @@ mod tests {
     fn loads_that_failed_took_for_ever() {
         let all = [Some(30.0), None, Some(10.0), Some(20.0), Some(40.0)].map(load);
         let all: Vec<_> = all.iter().collect();
-        let arm = OfArm::new("turbo", &all, &all, None);
+        let arm = OfArm::new("turbo", &all, &all);
         assert_eq!((arm.loads, arm.failed, arm.connections), (5, 1, Some(4.0)));
         assert_eq!(arm.full_load_ms.unwrap().p50, Some(30.0));
         assert_eq!(arm.to_first.unwrap().value, 1.0);
@@ -208,8 +267,8 @@ mod tests {
 
     #[test]
     fn nothing_is_said_of_an_arm_without_loads() {
-        let arm = OfArm::new("fop", &[], &[], Some("no maps".into()));
+        let arm = OfArm::new("fop", &[], &[]);
         assert!(arm.full_load_ms.is_none() && arm.to_first.is_none() && arm.times.is_empty());
-        assert_eq!(arm.error.as_deref(), Some("no maps"));
+        assert_eq!((arm.error, arm.loads), (None, 0));
     }
 }

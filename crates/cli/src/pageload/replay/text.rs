@@ -2,30 +2,44 @@
 
 use std::fmt::Write as _;
 
-use super::outcome::{OfArm, OfLink, Outcome};
+use super::outcome::{OfArm, OfLink, OfPage, Outcome, Simulator};
 use crate::lab::stats::Summary;
 
-/// A table for each link.
+/// A table for each page and link.
 pub(super) fn table(outcome: &Outcome) -> String {
-    let mut text = format!(
-        "{}: {} resources, {} bytes; {}, {}\n",
-        outcome.page,
-        outcome.resources,
-        outcome.response_bytes,
-        outcome.suite,
-        if outcome.first_visit { "first visits" } else { "visited before" },
-    );
-    for link in &outcome.links {
-        of_link(&mut text, link);
+    let mut text = String::new();
+    for page in &outcome.pages {
+        of_page(&mut text, page, outcome);
     }
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
-        "\nTimes are medians with their 95 % intervals: until the last byte, and until 95 % of the resources are there.\n\
-         Every load is in {}; `headstart lab report {} --html FILE` shows distributions.",
-        outcome.folder, outcome.folder
+        "Times are medians with their 95 % intervals: until the last byte, and until 95 % of the resources are there.\n\
+         Every load is in {folder}; `headstart lab report {folder} --html FILE` shows distributions.",
+        folder = outcome.folder
     );
+    if let Some(Simulator { medians, rank_correlation, error, bias, .. }) = &outcome.simulator {
+        let order =
+            rank_correlation.map_or(String::new(), |of| format!(", rank correlation {of:.2}"));
+        let (error, bias) = (error * 100.0, bias * 100.0);
+        let _ = writeln!(
+            text,
+            "The simulator is {error:.1} % off in the mean of {medians} medians (bias {bias:+.1} %{order})."
+        );
+    }
     text
+}
+
+fn of_page(text: &mut String, page: &OfPage, outcome: &Outcome) {
+    let visits = if outcome.first_visit { "first visits" } else { "visited before" };
+    let OfPage { page: name, resources, response_bytes, links, .. } = page;
+    let suite = &outcome.suite;
+    let _ =
+        writeln!(text, "{name}: {resources} resources, {response_bytes} bytes; {suite}, {visits}");
+    for link in links {
+        of_link(text, link);
+    }
+    text.push('\n');
 }
 
 fn of_link(text: &mut String, link: &OfLink) {
