@@ -2,13 +2,13 @@
 # Everything that has to hold before a change lands; what CI runs. Installs what it needs.
 #
 #   ./check.sh          all of it
-#   ./check.sh STEP...  only these: tools bpf format clippy no_std docs deny test valgrind examples lab
+#   ./check.sh STEP...  only these: tools bpf format clippy no_std docs deny test valgrind examples python lab
 set -euo pipefail
 cd "$(dirname "$0")"
 
 DENY=0.20.2
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(tools bpf format clippy no_std docs deny test valgrind examples lab)
+[ ${#steps[@]} -gt 0 ] || steps=(tools bpf format clippy no_std docs deny test valgrind examples python lab)
 
 # Network tests need namespaces. Where they are switched on they fail if they cannot run.
 if [ -z "${HEADSTART_TEST_NET:-}" ] && [ "$(id -u)" = 0 ]; then
@@ -27,10 +27,17 @@ make make
 perl perl
 curl curl
 openssl openssl
+python3 python3
+ruby ruby
 nginx nginx
 haproxy haproxy
+redis-server redis-server
 ip iproute2
 nft nftables
+node nodejs
+cmake cmake
+php php-cli
+wget wget
 tcpdump tcpdump
 clang-14 clang-14
 llvm-strip-14 llvm-14
@@ -38,6 +45,11 @@ setpriv util-linux
 valgrind valgrind
 LIST
     [ -e /usr/include/bpf/bpf_helpers.h ] || missing+=(libbpf-dev)
+    python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+    # Clients of the experiment `sharing`.
+    /usr/bin/python3 -c 'import requests' 2>/dev/null || missing+=(python3-requests)
+    php -m 2>/dev/null | grep -qx curl || missing+=(php-curl)
+    perl -MIO::Socket::SSL -e 1 2>/dev/null || missing+=(libio-socket-ssl-perl)
     if [ ${#missing[@]} -gt 0 ]; then
         echo "installing ${missing[*]}"
         local sudo=()
@@ -70,7 +82,8 @@ docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps; }
 deny() { cargo deny --locked check bans licenses sources; }
 
 # Fuzz corpora are replayed by ordinary tests of headstart-proto and headstart-tls.
-test() { cargo test --locked --workspace; }
+# Most tests wait for other programs, and for time to pass.
+test() { RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((3 * $(nproc)))} cargo test --locked --workspace; }
 
 # The calls of OpenSSL that crates/tls makes by itself, and the callbacks: no byte is used that is another's or was never
 # written, and none is lost. Two minutes; tests that start other programs are left out.
@@ -89,6 +102,15 @@ valgrind() {
 
 examples() { crates/net/examples/run.sh; }
 
+# All programs and libraries. With the tests, whose features are those of the step `test`: nothing is built twice.
+programs() { cargo build --locked --workspace --lib --bins --tests; }
+
+# The package for Python on the real command, and its wheel. pip brings the tools, into target/python.
+python() {
+    programs
+    HEADSTART_BINARY=${CARGO_TARGET_DIR:-$PWD/target}/debug/headstart bindings/python/check.sh
+}
+
 # Every experiment in short: the shape of its results and its bars, at most 8 minutes together.
 lab() {
     if [ -z "${HEADSTART_TEST_NET:-}" ]; then
@@ -96,7 +118,7 @@ lab() {
         return
     fi
     local results file name tries
-    cargo build --locked --package headstart-cli --package headstart-ech-server
+    programs
     results=$(mktemp -d)
     for file in lab/experiments/*.toml; do
         # Nobody else may attach programs to the kernel.

@@ -186,6 +186,7 @@ impl Edge {
                 self.to_tcp.extend_from_slice(&answer.emit());
                 self.close();
             }
+            JoinOutcome::Elsewhere(edge) => panic!("edge {edge} of no fleet"),
         }
     }
 

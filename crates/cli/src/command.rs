@@ -7,13 +7,13 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::options::{
     AgentOptions, DemoOptions, DnsRecordOptions, DoctorOptions, EdgeOptions, FastopenOptions,
-    GetOptions, KeysOptions, LabOptions, PageloadOptions, SessionsOptions,
+    GetOptions, KeysOptions, LabOptions, PageloadOptions, RunOptions, SessionsOptions,
 };
 use crate::settings::{Invocation, Stop};
 use crate::shell::{self, CompletionsOptions, ManOptions};
 use crate::{
-    agent, demo, dns_record, doctor, edge, fastopen, get, keys, lab, logging, pageload, runtime,
-    sessions,
+    agent, demo, dns_record, doctor, edge, fastopen, get, keys, lab, logging, pageload,
+    run as run_program, runtime, sessions,
 };
 
 const AFTER_HELP: &str = "\
@@ -38,7 +38,7 @@ struct Program {
 
 #[derive(Debug, Subcommand)]
 enum Name {
-    Edge(EdgeOptions),
+    Edge(Box<EdgeOptions>),
     Agent(AgentOptions),
     Get(GetOptions),
     Demo(DemoOptions),
@@ -47,6 +47,7 @@ enum Name {
     Keys(KeysOptions),
     Lab(LabOptions),
     Pageload(PageloadOptions),
+    Run(RunOptions),
     Sessions(SessionsOptions),
     DnsRecord(DnsRecordOptions),
     Completions(CompletionsOptions),
@@ -67,7 +68,7 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
     let done = match program.command {
         Name::Edge(options) => {
             logging::start(&options.log, logging::DAEMON)?;
-            runtime::run(options.workers, edge::run(options, invocation))
+            runtime::run(options.workers, edge::run(*options, invocation))
         }
         Name::Agent(options) => {
             logging::start(&options.log, logging::DAEMON)?;
@@ -91,6 +92,7 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
             logging::start(&options.log, logging::COMMAND)?;
             doctor::run(&options)
         }
+        Name::Run(options) => run_program::run(&options),
         Name::Sessions(options) => runtime::run_here(sessions::run(&options)),
         Name::Fastopen(options) => fastopen::run(&options),
         Name::DnsRecord(options) => dns_record::run(&options),

@@ -39,6 +39,9 @@ pub(crate) async fn after_failed_accept(error: &io::Error) {
 /// Bytes relayed by this process.
 static RELAYED: LazyLock<RelayCounts> = LazyLock::new(RelayCounts::default);
 
+/// Bytes passed on for other edges; their side A is the edge that serves, and not the client.
+pub(crate) static FORWARDED: LazyLock<RelayCounts> = LazyLock::new(RelayCounts::default);
+
 /// A daemon that runs with settings `S`, which a reload replaces as a whole.
 pub(crate) struct Daemon<S> {
     role: Role,
@@ -276,7 +279,10 @@ async fn count_relayed(role: Role) {
     let mut before = (0, 0);
     loop {
         tokio::time::sleep(RELAYED_EVERY).await;
-        let now = (RELAYED.a_to_b(), RELAYED.b_to_a());
+        let now = (
+            RELAYED.a_to_b().wrapping_add(FORWARDED.b_to_a()),
+            RELAYED.b_to_a().wrapping_add(FORWARDED.a_to_b()),
+        );
         metrics::relayed(from_a, now.0.wrapping_sub(before.0));
         metrics::relayed(from_b, now.1.wrapping_sub(before.1));
         before = now;

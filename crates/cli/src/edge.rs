@@ -1,6 +1,8 @@
 //! The edge: before a TLS server, on the server's side of the slow network.
 
 mod dial;
+mod fellows;
+mod keys;
 pub mod proxy_protocol;
 mod serve;
 mod sparse;

@@ -22,6 +22,7 @@ pub(crate) mod stats;
 pub(crate) mod summary;
 mod topology;
 pub(crate) mod trial;
+mod workload;
 
 use std::process::ExitCode;
 

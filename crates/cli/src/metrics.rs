@@ -36,6 +36,8 @@ const REQUESTS: &str = "headstart_http_requests_total";
 const EARLY: &str = "headstart_early_requests_total";
 const ORIGIN_FAILURES: &str = "headstart_origin_failures_total";
 const EXPIRY: &str = "headstart_certificate_expiry_seconds";
+const FILTER: &str = "headstart_early_data_filter_total";
+const FORWARDS_FAILED: &str = "headstart_forwards_failed_total";
 const RELOADS: &str = "headstart_reloads_total";
 const SESSIONS_HELD: &str = "headstart_sessions_held";
 const SESSIONS: &str = "headstart_sessions_total";
@@ -259,6 +261,42 @@ pub fn early(request: EarlyRequest) {
     counter!(EARLY, "outcome" => outcome).increment(1);
 }
 
+/// What a filter in Redis said of early data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// It came for the first time.
+    First,
+    /// It came before.
+    Seen,
+    /// The memory is too new to know.
+    New,
+    /// Redis is not there, or not as it should be.
+    Away,
+    /// It did not answer in time.
+    Slow,
+    /// Its answer was none.
+    Failed,
+    /// Its clock shows another time than that of this machine.
+    Clock,
+    /// Too many others were asking.
+    TooMany,
+}
+
+/// Counts an answer of the filter in Redis; all but the first deny the early data.
+pub fn early_data_filter(asked: Asked) {
+    let outcome = match asked {
+        Asked::First => "first",
+        Asked::Seen => "seen",
+        Asked::New => "new",
+        Asked::Away => "away",
+        Asked::Slow => "slow",
+        Asked::Failed => "failed",
+        Asked::Clock => "clock",
+        Asked::TooMany => "too_many",
+    };
+    counter!(FILTER, "outcome" => outcome).increment(1);
+}
+
 /// Counts a request that an origin did not answer; `reason` is a word of the program.
 pub fn origin_failed(reason: &'static str) {
     counter!(ORIGIN_FAILURES, "reason" => reason).increment(1);
@@ -387,6 +425,16 @@ fn describe(role: Role) {
         ORIGIN_FAILURES,
         Unit::Count,
         "HTTP requests that an origin did not answer, by reason"
+    );
+    describe_counter!(
+        FILTER,
+        Unit::Count,
+        "ClientHellos with early data that the filter in Redis was asked about, by its answer"
+    );
+    describe_counter!(
+        FORWARDS_FAILED,
+        Unit::Count,
+        "Joins for other edges of the fleet that were decided here, by reason"
     );
     describe_gauge!(
         EXPIRY,

@@ -17,6 +17,9 @@ mod managed;
 mod names;
 mod pageload;
 mod pageload_db;
+mod pageload_plan;
+mod place;
+mod run;
 mod sessions;
 mod value;
 
@@ -24,7 +27,7 @@ pub use agent::AgentOptions;
 pub use demo::DemoOptions;
 pub use dns_record::DnsRecordOptions;
 pub use doctor::DoctorOptions;
-pub use edge::{CertificateFiles, EarlyDataRequests, EdgeOptions, TlsVersion};
+pub use edge::{CertificateFiles, EarlyDataRequests, EdgeOptions, TicketPeers, TlsVersion};
 pub(crate) use edge_address::edge_lookup;
 pub use edge_address::{EdgeAddress, EdgeAddresses};
 pub use fastopen::{
@@ -32,7 +35,9 @@ pub use fastopen::{
     FastopenCommand, FastopenOptions, FastopenSide, StatusOptions,
 };
 pub use get::GetOptions;
-pub use keys::{KeysCommand, KeysNewOptions, KeysOptions, KeysRotateOptions, KeysShowOptions};
+pub use keys::{
+    KeysCommand, KeysExportOptions, KeysNewOptions, KeysOptions, KeysRotateOptions, KeysShowOptions,
+};
 pub use lab::{LabCommand, LabListOptions, LabOptions, LabRunOptions};
 pub use lab_report::LabReportOptions;
 pub use log::{LogFormat, LogOptions};
@@ -43,6 +48,10 @@ pub use pageload_db::{
     DbBuildOptions, DbCheckOptions, DbCommand, DbExportOptions, DbFetchOptions, DbFormat,
     DbKeygenOptions, DbName, DbOptions, DbShowOptions,
 };
+pub use pageload_plan::{Arm, PlanOptions, SimulateOptions, ValidateOptions};
+pub(crate) use pageload_plan::{ProfileName, SimulatorOptions, Visit};
+pub use place::{FilterPlace, KeySource, RedisAddress};
+pub use run::RunOptions;
 pub use sessions::{
     AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,
     SessionsPolicyOptions, SharingName,

@@ -1,12 +1,17 @@
 //! `headstart pageload`: what loading pages costs.
 
+mod batch;
 mod db;
+mod model;
+mod plan;
 mod progress;
 pub(crate) mod recordings;
 mod replay;
 mod sharing;
 mod show;
+mod simulate;
 mod text;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -20,5 +25,8 @@ pub(crate) fn run(options: &PageloadOptions) -> Result<ExitCode, Failure> {
         PageloadCommand::Db(options) => db::run(&options.command),
         PageloadCommand::Show(options) => show::run(options),
         PageloadCommand::Replay(options) => replay::run(options),
+        PageloadCommand::Plan(options) => plan::run(options),
+        PageloadCommand::Simulate(options) => simulate::run(options),
+        PageloadCommand::Validate(options) => validate::run(options),
     }
 }

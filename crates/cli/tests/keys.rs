@@ -390,7 +390,7 @@ fn without_a_command_or_a_file_it_explains_itself() {
     for command in ["new", "rotate", "show"] {
         let (code, out, err) = headstart(&[command]);
         assert_eq!((code, out.as_str()), (Some(2), ""), "{command}");
-        assert!(err.contains("<FILE>") && err.contains("\nhint: "), "{err}");
+        assert!(err.contains("<FILE|URL>") && err.contains("\nhint: "), "{err}");
         let (code, out, _) = headstart(&[command, "--help"]);
         assert_eq!(code, Some(0), "{command}");
         assert!(out.contains("FILE"), "{out}");

@@ -59,6 +59,7 @@ fn the_list_has_every_experiment_and_its_time() {
         "fop-table",
         "fop-addresses",
         "fop-privacy",
+        "sharing",
         "cs244",
     ]
     .map(Some);
@@ -360,4 +361,110 @@ fn a_round_trip_that_its_elements_do_not_make_is_refused() {
         said.contains("rtt is 68ms, its elements make 59.") && said.contains("\nhint: "),
         "{said}"
     );
+}
+
+const PROGRAMS: &str = r#"
+name = "programs"
+title = "Sessions of curl, Python and Perl"
+about = "A test: counts, not times"
+trials = 24
+quick_trials = 24
+warmup = 0
+timeout = "60s"
+arms = ["today", "client", "client-server"]
+suites = ["p256"]
+
+[[link]]
+name = "4 ms"
+rtt = "4ms"
+
+[[variant]]
+servers = 2
+balance = "five-tuple"
+host_shares = [2, 1]
+[variant.programs]
+curl = 3
+python = 2
+nginx = 1
+
+[[bar]]
+arm = "*"
+complete_min = 1.0
+
+[[bar]]
+arm = "client"
+against = "today"
+fewer_full_min = 0.01
+
+[[bar]]
+arm = "client-server"
+against = "client"
+fewer_full_min = 0.01
+
+# Two hosts of curl, two of Python, as they offer other protocols, and one of nginx.
+[[bar]]
+arm = "client-server"
+full_max = 0.21
+"#;
+
+/// The library of `headstart run`, which is no dependency that cargo would build for these tests, is looked for
+/// beside the program.
+fn build_library() {
+    let profile = Path::new(env!("CARGO_BIN_EXE_headstart")).parent().unwrap();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", "headstart-preload", "--target-dir"]);
+    cargo.arg(profile.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().unwrap().success(), "the library cannot be built");
+}
+
+#[test]
+fn programs_share_sessions_by_an_agent_and_more_by_servers() {
+    if std::env::var_os("HEADSTART_TEST_NET").is_none() {
+        eprintln!("skipped: HEADSTART_TEST_NET is not set");
+        return;
+    }
+    build_library();
+    let dir = tempfile::tempdir().unwrap();
+    let (file, place) = (dir.path().join("programs.toml"), dir.path().join("results"));
+    std::fs::write(&file, PROGRAMS).unwrap();
+    let temporary = dir.path().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+    command.args(["lab", "run", "--json"]).arg(&file).arg("--out").arg(&place);
+    let output = command.env("TMPDIR", &temporary).output().unwrap();
+    let cells = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{}\n{cells}", said(&output));
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "sockets are left over");
+    let cells: serde_json::Value = serde_json::from_str(&cells).unwrap();
+    for cell in cells.as_array().unwrap() {
+        let handshakes = &cell["handshakes"];
+        let count = |of: &serde_json::Value, which: &str| of[which].as_u64().unwrap();
+        assert_eq!(count(handshakes, "full") + count(handshakes, "resumed"), 24, "{cells}");
+        for which in ["full", "resumed"] {
+            assert_eq!(count(handshakes, which), count(&handshakes["seen"], which), "{cells}");
+        }
+        assert!(count(&handshakes["seen"], "bytes") > 24 * 1000, "{cells}");
+        // With an agent alone it depends on which of the edges a connection meets.
+        for (program, most) in [("curl", 12 - 2), ("python", 8 - 2)] {
+            let resumed = count(&handshakes["programs"][program], "resumed");
+            match cell["arm"].as_str().unwrap() {
+                "today" => assert_eq!(resumed, 0, "{program}: {cells}"),
+                "client-server" => assert_eq!(resumed, most, "{program}: {cells}"),
+                _ => assert!(resumed <= most, "{program}: {cells}"),
+            }
+        }
+        assert!(cell["client_cpu_ms"].as_f64().unwrap() > 0.0, "{cells}");
+        assert!(cell["server_cpu_ms"].as_f64().unwrap() > 0.0, "{cells}");
+    }
+    let connections = place.join("captures/01-4-ms-connections.json");
+    let connections = std::fs::read_to_string(connections).unwrap();
+    let connections: serde_json::Value = serde_json::from_str(&connections).unwrap();
+    let programs = |cell: usize| -> Vec<_> {
+        let all = connections[cell]["connections"].as_array().unwrap().iter();
+        all.map(|one| (one["program"].clone(), one["host"].clone())).collect()
+    };
+    assert_eq!((programs(0).len(), programs(0)), (24, programs(2)), "the same for all arms");
 }

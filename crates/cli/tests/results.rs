@@ -5,7 +5,7 @@
 //!
 //! * `arms` are the columns, `links`, `suites` and `variants` choose the rows (all by default; lists separated by `;`).
 //! * `show` is what stands in a cell: `p50`, `interval`, `tail`, `mean`, `rtts`, `rate`, `complete`, `opened`, `zero_rtt`,
-//!   `processor`, `max`.
+//!   `processor`, `max`, `full` (handshakes), `bytes`, `to_today`.
 //! * `of` is the moment: `first_request_byte` (default), `first_response_byte`, `last_response_byte`.
 //! * `ratios` are columns with the ratio of two medians, such as `turbo/tls13`.
 //! * `paper` is a column with the ratio that a file of lab/papers has.
@@ -205,6 +205,14 @@ impl<'a> Quote<'a> {
             "tail" => ["p50", "p90", "p99"].map(|part| time(&times[part])).join(" / "),
             "mean" => mean(&times["mean"], &times["sd"]),
             "zero_rtt" => share(cell["zero_rtt"].as_u64().unwrap(), n),
+            "full" => full(cell),
+            "bytes" => {
+                let bytes = cell["handshakes"]["seen"]["bytes"].as_u64();
+                bytes.map_or("–".to_owned(), |bytes| (bytes / n).to_string())
+            }
+            "to_today" => {
+                cell["to_today"].as_f64().map_or("–".to_owned(), |ratio| format!("{ratio:.3}"))
+            }
             "rtts" => cell["rtts"].as_f64().map_or("–".to_owned(), |rtts| format!("{rtts:.2}")),
             "rate" => cell["exchanges_per_s"]
                 .as_f64()
@@ -234,7 +242,8 @@ impl<'a> Quote<'a> {
         let of = paper["moment"].as_str().unwrap();
         let baseline = paper.get("baseline").and_then(toml::Value::as_str).unwrap_or_default();
         // Shares are not compared with those of another arm.
-        let of_shares = rows.iter().any(|row| row.get("missed").is_some());
+        let of_full = rows.iter().any(|row| row.get("full").is_some());
+        let of_shares = of_full || rows.iter().any(|row| row.get("missed").is_some());
         let mut head = vec!["", "", "paper", "ours"];
         if !of_shares {
             head.extend(["paper, to TCP", "ours, to TCP"]);
@@ -253,6 +262,7 @@ impl<'a> Quote<'a> {
             let mut columns = vec![text(row, "place"), text(row, "printed")];
             columns.push(theirs(row));
             columns.push(own.map_or("–".to_owned(), |cell| match of_shares {
+                true if of_full => full(cell),
                 true => {
                     let n = cell["n"].as_u64().unwrap();
                     share(n - cell["zero_rtt"].as_u64().unwrap(), n)
@@ -368,7 +378,7 @@ fn is_like(cell: &Value, row: &toml::Value, arm: &str) -> bool {
 /// What a row prints: a share in percent, or a mean with its deviation.
 fn theirs(row: &toml::Value) -> String {
     let number = |key: &str| row.get(key).and_then(toml::Value::as_float);
-    match (number("missed"), number("mean"), number("sd")) {
+    match (number("missed").or(number("full")), number("mean"), number("sd")) {
         (Some(missed), ..) => format!("{:.1} %", missed * 100.0),
         (None, Some(mean), Some(sd)) => format!("{mean:.1} ({sd:.1})"),
         _ => panic!("neither a share nor a mean: {row}"),
@@ -384,6 +394,12 @@ fn mean(mean: &Value, sd: &Value) -> String {
 
 fn share(count: u64, of: u64) -> String {
     format!("{:.1} % ({count} of {of})", count as f64 / of as f64 * 100.0)
+}
+
+/// The share of full handshakes.
+fn full(cell: &Value) -> String {
+    let count = |which: &str| cell["handshakes"][which].as_u64().unwrap();
+    share(count("full"), count("full") + count("resumed"))
 }
 
 fn ratio(one: Option<f64>, other: Option<f64>) -> String {

@@ -74,7 +74,7 @@ pub use error::LabError;
 pub use forwarder::{Counters, Lateness, PortCounters};
 pub use lab::{Host, Lab, LabOptions, MAX_NODES, Node};
 pub use link::{Link, LinkCounts, MAX_QUEUED};
-pub use mounts::own_bpf_mount;
+pub use mounts::{own_bpf_mount, own_hosts_file};
 pub use namespace::Namespace;
 pub use packet::{Packet, Protocol};
 pub use parse::{ParseError, element_forms, parse_elements};

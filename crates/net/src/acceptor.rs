@@ -1,9 +1,11 @@
 //! The server side on sockets: TurboTLS and plain connections on one port.
 
 mod arrival;
+mod fleet;
 mod session;
 mod shared;
 mod stream;
+mod way;
 mod worker;
 
 use std::io;
@@ -22,6 +24,7 @@ use crate::connector::OpenedBy;
 use crate::fastopen::HiddenListener;
 
 pub use arrival::Arrival;
+pub use fleet::Fleet;
 pub use stream::{ProvenAddr, ServerStream};
 
 use shared::Shared;
@@ -57,6 +60,8 @@ pub struct AcceptorConfig {
     /// A second listener, of the same family, to which SYNs with valid cookies are steered: its streams
     /// were opened by Fast Open.
     pub hidden: Option<Arc<HiddenListener>>,
+    /// The fleet that this edge belongs to: its tags name it, and joins with others' tags are forwarded.
+    pub fleet: Option<Arc<Fleet>>,
 }
 
 impl Default for AcceptorConfig {
@@ -70,6 +75,7 @@ impl Default for AcceptorConfig {
             places: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
             establishing: ESTABLISHING,
             hidden: None,
+            fleet: None,
         }
     }
 }
@@ -105,6 +111,7 @@ impl Acceptor {
         let establishing = Arc::new(Semaphore::new(config.establishing));
         let hidden = config.hidden.clone();
         let shared = Arc::new(Shared::new(config, ports, sessions_in));
+        shared.enter_fleet();
         let receivers = Some(worker::spawn(&shared, workers)?);
         Ok(Self { listener, hidden, local, shared, establishing, sessions, receivers })
     }

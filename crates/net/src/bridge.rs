@@ -25,6 +25,22 @@ pub trait Handoff: AsyncRead + AsyncWrite + Unpin {
     fn reset(self);
 }
 
+/// One that has nothing to open.
+impl Handoff for TcpStream {
+    fn is_transparent(&self) -> bool {
+        true
+    }
+
+    fn into_tcp(self) -> Option<TcpStream> {
+        Some(self)
+    }
+
+    fn reset(self) {
+        // An error here leaves an ordinary close, which is all that remains to be done.
+        let _ = self.set_zero_linger();
+    }
+}
+
 /// Passes bytes between `opening` and `other` until both are done, as [`relay`](crate::relay) does
 /// with `opening` as its side A.
 ///

@@ -1,7 +1,7 @@
 //! TurboTLS on tokio: byte streams that open in one round trip, under any TLS library.
 //!
 //! * [`Connector`] opens a [`ClientStream`]: lookup, Happy Eyeballs, the UDP flight, the join.
-//! * [`Acceptor`] gives a [`ServerStream`] for each connection, over UDP and TCP or TCP alone.
+//! * [`Acceptor`] gives a [`ServerStream`] for each connection, over UDP and TCP or TCP alone; several are a [`Fleet`].
 //! * [`TlsStream`] is TLS on either, or on any other stream, aware of early data.
 //! * [`bridge`] joins either with a TCP connection; once open, bytes are spliced ([`relay`]).
 //! * [`dns`] finds out who speaks TurboTLS, [`path`] remembers which network bears it.
@@ -23,10 +23,10 @@ mod udp;
 mod wakers;
 
 pub use headstart_proto::fastopen::{FastOpenEvent, NotFast};
-pub use headstart_proto::{ClientEvent, PlainReason, ResetReason, ServerConfig, hello};
+pub use headstart_proto::{ClientEvent, EdgeNumber, PlainReason, ResetReason, ServerConfig, hello};
 pub use headstart_sessions::{Context, Network};
 
-pub use acceptor::{Acceptor, AcceptorConfig, Arrival, ProvenAddr, ServerStream};
+pub use acceptor::{Acceptor, AcceptorConfig, Arrival, Fleet, ProvenAddr, ServerStream};
 pub use bridge::{Handoff, bridge};
 pub use clock::Sleepless;
 pub use connector::{

@@ -1,6 +1,9 @@
 //! The acceptor on loopback, met by a client made of frames: what a real client does not do alone.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
+#[path = "support/hello.rs"]
+mod hello;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,30 +18,10 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use hello::{HELLO, hello};
+
 /// Longer than any machine takes, so that a hang becomes a failure.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Size of the ClientHellos here.
-const HELLO: usize = 100;
-
-/// A ClientHello with that random value and an extension of padding.
-fn hello(random: [u8; 8]) -> Vec<u8> {
-    let two = |value: usize| u16::try_from(value).unwrap().to_be_bytes();
-    let padding = HELLO - 56;
-    let mut bytes = vec![22, 3, 1];
-    bytes.extend(two(HELLO - 5));
-    bytes.extend([1, 0]);
-    bytes.extend(two(HELLO - 9));
-    bytes.extend([3, 3]);
-    bytes.extend([0; 24]);
-    bytes.extend(random);
-    bytes.extend([0, 0, 2, 0x13, 1, 1, 0]);
-    bytes.extend(two(padding + 4));
-    bytes.extend([0, 21]);
-    bytes.extend(two(padding));
-    bytes.resize(HELLO, 0);
-    bytes
-}
 
 /// One session, seen from the client.
 struct Client {

@@ -5,13 +5,14 @@
 //! * HTTP/2: which hosts speak it, so that one connection is opened instead of six;
 //! * prefetch: what a page loads every time, so that it is asked for with the page.
 //!
-//! [`Recordings`] learn them and say how well they would have done; [`write`] and [`read`] make and take signed files;
+//! [`Recordings`] learn them and say how well they would have done; [`write()`] and [`read()`] make and take signed files;
 //! [`export`] writes them for servers and browsers; [`update`] decides when to fetch a newer one, and whether to take it.
 //! docs/databases.md has the format, byte by byte, and what each database tells whom.
 //!
 //! A client uses a database as it is: it is the same for all users, nothing that one does is written into it, and it is
 //! fetched at times that have nothing to do with what is visited. So its use tells nobody what was visited before.
 
+mod apply;
 mod columns;
 mod database;
 pub mod export;
@@ -36,7 +37,7 @@ pub use file::{
     FileError, HEADER_BYTES, Header, KeyId, MAGIC, NoKey, PublicKey, SecretKey, VERSION, read,
     read_unverified, write,
 };
-pub use layout::LayoutError;
+pub use layout::{LayoutError, read as read_columns, write as write_columns};
 pub use learn::Rules;
 pub use methods::Methods;
 pub use recordings::{Built, LeftOut, RecordingError, Recordings};

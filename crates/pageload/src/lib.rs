@@ -4,8 +4,10 @@
 //!   browsers record them.
 //! * [`tree`]: how its resources hang together, and where the time of a recorded load went.
 //! * [`sim`]: what loading it takes, in simulated time.
+//! * [`plan`]: what each technique would save on a page, and what the page waits for.
 //! * [`balance`]: what several addresses of a host cost Fast Open.
 //! * [`db`]: what many recordings of pages tell a browser before it asks.
+//! * [`statistics`]: how values hang together, and how far simulated times are from measured ones.
 //! * [`sharing`]: how many full TLS handshakes of a recording a shared session store would have saved.
 //!
 //! Nothing here opens a file or a socket: recordings come in through [`Read`](std::io::Read).
@@ -17,6 +19,8 @@ pub mod cs244;
 pub mod db;
 pub mod har;
 pub mod page;
+pub mod plan;
 pub mod sharing;
 pub mod sim;
+pub mod statistics;
 pub mod tree;

@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use headstart_pageload::har::{self, Har, HarError, Kind, Priority, Recording};
-use headstart_pageload::page::{Confidence, Dependency, Part, Protocol, Reason, Resource};
+use headstart_pageload::page::{
+    BYTES_MAX, Confidence, Dependency, PageError, Part, Protocol, Reason, Resource,
+};
+use headstart_pageload::sim::blast::{Plan, Settings, Simulator};
 use headstart_pageload::tree::{CriticalPath, Tree};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -196,6 +199,10 @@ fn a_page_that_chromium_recorded() {
     assert!(part(2) <= part(3) && part(3) < part(4) && part(4) < resources[1].response_bytes);
     let total = recording.parents.agreement.total();
     assert_eq!((total.of, total.agreed), (10, 7), "of what the rule says");
+    // It can be loaded in simulated time.
+    let settings = Settings::default();
+    let load = Simulator::new().load(&Plan::new(&recording.page, &settings), &settings, 1);
+    assert!(load.resources.iter().all(|times| times.last > times.created));
     // The server sleeps for 60 ms before it answers.
     assert!(resources.iter().all(|one| one.server_time >= ms(60)));
 }
@@ -283,6 +290,25 @@ fn redirects_lead_to_what_follows() {
     assert_eq!(redirects, [true, true, false, true, false]);
     assert!(!page.servers()[0].tls);
     assert_eq!(page.without_redirects(|_| true).resources().len(), 3);
+}
+
+/// Chromium answers by itself, from the list of sites that are only spoken to over TLS (RFC 6797).
+#[test]
+fn redirects_to_https_by_the_browser_cost_nothing() {
+    let internal = with(entry("http://a.test/", 0, json!(null)), "/response/status", json!(307));
+    let internal = with(internal, "/response/redirectURL", json!(DOCUMENT));
+    let internal = with(internal, "/response/_transferSize", json!(0));
+    let internal = with(internal, "/serverIPAddress", json!(""));
+    let timings = json!({ "blocked": 10, "send": 0, "wait": -1.4, "receive": 0 });
+    let internal = with(internal, "/timings", timings);
+    let later = with(document(), "/startedDateTime", json!(at(9)));
+    let style = entry("https://a.test/a.css", 300, parser(DOCUMENT));
+    let recording = page(&[internal, later, style]);
+    assert_eq!(ignored(&recording), [(Reason::Cached, 1)]);
+    assert_eq!((recording.page.redirects(), recording.parents.roots), (0, 1));
+    let resources = recording.page.resources();
+    assert_eq!(resources[0].measured.unwrap().started, Duration::ZERO, "it is the first");
+    assert_eq!(resources[1].dependencies, [after(0, Part::Whole, 21)]);
 }
 
 #[test]
@@ -721,6 +747,8 @@ proptest! {
         match read(&file) {
             Ok(har) => check(&har)?,
             Err(HarError::AllIgnored(ignored)) => prop_assert_eq!(ignored.total(), 9),
+            // A size that cannot be.
+            Err(HarError::Page(PageError::Bytes(bytes))) => prop_assert!(bytes > BYTES_MAX),
             // A field of the specification that has another type.
             Err(HarError::Json { entry, .. }) => prop_assert!(entry.is_some()),
             Err(error) => return Err(TestCaseError::fail(error.to_string())),

@@ -45,6 +45,12 @@ pub enum Arm {
     Quic,
     /// QUIC with a session of an earlier connection, and the request is early data.
     QuicEarlyData,
+    /// Programs as they come, and terminating edges each with keys of its own.
+    Today,
+    /// The same programs with an agent that keeps their sessions.
+    Shared,
+    /// The same, and edges that share one ring of keys.
+    SharedByServers,
 }
 
 /// What carries an arm's TLS.
@@ -60,7 +66,7 @@ pub(crate) enum Carrier {
 
 impl Arm {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::Http,
         Self::HttpFastOpen,
         Self::Tls13,
@@ -81,6 +87,9 @@ impl Arm {
         Self::TurboEch,
         Self::Quic,
         Self::QuicEarlyData,
+        Self::Today,
+        Self::Shared,
+        Self::SharedByServers,
     ];
 
     /// The name in experiments and results.
@@ -107,13 +116,20 @@ impl Arm {
             Self::TurboEch => "turbo-ech",
             Self::Quic => "quic",
             Self::QuicEarlyData => "quic-0rtt",
+            Self::Today => "today",
+            Self::Shared => "client",
+            Self::SharedByServers => "client-server",
         }
     }
 
     /// Whether there is such an arm with `suite`: rustls, below QUIC and with Encrypted ClientHello, lacks
-    /// ML-KEM-512, and the chain of RSA certificates would compare nothing that the others do not.
+    /// ML-KEM-512, and the chain of RSA certificates would compare nothing that the others do not. Programs of
+    /// others choose by themselves what they agree on with a certificate of P-256.
     #[must_use]
     pub const fn supports(self, suite: Suite) -> bool {
+        if self.is_of_programs() {
+            return matches!(suite, Suite::P256);
+        }
         let by_rustls = matches!(self.carrier(), Carrier::Quic) || self.encrypts_hello();
         !by_rustls || matches!(suite, Suite::P256 | Suite::X25519MlKem768)
     }
@@ -180,7 +196,11 @@ impl Arm {
     #[must_use]
     pub const fn has_several_addresses(self) -> bool {
         let by_tcp = matches!(self.carrier(), Carrier::Tcp | Carrier::FastOpen | Carrier::Fop);
-        by_tcp && !self.has_agent() && !self.encrypts_hello() && !self.is_clear()
+        by_tcp
+            && !self.has_agent()
+            && !self.encrypts_hello()
+            && !self.is_clear()
+            && !self.is_of_programs()
     }
 
     /// Whether its clients can make the visits of a case whose later connections may be linked to earlier ones; of two
@@ -188,6 +208,18 @@ impl Arm {
     #[must_use]
     pub const fn can_cross(self, names: bool) -> bool {
         self.opens_fast() && !self.is_clear() && !(names && self.has_agent())
+    }
+
+    /// Whether its clients are programs of others, started for each connection, before edges that speak TLS.
+    #[must_use]
+    pub const fn is_of_programs(self) -> bool {
+        matches!(self, Self::Today | Self::Shared | Self::SharedByServers)
+    }
+
+    /// Whether such programs share sessions by an agent.
+    #[must_use]
+    pub const fn shares_sessions(self) -> bool {
+        matches!(self, Self::Shared | Self::SharedByServers)
     }
 
     /// Whether its ClientHello is encrypted, and only an outer one can be read.
@@ -204,7 +236,10 @@ impl Arm {
             | Self::Tls13EarlyData
             | Self::TurboAgent
             | Self::FopAgent
-            | Self::Tls13Ech => Carrier::Tcp,
+            | Self::Tls13Ech
+            | Self::Today
+            | Self::Shared
+            | Self::SharedByServers => Carrier::Tcp,
             Self::HttpFastOpen
             | Self::FastOpen
             | Self::FastOpenResumed
@@ -407,6 +442,15 @@ mod tests {
         let several: Vec<_> =
             Arm::ALL.into_iter().filter(|arm| arm.has_several_addresses()).collect();
         assert_eq!(several.len(), 3 * 3, "{several:?}");
+    }
+
+    #[test]
+    fn programs_choose_their_suites_themselves() {
+        for arm in Arm::ALL.into_iter().filter(|arm| arm.is_of_programs()) {
+            let suites = Suite::ALL.into_iter().filter(|suite| arm.supports(*suite));
+            assert_eq!(suites.collect::<Vec<_>>(), [Suite::P256], "{arm}");
+            assert_eq!(arm.shares_sessions(), arm != Arm::Today, "{arm}");
+        }
     }
 
     #[test]

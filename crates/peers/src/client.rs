@@ -121,6 +121,10 @@ impl ClientOptions {
 }
 
 pub(crate) fn supported(arm: Arm, suite: Suite) -> Result<(), PeerError> {
+    if arm.is_of_programs() {
+        return Err(PeerError::new(format!("{arm} is an arm of other programs"))
+            .with_hint("start them, or use tls13"));
+    }
     match arm.supports(suite) {
         true => Ok(()),
         false => Err(PeerError::new(format!("there is no {arm} with {suite}"))

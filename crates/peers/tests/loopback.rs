@@ -62,10 +62,14 @@ async fn every_arm_opens_with_every_suite_and_brings_every_byte() {
     for suite in Suite::ALL {
         for arm in Arm::ALL {
             // An agent is in between: see the test of proxies.
-            // Servers with Encrypted ClientHello are another program: see the experiment `ech`.
-            // Without TLS there are pages only.
-            let is_elsewhere = arm.has_agent() || arm.encrypts_hello() || arm.is_clear();
-            if is_elsewhere || !arm.supports(suite) {
+            // An agent is in between: see the test of proxies.
+            // Servers with Encrypted ClientHello are another program: see the experiment `ech`. Of arms of programs both
+            // ends are: see `sharing`. Without TLS there are pages only.
+            let is_here = !arm.has_agent()
+                && !arm.encrypts_hello()
+                && !arm.is_of_programs()
+                && !arm.is_clear();
+            if !is_here || !arm.supports(suite) {
                 continue;
             }
             let (_server, options) = pair(arm, suite, directory.path());

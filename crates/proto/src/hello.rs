@@ -58,6 +58,9 @@ pub struct ClientHello {
     pub alpn: Vec<Vec<u8>>,
     /// Identities of pre_shared_key: tickets, in TLS 1.3.
     pub psk_identities: Vec<Vec<u8>>,
+    /// The binder of the first identity, which early data belongs to (RFC 8446 section 4.2.11.2): of this
+    /// ClientHello and no other.
+    pub binder: Option<Vec<u8>>,
     /// Whether early data follows.
     pub early_data: bool,
     /// Whether encrypted_client_hello is there, real or GREASE (not to be told apart).
@@ -197,7 +200,9 @@ impl ClientHello {
         match number {
             extension::SERVER_NAME => self.server_name = server_name(body)?,
             extension::ALPN => self.alpn = alpn(body)?,
-            extension::PRE_SHARED_KEY => self.psk_identities = psk_identities(body)?,
+            extension::PRE_SHARED_KEY => {
+                (self.psk_identities, self.binder) = offered_psks(body)?;
+            }
             extension::EARLY_DATA => {
                 Fields(body).finish()?;
                 self.early_data = true;
@@ -256,20 +261,25 @@ fn alpn(body: &[u8]) -> Result<Vec<Vec<u8>>, HelloError> {
     Ok(list)
 }
 
+/// Identities, and the binder of the first of them.
+type OfferedPsks = (Vec<Vec<u8>>, Option<Vec<u8>>);
+
 /// One binder belongs to each identity (RFC 8446 section 4.2.11).
-fn psk_identities(body: &[u8]) -> Result<Vec<Vec<u8>>, HelloError> {
+fn offered_psks(body: &[u8]) -> Result<OfferedPsks, HelloError> {
     let mut fields = Fields(body);
     let mut identities = Fields(fields.non_empty16()?);
     let mut binders = Fields(fields.vector16()?);
     fields.finish()?;
-    let mut list = Vec::new();
+    let (mut list, mut first) = (Vec::new(), None);
     while !identities.0.is_empty() {
         list.push(identities.non_empty16()?.to_vec());
         identities.take(4)?; // obfuscated_ticket_age
-        ensure(binders.vector8()?.len() >= BINDER_MIN)?;
+        let binder = binders.vector8()?;
+        ensure(binder.len() >= BINDER_MIN)?;
+        first.get_or_insert_with(|| binder.to_vec());
     }
     binders.finish()?;
-    Ok(list)
+    Ok((list, first))
 }
 
 fn offers_tls13(body: &[u8]) -> Result<bool, HelloError> {

@@ -52,6 +52,8 @@ impl fmt::Debug for SessionId {
 }
 
 /// Names the start of the edge that answered; opaque to clients, zero where there was no answer.
+///
+/// In a fleet it says to the other edges which one that is, see [`Routes`](crate::Routes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RouteTag(pub [u8; wire::ROUTE_TAG_LEN]);
 

@@ -21,6 +21,7 @@ use crate::id::{HelloHash, RouteTag, SessionId};
 use crate::limits::{
     GATHERING_LIFE, SESSION_LIFE, SESSION_LIFE_SPARE, SESSIONS, SESSIONS_GATHERING, UNPROVEN_SHARE,
 };
+use crate::route::{EdgeNumber, Routes};
 use crate::time::Instant;
 use crate::wire::{Join, JoinAnswer, Request, Status};
 
@@ -36,7 +37,7 @@ pub struct ServerConfig {
     /// Whether a session may be joined only from its own address: where the origin is told it.
     pub same_address: bool,
     /// Sent in every response: random for each start of the edge, so that nobody takes the answers
-    /// of two starts for one; never zero.
+    /// of two starts for one; never zero. In a fleet a part of it goes into the tags of [`Routes`].
     pub tag: RouteTag,
 }
 
@@ -100,6 +101,9 @@ pub enum JoinOutcome {
     Fresh(JoinAnswer),
     /// Write the answer and close.
     Refused(JoinAnswer),
+    /// Another edge of the fleet answered the client: forward the stream there, frame and all. Where that
+    /// cannot be, ask [`Server::handle_join_here`] instead.
+    Elsewhere(EdgeNumber),
 }
 
 /// A TCP stream that began with a ClientHello instead of a join.
@@ -120,6 +124,8 @@ pub enum Attachment {
 #[derive(Debug)]
 pub struct Server {
     config: ServerConfig,
+    /// None: this edge is alone.
+    routes: Option<Routes>,
     paused: bool,
     sessions: BTreeMap<SessionId, Session>,
     /// Ends of sessions without a whole ClientHello, the oldest first; they may be displaced.
@@ -147,6 +153,7 @@ impl Server {
     pub fn new(config: ServerConfig) -> Self {
         Self {
             config,
+            routes: None,
             paused: false,
             sessions: BTreeMap::new(),
             gathering: BTreeSet::new(),
@@ -165,6 +172,11 @@ impl Server {
     /// Replaces the configuration but for the tag, by which running sessions go on.
     pub const fn configure(&mut self, config: ServerConfig) {
         self.config = ServerConfig { tag: self.config.tag, ..config };
+    }
+
+    /// Tells it of its fleet, or of new keys. Sessions that are there keep their tags.
+    pub fn set_routes(&mut self, routes: Option<Routes>) {
+        self.routes = routes;
     }
 
     /// Whether no session starts: while the driver could not serve one.
@@ -211,7 +223,7 @@ impl Server {
             return 0;
         };
         let taken = session.take_server_bytes(bytes);
-        session.answer(id, self.config.tag, &mut self.transmits);
+        session.answer(id, &mut self.transmits);
         taken
     }
 
@@ -239,8 +251,26 @@ impl Server {
 
     /// A join arrived on TCP from `peer`.
     ///
-    /// A session is joined once; a wrong key names another session, so it cannot be probed.
+    /// A session is joined once; a wrong key names another session, so it cannot be probed. With another
+    /// edge's tag it is for that edge to decide, also where the session is known here as well: a copy of
+    /// its flight may have come here, but what the client holds are the other's bytes.
     pub fn handle_join(&mut self, now: Instant, peer: SocketAddr, join: &Join) -> JoinOutcome {
+        match self.owner(join) {
+            Some(edge) => JoinOutcome::Elsewhere(edge),
+            None => self.handle_join_here(now, peer, join),
+        }
+    }
+
+    /// The other edge whose tag the join has.
+    fn owner(&self, join: &Join) -> Option<EdgeNumber> {
+        let routes = self.routes.as_ref()?;
+        let owner = routes.owner(join.tag, &join.key.session_id())?;
+        (owner != routes.own).then_some(owner)
+    }
+
+    /// As [`handle_join`](Self::handle_join), but never elsewhere: for a join that another edge has
+    /// forwarded, and for one that could not be forwarded.
+    pub fn handle_join_here(&mut self, now: Instant, peer: SocketAddr, join: &Join) -> JoinOutcome {
         let id = join.key.session_id();
         let from_start = join.client_offset == 0 && join.server_offset == 0;
         let again = self.ended.get(now, &id).is_some();
@@ -254,8 +284,8 @@ impl Server {
             return fresh();
         };
         let elsewhere = self.config.same_address && !session.is_from(peer.ip());
-        // The client was answered by another start of this edge, whose bytes it may hold.
-        let earlier = join.tag != self.config.tag && join.tag != RouteTag::default();
+        // The client was answered by another start of this edge, or by another edge, whose bytes it may hold.
+        let earlier = join.tag != session.tag && join.tag != RouteTag::default();
         if again {
             return refused();
         }
@@ -336,7 +366,7 @@ impl Server {
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         while let Some(id) = self.owed.pop_front() {
             if let Some(session) = self.sessions.get_mut(&id) {
-                session.acknowledge(id, self.config.tag, &mut self.transmits);
+                session.acknowledge(id, &mut self.transmits);
             }
         }
         self.transmits.pop_front()
@@ -373,8 +403,14 @@ impl Server {
         self.admission.enter(from.ip(), id);
         let deadline = now + GATHERING_LIFE;
         self.gathering.insert((deadline, id));
-        self.sessions.insert(id, Session::new(from, to, deadline));
+        self.sessions.insert(id, Session::new(from, to, deadline, self.tag(&id)));
         Ok(())
+    }
+
+    /// What responses of a session that begins now say.
+    fn tag(&self, id: &SessionId) -> RouteTag {
+        let start = u32::from_be_bytes(self.config.tag.0);
+        self.routes.as_ref().map_or(self.config.tag, |routes| routes.tag(start, id))
     }
 
     /// Ends the oldest session that outlived its promised time; false if there is none. For a driver
@@ -424,7 +460,7 @@ impl Server {
             self.start(now, request.id, end)?;
         }
         if let Some(session) = self.sessions.get_mut(&request.id) {
-            session.answer(request.id, self.config.tag, &mut self.transmits);
+            session.answer(request.id, &mut self.transmits);
         }
         Ok(())
     }

@@ -6,10 +6,12 @@
 //! | [`Response`], server to client, UDP | `09` · version/flags 1 · session id 12 · seq answered 1 · route tag 4 · ack 3 · offset 3 · payload |
 //! | [`Join`], client to server, TCP | `0a` · version/flags 1 · join key 16 · route tag 4 · client offset 3 · server offset 3 |
 //! | [`JoinAnswer`], server to client, TCP | `0b` · status 1 · server offset 3 |
+//! | [`Forward`], edge to edge, inside TLS | `0c` · version/flags 1 · client address 16 · client port 2 · [`Join`] 28 |
 //!
 //! The version is the high half of its byte; the flags, the low half, are sent as zero and ignored.
 
 use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::error::WireError;
 use crate::id::{JoinKey, RouteTag, SessionId};
@@ -31,6 +33,8 @@ pub const RESPONSE_HEADER: usize = 25;
 pub const JOIN_LEN: usize = 28;
 /// Length of a [`JoinAnswer`].
 pub const JOIN_ANSWER_LEN: usize = 5;
+/// Length of a [`Forward`].
+pub const FORWARD_LEN: usize = 20 + JOIN_LEN;
 /// Client bytes in one datagram at most.
 pub const REQUEST_PAYLOAD_MAX: usize = DATAGRAM_MAX - REQUEST_HEADER;
 /// Server bytes in one datagram at most.
@@ -41,6 +45,7 @@ pub const JOIN_TYPE: u8 = 0x0a;
 const REQUEST_TYPE: u8 = 0x08;
 const RESPONSE_TYPE: u8 = 0x09;
 const JOIN_ANSWER_TYPE: u8 = 0x0b;
+const FORWARD_TYPE: u8 = 0x0c;
 
 /// A piece of the client stream, or none; asks for at most one [`Response`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +186,44 @@ impl Join {
         bytes.extend_from_slice(&self.tag.0);
         put_u24(&mut bytes, self.client_offset);
         put_u24(&mut bytes, self.server_offset);
+        bytes
+    }
+}
+
+/// First bytes of a stream between two edges: a join that came to the one, for the other (docs/wire.md section 10).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// Where the join came from: the client's address on TCP.
+    pub client: SocketAddr,
+    /// The client's own frame.
+    pub join: Join,
+}
+
+impl Forward {
+    /// Reads a frame of exactly [`FORWARD_LEN`] bytes. An IPv4 address comes back as such.
+    ///
+    /// # Errors
+    /// [`WireError`], on which the connection is closed.
+    pub fn parse(frame: &[u8; FORWARD_LEN]) -> Result<Self, WireError> {
+        let mut fields = Fields::new(frame, FORWARD_TYPE)?;
+        let address = IpAddr::V6(Ipv6Addr::from(fields.array::<16>()?)).to_canonical();
+        let port = u16::from_be_bytes(fields.array()?);
+        let join = Join::parse(&fields.array()?)?;
+        Ok(Self { client: SocketAddr::new(address, port), join })
+    }
+
+    /// The frame.
+    #[must_use]
+    pub fn emit(&self) -> Vec<u8> {
+        let address = match self.client.ip() {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        let mut bytes = Vec::with_capacity(FORWARD_LEN);
+        bytes.extend_from_slice(&[FORWARD_TYPE, VERSION << 4]);
+        bytes.extend_from_slice(&address.octets());
+        bytes.extend_from_slice(&self.client.port().to_be_bytes());
+        bytes.extend_from_slice(&self.join.emit());
         bytes
     }
 }

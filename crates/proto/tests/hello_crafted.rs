@@ -281,7 +281,9 @@ fn nothing_follows_pre_shared_key() {
 #[test]
 fn every_identity_has_a_binder() {
     let psks = |body| Craft::new().with(PRE_SHARED_KEY, body).read();
-    assert!(psks(offered_psks(&[b"a", b"b"], &[32, 48])).is_ok());
+    let two = psks(offered_psks(&[b"a", b"b"], &[32, 48])).unwrap();
+    assert_eq!(two.binder, Some(vec![1; 32]), "that of the first");
+    assert_eq!(Craft::new().read().unwrap().binder, None);
     for wrong in [
         offered_psks(&[b"a", b"b"], &[32]),
         offered_psks(&[b"a"], &[32, 32]),

@@ -6,8 +6,8 @@ use headstart_proto::limits::{
     AMPLIFICATION, CLIENT_BYTES, DATAGRAM_MAX, REQUEST_MIN, SEQUENCES, SERVER_BYTES,
 };
 use headstart_proto::wire::{
-    JOIN_ANSWER_LEN, JOIN_LEN, Join, JoinAnswer, REQUEST_HEADER, REQUEST_PAYLOAD_MAX,
-    RESPONSE_HEADER, RESPONSE_PAYLOAD_MAX, Request, Response, Status,
+    FORWARD_LEN, Forward, JOIN_ANSWER_LEN, JOIN_LEN, Join, JoinAnswer, REQUEST_HEADER,
+    REQUEST_PAYLOAD_MAX, RESPONSE_HEADER, RESPONSE_PAYLOAD_MAX, Request, Response, Status,
 };
 use headstart_proto::{JoinKey, RouteTag, SessionId, WireError};
 use proptest::collection::vec;
@@ -75,6 +75,17 @@ proptest! {
     }
 
     #[test]
+    fn forwarded_joins_survive(join in joins(), v4: bool, address: [u8; 16], port: u16) {
+        let [a, b, c, d, ..] = address;
+        let address: std::net::IpAddr =
+            if v4 { [a, b, c, d].into() } else { std::net::IpAddr::from(address).to_canonical() };
+        let forward = Forward { client: (address, port).into(), join };
+        let bytes = forward.emit();
+        prop_assert_eq!(Forward::parse(bytes.first_chunk().unwrap()), Ok(forward));
+        prop_assert_eq!(bytes.len(), FORWARD_LEN);
+    }
+
+    #[test]
     fn answers_survive(status in statuses(), server_offset in 0..1_u32 << 24) {
         let answer = JoinAnswer { status, server_offset };
         prop_assert_eq!(JoinAnswer::parse(&answer.emit()), Ok(answer));
@@ -100,6 +111,16 @@ fn request() -> Vec<u8> {
     let payload = &[22; REQUEST_PAYLOAD_MAX];
     let request = Request { id, seq: 3, offset: 5, payload };
     request.emit()
+}
+
+fn forward() -> Forward {
+    let join = Join {
+        key: JoinKey::new([7; 16]),
+        tag: RouteTag([1, 2, 3, 4]),
+        client_offset: 1,
+        server_offset: 2,
+    };
+    Forward { client: "192.0.2.1:1".parse().unwrap(), join }
 }
 
 fn response() -> Vec<u8> {
@@ -151,6 +172,7 @@ fn no_wrong_byte_makes_a_parser_panic() {
             let _ = Response::parse(&bytes);
             let _ = Join::parse(bytes.first_chunk().unwrap());
             let _ = JoinAnswer::parse(bytes.first_chunk().unwrap());
+            let _ = Forward::parse(bytes.first_chunk().unwrap());
         }
     }
 }
@@ -167,6 +189,9 @@ fn every_first_byte_but_one_is_not_ours() {
         assert_eq!(ours(Join::parse(join).map(|_| ())), first == 10);
         let answer: &[u8; JOIN_ANSWER_LEN] = bytes.first_chunk().unwrap();
         assert_eq!(ours(JoinAnswer::parse(answer).map(|_| ())), first == 11);
+        let mut bytes = forward().emit();
+        bytes[0] = first;
+        assert_eq!(ours(Forward::parse(bytes.first_chunk().unwrap()).map(|_| ())), first == 12);
     }
 }
 

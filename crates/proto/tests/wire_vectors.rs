@@ -13,8 +13,10 @@ mod transcript;
 use std::collections::BTreeSet;
 
 use blocks::{Block, files, read};
-use headstart_proto::wire::{Join, JoinAnswer, Request, Response, Status};
-use headstart_proto::{JoinKey, RouteTag, SessionId, WireError};
+use headstart_proto::wire::{Forward, Join, JoinAnswer, Request, Response, Status};
+use headstart_proto::{
+    EdgeNumber, JoinKey, RouteKey, RouteRing, RouteTag, Routes, SessionId, WireError,
+};
 
 /// A frame in its typed form, whatever its kind.
 #[derive(Debug, PartialEq)]
@@ -23,6 +25,7 @@ enum Frame<'a> {
     Response(Response<'a>),
     Join(Join),
     Answer(JoinAnswer),
+    Forward(Forward),
 }
 
 impl<'a> Frame<'a> {
@@ -32,6 +35,7 @@ impl<'a> Frame<'a> {
             "response" => Response::parse(bytes).map(Self::Response),
             "join" => Join::parse(bytes.try_into().expect("28 bytes")).map(Self::Join),
             "answer" => JoinAnswer::parse(bytes.try_into().expect("5 bytes")).map(Self::Answer),
+            "forward" => Forward::parse(bytes.try_into().expect("48 bytes")).map(Self::Forward),
             other => panic!("no frame is called {other}"),
         }
     }
@@ -42,6 +46,7 @@ impl<'a> Frame<'a> {
             Self::Response(response) => response.emit(),
             Self::Join(join) => join.emit(),
             Self::Answer(answer) => answer.emit().to_vec(),
+            Self::Forward(forward) => forward.emit(),
         }
     }
 
@@ -62,18 +67,25 @@ impl<'a> Frame<'a> {
                 offset: block.number("offset"),
                 payload,
             }),
-            "join" => Self::Join(Join {
-                key: JoinKey::new(block.array("key")),
-                tag: RouteTag(block.array("tag")),
-                client_offset: block.number("client_offset"),
-                server_offset: block.number("server_offset"),
-            }),
+            "join" => Self::Join(join(block)),
+            "forward" => {
+                Self::Forward(Forward { client: block.number("client"), join: join(block) })
+            }
             "answer" => Self::Answer(JoinAnswer {
                 status: status(block.text("status")),
                 server_offset: block.number("server_offset"),
             }),
             other => panic!("no frame is called {other}"),
         }
+    }
+}
+
+fn join(block: &Block) -> Join {
+    Join {
+        key: JoinKey::new(block.array("key")),
+        tag: RouteTag(block.array("tag")),
+        client_offset: block.number("client_offset"),
+        server_offset: block.number("server_offset"),
     }
 }
 
@@ -88,7 +100,7 @@ fn status(name: &str) -> Status {
 
 #[test]
 fn every_file_is_checked_by_a_test() {
-    let frames = ["errors.txt", "frames.txt", "ids.txt", "lenient.txt"];
+    let frames = ["errors.txt", "frames.txt", "ids.txt", "lenient.txt", "route_tags.txt"];
     let cookies = ["cookie_checks.txt", "cookies.txt", "fop_extension.txt", "siphash.txt"];
     // Of keys by crates/tls/tests/key_vectors.rs, of cookies by cookie_vectors.rs.
     let checked = frames.into_iter().chain(cookies).chain(["keys.txt"]);
@@ -101,7 +113,7 @@ fn every_file_is_checked_by_a_test() {
 fn frames_are_read_and_written() {
     let blocks = read("frames.txt");
     let kinds: BTreeSet<&str> = blocks.iter().map(|block| block.text("frame")).collect();
-    assert_eq!(kinds.len(), 4);
+    assert_eq!(kinds.len(), 5);
     for block in &blocks {
         let (bytes, payload) = (block.bytes("bytes"), block.payload());
         let frame = Frame::of(block, &payload);
@@ -141,5 +153,22 @@ fn session_ids_come_from_join_keys() {
     for block in &read("ids.txt") {
         let id = JoinKey::new(block.array("key")).session_id();
         assert_eq!(id, SessionId(block.array("id")));
+    }
+}
+
+#[test]
+fn route_tags_name_the_edge() {
+    for block in &read("route_tags.txt") {
+        let key = || RouteKey::new(block.number("epoch"), block.array("key"));
+        let other = RouteKey::new(block.number::<u8>("epoch").wrapping_add(1), [0; 16]);
+        let own = EdgeNumber::new(block.number("number")).unwrap();
+        let ring = RouteRing { previous: None, current: key(), next: other };
+        let (routes, id) = (Routes { own, ring }, SessionId(block.array("id")));
+        let tag = RouteTag(block.array("tag"));
+        assert_eq!(routes.tag(block.number("start"), &id), tag, "{block:?}");
+        // Of a tag that had to be another nobody learns the owner; the edge itself still knows its own.
+        if tag != RouteTag([0xff; 4]) {
+            assert_eq!(routes.owner(tag, &id), Some(own), "{block:?}");
+        }
     }
 }

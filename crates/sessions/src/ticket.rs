@@ -61,6 +61,21 @@ impl fmt::Debug for Ticket {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp(pub(crate) u64);
 
+impl Stamp {
+    /// As a number, for a program that brings it back; it says how much has happened in the store.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// What [`number`](Self::number) gave. One from the future would outlive what is yet to be forgotten:
+    /// compare it with [`SessionStore::stamp`](crate::SessionStore::stamp).
+    #[must_use]
+    pub const fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 /// A ticket on the shelf.
 #[derive(Debug)]
 pub(crate) struct Kept {

@@ -37,6 +37,8 @@ pub struct Conn {
 pub(crate) enum Side {
     Client(Arc<Connecting>),
     Server(Arc<Accepted>),
+    /// Between two edges, either side.
+    Link,
 }
 
 #[derive(Clone, Copy)]
@@ -95,6 +97,7 @@ impl Conn {
         let max = match &side {
             Side::Client(connecting) => connecting.early_data_max(),
             Side::Server(accepted) => accepted.early_data_max(),
+            Side::Link => 0,
         };
         let early = Early { max: max.into(), ..Early::default() };
         let stream = SslStream::new(ssl, Pipe::default())?;
@@ -189,7 +192,7 @@ impl Conn {
             Phase::Failed(error) => Err(error),
             _ if self.closing => Err(TlsError::Misuse("written after the end")),
             _ if is_full => Ok(0),
-            Phase::Open => self.put(|stream| stream.ssl_write(bytes)),
+            Phase::Open => self.put_records(bytes),
             _ if self.is_half_open() => self.put(|stream| stream.write_early_data(bytes)),
             _ => Ok(0),
         }
@@ -262,6 +265,7 @@ impl Conn {
                     ..Facts::default()
                 }
             }
+            Side::Link => Facts::default(),
         };
         let asked = Facts { early_bytes: self.early.count, ..asked };
         if matches!(self.phase, Phase::Open) || self.is_half_open() {
@@ -275,7 +279,7 @@ impl Conn {
     pub fn poll_session(&mut self) -> Option<NewSession> {
         match &self.side {
             Side::Client(connecting) => connecting.take_session(),
-            Side::Server(_) => None,
+            Side::Server(_) | Side::Link => None,
         }
     }
 
@@ -347,6 +351,7 @@ impl Conn {
                 let left = accepted.tickets_left(self.stream.ssl());
                 self.add_tickets(left);
             }
+            Side::Link => {}
         }
         if self.closing {
             self.send_close();
@@ -387,6 +392,22 @@ impl Conn {
         }
     }
 
+    /// As many records of `bytes` as there is room for. A failure behind the first is told to the next write.
+    fn put_records(&mut self, bytes: &[u8]) -> Result<usize, TlsError> {
+        let mut taken = 0;
+        while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty())
+            && self.stream.get_ref().leaving() < OUTPUT_MAX
+        {
+            match self.put(|stream| stream.ssl_write(rest)) {
+                Ok(0) => break,
+                Ok(count) => taken += count,
+                Err(error) if taken == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(taken)
+    }
+
     fn put(
         &mut self,
         write: impl FnOnce(&mut SslStream<Pipe>) -> Result<usize, openssl::ssl::Error>,
@@ -421,6 +442,7 @@ impl fmt::Debug for Conn {
         let side = match &self.side {
             Side::Client(_) => "client",
             Side::Server(_) => "server",
+            Side::Link => "link",
         };
         let name = self.stream.ssl().servername(NameType::HOST_NAME);
         f.debug_struct("Conn").field("side", &side).field("name", &name).finish_non_exhaustive()

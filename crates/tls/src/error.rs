@@ -185,6 +185,8 @@ pub enum ConfigError {
     EarlyData,
     /// Early data and client certificates do not go together here.
     EarlyDataAndClientAuth,
+    /// Tickets of other programs do not say which client certificates were asked for.
+    ForeignTicketsAndClientAuth,
     /// Cookies live for a second at least and
     /// [`COOKIE_LIFE_MAX`](headstart_proto::limits::COOKIE_LIFE_MAX) at most.
     CookieLife,
@@ -212,6 +214,9 @@ impl ConfigError {
             Self::Tickets => "two tickets are enough for most clients",
             Self::EarlyData => "16384 bytes are enough for most requests",
             Self::EarlyDataAndClientAuth => "turn early data or client certificates off",
+            Self::ForeignTicketsAndClientAuth => {
+                "share tickets with other programs, or ask for client certificates, not both"
+            }
             Self::CookieLife => "an hour is enough for most clients",
             Self::Openssl(_) => "is there memory and randomness?",
         }
@@ -245,6 +250,9 @@ impl fmt::Display for ConfigError {
             Self::EarlyDataAndClientAuth => {
                 f.write_str("early data is not taken where clients show certificates")
             }
+            Self::ForeignTicketsAndClientAuth => f.write_str(
+                "tickets are not shared with other programs where clients show certificates",
+            ),
             Self::CookieLife => f.write_str("cookies live between a second and eight hours"),
             Self::Openssl(words) => write!(f, "OpenSSL failed: {words}"),
         }

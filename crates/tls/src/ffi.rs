@@ -289,12 +289,11 @@ pub(crate) fn hello_extension(ssl: &SslRef, number: u16) -> Option<&[u8]> {
 }
 
 /// Ties sessions of this connection to what `context` stands for (SSL_set_session_id_context(3)).
-pub(crate) fn set_session_id_context(
-    ssl: &mut SslRef,
-    context: &[u8; 32],
-) -> Result<(), ErrorStack> {
-    // SAFETY: the call copies 32 bytes (SSL_MAX_SID_CTX_LENGTH), which live through it.
-    let set = unsafe { SSL_set_session_id_context(ssl.as_ptr(), context.as_ptr(), 32) };
+pub(crate) fn set_session_id_context(ssl: &mut SslRef, context: &[u8]) -> Result<(), ErrorStack> {
+    let length = c_uint::try_from(context.len()).unwrap_or(c_uint::MAX);
+    // SAFETY: the call copies so many bytes, which live through it; it refuses more than 32
+    // (SSL_MAX_SID_CTX_LENGTH).
+    let set = unsafe { SSL_set_session_id_context(ssl.as_ptr(), context.as_ptr(), length) };
     if set == 1 { Ok(()) } else { Err(ErrorStack::get()) }
 }
 

@@ -5,21 +5,29 @@
 //! with the current epoch and taken with any, so that servers need not change in the same instant;
 //! the secret of an epoch is wiped when it leaves `previous`. `docs/fop.md` specifies the keys.
 //!
-//! All edges of a site have the same ring: in a file, see [`KeyRing::load`] and [`KeyFile`], or one alone in
-//! memory.
+//! All edges of a site have the same ring: in a file, see [`KeyRing::load`] and [`KeyFile`]; sealed by a [`FleetKey`] at
+//! a place that need not be trusted, see [`KeyRing::seal`]; or one alone in memory.
 
 mod epoch;
+mod export;
 mod file;
+mod fleet;
+mod sealed;
 mod text;
+mod ticket;
 
 use std::fmt;
 use std::time::Duration;
 
-use headstart_proto::UnixSeconds;
 use headstart_proto::cookie::CookieRing;
+use headstart_proto::{RouteRing, UnixSeconds};
 
 pub use epoch::{Epoch, Purpose, SECRET_LEN};
-pub use file::{FILE_MAX, FileFault, KeyFile, KeyFileError};
+pub use export::TICKET_KEY_LEN;
+pub use file::{FILE_MAX, FileFault, KeyFile, KeyFileError, store_private};
+pub(crate) use fleet::LINK;
+pub use fleet::{FLEET_FILE_MAX, Fleet, FleetFault, FleetFileError, FleetKey};
+pub use sealed::{Newest, RingRefused, SEALED_MAX, SealFault, Sealed};
 pub use text::{Role, TextError, TextFault};
 
 /// How long an epoch is current by default: half a day.
@@ -121,6 +129,16 @@ impl KeyRing {
             previous: self.previous.as_ref().map(Epoch::cookie_key),
             current: self.current.cookie_key(),
             next: Some(self.next.cookie_key()),
+        }
+    }
+
+    /// The masks of route tags in a fleet.
+    #[must_use]
+    pub fn routes(&self) -> RouteRing {
+        RouteRing {
+            previous: self.previous.as_ref().map(Epoch::route_key),
+            current: self.current.route_key(),
+            next: self.next.route_key(),
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! * [`ServerContext`] and [`ClientContext`] hold what connections have in common and make them.
 //! * [`Conn`] is one connection: ciphertext in and out, plain bytes in and out.
+//! * [`LinkContext`] makes those between the edges of a fleet, which know each other by a key.
 //! * [`keyring`] holds the secrets that tickets and cookies are made with.
 //! * [`limits`] names every bound; [`wire`] reads what OpenSSL does not read for us.
 //!
@@ -20,6 +21,7 @@ mod conn;
 mod error;
 mod facts;
 mod ffi;
+mod link;
 mod pipe;
 mod server;
 mod settings;
@@ -29,9 +31,10 @@ pub use client::{ClientConfig, ClientContext, NewSession, Session, SessionError,
 pub use conn::{Conn, Progress, Read};
 pub use error::{CertificateFault, ConfigError, Fault, TlsError};
 pub use facts::{EarlyData, Facts, Version};
+pub use link::LinkContext;
 pub use server::{
-    ClientAuth, CookiePolicy, MemoryFilter, NoEarlyData, ReplayFilter, ServerConfig, ServerContext,
-    SharedRing, TicketBinding,
+    ClientAuth, CookiePolicy, FirstSeen, MemoryFilter, NoEarlyData, ReplayFilter, ServerConfig,
+    ServerContext, SharedRing, TicketBinding,
 };
 pub use settings::{CertifiedKey, KeyLog};
 pub use ticket_request::TicketRequest;

@@ -20,7 +20,7 @@ use crate::error::{ConfigError, TlsError, forget_errors};
 
 pub(crate) use accepted::Accepted;
 pub use config::{ClientAuth, CookiePolicy, ServerConfig, SharedRing, TicketBinding};
-pub use replay::{MemoryFilter, NoEarlyData, ReplayFilter};
+pub use replay::{FirstSeen, MemoryFilter, NoEarlyData, ReplayFilter};
 use serving::Serving;
 
 /// What a server's connections have in common.
@@ -60,10 +60,24 @@ impl ServerContext {
     /// # Errors
     /// [`TlsError::Internal`]: no memory.
     pub fn accept(&self, peer: IpAddr, now: UnixSeconds) -> Result<Conn, TlsError> {
+        self.accept_first(peer, now, None)
+    }
+
+    /// As [`accept`](Self::accept), of a connection about whose ClientHello a filter was asked before: if it says that
+    /// it is the `first`, its early data may be taken without asking [`ReplayFilter::is_first`].
+    ///
+    /// # Errors
+    /// [`TlsError::Internal`]: no memory.
+    pub fn accept_first(
+        &self,
+        peer: IpAddr,
+        now: UnixSeconds,
+        first: Option<FirstSeen>,
+    ) -> Result<Conn, TlsError> {
         forget_errors();
         let serving = Arc::clone(&self.serving.read().unwrap_or_else(PoisonError::into_inner));
         let mut ssl = Ssl::new(&serving.hosts.first().context)?;
-        let accepted = Arc::new(Accepted::new(serving, peer, now));
+        let accepted = Arc::new(Accepted::new(serving, peer, now, first));
         accepted.attach(&mut ssl)?;
         ssl.set_accept_state();
         Conn::new(ssl, Side::Server(accepted))

@@ -44,7 +44,13 @@ pub fn binder_hash(extension: &[u8]) -> Option<[u8; 32]> {
     let (binders, []) = prefixed16(binders)? else { return None };
     let (&length, rest) = binders.split_first()?;
     let binder = rest.get(..length.into())?;
-    (!binder.is_empty()).then(|| sha256(binder))
+    (!binder.is_empty()).then(|| binder_key(binder))
+}
+
+/// What a binder is remembered as.
+#[must_use]
+pub fn binder_key(binder: &[u8]) -> [u8; 32] {
+    sha256(binder)
 }
 
 /// Two bytes of length, so many bytes, and what follows.

@@ -81,7 +81,7 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<bool, Failure> {
     let started = start(&setting, plan.beside.as_deref());
     pin(load)?;
     let terminators = started?;
-    for version in terminators::versions(&terminators)? {
+    for version in terminators::versions(terminators.iter().map(|one| (one.name, &one.program)))? {
         report.note(&version);
     }
     report.note(&format!(
@@ -347,8 +347,8 @@ async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The processors of servers and of the load.
-fn processors() -> Result<[usize; 2], Failure> {
+/// Two processors: of servers and of the load.
+pub(crate) fn processors() -> Result<[usize; 2], Failure> {
     let set = sched_getaffinity(None)?;
     let mut all = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
     match (all.next(), all.next()) {
@@ -358,7 +358,7 @@ fn processors() -> Result<[usize; 2], Failure> {
 }
 
 /// Puts this thread, and what it starts from now on, on one processor.
-fn pin(cpu: usize) -> Result<(), Failure> {
+pub(crate) fn pin(cpu: usize) -> Result<(), Failure> {
     let mut set = CpuSet::new();
     set.set(cpu);
     Ok(sched_setaffinity(None, &set)?)

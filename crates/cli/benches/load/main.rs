@@ -6,16 +6,21 @@
 mod attack;
 mod flood;
 mod handshakes;
+mod managed;
 mod namespace;
+mod originators;
 mod process;
 mod relay;
 mod report;
 mod stats;
+mod sys;
 mod tcp;
 mod terminators;
 mod tls13;
 mod turbo;
 mod udp_workers;
+mod visits;
+mod ways;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,7 +31,7 @@ use report::Report;
 /// Any failure of the bench itself, with its words.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-const USAGE: &str = "usage: load relay|handshakes|attack|udp-workers [--rounds N] [--seconds N] [--rate N] [--threads N] [--only WORD] [--beside PROGRAM] [--out DIR]";
+const USAGE: &str = "usage: load relay|handshakes|managed|attack|udp-workers [--rounds N] [--seconds N] [--rate N] [--threads N] [--only WORD] [--beside PROGRAM] [--out DIR]";
 
 /// What to run, and for how long.
 #[derive(Clone, Debug)]
@@ -38,7 +43,7 @@ struct Plan {
     turn: Duration,
     /// Datagrams of an attacker in a second.
     rate: u32,
-    /// Threads of each proxy; servers of handshakes always have one.
+    /// Threads of each proxy; programs that speak TLS always have one.
     threads: usize,
     /// Only loads and attacks whose name has this word.
     only: String,
@@ -91,7 +96,7 @@ fn plan(args: impl Iterator<Item = String>) -> Result<Option<Plan>, Failure> {
             "--only" => plan.only = value()?,
             "--beside" => plan.beside = Some(value()?.into()),
             "--out" => plan.out = Some(value()?.into()),
-            "relay" | "handshakes" | "attack" | "udp-workers" => plan.what = arg,
+            "relay" | "handshakes" | "managed" | "attack" | "udp-workers" => plan.what = arg,
             _ => return Err(format!("unknown: {arg}").into()),
         }
     }
@@ -109,6 +114,7 @@ fn run(plan: &Plan) -> Result<bool, Failure> {
     let met = match plan.what.as_str() {
         "relay" => relay::run(plan, &mut report)?,
         "handshakes" => handshakes::run(plan, &mut report)?,
+        "managed" => managed::run(plan, &mut report)?,
         "attack" => attack::run(plan, &mut report)?,
         _ => udp_workers::run(plan, &mut report)?,
     };

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,18 +22,32 @@ pub(crate) struct Program {
 impl Program {
     /// Starts `command` and waits until it listens at `address`.
     pub(crate) fn start(command: &mut Command, address: SocketAddr) -> Result<Self, Failure> {
+        Self::start_until(command, &address.to_string(), || TcpStream::connect(address).is_ok())
+    }
+
+    /// Starts `command` and waits until it listens on the Unix socket `path`.
+    pub(crate) fn start_on_socket(command: &mut Command, path: &Path) -> Result<Self, Failure> {
+        let place = path.display().to_string();
+        Self::start_until(command, &place, || UnixStream::connect(path).is_ok())
+    }
+
+    fn start_until(
+        command: &mut Command,
+        place: &str,
+        listens: impl Fn() -> bool,
+    ) -> Result<Self, Failure> {
         let child = command
             .stdout(Stdio::null())
             .spawn()
             .map_err(|error| format!("cannot start {:?}: {error}", command.get_program()))?;
         let mut program = Self { child };
         let end = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(address).is_err() {
+        while !listens() {
             if let Some(status) = program.child.try_wait()? {
                 return Err(format!("{:?} ended with {status}", command.get_program()).into());
             }
             if Instant::now() > end {
-                return Err(format!("nothing listens at {address}").into());
+                return Err(format!("nothing listens at {place}").into());
             }
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -85,7 +85,8 @@ impl Report {
         let model = cpuinfo.lines().find(|line| line.starts_with("model name")).unwrap_or_default();
         // Not those that this thread may use: it may be pinned.
         let cpus = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
-        let library = if what == "handshakes" { "OPENSSL_NO_VENDOR=1 " } else { "" };
+        let speaks_tls = matches!(what.as_str(), "handshakes" | "managed");
+        let library = if speaks_tls { "OPENSSL_NO_VENDOR=1 " } else { "" };
         format!(
             "command: {library}cargo bench -p headstart-cli --bench load -- {what} --rounds {rounds} --seconds {seconds} --rate {rate} --threads {threads}\n\
              commit: {}\n{model}\nCPUs: {cpus}\nkernel: {}load average at the end: {}rustc: {}",

@@ -185,11 +185,12 @@ backend origin
     }
 }
 
-fn local(port: u16) -> SocketAddr {
+pub(crate) fn local(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-fn find(name: &str) -> Result<PathBuf, Failure> {
+/// The file of a program, also where ordinary users have no path to.
+pub(crate) fn find(name: &str) -> Result<PathBuf, Failure> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let listed = std::env::split_paths(&path).chain(DIRECTORIES.map(PathBuf::from));
     let mut files = listed.map(|directory| directory.join(name));
@@ -197,13 +198,15 @@ fn find(name: &str) -> Result<PathBuf, Failure> {
     found.ok_or_else(|| format!("{name} was not found: install the package {name}").into())
 }
 
-/// What runs, each with its version, and the one OpenSSL of all of them, which is the load's as well.
+/// What runs, each with its version, and the one OpenSSL of all these programs, which is the load's as well.
 ///
 /// # Errors
 /// They do not have the same: then nothing is compared.
-pub(crate) fn versions(terminators: &[Terminator]) -> Result<Vec<String>, Failure> {
+pub(crate) fn versions<'a>(
+    programs: impl IntoIterator<Item = (&'a str, &'a Program)>,
+) -> Result<Vec<String>, Failure> {
     let own = libraries("self").ok_or_else(|| format!("this bench {OWN_LIBRARY}"))?;
-    for Terminator { name, program, .. } in terminators {
+    for (name, program) in programs {
         let theirs = libraries(&program.id().to_string());
         let theirs = theirs.ok_or_else(|| format!("{name} {OWN_LIBRARY}"))?;
         if theirs != own {

@@ -18,6 +18,7 @@ mod local;
 mod open;
 mod request;
 mod socket;
+mod ticket;
 mod token;
 mod tunnel;
 mod users;

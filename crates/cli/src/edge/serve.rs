@@ -16,10 +16,13 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::dial::Dial;
+use super::fellows::Fellows;
+use super::keys::SiteKeys;
 use super::proxy_protocol;
 use super::terminate::{self, HttpOrigins, TlsServer};
 use crate::daemon::{self, Daemon, Next, Running};
 use crate::failure::Failure;
+use crate::fleet;
 use crate::metrics::{self, Connection, Opening, Outcome, Role};
 use crate::options::{EdgeOptions, HostPort, NameMap, OriginServer};
 use crate::settings::Invocation;
@@ -41,6 +44,9 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
     let streams = streams(&options);
     let settings = Settings::new(&options, streams, None)?;
     let (server, tls) = (settings.server, settings.tls.clone());
+    let (keys, fellows) = (Arc::clone(&settings.keys), settings.fellows.clone());
+    let links = fellows.as_ref().map(|fellows| fellows.listen()).transpose()?;
+    keys.settled().await;
     tls.as_ref().map_or(Ok(()), |tls| tls.start_fast_open(&options))?;
     let daemon = Daemon::new(Role::Edge, settings, options.max_connections)?;
     let mut listeners = JoinSet::new();
@@ -48,17 +54,29 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
         let running = daemon.running();
         let hidden = tls.as_ref().and_then(|tls| tls.hidden_listener(*address));
         let config = acceptor_config(&options, server, running.places.free());
-        let config = AcceptorConfig { hidden, ..config };
+        let fleet = fellows.as_ref().map(|fellows| fellows.fleet());
+        let config = AcceptorConfig { hidden, fleet, ..config };
         let acceptor =
             Acceptor::bind(*address, config).map_err(|error| Failure::bind(*address, &error))?;
         tls.as_ref().map_or(Ok(()), |tls| tls.serve_fast_open(&acceptor))?;
         tracing::info!(address = %acceptor.local_addr(), "listening");
         listeners.spawn(accept(acceptor, running));
     }
+    if let (Some(fellows), Some(links)) = (&fellows, links) {
+        listeners.spawn(forwarded(fellows.fleet().serve(links), daemon.running()));
+    }
     let reload = |before: &Settings| {
         daemon::load(invocation).and_then(|options| Settings::new(&options, streams, Some(before)))
     };
     daemon.run(listeners, options.metrics, options.shutdown_timeout, reload).await
+}
+
+/// Takes joins that other edges forward, as long as sessions are promised theirs.
+async fn forwarded(serve: impl Future<Output = ()>, mut running: Running<Settings>) {
+    let mut serve = std::pin::pin!(serve);
+    if running.until_stop(&mut serve).await.is_none() {
+        let _ = tokio::time::timeout(JOIN_TIME, serve).await;
+    }
 }
 
 /// What connections are served with; replaced as a whole by a reload.
@@ -67,6 +85,10 @@ pub(super) struct Settings {
     pub(super) dial: Arc<Dial>,
     /// Speaks TLS for origins that do not; none if there are none.
     pub(super) tls: Option<Arc<TlsServer>>,
+    /// What tickets, cookies and tags are made with.
+    keys: Arc<SiteKeys>,
+    /// The other edges of the site, if joins are forwarded.
+    fellows: Option<Arc<Fellows>>,
     pub(super) http: HttpOrigins,
     pub(super) limits: RelayLimits,
     pub(super) hello_timeout: Duration,
@@ -80,18 +102,36 @@ impl Settings {
         let origins = Arc::new(options.origins()?);
         let dial = Arc::new(Dial::new(options)?);
         let places = before.map_or_else(|| request_places(options), |before| before.http.places());
+        options.check_fleet()?;
+        let fleet = options.fleet.as_deref().map(fleet::load).transpose()?;
+        let (source, limits) = (options.keys.as_ref(), limits(options));
+        let (keys, prepared) = match before {
+            None => (SiteKeys::start(source, fleet.as_ref())?, None),
+            Some(before) => {
+                let prepared = before.keys.prepare(source, fleet.as_ref())?;
+                (Arc::clone(&before.keys), Some(prepared))
+            }
+        };
         // Last, since it changes in place what was there before.
-        let tls = TlsServer::new(options, before.and_then(|before| before.tls.as_ref()))?;
+        let tls = TlsServer::new(options, &keys, before.and_then(|before| before.tls.as_ref()))?;
+        if let Some(prepared) = prepared {
+            keys.reload(prepared);
+        }
+        let fellows = match before {
+            None => Fellows::new(options, fleet, &keys, limits)?.map(Arc::new),
+            Some(before) => {
+                Fellows::reload(before.fellows.as_deref(), options, fleet);
+                before.fellows.clone()
+            }
+        };
         Ok(Self {
             origins,
+            keys,
+            fellows,
             http: HttpOrigins::new(Arc::clone(&dial), options.origin_response_timeout, places),
             dial,
             tls,
-            limits: RelayLimits {
-                idle: Some(options.idle_timeout),
-                half_closed_idle: Some(HALF_CLOSED_IDLE),
-                total: options.total_timeout,
-            },
+            limits,
             hello_timeout: options.hello_timeout,
             proxy_protocol: options.proxy_protocol,
             server: ServerConfig {
@@ -101,6 +141,15 @@ impl Settings {
                 ..ServerConfig::default()
             },
         })
+    }
+}
+
+/// How long connections may last.
+fn limits(options: &EdgeOptions) -> RelayLimits {
+    RelayLimits {
+        idle: Some(options.idle_timeout),
+        half_closed_idle: Some(HALF_CLOSED_IDLE),
+        total: options.total_timeout,
     }
 }
 
@@ -130,6 +179,7 @@ fn acceptor_config(
         establishing: AcceptorConfig::default().establishing.max(options.max_connections.get()),
         hello_timeout: options.hello_timeout,
         hidden: None,
+        fleet: None,
     }
 }
 

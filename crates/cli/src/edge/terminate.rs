@@ -7,10 +7,9 @@
 mod body;
 mod certificates;
 mod fast_open;
-mod files;
+pub(super) mod files;
 mod forward;
 mod http;
-mod keys;
 mod life;
 mod origin;
 mod raw;
@@ -47,7 +46,8 @@ pub(super) async fn serve(
 ) -> Outcome {
     let peer = stream.peer_addr();
     let (client, server_name) = (stream.proven_addr(), server_name(&stream));
-    let Some((tls, early_data)) = start(stream, origin, settings) else { return Outcome::Refused };
+    let started = start(stream, origin, settings).await;
+    let Some((tls, early_data)) = started else { return Outcome::Refused };
     let handle = tls.handle();
     let pending = Pending::default();
     let mut life =
@@ -84,14 +84,16 @@ fn server_name(stream: &ServerStream) -> Option<String> {
 }
 
 /// TLS on `stream`, and what may come as early data.
-fn start(
+async fn start(
     stream: ServerStream,
     origin: &OriginServer,
     settings: &Settings,
 ) -> Option<(TlsStream<ServerStream>, EarlyDataRequests)> {
     // There is a server wherever an origin needs one.
     let server = settings.tls.as_ref()?;
-    match server.accept(origin.service, stream.peer_addr().ip().to_canonical()) {
+    let peer = stream.peer_addr().ip().to_canonical();
+    let first = server.first_seen(origin.service, stream.client_hello()).await;
+    match server.accept(origin.service, peer, first) {
         Ok(conn) => Some((TlsStream::accepted(conn, stream), server.early_data())),
         Err(error) => {
             tracing::warn!(%error, "cannot start TLS with a client");

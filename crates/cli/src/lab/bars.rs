@@ -141,6 +141,9 @@ fn found(
         "zero_rtt_min" | "zero_rtt_max" => {
             (group.n > 0).then(|| group.zero_rtt as f64 / group.n as f64)
         }
+        "full_max" => full(group),
+        "fewer_full_min" => Some(full(other?)? - full(group)?),
+        "paired_ratio_max" => group.paired_ratio(other?),
         "linkable_min" | "linkable_max" => {
             let linkable = group.told.privacy.as_ref()?.linkable?;
             Some(linkable.level().into())
@@ -180,6 +183,11 @@ fn completed(group: &Group) -> Option<f64> {
     (group.n > 0).then(|| (group.n - group.failed) as f64 / group.n as f64)
 }
 
+/// The share of full handshakes.
+fn full(group: &Group) -> Option<f64> {
+    group.told.handshakes.as_ref()?.full_share()
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -190,6 +198,7 @@ mod tests {
     use crate::lab::privacy::{Finding, Linkable};
     use crate::lab::summary::Told;
     use crate::lab::trial::{Row, failed};
+    use crate::lab::workload::Handshakes;
 
     const RTT: Duration = Duration::from_millis(10);
 
@@ -344,6 +353,43 @@ mod tests {
         assert!(judged(Some(Linkable::Viable), "linkable_min = 2"));
         assert!(!judged(Some(Linkable::Bounded), "linkable_min = 2"));
         assert!(!judged(None, "linkable_max = 2") && !judged(None, "linkable_min = 0"));
+    }
+
+    #[test]
+    fn full_handshakes_are_judged_by_what_servers_have_counted() {
+        let mut groups = groups();
+        for (arm, full) in [("tls13", 8), ("turbo", 2)] {
+            let handshakes = Some(Handshakes { full, resumed: 10 - full, ..Handshakes::default() });
+            groups.tell(|key| key.arm == arm, &Told { handshakes, ..Told::default() });
+        }
+        let judged = |bar: &str| {
+            let bar: Bar = toml::from_str(&format!("arm = \"turbo\"\n{bar}")).unwrap();
+            let verdicts = judge(&[bar], &groups, false, 1);
+            (verdicts[0].found, verdicts[0].met)
+        };
+        assert_eq!(judged("full_max = 0.2"), (Some(0.2), true));
+        assert_eq!(judged("full_max = 0.1"), (Some(0.2), false));
+        assert_eq!(judged("against = \"tls13\"\nfewer_full_min = 0.5"), (Some(0.6), true));
+        assert_eq!(judged("against = \"tls13\"\nfewer_full_min = 0.7"), (Some(0.6), false));
+        assert_eq!(one("full_max = 1.0"), (None, false), "nothing was counted");
+    }
+
+    #[test]
+    fn ratios_of_pairs_are_of_the_same_round() {
+        let mut groups = Groups::default();
+        for (round, tls13, turbo) in [(1, 100.0, 90.0), (2, 10.0, 8.0), (3, 1000.0, 2000.0)] {
+            for (arm, ms) in [("tls13", tls13), ("turbo", turbo)] {
+                let said =
+                    Trial { ok: true, ms_to_last_response_byte: Some(ms), ..Trial::default() };
+                groups.add(&Row::new(row(arm, None).key(), round, round, RTT, said), RTT);
+            }
+        }
+        let mut alone = row("turbo", Some(1.0));
+        alone.round = 4;
+        groups.add(&alone, RTT);
+        let bar = "arm = \"turbo\"\nagainst = \"tls13\"\npaired_ratio_max = 0.9";
+        let verdicts = judge(&[toml::from_str(bar).unwrap()], &groups, false, 1);
+        assert_eq!((verdicts[0].found, verdicts[0].met), (Some(0.9), true));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod fast_open;
 mod origin;
 mod page;
 mod start;
+mod workload;
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -38,6 +39,8 @@ pub(crate) struct Cell {
     spec: CellSpec,
     setting: Setting,
     clients: Vec<Client>,
+    /// Its clients, where they are programs of others.
+    workload: Option<workload::Workload>,
     servers: Vec<Program>,
     /// What is attached to the interfaces of its servers.
     fast_open: Vec<fast_open::ServerSide>,
@@ -186,6 +189,7 @@ impl Cell {
             Mode::Page => self.page(context, round, &mut rows),
             Mode::Group(count) => self.group(context, round, count, &mut rows),
             Mode::Revisits(_) => self.revisits(context, round, &mut rows),
+            Mode::Workload => self.visit(context, round, &mut rows),
             Mode::Case(boundary) => self.case(context, round, boundary, &mut rows),
             Mode::InFlight(in_flight, slice) => {
                 let order =

@@ -14,6 +14,7 @@ use headstart_proto::limits::{COOKIE_LIFE, COOKIE_LIFE_MAX};
 use serde::Deserialize;
 
 use super::privacy::Boundary;
+use super::workload::{HOSTS_MAX, SHARES_MAX, Shares};
 use crate::failure::Failure;
 
 pub(crate) use bar::{ANY, Bar, Exception, Moment};
@@ -197,6 +198,11 @@ pub(crate) struct Variant {
     /// How long cookies of the server live.
     #[serde(default, deserialize_with = "text::some_time")]
     pub(crate) cookie_life: Option<Duration>,
+    /// Programs of others with their shares of the connections, of which each is one of them started anew.
+    pub(crate) programs: Option<Shares>,
+    /// Virtual hosts with their shares of the connections of those programs that have no host of their own.
+    #[serde(default)]
+    pub(crate) host_shares: Vec<u32>,
     /// Clients, each on a node of its own behind such a link.
     pub(crate) clients: Option<u8>,
     /// Bytes of a response, if not those of the experiment.
@@ -406,6 +412,7 @@ impl Variant {
             self.check_case(boundary, arms, experiment)?;
         }
         self.check_page(arms)?;
+        self.check_programs(arms)?;
         if self.slots.is_some() || self.grace.is_some() {
             // An agent goes by what a name advertises and by what it learns.
             if let Some(arm) = arms.iter().find(|arm| arm.has_agent()) {
@@ -440,9 +447,11 @@ impl Variant {
             self.hosts.is_some(),
             self.privacy.is_some(),
             self.page.is_some(),
+            self.programs.is_some(),
         ];
         if modes.into_iter().filter(|given| *given).count() > 1 {
-            let hint = "give one of in_flight, rate, first_and_later, hosts, privacy and page";
+            let hint =
+                "give one of in_flight, rate, first_and_later, hosts, privacy, page and programs";
             return wrong("variant", "asks for two things at a time", hint);
         }
         let hosts = self.hosts.as_deref().unwrap_or(&[1]);
@@ -491,6 +500,46 @@ impl Variant {
             return wrong("variant.page", "given beside what is no part of a page", hint);
         }
         within("variant.addresses", self.addresses.unwrap_or(1), 1..=8)
+    }
+
+    /// Arms of programs, and no others, have programs and virtual hosts.
+    fn check_programs(&self, arms: &[Arm]) -> Result<(), Wrong> {
+        let has_programs = self.programs.is_some();
+        if let Some(arm) = arms.iter().find(|arm| arm.is_of_programs() != has_programs) {
+            let hint = "arms of programs are today, client and client-server; list them or the others in `arms`";
+            let what = match has_programs {
+                true => format!("{arm} is no arm of programs"),
+                false => format!("{arm} has none"),
+            };
+            return wrong("variant.programs", what, hint);
+        }
+        let Some(programs) = &self.programs else {
+            return match self.host_shares.is_empty() {
+                true => Ok(()),
+                false => {
+                    wrong("variant.host_shares", "nobody visits them", "give programs = {...}")
+                }
+            };
+        };
+        within("variant.host_shares", self.host_shares.len(), 1..=HOSTS_MAX)?;
+        let shares = programs.values().chain(&self.host_shares).copied();
+        shares
+            .clone()
+            .try_for_each(|share| within("variant.programs, host_shares", share, 0..=SHARES_MAX))?;
+        if programs.values().all(|share| *share == 0)
+            || self.host_shares.iter().all(|share| *share == 0)
+        {
+            let hint = "write for example programs = { curl = 2, nginx = 1 }, host_shares = [3, 1]";
+            return wrong("variant.programs, host_shares", "all are 0", hint);
+        }
+        if self.clients.unwrap_or(1) > 1 {
+            return wrong(
+                "variant.clients",
+                "programs are those of one machine",
+                "leave out clients",
+            );
+        }
+        Ok(())
     }
 
     fn check_case(

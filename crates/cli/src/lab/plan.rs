@@ -12,6 +12,7 @@ use rand::seq::SliceRandom;
 use super::experiment::{CELLS_MAX, Experiment, LinkSpec, OriginKind, Variant};
 use super::page::StagePage;
 use super::privacy::Boundary;
+use super::workload::{self, Visit};
 use crate::failure::Failure;
 
 mod hosts;
@@ -87,6 +88,8 @@ pub(crate) enum Mode {
     Case(Boundary),
     /// One load of a whole page.
     Page,
+    /// One connection of a program of others, to one of some virtual hosts.
+    Workload,
 }
 
 impl Plan {
@@ -298,6 +301,8 @@ impl Stage {
         let turn = match self.mode {
             Mode::One => one,
             Mode::Page => page,
+            // Afterwards it is waited until the last packets are there.
+            Mode::Workload => one + PROGRAM + self.link.rtt,
             Mode::Group(connections) | Mode::Revisits(connections) => one * connections,
             Mode::Case(boundary) => {
                 (one + VISIT_PAUSE) * VISITS + PROGRAM + self.case_pause(boundary)
@@ -331,6 +336,24 @@ impl Stage {
         hosts::visits(hosts, self.variant.visits(), seed, round)
     }
 
+    /// The connections of its programs, one for each round.
+    pub(crate) fn workload(&self, seed: u64) -> Vec<Visit> {
+        let count = usize::try_from(self.rounds).unwrap_or(0);
+        let programs = self.variant.programs.as_ref();
+        let of = |programs| workload::sequence(programs, &self.variant.host_shares, count, seed);
+        programs.map(of).unwrap_or_default()
+    }
+
+    /// Virtual hosts of each cell.
+    pub(crate) fn hosts(&self) -> usize {
+        self.variant.host_shares.len()
+    }
+
+    /// The name of a virtual host: each cell has others, as each is at another address.
+    pub(crate) fn host_name(&self, cell: usize, host: usize) -> String {
+        format!("v{}.c{}.s{}.lab.test", host + 1, cell + 1, self.number + 1)
+    }
+
     /// What lies between the visits in front of a boundary and those behind it, beside the pause between any two.
     pub(crate) fn case_pause(&self, boundary: Boundary) -> Duration {
         let life = self.variant.cookie_life.filter(|_| boundary == Boundary::Period);
@@ -357,6 +380,9 @@ impl Mode {
         }
         if variant.hosts.is_some() {
             return Self::Revisits(variant.visits());
+        }
+        if variant.programs.is_some() {
+            return Self::Workload;
         }
         match (variant.first_and_later, variant.rate, variant.in_flight.or(experiment.in_flight)) {
             (Some(connections), ..) => Self::Group(connections),

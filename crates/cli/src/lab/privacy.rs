@@ -20,6 +20,7 @@
 //! cookies are handed out under encryption; that contexts share none is what the tests of `headstart-sessions` are for.
 
 mod observe;
+mod server_hello;
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -131,6 +131,11 @@ impl Program {
         cpu_of(self.child.id())
     }
 
+    /// The same to the nanosecond, of threads that still run; of short work ticks tell little.
+    pub(crate) fn run_time(&self) -> Option<Duration> {
+        run_time_of(self.child.id()).or_else(|| self.cpu())
+    }
+
     /// It said something that is no answer.
     pub(crate) fn nonsense(&self, line: &str) -> Broken {
         self.broken(&format!("said {line:?}"))
@@ -192,11 +197,53 @@ fn next_line(reader: &mut impl BufRead) -> Option<String> {
 
 /// User and system time: fields 14 and 15 of /proc/PID/stat (proc_pid_stat(5)), in clock ticks.
 fn cpu_of(pid: u32) -> Option<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    times_of(&format!("/proc/{pid}/stat"), 11)
+}
+
+/// User and system time of all children that have ended and were waited for, and of theirs: fields 16 and 17.
+pub(crate) fn cpu_of_children() -> Option<Duration> {
+    times_of("/proc/self/stat", 13)
+}
+
+/// Time on a processor of all threads that a process has now: the first field of their schedstat
+/// (Documentation/scheduler/sched-stats.rst), in nanoseconds.
+fn run_time_of(pid: u32) -> Option<Duration> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let time = |task: std::io::Result<std::fs::DirEntry>| {
+        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+    };
+    // A thread that ends meanwhile has no file any more.
+    let times: Vec<Duration> = tasks.filter_map(time).collect();
+    (!times.is_empty()).then(|| times.into_iter().sum())
+}
+
+/// The sum of two fields of a stat file, behind so many after the name.
+fn times_of(file: &str, skipped: usize) -> Option<Duration> {
+    let stat = std::fs::read_to_string(file).ok()?;
     // The second field is the name in parentheses, which may hold blanks.
     let (_, rest) = stat.rsplit_once(')')?;
-    let fields = rest.split_whitespace().skip(11).take(2);
+    let fields = rest.split_whitespace().skip(skipped).take(2);
     let ticks: u64 = fields.map(str::parse::<u64>).sum::<Result<_, _>>().ok()?;
     let per_second = rustix::param::clock_ticks_per_second();
     (per_second > 0).then(|| Duration::from_secs_f64(ticks as f64 / per_second as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_that_of_the_process_and_of_its_children() {
+        let before = cpu_of_children().unwrap();
+        let work = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
+        assert!(Command::new("sh").args(["-c", work]).status().unwrap().success());
+        assert!(cpu_of_children().unwrap() > before);
+        let own = std::process::id();
+        let first = run_time_of(own).unwrap();
+        // The kernel brings it up to date at its next tick.
+        while run_time_of(own).unwrap() == first {}
+        assert!(cpu_of(own).is_some());
+        assert_eq!(run_time_of(u32::MAX), None);
+    }
 }

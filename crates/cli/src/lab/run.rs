@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use headstart_lab::{Privilege, privilege, read_capture};
+use headstart_lab::{CapturedPacket, Privilege, own_hosts_file, privilege, read_capture};
 use serde_json::{Value, json};
 
 use super::bars::{self, Verdict};
@@ -23,6 +23,7 @@ use super::results::{self, Folder};
 use super::summary::{self, CellSummary, Groups, Told};
 use super::topology::{self, Topology};
 use super::trial::Key;
+use super::workload::{Handshakes, Seen};
 use crate::demo;
 use crate::failure::{Failure, NEGATIVE};
 use crate::options::LabRunOptions;
@@ -91,6 +92,10 @@ pub(crate) fn carry_out(order: Order) -> Result<Finished, Failure> {
     demo::become_privileged()?;
     let program = std::env::current_exe()
         .map_err(|error| Failure::usage(format!("cannot find this program: {error}")))?;
+    topology::hosts_file(&plan).map_or(Ok(()), |text| own_hosts_file(&text)).map_err(|error| {
+        Failure::usage(format!("cannot give the programs their hosts: {error}"))
+            .hint("it takes a mount namespace: run it as root")
+    })?;
     let fast_open = ClientSide::attach(&plan, &program)?.map(Arc::new);
     let interrupt = Interrupt::listen()?;
     let place = order.out.unwrap_or_else(|| results::default_place(&plan.experiment.name));
@@ -171,6 +176,8 @@ impl Run {
     fn captures(&self, stage: &Stage) -> Result<Option<PathBuf>, Failure> {
         match (&self.captures, stage.mode) {
             (None, Mode::Case(_)) => self.folder.captures().map(Some),
+            // Counted in, and gone with the run: they are large.
+            (None, Mode::Workload) => self.folder.work().map(Some),
             (captures, _) => Ok(captures.clone()),
         }
     }
@@ -219,6 +226,14 @@ impl Run {
         files: &[PathBuf],
     ) -> Result<(), Failure> {
         let mut findings = vec![None; cells.len()];
+        let mut handshakes = vec![None; cells.len()];
+        if stage.mode == Mode::Workload {
+            let packets = files.first().map(|file| packets_in(file)).transpose()?;
+            handshakes = cells.iter().map(|cell| counted(cell, packets.as_deref())).collect();
+            let all: Vec<_> = cells.iter().map(visited).collect();
+            self.folder
+                .add_to_captures(&format!("{}-connections.json", stage.file_name()), &all)?;
+        }
         if let Mode::Case(boundary) = stage.mode {
             // One client, one file; without it, or one that lacks packets, nothing is decided.
             let seen = files.first().map(|file| connections_in(file)).transpose()?;
@@ -231,8 +246,9 @@ impl Run {
             let all: Vec<_> = cells.iter().zip(&findings).map(decision).collect();
             self.folder.add_to_captures(&format!("{}-cases.json", stage.file_name()), &all)?;
         }
-        for (cell, finding) in cells.iter().zip(findings) {
-            self.tell(cell, stage, finding);
+        for (cell, (finding, handshakes)) in cells.iter().zip(findings.into_iter().zip(handshakes))
+        {
+            self.tell(cell, stage, finding, handshakes);
         }
         Ok(())
     }
@@ -260,16 +276,28 @@ impl Run {
         Ok(())
     }
 
-    fn tell(&mut self, cell: &Cell, stage: &Stage, privacy: Option<Finding>) {
+    fn tell(
+        &mut self,
+        cell: &Cell,
+        stage: &Stage,
+        privacy: Option<Finding>,
+        handshakes: Option<Handshakes>,
+    ) {
+        // Packets of programs that broke may be any.
+        let contradiction = handshakes.as_ref().and_then(Handshakes::contradiction);
+        if let Some(why) = contradiction.as_ref().filter(|_| cell.broken.is_none()) {
+            self.progress.note(&format!("broken: {}: {}: {why}", stage.name(), cell.name()));
+        }
         let columns = stage.variant.columns();
         let link = &stage.link.name;
         let told = Told {
             load: cell.load,
             links: cell.links,
             flight_bytes: cell.flight_bytes,
-            broken: cell.broken.clone(),
+            broken: cell.broken.clone().or(contradiction),
             in_groups: matches!(stage.mode, Mode::Group(_)),
             privacy,
+            handshakes,
         };
         let of = |key: &Key| key.link == *link && columns.contains(&key.variant) && cell.is(key);
         self.groups.tell(of, &told);
@@ -308,10 +336,24 @@ impl Finished {
 
 /// The connections of a client that a file shows.
 fn connections_in(file: &Path) -> Result<Vec<privacy::Connection>, Failure> {
-    let packets = read_capture(file).map_err(|error| {
+    Ok(privacy::connections(&packets_in(file)?))
+}
+
+fn packets_in(file: &Path) -> Result<Vec<CapturedPacket>, Failure> {
+    read_capture(file).map_err(|error| {
         Failure::usage(format!("cannot read {}: {error}", file.display())).hint("is the disk full?")
-    })?;
-    Ok(privacy::connections(&packets))
+    })
+}
+
+/// What servers have counted of a cell's handshakes, and packets of its client show.
+fn counted(cell: &Cell, packets: Option<&[CapturedPacket]>) -> Option<Handshakes> {
+    let (_, servers) = cell.cases();
+    cell.handshakes(packets.map(|packets| Seen::of(packets, &servers)))
+}
+
+/// The connections of a cell one by one, for whoever wants to count otherwise.
+fn visited(cell: &Cell) -> Value {
+    json!({ "cell": cell.name(), "connections": cell.visited() })
 }
 
 /// What one cell was decided by, for whoever looks at its capture again.

@@ -11,6 +11,10 @@ use super::experiment::Moment;
 use super::privacy::{Finding, Linkable};
 use super::stats::{P90_LEAST, P99_LEAST, Summary, with_failed};
 use super::trial::{Key, Row, rounded};
+use super::workload::Handshakes;
+
+/// The arm of programs as they come.
+const TODAY: &str = "today";
 
 /// All cells of a run, in the order of the plan.
 #[derive(Debug, Default)]
@@ -36,6 +40,8 @@ pub(crate) struct Group {
     failed_at: BTreeMap<u32, u64>,
     /// Times to the first request byte of trials that nothing disturbed; one that failed took for ever.
     unflagged: Vec<f64>,
+    /// Times to the last response byte, by the round.
+    rounds: BTreeMap<u32, f64>,
     pub(crate) told: Told,
 }
 
@@ -50,6 +56,8 @@ pub(crate) struct Told {
     pub(crate) in_groups: bool,
     /// Who can link its connections, where the experiment asks.
     pub(crate) privacy: Option<Finding>,
+    /// What became of its handshakes, where its clients are programs of others.
+    pub(crate) handshakes: Option<Handshakes>,
 }
 
 /// One entry of summary.json. The names are a contract.
@@ -90,6 +98,12 @@ pub(crate) struct CellSummary {
     /// Who can link its connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) privacy: Option<Finding>,
+    /// What became of its handshakes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) handshakes: Option<Handshakes>,
+    /// The median of the ratios of whole connections, round by round, to those of [`TODAY`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) to_today: Option<f64>,
     /// Whole exchanges, to the last response byte, that were over within the time of loading.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) exchanges_per_s: Option<f64>,
@@ -137,7 +151,19 @@ impl Groups {
 
     /// The entries of summary.json.
     pub(crate) fn summaries(&self) -> Vec<CellSummary> {
-        self.groups.iter().map(Group::summary).collect()
+        let summary = |group: &Group| {
+            let today = self.sibling(group, TODAY).filter(|_| group.key.arm != TODAY);
+            let to_today = today.and_then(|today| group.paired_ratio(today)).map(rounded);
+            CellSummary { to_today, ..group.summary() }
+        };
+        self.groups.iter().map(summary).collect()
+    }
+
+    /// The cell of another arm beside it.
+    pub(crate) fn sibling(&self, group: &Group, arm: &str) -> Option<&Group> {
+        let place = |key: &Key| (key.link.clone(), key.variant.clone(), key.suite.clone());
+        let mut all = self.groups.iter();
+        all.find(|other| other.key.arm == arm && place(&other.key) == place(&group.key))
     }
 }
 
@@ -156,6 +182,7 @@ impl Group {
             last: Vec::new(),
             failed_at: BTreeMap::new(),
             unflagged: Vec::new(),
+            rounds: BTreeMap::new(),
             told: Told::default(),
         }
     }
@@ -177,6 +204,15 @@ impl Group {
         self.request.extend(row.ms_to_first_request_byte);
         self.response.extend(row.ms_to_first_response_byte);
         self.last.extend(row.ms_to_last_response_byte);
+        self.rounds.extend(row.ms_to_last_response_byte.map(|last| (row.round, last)));
+    }
+
+    /// The median of the ratios of whole connections to those of `other` in the same round: where rounds differ more
+    /// than arms, as they do with real programs, medians of arms tell less. Rounds in which one failed are left out.
+    pub(crate) fn paired_ratio(&self, other: &Self) -> Option<f64> {
+        let pairs =
+            self.rounds.iter().filter_map(|(round, own)| Some(own / other.rounds.get(round)?));
+        Summary::of(&pairs.collect::<Vec<_>>())?.p50
     }
 
     /// The times of all trials in ms; one that failed took for ever.
@@ -221,6 +257,8 @@ impl Group {
             openings: self.openings.clone(),
             zero_rtt: self.zero_rtt,
             privacy: self.told.privacy.clone(),
+            handshakes: self.told.handshakes.clone(),
+            to_today: None,
             exchanges_per_s: (!load.time.is_zero()).then(|| rounded(per_s)),
             client_cpu_ms: each(load.client_cpu),
             server_cpu_ms: each(load.server_cpu),
@@ -289,6 +327,19 @@ fn line(cell: &CellSummary) -> String {
         let word = finding.linkable.map_or("UNDECIDED", Linkable::word);
         let why = finding.evidence.first().map_or("", String::as_str);
         let _ = write!(text, "  {}: {word} ({why})", finding.boundary.title());
+    }
+    if let Some(handshakes) = &cell.handshakes {
+        let all = handshakes.full + handshakes.resumed;
+        let _ = write!(text, "  full handshakes {} of {all}", handshakes.full);
+        if let Some(seen) = handshakes.seen.filter(|_| all > 0) {
+            let _ = write!(text, "  {} bytes each", seen.bytes / all);
+        }
+        if let (Some(client), Some(server)) = (cell.client_cpu_ms, cell.server_cpu_ms) {
+            let _ = write!(text, "  CPU {client:.2} + {server:.2} ms");
+        }
+        if let Some(ratio) = cell.to_today {
+            let _ = write!(text, "  takes {ratio:.3} of today");
+        }
     }
     for (place, count) in &cell.failed_at {
         let _ = write!(text, "  {count} failed at connection {place}");

@@ -7,7 +7,7 @@ use headstart_lab::{Host, Lab, LabOptions, Link, Node, Packet, Path, SplitTcp, p
 
 use super::cell::LinkActs;
 use super::experiment::LinkSpec;
-use super::plan::{Plan, Stage};
+use super::plan::{Mode, Plan, Stage};
 use crate::demo;
 use crate::failure::Failure;
 
@@ -50,6 +50,25 @@ pub(crate) struct Topology {
 pub(crate) struct Site<'t> {
     pub(crate) node: &'t Node,
     pub(crate) own: Ipv4Addr,
+}
+
+/// The virtual hosts of a plan in the form of hosts(5), for programs that ask for addresses by themselves; none if there
+/// are no such programs.
+pub(crate) fn hosts_file(plan: &Plan) -> Option<String> {
+    let stages = plan.stages.iter().filter(|stage| stage.mode == Mode::Workload);
+    let rows = stages.flat_map(|stage| {
+        let cells = 0..stage.cells.len();
+        let hosts = cells.flat_map(|cell| (0..stage.hosts()).map(move |host| (cell, host)));
+        hosts.map(|(cell, host)| {
+            let address = match stage.servers() {
+                0 | 1 => server_address(0, 0, cell),
+                _ => shared_address(cell),
+            };
+            format!("{address} {}\n", stage.host_name(cell, host))
+        })
+    });
+    let rows: String = rows.collect();
+    (!rows.is_empty()).then(|| format!("127.0.0.1 localhost\n::1 localhost\n{rows}"))
 }
 
 /// Finds mistakes in the text of links before anything is built.
@@ -345,12 +364,16 @@ mod tests {
     }
 
     fn stage(arms: &str, variant: &str) -> Stage {
+        plan(arms, variant).stages.remove(0)
+    }
+
+    fn plan(arms: &str, variant: &str) -> Plan {
         let text = format!(
             "name = \"x\"\ntitle = \"\"\nabout = \"\"\ntrials = 1\nquick_trials = 1\n\
              arms = [{arms}]\nsuites = [\"p256\"]\n[[link]]\nname = \"l\"\nrtt = \"1ms\"\n{variant}"
         );
         let experiment = crate::lab::experiment::Experiment::parse("x", &text).unwrap();
-        Plan::new(experiment, Extent::Usual, None).unwrap().stages.remove(0)
+        Plan::new(experiment, Extent::Usual, None).unwrap()
     }
 
     #[test]
@@ -367,6 +390,20 @@ mod tests {
         let only = stage("\"fop\"", two);
         let expected = ["server-1-of-1", "server-2-of-1"].map(|name| (name.to_owned(), vec![0]));
         assert_eq!(names(&only), expected);
+    }
+
+    #[test]
+    fn virtual_hosts_are_where_their_cells_are() {
+        let of = |more: &str| {
+            let programs = "programs = { curl = 1 }\nhost_shares = [2, 1]";
+            plan("\"today\", \"client\"", &format!("[[variant]]\n{programs}\n{more}"))
+        };
+        let one = hosts_file(&of("")).unwrap();
+        assert!(one.contains("\n10.100.0.1 v1.c1.s1.lab.test\n"), "{one}");
+        assert!(one.contains("\n10.100.0.2 v2.c2.s1.lab.test\n"), "{one}");
+        let three = hosts_file(&of("servers = 3\nbalance = \"five-tuple\"")).unwrap();
+        assert!(three.contains("\n10.99.0.2 v1.c2.s1.lab.test\n"), "{three}");
+        assert_eq!(hosts_file(&plan("\"tls13\"", "")), None);
     }
 
     #[test]

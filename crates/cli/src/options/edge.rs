@@ -1,15 +1,18 @@
 //! Options of `headstart edge`.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU8, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 use headstart_net::fastopen::PIN_DIR;
 
-use super::{LogOptions, NameMap, Origin, OriginServer, SOURCES};
+use super::{FilterPlace, KeySource, LogOptions, NameMap, Origin, OriginServer, SOURCES};
 use crate::failure::Failure;
+
+/// Heading of the options for several edges of one site.
+const FLEET: &str = "Several edges of one site (docs/fleet.md)";
 
 /// Heading of the options for origins that do not speak TLS.
 const TLS: &str = "TLS, for origins http:// and tcp://";
@@ -35,6 +38,12 @@ const EXAMPLES: &str = r#"Examples:
   Several edges of one site take each other's session tickets:
       headstart keys new /etc/headstart/keys      (once; then copy the file to each edge)
       headstart edge ... --keys /etc/headstart/keys
+
+  The same with keys in Redis, and early data that each ticket brings once to all of them:
+      headstart keys new --fleet /etc/headstart/fleet           (once; then copy it to each edge)
+      headstart keys new redis://redis.internal --fleet /etc/headstart/fleet
+      headstart edge ... --fleet /etc/headstart/fleet --keys redis://redis.internal \
+                         --early-data-filter redis://redis.internal --early-data-requests safe
 
   The server learns the client's address (nginx: listen 8443 ssl proxy_protocol):
       headstart edge --origin localhost:8443 --proxy-protocol
@@ -99,14 +108,15 @@ pub struct EdgeOptions {
     #[arg(long, value_name = "FILE", value_delimiter = ',', help_heading = TLS)]
     pub key: Vec<PathBuf>,
 
-    /// Keys of session tickets, in a file made by `headstart keys new` [default: made at the start]
+    /// Keys of session tickets: a file made by `headstart keys new`, or redis:// [default: made at the start]
     ///
-    /// With the same file, edges take each other's tickets, and a restart does not cost clients a full
-    /// handshake. Who reads it can read early data of the last day and a half, but no other bytes of
+    /// With the same keys, edges take each other's tickets, and a restart does not cost clients a full
+    /// handshake. Who reads the file can read early data of the last day and a half, but no other bytes of
     /// TLS 1.3: keep it as you keep --key. Renew it with `headstart keys rotate`, twice a day for
-    /// example; without a file the edge renews its keys itself, every 12 hours.
-    #[arg(long, value_name = "FILE", help_heading = TLS)]
-    pub keys: Option<PathBuf>,
+    /// example; without --keys the edge renews its own every 12 hours. Keys in Redis are sealed with the key
+    /// of --fleet; where Redis does not answer, those at hand go on.
+    #[arg(long, value_name = "FILE|URL", value_parser = KeySource::parser(), help_heading = TLS)]
+    pub keys: Option<KeySource>,
 
     /// Which requests may come as TLS early data (0-RTT), before the handshake is done
     ///
@@ -115,6 +125,36 @@ pub struct EdgeOptions {
     /// on. Origins learn of it by the header Early-Data: 1 and may refuse it with status 425 (RFC 8470).
     #[arg(long, value_name = "WHICH", value_enum, default_value_t, help_heading = TLS)]
     pub early_data_requests: EarlyDataRequests,
+
+    /// Where is remembered which early data came before: memory, or redis://HOST:PORT/DB?name=NAME
+    ///
+    /// Port, database and name may be left out. With memory an edge takes early data with tickets that it made itself.
+    /// With Redis, it takes it with those of all edges that name the same place, each once among them; Redis must
+    /// not evict keys (maxmemory-policy noeviction). Whatever is wrong with Redis, early data is refused and sessions
+    /// are resumed.
+    #[arg(long, value_name = "WHERE", default_value_t, help_heading = TLS)]
+    pub early_data_filter: FilterPlace,
+
+    /// Other servers of the site with the same ticket keys (see headstart keys export)
+    ///
+    /// Sessions are then bound as theirs are, so that clients resume them at either: with nginx for the same
+    /// certificates, with haproxy for any. Not with --fast-open, whose cookies stand where those look
+    /// for the name of a key.
+    #[arg(long, value_name = "SERVER", value_enum, default_value_t, help_heading = FLEET)]
+    pub ticket_peers: TicketPeers,
+
+    /// File of the fleet, made by `headstart keys new --fleet`: its key, and where its edges are
+    ///
+    /// Needed for keys in Redis, and to forward TurboTLS clients whose TCP came to another edge than their
+    /// datagrams. Who reads it can make himself one of the edges.
+    #[arg(long, value_name = "FILE", help_heading = FLEET)]
+    pub fleet: Option<PathBuf>,
+
+    /// The number of this edge in the file of --fleet; it then takes joins from the others at the address there
+    ///
+    /// For balancers that do not keep a client's UDP and TCP together. Needs --keys that all edges share.
+    #[arg(long, value_name = "N", requires = "fleet", requires = "keys", help_heading = FLEET)]
+    pub fleet_edge: Option<NonZeroU8>,
 
     /// Hand out cookies for TCP Fast Open, and take ClientHellos in SYNs that bring them
     ///
@@ -269,8 +309,11 @@ impl EdgeOptions {
         let useless = [
             ("--cert", !self.cert.is_empty()),
             ("--key", !self.key.is_empty()),
-            ("--keys", self.keys.is_some()),
+            // Tags for the other edges are made with them, too.
+            ("--keys", self.keys.is_some() && self.fleet_edge.is_none()),
             ("--early-data-requests", self.early_data_requests != EarlyDataRequests::Off),
+            ("--early-data-filter", self.early_data_filter != FilterPlace::Memory),
+            ("--ticket-peers", self.ticket_peers != TicketPeers::None),
             ("--fast-open", self.fast_open),
         ];
         match useless.iter().find(|(_, given)| *given) {
@@ -282,6 +325,24 @@ impl EdgeOptions {
                 "so that the edge speaks TLS, write --origin http://HOST:PORT or tcp://HOST:PORT",
             )),
         }
+    }
+}
+
+impl EdgeOptions {
+    /// What belongs together in a fleet.
+    ///
+    /// # Errors
+    /// Keys in Redis without the fleet's file; cookies beside servers that would not understand their tickets.
+    pub fn check_fleet(&self) -> Result<(), Failure> {
+        if matches!(self.keys, Some(KeySource::Redis(_))) && self.fleet.is_none() {
+            return Err(Failure::usage("keys in Redis are sealed, and --fleet is missing")
+                .hint("name the file that `headstart keys new --fleet FILE` made: --fleet FILE"));
+        }
+        if self.fast_open && self.ticket_peers != TicketPeers::None {
+            return Err(Failure::usage("--fast-open and --ticket-peers exclude each other")
+                .hint("tickets that begin with a cookie are worth nothing to other servers"));
+        }
+        Ok(())
     }
 }
 
@@ -304,6 +365,18 @@ pub enum EarlyDataRequests {
     Safe,
     /// All, also for tcp:// origins; only where every origin bears that a request comes twice
     On,
+}
+
+/// Servers that are no headstart and share its ticket keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum TicketPeers {
+    /// None: a session is for its server name
+    #[default]
+    None,
+    /// nginx: a session is for the certificates
+    Nginx,
+    /// HAProxy: a session is for all names
+    Haproxy,
 }
 
 /// A version of TLS.

@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use headstart_tls::keyring::{PERIOD_MAX, PERIOD_MIN};
 
+use super::KeySource;
+
 const EXAMPLES: &str = "\
 Examples:
   Keys for a site, to be copied to each of its edges:
@@ -17,6 +19,14 @@ Examples:
 
   Whether two machines have the same keys (compare the names; no secret is shown):
       headstart keys show /etc/headstart/keys
+
+  Keys in Redis, sealed with the key of a file that all machines have; any of them may rotate:
+      headstart keys new --fleet /etc/headstart/fleet
+      headstart keys new redis://redis.internal?name=www --fleet /etc/headstart/fleet
+      headstart keys rotate --if-due redis://redis.internal?name=www --fleet /etc/headstart/fleet
+
+  For nginx and HAProxy with the same ticket keys (docs/fleet.md says what they then resume):
+      headstart keys export --nginx /etc/nginx/tickets /etc/headstart/keys
 
 The file belongs to the user that the edge runs as, and nobody else may read it.";
 
@@ -41,15 +51,21 @@ pub enum KeysCommand {
     New(KeysNewOptions),
     Rotate(KeysRotateOptions),
     Show(KeysShowOptions),
+    Export(KeysExportOptions),
 }
 
-/// Write new keys to a file that does not exist yet
+/// Write new keys to a file that does not exist yet, or to Redis where there are none yet
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct KeysNewOptions {
-    /// File to write, readable for its owner only
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    /// File to write, readable for its owner only; or redis://HOST:PORT/DB?name=NAME, of which port, database and name
+    /// may be left out
+    #[arg(value_name = "FILE|URL", value_parser = KeySource::parser(), required_unless_present = "fleet")]
+    pub keys: Option<KeySource>,
+
+    /// File of the fleet, whose key seals keys in Redis; without anything else, it is made
+    #[arg(long, value_name = "FILE")]
+    pub fleet: Option<PathBuf>,
 
     /// How long an epoch is to be current, from 1h to 7days
     ///
@@ -63,9 +79,13 @@ pub struct KeysNewOptions {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct KeysRotateOptions {
-    /// File that `headstart keys new` made; it is replaced as a whole
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    /// File or place in Redis that `headstart keys new` made; it is replaced as a whole
+    #[arg(value_name = "FILE|URL", value_parser = KeySource::parser())]
+    pub keys: KeySource,
+
+    /// File of the fleet, for keys in Redis
+    #[arg(long, value_name = "FILE")]
+    pub fleet: Option<PathBuf>,
 
     /// Do nothing before the period is over
     #[arg(long)]
@@ -76,13 +96,42 @@ pub struct KeysRotateOptions {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct KeysShowOptions {
-    /// File that `headstart keys new` made
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    /// File or place in Redis that `headstart keys new` made
+    #[arg(value_name = "FILE|URL", value_parser = KeySource::parser())]
+    pub keys: KeySource,
+
+    /// File of the fleet, for keys in Redis
+    #[arg(long, value_name = "FILE")]
+    pub fleet: Option<PathBuf>,
 
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Write the ticket keys in the forms of nginx and HAProxy
+///
+/// They are to be written again after each rotation, and the server reloaded. The edges need
+/// --ticket-peers, or the keys alone resume nothing.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+#[command(group(clap::ArgGroup::new("form").required(true).multiple(true).args(["nginx", "haproxy"])))]
+pub struct KeysExportOptions {
+    /// File or place in Redis that `headstart keys new` made
+    #[arg(value_name = "FILE|URL", value_parser = KeySource::parser())]
+    pub keys: KeySource,
+
+    /// File of the fleet, for keys in Redis
+    #[arg(long, value_name = "FILE")]
+    pub fleet: Option<PathBuf>,
+
+    /// Directory to write the files for ssl_session_ticket_key to, and tickets.conf, which names them
+    #[arg(long, value_name = "DIR")]
+    pub nginx: Option<PathBuf>,
+
+    /// File to write for tls-ticket-keys
+    #[arg(long, value_name = "FILE")]
+    pub haproxy: Option<PathBuf>,
 }
 
 fn period(text: &str) -> Result<Duration, String> {

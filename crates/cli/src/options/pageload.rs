@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use headstart_peers::{Arm, Suite};
 
-use super::LogOptions;
-use super::pageload_db::DbOptions;
+use super::pageload_plan::{PlanOptions, SimulateOptions, ValidateOptions};
+use super::{DbOptions, LogOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,7 +65,10 @@ pub struct PageloadOptions {
 #[allow(missing_docs)] // a comment here would replace the command's own help text
 pub enum PageloadCommand {
     Show(ShowOptions),
+    Plan(PlanOptions),
+    Simulate(SimulateOptions),
     Replay(ReplayOptions),
+    Validate(ValidateOptions),
     Db(DbOptions),
     Sharing(SharingOptions),
 }

@@ -1,10 +1,13 @@
 //! Pages from files, whatever wrote them.
 
-use std::io::{self, Cursor, Read};
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread;
 
+use flate2::read::MultiGzDecoder;
+use headstart_pageload::blast::{self, Logged, Record};
 use headstart_pageload::cs244;
 use headstart_pageload::har::{self, Facts, Parents};
 use headstart_pageload::page::{Ignored, Page};
@@ -15,6 +18,15 @@ use crate::failure::Failure;
 
 /// Bytes by which a kind of file is told: the first keys are among them.
 const HEAD: u64 = 4096;
+
+/// What a compressed file begins with (RFC 1952 section 2.3.1).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Bytes of a line of published loads: the largest has 0.5 MB.
+const LINE_BYTES: u64 = 64 << 20;
+
+/// Published loads of one file: a hundred times as many as there are. They are in memory together.
+const LOADS_MAX: usize = 10_000;
 
 /// A page, and what its file says beside it.
 #[derive(Debug)]
@@ -49,28 +61,40 @@ pub(super) fn read_all<T: Send>(
     of: impl Fn(Contents) -> T + Sync,
 ) -> Vec<(String, Result<T, Failure>)> {
     let progress = Progress::new(sharing::total(files));
-    let next = Mutex::new(files.iter().enumerate());
-    let done = Mutex::new(Vec::with_capacity(files.len()));
+    let done = on_all_cores(files.iter(), |path| {
+        let name = path.display().to_string();
+        progress.stage(name.clone());
+        let read = read(path, &name, &progress).map(&of);
+        (name, read)
+    });
+    progress.done();
+    done
+}
+
+/// What `of` makes of each, in their order.
+pub(super) fn on_all_cores<T: Send, R: Send>(
+    all: impl ExactSizeIterator<Item = T> + Send,
+    of: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let workers = thread::available_parallelism().map_or(1, Into::into).min(all.len());
+    let done = Mutex::new(Vec::with_capacity(all.len()));
+    let next = Mutex::new(all.enumerate());
     let work = || {
         loop {
-            let Some((number, path)) = locked(&next).next() else { break };
-            let name = path.display().to_string();
-            progress.stage(name.clone());
-            let read = read(path, &name, &progress).map(&of);
-            locked(&done).push((number, name, read));
+            let Some((number, one)) = locked(&next).next() else { break };
+            let made = of(one);
+            locked(&done).push((number, made));
         }
     };
-    let workers = thread::available_parallelism().map_or(1, Into::into).min(files.len());
     thread::scope(|scope| {
         for _ in 1..workers {
             scope.spawn(work);
         }
         work();
     });
-    progress.done();
     let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    done.sort_by_key(|(number, ..)| *number);
-    done.into_iter().map(|(_, name, read)| (name, read)).collect()
+    done.sort_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, made)| made).collect()
 }
 
 /// One page of one file, counted from 1.
@@ -98,12 +122,30 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 fn read(path: &Path, name: &str, progress: &Progress) -> Result<Contents, Failure> {
     let unreadable = |error: &io::Error| sharing::unreadable(name, error);
     let input = sharing::open(path).map_err(|error| unreadable(&error))?;
-    let mut input = progress.of(input);
+    let (head, whole) = peek(progress.of(input)).map_err(|error| unreadable(&error))?;
+    if !head.starts_with(&GZIP) {
+        return of_kind(&head, whole, name);
+    }
+    let (head, whole) = peek(MultiGzDecoder::new(whole)).map_err(|error| unreadable(&error))?;
+    of_kind(&head, whole, name)
+}
+
+/// An input that begins with what was read of it already.
+type Whole<R> = io::Chain<Cursor<Vec<u8>>, R>;
+
+/// The first bytes, and all of them.
+fn peek<R: Read>(mut input: R) -> io::Result<(Vec<u8>, Whole<R>)> {
     let mut head = Vec::new();
-    input.by_ref().take(HEAD).read_to_end(&mut head).map_err(|error| unreadable(&error))?;
-    let is_cs244 = is_cs244(&head);
-    let whole = Cursor::new(head).chain(input);
-    if is_cs244 { cs244(whole, name) } else { har(whole, name) }
+    input.by_ref().take(HEAD).read_to_end(&mut head)?;
+    Ok((head.clone(), Cursor::new(head).chain(input)))
+}
+
+fn of_kind(head: &[u8], whole: impl Read, name: &str) -> Result<Contents, Failure> {
+    match head {
+        head if is_cs244(head) => cs244(whole, name),
+        head if is_published(head) => published(whole, name),
+        _ => har(whole, name),
+    }
 }
 
 /// Whether a file is a recording of CS244 as JSON: a HAR file begins with `log`.
@@ -111,6 +153,82 @@ fn is_cs244(head: &[u8]) -> bool {
     let head = String::from_utf8_lossy(head);
     !head.contains("\"log\"")
         && ["\"requests\"", "\"head_bytes\""].iter().any(|key| head.contains(key))
+}
+
+/// Whether a file has page loads as published with BLAST, one in a line.
+fn is_published(head: &[u8]) -> bool {
+    head.trim_ascii_start().starts_with(b"{\"set\":")
+}
+
+/// The logged trees; lists and trees that were inferred are left out, as their times mean nothing.
+fn published(input: impl Read, name: &str) -> Result<Contents, Failure> {
+    let mut recordings = Vec::new();
+    for line in logged(input, name) {
+        let (number, logged) = line?;
+        if recordings.len() == LOADS_MAX {
+            return Err(Failure::usage(format!("{name} has more than {LOADS_MAX} page loads"))
+                .hint("split it into several files"));
+        }
+        let page = without_names(&logged, number).ok_or_else(|| not_published(name, number, ""))?;
+        recordings.push(Recording { file: name.to_owned(), page, har: None });
+    }
+    match recordings.is_empty() {
+        false => Ok(Contents { recordings, ignored: Ignored::default() }),
+        true => Err(not_published(name, 1, ": there is no logged load in it")),
+    }
+}
+
+/// The logged trees of a file of published loads, each with the number of its line.
+pub(super) fn logged(
+    input: impl Read,
+    name: &str,
+) -> impl Iterator<Item = Result<(usize, Logged), Failure>> {
+    let mut input = BufReader::new(input);
+    let mut next = move |number: usize| -> Result<Option<Record>, Failure> {
+        let mut line = String::new();
+        let mut limited = input.by_ref().take(LINE_BYTES);
+        let read = limited.read_line(&mut line);
+        if read.map_err(|error| sharing::unreadable(name, &error))? == 0 {
+            return Ok(None);
+        }
+        let record = blast::read(&line);
+        record.map(Some).map_err(|error| not_published(name, number, &format!(": {error}")))
+    };
+    let mut number = 0;
+    std::iter::from_fn(move || {
+        loop {
+            number += 1;
+            match next(number) {
+                Ok(None) => break None,
+                Ok(Some(Record::Logged(logged))) => break Some(Ok((number, logged))),
+                Ok(Some(_)) => {}
+                Err(failure) => break Some(Err(failure)),
+            }
+        }
+    })
+}
+
+fn not_published(name: &str, number: usize, why: &str) -> Failure {
+    Failure::usage(format!("cannot read {name}, line {number}{why}"))
+        .hint("name page loads published with BLAST (.jsonl)")
+}
+
+/// The page with numbers for sites and hosts: these are real ones, of people who did not know.
+fn without_names(logged: &Logged, line: usize) -> Option<Page> {
+    let page = &logged.page;
+    let mut numbers = BTreeMap::new();
+    let mut servers = page.servers().to_vec();
+    for (place, server) in servers.iter_mut().enumerate() {
+        // Half of them have no name.
+        let known = (!server.host.is_empty()).then(|| std::mem::take(&mut server.host));
+        let number = known.map_or(place, |host| *numbers.entry(host).or_insert(place));
+        server.host = format!("server-{number}.site-{}", logged.site);
+    }
+    let mut resources = page.resources().to_vec();
+    resources.iter_mut().for_each(|one| one.url.clear());
+    let name = format!("site {}, line {line}", logged.site);
+    let same = Page::new(name, servers, resources).ok()?;
+    Some(same.with_redirects(page.redirects()).with_ignored(page.ignored().clone()))
 }
 
 fn cs244(input: impl Read, name: &str) -> Result<Contents, Failure> {
@@ -141,4 +259,24 @@ fn har(input: impl Read, name: &str) -> Result<Contents, Failure> {
     };
     let recordings = har.recordings.into_iter().map(recording).collect();
     Ok(Contents { recordings, ignored: har.ignored })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_on_all_cores_is_in_order() {
+        let made = on_all_cores(0..1000, |number| number * 2);
+        assert!(made.into_iter().eq((0..1000).map(|number| number * 2)));
+        assert!(on_all_cores(0..0, |number: i32| number).is_empty());
+    }
+
+    #[test]
+    fn kinds_of_files_are_told_by_their_beginning() {
+        assert!(is_cs244(br#"{"name": "x", "head_bytes": 4000, "requests": ["#));
+        assert!(!is_cs244(br#"{"log": {"comment": "\"requests\""}}"#));
+        assert!(is_published(b"\n{\"set\":\"A\",\"site\":0"));
+        assert!(!is_published(br#"{"log": {"version": "1.2"}}"#));
+    }
 }

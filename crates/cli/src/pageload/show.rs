@@ -2,8 +2,8 @@
 
 mod html;
 mod picture;
-mod summary;
-mod text;
+pub(super) mod summary;
+pub(super) mod text;
 
 use std::fs;
 use std::path::Path;

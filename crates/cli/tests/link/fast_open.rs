@@ -17,6 +17,7 @@ use headstart_lab::{Element, INTERFACE, Outputs, Packet, TcpSegment};
 use rustix::process::Signal;
 
 use crate::daemon::Daemon;
+use crate::library::library;
 use crate::net::{HTTPS, Net, PATIENCE, ms, run, until};
 use crate::{nginx, origin};
 
@@ -70,6 +71,56 @@ pub(crate) fn cookie_in_a_ticket() {
         assert_eq!(counts[outcome], 0, "{counts}");
     }
 }
+
+/// A session that one program has left is another one's, and with it the cookie in its ticket: a fresh process of curl
+/// opens with its ClientHello in the SYN.
+pub(crate) fn cookie_of_another_program() {
+    let net = Net::new(RTT);
+    let world = World::new(&net, "program");
+    let port = AGENT.to_string();
+    let python = || {
+        let arguments = ["/usr/bin/python3", "-c", PYTHON, &port, NAME];
+        let visit = world.watched(|| world.program("work", &arguments));
+        assert!(visit.said.ends_with("yes"), "{}", visit.said);
+        visit
+    };
+    let url = format!("https://{NAME}/");
+    let curl = |context| {
+        let arguments = ["curl", "-sS", "--no-alpn", "--max-time", "50", &url];
+        let visit = world.watched(|| world.program(context, &arguments));
+        assert_eq!(visit.said, "yes");
+        visit
+    };
+    assert_eq!(python().cookies(), 0, "there was none yet");
+    assert_eq!(curl("other").cookies(), 0, "it is another context's");
+    for _ in 0..TRIES {
+        let visit = curl("work");
+        if visit.is_fast {
+            visit.opening();
+            return;
+        }
+        assert_eq!(visit.cookies(), 0, "a cookie was spent in vain");
+    }
+    panic!("no connection opened fast: {}", world.agent().log());
+}
+
+/// A request through the agent's port, by what Python's library has for TLS.
+const PYTHON: &str = r#"
+import socket, ssl, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as tcp:
+    name = sys.argv[2].encode()
+    tcp.sendall(b"CONNECT %b:443 HTTP/1.1\r\nHost: %b:443\r\n\r\n" % (name, name))
+    answer = b""
+    while not answer.endswith(b"\r\n\r\n"):
+        answer += tcp.recv(1)
+    assert b" 200 " in answer, answer
+    with ssl.create_default_context().wrap_socket(tcp, server_hostname=sys.argv[2]) as tls:
+        tls.sendall(b"GET / HTTP/1.1\r\nHost: %b\r\nConnection: close\r\n\r\n" % name)
+        page = b""
+        while more := tls.recv(4096):
+            page += more
+sys.stdout.write(page.decode())
+"#;
 
 /// Tickets of TLS 1.2 travel in clear: they hold no cookie, and none leaves.
 pub(crate) fn none_with_tls_1_2() {
@@ -159,13 +210,19 @@ impl<'n> World<'n> {
         let fast = ["--fast-open", "--fast-open-maps", &maps];
         self.edge = Some(Daemon::edge(net, 0, &[&tls[..], &fast].concat()));
         let to = format!("--edge={NAME}={},fop=1", net.edge4());
-        let agent = Daemon::agent(net, AGENT, &[&to]);
+        let socket = format!("--socket={}", self.socket().display());
+        let agent = Daemon::agent(net, AGENT, &[&to, &socket]);
         fs::write(self.group.join("cgroup.procs"), agent.pid().to_string()).unwrap();
         self.agent = Some(agent);
     }
 
     fn agent(&self) -> &Daemon<'n> {
         self.agent.as_ref().unwrap()
+    }
+
+    /// The agent's, for programs with the library of `headstart run`.
+    fn socket(&self) -> PathBuf {
+        self.net.file("agent.sock")
     }
 
     /// What the server's program did with SYNs.
@@ -216,10 +273,15 @@ impl<'n> World<'n> {
 
     /// One request by `openssl s_client` through the agent, and the packets of its connection.
     fn visit(&self, flags: &[&str]) -> Visit {
+        let (to, proxy) = (format!("{NAME}:{HTTPS}"), format!("127.0.0.1:{AGENT}"));
+        self.watched(|| self.s_client(&[&["-connect", &to, "-proxy", &proxy], flags].concat()))
+    }
+
+    /// What a client says that makes one connection through the agent, and its packets.
+    fn watched(&self, client: impl FnOnce() -> String) -> Visit {
         self.seen.take();
         let (all, fast) = self.opened();
-        let (to, proxy) = (format!("{NAME}:{HTTPS}"), format!("127.0.0.1:{AGENT}"));
-        let said = self.s_client(&[&["-connect", &to, "-proxy", &proxy], flags].concat());
+        let said = client();
         self.agent().reaches("ended connections", all + 1, |agent| {
             agent.count("headstart_connections_total", &[])
         });
@@ -246,6 +308,18 @@ impl<'n> World<'n> {
         let said = text(&output.stdout) + &text(&output.stderr);
         assert!(output.status.success() && said.contains("HTTP/1.1 200"), "{said}");
         said
+    }
+
+    /// What a program says that `headstart run` leads through the agent.
+    fn program(&self, context: &str, command: &[&str]) -> String {
+        let mut run_it = self.net.client().command(PROGRAM);
+        run_it.args(["run", "--context", context, "--proxy", &format!("127.0.0.1:{AGENT}")]);
+        run_it.arg("--socket").arg(self.socket()).arg("--preload").arg(library());
+        run_it.arg("--").args(command);
+        // Of what is around this test no proxy counts, and no roots.
+        run_it.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+        run_it.env("SSL_CERT_FILE", self.net.file("cert.pem")).env("HEADSTART_PATIENCE_MS", "9000");
+        String::from_utf8(run(&mut run_it).stdout).unwrap()
     }
 
     /// How many connections the agent has opened, and how many of them fast.

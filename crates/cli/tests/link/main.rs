@@ -23,6 +23,8 @@ mod fast_open;
 mod fast_open_faults;
 mod figures;
 mod hybrid;
+#[path = "../run/library.rs"]
+mod library;
 mod loss;
 mod names;
 mod net;
@@ -79,6 +81,7 @@ const CHECKS: &[(&str, fn())] = &[
 /// Those that only root can run, since they attach programs to the kernel.
 const CHECKS_OF_ROOT: &[(&str, fn())] = &[
     ("fast_open_cookie_in_a_ticket", fast_open::cookie_in_a_ticket),
+    ("fast_open_cookie_of_another_program", fast_open::cookie_of_another_program),
     ("fast_open_none_with_tls_1_2", fast_open::none_with_tls_1_2),
     ("fast_open_sooner", fast_open_faults::opens_a_round_trip_sooner),
     ("fast_open_syn_data_dropped", fast_open_faults::syn_data_dropped),

@@ -21,7 +21,17 @@ impl Agent {
     }
 
     pub(crate) fn start_in(dir: TempDir, arguments: &[&str]) -> Self {
-        let daemon = Daemon::start(command(&dir.path().join("socket")).args(arguments));
+        Self::run(dir, arguments, &[])
+    }
+
+    /// One whose system has these roots.
+    pub(crate) fn start_trusting(dir: TempDir, roots: &str, arguments: &[&str]) -> Self {
+        Self::run(dir, arguments, &[("SSL_CERT_FILE", roots)])
+    }
+
+    fn run(dir: TempDir, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut command = command(&dir.path().join("socket"));
+        let daemon = Daemon::start(command.args(arguments).envs(environment.iter().copied()));
         Self { daemon, dir }
     }
 
@@ -44,7 +54,7 @@ impl Agent {
         assert_eq!(self.audited(words), count, "{words:?}");
     }
 
-    fn audited(&self, words: &[&str]) -> usize {
+    pub(crate) fn audited(&self, words: &[&str]) -> usize {
         let log = self.log();
         let lines = log.lines().filter(|line| line.contains("headstart::audit"));
         lines.filter(|line| words.iter().all(|word| line.contains(word))).count()

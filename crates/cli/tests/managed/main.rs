@@ -5,9 +5,12 @@
 mod agent;
 mod client;
 mod command;
+mod connector;
+mod crossing;
 #[path = "../terminate/daemon.rs"]
 #[allow(dead_code)] // the terminating edge's tests use the rest
 mod daemon;
+mod documented;
 mod early;
 #[path = "../terminate/edge.rs"]
 #[allow(dead_code, unused_imports)] // as above
@@ -27,5 +30,6 @@ mod secrets;
 mod server;
 mod sharing;
 mod start;
+mod tap;
 mod users;
 mod verify;

@@ -13,7 +13,7 @@ use crate::server::{NAME, PAGE, Server, files};
 const OTHER: u32 = 54_321;
 
 /// What a request of another user is answered: `curl` on the socket.
-fn as_other(agent: &Agent, arguments: &[&str]) -> String {
+pub(crate) fn as_other(agent: &Agent, arguments: &[&str]) -> String {
     let mut command = Command::new("curl");
     command.args(["-sS", "--max-time", "50", "--unix-socket"]).arg(agent.socket());
     command.args(arguments).current_dir("/").env_clear().uid(OTHER).gid(OTHER);
@@ -31,11 +31,11 @@ fn open_agent() -> Agent {
 }
 
 /// Lets others come to the socket, whose own mode then counts.
-fn let_pass(agent: &Agent) {
+pub(crate) fn let_pass(agent: &Agent) {
     set_permissions(agent.path(""), Permissions::from_mode(0o755)).unwrap();
 }
 
-fn may_run() -> bool {
+pub(crate) fn may_run() -> bool {
     let may = std::env::var_os("HEADSTART_TEST_NET").is_some();
     if !may {
         eprintln!("skipped: HEADSTART_TEST_NET=1 runs it, as root");

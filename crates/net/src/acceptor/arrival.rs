@@ -3,19 +3,24 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use headstart_proto::hello::{self, ClientHello, Progress};
-use headstart_proto::wire::{JOIN_LEN, JOIN_TYPE, Join};
-use headstart_proto::{Attachment, Handover, JoinOutcome, OriginEnd};
+use headstart_proto::wire::{Forward, JOIN_LEN, JOIN_TYPE, Join, JoinAnswer, Status};
+use headstart_proto::{Attachment, EdgeNumber, Handover, JoinOutcome, OriginEnd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
+use super::fleet::{Forwarded, NotForwarded};
 use super::session::{Link, Session, Tcp, ToSession};
 use super::shared::Shared;
 use super::stream::ServerStream;
+use super::way::Way;
 use crate::connector::OpenedBy;
 
 /// First read of a connection: holds the ClientHello of today's browsers.
 const FIRST_READ: usize = 2048;
+
+/// For a session that is not here, of whatever kind.
+const REFUSED: JoinAnswer = JoinAnswer { status: Status::Refused, server_offset: 0 };
 
 /// A connection of which nothing was read yet, or a session whose ClientHello came over UDP.
 #[derive(Debug)]
@@ -64,7 +69,8 @@ impl Arrival {
 
     /// Reads as far as needed to know what the connection is, and waits for a place to serve it.
     ///
-    /// `None`: it was the TCP part of a session, whose stream has it now.
+    /// `None`: it was the TCP part of a session, whose stream has it now; or that of a session at another edge of
+    /// the [`Fleet`](super::Fleet), and was passed on until it ended.
     ///
     /// # Errors
     /// `TimedOut` if the client says nothing or its session ended already, `InvalidData` if its join
@@ -81,34 +87,80 @@ impl Arrival {
                 Ok(Some(stream.with_place(place)))
             }
             Kind::Tcp(shared, room, tcp, opened_by) => {
-                let first = First {
-                    shared: Arc::clone(&shared),
-                    peer: self.peer,
-                    tcp,
-                    opened_by,
-                    read: Vec::new(),
-                };
+                let way = Way::Tcp(tcp);
+                let first = First::new(Arc::clone(&shared), self.peer, way, opened_by);
                 let established = tokio::time::timeout(shared.hello_timeout, first.establish());
-                let Some(stream) = established.await?? else { return Ok(None) };
+                let established = established.await??;
+                if matches!(established, Established::Joined) {
+                    return Ok(None);
+                }
                 // Those that wait leave their room to others: joins have to be read.
                 drop(room);
-                Ok(Some(stream.with_place(shared.place().await?)))
+                let place = shared.place().await?;
+                match established {
+                    Established::Stream(stream) => Ok(Some(stream.with_place(place))),
+                    Established::Elsewhere(forwarded, client) => {
+                        forwarded.run(client).await;
+                        Ok(None)
+                    }
+                    Established::Joined => Ok(None),
+                }
             }
         }
     }
 }
 
+/// What a TCP connection turned out to be.
+enum Established {
+    /// A stream of its own.
+    Stream(Box<ServerStream>),
+    /// The TCP part of a session here, which has it.
+    Joined,
+    /// That of a session at another edge.
+    Elsewhere(Box<Forwarded>, TcpStream),
+}
+
 /// A TCP connection whose first bytes are being read.
-struct First {
+pub(super) struct First {
     shared: Arc<Shared>,
     peer: SocketAddr,
-    tcp: TcpStream,
+    way: Way,
     opened_by: OpenedBy,
     read: Vec<u8>,
 }
 
 impl First {
-    async fn establish(mut self) -> io::Result<Option<ServerStream>> {
+    pub(super) const fn new(
+        shared: Arc<Shared>,
+        peer: SocketAddr,
+        way: Way,
+        opened_by: OpenedBy,
+    ) -> Self {
+        Self { shared, peer, way, opened_by, read: Vec::new() }
+    }
+
+    /// A join that another edge has read, and passes on with what follows.
+    pub(super) async fn join_forwarded(self, join: &Join) -> io::Result<()> {
+        let (outcome, link) = self.shared.handle_join_here(self.peer, join);
+        match outcome {
+            JoinOutcome::Joined(answer, handover) => {
+                count_join("joined");
+                self.hand_over(answer.emit().to_vec(), handover, link).await
+            }
+            // Whether it may be a new stream is for the edge to say to which the client came.
+            JoinOutcome::Fresh(_) | JoinOutcome::Elsewhere(_) => self.refuse(REFUSED).await,
+            JoinOutcome::Refused(answer) => self.refuse(answer).await,
+        }
+    }
+
+    async fn refuse(mut self, answer: JoinAnswer) -> io::Result<()> {
+        count_join("refused");
+        self.way.write_all(&answer.emit()).await?;
+        self.way.flush().await?;
+        Err(io::Error::new(io::ErrorKind::InvalidData, "the join was refused"))
+    }
+
+    async fn establish(mut self) -> io::Result<Established> {
         self.read.reserve(FIRST_READ);
         if self.read_more().await? && self.read.first() == Some(&JOIN_TYPE) {
             return self.join().await;
@@ -116,7 +168,7 @@ impl First {
         self.plain(Vec::new()).await
     }
 
-    async fn join(mut self) -> io::Result<Option<ServerStream>> {
+    async fn join(mut self) -> io::Result<Established> {
         let frame = loop {
             if let Some((frame, _)) = self.read.split_first_chunk::<JOIN_LEN>() {
                 break *frame;
@@ -130,29 +182,58 @@ impl First {
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let (outcome, link) = self.shared.handle_join(self.peer, &join);
         match outcome {
+            JoinOutcome::Elsewhere(owner) => self.elsewhere(owner, join).await,
+            outcome => self.decided(outcome, link).await,
+        }
+    }
+
+    /// The owner of the session is asked; where that comes to nothing, this edge decides as if it were alone.
+    async fn elsewhere(self, owner: EdgeNumber, join: Join) -> io::Result<Established> {
+        let forward = Forward { client: self.peer, join };
+        let asked = match &self.shared.fleet {
+            Some(fleet) => fleet.forward(owner, &forward, &self.read).await,
+            None => Err(NotForwarded::Unknown),
+        };
+        match (asked, self.way) {
+            (Ok(forwarded), Way::Tcp(client)) => {
+                Ok(Established::Elsewhere(Box::new(forwarded), client))
+            }
+            (asked, way) => {
+                let reason = asked.err().map_or("unknown", NotForwarded::name);
+                metrics::counter!("headstart_forwards_failed_total", "reason" => reason)
+                    .increment(1);
+                let (outcome, link) = self.shared.handle_join_here(self.peer, &forward.join);
+                Self { way, ..self }.decided(outcome, link).await
+            }
+        }
+    }
+
+    async fn decided(
+        mut self,
+        outcome: JoinOutcome,
+        link: Option<Link>,
+    ) -> io::Result<Established> {
+        match outcome {
             JoinOutcome::Joined(answer, handover) => {
                 count_join("joined");
                 self.hand_over(answer.emit().to_vec(), handover, link).await?;
-                Ok(None)
+                Ok(Established::Joined)
             }
             JoinOutcome::Fresh(answer) => {
                 count_join("fresh");
                 // At once: the client waits for it, whatever becomes of the origin.
                 let mut to_write = answer.emit().to_vec();
-                let written = self.tcp.try_write(&to_write).unwrap_or(0);
-                to_write.drain(..written);
+                self.way.write_at_once(&mut to_write).await?;
                 self.plain(to_write).await
             }
-            JoinOutcome::Refused(answer) => {
-                count_join("refused");
-                self.tcp.write_all(&answer.emit()).await?;
-                Err(io::Error::new(io::ErrorKind::InvalidData, "the join was refused"))
-            }
+            JoinOutcome::Refused(answer) => self.refuse(answer).await.map(|()| Established::Joined),
+            // Nobody is asked twice.
+            JoinOutcome::Elsewhere(_) => self.refuse(REFUSED).await.map(|()| Established::Joined),
         }
     }
 
     /// The stream starts here; `to_write` goes out before it.
-    async fn plain(mut self, to_write: Vec<u8>) -> io::Result<Option<ServerStream>> {
+    async fn plain(mut self, to_write: Vec<u8>) -> io::Result<Established> {
         let hello = loop {
             match hello::read(&self.read) {
                 Ok(Progress::Complete(hello)) => break Some(hello),
@@ -173,11 +254,12 @@ impl First {
             if let Attachment::Attached(handover) = attachment {
                 count_join("attached");
                 self.hand_over(to_write, handover, link).await?;
-                return Ok(None);
+                return Ok(Established::Joined);
             }
         }
-        let tcp = Tcp { tcp: self.tcp, to_write, to_read: self.read, skip: 0, finish: false };
-        Ok(Some(ServerStream::tcp(tcp, self.peer, self.opened_by, hello)))
+        let tcp = Tcp { way: self.way, to_write, to_read: self.read, skip: 0, finish: false };
+        let stream = ServerStream::tcp(tcp, self.peer, self.opened_by, hello);
+        Ok(Established::Stream(Box::new(stream)))
     }
 
     /// Gives the connection to the session's task, or ends it as the origin ended; `to_write` goes out first.
@@ -188,14 +270,13 @@ impl First {
         link: Option<Link>,
     ) -> io::Result<()> {
         to_write.extend_from_slice(&handover.server_bytes);
-        let written = self.tcp.try_write(&to_write).unwrap_or(0);
-        to_write.drain(..written);
+        self.way.write_at_once(&mut to_write).await?;
         let known = handover.skip.min(self.read.len());
         let mut to_read = handover.client_bytes;
         to_read.extend(self.read.drain(..).skip(known));
         let finish = handover.end == OriginEnd::Finished;
         let skip = handover.skip - known;
-        let tcp = Tcp { tcp: self.tcp, to_write, to_read, skip, finish };
+        let tcp = Tcp { way: self.way, to_write, to_read, skip, finish };
         let orphan = match link {
             Some(link) => match link.send(ToSession::Joined(Box::new(tcp))) {
                 Ok(()) => return Ok(()),
@@ -209,17 +290,19 @@ impl First {
 
     /// Whether there was more.
     async fn read_more(&mut self) -> io::Result<bool> {
-        Ok(self.tcp.read_buf(&mut self.read).await? > 0)
+        Ok(self.way.read_buf(&mut self.read).await? > 0)
     }
 }
 
 /// The origin is gone; what it said is still owed to the client.
 async fn end_orphan(mut orphan: Tcp, end: OriginEnd) -> io::Result<()> {
-    orphan.tcp.write_all(&orphan.to_write).await?;
+    orphan.way.write_all(&orphan.to_write).await?;
+    orphan.way.flush().await?;
     if end == OriginEnd::Finished {
-        orphan.tcp.shutdown().await
+        orphan.way.shutdown().await
     } else {
-        orphan.tcp.set_zero_linger()
+        orphan.way.reset();
+        Ok(())
     }
 }
 
@@ -230,6 +313,6 @@ fn complete(bytes: &[u8]) -> Option<ClientHello> {
     }
 }
 
-fn count_join(outcome: &'static str) {
+pub(super) fn count_join(outcome: &'static str) {
     metrics::counter!("headstart_joins_total", "outcome" => outcome).increment(1);
 }

@@ -1,10 +1,10 @@
-use headstart_proto::SessionId;
-use tokio::net::TcpStream;
-use tokio::sync::mpsc;
-
 use std::sync::Arc;
 
+use headstart_proto::SessionId;
+use tokio::sync::mpsc;
+
 use super::shared::Shared;
+use super::way::Way;
 
 /// To the task that serves a session.
 pub(super) type Link = mpsc::UnboundedSender<ToSession>;
@@ -24,7 +24,7 @@ pub(super) enum ToSession {
 /// A TCP connection in the state in which a stream takes it over.
 #[derive(Debug)]
 pub(super) struct Tcp {
-    pub(super) tcp: TcpStream,
+    pub(super) way: Way,
     /// Bytes to write before all others.
     pub(super) to_write: Vec<u8>,
     /// Client bytes to be read before those of TCP.

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -9,10 +9,12 @@ use headstart_proto::wire::Join;
 use headstart_proto::{
     Attachment, Discard, JoinOutcome, Server, ServerConfig, ServerEvent, SessionId, Transmit,
 };
+use headstart_tls::keyring::KeyRing;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::AcceptorConfig;
 use super::arrival::Arrival;
+use super::fleet::Fleet;
 use super::session::{Link, Session, ToSession};
 use crate::clock::Clock;
 use crate::udp::{Datagram, Received, UdpPort};
@@ -30,12 +32,16 @@ pub(super) struct Shared {
     places: Arc<Semaphore>,
     /// For connections that wait for a place, as many as may be establishing.
     waiting: Semaphore,
+    pub(super) fleet: Option<Arc<Fleet>>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     server: Server,
+    /// The keys that the core makes tags with, in a fleet. Nothing may come here for days, in which they are not to be
+    /// kept from being wiped.
+    keys: Weak<KeyRing>,
     /// Where the messages of each running session go.
     links: HashMap<SessionId, Link>,
     /// Nobody accepts any more.
@@ -52,6 +58,7 @@ impl Shared {
     ) -> Self {
         let state = State {
             server: Server::new(config.server),
+            keys: Weak::new(),
             links: HashMap::new(),
             closed: false,
             shown: 0,
@@ -63,7 +70,15 @@ impl Shared {
             arrivals,
             places: config.places,
             waiting: Semaphore::new(config.establishing),
+            fleet: config.fleet,
             state: Mutex::new(state),
+        }
+    }
+
+    /// Lets other edges ask for the sessions here, if there are other edges.
+    pub(super) fn enter_fleet(self: &Arc<Self>) {
+        if let Some(fleet) = &self.fleet {
+            fleet.enter(self);
         }
     }
 
@@ -114,6 +129,7 @@ impl Shared {
         if state.closed {
             return;
         }
+        state.renew_keys(self.fleet.as_deref());
         let (mut outcomes, mut started) = (Outcomes::default(), false);
         for Received { from, to, bytes } in datagrams {
             state.server.pause(self.places.available_permits() == 0);
@@ -160,6 +176,11 @@ impl Shared {
         state.server.handle_origin_lost(now, id);
     }
 
+    /// Whether the session of a join runs here.
+    pub(super) fn has(&self, join: &Join) -> bool {
+        self.lock().links.contains_key(&join.key.session_id())
+    }
+
     /// The outcome, and where the session's task is to be found if it still runs.
     pub(super) fn handle_join(
         self: &Arc<Self>,
@@ -167,11 +188,31 @@ impl Shared {
         join: &Join,
     ) -> (JoinOutcome, Option<Link>) {
         let mut state = self.lock();
+        state.renew_keys(self.fleet.as_deref());
         let outcome = state.server.handle_join(self.clock.now(), peer, join);
+        self.joined(state, outcome)
+    }
+
+    /// The same of a join that no other edge decides.
+    pub(super) fn handle_join_here(
+        self: &Arc<Self>,
+        peer: SocketAddr,
+        join: &Join,
+    ) -> (JoinOutcome, Option<Link>) {
+        let mut state = self.lock();
+        let outcome = state.server.handle_join_here(self.clock.now(), peer, join);
+        self.joined(state, outcome)
+    }
+
+    fn joined(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        outcome: JoinOutcome,
+    ) -> (JoinOutcome, Option<Link>) {
         // A session that the join ended is told by settle; one that was refused bad offsets stays.
         let link = match &outcome {
             JoinOutcome::Joined(_, handover) => state.links.remove(&handover.id),
-            JoinOutcome::Fresh(_) | JoinOutcome::Refused(_) => None,
+            JoinOutcome::Fresh(_) | JoinOutcome::Refused(_) | JoinOutcome::Elsewhere(_) => None,
         };
         self.settle(state);
         (outcome, link)
@@ -263,6 +304,15 @@ impl Shared {
 }
 
 impl State {
+    /// Tells the core of the ring's keys if they have changed. Sessions begin with datagrams, so it is enough to look
+    /// when some come.
+    fn renew_keys(&mut self, fleet: Option<&Fleet>) {
+        if let Some((keys, routes)) = fleet.and_then(|fleet| fleet.routes(&self.keys)) {
+            self.server.set_routes(Some(routes));
+            self.keys = keys;
+        }
+    }
+
     fn show(&mut self) {
         let unproven = self.server.unproven();
         metrics::gauge!("headstart_sessions_unproven")

@@ -144,7 +144,7 @@ impl ServerStream {
     /// The connection, once it carries the stream and nothing else.
     fn transparent(&mut self) -> Option<Pin<&mut TcpStream>> {
         match &mut self.carrier {
-            Carrier::Tcp(tcp) if tcp.is_transparent() => Some(Pin::new(&mut tcp.tcp)),
+            Carrier::Tcp(tcp) if tcp.is_transparent() => tcp.way.as_tcp(),
             _ => None,
         }
     }
@@ -160,7 +160,7 @@ impl ServerStream {
             let joined = ready!(session.poll_joined(&mut Context::from_waker(&waker)));
             let tcp = joined.inspect_err(|error| self.failed = Some(error.kind()))?;
             // A connection that is gone already has no address any more, and carries nothing either.
-            if let Ok(address) = tcp.tcp.peer_addr() {
+            if let Some(address) = tcp.way.client() {
                 self.proven.set(address);
             }
             self.carrier = Carrier::Tcp(tcp);
@@ -217,19 +217,20 @@ impl Session {
 
 impl Tcp {
     const fn is_transparent(&self) -> bool {
-        self.to_write.is_empty() && self.to_read.is_empty() && self.skip == 0 && !self.finish
+        let is_settled = self.to_write.is_empty() && self.to_read.is_empty();
+        is_settled && self.skip == 0 && !self.finish && self.way.is_tcp()
     }
 
     fn poll_write_owed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.to_write.is_empty() {
-            let written = ready!(Pin::new(&mut self.tcp).poll_write(cx, &self.to_write))?;
+            let written = ready!(Pin::new(&mut self.way).poll_write(cx, &self.to_write))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.to_write.drain(..written);
         }
         if self.finish {
-            ready!(Pin::new(&mut self.tcp).poll_shutdown(cx))?;
+            ready!(Pin::new(&mut self.way).poll_shutdown(cx))?;
             self.finish = false;
         }
         Poll::Ready(Ok(()))
@@ -240,7 +241,7 @@ impl Tcp {
         while self.skip > 0 {
             let room = self.skip.min(scratch.len());
             let mut known = ReadBuf::new(scratch.get_mut(..room).unwrap_or_default());
-            ready!(Pin::new(&mut self.tcp).poll_read(cx, &mut known))?;
+            ready!(Pin::new(&mut self.way).poll_read(cx, &mut known))?;
             if known.filled().is_empty() {
                 self.skip = 0; // the client ended before it repeated what is known
             }
@@ -273,7 +274,7 @@ impl AsyncRead for ServerStream {
         let tcp = ready!(this.poll_joined())?;
         ready!(tcp.poll_skip(cx)).inspect_err(|error| this.failed = Some(error.kind()))?;
         let tcp = ready!(this.poll_joined())?;
-        Pin::new(&mut tcp.tcp).poll_read(cx, buf)
+        Pin::new(&mut tcp.way).poll_read(cx, buf)
     }
 }
 
@@ -289,7 +290,7 @@ impl AsyncWrite for ServerStream {
         }
         this.wakers.writer(cx.waker());
         if let Poll::Ready(tcp) = this.poll_settled() {
-            return Pin::new(&mut tcp?.tcp).poll_write(cx, bytes);
+            return Pin::new(&mut tcp?.way).poll_write(cx, bytes);
         }
         let Carrier::Session(session) = &mut this.carrier else { return Poll::Pending };
         match session.shared.handle_origin_data(session.id, bytes) {
@@ -305,7 +306,9 @@ impl AsyncWrite for ServerStream {
             Carrier::Session(_) => Poll::Ready(Ok(())),
             Carrier::Tcp(_) => {
                 this.wakers.writer(cx.waker());
-                this.poll_settled().map_ok(|_| ())
+                let tcp = ready!(this.poll_settled())?;
+                // A link to another edge holds bytes back; TCP does not.
+                Pin::new(&mut tcp.way).poll_flush(cx)
             }
         }
     }
@@ -314,7 +317,7 @@ impl AsyncWrite for ServerStream {
         let this = self.get_mut();
         this.wakers.writer(cx.waker());
         if let Poll::Ready(tcp) = this.poll_settled() {
-            return Pin::new(&mut tcp?.tcp).poll_shutdown(cx);
+            return Pin::new(&mut tcp?.way).poll_shutdown(cx);
         }
         let Carrier::Session(session) = &mut this.carrier else { return Poll::Pending };
         session.shared.handle_origin_finished(session.id);
@@ -333,7 +336,7 @@ impl Handoff for ServerStream {
 
     fn into_tcp(self) -> Option<TcpStream> {
         match self.carrier {
-            Carrier::Tcp(tcp) => Some(tcp.tcp),
+            Carrier::Tcp(tcp) => tcp.way.into_tcp(),
             Carrier::Session(_) => None,
         }
     }
@@ -341,7 +344,7 @@ impl Handoff for ServerStream {
     fn reset(self) {
         // Dropping a session says the same to the core.
         if let Carrier::Tcp(tcp) = self.carrier {
-            let _ = tcp.tcp.set_zero_linger();
+            tcp.way.reset();
         }
     }
 }

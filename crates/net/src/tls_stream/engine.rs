@@ -11,8 +11,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::Moved;
 use crate::acceptor::ProvenAddr;
 
-/// Bytes read from the transport at a time: two records of the largest size, on the stack.
-const READ: usize = 32 * 1024;
+/// Bytes read from the transport at a time, on the stack: two records of the largest size, which have some bytes more
+/// than their plain text.
+const READ: usize = 33 * 1024;
 
 /// Plain text taken in one write: four records, whose bytes then leave in one system call. It bounds what a
 /// connection holds, since nothing more is taken before they have left.
@@ -22,7 +23,7 @@ const WRITE: usize = 64 * 1024;
 /// that asks for new keys again and again, and takes none of the answers, makes so many.
 pub(super) const BACKLOG: usize = 2 * WRITE;
 
-/// A record's plain text (RFC 8446 section 5.1): more is never given by one read.
+/// A record's plain text (RFC 8446 section 5.1): what one call of OpenSSL gives at most.
 const RECORD: usize = 16 * 1024;
 
 /// How far a connection has come.
@@ -175,6 +176,25 @@ impl<S> Engine<S> {
         Ok(matches!(self.conn.handshake()?, Progress::Done))
     }
 
+    /// Gives the reader all records that are there, as far as they fit, or the end; whether there was either. An end
+    /// or a failure behind a record comes again with the next read.
+    fn read_records(&mut self, buf: &mut ReadBuf<'_>) -> Result<bool, TlsError> {
+        let before = self.moved.read;
+        while buf.remaining() > 0 {
+            let room = buf.initialize_unfilled_to(buf.remaining().min(RECORD));
+            match self.conn.read(room) {
+                Ok(Read::Bytes(count)) => {
+                    buf.advance(count);
+                    self.moved.read += count as u64;
+                }
+                Err(error) if self.moved.read == before => return Err(error),
+                Ok(Read::End) => return Ok(true),
+                Ok(Read::Wait) | Err(_) => break,
+            }
+        }
+        Ok(self.moved.read > before)
+    }
+
     fn take_early(&mut self) -> Result<(), TlsError> {
         let mut room = [0; 4096];
         while let Read::Bytes(count) = self.conn.read(&mut room)? {
@@ -240,15 +260,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
             ready!(opened)?;
         }
         loop {
-            let room = buf.initialize_unfilled_to(buf.remaining().min(RECORD));
-            match self.conn.read(room) {
-                Ok(Read::Bytes(count)) => {
-                    buf.advance(count);
-                    self.moved.read += count as u64;
-                    return Poll::Ready(Ok(()));
-                }
-                Ok(Read::End) => return Poll::Ready(Ok(())),
-                Ok(Read::Wait) => {}
+            match self.read_records(buf) {
+                Ok(true) => return Poll::Ready(Ok(())),
+                Ok(false) => {}
                 Err(error) => return Poll::Ready(Err(self.fail(cx, error))),
             }
             // Records of the protocol itself may want an answer. Whether it leaves is the writer's concern, as

@@ -367,3 +367,24 @@ async fn nothing_is_written_behind_the_end() {
     assert_eq!(said, b"late");
     serve.await.unwrap();
 }
+
+/// Each call of the transport costs a system call: records go together, and a stream that was cut is told behind them.
+#[tokio::test]
+async fn records_go_together_and_a_cut_is_told_behind_them() {
+    const RECORDS: usize = 2 * 16 * 1024;
+    let (mut client, mut server) = Site::new().connect(None, 1 << 17);
+    let serve = tokio::spawn(async move {
+        server.handle().done().await.unwrap();
+        assert_eq!(server.write(&pattern(RECORDS)).await.unwrap(), RECORDS);
+        server.handle().close();
+    });
+    client.handle().done().await.unwrap();
+    timeout(PATIENCE, serve).await.unwrap().unwrap();
+    let mut room = vec![0; 2 * RECORDS];
+    let count = client.read(&mut room).await.unwrap();
+    assert_eq!((count, &room[..count]), (RECORDS, &pattern(RECORDS)[..]));
+    for _ in 0..2 {
+        let error = client.read(&mut room).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -43,8 +43,9 @@ const COLUMNS: usize = PREFETCH_PATHS + TEXT_COLUMNS;
 /// are frequent. Sizes by trial with 10,000 pages; readers need not know them.
 const GROUPS: [usize; 3] = [48, 512, 4096];
 
-/// The columns of a database.
-pub(super) fn write(database: &Database) -> Vec<u8> {
+/// The columns of a database, as they are compressed in a file.
+#[must_use]
+pub fn write(database: &Database) -> Vec<u8> {
     let hosts = Hosts::of(database);
     let mut writer = Writer::new(COLUMNS);
     writer.count(COUNTS, database.pages().len());
@@ -66,11 +67,10 @@ pub(super) fn write(database: &Database) -> Vec<u8> {
 }
 
 /// The database of columns.
-pub(super) fn read(
-    body: &[u8],
-    created: UnixSeconds,
-    parts: Parts,
-) -> Result<Database, LayoutError> {
+///
+/// # Errors
+/// They are damaged, or say what no database may.
+pub fn read(body: &[u8], created: UnixSeconds, parts: Parts) -> Result<Database, LayoutError> {
     let mut reader = Reader::new(body, COLUMNS)?;
     let pages = bounded(reader.count(COUNTS)?, PAGES)?;
     let shared = reader.count(COUNTS)?;

@@ -10,7 +10,7 @@ use super::limits::{CONNECTIONS, HOPS};
 use super::methods::Methods;
 use super::target::{Origin, Target, TargetError};
 use crate::har::{self, Kind};
-use crate::page::{Page, Protocol, Resource};
+use crate::page::{Page, Protocol, Resource, Server};
 
 /// What recordings say of requests beyond a [`Page`], by URL.
 #[derive(Clone, Debug, Default)]
@@ -196,14 +196,18 @@ pub(super) struct Reduction<'a> {
     page: &'a Page,
     facts: &'a Facts,
     targets: Vec<Result<Target, TargetError>>,
+    /// Of each server, if others can reach it.
+    origins: Vec<Option<Origin>>,
     /// Of redirects to the document, in their order.
     leading: Vec<usize>,
 }
 
 impl<'a> Reduction<'a> {
     pub(super) fn of(page: &'a Page, facts: &'a Facts) -> Self {
-        let targets = page.resources().iter().map(|resource| resource.url.parse()).collect();
-        Self { page, facts, targets, leading: leading(page) }
+        let targets: Vec<Result<Target, TargetError>> =
+            page.resources().iter().map(|resource| resource.url.parse()).collect();
+        let origins = origins(page, &targets);
+        Self { page, facts, targets, origins, leading: leading(page) }
     }
 
     /// The page's own URL, behind all redirects.
@@ -299,8 +303,7 @@ impl<'a> Reduction<'a> {
         let mut servers: BTreeMap<u32, u8> = BTreeMap::new();
         for (place, connections) in requests {
             let Some(server) = self.page.servers().get(place) else { continue };
-            let origin = Origin::new(server.tls, server.host.as_str().into(), server.port);
-            let Ok(origin) = origin else { continue };
+            let Some(origin) = self.origins.get(place).cloned().flatten() else { continue };
             let count = connections_of(&connections, server.protocol);
             let number = known.servers.number(&(origin, server.anonymous));
             let sum = servers.entry(number).or_default();
@@ -313,16 +316,15 @@ impl<'a> Reduction<'a> {
         let used: HashSet<usize> = self.page.resources().iter().map(|of| of.server).collect();
         let mut protocols: BTreeMap<u32, Option<Http2>> = BTreeMap::new();
         for (place, server) in self.page.servers().iter().enumerate() {
-            let is_asked = server.tls && server.port == 443 && used.contains(&place);
-            if !is_asked || super::target::check_host(&server.host).is_err() {
-                continue;
-            }
+            let origin = self.origins.get(place).and_then(Option::as_ref);
+            let origin = origin.filter(|origin| origin.tls && origin.has_default_port());
+            let Some(origin) = origin.filter(|_| used.contains(&place)) else { continue };
             let speaks = match server.protocol {
                 Protocol::Http1 => None,
                 Protocol::Http2 => Some(Http2::Http2),
                 Protocol::Http3 => Some(Http2::Http3),
             };
-            let most = protocols.entry(known.hosts.number(&server.host)).or_default();
+            let most = protocols.entry(known.hosts.number(&origin.host().to_owned())).or_default();
             *most = (*most).max(speaks);
         }
         protocols.into_iter().collect()
@@ -374,6 +376,22 @@ impl<'a> Reduction<'a> {
         });
         by_path.collect()
     }
+}
+
+/// Where servers are: as recorded, or as the first URL says that was asked of them.
+fn origins(page: &Page, targets: &[Result<Target, TargetError>]) -> Vec<Option<Origin>> {
+    let recorded =
+        |server: &Server| Origin::new(server.tls, server.host.as_str().into(), server.port).ok();
+    let mut origins: Vec<Option<Origin>> = page.servers().iter().map(recorded).collect();
+    for (resource, target) in page.resources().iter().zip(targets) {
+        let is_nameless = page.servers().get(resource.server).is_some_and(|of| of.host.is_empty());
+        if let (true, Ok(target), Some(origin @ None)) =
+            (is_nameless, target, origins.get_mut(resource.server))
+        {
+            *origin = Some(target.origin.clone());
+        }
+    }
+    origins
 }
 
 /// Redirects that the page's document comes by, the first one first.

@@ -48,7 +48,8 @@ impl HarError {
             Self::NoBytes | Self::TooDeep | Self::Json { .. } => {
                 "save it again from the browser's network panel: \"Save all as HAR\"".into()
             }
-            Self::Empty | Self::AllIgnored(_) | Self::Page(_) => {
+            Self::Page(_) => "record less of it".into(),
+            Self::Empty | Self::AllIgnored(_) => {
                 "open the network panel, turn its cache off, load the page, and save it again"
                     .into()
             }

@@ -211,6 +211,9 @@ pub struct Simulator {
     events: Events<Event>,
     servers: Vec<Server>,
     connections: Vec<Connection>,
+    /// Of each server, whether an attempt to send what it has queued may do something. Where one did not, nothing changes until
+    /// something happens at that server.
+    worth: Vec<bool>,
     waits: Vec<Wait>,
     /// What one group of records triggers.
     due: Vec<Trigger>,
@@ -223,7 +226,7 @@ struct Server {
     connections: Vec<u32>,
     /// Those that do not take requests yet.
     opening: usize,
-    /// When TCP of the first is there.
+    /// When the first takes requests.
     established: Option<Instant>,
     /// Known to speak HTTP/2.
     http2: bool,
@@ -252,6 +255,7 @@ impl Simulator {
             events: Events::new(),
             servers: Vec::new(),
             connections: Vec::new(),
+            worth: Vec::new(),
             waits: Vec::new(),
             due: Vec::new(),
             now: 0,
@@ -290,6 +294,8 @@ impl Simulator {
             server.http2 = false;
         }
         self.servers.resize_with(plan.servers.len(), Server::default);
+        self.worth.clear();
+        self.worth.resize(plan.servers.len(), false);
         self.waits.clear();
         self.waits.extend(plan.triggers.waits());
     }
@@ -344,7 +350,10 @@ impl Run<'_> {
                 self.dispatch(server);
             }
             // It does not wake the queue.
-            Event::Http2(server) => self.state.servers[server as usize].http2 = true,
+            Event::Http2(server) => {
+                self.state.servers[server as usize].http2 = true;
+                self.state.worth[server as usize] = true;
+            }
             Event::Done(_, connection) => {
                 let connection = &mut self.state.connections[connection as usize];
                 connection.requests -= 1;
@@ -359,9 +368,8 @@ impl Run<'_> {
         if self.dispatch_to(server) {
             return;
         }
-        for other in 0..self.plan.servers.len() {
-            let other = u32::try_from(other).unwrap_or(u32::MAX);
-            if other != server && !self.state.servers[other as usize].queue.is_empty() {
+        for other in (0..).take(self.plan.servers.len()) {
+            if other != server && self.state.worth[other as usize] {
                 self.dispatch_to(other);
             }
         }
@@ -370,15 +378,18 @@ impl Run<'_> {
     /// Whether there was anything. Stops at the first that finds no connection.
     fn dispatch_to(&mut self, server: u32) -> bool {
         let mut any = false;
+        let mut worth = false;
+        let queued = self.state.servers[server as usize].queue.len();
         while let Some(&id) = self.state.servers[server as usize].queue.front() {
             let Some(connection) = self.place(server) else {
-                self.open(server);
+                worth = self.open(server, queued) || any;
                 break;
             };
             self.state.servers[server as usize].queue.pop_front();
             self.send(id, connection);
             any = true;
         }
+        self.state.worth[server as usize] = worth;
         any
     }
 
@@ -404,15 +415,15 @@ impl Run<'_> {
         active.min_by_key(|&id| requests(id)).or_else(|| own().find(|&id| requests(id) == 0))
     }
 
-    /// Opens a connection, if more may be and more are needed.
-    fn open(&mut self, server: u32) {
+    /// Opens a connection, if more may be and more are needed: for what was `queued` when the attempt began, although some of it
+    /// may have been sent since. Whether it did.
+    fn open(&mut self, server: u32, queued: usize) -> bool {
         let now = self.state.now;
         let target = &self.plan.servers[server as usize];
         let own = &mut self.state.servers[server as usize];
-        if own.connections.len() >= self.rules.settings.connections.max(1)
-            || own.opening >= own.queue.len()
+        if own.connections.len() >= self.rules.settings.connections.max(1) || own.opening >= queued
         {
-            return;
+            return false;
         }
         let features = &self.rules.settings.features;
         let mut tcp = self.rules.rtt;
@@ -423,9 +434,9 @@ impl Run<'_> {
             tcp = tcp.min(FAST_OPEN);
         }
         let tls = if target.tls && !features.zero_rtt { self.rules.rtt } else { 0 };
-        let (established, ready) = (now + tcp, now + tcp + tls);
+        let ready = now + tcp + tls;
         let first = own.connections.is_empty();
-        own.established = Some(own.established.map_or(established, |at| at.min(established)));
+        own.established = Some(own.established.map_or(ready, |at| at.min(ready)));
         own.opening += 1;
         let id = u32::try_from(self.state.connections.len()).unwrap_or(u32::MAX);
         own.connections.push(id);
@@ -437,6 +448,7 @@ impl Run<'_> {
         if target.http2 && first {
             self.state.events.at(ready + self.rules.rtt, Event::Http2(server));
         }
+        true
     }
 
     /// Sends a request, and says when its response and what that names will be there.

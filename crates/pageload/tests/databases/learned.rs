@@ -232,3 +232,27 @@ fn only_the_databases_that_are_wanted_are_made() {
     assert_eq!((page.servers.len(), page.prefetch.len()), (2, 0));
     assert!(built.database.http2().is_empty());
 }
+
+#[test]
+fn a_page_is_changed_by_what_a_database_knows_of_it() {
+    let load = |last: &str| {
+        let mut requests: Vec<Asked> = ["http://a.test/", DOCUMENT].map(asked).into();
+        requests.extend(
+            ["https://a.test/always", last].map(|url| Asked { parent: Some(1), ..asked(url) }),
+        );
+        page_behind(1, &requests)
+    };
+    let loads: Vec<_> = (0..3).map(|number| load(&format!("https://a.test/{number}"))).collect();
+    let database = build(&daily(&loads), &Rules::default()).database;
+    let applied = database.apply(&loads[0]);
+    assert_eq!(applied.redirects(), 0);
+    let marked: Vec<_> =
+        applied.resources().iter().map(|of| (of.url.as_str(), of.in_prefetch_database)).collect();
+    assert_eq!(
+        marked,
+        [(DOCUMENT, false), ("https://a.test/always", true), ("https://a.test/0", false)]
+    );
+    // Of other pages, and of a redirect that leads elsewhere, it knows nothing.
+    let other = page_behind(1, &["http://a.test/", "https://b.test/"].map(asked));
+    assert_eq!(database.apply(&other), other);
+}

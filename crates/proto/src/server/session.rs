@@ -20,6 +20,8 @@ pub(super) struct Session {
     /// The own address they come to.
     local: Option<IpAddr>,
     pub(super) deadline: Instant,
+    /// What all its responses say, whatever becomes of the keys meanwhile: clients take one tag only.
+    pub(super) tag: RouteTag,
     pub(super) phase: Phase,
     client: Reassembly,
     /// Requests seen, a bit each.
@@ -49,11 +51,17 @@ struct Slot {
 }
 
 impl Session {
-    pub(super) const fn new(peer: SocketAddr, local: Option<IpAddr>, deadline: Instant) -> Self {
+    pub(super) const fn new(
+        peer: SocketAddr,
+        local: Option<IpAddr>,
+        deadline: Instant,
+        tag: RouteTag,
+    ) -> Self {
         Self {
             peer,
             local,
             deadline,
+            tag,
             phase: Phase::Gathering,
             client: Reassembly::new(CLIENT_BYTES),
             seen: 0,
@@ -156,42 +164,33 @@ impl Session {
     }
 
     /// Answers one slot without payload, if none was answered with bytes: the path works, whatever the origin does.
-    pub(super) fn acknowledge(
-        &mut self,
-        id: SessionId,
-        tag: RouteTag,
-        transmits: &mut VecDeque<Transmit>,
-    ) {
+    pub(super) fn acknowledge(&mut self, id: SessionId, transmits: &mut VecDeque<Transmit>) {
         if self.sent > 0 {
             return;
         }
         if let Some(slot) = self.slots.pop_front() {
-            transmits.push_back(self.respond(id, tag, slot, 0));
+            transmits.push_back(self.respond(id, slot, 0));
         }
     }
 
     /// Answers as many slots as there are server bytes for.
-    pub(super) fn answer(
-        &mut self,
-        id: SessionId,
-        tag: RouteTag,
-        transmits: &mut VecDeque<Transmit>,
-    ) {
+    pub(super) fn answer(&mut self, id: SessionId, transmits: &mut VecDeque<Transmit>) {
         while self.sent < self.server.len() {
             let Some(slot) = self.slots.pop_front() else {
                 break;
             };
             let waiting = self.server.len() - self.sent;
             let bytes = waiting.min(slot.room.saturating_sub(RESPONSE_HEADER));
-            transmits.push_back(self.respond(id, tag, slot, bytes));
+            transmits.push_back(self.respond(id, slot, bytes));
             self.sent += bytes;
         }
     }
 
-    fn respond(&self, id: SessionId, tag: RouteTag, slot: Slot, bytes: usize) -> Transmit {
+    fn respond(&self, id: SessionId, slot: Slot, bytes: usize) -> Transmit {
         let payload = self.server.get(self.sent..self.sent + bytes).unwrap_or_default();
         let ack = offset(self.client.prefix().len());
-        let response = Response { id, seq: slot.seq, tag, ack, offset: offset(self.sent), payload };
+        let (seq, tag) = (slot.seq, self.tag);
+        let response = Response { id, seq, tag, ack, offset: offset(self.sent), payload };
         Transmit { to: self.peer, from: self.local, bytes: response.emit() }
     }
 

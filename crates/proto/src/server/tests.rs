@@ -8,6 +8,7 @@ use super::*;
 use crate::error::{HelloError, Misfit, WireError};
 use crate::id::JoinKey;
 use crate::limits::*;
+use crate::route::{RouteKey, RouteRing};
 use crate::wire::{REQUEST_PAYLOAD_MAX, Response};
 use alloc::vec;
 use core::net::Ipv4Addr;
@@ -513,9 +514,105 @@ fn answers_of_another_start_are_not_gone_on_from() {
             JoinOutcome::Joined(..) => "joined",
             JoinOutcome::Fresh(_) => "fresh",
             JoinOutcome::Refused(_) => "refused",
+            JoinOutcome::Elsewhere(_) => "elsewhere",
         };
         assert_eq!(name, expected, "{tag_joined:?} at {offset}");
     }
+}
+
+fn route_ring(epochs: [u8; 3]) -> RouteRing {
+    let [previous, current, next] = epochs.map(|epoch| RouteKey::new(epoch, [epoch; 16]));
+    RouteRing { previous: Some(previous), current, next }
+}
+
+fn routes(number: u8) -> Option<Routes> {
+    let own = EdgeNumber::new(number).unwrap();
+    Some(Routes { own, ring: route_ring([1, 2, 3]) })
+}
+
+/// Edge `number` of a fleet.
+fn member(number: u8) -> Server {
+    let config = ServerConfig { tag: RouteTag([number; 4]), ..ServerConfig::default() };
+    let mut server = Server::new(config);
+    server.set_routes(routes(number));
+    server
+}
+
+/// The tag of the next response that was sent.
+fn tag_sent(server: &mut Server) -> RouteTag {
+    Response::parse(&server.transmitted()[0]).unwrap().tag
+}
+
+#[test]
+fn a_join_finds_the_edge_that_answered() {
+    let (mut owner, mut other) = (member(1), member(2));
+    owner.begin(1, peer(1)).unwrap();
+    let join = Join { tag: tag_sent(&mut owner), ..join(1, 0, 0) };
+    let elsewhere = JoinOutcome::Elsewhere(EdgeNumber::new(1).unwrap());
+    assert_eq!(other.handle_join(at(1), peer(1), &join), elsewhere);
+    assert_eq!(other.handle_join(at(1), peer(1), &join), elsewhere, "nothing was remembered");
+    let outcome = owner.handle_join(at(1), peer(1), &join);
+    assert!(matches!(outcome, JoinOutcome::Joined(..)), "{outcome:?}");
+}
+
+#[test]
+fn a_join_that_cannot_be_forwarded_is_decided_here() {
+    let mut owner = member(1);
+    owner.begin(1, peer(1)).unwrap();
+    let tag = tag_sent(&mut owner);
+    for (offset, expected) in [(0, fresh()), (1, refused())] {
+        let (mut other, join) = (member(2), Join { tag, ..join(1, offset, offset) });
+        assert_eq!(other.handle_join_here(at(1), peer(1), &join), expected);
+        assert_eq!(other.handle_join_here(at(1), peer(1), &join), refused(), "a key is shown once");
+    }
+}
+
+#[test]
+fn what_another_edge_answered_is_not_joined_to_a_copy_of_the_flight() {
+    let (mut owner, mut other) = (member(1), member(2));
+    owner.begin(1, peer(1)).unwrap();
+    other.begin(1, peer(1)).unwrap();
+    let join = Join { tag: tag_sent(&mut owner), ..join(1, 0, 0) };
+    assert!(matches!(other.handle_join(at(1), peer(1), &join), JoinOutcome::Elsewhere(_)));
+    // The other cannot be reached: the stream takes over what runs here, from its start.
+    assert_eq!(other.handle_join_here(at(1), peer(1), &join), fresh());
+    let stream = other.handle_plain(at(1), peer(1), &hello(1, 100));
+    assert!(matches!(stream, Attachment::Attached(handover) if handover.id == id(1)));
+}
+
+#[test]
+fn a_restarted_edge_does_not_take_its_earlier_tags_for_its_own() {
+    let mut before = member(1);
+    before.begin(1, peer(1)).unwrap();
+    let tag = tag_sent(&mut before);
+    let config = ServerConfig { tag: RouteTag([77; 4]), ..ServerConfig::default() };
+    let mut restarted = Server::new(config);
+    restarted.set_routes(routes(1));
+    restarted.begin(1, peer(1)).unwrap();
+    let joined = Join { tag, ..join(1, 1, 0) };
+    assert_eq!(restarted.handle_join(at(1), peer(1), &joined), refused());
+}
+
+#[test]
+fn a_session_keeps_its_tag_when_keys_change() {
+    let mut server = member(1);
+    server.begin(1, peer(1)).unwrap();
+    let tag = tag_sent(&mut server);
+    let own = EdgeNumber::new(1).unwrap();
+    server.set_routes(Some(Routes { own, ring: route_ring([2, 3, 4]) }));
+    server.datagram(peer(1), &request(1, 1, 0, &[])).unwrap();
+    server.handle_origin_data(id(1), b"flight");
+    assert_eq!(tag_sent(&mut server), tag);
+    let joined = server.handle_join(at(1), peer(1), &Join { tag, ..join(1, 100, 6) });
+    assert!(matches!(joined, JoinOutcome::Joined(..)), "{joined:?}");
+}
+
+#[test]
+fn an_edge_alone_forwards_nothing() {
+    let mut owner = member(1);
+    owner.begin(1, peer(1)).unwrap();
+    let join = Join { tag: tag_sent(&mut owner), ..join(1, 0, 0) };
+    assert_eq!(server().handle_join(at(1), peer(1), &join), fresh());
 }
 
 #[test]

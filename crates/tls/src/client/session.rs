@@ -29,7 +29,12 @@ use crate::limits::{NAME_MAX, RESUMPTION_LIFE, SESSION_MAX};
 /// certificate when a session is resumed. For the same reason one is not offered later than
 /// [`RESUMPTION_LIFE`] after the full handshake, however often it was renewed.
 #[derive(Clone)]
-pub struct Session(Zeroizing<Vec<u8>>);
+pub struct Session {
+    bytes: Zeroizing<Vec<u8>>,
+    /// OpenSSL's form, if it was needed already: to make it costs as much as the rest of a resumption, since there
+    /// is a certificate in it. OpenSSL wipes its keys.
+    decoded: Option<SslSession>,
+}
 
 /// Why bytes are no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,21 +62,21 @@ impl Session {
         if bytes.len() > SESSION_MAX {
             return Err(SessionError);
         }
-        let session = Self(Zeroizing::new(bytes.to_vec()));
-        session.parts().and_then(|parts| parts.openssl()).ok_or(SessionError)?;
-        Ok(session)
+        let bytes = Zeroizing::new(bytes.to_vec());
+        let decoded = Parts::read(&bytes).and_then(|parts| parts.openssl()).ok_or(SessionError)?;
+        Ok(Self { bytes, decoded: Some(decoded) })
     }
 
     /// The bytes, to be kept and given to nobody.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 
     /// The host name that it is for.
     #[must_use]
     pub fn server_name(&self) -> &str {
-        self.parts().map_or("", |parts| parts.name)
+        Parts::read(&self.bytes).map_or("", |parts| parts.name)
     }
 
     /// None if the name or all of it is too long, or OpenSSL has no memory.
@@ -93,22 +98,12 @@ impl Session {
         name: &str,
         now: UnixSeconds,
     ) -> Option<(SslSession, UnixSeconds)> {
-        let parts = self.parts()?;
+        let parts = Parts::read(&self.bytes)?;
         let fits = parts.trust == trust && parts.name == name;
         let is_young = now.since(parts.since) <= RESUMPTION_LIFE;
-        let session = (fits && is_young).then(|| parts.openssl())??;
+        let openssl = || self.decoded.clone().or_else(|| parts.openssl());
+        let session = (fits && is_young).then(openssl)??;
         lives(&session, now).then_some((session, parts.since))
-    }
-
-    fn parts(&self) -> Option<Parts<'_>> {
-        let (&VERSION, rest) = self.0.split_first()? else { return None };
-        let (trust, rest) = rest.split_first_chunk()?;
-        let (since, rest) = rest.split_first_chunk()?;
-        let since = UnixSeconds(u64::from_be_bytes(*since));
-        let (&length, rest) = rest.split_first()?;
-        let (name, der) = rest.split_at_checked(length.into())?;
-        let name = std::str::from_utf8(name).ok()?;
-        ((1..=NAME_MAX).contains(&name.len())).then_some(Parts { trust, since, name, der })
     }
 }
 
@@ -126,7 +121,18 @@ struct Parts<'a> {
     der: &'a [u8],
 }
 
-impl Parts<'_> {
+impl<'a> Parts<'a> {
+    fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (&VERSION, rest) = bytes.split_first()? else { return None };
+        let (trust, rest) = rest.split_first_chunk()?;
+        let (since, rest) = rest.split_first_chunk()?;
+        let since = UnixSeconds(u64::from_be_bytes(*since));
+        let (&length, rest) = rest.split_first()?;
+        let (name, der) = rest.split_at_checked(length.into())?;
+        let name = std::str::from_utf8(name).ok()?;
+        ((1..=NAME_MAX).contains(&name.len())).then_some(Self { trust, since, name, der })
+    }
+
     fn emit(&self) -> Option<Session> {
         let length = u8::try_from(self.name.len()).ok()?;
         let size = HEAD + self.name.len() + self.der.len();
@@ -141,7 +147,7 @@ impl Parts<'_> {
         bytes.push(length);
         bytes.extend_from_slice(self.name.as_bytes());
         bytes.extend_from_slice(self.der);
-        Some(Session(bytes))
+        Some(Session { bytes, decoded: None })
     }
 
     fn openssl(&self) -> Option<SslSession> {
@@ -199,8 +205,8 @@ mod tests {
     fn parts_are_found_where_the_table_has_them() {
         let since = [0, 0, 0, 0, 0, 0, 1, 2];
         let bytes = [&[VERSION][..], &[7; 32], &since, &[6], b"a.test", b"der"].concat();
-        let session = Session(Zeroizing::new(bytes));
-        let parts = session.parts().unwrap();
+        let session = Session { bytes: Zeroizing::new(bytes), decoded: None };
+        let parts = Parts::read(session.as_bytes()).unwrap();
         assert_eq!((parts.trust, parts.name, parts.der), (&[7; 32], "a.test", &b"der"[..]));
         assert_eq!(parts.since, UnixSeconds(0x0102));
         assert_eq!(parts.emit().unwrap().as_bytes(), session.as_bytes());

@@ -1,7 +1,7 @@
 use std::fmt;
 
-use headstart_proto::UnixSeconds;
 use headstart_proto::cookie::CookieKey;
+use headstart_proto::{RouteKey, UnixSeconds};
 use openssl::error::ErrorStack;
 use openssl::md::Md;
 use openssl::pkey::Id;
@@ -78,15 +78,13 @@ pub struct Epoch {
 
 impl Epoch {
     pub(super) fn generate(id: u8, from: UnixSeconds) -> Result<Self, KeyRingError> {
-        let mut secret = Secret::default();
-        SysRng.try_fill_bytes(&mut secret[..]).map_err(|_| KeyRingError::Random)?;
-        Self::new(id, from, secret)
+        Self::new(id, from, random_secret()?)
     }
 
     pub(super) fn new(id: u8, from: UnixSeconds, secret: Secret) -> Result<Self, KeyRingError> {
         let mut keys: [Secret; Purpose::ALL.len()] = Default::default();
         for (key, purpose) in keys.iter_mut().zip(Purpose::ALL) {
-            expand(&secret, purpose, key).map_err(|_| KeyRingError::Derive)?;
+            expand(&secret, SALT, purpose.label(), key).map_err(|_| KeyRingError::Derive)?;
         }
         Ok(Self { id, from, secret, keys })
     }
@@ -114,6 +112,10 @@ impl Epoch {
         half(&self.derive(Purpose::TicketName))
     }
 
+    pub(super) fn route_key(&self) -> RouteKey {
+        RouteKey::new(self.id, half(&self.derive(Purpose::RouteMask)))
+    }
+
     pub(super) fn cookie_key(&self) -> CookieKey {
         let (tag, mask) = (self.derive(Purpose::FopTag), self.derive(Purpose::FopMask));
         CookieKey::new(half(&tag), half(&mask))
@@ -132,6 +134,12 @@ impl fmt::Debug for Epoch {
     }
 }
 
+pub(super) fn random_secret() -> Result<Secret, KeyRingError> {
+    let mut secret = Secret::default();
+    SysRng.try_fill_bytes(&mut secret[..]).map_err(|_| KeyRingError::Random)?;
+    Ok(secret)
+}
+
 pub(super) fn random_id() -> Result<u8, KeyRingError> {
     let mut id = [0];
     SysRng.try_fill_bytes(&mut id).map_err(|_| KeyRingError::Random)?;
@@ -139,13 +147,19 @@ pub(super) fn random_id() -> Result<u8, KeyRingError> {
     Ok(id)
 }
 
-fn expand(secret: &Secret, purpose: Purpose, key: &mut Secret) -> Result<(), ErrorStack> {
+/// HKDF-SHA-256 (RFC 5869).
+pub(super) fn expand(
+    secret: &Secret,
+    salt: &[u8],
+    info: &str,
+    key: &mut Secret,
+) -> Result<(), ErrorStack> {
     let mut hkdf = PkeyCtx::new_id(Id::HKDF)?;
     hkdf.derive_init()?;
     hkdf.set_hkdf_md(Md::sha256())?;
-    hkdf.set_hkdf_salt(SALT)?;
+    hkdf.set_hkdf_salt(salt)?;
     hkdf.set_hkdf_key(&secret[..])?;
-    hkdf.add_hkdf_info(purpose.label().as_bytes())?;
+    hkdf.add_hkdf_info(info.as_bytes())?;
     hkdf.derive(Some(&mut key[..]))?;
     Ok(())
 }

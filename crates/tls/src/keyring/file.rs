@@ -24,7 +24,7 @@ impl KeyRing {
     /// A file that others may read or write, or that another user owns: they could have read or changed
     /// what is in it. A symbolic link, which somebody else may turn. Anything that is no key ring.
     pub fn load(path: &Path) -> Result<Self, KeyFileError> {
-        open(path).and_then(|file| read(&file)).map_err(|fault| fault.of(path))
+        open(path).and_then(|file| ring(&file)).map_err(|fault| fault.of(path))
     }
 
     /// Writes the ring to `path` in place of what is there: a reader sees the old ring or the new one.
@@ -36,9 +36,7 @@ impl KeyRing {
     /// # Errors
     /// The directory is missing, full or not writable. What is there then stays as it is.
     pub fn store(&self, path: &Path) -> Result<(), KeyFileError> {
-        let stored = write(self, path)
-            .and_then(|file| file.persist(path).map_err(|error| FileFault::Write(error.error)));
-        stored.map(|_| sync(path)).map_err(|fault| fault.of(path))
+        store_private(path, self.to_text().as_bytes())
     }
 
     /// Writes the ring to `path`, where nothing may be yet.
@@ -46,14 +44,30 @@ impl KeyRing {
     /// # Errors
     /// [`FileFault::Exists`], and those of [`store`](Self::store).
     pub fn create(&self, path: &Path) -> Result<(), KeyFileError> {
-        let created = write(self, path).and_then(|file| {
-            file.persist_noclobber(path).map_err(|error| match error.error.kind() {
-                io::ErrorKind::AlreadyExists => FileFault::Exists,
-                _ => FileFault::Write(error.error),
-            })
-        });
-        created.map(|_| sync(path)).map_err(|fault| fault.of(path))
+        create(path, self.to_text().as_bytes()).map_err(|fault| fault.of(path))
     }
+}
+
+/// Writes `bytes` to `path`, readable and writable for its owner only, in place of what is there: a reader sees
+/// the old bytes or the new ones. If `path` is a symbolic link, the link is replaced.
+///
+/// # Errors
+/// The directory is missing, full or not writable. What is there then stays as it is.
+pub fn store_private(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
+    let stored = write(path, bytes)
+        .and_then(|file| file.persist(path).map_err(|error| FileFault::Write(error.error)));
+    stored.map(|_| sync(path)).map_err(|fault| fault.of(path))
+}
+
+/// The same, where nothing may be yet.
+pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<(), FileFault> {
+    let file = write(path, bytes)?;
+    file.persist_noclobber(path).map_err(|error| match error.error.kind() {
+        io::ErrorKind::AlreadyExists => FileFault::Exists,
+        _ => FileFault::Write(error.error),
+    })?;
+    sync(path);
+    Ok(())
 }
 
 /// A key file that is about to be changed: whoever else wants to change it waits until this is dropped.
@@ -73,7 +87,7 @@ impl KeyFile {
     /// # Errors
     /// Those of [`KeyRing::load`]; a file system that has no locks.
     pub fn lock(path: &Path) -> Result<Self, KeyFileError> {
-        let locked = lock(path).and_then(|file| Ok((read(&file)?, file)));
+        let locked = lock(path).and_then(|file| Ok((ring(&file)?, file)));
         let (ring, file) = locked.map_err(|fault| fault.of(path))?;
         Ok(Self { path: path.to_owned(), ring, _locked: file })
     }
@@ -119,15 +133,22 @@ fn open(path: &Path) -> Result<File, FileFault> {
     Ok(file)
 }
 
-fn read(file: &File) -> Result<KeyRing, FileFault> {
-    // It has room for more than may be read: growing would leave a copy behind.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(2 * FILE_MAX));
-    file.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes).map_err(FileFault::Read)?;
-    if bytes.len() > FILE_MAX {
-        return Err(FileFault::TooLarge);
-    }
+fn ring(file: &File) -> Result<KeyRing, FileFault> {
+    let bytes = content(file, FILE_MAX)?;
     let text = std::str::from_utf8(&bytes).map_err(|_| FileFault::NotText)?;
     KeyRing::parse(text).map_err(FileFault::Text)
+}
+
+/// What a file holds that nobody else can have read or written, at most `max` bytes.
+pub(super) fn read(path: &Path, max: usize) -> Result<Zeroizing<Vec<u8>>, FileFault> {
+    content(&open(path)?, max)
+}
+
+fn content(file: &File, max: usize) -> Result<Zeroizing<Vec<u8>>, FileFault> {
+    // It has room for more than may be read: growing would leave a copy behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(2 * max));
+    file.take(max as u64 + 1).read_to_end(&mut bytes).map_err(FileFault::Read)?;
+    if bytes.len() > max { Err(FileFault::TooLarge) } else { Ok(bytes) }
 }
 
 /// Of the open file, so that it cannot be exchanged in between.
@@ -145,11 +166,11 @@ fn check(file: &Metadata) -> Result<(), FileFault> {
 }
 
 /// A file beside `path` that goes away by itself if it is not renamed.
-fn write(ring: &KeyRing, path: &Path) -> Result<NamedTempFile, FileFault> {
+fn write(path: &Path, bytes: &[u8]) -> Result<NamedTempFile, FileFault> {
     // The tempfile crate makes files that only their owner can read and write.
     let made = tempfile::Builder::new().prefix(".headstart-keys-").tempfile_in(dir(path));
     let mut file = made.map_err(FileFault::Write)?;
-    file.write_all(ring.to_text().as_bytes()).map_err(FileFault::Write)?;
+    file.write_all(bytes).map_err(FileFault::Write)?;
     file.as_file().sync_all().map_err(FileFault::Write)?;
     Ok(file)
 }
@@ -159,7 +180,7 @@ fn sync(path: &Path) {
     let _ = File::open(dir(path)).and_then(|dir| dir.sync_all());
 }
 
-fn dir(path: &Path) -> &Path {
+pub(super) fn dir(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

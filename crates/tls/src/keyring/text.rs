@@ -65,7 +65,7 @@ impl KeyRing {
         let _ = write!(text, "{VERSION}\nperiod {}\n", self.period.as_secs());
         for (role, epoch) in self.roles() {
             let _ = write!(text, "{} {} {} ", role.name(), epoch.id, epoch.from.0);
-            let _ = epoch.secret().iter().try_for_each(|byte| write!(text, "{byte:02x}"));
+            put_secret(&mut text, epoch.secret());
             text.push('\n');
         }
         text
@@ -76,11 +76,7 @@ impl KeyRing {
     /// # Errors
     /// What is wrong and in which line. No error holds anything of the text.
     pub fn parse(text: &str) -> Result<Self, TextError> {
-        let mut lines = text
-            .lines()
-            .zip(1..)
-            .map(|(line, number)| (line.trim(), number))
-            .filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
+        let mut lines = numbered_lines(text);
         let (version, first) = lines.next().unwrap_or(("", 1));
         if version != VERSION {
             return Err(TextFault::Version.at(first));
@@ -180,7 +176,19 @@ fn number(word: Option<&str>) -> Result<u64, TextFault> {
     digits.and_then(|digits| digits.parse().ok()).ok_or(TextFault::Fields)
 }
 
-fn secret(word: &str) -> Option<Secret> {
+/// The lines that say something, and their numbers from 1.
+pub(super) fn numbered_lines(text: &str) -> impl Iterator<Item = (&str, usize)> {
+    let lines = text.lines().map(str::trim).zip(1..);
+    lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// Writes 64 hex digits.
+pub(super) fn put_secret(text: &mut String, secret: &Secret) {
+    let _ = secret.iter().try_for_each(|byte| write!(text, "{byte:02x}"));
+}
+
+/// Reads 64 hex digits.
+pub(super) fn secret(word: &str) -> Option<Secret> {
     let mut secret = Secret::default();
     if word.len() != 2 * SECRET_LEN || !word.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;

@@ -9,6 +9,7 @@ use openssl::rand::rand_bytes;
 use openssl::ssl::{Ssl, SslRef, SslVersion};
 
 use crate::limits::TICKETS_MAX;
+use crate::server::replay::FirstSeen;
 use crate::server::serving::Serving;
 use crate::ticket_request::TicketRequest;
 
@@ -17,6 +18,8 @@ pub(crate) struct Accepted {
     pub(super) serving: Arc<Serving>,
     peer: Mutex<IpAddr>,
     pub(super) now: UnixSeconds,
+    /// What was asked of the filter beforehand.
+    pub(super) first: Option<FirstSeen>,
     hello: Mutex<Hello>,
 }
 
@@ -30,8 +33,13 @@ pub(crate) struct Hello {
 }
 
 impl Accepted {
-    pub(super) fn new(serving: Arc<Serving>, peer: IpAddr, now: UnixSeconds) -> Self {
-        Self { serving, peer: Mutex::new(peer), now, hello: Mutex::default() }
+    pub(super) fn new(
+        serving: Arc<Serving>,
+        peer: IpAddr,
+        now: UnixSeconds,
+        first: Option<FirstSeen>,
+    ) -> Self {
+        Self { serving, peer: Mutex::new(peer), now, first, hello: Mutex::default() }
     }
 
     /// Lets callbacks of `ssl` find this.

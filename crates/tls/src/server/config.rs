@@ -124,6 +124,18 @@ pub enum TicketBinding {
     ServerName,
     /// All names of the certificate, for clients that know to ask for it (Hiller et al. 2019).
     Certificate,
+    /// What nginx resumes an HTTP session for, so that servers with the same ticket keys take each other's: the same
+    /// certificates. Early data is still for the same name, and for tickets made here.
+    Nginx,
+    /// What HAProxy resumes a session for: anything.
+    Haproxy,
+}
+
+impl TicketBinding {
+    /// Whether other programs make and take such tickets.
+    pub(super) const fn is_foreign(self) -> bool {
+        matches!(self, Self::Nginx | Self::Haproxy)
+    }
 }
 
 /// How cookies are handed out.

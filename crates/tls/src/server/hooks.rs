@@ -14,6 +14,7 @@ use crate::ffi::{self, IV, KEY_NAME, Seal, TicketHooks, TicketKeys, guard};
 use crate::keyring::{Epoch, Purpose};
 use crate::limits::RESUMPTION_LIFE;
 use crate::server::accepted::Accepted;
+use crate::server::replay::FirstSeen;
 use crate::ticket_request::{self, HINT_LEN, TicketRequest};
 use crate::wire::{PRE_SHARED_KEY, SERVER_NAME, TicketData, binder_hash, server_name};
 
@@ -132,9 +133,7 @@ impl TicketHooks for Tickets {
     }
 
     fn open(ssl: &SslRef, key_name: &[u8; KEY_NAME], iv: &[u8; IV]) -> Option<TicketKeys> {
-        let ring = Accepted::of(ssl)?.serving.keyring.current();
-        let named = ring.epochs().find(|epoch| epoch.ticket_name() == *key_name);
-        named.or_else(|| ring.epoch(iv[0])).map(keys)
+        Accepted::of(ssl)?.serving.keyring.current().epoch_of(key_name, iv).map(keys)
     }
 
     fn data(ssl: &SslRef) -> Vec<u8> {
@@ -149,8 +148,16 @@ impl TicketHooks for Tickets {
     }
 
     fn takes(ssl: &SslRef, session: &SslSessionRef) -> bool {
-        let told = Accepted::of(ssl).zip(data_of(session));
-        told.is_some_and(|(accepted, data)| accepted.now.since(data.since) <= RESUMPTION_LIFE)
+        let Some(accepted) = Accepted::of(ssl) else { return false };
+        match data_of(session) {
+            Some(data) => accepted.now.since(data.since) <= RESUMPTION_LIFE,
+            // Where others make tickets, those that come from a full handshake with them do not say when that was: it
+            // counts as one of now. What they make of ours says it still, since OpenSSL copies what it does not know.
+            None => {
+                accepted.serving.takes_tickets_of_others()
+                    && ffi::ticket_data_of(session).is_empty()
+            }
+        }
     }
 
     fn allows_early_data(ssl: &SslRef) -> bool {
@@ -163,11 +170,12 @@ impl TicketHooks for Tickets {
 fn is_first(ssl: &SslRef, accepted: &Accepted) -> Option<bool> {
     let (session, hello) = (ssl.session()?, accepted.hello());
     let ticket = data_of(session)?;
-    let filter = &accepted.serving.replay;
+    let (filter, binder) = (&accepted.serving.replay, hello.binder?);
     let fits = session.max_early_data() > 0
-        && ticket.scope == filter.scope()
         && ticket.name == TicketData::name_hash(hello.server_name.as_deref());
-    Some(fits && filter.is_first(hello.binder?))
+    let said_before = accepted.first == Some(FirstSeen { scope: ticket.scope, binder });
+    let is_first = || ticket.scope == filter.scope() && filter.is_first(binder);
+    Some(fits && (said_before || is_first()))
 }
 
 /// What is ours in the ticket of a session.

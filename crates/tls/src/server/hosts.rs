@@ -13,6 +13,8 @@ pub(super) struct Hosts {
 /// One certificate, or several for the same names.
 pub(super) struct Host {
     pub(super) names: Vec<String>,
+    /// The session id context that nginx has for HTTP with the same certificates.
+    pub(super) nginx: [u8; 20],
     pub(super) context: SslContext,
 }
 
@@ -63,7 +65,11 @@ mod tests {
 
     fn host(names: &[&str]) -> Host {
         let context = SslContextBuilder::new(SslMethod::tls_server()).unwrap().build();
-        Host { names: names.iter().map(|name| (*name).to_owned()).collect(), context }
+        Host {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            nginx: [0; 20],
+            context,
+        }
     }
 
     #[test]

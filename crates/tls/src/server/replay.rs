@@ -27,6 +27,20 @@ pub trait ReplayFilter: Send + Sync {
     fn is_first(&self, binder: [u8; 32]) -> bool;
 }
 
+/// What a filter has said before the handshake, which needs longer than a handshake can wait: a ClientHello with
+/// early data has come for the first time.
+///
+/// The binder is public, so it can be read and asked about before TLS sees it; TLS then takes early data if that is
+/// the binder it has checked, and the ticket is of the scope. See
+/// [`ServerContext::accept_first`](crate::ServerContext::accept_first).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstSeen {
+    /// That of the filter's memory when it was asked.
+    pub scope: [u8; 16],
+    /// Of the first binder, [`binder_key`](crate::wire::binder_key).
+    pub binder: [u8; 32],
+}
+
 /// Denies all early data.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoEarlyData;

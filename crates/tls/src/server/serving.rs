@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use headstart_proto::limits::COOKIE_LIFE_MAX;
 use openssl::error::ErrorStack;
-use openssl::sha::{Sha256, sha256};
+use openssl::sha::{Sha1, Sha256, sha1, sha256};
 use openssl::ssl::{
     SslContext, SslContextBuilder, SslMethod, SslOptions, SslSessionCacheMode, SslVerifyMode,
 };
@@ -53,13 +53,20 @@ impl Serving {
         })
     }
 
+    /// Whether programs that write nothing of ours into tickets have the same keys.
+    pub(super) const fn takes_tickets_of_others(&self) -> bool {
+        self.ticket_binding.is_foreign()
+    }
+
     /// What sessions of a connection to `name` can be resumed for. Stateless and the same on all
     /// servers of a site; also after a certificate was renewed.
-    pub(super) fn binding(&self, host: &Host, name: Option<&str>) -> [u8; 32] {
+    pub(super) fn binding(&self, host: &Host, name: Option<&str>) -> Vec<u8> {
         let mut hash = Sha256::new();
         hash.update(b"headstart ticket binding 1\0");
         hash.update(&self.client_auth);
         match self.ticket_binding {
+            TicketBinding::Nginx => return host.nginx.to_vec(),
+            TicketBinding::Haproxy => return HAPROXY.to_vec(),
             TicketBinding::ServerName => {
                 hash.update(b"name\0");
                 hash.update(name.unwrap_or_default().as_bytes());
@@ -72,8 +79,22 @@ impl Serving {
                 }
             }
         }
-        hash.finish()
+        hash.finish().to_vec()
     }
+}
+
+/// The session id context of all of HAProxy's listeners, `SHCTX_APPNAME` of its ssl_sock-t.h.
+const HAPROXY: &[u8] = b"haproxy";
+
+/// The session id context of nginx for HTTP, `ngx_ssl_session_id_context`: a hash of `HTTP`, and of the hash of each
+/// certificate, the last that is configured first. The names of client CAs would follow, but there are none.
+fn nginx_context(group: &Group<'_>) -> Result<[u8; 20], ErrorStack> {
+    let mut hash = Sha1::new();
+    hash.update(b"HTTP");
+    for (_, certificate) in group.iter().rev() {
+        hash.update(&sha1(&certificate.certificate.to_der()?));
+    }
+    Ok(hash.finish())
 }
 
 fn check(config: &ServerConfig) -> Result<(), ConfigError> {
@@ -86,6 +107,9 @@ fn check(config: &ServerConfig) -> Result<(), ConfigError> {
     }
     if config.early_data_max > 0 && config.client_auth != ClientAuth::None {
         return Err(ConfigError::EarlyDataAndClientAuth);
+    }
+    if config.ticket_binding.is_foreign() && config.client_auth != ClientAuth::None {
+        return Err(ConfigError::ForeignTicketsAndClientAuth);
     }
     if config.cookies.is_some_and(|policy| !cookie_lives.contains(&policy.life)) {
         return Err(ConfigError::CookieLife);
@@ -114,7 +138,8 @@ fn by_names(certificates: &[CertifiedKey]) -> Result<Vec<Group<'_>>, ConfigError
 
 fn host(config: &ServerConfig, group: &Group<'_>) -> Result<Host, ConfigError> {
     let names = group.first().map(|(_, certificate)| certificate.names().to_vec());
-    Ok(Host { names: names.unwrap_or_default(), context: context(config, group)? })
+    let (names, nginx) = (names.unwrap_or_default(), nginx_context(group)?);
+    Ok(Host { names, nginx, context: context(config, group)? })
 }
 
 /// A context for one host. All contexts of a server differ in their certificates only: OpenSSL starts

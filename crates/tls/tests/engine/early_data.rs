@@ -4,13 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use headstart_proto::hello::{self, ClientHello};
 use headstart_tls::limits::{EARLY_DATA_MAX, OUTPUT_MAX, REPLAY_LIFE};
+use headstart_tls::wire::binder_key;
 use headstart_tls::{
-    EarlyData, MemoryFilter, NoEarlyData, Progress, Read, Session, TicketBinding, TlsError,
+    EarlyData, FirstSeen, MemoryFilter, NoEarlyData, Progress, Read, ReplayFilter, Session,
+    TicketBinding, TlsError,
 };
 
 use crate::site::{
-    EARLY_MAX, Pair, Site, filter, hands_out_cookies, pass, read_all, takes_early_data, write,
+    EARLY_MAX, NOW, Pair, Site, filter, hands_out_cookies, pass, peer, read_all, takes_early_data,
+    write,
 };
 
 const QUESTION: &[u8] = b"GET / early";
@@ -400,4 +404,78 @@ fn an_answer_may_end_the_connection() {
     assert_eq!(pair.client.read(&mut room), Ok(Read::Bytes(ANSWER.len())));
     assert_eq!(pair.client.read(&mut room), Ok(Read::End));
     assert_eq!(read_all(&mut pair.server), QUESTION, "what came early can still be read");
+}
+
+/// A filter that is asked before the handshake and has nothing to say in it.
+struct AskedBefore;
+
+const SCOPE: [u8; 16] = [7; 16];
+
+impl ReplayFilter for AskedBefore {
+    fn scope(&self) -> [u8; 16] {
+        SCOPE
+    }
+
+    fn is_first(&self, _: [u8; 32]) -> bool {
+        false
+    }
+}
+
+fn asked_before() -> Site {
+    Site::with(|config| {
+        config.early_data_max = EARLY_MAX;
+        config.replay = Arc::new(AskedBefore);
+    })
+}
+
+fn read_hello(flight: &[u8]) -> ClientHello {
+    match hello::read(flight) {
+        Ok(hello::Progress::Complete(hello)) => hello,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_was_said_before_holds_for_one_client_hello_and_one_scope() {
+    let site = asked_before();
+    for case in ["as it is", "nothing", "another scope", "another ClientHello"] {
+        let (mut pair, flight) = asks(&site, site.session());
+        let hello = read_hello(&flight);
+        assert!(hello.early_data);
+        let first = FirstSeen { scope: SCOPE, binder: binder_key(&hello.binder.unwrap()) };
+        let (said, expected) = match case {
+            "as it is" => (Some(first), EarlyData::Accepted),
+            "nothing" => (None, EarlyData::Refused),
+            "another scope" => (Some(FirstSeen { scope: [8; 16], ..first }), EarlyData::Refused),
+            _ => (Some(FirstSeen { binder: [9; 32], ..first }), EarlyData::Refused),
+        };
+        pair.server = site.server.accept_first(peer(), NOW, said).unwrap();
+        pair.server.handle_bytes(&flight);
+        assert_eq!(finish(&mut pair), expected, "{case}");
+    }
+}
+
+#[test]
+fn a_ring_knows_its_tickets_before_tls_looks_at_them() {
+    for change in [|_: &mut headstart_tls::ServerConfig| (), hands_out_cookies] {
+        let site = Site::with(|config| {
+            takes_early_data(config);
+            change(config);
+        });
+        let (_, flight) = asks(&site, site.session());
+        let ticket = read_hello(&flight).psk_identities.remove(0);
+        let ring = site.ring.current();
+        assert!(ring.made(&ticket));
+        for at in [0, 16, 40, ticket.len() - 1] {
+            let mut changed = ticket.clone();
+            changed[at] ^= 1;
+            assert!(!ring.made(&changed), "byte {at}");
+        }
+        for cut in 0..ticket.len() {
+            assert!(!ring.made(&ticket[..cut]), "{cut} bytes");
+        }
+        let rotated = ring.rotated(NOW).unwrap();
+        assert!(rotated.made(&ticket), "of the epoch before");
+        assert!(!rotated.rotated(NOW).unwrap().made(&ticket), "that is gone");
+    }
 }

@@ -147,6 +147,11 @@ pub(super) fn text(status: StatusCode, text: impl Into<Bytes>) -> Answer {
     closing(status, "text/plain; charset=utf-8", text.into())
 }
 
+/// Bytes of a session, or none.
+pub(super) fn bytes(status: StatusCode, bytes: Vec<u8>) -> Answer {
+    closing(status, "application/octet-stream", bytes.into())
+}
+
 pub(super) fn json(value: &Value) -> Answer {
     closing(StatusCode::OK, "application/json", format!("{value}\n").into())
 }

@@ -65,6 +65,12 @@ pub(super) fn forgotten(uid: Option<u32>, whose: &str, server: Option<&str>, cou
     audit!(uid, whose, server, count, "sessions forgotten");
 }
 
+/// A program that speaks TLS itself was given a session, or has left one.
+pub(super) fn ticket(context: &Context, server: &str, what: &str) {
+    let (uid, label) = (context.uid, context.label.as_deref());
+    audit!(uid, context = label, server, what, "session of a program");
+}
+
 /// As programs and logs are told.
 pub(super) const fn early_data(early_data: EarlyData) -> &'static str {
     match early_data {

@@ -12,9 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::{self, Answer, Refusal};
-use super::audit;
+use super::exchange::Caller;
 use super::limits::BODY_MAX;
 use super::request::label;
+use super::{audit, ticket};
 use crate::agent::serve::Settings;
 
 const WELCOME: &str = "\
@@ -25,21 +26,24 @@ GET /sessions and GET /policies show what is kept.
 
 const ROOT: u32 = 0;
 
-/// Answers a request other than CONNECT, of `user`.
+/// Answers a request other than CONNECT.
 ///
 /// # Errors
 /// Why it is not fulfilled.
 pub(super) async fn answer(
     request: Request<Incoming>,
-    user: Option<u32>,
+    caller: &Caller,
     settings: &Settings,
 ) -> Result<Answer, Refusal> {
-    let (head, body) = request.into_parts();
-    let path = head.uri.path();
-    if path == "/" && head.method == Method::GET {
+    if request.uri().path() == "/" && request.method() == Method::GET {
         return Ok(answer::text(StatusCode::OK, WELCOME));
     }
-    let uid = user.ok_or_else(nobody)?;
+    let uid = caller.user.ok_or_else(nobody)?;
+    if request.uri().path() == "/ticket" {
+        return ticket::answer(request, uid, caller, settings).await;
+    }
+    let (head, body) = request.into_parts();
+    let path = head.uri.path();
     let query = Query::read(head.uri.query().unwrap_or_default())?;
     let found = match path {
         "/sessions" => sessions(&head.method, uid, &query, settings)?,
@@ -361,7 +365,7 @@ fn not_found() -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "not_found", "there is no such thing here", hint)
 }
 
-fn wrong_method() -> Refusal {
+pub(super) fn wrong_method() -> Refusal {
     let hint = "docs/managed.md says what can be done with it";
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", "that cannot be done with it", hint)
 }

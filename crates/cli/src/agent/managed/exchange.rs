@@ -42,6 +42,8 @@ const LEDGER: HeaderName = HeaderName::from_static("headstart-ledger");
 pub(super) struct Caller {
     /// The user, as the kernel says.
     pub(super) user: Option<u32>,
+    /// Which process connected, in the agent's own namespace of them.
+    pub(super) process: Option<i32>,
     /// What has to be shown first, on a port that anybody can connect to.
     pub(super) token: Option<Arc<Token>>,
 }
@@ -142,7 +144,7 @@ async fn answer(
         return Err(Refusal::token());
     }
     if request.method() != Method::CONNECT {
-        let asked = timeout(REQUEST_TIME, control::answer(request, caller.user, settings)).await;
+        let asked = timeout(REQUEST_TIME, control::answer(request, caller, settings)).await;
         return asked.unwrap_or_else(|_| Err(Refusal::malformed("the body did not come in time")));
     }
     let opened = match read(&request) {

@@ -32,8 +32,5 @@ pub(super) const ROOTS_OF_USER: usize = 8;
 /// Part of `--max-connections` that one user can have: others find room whatever it does.
 pub(super) const SHARE_OF_USER: usize = 4;
 
-/// Plain bytes copied at a time from server to program: what one record has.
-pub(super) const DOWN: usize = 16 * 1024;
-
-/// Plain bytes copied at a time from program to server: two records.
-pub(super) const UP: usize = 32 * 1024;
+/// Plain bytes copied at a time, either way: two records, as many as TLS reads from the network at a time.
+pub(super) const PIECE: usize = 32 * 1024;

@@ -109,6 +109,7 @@ async fn accept<L: Listener>(
             None => break,
         };
         let user = local.user();
+        let process = local.process();
         let Some(own) = users.place(user) else {
             metrics::limit_hit("managed_user");
             let _ = local.send_now(TOO_MANY);
@@ -116,7 +117,7 @@ async fn accept<L: Listener>(
         };
         let places = running.places.clone();
         let Some(place) = running.until_stop(places.take()).await else { break };
-        let caller = Caller { user, token: token.clone() };
+        let caller = Caller { user, process, token: token.clone() };
         let (settings, stopping) = (running.settings(), running.stopping());
         tokio::spawn(async move {
             let _places = (place, own);

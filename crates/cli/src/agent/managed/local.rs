@@ -25,6 +25,14 @@ impl Local {
         }
     }
 
+    /// Which process it was that connected; unknown on a port, and across namespaces of processes.
+    pub(super) fn process(&self) -> Option<i32> {
+        match self {
+            Self::Unix(unix) => unix.peer_cred().ok()?.pid().filter(|process| *process > 0),
+            Self::Tcp(_) => None,
+        }
+    }
+
     /// Ends the connection so that the program can tell it from an end in order: by a reset where there are
     /// such, else both directions at once.
     pub(super) fn cut(self) {

@@ -201,9 +201,9 @@ async fn shake_hands(
     let shaking = async {
         let sent = write_early(&mut stream, &tls.early_data, taken).await?;
         handle.done().await?;
-        let is_accepted = handle.facts().early_data == EarlyData::Accepted;
+        let is_accepted = || handle.facts().early_data == EarlyData::Accepted;
         let rest = tls.early_data.get(sent..).unwrap_or_default();
-        if sent > 0 && is_accepted && !rest.is_empty() {
+        if sent > 0 && !rest.is_empty() && is_accepted() {
             // The server has the beginning: what follows belongs right behind it.
             stream.write_all(rest).await?;
         }

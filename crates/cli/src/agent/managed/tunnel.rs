@@ -13,7 +13,7 @@ use headstart_net::{Handoff, RelayLimits};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::{Instant, sleep};
 
-use super::limits::{DOWN, UP};
+use super::limits::PIECE;
 use super::local::Local;
 use crate::metrics::{self, Direction, Outcome};
 
@@ -42,7 +42,7 @@ pub(super) async fn pass<H: Handoff>(
             }
             // Not held for as long as the connection lives.
             drop(head);
-            copy_bidirectional_with_sizes(&mut remote, &mut local, DOWN, UP).await
+            copy_bidirectional_with_sizes(&mut remote, &mut local, PIECE, PIECE).await
         };
         tokio::select! {
             passed = passing => passed.map(|_| ()),

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 /// How often files are looked at. Certificates are renewed days before they expire; this is for whoever
 /// waits for it.
-pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
+pub(in crate::edge) const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Some files, as they were when last looked at.
 #[derive(Debug, Default)]
-pub(super) struct Watch(Vec<(PathBuf, Option<Stamp>)>);
+pub(in crate::edge) struct Watch(Vec<(PathBuf, Option<Stamp>)>);
 
 /// What differs once a file was written to, exchanged, or got other permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Stamp {
 
 impl Watch {
     /// Looks at `files`, to be called before they are read: what changes while they are is seen next time.
-    pub(super) fn new(files: impl IntoIterator<Item = PathBuf>) -> Self {
+    pub(in crate::edge) fn new(files: impl IntoIterator<Item = PathBuf>) -> Self {
         let look = |path: PathBuf| {
             let stamp = stamp(&path);
             (path, stamp)
@@ -49,7 +49,7 @@ impl Watch {
     }
 
     /// Whether any of the files differs from what it was when this was asked last.
-    pub(super) fn changed(&mut self) -> bool {
+    pub(in crate::edge) fn changed(&mut self) -> bool {
         let mut changed = false;
         for (path, before) in &mut self.0 {
             let now = stamp(path);
@@ -65,23 +65,23 @@ impl Watch {
 /// They are read again at each look until nothing is wrong any more: it may be that the process had no descriptor
 /// left, or that a file was caught half written, and then the file itself does not change again.
 #[derive(Debug, Default)]
-pub(super) struct Complaint(Option<String>);
+pub(in crate::edge) struct Complaint(Option<String>);
 
 impl Complaint {
     /// Whether the files have to be read again.
-    pub(super) const fn is_open(&self) -> bool {
+    pub(in crate::edge) const fn is_open(&self) -> bool {
         self.0.is_some()
     }
 
     /// Something is wrong; whether that is news.
-    pub(super) fn open(&mut self, message: &str) -> bool {
+    pub(in crate::edge) fn open(&mut self, message: &str) -> bool {
         let is_news = self.0.as_deref() != Some(message);
         self.0 = Some(message.to_owned());
         is_news
     }
 
     /// All is well.
-    pub(super) fn close(&mut self) {
+    pub(in crate::edge) fn close(&mut self) {
         self.0 = None;
     }
 }

@@ -6,17 +6,23 @@ use std::time::{Duration, Instant};
 
 use headstart_net::Acceptor;
 use headstart_net::fastopen::HiddenListener;
+use headstart_net::hello::ClientHello;
 use headstart_tls::{
-    Conn, CookiePolicy, MemoryFilter, ServerConfig, ServerContext, SharedRing, TlsError, Version,
+    Conn, CookiePolicy, FirstSeen, MemoryFilter, ReplayFilter, ServerConfig, ServerContext,
+    SharedRing, TicketBinding, TlsError, Version,
 };
 
 use super::certificates::{self, Certificates};
 use super::fast_open::FastOpen;
 use super::files::{Complaint, LOOK_EVERY, Watch};
-use super::keys::{self, Keys};
+use crate::edge::keys::SiteKeys;
 use crate::failure::Failure;
+use crate::fleet::filter::RedisFilter;
+use crate::keys::wall_clock;
 use crate::metrics::{self, Reloaded};
-use crate::options::{CertificateFiles, EarlyDataRequests, EdgeOptions, Service, TlsVersion};
+use crate::options::{
+    CertificateFiles, EarlyDataRequests, EdgeOptions, FilterPlace, Service, TicketPeers, TlsVersion,
+};
 
 /// Early data of a connection at most, in bytes: what TurboTLS can carry of it (`docs/wire.md` section 11).
 const EARLY_DATA_MAX: u32 = 16 * 1024;
@@ -36,10 +42,46 @@ pub(in crate::edge) struct TlsServer {
     /// For all others: it agrees on no protocol, and takes early data only where all requests may come so.
     raw: ServerContext,
     ring: Arc<SharedRing>,
-    replay: Arc<MemoryFilter>,
+    replay: Replay,
     /// Apart from the rest, which is locked while files are read.
     early_data: Mutex<EarlyDataRequests>,
     state: Mutex<State>,
+}
+
+/// What remembers early data; the same as long as the edge lives.
+#[derive(Clone, Debug)]
+enum Replay {
+    Memory(Arc<MemoryFilter>),
+    Redis(Arc<RedisFilter>),
+}
+
+impl Replay {
+    fn new(place: &FilterPlace) -> Result<Self, Failure> {
+        match place {
+            FilterPlace::Memory => {
+                let filter = MemoryFilter::new().map_err(|error| unusable(&error))?;
+                Ok(Self::Memory(Arc::new(filter)))
+            }
+            FilterPlace::Redis(address) => {
+                Ok(Self::Redis(Arc::new(RedisFilter::new(address.clone()))))
+            }
+        }
+    }
+
+    fn filter(&self) -> Arc<dyn ReplayFilter> {
+        match self {
+            Self::Memory(filter) => Arc::<MemoryFilter>::clone(filter),
+            Self::Redis(filter) => Arc::<RedisFilter>::clone(filter),
+        }
+    }
+
+    fn is_at(&self, place: &FilterPlace) -> bool {
+        match (self, place) {
+            (Self::Memory(_), FilterPlace::Memory) => true,
+            (Self::Redis(filter), FilterPlace::Redis(address)) => filter.address() == address,
+            _ => false,
+        }
+    }
 }
 
 /// What the contexts were made of.
@@ -49,7 +91,8 @@ struct State {
     certificates: Certificates,
     watch: Watch,
     complaint: Complaint,
-    keys: Keys,
+    /// What the ring's period was when contexts were made, for which tickets say that they live.
+    period: Duration,
     fast_open: Option<FastOpen>,
 }
 
@@ -59,6 +102,8 @@ struct Policy {
     files: Vec<CertificateFiles>,
     early_data: EarlyDataRequests,
     min_version: Version,
+    /// What sessions are for.
+    binding: TicketBinding,
     /// Fast Open cookies, if they are handed out.
     cookies: Option<CookiePolicy>,
 }
@@ -71,6 +116,11 @@ impl Policy {
             min_version: match options.min_tls {
                 TlsVersion::V1_2 => Version::Tls12,
                 TlsVersion::V1_3 => Version::Tls13,
+            },
+            binding: match options.ticket_peers {
+                TicketPeers::None => TicketBinding::ServerName,
+                TicketPeers::Nginx => TicketBinding::Nginx,
+                TicketPeers::Haproxy => TicketBinding::Haproxy,
             },
             cookies: None,
         })
@@ -85,7 +135,7 @@ impl Policy {
         &self,
         certificates: &Certificates,
         ring: &Arc<SharedRing>,
-        replay: &Arc<MemoryFilter>,
+        replay: &Replay,
     ) -> [ServerConfig; 2] {
         let (http, raw) = match self.early_data {
             EarlyDataRequests::Off => (0, 0),
@@ -96,7 +146,8 @@ impl Policy {
             alpn: vec![H2.to_vec(), HTTP_1_1.to_vec()],
             min_version: self.min_version,
             early_data_max: http,
-            replay: Arc::<MemoryFilter>::clone(replay),
+            replay: replay.filter(),
+            ticket_binding: self.binding,
             cookies: self.cookies,
             ..ServerConfig::new(certificates.keys.clone(), Arc::clone(ring))
         };
@@ -106,19 +157,20 @@ impl Policy {
 }
 
 impl TlsServer {
-    /// The server that `options` ask for: none if all origins speak TLS themselves. If there was one `before`, it
-    /// is changed in place; all of it or nothing.
+    /// The server that `options` ask for, with `keys` for its tickets: none if all origins speak TLS themselves. If there
+    /// was one `before`, it is changed in place; all of it or nothing.
     ///
     /// # Errors
     /// Files that cannot be used, options that contradict each other.
     pub(in crate::edge) fn new(
         options: &EdgeOptions,
+        keys: &SiteKeys,
         before: Option<&Arc<Self>>,
     ) -> Result<Option<Arc<Self>>, Failure> {
         let policy = Policy::new(options)?;
         match before {
             _ if policy.files.is_empty() => Ok(None),
-            None => Self::start(options, policy).map(Some),
+            None => Self::start(options, keys, policy).map(Some),
             Some(server) => {
                 server.reload(options, policy)?;
                 Ok(Some(Arc::clone(server)))
@@ -126,20 +178,19 @@ impl TlsServer {
         }
     }
 
-    fn start(options: &EdgeOptions, policy: Policy) -> Result<Arc<Self>, Failure> {
+    fn start(options: &EdgeOptions, keys: &SiteKeys, policy: Policy) -> Result<Arc<Self>, Failure> {
         let watch = policy.watch();
         let certificates = Certificates::load(&policy.files)?;
-        let (keys, ring) = Keys::open(options.keys.clone())?;
-        let ring = Arc::new(SharedRing::new(ring));
-        let replay = Arc::new(MemoryFilter::new().map_err(|error| unusable(&error))?);
+        let ring = Arc::clone(keys.ring());
+        let replay = Replay::new(&options.early_data_filter)?;
         let [http, raw] = policy.configs(&certificates, &ring, &replay);
         let context =
             |config: &ServerConfig| ServerContext::new(config).map_err(|error| unusable(&error));
         let (http, raw) = (context(&http)?, context(&raw)?);
         warn_uncovered(options, &certificates);
         let early_data = Mutex::new(policy.early_data);
-        let complaint = Complaint::default();
-        let state = State { policy, certificates, watch, complaint, keys, fast_open: None };
+        let (complaint, period) = (Complaint::default(), ring.current().period);
+        let state = State { policy, certificates, watch, complaint, period, fast_open: None };
         let state = Mutex::new(state);
         let server = Arc::new(Self { http, raw, ring, replay, early_data, state });
         tokio::spawn(look(Arc::downgrade(&server)));
@@ -164,15 +215,9 @@ impl TlsServer {
         let mut state = self.lock();
         // Settled at the start.
         policy.cookies = state.policy.cookies;
-        // Own keys stay as they are: nothing would be gained by throwing tickets away.
-        let keys = match (&options.keys, state.keys.path()) {
-            (None, None) => None,
-            (path, _) => Some(Keys::open(path.clone())?),
-        };
         self.take(&policy, &certificates)?;
-        if let Some((keys, ring)) = keys {
-            self.ring.replace(ring);
-            state.keys = keys;
+        if !self.replay.is_at(&options.early_data_filter) {
+            tracing::warn!("--early-data-filter is settled at the start, and stays");
         }
         warn_uncovered(options, &certificates);
         (state.policy, state.certificates, state.watch) = (policy, certificates, watch);
@@ -184,9 +229,31 @@ impl TlsServer {
     ///
     /// # Errors
     /// Want of memory.
-    pub(super) fn accept(&self, service: Service, peer: IpAddr) -> Result<Conn, TlsError> {
+    pub(super) fn accept(
+        &self,
+        service: Service,
+        peer: IpAddr,
+        first: Option<FirstSeen>,
+    ) -> Result<Conn, TlsError> {
         let context = if service == Service::Http { &self.http } else { &self.raw };
-        context.accept(peer, keys::now())
+        context.accept_first(peer, wall_clock(), first)
+    }
+
+    /// What a filter that has to be asked before says of the early data behind a ClientHello; it takes milliseconds at
+    /// most. A filter in memory is asked by TLS itself.
+    pub(super) async fn first_seen(
+        &self,
+        service: Service,
+        hello: Option<&ClientHello>,
+    ) -> Option<FirstSeen> {
+        let Replay::Redis(filter) = &self.replay else { return None };
+        let is_taken = match self.early_data() {
+            EarlyDataRequests::Off => false,
+            EarlyDataRequests::Safe => service == Service::Http,
+            EarlyDataRequests::On => true,
+        };
+        let hello = hello.filter(|_| is_taken)?;
+        filter.first(hello, &self.ring.current()).await
     }
 
     /// Which requests are passed on before the handshake is done.
@@ -210,19 +277,27 @@ impl TlsServer {
         self.lock().fast_open.as_mut().map_or(Ok(()), |fast_open| fast_open.serve(acceptor))
     }
 
-    /// Reads what has changed of the files, and renews the keys if that is due.
+    /// Reads what has changed of the files, and tells the kernel of new keys.
     fn look(&self) {
         let mut state = self.lock();
         if state.watch.changed() || state.complaint.is_open() {
             self.renew(&mut state);
         }
-        state.keys.look(&self.ring);
+        self.heed_period(&mut state);
         if let Some(fast_open) = &mut state.fast_open {
             fast_open.look(&self.ring);
         }
         // While a stopped edge waits for connections to end, another may have come.
         state.fast_open.take_if(|fast_open| fast_open.is_over());
         metrics::certificate_expiry(state.certificates.expiry);
+    }
+
+    /// No ticket lives longer than a period: keys that came meanwhile may have another one.
+    fn heed_period(&self, state: &mut State) {
+        let period = self.ring.current().period;
+        if state.period != period && self.take(&state.policy, &state.certificates).is_ok() {
+            state.period = period;
+        }
     }
 
     /// A certificate and its key are two files: between the one's change and the other's they do not fit, and
@@ -285,7 +360,7 @@ async fn look(server: Weak<TlsServer>) {
         // Reading files may wait for a disk or a network.
         let looked = tokio::task::spawn_blocking(move || server.look()).await;
         if let Err(error) = looked {
-            tracing::error!(%error, "cannot look at certificates and keys");
+            tracing::error!(%error, "cannot look at certificates");
         }
         report_slow(begun.elapsed());
     }
@@ -294,6 +369,6 @@ async fn look(server: Weak<TlsServer>) {
 /// A file system that does not answer holds up no connection, but reloads.
 fn report_slow(time: Duration) {
     if time > LOOK_EVERY {
-        tracing::warn!(?time, "reading certificates and keys took long");
+        tracing::warn!(?time, "reading certificates took long");
     }
 }

@@ -10,8 +10,8 @@ use std::process::Command;
 use headstart_lab::Node;
 use headstart_peers::fill;
 
-use super::ech;
 use super::start::{Setting, await_port};
+use super::{ech, workload};
 use crate::failure::Failure;
 use crate::lab::experiment::OriginKind;
 use crate::lab::interrupt::Interrupt;
@@ -23,6 +23,7 @@ const DIRECTORIES: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
 /// Finds missing programs before anything is built.
 pub(crate) fn check_tools(plan: &Plan) -> Result<(), Failure> {
+    workload::check(plan)?;
     if ech::is_needed(plan) && ech::program().is_none() {
         return Err(Failure::usage(format!(
             "this run of {} needs the program {}",
@@ -52,7 +53,7 @@ pub(crate) fn versions(plan: &Plan) -> BTreeMap<&'static str, String> {
     let ech = ech.and_then(|name| Some((name, version(&ech::program()?, "-V")?)));
     // Both know `-v`; nginx answers on standard error.
     let others = names.into_iter().filter_map(|name| Some((name, version(&find(name)?, "-v")?)));
-    others.chain(ech).collect()
+    others.chain(ech).chain(workload::versions(plan)).collect()
 }
 
 fn version(program: &Path, option: &str) -> Option<String> {

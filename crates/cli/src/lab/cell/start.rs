@@ -22,7 +22,7 @@ use crate::lab::topology::{HTTPS, Site, Topology};
 
 mod agent;
 
-pub(super) use agent::Agent;
+pub(super) use agent::{Agent, scrape};
 
 /// Port of the server behind an edge.
 const BEHIND: u16 = 8443;
@@ -48,9 +48,9 @@ pub(crate) struct Place {
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
     place: Place,
-    stage: Stage,
-    spec: CellSpec,
-    number: usize,
+    pub(super) stage: Stage,
+    pub(super) spec: CellSpec,
+    pub(super) number: usize,
     /// At least one.
     targets: Vec<Ipv4Addr>,
 }
@@ -85,6 +85,7 @@ pub(crate) fn begin(
                 spec: *spec,
                 setting,
                 clients: Vec::new(),
+                workload: None,
                 servers: Vec::new(),
                 fast_open: Vec::new(),
                 cases: Vec::new(),
@@ -159,6 +160,9 @@ impl Cell {
     }
 
     fn start_clients(&mut self, topology: &Topology, interrupt: &Interrupt) -> Result<(), Broken> {
+        if self.spec.arm.is_of_programs() {
+            return self.start_workload(topology, interrupt);
+        }
         let setting = &self.setting;
         for node in topology.clients() {
             let has_agent = self.spec.arm.has_agent();
@@ -181,6 +185,11 @@ impl Setting {
         let flight = self.stage.variant.flight.and_then(|bytes| usize::try_from(bytes).ok());
         Identity::obtain(&self.identities(), self.spec.suite, NAME, flight)
             .map_err(|error| Broken::Program(format!("no keys: {error}")))
+    }
+
+    /// This program.
+    pub(super) fn program(&self) -> &Path {
+        &self.place.program
     }
 
     pub(super) fn work(&self) -> &Path {
@@ -225,13 +234,14 @@ impl Setting {
     }
 
     /// Where the origin is: behind an edge, or where clients connect to.
-    fn origin_address(&self, site: Site<'_>) -> SocketAddr {
+    pub(super) fn origin_address(&self, site: Site<'_>) -> SocketAddr {
         if self.has_edge() { (site.own, BEHIND).into() } else { self.target() }
     }
 
     /// Whether there is an edge before the origin.
     fn has_edge(&self) -> bool {
-        matches!(self.spec.arm, Arm::TurboAgent | Arm::TurboEch | Arm::FopAgent)
+        let has_edge = matches!(self.spec.arm, Arm::TurboAgent | Arm::TurboEch | Arm::FopAgent);
+        has_edge || self.spec.arm.is_of_programs()
     }
 
     /// The arm that a program itself has: beside an agent clients speak plain TLS, and servers too where
@@ -240,6 +250,8 @@ impl Setting {
         match (self.spec.arm, role) {
             (Arm::TurboAgent, _) => Arm::Tls13,
             (Arm::FopAgent, "client") => Arm::Tls13Resumed,
+            // The one whose server speaks HTTP in clear.
+            (arm, "server") if arm.is_of_programs() => Arm::FopAgent,
             (arm, _) => arm,
         }
     }
@@ -341,6 +353,9 @@ impl Setting {
         maps: Option<&Path>,
         interrupt: &Interrupt,
     ) -> Result<Program, Broken> {
+        if self.spec.arm.is_of_programs() {
+            return self.site_edge(site, interrupt);
+        }
         let (node, listen) = (site.node, self.target());
         let mut command = node.command(&self.place.program);
         command.args(["edge", "--log", "error", "--listen", &listen.to_string()]);

@@ -48,6 +48,15 @@ pub(crate) struct Bar {
     pub(crate) zero_rtt_min: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) zero_rtt_max: Option<f64>,
+    /// Largest share of full handshakes, as the servers count them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) full_max: Option<f64>,
+    /// By how much this share must be below that of `against`, at least.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fewer_full_min: Option<f64>,
+    /// Largest median of the ratios, round by round, to `against`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) paired_ratio_max: Option<f64>,
     /// How far connections can be linked at most and at least: 0 not, 1 within bounds, 2 without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) linkable_max: Option<f64>,
@@ -98,6 +107,9 @@ impl Bar {
             ("complete_less_max", self.complete_less_max),
             ("zero_rtt_min", self.zero_rtt_min),
             ("zero_rtt_max", self.zero_rtt_max),
+            ("full_max", self.full_max),
+            ("fewer_full_min", self.fewer_full_min),
+            ("paired_ratio_max", self.paired_ratio_max),
             ("linkable_max", self.linkable_max),
             ("linkable_min", self.linkable_min),
         ];
@@ -108,15 +120,16 @@ impl Bar {
         let conditions: Vec<_> = self.conditions().collect();
         let [(condition, limit)] = conditions[..] else {
             let hint = "ratio_max, difference_max_ms, ratio_interval_below, rtts_max, rtts_min, \
-                        complete_min, complete_less_max, zero_rtt_min, zero_rtt_max, linkable_min or \
-                        linkable_max";
+                        complete_min, complete_less_max, zero_rtt_min, zero_rtt_max, full_max, fewer_full_min, \
+                        paired_ratio_max, linkable_min or linkable_max";
             return wrong("bar", format!("{} conditions, not one", conditions.len()), hint);
         };
         if !limit.is_finite() {
             return wrong("bar", format!("{condition} is {limit}"), "write a number");
         }
-        let compared =
-            ["ratio", "difference", "complete_less"].iter().any(|name| condition.starts_with(name));
+        let compared = ["ratio", "difference", "complete_less", "fewer", "paired"]
+            .iter()
+            .any(|name| condition.starts_with(name));
         if compared != self.against.is_some() {
             let what = format!("{condition} {} `against`", if compared { "needs" } else { "has" });
             return wrong(

@@ -71,6 +71,32 @@ fn mistakes_are_named_with_file_key_and_hint() {
         (with("[[variant]]\nhosts = [1, 1]"), "variant.hosts: an arm is at one address only"),
         (with("[[variant]]\nhosts = [0, 0]\narms = [\"tls13\"]"), "[0, 0] are no hosts"),
         (with("[[variant]]\nvisits = 3"), "variant.visits: there are no hosts"),
+        (
+            with("[[variant]]\nprograms = { curl = 1 }"),
+            "variant.programs: tls13 is no arm of programs",
+        ),
+        (with("[[variant]]\narms = [\"client\"]"), "variant.programs: client has none"),
+        (with("[[variant]]\nhost_shares = [1]"), "variant.host_shares: nobody visits them"),
+        (
+            with(
+                "[[variant]]\narms = [\"client\"]\nprograms = { netscape = 1 }\nhost_shares = [1]",
+            ),
+            "unknown variant `netscape`",
+        ),
+        (
+            with("[[variant]]\narms = [\"client\"]\nprograms = { curl = 1 }"),
+            "variant.host_shares: 0 is out of range",
+        ),
+        (
+            with("[[variant]]\narms = [\"client\"]\nprograms = { curl = 0 }\nhost_shares = [1]"),
+            "variant.programs, host_shares: all are 0",
+        ),
+        (
+            with(
+                "[[variant]]\narms = [\"client\"]\nprograms = { curl = 1 }\nhost_shares = [1]\nhosts = [1]",
+            ),
+            "variant: asks for two things",
+        ),
         (with("[[variant]]\nprivacy = \"shoe-size\""), "unknown variant `shoe-size`"),
         (with("[[variant]]\nprivacy = \"restart\""), "variant.privacy: tls13 cannot do that"),
         (
@@ -103,6 +129,8 @@ fn mistakes_are_named_with_file_key_and_hint() {
             "bar.except.why: an exception without a reason",
         ),
         (with("[[bar]]\narm = \"turbo\"\ncomplete_less_max = 0.1"), "complete_less_max needs"),
+        (with("[[bar]]\narm = \"turbo\"\nfewer_full_min = 0.1"), "fewer_full_min needs"),
+        (with("[[bar]]\narm = \"turbo\"\npaired_ratio_max = 1.0"), "paired_ratio_max needs"),
         (with("[[bar]]\narm = \"turbo\""), "bar: 0 conditions, not one"),
         (with("[[bar]]\narm = \"turbo\"\nratio_max = 1.0"), "bar.against: ratio_max needs"),
         (with("[[bar]]\narm = \"quic\"\nrtts_max = 1.0"), "bar.arm: 'quic' is none of tls13"),

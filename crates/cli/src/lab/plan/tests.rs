@@ -2,14 +2,16 @@ use super::Extent::{Full, Quick, Usual};
 use super::*;
 use crate::lab::builtin;
 
-/// What all experiments may take together, usually and in short; those of FOP, which need root, and of
-/// pages, which are data, apart.
+/// What all experiments may take together, usually and in short.
 const LONG: Duration = Duration::from_secs(2 * 60 * 60);
 const QUICK: Duration = Duration::from_secs(8 * 60);
-const PAGES_LONG: Duration = Duration::from_secs(90 * 60);
-const PAGES_QUICK: Duration = Duration::from_secs(3 * 60);
-const FOP_LONG: Duration = Duration::from_secs(60 * 60);
-const FOP_QUICK: Duration = Duration::from_secs(3 * 60);
+
+/// Apart from those of FOP, which need root, and of programs, which need these, and of pages, which are data.
+const APART: [(&str, Duration, Duration); 3] = [
+    ("fop-", Duration::from_secs(60 * 60), Duration::from_secs(3 * 60)),
+    ("cs244", Duration::from_secs(90 * 60), Duration::from_secs(3 * 60)),
+    ("sharing", Duration::from_secs(30 * 60), Duration::from_secs(3 * 60)),
+];
 
 const TEXT: &str = r#"
 name = "small"
@@ -146,6 +148,29 @@ fn nothing_to_run_is_said() {
 }
 
 #[test]
+fn a_workload_is_the_same_for_all_arms_and_has_names_by_cell() {
+    let (experiment, _) = builtin::find("sharing").unwrap();
+    let plan = Plan::new(experiment, Usual, None).unwrap();
+    let [stage, by_address, with_wget] = &plan.stages[..] else { panic!("three stages") };
+    assert_eq!((stage.mode, stage.cells.len(), stage.hosts()), (Mode::Workload, 3, 5));
+    let visits = stage.workload(plan.seed);
+    assert_eq!((visits.len(), &visits), (200, &by_address.workload(plan.seed)));
+    let named = |name: &str| visits.iter().filter(|visit| visit.program.name() == name).count();
+    let programs = stage.variant.programs.as_ref().unwrap();
+    assert_eq!(programs.len(), 10);
+    assert!(programs.iter().all(|(program, share)| named(program.name()) == *share as usize));
+    assert_eq!(with_wget.workload(plan.seed).len(), 200);
+    let names: std::collections::BTreeSet<_> = plan
+        .stages
+        .iter()
+        .flat_map(|stage| {
+            (0..3).flat_map(move |cell| (0..5).map(move |host| stage.host_name(cell, host)))
+        })
+        .collect();
+    assert_eq!(names.len(), 3 * 3 * 5);
+}
+
+#[test]
 fn files_of_stages_are_different_and_plain() {
     let plan = plan(Usual, None);
     assert_eq!(plan.stages[1].file_name(), "02-near--loaded");
@@ -153,20 +178,16 @@ fn files_of_stages_are_different_and_plain() {
 
 #[test]
 fn the_experiments_fit_their_time() {
-    let kind = |experiment: &Experiment| match experiment.name.as_str() {
-        "cs244" => "pages",
-        name if name.starts_with("fop-") => "fop",
-        _ => "others",
+    let total = |extent, apart: &str| -> Duration {
+        let all = builtin::all().unwrap().into_iter().map(|(experiment, _)| experiment);
+        let all = all.filter(|experiment| match apart {
+            "" => !APART.iter().any(|(apart, ..)| experiment.name.starts_with(apart)),
+            apart => experiment.name.starts_with(apart),
+        });
+        all.map(|experiment| Plan::new(experiment, extent, None).unwrap().estimate()).sum()
     };
-    let total = |extent, of: &str| -> Duration {
-        let all = builtin::all().unwrap().into_iter();
-        let all = all.filter(|(experiment, _)| kind(experiment) == of);
-        all.map(|(experiment, _)| Plan::new(experiment, extent, None).unwrap().estimate()).sum()
-    };
-    for (of, long, quick) in
-        [("others", LONG, QUICK), ("fop", FOP_LONG, FOP_QUICK), ("pages", PAGES_LONG, PAGES_QUICK)]
-    {
-        assert!(total(Usual, of) < long, "{of}: {:?}", total(Usual, of));
-        assert!(total(Quick, of) < quick, "{of}: {:?}", total(Quick, of));
+    for (which, long, quick) in [("", LONG, QUICK)].into_iter().chain(APART) {
+        assert!(total(Usual, which) < long, "{which}: {:?}", total(Usual, which));
+        assert!(total(Quick, which) < quick, "{which}: {:?}", total(Quick, which));
     }
 }

@@ -12,6 +12,8 @@ use headstart_proto::hello::{self, Progress};
 use headstart_proto::limits::CLIENT_BYTES;
 use headstart_proto::wire::{Request, Response};
 
+use super::server_hello;
+
 /// One TCP connection of the client whose packets were captured, or the flight of TurboTLS beside one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Connection {
@@ -24,6 +26,8 @@ pub(crate) struct Connection {
     pub(crate) handed_out: Vec<Identifier>,
     /// Whether its whole ClientHello was seen: else there may be more to show than what is known of.
     pub(crate) whole_hello: bool,
+    /// Whether the server resumed a session of TLS 1.3; none if it did not say so in what was seen.
+    pub(crate) resumed: Option<bool>,
     /// The beginnings of both streams, each in pieces without holes, the options of SYNs, and datagrams.
     bytes: Vec<Vec<u8>>,
 }
@@ -235,9 +239,10 @@ impl Following {
             let tickets = hello.psk_identities.into_iter();
             shown.extend(tickets.map(|bytes| Identifier { kind: Kind::Ticket, bytes }));
         }
+        let resumed = server_hello::resumes(&answer.beginning());
         let streams = [client, answer].into_iter().flat_map(|stream| stream.runs());
         let bytes = streams.map(|(_, run)| run).chain(apart).collect();
-        Connection { at, server, shown, handed_out, whole_hello, bytes }
+        Connection { at, server, shown, handed_out, whole_hello, resumed, bytes }
     }
 }
 

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::failure::Failure;
 use crate::lab::privacy::Finding;
 use crate::lab::stats::Summary;
+use crate::lab::workload::Handshakes;
 
 /// Trials of one folder: two hours at 140 connections a second; about 300 MB of memory.
 const TRIALS_MAX: usize = 1_000_000;
@@ -108,6 +109,10 @@ pub(super) struct CellSummary {
     pub(super) zero_rtt: usize,
     /// Who can link its connections, where the experiment asks.
     pub(super) privacy: Option<Finding>,
+    /// What became of its handshakes, where its clients are programs of others.
+    pub(super) handshakes: Option<Handshakes>,
+    /// The median of the ratios of whole connections, round by round, to those of programs as they come.
+    pub(super) to_today: Option<f64>,
     /// Whole exchanges, to the last response byte; older results have another count under another name.
     pub(super) exchanges_per_s: Option<f64>,
     /// Median to the first request byte without the flagged trials.

@@ -8,10 +8,11 @@ use crate::failure::Failure;
 use crate::lab::stats::{self, Estimate};
 
 /// The tables that can be compared with, by the name that an experiment calls them.
-const PAPERS: [(&str, &str); 4] = [
+const PAPERS: [(&str, &str); 5] = [
     ("turbotls", include_str!("../../../../../lab/papers/turbotls.toml")),
     ("fop", include_str!("../../../../../lab/papers/fop.toml")),
     ("fop-addresses", include_str!("../../../../../lab/papers/fop-addresses.toml")),
+    ("sharing", include_str!("../../../../../lab/papers/sharing.toml")),
     ("cs244", include_str!("../../../../../lab/papers/cs244.toml")),
 ];
 
@@ -57,6 +58,8 @@ struct Row {
     variant: Option<String>,
     /// Share of connections whose request did not leave with the first packet.
     missed: Option<f64>,
+    /// Share of full handshakes.
+    full: Option<f64>,
     handshakes_per_s: Option<f64>,
     p50: Option<f64>,
     p90: Option<f64>,
@@ -189,7 +192,7 @@ impl Paper {
             p99: ms(row.p99),
             mean: ms(row.mean),
             sd: ms(row.sd),
-            missed: row.missed,
+            missed: row.missed.or(row.full),
             to_baseline,
         }
     }
@@ -223,7 +226,11 @@ impl Ours {
         });
         let n = cell.summary.n;
         let late = n.saturating_sub(cell.summary.zero_rtt);
-        let missed = theirs.missed.and_then(|_| stats::share(late as u64, n as u64));
+        let (count, of) = match &cell.summary.handshakes {
+            Some(handshakes) => (handshakes.full, handshakes.full + handshakes.resumed),
+            None => (late as u64, n as u64),
+        };
+        let missed = theirs.missed.and_then(|_| stats::share(count, of));
         let to_paper = match (theirs.p50, theirs.mean, theirs.missed) {
             (Some(p50), ..) => median.map(|ours| ours.scaled(1.0 / p50)),
             (None, Some(theirs), _) => mean.map(|ours| ours.scaled(1.0 / theirs)),
@@ -260,11 +267,13 @@ mod tests {
         assert_eq!(fop.rows.len(), 4 * 3 * 2);
         let addresses = Paper::named("fop-addresses").unwrap();
         assert_eq!(addresses.rows.len(), 2 * 3);
+        let sharing = Paper::named("sharing").unwrap();
+        assert_eq!(sharing.rows.len(), 3);
         let pages = Paper::named("cs244").unwrap();
         assert_eq!(pages.rows.len(), 2 * 3 * 2);
-        let tables = [&turbo, &fop, &addresses, &pages];
+        let tables = [&turbo, &fop, &addresses, &sharing, &pages];
         for row in tables.iter().flat_map(|table| &table.rows) {
-            let given = [row.p50, row.mean, row.missed].into_iter().flatten().count();
+            let given = [row.p50, row.mean, row.missed, row.full].into_iter().flatten().count();
             assert_eq!(given, 1, "{row:?}");
         }
         let failure = Paper::named("turbo").unwrap_err();

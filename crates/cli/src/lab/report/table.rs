@@ -44,7 +44,7 @@ struct Extra {
     cell: fn(&Cell) -> Option<String>,
 }
 
-const EXTRAS: [Extra; 6] = [
+const EXTRAS: [Extra; 9] = [
     Extra { title: "p50 unflagged, ms", cell: unflagged },
     Extra {
         title: "exchanges per s",
@@ -53,6 +53,9 @@ const EXTRAS: [Extra; 6] = [
     Extra { title: "CPU ms, client", cell: |cell| cell.summary.client_cpu_ms.map(figure::ms) },
     Extra { title: "CPU ms, server", cell: |cell| cell.summary.server_cpu_ms.map(figure::ms) },
     Extra { title: "0-RTT", cell: zero_rtt },
+    Extra { title: "full handshakes", cell: full_handshakes },
+    Extra { title: "bytes each", cell: bytes_each },
+    Extra { title: "to today, pairs", cell: |cell| cell.summary.to_today.map(figure::ratio) },
     Extra { title: "flight, bytes", cell: |cell| Some(cell.summary.flight_bytes?.to_string()) },
 ];
 
@@ -60,6 +63,21 @@ const EXTRAS: [Extra; 6] = [
 fn zero_rtt(cell: &Cell) -> Option<String> {
     let summary = &cell.summary;
     (summary.zero_rtt > 0).then(|| figure::share(summary.zero_rtt, summary.n))
+}
+
+/// As the servers have counted them.
+fn full_handshakes(cell: &Cell) -> Option<String> {
+    let handshakes = cell.summary.handshakes.as_ref()?;
+    let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    let all = handshakes.full + handshakes.resumed;
+    (all > 0).then(|| figure::share(count(handshakes.full), count(all)))
+}
+
+/// On the wire, of a connection, both ways.
+fn bytes_each(cell: &Cell) -> Option<String> {
+    let handshakes = cell.summary.handshakes.as_ref()?;
+    let bytes = handshakes.seen?.bytes.checked_div(handshakes.full + handshakes.resumed)?;
+    Some(bytes.to_string())
 }
 
 /// The median of the first request byte without what was flagged, where that was any.

@@ -86,7 +86,7 @@ impl Learned {
         }
         let others: Vec<PathBuf> = others.into_iter().cloned().collect();
         let all = Mutex::new(all);
-        let learn = |contents: Contents| {
+        let learn = |contents: Contents| -> Result<(), Failure> {
             let facts: Vec<(Page, Facts)> = contents
                 .recordings
                 .into_iter()

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use headstart_pageload::db::export::Extension;
 use headstart_pageload::db::update::{InUse, UpdateError, Wanted, judge_header};
 use headstart_pageload::db::{Database, FileError, Header, PageEntry, Target, read_unverified};
 use headstart_proto::UnixSeconds;
@@ -79,7 +78,7 @@ pub(super) fn in_use(path: &Path) -> Result<InUse, Failure> {
 /// # Errors
 /// It is none that can be in a database.
 pub(super) fn target(url: &str) -> Result<Target, Failure> {
-    url.parse().map_err(|error| {
+    url.parse::<Target>().map_err(|error| {
         Failure::usage(format!("cannot look for {url}: {error}"))
             .hint("name a URL with its scheme, for example https://www.example.com/")
     })
@@ -127,7 +126,7 @@ fn summary_json(header: &Header, database: &Database) -> Value {
         "bytes": header.compressed_bytes,
         "bytes_uncompressed": header.body_bytes,
         "counts": counts,
-        "pages": Extension::of(database, true).pages.keys().collect::<Vec<_>>(),
+        "pages": database.pages().iter().map(|page| page.document.to_string()).collect::<Vec<_>>(),
     })
 }
 

@@ -31,6 +31,9 @@ const NARROWEST: f64 = 0.7;
 /// Resources of a picture: those of nearly all pages, and no more than programs can draw.
 const ROWS_MAX: usize = 600;
 
+/// From one key of the legend to the next.
+const LEGEND_STEP: f64 = 145.0;
+
 /// Parts of a bar that have a colour, and what it means.
 const LEGEND: [(&str, &str); 6] = [
     ("queue", "queue"),
@@ -74,6 +77,7 @@ fn drawing(page: &PageSummary, alone: bool) -> Option<Markup> {
                 rect width=(WIDTH) height=(format!("{:.0}", frame.height())) fill="var(--page)" {}
             }
             (heading(page, more))
+            (frame.bands())
             (frame.axes(page.on_load_ms))
             @for (at, row) in rows.iter().enumerate() { (row.draw(&frame, at)) }
             @for (at, row) in rows.iter().enumerate() { (row.link(&frame, &rows, at)) }
@@ -98,7 +102,7 @@ fn heading(page: &PageSummary, more: usize) -> Markup {
         text x="4" y="15" font-weight="600" { (cut(&page.name, WIDTH / 2.0 - 60.0)) }
         text.figures x=(WIDTH - 4.0) y="15" text-anchor="end" { (words) }
         @for (at, (class, words)) in LEGEND.into_iter().enumerate() {
-            @let x = LEFT + 130.0 * at as f64;
+            @let x = LEFT + LEGEND_STEP * at as f64;
             rect class=(class) x=(x) y="24" width="11" height="11" {}
             text x=(x + 15.0) y="33" { (words) }
         }
@@ -137,7 +141,6 @@ impl Row<'_> {
         html! {
             g {
                 title { (self.words()) }
-                @if at % 2 == 1 { rect.band x="0" y=(y - (ROW - BAR) / 2.0) width=(WIDTH) height=(ROW) {} }
                 text class=(class) x=(indent) y=(y + BAR - 2.0) { (cut(url, LEFT - indent - 8.0)) }
                 @for (class, time) in self.times.parts().into_iter().filter(|(_, time)| *time > 0.0) {
                     @let (start, _) = (from, from += time);
@@ -197,6 +200,15 @@ impl Frame {
 
     fn height(&self) -> f64 {
         TOP + ROW * self.rows as f64 + BOTTOM
+    }
+
+    /// Under every other row: the eye follows them.
+    fn bands(&self) -> Markup {
+        html! {
+            @for row in (1..self.rows).step_by(2) {
+                rect.band x="0" y=(TOP + ROW * row as f64) width=(WIDTH) height=(ROW) {}
+            }
+        }
     }
 
     fn axes(&self, loaded: Option<f64>) -> Markup {

@@ -26,9 +26,9 @@ pub(super) struct All {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Unreadable {
-    pub(super) file: String,
-    pub(super) error: String,
+pub(in crate::pageload) struct Unreadable {
+    pub(in crate::pageload) file: String,
+    pub(in crate::pageload) error: String,
 }
 
 /// One page.
@@ -194,15 +194,15 @@ impl PageSummary {
     }
 }
 
-pub(super) fn ms(time: Duration) -> f64 {
+pub(in crate::pageload) fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-fn printable(text: &str) -> String {
+pub(in crate::pageload) fn printable(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
 
-fn counted(ignored: &Ignored) -> BTreeMap<&'static str, usize> {
+pub(in crate::pageload) fn counted(ignored: &Ignored) -> BTreeMap<&'static str, usize> {
     ignored.iter().map(|(reason, count)| (key(reason), count)).collect()
 }
 
@@ -227,7 +227,7 @@ fn key(reason: Reason) -> &'static str {
 }
 
 /// What a reason says in words.
-pub(super) fn reason(key: &str) -> &'static str {
+pub(in crate::pageload) fn reason(key: &str) -> &'static str {
     match key {
         "cached" => "from the browser's cache",
         "aborted" => "aborted or failed",

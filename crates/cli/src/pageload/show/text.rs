@@ -277,7 +277,10 @@ fn agreement(of: &Agreement) -> String {
     )
 }
 
-fn ignored_by_reason(title: &str, ignored: &BTreeMap<&'static str, usize>) -> String {
+pub(in crate::pageload) fn ignored_by_reason(
+    title: &str,
+    ignored: &BTreeMap<&'static str, usize>,
+) -> String {
     if ignored.is_empty() {
         return String::new();
     }
@@ -341,13 +344,13 @@ fn several(pages: &[PageSummary], rows: usize) -> String {
     text
 }
 
-fn seconds(ms: f64) -> String {
+pub(in crate::pageload) fn seconds(ms: f64) -> String {
     format!("{:.2} s", ms / 1e3)
 }
 
 /// In the unit that leaves at most three digits before the point.
 #[allow(clippy::cast_precision_loss)] // far below 2^53
-pub(super) fn bytes(count: u64) -> String {
+pub(in crate::pageload) fn bytes(count: u64) -> String {
     match count {
         0..1000 => format!("{count} B"),
         1000..1_000_000 => format!("{:.1} kB", count as f64 / 1e3),

@@ -131,6 +131,7 @@ impl Trial {
                         assert_eq!(again, refused(), "a key is shown once");
                     }
                     JoinOutcome::Refused(_) => {}
+                    JoinOutcome::Elsewhere(edge) => panic!("edge {edge} of no fleet"),
                 }
             }
             Operation::Plain(number, stranger) => {

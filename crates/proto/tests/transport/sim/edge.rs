@@ -347,6 +347,7 @@ impl EdgeSide {
                 tcp.send(now, &Segment::Finished);
                 self.connection = Connection::Closed;
             }
+            JoinOutcome::Elsewhere(edge) => panic!("edge {edge} of no fleet"),
         }
     }
 

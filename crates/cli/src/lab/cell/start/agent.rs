@@ -35,11 +35,11 @@ pub(in crate::lab::cell) type Counts = BTreeMap<String, u64>;
 
 impl Agent {
     /// Where the agent of a cell listens.
-    pub(super) fn listen(cell: usize) -> SocketAddr {
+    pub(in crate::lab::cell) fn listen(cell: usize) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, port(cell)).into()
     }
 
-    pub(super) fn start(
+    pub(in crate::lab::cell) fn start(
         node: &Node,
         title: String,
         mut command: Command,
@@ -63,6 +63,11 @@ impl Agent {
         self.program.cpu()
     }
 
+    /// The same to the nanosecond.
+    pub(in crate::lab::cell) fn run_time(&self) -> Option<Duration> {
+        self.program.run_time()
+    }
+
     /// Whether it runs.
     pub(in crate::lab::cell) fn check(&mut self) -> Result<(), Broken> {
         self.program.check()
@@ -78,17 +83,7 @@ impl Agent {
     }
 
     fn read_counts(&self) -> Option<Counts> {
-        let metrics = self.metrics;
-        let get = move || -> std::io::Result<String> {
-            let mut tcp = TcpStream::connect(metrics)?;
-            tcp.set_read_timeout(Some(COUNTED))?;
-            tcp.write_all(b"GET /metrics HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n")?;
-            let mut text = String::new();
-            tcp.read_to_string(&mut text)?;
-            Ok(text)
-        };
-        let text = self.namespace.run(get).flatten().ok()?;
-        Some(counts(&text))
+        Some(counts(&scrape(&self.namespace, self.metrics)?))
     }
 
     /// Puts into `trial` how the agent opened its connection, which the client cannot see: by its counters,
@@ -115,6 +110,19 @@ impl Agent {
         trial.reason = "the agent counted no connection".into();
         Ok(())
     }
+}
+
+/// What a program of this namespace says at its address for metrics.
+pub(in crate::lab::cell) fn scrape(namespace: &Namespace, metrics: SocketAddr) -> Option<String> {
+    let get = move || -> std::io::Result<String> {
+        let mut tcp = TcpStream::connect(metrics)?;
+        tcp.set_read_timeout(Some(COUNTED))?;
+        tcp.write_all(b"GET /metrics HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n")?;
+        let mut text = String::new();
+        tcp.read_to_string(&mut text)?;
+        Ok(text)
+    };
+    namespace.run(get).flatten().ok()
 }
 
 /// At most 250 cells, so this stays below 20,500.

@@ -1,69 +1,21 @@
 //! `headstart pageload sharing` as it is called: exit codes, hints, text, JSON, and the example of its page.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
-
-#[path = "../../pageload/tests/support/mod.rs"]
-mod support;
 
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufWriter, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
+use crate::support::file::{Link, pcap, pcap_header, pcap_packet};
+use crate::support::ip::Talk;
+use crate::support::{EPOCH_MS, Visit, capture, tls};
 use serde_json::Value;
-use support::file::{Link, pcap, pcap_header, pcap_packet};
-use support::ip::Talk;
-use support::{EPOCH_MS, Visit, capture, tls};
-use tempfile::TempDir;
 
-/// A folder with files to read.
-struct Place(TempDir);
+use crate::place::{Place, said};
 
-impl Place {
-    fn new(files: &[(&str, &[u8])]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, bytes) in files {
-            fs::write(dir.path().join(name), bytes).unwrap();
-        }
-        Self(dir)
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
-        command.args(["pageload", "sharing"]).args(arguments);
-        command.current_dir(self.0.path()).env_clear();
-        command
-    }
-
-    /// Exit code, standard output and standard error.
-    fn call(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        said(self.command(arguments).output().unwrap())
-    }
-
-    /// What it prints when all is well.
-    fn prints(&self, arguments: &[&str]) -> String {
-        let (code, out, err) = self.call(arguments);
-        assert_eq!((code, err.as_str()), (Some(0), ""));
-        out
-    }
-
-    fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.prints(&[arguments, &["--json"]].concat())).unwrap()
-    }
-
-    /// What it says when it prints nothing.
-    fn fails(&self, arguments: &[&str], code: i32) -> String {
-        let (found, out, err) = self.call(arguments);
-        assert_eq!((found, out.as_str()), (Some(code), ""), "{err}");
-        assert!(err.starts_with("error: ") && err.contains("\nhint: "), "{err}");
-        err
-    }
-}
-
-fn said(output: Output) -> (Option<i32>, String, String) {
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+fn place(files: &[(&str, &[u8])]) -> Place {
+    Place::new(&["sharing"], files)
 }
 
 fn small() -> Vec<u8> {
@@ -83,7 +35,7 @@ const HAR: &str = r#"{"log": {"entries": [{
 
 #[test]
 fn the_figures_of_a_capture() {
-    let place = Place::new(&[("a.pcap", &small()), ("as.csv", b"198.51.100.0/24,AS64500\n")]);
+    let place = place(&[("a.pcap", &small()), ("as.csv", b"198.51.100.0/24,AS64500\n")]);
     let text = place.prints(&["a.pcap"]);
     assert!(
         text.starts_with("4 TLS connections to 2 names at 3 addresses, within 3 min\n"),
@@ -99,7 +51,7 @@ fn the_figures_of_a_capture() {
 
 #[test]
 fn the_json_is_one_object_with_the_same_figures() {
-    let place = Place::new(&[("a.pcap", &small())]);
+    let place = place(&[("a.pcap", &small())]);
     let json = place.json(&["a.pcap"]);
     let full = ["today", "client_only", "client_and_server"].map(|arm| json[arm]["full"].as_u64());
     assert_eq!(full, [Some(3), Some(2), Some(1)]);
@@ -112,7 +64,7 @@ fn the_json_is_one_object_with_the_same_figures() {
 
 #[test]
 fn only_the_first_services_are_shown() {
-    let place = Place::new(&[("a.pcap", &small())]);
+    let place = place(&[("a.pcap", &small())]);
     let text = place.prints(&["a.pcap", "--top", "1"]);
     assert!(text.contains("a.example") && !text.contains("b.example"), "{text}");
     assert!(text.contains("  and 1 more (--top N)\n"), "{text}");
@@ -122,7 +74,7 @@ fn only_the_first_services_are_shown() {
 
 #[test]
 fn several_files_and_standard_input() {
-    let place = Place::new(&[("a.pcap", &small()), ("b.har", HAR.as_bytes())]);
+    let place = place(&[("a.pcap", &small()), ("b.har", HAR.as_bytes())]);
     let json = place.json(&["a.pcap", "b.har"]);
     assert_eq!((&json["connections"], &json["connections_unknown"]), (&5.into(), &1.into()));
     let text = place.prints(&["b.har"]);
@@ -145,7 +97,7 @@ fn several_files_and_standard_input() {
 #[test]
 fn a_capture_that_ends_within_a_packet_is_read_up_to_there() {
     let whole = small();
-    let place = Place::new(&[("a.pcap", &whole[..whole.len() - 3])]);
+    let place = place(&[("a.pcap", &whole[..whole.len() - 3])]);
     let (code, out, err) = place.call(&["a.pcap"]);
     assert_eq!(code, Some(0));
     assert_eq!(err, "warning: a.pcap ends within a packet; what is before it counts\n");
@@ -160,7 +112,7 @@ fn without_a_handshake_the_answer_is_no() {
     let cut =
         pcap(Link::Raw, cut.iter().map(|(at, packet)| (*at, &packet[..packet.len().min(90)])));
     let other = pcap(Link::Other, [(EPOCH_MS, &[0; 60][..])]);
-    let place = Place::new(&[
+    let place = place(&[
         ("none.pcap", &capture(&[])),
         ("cut.pcap", &cut),
         ("other.pcap", &other),
@@ -172,7 +124,7 @@ fn without_a_handshake_the_answer_is_no() {
         ("other.pcap", "the link type is not known"),
         ("none.har", "begin to capture before"),
     ] {
-        let err = place.fails(&[file], 1);
+        let err = place.fails_as(&[file], 1);
         assert!(err.contains("there is no TLS handshake in what was recorded"), "{err}");
         assert!(err.contains(hint), "{file}: {err}");
     }
@@ -182,7 +134,7 @@ fn without_a_handshake_the_answer_is_no() {
 fn what_cannot_be_read_is_named_with_a_way_out() {
     let mut lying = small();
     lying[24 + 8..24 + 12].copy_from_slice(&u32::MAX.to_le_bytes());
-    let place = Place::new(&[
+    let place = place(&[
         ("a.pcap", &small()),
         ("lying.pcap", &lying),
         ("packed.gz", b"\x1f\x8b\x08\x00"),
@@ -217,14 +169,14 @@ fn what_cannot_be_read_is_named_with_a_way_out() {
         (&["a.pcap", "--top", "few"], "error: invalid value 'few' for '--top <N>'"),
         (&[], "error: the following required arguments were not provided:"),
     ] {
-        let err = place.fails(arguments, 2);
+        let err = place.fails_as(arguments, 2);
         assert!(err.starts_with(words), "{arguments:?}: {err}");
     }
 }
 
 #[test]
 fn help_explains_how_to_record() {
-    let help = Place::new(&[]).prints(&["--help"]);
+    let help = place(&[]).prints(&["--help"]);
     assert!(help.contains("tcpdump -i any -s 0 -w today.pcap"), "{help}");
     assert!(help.contains("Exit code 1: there is no TLS connection"), "{help}");
 }
@@ -232,7 +184,7 @@ fn help_explains_how_to_record() {
 /// The example of docs/sharing.md is what the command prints for [`day`]; UPDATE_DOCS=1 writes it anew.
 #[test]
 fn the_example_of_the_page() {
-    let place = Place::new(&[("today.pcap", &capture(&day())), ("as.csv", AS_OF_DAY.as_bytes())]);
+    let place = place(&[("today.pcap", &capture(&day())), ("as.csv", AS_OF_DAY.as_bytes())]);
     let printed = place.prints(&["today.pcap", "--asn", "as.csv", "--top", "5"]);
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sharing.md");
     let text = fs::read_to_string(&page).unwrap();
@@ -308,7 +260,7 @@ fn memory_does_not_grow_with_the_capture() {
     // Kilobytes: the program itself with 65,536 places of connections, and what it keeps of each that counts.
     let most = (64 << 10) + counted * 160 / 1024;
 
-    let place = Place::new(&[]);
+    let place = place(&[]);
     let mut child = place
         .command(&["-", "--json"])
         .stdin(Stdio::piped())

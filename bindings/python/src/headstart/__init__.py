@@ -1,0 +1,48 @@
+"""TLS by the headstart agent of this machine: connections that open sooner, and sessions that programs share.
+
+`headstart.requests` has an adapter for requests, `headstart.urllib3` a pool manager for urllib3, and
+`Agent.connect` gives a plain socket for anything else.
+"""
+
+from .agent import Agent, Connection
+from .early import early_data
+from .errors import (
+    AgentUnavailable,
+    BadRequest,
+    CertificateError,
+    ConnectFailed,
+    HeadstartError,
+    NoAgent,
+    NotAllowed,
+    Overloaded,
+    Refused,
+    TimedOut,
+    TlsError,
+    Unsupported,
+    reason,
+)
+from .facts import Facts, Ledger
+from .options import Options, Policy
+
+__all__ = [
+    "Agent",
+    "AgentUnavailable",
+    "BadRequest",
+    "CertificateError",
+    "ConnectFailed",
+    "Connection",
+    "Facts",
+    "HeadstartError",
+    "Ledger",
+    "NoAgent",
+    "NotAllowed",
+    "Options",
+    "Overloaded",
+    "Policy",
+    "Refused",
+    "TimedOut",
+    "TlsError",
+    "Unsupported",
+    "early_data",
+    "reason",
+]

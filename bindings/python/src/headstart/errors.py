@@ -1,0 +1,145 @@
+"""What can go wrong, each with a hint of what to do about it."""
+
+from __future__ import annotations
+
+__all__ = [
+    "AgentUnavailable",
+    "BadRequest",
+    "CertificateError",
+    "ConnectFailed",
+    "HeadstartError",
+    "NoAgent",
+    "NotAllowed",
+    "Overloaded",
+    "Refused",
+    "TimedOut",
+    "TlsError",
+    "Unsupported",
+    "reason",
+]
+
+
+class HeadstartError(Exception):
+    """Anything that goes wrong between a program, the agent and a server."""
+
+    message: str
+    """What went wrong, without the hint."""
+
+    hint: str | None
+    """What to do about it, if anybody knows."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} (hint: {self.hint})" if self.hint else self.message
+
+
+class AgentUnavailable(HeadstartError):
+    """No agent answers, so nothing has been sent to a server but early data."""
+
+
+class NoAgent(HeadstartError):
+    """Something answers that is no agent, or one of another version."""
+
+
+class Unsupported(HeadstartError, ValueError):
+    """Something is asked for that the agent cannot do, so it is not even asked."""
+
+
+class TimedOut(HeadstartError):
+    """The agent, or the server behind it, did not answer in time."""
+
+
+class Refused(HeadstartError):
+    """The agent says no."""
+
+    status: int
+    """The status of HTTP."""
+
+    error: str
+    """What it is about (``Headstart-Error``); empty if the agent does not say."""
+
+    def __init__(self, message: str, hint: str | None, status: int, error: str) -> None:
+        super().__init__(message, hint)
+        self.args = (message, hint, status, error)
+        self.status = status
+        self.error = error
+
+
+class BadRequest(Refused):
+    """The agent does not take the request: 400, 404, 405, 409, 413 and 431."""
+
+
+class NotAllowed(Refused):
+    """This user may not, or has shown no token: 403 and 407."""
+
+
+class Overloaded(Refused):
+    """This user has too many connections: 503."""
+
+
+class ConnectFailed(Refused):
+    """No connection to the server: it has no address, or refuses, or cannot be reached."""
+
+
+class TlsError(Refused):
+    """The handshake failed."""
+
+
+class CertificateError(TlsError):
+    """The certificate of the server is not to be believed."""
+
+
+_BY_STATUS: dict[int, type[Refused]] = {
+    400: BadRequest,
+    403: NotAllowed,
+    404: BadRequest,
+    405: BadRequest,
+    407: NotAllowed,
+    409: BadRequest,
+    413: BadRequest,
+    431: BadRequest,
+    503: Overloaded,
+}
+
+
+def refusal(status: int, error: str, text: str) -> HeadstartError:
+    """Make an error of an answer: of its status, its ``Headstart-Error``, and its body."""
+    message, _, hint = text.strip().partition("\nhint: ")
+    message = message.strip() or f"the agent answers {status}"
+    if status == 504:
+        return TimedOut(message, hint or None)
+    return _class_of(status, error)(message, hint or None, status, error)
+
+
+def _class_of(status: int, error: str) -> type[Refused]:
+    if error.startswith("certificate") and status == 502:
+        return CertificateError
+    if status == 502:
+        return TlsError if error == "tls" else ConnectFailed
+    return _BY_STATUS.get(status, Refused)
+
+
+def reason(error: BaseException | None) -> HeadstartError | None:
+    """The error of this package behind one of urllib3 or requests, if there is one.
+
+    >>> try:
+    ...     session.get("https://expired.example/")
+    ... except requests.exceptions.SSLError as error:
+    ...     print(headstart.reason(error).hint)
+    """
+    seen: set[int] = set()
+    left: list[object] = [error]
+    while left:
+        candidate = left.pop(0)
+        if isinstance(candidate, HeadstartError):
+            return candidate
+        if not isinstance(candidate, BaseException) or id(candidate) in seen:
+            continue
+        seen.add(id(candidate))
+        left += [candidate.__cause__, candidate.__context__]
+        left += [getattr(candidate, "reason", None), *candidate.args]
+    return None

@@ -1,0 +1,71 @@
+"""How a connection is asked for."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal, Union
+
+from .errors import Unsupported
+
+__all__ = ["Options", "Policy", "Verify"]
+
+Policy = Literal["share", "isolate", "off"]
+"""``share`` sessions with other connections; ``isolate``: have nothing in common; ``off``: no sessions."""
+
+Verify = Union[bool, str, "os.PathLike[str]"]
+"""``True``: the roots of the system; ``False``: anybody; else the path of a PEM file of roots."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a connection is asked for with."""
+
+    context: str | None = None
+    """A label within this user: connections of different contexts have nothing in common that servers see."""
+
+    policy: Policy | None = None
+    """For this connection: stricter than that of the context, and never laxer."""
+
+    verify: Verify = True
+    """Whose word is taken for the name of the server."""
+
+    server_name: str | None = None
+    """The name to ask for and to check the certificate for, if it is not the host."""
+
+    client_certificate: str | None = None
+    """What the agent calls a certificate to be shown (``headstart agent --client-certificate NAME=FILE``)."""
+
+    alpn: tuple[str, ...] = ("http/1.1",)
+    """Application protocols, the best first."""
+
+    def fields(self) -> dict[str, str]:
+        """Write the fields of a request.
+
+        Raises:
+            Unsupported: Something that no field can hold.
+        """
+        values = {
+            "Headstart-ALPN": ", ".join(self.alpn) or None,
+            "Headstart-Context": self.context,
+            "Headstart-Policy": self.policy,
+            "Headstart-Server-Name": self.server_name,
+            "Headstart-Verify": _verify(self.verify),
+            "Headstart-Client-Certificate": self.client_certificate,
+        }
+        fields = {"Headstart-TLS": "managed"}
+        fields.update((name, _checked(name, value)) for name, value in values.items() if value is not None)
+        return fields
+
+
+def _verify(verify: Verify) -> str | None:
+    if verify is True:
+        return None
+    return "none" if verify is False else os.path.abspath(os.path.expanduser(verify))
+
+
+def _checked(name: str, value: str) -> str:
+    """A line break would be another field, and spaces at the ends do not arrive."""
+    if not value or value != value.strip() or any(ord(letter) < 0x20 or letter == "\x7f" for letter in value):
+        raise Unsupported(f"{name} cannot be {value!r}", "no control characters, and no spaces at the ends")
+    return value

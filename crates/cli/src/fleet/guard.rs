@@ -1,0 +1,137 @@
+//! A transport that ends when the other side sends more than was asked for.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes that may come beyond what was asked with, before an answer is whole.
+///
+/// The longest answer that is asked for is that of INFO, with some 8 kB, and those to questions about early data are
+/// shorter than the questions. The client would collect any number of bytes of an answer that has no end.
+const UNASKED_MAX: usize = 64 * 1024;
+
+/// What was read of a transport, less what was written to it, since the last answer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Surplus(Arc<AtomicUsize>);
+
+impl Surplus {
+    /// An answer was whole: nothing of it is collected any more.
+    pub(super) fn answered(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether there is too much of it.
+    fn add(&self, read: usize) -> bool {
+        self.0.fetch_add(read, Ordering::Relaxed).saturating_add(read) > UNASKED_MAX
+    }
+
+    fn subtract(&self, written: usize) {
+        let less = |before: usize| Some(before.saturating_sub(written));
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+}
+
+/// What is read of `inner` and written to it is counted.
+pub(super) struct Guard<S> {
+    inner: S,
+    surplus: Surplus,
+}
+
+impl<S> Guard<S> {
+    pub(super) fn new(inner: S) -> Self {
+        Self { inner, surplus: Surplus::default() }
+    }
+
+    pub(super) fn surplus(&self) -> Surplus {
+        self.surplus.clone()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
+        if this.surplus.add(buf.filled().len() - before) {
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "too long an answer",
+            )));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Guard<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = ready!(Pin::new(&mut this.inner).poll_write(cx, bytes))?;
+        this.surplus.subtract(written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::*;
+
+    fn pair() -> (Guard<DuplexStream>, DuplexStream) {
+        let (near, far) = duplex(4 * UNASKED_MAX);
+        (Guard::new(near), far)
+    }
+
+    #[tokio::test]
+    async fn answers_have_room() {
+        let (mut near, mut far) = pair();
+        let surplus = near.surplus();
+        let mut room = vec![0; UNASKED_MAX];
+        for _ in 0..3 {
+            far.write_all(&room).await.unwrap();
+            near.read_exact(&mut room).await.unwrap();
+            surplus.answered();
+        }
+    }
+
+    /// However often something else is asked meanwhile.
+    #[tokio::test]
+    async fn an_answer_without_end_ends() {
+        const QUESTION: usize = 100;
+        let (mut near, mut far) = pair();
+        let mut room = vec![0; 1024];
+        let mut read = 0;
+        let error = loop {
+            near.write_all(&[7; QUESTION]).await.unwrap();
+            far.read_exact(&mut [0; QUESTION]).await.unwrap();
+            far.write_all(&room).await.unwrap();
+            match near.read_exact(&mut room).await {
+                Ok(count) => read += count,
+                Err(error) => break error,
+            }
+            assert!(read < 2 * UNASKED_MAX);
+        };
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!(read > UNASKED_MAX - room.len());
+    }
+}

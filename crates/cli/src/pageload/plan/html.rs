@@ -1,0 +1,401 @@
+//! Plans as one HTML file: no script, nothing from elsewhere, also well-formed XML.
+
+use std::collections::BTreeMap;
+
+use headstart_pageload::plan::{
+    Correlated, Gain, HostTotal, Hosts, Overall, PagePlan, Saving, SizeClass,
+};
+use headstart_pageload::sim::tcp::Technique;
+use headstart_pageload::statistics::Correlation;
+use headstart_pageload::tree::Breakdown;
+use maud::{Markup, PreEscaped, html};
+
+use super::plot::{self, Bar};
+use super::text::{change, less};
+use super::{Answer, Answers, cost};
+use crate::lab::report::figure;
+use crate::lab::report::html::{HEAD, STYLE, tile};
+use crate::pageload::show::summary::{ms, reason};
+use crate::pageload::show::text::bytes;
+
+/// Pages with a section of their own; of further ones there is a line.
+const SECTIONS: usize = 30;
+
+/// Lines of the table of pages: more are no reading, and JSON has all.
+const LINES: usize = 1000;
+
+/// Colours of bars, beside those of all reports.
+const PLAN_STYLE: &str = "\
+rect.tls13 { fill: var(--tls13); } rect.turbo { fill: var(--turbo); } rect.agent { fill: var(--agent); } rect.other { fill: var(--other); }
+@media (min-width: 900px) { .panels.two { grid-template-columns: 1fr 1fr; gap: 20px; } }
+";
+
+/// The whole file.
+pub(super) fn document(answers: &Answers) -> Markup {
+    let title = match answers.pages.as_slice() {
+        [page] => page.name.clone(),
+        pages => format!("{} pages", pages.len()),
+    };
+    html! {
+        (PreEscaped(HEAD))
+        title { (title) " – headstart pageload plan" }
+        style { (PreEscaped(STYLE)) (PreEscaped(PLAN_STYLE)) }
+        (PreEscaped("</head>"))
+        body {
+            main {
+                @if answers.pages.len() > 1 {
+                    h1 { (title) }
+                    p.about { (answers.setting.words()) }
+                    (overview(answers))
+                }
+                @for (at, page) in answers.pages.iter().take(SECTIONS).enumerate() {
+                    (whole(page, at, &answers.setting.words()))
+                }
+                (ignored("Of the pages' entries no resources", &answers.not_resources))
+                (ignored("Entries of no page, or of pages without resources", &answers.ignored))
+                @if !answers.unreadable.is_empty() {
+                    h2 { "Not read" }
+                    dl { @for one in &answers.unreadable { dt { (one.file) } dd { (one.error) } } }
+                }
+                footer { "Made by headstart " (env!("CARGO_PKG_VERSION")) " from the files named above, in simulated time." }
+            }
+        }
+        (PreEscaped("</html>"))
+    }
+}
+
+fn overview(answers: &Answers) -> Markup {
+    let all = &answers.overall;
+    let last = all.cumulative.last();
+    html! {
+        div.tiles {
+            (tile(&seconds(all.none_ms), "in the mean until 95 % is loaded"))
+            @if let Some(last) = last {
+                (tile(&seconds(last.page_load_ms), "with all techniques"))
+                (tile(&change(last.saved), "of the mean"))
+                (tile(&figure::percent(last.pages_25), "of the pages gain a quarter or more"))
+                (tile(&figure::percent(last.pages_50), "gain a half or more"))
+            }
+            @if let Some(ms) = all.recorded_ms { (tile(&seconds(ms), "in the mean when recorded")) }
+        }
+        h2 { "What each technique saves" }
+        (bars_of(all.none_ms, all.alone.iter().map(part_of_gain), all.cumulative.iter().map(part_of_gain)))
+        (gains("alone", &all.alone))
+        (gains("one after the other", &all.cumulative))
+        p.reading { "Change: of the mean page load time; of a page: mean of each page's change, which counts short and long loads the same." }
+        h2 { "How many pages gain how much" }
+        figure { div.panels.two { (shares(answers)) } }
+        h2 { "Over round trips and bandwidths, means of all pages" }
+        (sweeps(&all.by_rtt, &all.by_rate))
+        h2 { "By size of the page" }
+        (sizes(&all.by_size))
+        h2 { "What page load times hang on" }
+        (correlations(all))
+        figure { div.panels { (dots(&answers.pages)) } figcaption { "A dot for each page: simulated page load time in s, with nothing done." } }
+        @if !all.hosts.is_empty() {
+            h2 { "Which hosts to give an edge first" }
+            (hosts_of_all(&all.hosts))
+        }
+        h2 { "Pages" }
+        (pages(&answers.pages))
+    }
+}
+
+/// Of these techniques alone, where the profile has them, and of all.
+fn shares(answers: &Answers) -> Markup {
+    let wanted = [
+        Technique::TurboTls,
+        Technique::OptimisticData,
+        Technique::ZeroRtt,
+        Technique::PrefetchDatabase,
+    ];
+    let plans = || answers.pages.iter().map(|page| &page.plan);
+    let alone = |technique: Technique| {
+        let saving = |plan: &PagePlan| {
+            plan.alone.iter().find(|of| of.technique == technique).map(|of| of.saved)
+        };
+        (technique.name(), plans().filter_map(saving).collect::<Vec<f64>>())
+    };
+    let mut arms: Vec<(&str, Vec<f64>)> = wanted.into_iter().map(alone).collect();
+    arms.push(("all", plans().map(PagePlan::saved).collect()));
+    arms.retain(|(_, saved)| !saved.is_empty());
+    plot::gains(&arms)
+}
+
+fn dots(pages: &[Answer]) -> Markup {
+    let points = |on: fn(&PagePlan) -> f64| -> Vec<(f64, f64)> {
+        let plans = pages.iter().map(|page| &page.plan);
+        plans.map(|plan| (on(plan), plan.none.page_load_ms / 1e3)).collect()
+    };
+    html! {
+        (plot::dots("minRTT, round trips", &points(|plan| f64::from(plan.shape.min_rtt))))
+        (plot::dots("resources", &points(|plan| plan.shape.resources as f64)))
+        (plot::dots("responses, MB", &points(|plan| plan.shape.response_bytes as f64 / 1e6)))
+    }
+}
+
+fn pages(pages: &[Answer]) -> Markup {
+    html! {
+        div.wide { table {
+            thead { tr {
+                th { "page" }
+                @for name in ["resources", "size", "minRTT", "recorded", "nothing done", "all", "change"] { th.n { (name) } }
+            } }
+            tbody { @for (at, page) in pages.iter().take(LINES).enumerate() {
+                @let plan = &page.plan;
+                tr {
+                    td { @if at < SECTIONS { a href=(format!("#page-{at}")) { (page.name) } } @else { (page.name) } }
+                    td.n { (plan.shape.resources) }
+                    td.n { (bytes(plan.shape.response_bytes)) }
+                    td.n { (plan.shape.min_rtt) }
+                    td.n { (plan.recorded_ms.map_or_else(|| "–".into(), seconds)) }
+                    td.n { (seconds(plan.none.page_load_ms)) }
+                    td.n { (seconds(plan.all().page_load_ms)) }
+                    td.n { (change(plan.saved())) }
+                }
+            } }
+        } }
+        @if pages.len() > LINES { p.reading { (pages.len() - LINES) " more are not shown here; --json has all." } }
+    }
+}
+
+fn whole(page: &Answer, at: usize, setting: &str) -> Markup {
+    let plan = &page.plan;
+    html! {
+        section id=(format!("page-{at}")) {
+            h1 { (page.name) }
+            p.about { code { (page.file) } }
+            p.about { (setting) @if let Some(recorded) = page.recorded() { "; " (recorded) } }
+            (tiles(plan))
+            h2 { "What each technique saves" }
+            (bars_of(plan.none.page_load_ms, plan.alone.iter().map(part_of_saving), plan.cumulative.iter().map(part_of_saving)))
+            h2 { "Over round trips and bandwidths" }
+            (sweeps(&plan.by_rtt, &plan.by_rate))
+            h2 { "What dominates" }
+            (paths(plan))
+            (without(plan))
+            @if !plan.hosts.alone.is_empty() {
+                h2 { "Which hosts to give an edge first" }
+                (hosts(&plan.hosts, plan.none.page_load_ms))
+            }
+        }
+    }
+}
+
+fn tiles(plan: &PagePlan) -> Markup {
+    let shape = &plan.shape;
+    html! { div.tiles {
+        (tile(&seconds(plan.none.page_load_ms), "until 95 % is loaded, nothing done"))
+        (tile(&seconds(plan.all().page_load_ms), "with all techniques"))
+        (tile(&change(plan.saved()), "of the time"))
+        @if let Some(ms) = plan.recorded_ms { (tile(&seconds(ms), "when recorded")) }
+        (tile(&shape.resources.to_string(), "resources"))
+        (tile(&shape.servers.to_string(), "servers"))
+        (tile(&bytes(shape.response_bytes), "of responses"))
+        (tile(&shape.min_rtt.to_string(), "round trips at least"))
+    } }
+}
+
+/// A technique, its page load time in ms, and what it saves.
+type Part = (Technique, f64, f64);
+
+fn part_of_saving(of: &Saving) -> Part {
+    (of.technique, of.expected.page_load_ms, of.saved)
+}
+
+fn part_of_gain(of: &Gain) -> Part {
+    (of.technique, of.page_load_ms, of.saved)
+}
+
+fn bars_of(
+    none_ms: f64,
+    alone: impl Iterator<Item = Part>,
+    cumulative: impl Iterator<Item = Part>,
+) -> Markup {
+    let none =
+        || Bar { name: "nothing".into(), class: "tls13", ms: none_ms, words: seconds(none_ms) };
+    let bar = |class, and: &str, (technique, ms, saved): Part| Bar {
+        name: format!("{and}{technique}"),
+        class,
+        ms,
+        words: format!("{}  {}", seconds(ms), change(saved)),
+    };
+    let first: Vec<Bar> =
+        [none()].into_iter().chain(alone.map(|part| bar("turbo", "", part))).collect();
+    let second: Vec<Bar> =
+        [none()].into_iter().chain(cumulative.map(|part| bar("agent", "+ ", part))).collect();
+    // One scale for both.
+    let most = first.iter().chain(&second).map(|bar| bar.ms).fold(0.0, f64::max);
+    html! { figure { div.panels.two {
+        (plot::bars("Each technique alone", &first, most))
+        (plot::bars("One after the other", &second, most))
+    } } }
+}
+
+fn sweeps(
+    by_rtt: &headstart_pageload::plan::Sweep,
+    by_rate: &headstart_pageload::plan::Sweep,
+) -> Markup {
+    let title = "Time until 95 % is loaded";
+    html! { figure {
+        div.panels.two {
+            (plot::lines(title, "round trip, ms", by_rtt))
+            (plot::lines(title, "bandwidth, Mbit/s", by_rate))
+        }
+        figcaption { "Seconds until 95 % of the resources are there; all else as above. databases: those of the techniques above that are databases." }
+    } }
+}
+
+fn paths(plan: &PagePlan) -> Markup {
+    let paths = [
+        ("recorded", &plan.recorded_path_ms),
+        ("simulated, nothing done", &plan.simulated_path_ms),
+    ];
+    html! {
+        div.wide { table {
+            thead { tr {
+                th { "critical path, ms" }
+                @for (name, _) in Breakdown::default().parts() { th.n { (name) } }
+                th.n { "all" }
+            } }
+            tbody { @for (name, path) in paths { @if let Some(path) = path { tr {
+                th { (name) }
+                @let all = ms(path.total());
+                @for (_, part) in path.parts() {
+                    td.n { (figure::ms(ms(part))) small { (figure::percent(if all > 0.0 { ms(part) / all } else { 0.0 })) } }
+                }
+                td.n { (figure::ms(all)) }
+            } } } }
+        } }
+        p.reading {
+            "The chain of resources that the time until 95 % was loaded had to wait for. The simulated queue is until a request is sent, with the "
+            "opening of the connection; a recorded one has TLS apart and TCP in other."
+        }
+    }
+}
+
+fn without(plan: &PagePlan) -> Markup {
+    html! {
+        div.wide { table {
+            thead { tr { th { "if this took no time" } th.n { "until 95 % is loaded" } th.n { "change" } } }
+            tbody { @for of in &plan.without { tr {
+                td { (cost(of.cost)) }
+                td.n { (seconds(of.page_load_ms)) }
+                td.n { (change(of.saved)) }
+            } } }
+        } }
+        p.reading { "These do not add up: what happens at the same time counts twice, or never." }
+    }
+}
+
+fn hosts(hosts: &Hosts, before_ms: f64) -> Markup {
+    let saved = |ms: f64| change(if before_ms > 0.0 { 1.0 - ms / before_ms } else { 0.0 });
+    html! {
+        div.wide { table {
+            thead { tr {
+                th { "one after the other, with early data" }
+                th.n { "until 95 % is loaded" } th.n { "change" }
+            } }
+            tbody {
+                @for next in &hosts.in_order { tr {
+                    td { (next.host) } td.n { (seconds(next.page_load_ms)) } td.n { (saved(next.page_load_ms)) }
+                } }
+                tr { td { "all " (hosts.count) } td.n { (seconds(hosts.all_ms)) } td.n { (saved(hosts.all_ms)) } }
+            }
+        } }
+        div.wide { table {
+            thead { tr {
+                th { "an edge for it alone; ms" }
+                @for name in ["resources", "TurboTLS", "FOP", "TurboTLS + 0-RTT", "of a resource"] { th.n { (name) } }
+            } }
+            tbody { @for host in &hosts.alone { tr {
+                td { (host.host) }
+                td.n { (host.resources) }
+                @for ms in [host.turbotls_ms, host.fop_ms, host.early_ms, host.early_resource_ms] { td.n { (less(ms)) } }
+            } } }
+        } }
+        p.reading {
+            "Of a resource: change of the mean time of a resource. One host alone often changes nothing for the page, as it waits for others as well; "
+            "then that decides the order."
+        }
+    }
+}
+
+fn gains(title: &str, all: &[Gain]) -> Markup {
+    html! { div.wide { table {
+        thead { tr {
+            th { (title) }
+            @for name in ["mean", "change", "of a page", "pages with -25 %", "with -50 %", "slower"] { th.n { (name) } }
+        } }
+        tbody { @for of in all { tr {
+            td { (of.technique) }
+            td.n { (seconds(of.page_load_ms)) }
+            @for saved in [of.saved, of.mean_saved] { td.n { (change(saved)) } }
+            @for share in [of.pages_25, of.pages_50, of.pages_slower] { td.n { (figure::percent(share)) } }
+        } } }
+    } } }
+}
+
+fn sizes(all: &[SizeClass]) -> Markup {
+    html! { div.wide { table {
+        thead { tr {
+            th { "responses" }
+            @for name in ["pages", "nothing done", "all", "change", "pages with -25 %", "with -50 %"] { th.n { (name) } }
+        } }
+        tbody { @for class in all { tr {
+            td { (bytes(class.bytes.0)) " to " (bytes(class.bytes.1)) }
+            td.n { (class.pages) }
+            td.n { (seconds(class.none_ms)) }
+            td.n { (seconds(class.all_ms)) }
+            td.n { (change(class.saved)) }
+            td.n { (figure::percent(class.pages_25)) }
+            td.n { (figure::percent(class.pages_50)) }
+        } } }
+    } } }
+}
+
+fn correlations(all: &Overall) -> Markup {
+    let of = &all.correlations;
+    html! {
+        div.wide { table {
+            thead { tr { th { "correlation (of ranks)" } @for name in ["minRTT", "resources", "bytes"] { th.n { (name) } } } }
+            tbody { @for (name, of) in [("simulated", &of.simulated), ("recorded", &of.recorded)] {
+                @let Correlated { min_rtt, resources, bytes } = of;
+                tr { td { (name) } @for one in [min_rtt, resources, bytes] { td.n { (correlation(*one)) } } }
+            } }
+        } }
+        @if of.simulated_on_recorded.is_some() {
+            p { "Simulated with recorded page load times: " (correlation(of.simulated_on_recorded)) "." }
+        }
+    }
+}
+
+fn correlation(of: Option<Correlation>) -> String {
+    of.map_or_else(|| "–".into(), |of| format!("{:.2} ({:.2})", of.linear, of.rank))
+}
+
+fn hosts_of_all(all: &[HostTotal]) -> Markup {
+    html! { div.wide { table {
+        thead { tr {
+            th { "an edge for it alone; sums over its pages, ms" }
+            @for name in ["pages", "TurboTLS", "TurboTLS + 0-RTT"] { th.n { (name) } }
+        } }
+        tbody { @for host in all { tr {
+            td { (host.host) }
+            td.n { (host.pages) }
+            td.n { (less(host.turbotls_ms)) }
+            td.n { (less(host.early_ms)) }
+        } } }
+    } } }
+}
+
+fn ignored(title: &str, ignored: &BTreeMap<&'static str, usize>) -> Markup {
+    html! { @if !ignored.is_empty() {
+        h2 { (title) }
+        dl { @for (key, count) in ignored { dt { (count) } dd { (reason(key)) } } }
+    } }
+}
+
+fn seconds(ms: f64) -> String {
+    format!("{:.2} s", ms / 1e3)
+}

@@ -1,0 +1,303 @@
+//! Plots: page load times over round trips or bandwidths, and bars.
+
+use std::fmt::Write as _;
+
+use headstart_pageload::plan::{Point, Sweep};
+use maud::{Markup, html};
+
+use crate::lab::report::scale::{self, Scale};
+use crate::pageload::model::short;
+
+/// Sizes in CSS pixels: two plots stand side by side in 1,200, or three narrow ones.
+const WIDTH: f64 = 590.0;
+const NARROW: f64 = 390.0;
+const HEIGHT: f64 = 320.0;
+const LEFT: f64 = 46.0;
+/// Room for the names of lines.
+const RIGHT: f64 = 118.0;
+const TOP: f64 = 26.0;
+const BOTTOM: f64 = 44.0;
+/// Height of a name.
+const LABEL: f64 = 16.0;
+
+/// Gains that lie closer, in percent, are one step.
+const FINEST: f64 = 0.1;
+
+/// Pages of a plot with dots: more are one spot.
+const DOTS: usize = 3000;
+
+/// Of bars: names at the left, figures at the right.
+const NAME: f64 = 122.0;
+const FIGURES: f64 = 118.0;
+const HEADING: f64 = 22.0;
+const ROW: f64 = 20.0;
+const BAR: f64 = 12.0;
+
+/// A bar: a name, a time in ms, the share of the first that it is less.
+pub(super) struct Bar {
+    pub(super) name: String,
+    pub(super) class: &'static str,
+    pub(super) ms: f64,
+    pub(super) words: String,
+}
+
+/// Times as bars from zero to `most`, in ms.
+pub(super) fn bars(title: &str, bars: &[Bar], most: f64) -> Markup {
+    let scale = Scale::linear(most);
+    let x = |ms: f64| NAME + scale.place(ms) * (WIDTH - NAME - FIGURES);
+    let height = HEADING + 6.0 + ROW * bars.len() as f64;
+    html! {
+        svg.chart viewBox=(format!("0 0 {WIDTH} {height:.0}")) role="img" aria-label=(title) {
+            text x="0" y="12" font-weight="600" { (title) }
+            @for (at, bar) in bars.iter().enumerate() {
+                @let y = HEADING + ROW * at as f64;
+                @let width = (x(bar.ms) - NAME).max(1.0);
+                text x="0" y=(y + BAR - 2.0) { (bar.name) }
+                rect class=(bar.class) x=(NAME) y=(y) width=(format!("{width:.1}")) height=(BAR) {}
+                text.figures x=(format!("{:.1}", NAME + width + 6.0)) y=(y + BAR - 2.0) { (bar.words) }
+            }
+        }
+    }
+}
+
+/// Lines of page load times in s over something, in logarithmic steps.
+pub(super) fn lines(title: &str, axis: &str, sweep: &Sweep) -> Markup {
+    let (Some(first), Some(last)) = (sweep.points.first(), sweep.points.last()) else {
+        return html! {};
+    };
+    let most = sweep.points.iter().flat_map(|point| &point.page_load_ms).fold(0.0, most_of);
+    let frame = Frame {
+        x: Scale::Log { low: first.at, high: last.at.max(first.at * 1.01) },
+        y: Scale::linear(most / 1e3),
+        right: RIGHT,
+        width: WIDTH,
+    };
+    let line = |(arm, name): (usize, &String)| {
+        let at = |point: &Point| Some((point.at, point.page_load_ms.get(arm)? / 1e3));
+        Line { name: name.clone(), points: sweep.points.iter().filter_map(at).collect() }
+    };
+    let lines: Vec<Line> = sweep.arms.iter().enumerate().map(line).collect();
+    let marks = sweep.points.iter().map(|point| (point.at, short(point.at)));
+    let y_marks = frame.y.ticks().into_iter().map(|tick| (tick, scale::mark(tick)));
+    html! {
+        svg.chart viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(format!("{title}, over {axis}")) {
+            (frame.grid(marks, y_marks))
+            (frame.titles(&format!("{axis} (log)"), "s"))
+            (frame.named(&lines))
+        }
+    }
+}
+
+/// Of each arm, the share of the pages that gain so much or more.
+pub(super) fn gains(arms: &[(&str, Vec<f64>)]) -> Markup {
+    let frame =
+        Frame { x: Scale::linear(100.0), y: Scale::linear(100.0), right: RIGHT, width: WIDTH };
+    let line =
+        |(name, saved): &(&str, Vec<f64>)| Line { name: (*name).to_owned(), points: steps(saved) };
+    let lines: Vec<Line> = arms.iter().map(line).collect();
+    let marks = || [0.0, 25.0, 50.0, 75.0, 100.0].map(|mark| (mark, short(mark))).into_iter();
+    html! {
+        svg.chart viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label="Share of the pages that gain so much or more" {
+            (frame.grid(marks(), marks()))
+            (frame.titles("page load time less by, %", "% of the pages"))
+            (frame.named(&lines))
+        }
+    }
+}
+
+/// For each gain the percentage of the pages that have it or more, as corners of a line that falls in steps.
+fn steps(saved: &[f64]) -> Vec<(f64, f64)> {
+    let mut saved: Vec<f64> = saved.iter().map(|share| 100.0 * share.max(0.0)).collect();
+    saved.sort_by(f64::total_cmp);
+    let count = saved.len().max(1) as f64;
+    let (mut points, mut before) = (vec![(0.0, 100.0)], 0.0);
+    for (less, gain) in saved.into_iter().enumerate() {
+        if gain - before > FINEST {
+            let share = 100.0 * (count - less as f64) / count;
+            points.extend([(before, share), (gain, share)]);
+            before = gain;
+        }
+    }
+    points.push((before, 0.0));
+    points
+}
+
+/// Page load times in s over something, a dot for each page.
+pub(super) fn dots(axis: &str, points: &[(f64, f64)]) -> Markup {
+    let most = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).fold(0.0, f64::max);
+    let frame = Frame {
+        x: Scale::linear(most(|point| point.0)),
+        y: Scale::linear(most(|point| point.1)),
+        right: LEFT,
+        width: NARROW,
+    };
+    let marks = |scale: Scale| scale.ticks().into_iter().map(|tick| (tick, scale::mark(tick)));
+    html! {
+        svg.chart viewBox=(format!("0 0 {NARROW} {HEIGHT}")) role="img" aria-label=(format!("Page load time over {axis}")) {
+            (frame.grid(marks(frame.x), marks(frame.y)))
+            (frame.titles(axis, "s"))
+            g.turbo { @for (x, y) in points.iter().take(DOTS) {
+                circle cx=(format!("{:.1}", frame.x(*x))) cy=(format!("{:.1}", frame.y(*y))) r="3.5" {}
+            } }
+        }
+    }
+}
+
+fn most_of(most: f64, value: &f64) -> f64 {
+    most.max(*value)
+}
+
+/// Colour of a line.
+fn class(arm: &str) -> &'static str {
+    match arm {
+        "none" => "tls13",
+        "turbotls" => "turbo",
+        "databases" | "prefetch-db" => "other",
+        "all" => "agent",
+        arm if arm.contains("0rtt") => "turbo early",
+        _ => "fop",
+    }
+}
+
+struct Line {
+    name: String,
+    /// In the units of the axes.
+    points: Vec<(f64, f64)>,
+}
+
+struct Frame {
+    x: Scale,
+    y: Scale,
+    /// Room at the right.
+    right: f64,
+    width: f64,
+}
+
+impl Frame {
+    fn x(&self, value: f64) -> f64 {
+        LEFT + self.x.place(value) * (self.width - LEFT - self.right)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        HEIGHT - BOTTOM - self.y.place(value) * (HEIGHT - TOP - BOTTOM)
+    }
+
+    fn titles(&self, x: &str, y: &str) -> Markup {
+        let middle = LEFT + (self.width - LEFT - self.right) / 2.0;
+        html! {
+            text.axis-title x=(middle) y=(HEIGHT - 6.0) text-anchor="middle" { (x) }
+            text.axis-title x="2" y="11" { (y) }
+        }
+    }
+
+    fn grid(
+        &self,
+        x_marks: impl Iterator<Item = (f64, String)>,
+        y_marks: impl Iterator<Item = (f64, String)>,
+    ) -> Markup {
+        let (floor, right) = (HEIGHT - BOTTOM, self.width - self.right);
+        html! {
+            g.grid {
+                @for (value, mark) in y_marks {
+                    @let y = format!("{:.1}", self.y(value));
+                    line x1=(LEFT) x2=(right) y1=(y) y2=(y) {}
+                    text x=(LEFT - 6.0) y=(format!("{:.1}", self.y(value) + 4.0)) text-anchor="end" { (mark) }
+                }
+                @for (value, mark) in x_marks {
+                    @let x = format!("{:.1}", self.x(value));
+                    line x1=(x) x2=(x) y1=(TOP) y2=(floor) {}
+                    text x=(x) y=(floor + 16.0) text-anchor="middle" { (mark) }
+                }
+                line.axis x1=(LEFT) x2=(right) y1=(floor) y2=(floor) {}
+            }
+        }
+    }
+
+    /// Lines with their names where they end, but not on each other.
+    fn named(&self, lines: &[Line]) -> Markup {
+        let end = |line: &Line| {
+            let (x, y) = line.points.last().copied().unwrap_or_default();
+            (self.x(x), self.y(y))
+        };
+        let ends: Vec<(f64, f64)> = lines.iter().map(end).collect();
+        let heights = ends.iter().map(|(_, y)| *y).collect();
+        let places = apart(heights, TOP + 4.0, HEIGHT - BOTTOM - 4.0);
+        html! {
+            @for line in lines {
+                path class=(format!("line {}", class(&line.name))) d=(self.path(line)) { title { (line.name) } }
+            }
+            @for ((line, (x, y)), place) in lines.iter().zip(ends).zip(places) {
+                @let label = self.width - self.right + 12.0;
+                g class=(class(&line.name)) {
+                    path.leader d=(format!("M{x:.1} {y:.1}L{label:.1} {place:.1}")) {}
+                    circle cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="3" {}
+                    text x=(format!("{:.1}", label + 3.0)) y=(format!("{:.1}", place + 4.0)) { (line.name) }
+                }
+            }
+        }
+    }
+
+    fn path(&self, line: &Line) -> String {
+        let mut path = String::new();
+        for (x, y) in &line.points {
+            let verb = if path.is_empty() { 'M' } else { 'L' };
+            // Writing to a string cannot fail.
+            let _ = write!(path, "{verb}{:.1} {:.1}", self.x(*x), self.y(*y));
+        }
+        path
+    }
+}
+
+/// Moves places apart until each has [`LABEL`] to the next, within bounds if there is room.
+fn apart(places: Vec<f64>, top: f64, bottom: f64) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..places.len()).collect();
+    order.sort_by(|&one, &other| places[one].total_cmp(&places[other]));
+    let mut apart = places;
+    let mut least = top;
+    for &at in &order {
+        apart[at] = apart[at].max(least);
+        least = apart[at] + LABEL;
+    }
+    let mut most = bottom;
+    for &at in order.iter().rev() {
+        apart[at] = apart[at].min(most);
+        most = apart[at] - LABEL;
+    }
+    apart
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_not_on_each_other() {
+        assert_eq!(apart(vec![50.0, 52.0, 51.0], 0.0, 200.0), [50.0, 82.0, 66.0]);
+        assert_eq!(apart(vec![198.0, 199.0, 20.0], 0.0, 200.0), [184.0, 200.0, 20.0]);
+        assert_eq!(apart(vec![100.0], 0.0, 200.0), [100.0]);
+    }
+
+    #[test]
+    fn lines_go_from_point_to_point() {
+        let x = Scale::Log { low: 1.0, high: 100.0 };
+        let frame = Frame { x, y: Scale::linear(2.0), right: RIGHT, width: WIDTH };
+        let points = vec![(1.0, 0.0), (10.0, 1.0), (100.0, 2.0)];
+        let path = frame.path(&Line { name: "none".into(), points });
+        let (right, floor) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        let (middle, half) = ((LEFT + right) / 2.0, (floor + TOP) / 2.0);
+        assert_eq!(
+            path,
+            format!("M{LEFT:.1} {floor:.1}L{middle:.1} {half:.1}L{right:.1} {TOP:.1}")
+        );
+    }
+
+    #[test]
+    fn shares_fall_with_the_gain() {
+        // Two gain a half, three a quarter or more, and one nothing.
+        let corners = steps(&[0.5, -0.2, 0.25, 0.5]);
+        let expected =
+            [(0.0, 100.0), (0.0, 75.0), (25.0, 75.0), (25.0, 50.0), (50.0, 50.0), (50.0, 0.0)];
+        assert_eq!(corners, expected);
+        assert_eq!(steps(&[]), [(0.0, 100.0), (0.0, 0.0)]);
+    }
+}

@@ -1,0 +1,294 @@
+//! Plans as text.
+
+use std::fmt::Write as _;
+
+use headstart_pageload::plan::{
+    Correlated, Gain, HostTotal, Hosts, Overall, PagePlan, Saving, SizeClass, Sweep, Without,
+};
+use headstart_pageload::statistics::Correlation;
+use headstart_pageload::tree::Breakdown;
+
+use super::{Answer, Answers, cost};
+use crate::pageload::model::short;
+use crate::pageload::show::summary::ms;
+use crate::pageload::show::text::{bytes, ignored_by_reason};
+use crate::pageload::text::{columns, counted, percent, shortened};
+
+/// All answers; of one page, or over several; with at most `rows` lines of a list.
+pub(super) fn report(answers: &Answers, rows: usize) -> String {
+    let mut text = format!("{}\n", answers.setting.words());
+    match answers.pages.as_slice() {
+        [page] => text.push_str(&one(page, rows)),
+        pages => {
+            text.push_str(&overall(&answers.overall));
+            text.push_str(&several(pages, rows));
+            text.push_str(&hosts_of_all(&answers.overall.hosts, rows));
+        }
+    }
+    text.push_str(&ignored_by_reason("Of the pages' entries no resources", &answers.not_resources));
+    text.push_str(&ignored_by_reason(
+        "Entries of no page, or of pages without resources",
+        &answers.ignored,
+    ));
+    if !answers.unreadable.is_empty() {
+        let files = counted(answers.unreadable.len() as u64, "file was", "files were");
+        let _ = writeln!(text, "\nnote: {files} not read, see the warnings");
+    }
+    text
+}
+
+fn one(page: &Answer, rows: usize) -> String {
+    let plan = &page.plan;
+    let shape = &plan.shape;
+    let mut text = format!("\n{}\n", page.name);
+    let _ = writeln!(
+        text,
+        "  {} from {}, {} back, minRTT {}",
+        counted(shape.resources as u64, "resource", "resources"),
+        counted(shape.servers as u64, "server", "servers"),
+        bytes(shape.response_bytes),
+        shape.min_rtt
+    );
+    let _ = writeln!(
+        text,
+        "  95 % loaded after {} s with nothing done, {} s with all techniques ({})",
+        seconds(plan.none.page_load_ms),
+        seconds(plan.all().page_load_ms),
+        change(plan.saved())
+    );
+    if let Some(recorded) = page.recorded() {
+        let _ = writeln!(text, "  {recorded}");
+    }
+    text.push_str(&savings("Each technique alone", &plan.alone));
+    text.push_str(&savings("One after the other", &plan.cumulative));
+    text.push_str(&sweep("Over round trips: s until 95 % is loaded", "ms", &plan.by_rtt));
+    text.push_str(&sweep("Over bandwidths: s until 95 % is loaded", "Mbit/s", &plan.by_rate));
+    text.push_str(&waits(plan));
+    text.push_str(&hosts(&plan.hosts, plan, rows));
+    text
+}
+
+fn savings(title: &str, all: &[Saving]) -> String {
+    let mut rows = vec![header(&["", "95 %, s", "change", "a resource, ms"])];
+    rows.extend(all.iter().map(|of| {
+        vec![
+            of.technique.to_string(),
+            seconds(of.expected.page_load_ms),
+            change(of.saved),
+            format!("{:.1}", of.expected.resource_ms),
+        ]
+    }));
+    section(title, &rows, 1)
+}
+
+fn sweep(title: &str, unit: &str, sweep: &Sweep) -> String {
+    if sweep.points.is_empty() {
+        return String::new();
+    }
+    let names = sweep.arms.iter().cloned();
+    let mut rows: Vec<Vec<String>> = vec![[unit.to_owned()].into_iter().chain(names).collect()];
+    rows.extend(sweep.points.iter().map(|point| {
+        let times = point.page_load_ms.iter().map(|&ms| seconds(ms));
+        [short(point.at)].into_iter().chain(times).collect()
+    }));
+    section(title, &rows, 0)
+}
+
+fn waits(plan: &PagePlan) -> String {
+    let paths = [("recorded", &plan.recorded_path_ms), ("simulated *", &plan.simulated_path_ms)];
+    let names = Breakdown::default().parts().map(|(name, _)| name);
+    let mut rows = vec![header(&[&[""], names.as_slice(), &["all, s"]].concat())];
+    for (name, path) in paths {
+        if let Some(path) = path {
+            let whole = ms(path.total()).max(f64::MIN_POSITIVE);
+            let cells = path.parts().into_iter().map(|(_, part)| percent(ms(part) / whole));
+            let cells = [name.to_owned()].into_iter().chain(cells);
+            rows.push(cells.chain([seconds(ms(path.total()))]).collect());
+        }
+    }
+    let mut text = section("What dominates: shares of the critical path", &rows, 1);
+    text.push_str("  * its queue is until a request is sent, with the opening of the connection\n");
+    let mut rows = vec![header(&["without", "95 %, s", "change"])];
+    rows.extend(plan.without.iter().map(|of: &Without| {
+        vec![cost(of.cost).to_owned(), seconds(of.page_load_ms), change(of.saved)]
+    }));
+    text + &section("If this took no time", &rows, 1)
+}
+
+fn hosts(hosts: &Hosts, plan: &PagePlan, most: usize) -> String {
+    if hosts.alone.is_empty() {
+        return String::new();
+    }
+    let mut rows = vec![header(&[
+        "an edge for it alone",
+        "resources",
+        "TurboTLS, ms",
+        "FOP, ms",
+        "TurboTLS + 0-RTT, ms",
+    ])];
+    rows.extend(hosts.alone.iter().take(most).map(|host| {
+        let saved = [host.turbotls_ms, host.fop_ms, host.early_ms].map(less);
+        let first = [shortened(&host.host), host.resources.to_string()];
+        first.into_iter().chain(saved).collect()
+    }));
+    let mut text = section("Which hosts to give an edge first", &rows, 1);
+    if let Some(more) =
+        hosts.count.checked_sub(hosts.alone.len().min(most)).filter(|more| *more > 0)
+    {
+        let _ = writeln!(text, "  and {}", counted(more as u64, "more", "more"));
+    }
+    let mut rows = vec![header(&["one after the other", "95 %, s", "change"])];
+    let before = plan.none.page_load_ms;
+    let row = |name: &str, ms: f64| {
+        let saved = if before > 0.0 { 1.0 - ms / before } else { 0.0 };
+        vec![name.to_owned(), seconds(ms), change(saved)]
+    };
+    rows.extend(hosts.in_order.iter().map(|next| row(&shortened(&next.host), next.page_load_ms)));
+    rows.push(row(&format!("all {}", hosts.count), hosts.all_ms));
+    text.push('\n');
+    text + &columns(&rows, 1)
+}
+
+fn overall(all: &Overall) -> String {
+    let recorded =
+        all.recorded_ms.map_or_else(String::new, |ms| format!("; recorded {} s", seconds(ms)));
+    let mut text = format!(
+        "\n{}: in the mean 95 % loaded after {} s with nothing done{recorded}\n",
+        counted(all.pages as u64, "page", "pages"),
+        seconds(all.none_ms),
+    );
+    text.push_str(&gains("Each technique alone", &all.alone));
+    text.push_str(&gains("One after the other", &all.cumulative));
+    text.push_str(&sizes(&all.by_size));
+    text.push_str(&sweep("Over round trips: mean s until 95 % is loaded", "ms", &all.by_rtt));
+    text.push_str(&sweep("Over bandwidths: mean s until 95 % is loaded", "Mbit/s", &all.by_rate));
+    text.push_str(&correlations(all));
+    text
+}
+
+fn gains(title: &str, all: &[Gain]) -> String {
+    let names =
+        ["", "mean, s", "change", "of a page", ">= 25 % less", ">= 50 % less", "slower pages"];
+    let mut rows = vec![header(&names)];
+    rows.extend(all.iter().map(|of| {
+        vec![
+            of.technique.to_string(),
+            seconds(of.page_load_ms),
+            change(of.saved),
+            change(of.mean_saved),
+            percent(of.pages_25),
+            percent(of.pages_50),
+            percent(of.pages_slower),
+        ]
+    }));
+    section(&format!("{title}, and the share of pages that gain so much"), &rows, 1)
+}
+
+fn sizes(all: &[SizeClass]) -> String {
+    let names = ["size", "pages", "nothing, s", "all, s", "change", ">= 25 % less", ">= 50 % less"];
+    let mut rows = vec![header(&names)];
+    rows.extend(all.iter().map(|class| {
+        let (least, most) = class.bytes;
+        vec![
+            format!("{} to {}", bytes(least), bytes(most)),
+            class.pages.to_string(),
+            seconds(class.none_ms),
+            seconds(class.all_ms),
+            change(class.saved),
+            percent(class.pages_25),
+            percent(class.pages_50),
+        ]
+    }));
+    section("All techniques, by size of the page", &rows, 1)
+}
+
+fn correlations(all: &Overall) -> String {
+    let cell = |of: Option<Correlation>| {
+        of.map_or_else(|| "–".into(), |of| format!("{:.2} ({:.2})", of.linear, of.rank))
+    };
+    let row = |name: &str, of: &Correlated| {
+        vec![name.to_owned(), cell(of.min_rtt), cell(of.resources), cell(of.bytes)]
+    };
+    let of = &all.correlations;
+    let rows = [
+        header(&["", "minRTT", "resources", "bytes"]),
+        row("simulated", &of.simulated),
+        row("recorded", &of.recorded),
+    ];
+    let mut text = section("Correlation of page load times with (of ranks)", &rows, 1);
+    if let Some(both) = of.simulated_on_recorded {
+        let _ = writeln!(text, "  simulated with recorded: {}", cell(Some(both)));
+    }
+    text
+}
+
+fn several(pages: &[Answer], most: usize) -> String {
+    let mut sorted: Vec<&Answer> = pages.iter().collect();
+    sorted.sort_by(|one, other| other.plan.saved().total_cmp(&one.plan.saved()));
+    let mut rows = vec![header(&["page", "resources", "bytes", "nothing, s", "all, s", "change"])];
+    rows.extend(sorted.iter().take(most).map(|page| {
+        vec![
+            shortened(&page.name),
+            page.plan.shape.resources.to_string(),
+            bytes(page.plan.shape.response_bytes),
+            seconds(page.plan.none.page_load_ms),
+            seconds(page.plan.all().page_load_ms),
+            change(page.plan.saved()),
+        ]
+    }));
+    let mut text = section("Pages that gain most", &rows, 1);
+    if let Some(more) = pages.len().checked_sub(most).filter(|more| *more > 0) {
+        let _ = writeln!(text, "  and {} (--rows N)", counted(more as u64, "more", "more"));
+    }
+    text
+}
+
+fn hosts_of_all(all: &[HostTotal], most: usize) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut rows =
+        vec![header(&["an edge for it alone", "pages", "TurboTLS, ms", "TurboTLS + 0-RTT, ms"])];
+    rows.extend(all.iter().take(most).map(|host| {
+        let saved = [host.turbotls_ms, host.early_ms].map(less);
+        let first = [shortened(&host.host), host.pages.to_string()];
+        first.into_iter().chain(saved).collect()
+    }));
+    section("Which hosts to give an edge first: sums over all pages", &rows, 1)
+}
+
+fn section(title: &str, rows: &[Vec<String>], left: usize) -> String {
+    format!("\n{title}\n{}", columns(rows, left))
+}
+
+fn header(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+fn seconds(ms: f64) -> String {
+    format!("{:.3}", ms / 1e3)
+}
+
+/// What is saved, as what a time changes by.
+pub(super) fn change(saved: f64) -> String {
+    // Not -0.0.
+    let change = 0.0 - saved;
+    percent(if change.abs() < 0.0005 { 0.0 } else { change })
+}
+
+/// What is saved, as what a time in ms changes by.
+pub(super) fn less(saved_ms: f64) -> String {
+    let change = 0.0 - saved_ms;
+    format!("{:.1}", if change.abs() < 0.05 { 0.0 } else { change })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_have_a_sign_where_there_is_one() {
+        assert_eq!([0.25, 0.0, -0.031, 0.0004].map(change), ["-25.0 %", "0.0 %", "3.1 %", "0.0 %"]);
+        assert_eq!([120.0, 0.0, -5.26, 0.01].map(less), ["-120.0", "0.0", "5.3", "0.0"]);
+    }
+}

@@ -1,0 +1,83 @@
+//! A site of several edges.
+
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::client::{Client, NAME};
+use crate::edge::Edge;
+use crate::files::Files;
+use crate::origin::Origin;
+
+/// Edges with one certificate, one fleet's file and one origin.
+pub(crate) struct Site {
+    pub(crate) files: Files,
+    pub(crate) origin: Origin,
+    pub(crate) client: Client,
+    fleet: OnceLock<String>,
+}
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        let site = Self {
+            files: Files::new(),
+            origin: Origin::start(),
+            client: Client::new(),
+            fleet: OnceLock::new(),
+        };
+        site.files.issue(NAME);
+        site
+    }
+
+    /// The fleet's file, made when it is first asked for.
+    pub(crate) fn fleet(&self) -> &str {
+        self.fleet.get_or_init(|| {
+            let path = self.files.path("fleet");
+            keys(&["new", "--fleet", &path]).ok();
+            path
+        })
+    }
+
+    /// Makes keys at `url`.
+    pub(crate) fn make_keys(&self, url: &str) {
+        keys(&["new", url, "--fleet", self.fleet()]).ok();
+    }
+
+    pub(crate) fn rotate(&self, url: &str) {
+        keys(&["rotate", url, "--fleet", self.fleet()]).ok();
+    }
+
+    /// An edge with keys at `url`.
+    pub(crate) fn edge(&self, url: &str, flags: &[&str]) -> Edge {
+        let origin = format!("--origin={}", self.origin.http());
+        let all = [&[origin.as_str(), "--keys", url, "--fleet", self.fleet()], flags].concat();
+        Edge::start(&self.files, &[NAME], &all)
+    }
+
+    pub(crate) fn edges<const N: usize>(&self, url: &str, flags: &[&str]) -> [Edge; N] {
+        std::array::from_fn(|_| self.edge(url, flags))
+    }
+}
+
+/// What `headstart keys` said.
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    pub(crate) fn ok(self) -> String {
+        assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "{}", self.out);
+        self.out
+    }
+}
+
+pub(crate) fn keys(arguments: &[&str]) -> Said {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+    let output = command.arg("keys").args(arguments).env_clear().output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let said =
+        Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) };
+    assert!(!format!("{}{}", said.out, said.err).contains(crate::redis::PASSWORD), "{}", said.err);
+    said
+}

@@ -1,0 +1,336 @@
+//! `headstart pageload plan`, `simulate` and `validate` as they are called: exit codes, hints, text, JSON, CSV, reports.
+
+use std::fs::{self, File};
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
+
+use crate::place::{Place, said};
+
+fn place(files: &[(&str, &[u8])]) -> Place {
+    Place::new(&[], files)
+}
+
+/// A document, a script of another host that it names, and one out of the cache.
+fn har(host: &str) -> Vec<u8> {
+    let document = format!("https://{host}/");
+    let script = format!("https://static.{host}/a.js");
+    let entry = |url: &str, started: &str, initiator: Value, connection: &str| {
+        json!({
+            "pageref": "p", "_initiator": initiator, "_connectionId": connection, "serverIPAddress": "192.0.2.1",
+            "startedDateTime": format!("2026-11-21T10:00:{started}Z"),
+            "request": { "method": "GET", "url": url, "headersSize": 300, "bodySize": 0 },
+            "response": {
+                "status": 200, "httpVersion": "h2", "_transferSize": 2_000,
+                "content": { "size": 6_000, "mimeType": "text/javascript" },
+            },
+            "timings": { "blocked": 5, "dns": 15, "connect": 100, "ssl": 60, "send": 0, "wait": 80, "receive": 10 },
+        })
+    };
+    let parser = json!({ "type": "parser", "url": document });
+    let mut cached = entry(&format!("{document}c.js"), "00.260", parser.clone(), "1");
+    cached["_fromCache"] = json!("disk");
+    let entries = [
+        entry(&document, "00.000", json!({ "type": "other" }), "1"),
+        entry(&script, "00.250", parser, "2"),
+        cached,
+    ];
+    let page = json!({
+        "id": "p", "title": document, "startedDateTime": "2026-11-21T10:00:00.000Z",
+        "pageTimings": { "onLoad": 480 },
+    });
+    json!({ "log": { "version": "1.2", "pages": [page], "entries": entries } })
+        .to_string()
+        .into_bytes()
+}
+
+/// A published load of one resource of 1,000 bytes, of which the published simulator said `seconds`.
+fn published(seconds: f64) -> Vec<u8> {
+    let line = format!(
+        r#"{{"set":"A","site":3,"page":"secret.test","inst":0,"cfg":"x","servers":[{{"host":"secret.test","port":443,"anon":0,"tls":1,"h2":1,"pipe_ok":0}}],"cols":["id","parent","server","req_bytes","size","parent_off","pf","url"],"res":[[0,-1,0,400,1000,0,0,"https://secret.test/way"]],"redirect_skip":0,"ref_sim":{{"h2":[{seconds},{seconds}]}}}}"#
+    );
+    [line.as_bytes(), b"\n"].concat()
+}
+
+fn compressed(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// What a technique takes alone, in ms.
+fn alone(page: &Value, technique: &str) -> f64 {
+    let all = page["alone"].as_array().unwrap();
+    let of = all.iter().find(|of| of["technique"] == technique).unwrap();
+    of["page_load_ms"].as_f64().unwrap()
+}
+
+fn near(found: f64, expected: f64) -> bool {
+    (found - expected).abs() < 1.5
+}
+
+#[test]
+fn what_techniques_save() {
+    let place = place(&[("page.har", &har("a.test"))]);
+    let json = place.json(&["plan", "page.har", "--rtt", "100ms"]);
+    let page = &json["pages"][0];
+    let none = page["none"]["page_load_ms"].as_f64().unwrap();
+    // Two connections one after the other.
+    for (technique, saved) in
+        [("turbotls", 200.0), ("fop", 200.0), ("0rtt", 200.0), ("resumption", 0.0)]
+    {
+        assert!(near(none - alone(page, technique), saved), "{technique} of {none}: {page}");
+    }
+    assert_eq!(
+        (&json["setting"]["visit"], &json["setting"]["rtt_ms"]),
+        (&json!("again"), &json!(100.0))
+    );
+    let hosts = page["hosts"]["alone"].as_array().unwrap();
+    let names: Vec<_> = hosts.iter().map(|host| host["host"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), 2);
+    assert!(names.contains(&"a.test:443") && names.contains(&"static.a.test:443"), "{names:?}");
+    assert!(
+        hosts.iter().all(|host| near(host["turbotls_ms"].as_f64().unwrap(), 100.0)),
+        "{hosts:?}"
+    );
+    assert_eq!(page["recorded_ms"], 460.0);
+    assert_eq!(json["not_resources"], json!({ "cached": 1 }));
+
+    let first = place.json(&["plan", "page.har", "--rtt", "100ms", "--visit", "first"]);
+    let page = &first["pages"][0];
+    assert!(near(page["none"]["page_load_ms"].as_f64().unwrap(), none));
+    assert!(near(none - alone(page, "turbotls"), 200.0), "needs no state");
+    assert!(near(none - alone(page, "0rtt"), 0.0), "needs a session");
+}
+
+#[test]
+fn an_order_of_techniques() {
+    let place = place(&[("page.har", &har("a.test"))]);
+    let json = place.json(&["plan", "page.har", "--technique", "0rtt,turbotls,0rtt"]);
+    assert_eq!(json["order"], json!(["0rtt", "turbotls"]));
+    let cumulative = json["pages"][0]["cumulative"].as_array().unwrap();
+    assert_eq!((cumulative.len(), &cumulative[1]["technique"]), (2, &json!("turbotls")));
+    assert!(
+        place
+            .fails(&["plan", "page.har", "--technique", "magic"])
+            .contains("'magic' is no technique")
+    );
+    let err = place.fails(&["plan", "page.har", "--profile", "blast", "--technique", "turbotls"]);
+    assert!(err.contains("know nothing of turbotls\nhint: they know tfo, "), "{err}");
+}
+
+#[test]
+fn a_plan_as_text() {
+    let place = place(&[("page.har", &har("a.test"))]);
+    let text = place.prints(&["plan", "page.har", "--rtt", "100ms", "--down", "8Mbit"]);
+    for part in [
+        "Profile tcp: round trip 100 ms; 8 Mbit/s down, no limit up; 0 % lost; a client that was there before\n",
+        "\nhttps://a.test/\n  2 resources from 2 servers, 4.0 kB back, minRTT 6\n",
+        "\n  recorded 0.460 s, with round trips of 40 ms in the median of servers\n",
+        "\nEach technique alone\n",
+        "\nOver round trips: s until 95 % is loaded\n",
+        "\nWhat dominates: shares of the critical path\n",
+        "\nIf this took no time\n",
+        "\nWhich hosts to give an edge first\n",
+        "\nOf the pages' entries no resources: 1\n  from the browser's cache: 1\n",
+    ] {
+        assert!(text.contains(part), "{part:?} in\n{text}");
+    }
+}
+
+#[test]
+fn many_pages_and_one_that_is_broken() {
+    let place = place(&[
+        ("all/a.har", &har("a.test")),
+        ("all/b.har", &har("b.test")[..900]),
+        ("all/c.har.gz", &compressed(&har("c.test"))),
+        ("all/notes.txt", b"not a recording"),
+    ]);
+    let (code, text, err) = place.call(&["plan", "all", "--html", "plan.html"]);
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.starts_with("warning: cannot read all/b.har: "), "{err}");
+    for part in [
+        "\n2 pages: in the mean 95 % loaded after ",
+        "\nAll techniques, by size of the page\n",
+        "\nCorrelation of page load times with (of ranks)\n",
+        "\nPages that gain most\n",
+        "static.c.test:443",
+        "\nnote: 1 file was not read, see the warnings\n",
+    ] {
+        assert!(text.contains(part), "{part:?} in\n{text}");
+    }
+    let (_, json, _) = place.call(&["plan", "all", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&json["overall"]["pages"], &json["unreadable"][0]["file"]),
+        (&json!(2), &json!("all/b.har"))
+    );
+    assert_eq!(json["not_resources"], json!({ "cached": 2 }));
+    let files: Vec<_> =
+        json["pages"].as_array().unwrap().iter().map(|page| &page["file"]).collect();
+    assert_eq!(files, ["all/a.har", "all/c.har.gz"]);
+    is_well_formed(&place, "plan.html");
+    assert!(place.fails(&["plan", "none.har"]).contains("cannot read none.har"));
+    fs::create_dir(place.path("empty")).unwrap();
+    assert!(place.fails(&["plan", "empty"]).contains("there is no recording in empty"));
+}
+
+#[test]
+fn reports_are_well_formed() {
+    let place = place(&[("page.har", &har("a.test"))]);
+    place.prints(&["plan", "page.har", "--html", "tcp.html"]);
+    place.prints(&["plan", "page.har", "--profile", "blast", "--html", "blast.html"]);
+    for name in ["tcp.html", "blast.html"] {
+        let text = is_well_formed(&place, name);
+        assert!(text.contains("<svg") && text.contains("https://a.test/"), "{name}");
+    }
+}
+
+fn is_well_formed(place: &Place, name: &str) -> String {
+    let text = fs::read_to_string(place.path(name)).unwrap();
+    let mut reader = quick_xml::Reader::from_str(&text);
+    let mut next = || reader.read_event().unwrap_or_else(|error| panic!("{name}: {error}"));
+    while !matches!(next(), quick_xml::events::Event::Eof) {}
+    assert!(!text.contains("<script") && !text.contains("src=") && !text.contains("NaN"), "{name}");
+    text
+}
+
+#[test]
+fn loads_one_by_one() {
+    let place = place(&[("a.har", &har("a.test")), ("b.har", &har("b.test"))]);
+    let arguments = ["simulate", "a.har", "b.har", "--loss", "5", "--draws", "20", "--seed", "7"];
+    let arms = ["--technique", "none", "--technique", "turbotls+0rtt", "--csv", "loads.csv"];
+    let json = place.json(&[&arguments[..], &arms].concat());
+    let mut csv = csv::Reader::from_reader(File::open(place.path("loads.csv")).unwrap());
+    let lines: Vec<(String, String, u64, f64)> = csv
+        .deserialize()
+        .map(|line: Result<std::collections::HashMap<String, String>, _>| {
+            let line = line.unwrap();
+            let number = |name: &str| line[name].parse::<f64>().unwrap();
+            (
+                line["file"].clone(),
+                line["techniques"].clone(),
+                line["seed"].parse().unwrap(),
+                number("page_load_ms"),
+            )
+        })
+        .collect();
+    assert_eq!(lines.len(), 2 * 2 * 20);
+    assert!(lines.iter().all(|line| (7..27).contains(&line.2)));
+    for page in json["pages"].as_array().unwrap() {
+        for arm in page["arms"].as_array().unwrap() {
+            let own = lines.iter().filter(|line| {
+                page["file"] == line.0.as_str() && arm["techniques"] == line.1.as_str()
+            });
+            let times: Vec<f64> = own.map(|line| line.3).collect();
+            assert_eq!((times.len(), &arm["loads"]), (20, &json!(20)));
+            let mean = times.iter().sum::<f64>() / 20.0;
+            assert!((mean - arm["page_load_ms"].as_f64().unwrap()).abs() < 1e-6);
+        }
+    }
+    let once = fs::read(place.path("loads.csv")).unwrap();
+    place.prints(&[&arguments[..], &arms].concat());
+    assert_eq!(
+        once,
+        fs::read(place.path("loads.csv")).unwrap(),
+        "the same seeds give the same loads"
+    );
+}
+
+#[test]
+fn loads_as_text() {
+    let place = place(&[("a.har", &har("a.test")), ("b.har", &har("b.test"))]);
+    let arms = ["--technique", "none", "--technique", "all", "--rtt", "100ms"];
+    let text = place.prints(&[&["simulate", "a.har"], &arms[..]].concat());
+    assert!(text.contains("\nhttps://a.test/ (2 resources, recorded 0.460)\n"), "{text}");
+    assert!(text.contains("\n  none ") && text.contains("\n  turbotls+resumption+0rtt"), "{text}");
+    let text = place.prints(&[&["simulate", "a.har", "b.har", "--rows", "1"], &arms[..]].concat());
+    for part in [
+        "\n2 pages, until 95 % is loaded, in s\n",
+        "\n  and 1 more (--rows N)\n",
+        "\nOver all pages\n",
+    ] {
+        assert!(text.contains(part), "{part:?} in\n{text}");
+    }
+}
+
+#[test]
+fn links_that_make_no_sense() {
+    let place = place(&[("a.har", &har("a.test"))]);
+    for arguments in [
+        ["--down", "0Mbit"],
+        ["--down", "8"],
+        ["--rtt", "-1ms"],
+        ["--loss", "90"],
+        ["--hit-rate", "101"],
+        ["--draws", "0"],
+    ] {
+        assert!(!place.fails(&[&["simulate", "a.har"], &arguments[..]].concat()).is_empty());
+    }
+    let err = place.fails(&["simulate", "a.har", "--profile", "blast", "--loss", "1"]);
+    assert!(err.contains("the published rules know nothing of --loss"), "{err}");
+    // No round trip at all is a link.
+    place.prints(&["simulate", "a.har", "--rtt", "0ms"]);
+}
+
+#[test]
+fn published_loads_have_no_names() {
+    let place = place(&[("loads.jsonl", &[published(1.0), published(2.0)].concat())]);
+    let text = place.prints(&["plan", "loads.jsonl", "--profile", "blast", "--html", "plan.html"]);
+    let json = place.prints(&["simulate", "loads.jsonl", "--json"]);
+    let html = fs::read_to_string(place.path("plan.html")).unwrap();
+    for said in [&text, &json, &html] {
+        assert!(said.contains("site 3, line 2") && !said.contains("secret"), "{said}");
+    }
+}
+
+/// TCP, TLS and the request take 0.8 s each, three cells of 498 bytes at 164 kB/s the rest.
+#[test]
+fn bars_are_kept_or_missed() {
+    let said = 2.4 + 3.0 * 498.0 / 164_000.0;
+    let place = place(&[
+        ("near.jsonl", &published(said + 0.03)),
+        ("far.jsonl.gz", &compressed(&published(said + 0.07))),
+        ("data/blast/blast-train.jsonl", &published(said)),
+        ("none.jsonl", br#"{"set":"P","site":1,"page":"x"}"#),
+    ]);
+    let json = place.json(&["validate", "--blast", "near.jsonl"]);
+    let h2 = &json["settings"]["h2"];
+    assert_eq!((&json["holds"], &h2["n"], &h2["bar_s"]), (&json!(true), &json!(1), &json!(0.05)));
+    for (key, expected) in [
+        ("mae_plt_s", 0.03),
+        ("mae_resource_s", 0.03),
+        ("mean_plt_s", said),
+        ("ref_mean_plt_s", said + 0.03),
+    ] {
+        assert!((h2[key].as_f64().unwrap() - expected).abs() < 1e-4, "{key}: {h2}");
+    }
+    let (code, text, err) = place.call(&["validate", "--reference", "far.jsonl.gz"]);
+    assert_eq!((code, err.as_str()), (Some(1), ""));
+    assert!(text.contains("missed") && text.ends_with("\n1 bar is missed.\n"), "{text}");
+    let text = place.prints(&["validate", "--blast", "data"]);
+    assert!(text.ends_with("\nAll bars are kept.\n") && !text.contains("secret"), "{text}");
+    let named = place.command(&["validate"]).env("HEADSTART_DATA", place.path("data")).output();
+    assert_eq!(named.unwrap().status.code(), Some(0));
+    assert!(place.fails(&["validate"]).contains("hint: add --blast FILE"));
+    assert!(place.fails(&["validate", "--blast", "none.jsonl"]).contains("does not have what"));
+    let err = place.fails(&["validate", "--blast", "."]);
+    assert!(err.contains("there is no blast/blast-train.jsonl.gz in ."), "{err}");
+}
+
+#[test]
+fn the_published_simulator_is_met() {
+    let Some(folder) = std::env::var_os("HEADSTART_DATA") else {
+        eprintln!("skipped: HEADSTART_DATA names no folder of data sets");
+        return;
+    };
+    let place = place(&[]);
+    let mut command = place.command(&["validate", "--json"]);
+    let (code, json, err) = said(command.env("HEADSTART_DATA", folder).output().unwrap());
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{json}");
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["settings"].as_object().unwrap().len(), 19);
+    assert_eq!(json["settings"]["h2"]["n"], 96);
+}

@@ -1,0 +1,276 @@
+//! Programs for which the library is not meant, or not in all they do: setuid, static, with another TLS library, servers.
+
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::agent::Agent;
+use crate::daemon::Daemon;
+use crate::edge::until;
+use crate::files::Files;
+use crate::library::library;
+use crate::ports::free;
+use crate::program::{Program, headstart_run, resumed};
+use crate::server::{NAME, PAGE, Server, files};
+
+/// A user that owns nothing else.
+const OTHER: u32 = 54_321;
+
+const WORK: [&str; 2] = ["--context", "work"];
+
+fn may_run() -> bool {
+    let may = std::env::var_os("HEADSTART_TEST_NET").is_some();
+    if !may {
+        eprintln!("skipped: HEADSTART_TEST_NET=1 runs it, as root");
+    }
+    may
+}
+
+fn let_pass(directory: impl AsRef<Path>) {
+    fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
+}
+
+fn program<const N: usize>(socket: &Path, command: [&str; N]) -> Command {
+    let mut run = headstart_run(socket);
+    run.args(["--proxy", "", "--preload"]).arg(library()).args(WORK).arg("--").args(command);
+    run.env("HEADSTART_PATIENCE_MS", "9000");
+    run
+}
+
+/// The same file, with the bit and without.
+#[test]
+fn a_setuid_program_shares_nothing() {
+    if !may_run() {
+        return;
+    }
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&["--socket-mode", "666"]));
+    let_pass(agent.path(""));
+    let_pass(files.path(""));
+    let copy = files.path("openssl");
+    fs::copy("/usr/bin/openssl", &copy).unwrap();
+    let roots = files.path(&format!("{NAME}.pem"));
+    let visit = |mode| {
+        fs::set_permissions(&copy, Permissions::from_mode(mode)).unwrap();
+        let to = server.address.to_string();
+        let verify = ["-verify_return_error", "-verify_quiet", "-CAfile", &roots];
+        let mut run = program(&agent.socket(), [&copy, "s_client", "-connect", &to]);
+        run.args(["-servername", NAME, "-ign_eof"]).args(verify);
+        run.current_dir("/").uid(OTHER).gid(OTHER).stdin(request()).stderr(Stdio::piped());
+        let output = run.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        resumed(&String::from_utf8(output.stdout).unwrap())
+    };
+    assert!(!visit(0o755));
+    assert!(visit(0o755), "as any program");
+    // Each of them has asked and has left one.
+    agent.until_audited(&["session of a program"], 4);
+    assert!(!visit(0o4755));
+    assert!(visit(0o755), "there was one to be taken");
+    agent.until_audited(&["session of a program"], 6);
+}
+
+/// openssl's client reads its request from there.
+fn request() -> Stdio {
+    let (read, mut write) = std::io::pipe().unwrap();
+    std::io::Write::write_all(&mut write, b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    read.into()
+}
+
+#[test]
+fn a_static_program_runs_as_ever() {
+    let files = files();
+    let (source, binary) = (files.path("static.c"), files.path("static"));
+    let text = "#include <stdio.h>\n#include <stdlib.h>\n\
+                int main(void) { puts(getenv(\"LD_PRELOAD\") ? \"ran\" : \"no library\"); return 7; }\n";
+    fs::write(&source, text).unwrap();
+    let built = Command::new("cc").args(["-static", "-o", &binary, &source]).status().unwrap();
+    assert!(built.success());
+    let output = program(Path::new("/nonexistent"), [&binary]).output().unwrap();
+    let said = (output.status.code(), output.stdout, output.stderr);
+    assert_eq!(said, (Some(7), b"ran\n".to_vec(), Vec::new()));
+}
+
+/// Node.js has an OpenSSL of its own inside, whose functions are called as those that are interposed.
+#[test]
+fn a_program_with_its_own_tls_is_left_alone() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let script = "const [host, port, servername] = process.argv.slice(1);\
+                  require('node:https').get({ host, port, servername, path: '/' }, (page) => page.pipe(process.stdout));";
+    let (host, port) = (server.address.ip().to_string(), server.address.port().to_string());
+    for _ in 0..2 {
+        let mut run =
+            program(&agent.socket(), ["node", "--no-warnings", "-e", script, &host, &port, NAME]);
+        let output = run.env("NODE_EXTRA_CA_CERTS", files.path(&format!("{NAME}.pem"))).output();
+        let output = output.unwrap();
+        let (page, err) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && !resumed(&page), "{page}{err}");
+    }
+    assert_eq!(agent.audited(&["session of a program"]), 0);
+}
+
+/// Two of such names would look alike to the agent.
+#[test]
+fn a_context_that_is_no_text_is_nobodys() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let to = format!("{NAME}:443:{}", server.address);
+    for context in [&b"\xfe"[..], b"\xff"] {
+        let mut run = headstart_run(&agent.socket());
+        run.args(["--proxy", "", "--preload"]).arg(library());
+        run.args(["--", "curl", "-sS", "--connect-to", &to, &format!("https://{NAME}/")]);
+        run.env("SSL_CERT_FILE", files.path(&format!("{NAME}.pem")));
+        run.env("HEADSTART_CONTEXT", OsStr::from_bytes(context));
+        let output = run.output().unwrap();
+        assert!(!resumed(&String::from_utf8(output.stdout).unwrap()));
+    }
+    assert_eq!(agent.audited(&["session of a program"]), 0);
+}
+
+/// Its contexts are made where the library does not see it.
+#[test]
+fn a_module_that_is_bound_deeply_is_left_alone() {
+    let files = files();
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    for _ in 0..2 {
+        assert!(!Program::python_bound_deeply(&server).resumes(&agent, &files, &WORK));
+    }
+    assert_eq!(agent.audited(&["session of a program"]), 0);
+}
+
+/// Who listens at the socket's path can be any server to who asks there.
+#[test]
+fn an_agent_of_another_user_is_not_asked() {
+    if !may_run() {
+        return;
+    }
+    let files = files();
+    let server = Server::start(&files, PAGE);
+    // Where anybody may listen, and where only this user and root may.
+    for (owner, mode, is_asked) in [(0, 0o1777, false), (OTHER, 0o755, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+        chown(dir.path(), Some(owner), None).unwrap();
+        let socket = dir.path().join("socket");
+        let agent = agent_of_another(&socket);
+        let visits = [(); 2].map(|()| {
+            let page = Program::curl(&server, &[]).page(&socket, &files, &WORK);
+            resumed(&page)
+        });
+        assert_eq!(visits, [false, is_asked], "{}", agent.log());
+        assert_eq!(agent.log().contains("session of a program"), is_asked, "{}", agent.log());
+    }
+}
+
+fn agent_of_another(socket: &Path) -> Daemon {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+    let ports = ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
+    command.arg("agent").args(ports).args(["--socket-mode", "666", "--socket"]).arg(socket);
+    command.env_clear().env("HEADSTART_LOG", "debug").current_dir("/").uid(OTHER).gid(OTHER);
+    Daemon::start(command.stdin(Stdio::null()).stdout(Stdio::null()))
+}
+
+/// nginx serves as ever, from processes that it has forked; where it is a client, it verifies by itself, afterwards, which is to be
+/// left alone.
+#[test]
+fn a_forking_server_serves_as_ever() {
+    let files = files();
+    files.issue("front.example");
+    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let mut nginx = Nginx::start(&files, &server, &agent.socket());
+    let front = nginx.address.to_string();
+    let trust = files.path("front.example.pem");
+    let get = |more: &[&str]| {
+        let mut openssl = Command::new("openssl");
+        openssl.args(["s_client", "-connect", &front, "-servername", "front.example"]);
+        openssl.args(["-CAfile", &trust, "-verify_return_error", "-ign_eof"]).args(more);
+        let output = openssl.stdin(request_for("/own")).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let session = files.path("session");
+    // Its own tickets, and its own cache of TLS 1.2.
+    for version in [&["-tls1_3"][..], &["-tls1_2"], &["-tls1_2", "-no_ticket"]] {
+        let first = get(&[version, &["-sess_out", &session]].concat());
+        assert!(first.contains("served") && first.contains("New, TLSv1"), "{first}");
+        let next = get(&[version, &["-sess_in", &session]].concat());
+        assert!(next.contains("served") && next.contains("Reused, TLSv1"), "{next}");
+    }
+    let upstream = || {
+        let to = format!("front.example:443:{front}");
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--max-time", "50", "--cacert", &trust, "--connect-to", &to]);
+        let output = curl.arg("https://front.example/").output().unwrap();
+        resumed(&String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!([upstream(), upstream(), upstream()], [false; 3]);
+    nginx.is_well();
+    assert_eq!(agent.audited(&["session of a program"]), 0);
+}
+
+fn request_for(path: &str) -> Stdio {
+    let (read, mut write) = std::io::pipe().unwrap();
+    let text = format!("GET {path} HTTP/1.0\r\nHost: front.example\r\n\r\n");
+    std::io::Write::write_all(&mut write, text.as_bytes()).unwrap();
+    read.into()
+}
+
+/// Killed when dropped, with its workers.
+struct Nginx {
+    child: Child,
+    address: std::net::SocketAddr,
+}
+
+impl Nginx {
+    /// With two workers that verify the server behind them and keep no sessions of their own.
+    fn start(files: &Files, behind: &Server, socket: &Path) -> Self {
+        let (dir, address) = (files.path("nginx"), free());
+        fs::create_dir_all(&dir).unwrap();
+        let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+        let (certificate, roots) =
+            (files.path("front.example"), files.path(&format!("{NAME}.pem")));
+        let text = format!(
+            "daemon off; {user} worker_processes 2; pid {dir}/pid; error_log stderr;\n\
+             events {{ worker_connections 64; }}\n\
+             http {{ access_log off; client_body_temp_path {dir}/temp; proxy_temp_path {dir}/temp;\n\
+             fastcgi_temp_path {dir}/temp; uwsgi_temp_path {dir}/temp; scgi_temp_path {dir}/temp;\n\
+             server {{ listen {address} ssl; ssl_protocols TLSv1.2 TLSv1.3;\n\
+             ssl_session_cache shared:a:1m;\n\
+             ssl_certificate {certificate}.pem; ssl_certificate_key {certificate}.key;\n\
+             location = /own {{ return 200 served; }}\n\
+             location / {{ proxy_pass https://{}; proxy_ssl_name {NAME}; proxy_ssl_server_name on;\n\
+             proxy_ssl_verify on; proxy_ssl_trusted_certificate {roots};\n\
+             proxy_ssl_protocols TLSv1.3; proxy_ssl_session_reuse off; }} }} }}\n",
+            behind.address
+        );
+        let file = format!("{dir}/nginx.conf");
+        fs::write(&file, text).unwrap();
+        let mut run = program(socket, ["nginx", "-p", &dir, "-c", &file, "-e", "stderr"]);
+        run.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::null());
+        let mut nginx = Self { child: run.spawn().unwrap(), address };
+        until("nginx listens", || {
+            nginx.is_well();
+            std::net::TcpStream::connect(address).is_ok()
+        });
+        nginx
+    }
+
+    fn is_well(&mut self) {
+        assert!(self.child.try_wait().unwrap().is_none(), "nginx has ended");
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // It ends its workers.
+        let nginx = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        let _ =
+            nginx.map(|nginx| rustix::process::kill_process(nginx, rustix::process::Signal::TERM));
+        let _ = self.child.wait();
+    }
+}

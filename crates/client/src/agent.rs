@@ -1,0 +1,171 @@
+//! The agent of this machine, and connections by it.
+
+use std::env;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+
+use crate::error::{Error, Refusal};
+use crate::facts::Facts;
+use crate::head::{Head, NoHead};
+use crate::options::Options;
+use crate::request::{EARLY_DATA_MAX, Request};
+use crate::stream::{Io, Stream};
+
+/// Longer than the agent takes by itself: 10 s for connecting, and as long again for the handshake.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The socket in `XDG_RUNTIME_DIR`, if none is named.
+const NAME: &str = "headstart.sock";
+
+/// The agent of this machine, as `headstart agent --socket` or `--managed-listen` runs it.
+///
+/// Making one connects to nothing.
+#[derive(Clone)]
+pub struct Agent {
+    at: At,
+    timeout: Duration,
+}
+
+#[derive(Clone)]
+enum At {
+    Socket(PathBuf),
+    Port { address: SocketAddr, token: String },
+}
+
+impl Agent {
+    /// The one that listens on this socket.
+    pub fn socket(path: impl Into<PathBuf>) -> Self {
+        Self { at: At::Socket(path.into()), timeout: TIMEOUT }
+    }
+
+    /// The one that listens on this port of loopback, with the token that it wants to see.
+    pub fn port(address: SocketAddr, token: impl Into<String>) -> Self {
+        Self { at: At::Port { address, token: token.into() }, timeout: TIMEOUT }
+    }
+
+    /// The one of `HEADSTART_SOCKET`, else of `$XDG_RUNTIME_DIR/headstart.sock`.
+    ///
+    /// # Errors
+    /// [`Error::Unnamed`].
+    pub fn from_env() -> Result<Self, Error> {
+        let named = |name| env::var_os(name).filter(|value| !value.is_empty());
+        if let Some(path) = named("HEADSTART_SOCKET") {
+            return Ok(Self::socket(path));
+        }
+        let dir = named("XDG_RUNTIME_DIR").ok_or(Error::Unnamed)?;
+        Ok(Self::socket(Path::new(&dir).join(NAME)))
+    }
+
+    /// How long a connection may take, from here to the end of the handshake: 60 s unless said otherwise. The agent
+    /// has bounds of its own.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// A connection to a server on which the agent speaks TLS.
+    ///
+    /// `early_data` (at most 16 KiB, mostly empty) may be sent before the handshake is done: if the facts say
+    /// [`Accepted`](crate::EarlyData::Accepted) the server has it, else it is for the caller to send, first thing. **Anybody
+    /// on the way can have it arrive more than once** (RFC 8446 section 8).
+    ///
+    /// # Errors
+    /// No agent, or what it refuses.
+    pub async fn connect(
+        &self,
+        host: &str,
+        port: u16,
+        options: &Options,
+        early_data: &[u8],
+    ) -> Result<Stream, Error> {
+        if early_data.len() > EARLY_DATA_MAX {
+            return Err(Error::Unsupported("there are more than 16 KiB of early data"));
+        }
+        let mut request = Request::to(host, port)?;
+        request.managed(options, early_data)?;
+        let (io, head, behind) = self.ask(request).await?;
+        let facts = Some(Facts::read(&head)?);
+        Ok(Stream { io, behind, facts })
+    }
+
+    /// A connection to a server on which bytes pass unchanged.
+    ///
+    /// # Errors
+    /// No agent, or what it refuses.
+    pub async fn connect_bare(
+        &self,
+        host: &str,
+        port: u16,
+        context: Option<&str>,
+    ) -> Result<Stream, Error> {
+        let mut request = Request::to(host, port)?;
+        if let Some(context) = context {
+            request.field("Headstart-Context", context)?;
+        }
+        let (io, _, behind) = self.ask(request).await?;
+        Ok(Stream { io, behind, facts: None })
+    }
+
+    async fn ask(&self, mut request: Request) -> Result<(Io, Head, Bytes), Error> {
+        if let At::Port { token, .. } = &self.at {
+            request.field("Proxy-Authorization", &format!("Bearer {token}"))?;
+        }
+        let asked = timeout(self.timeout, self.exchange(request.finish())).await;
+        asked.unwrap_or(Err(Error::TimedOut))
+    }
+
+    async fn exchange(&self, request: String) -> Result<(Io, Head, Bytes), Error> {
+        let unavailable = |source| Error::Unavailable { agent: self.to_string(), source };
+        let mut io = self.dial().await.map_err(unavailable)?;
+        // An agent that has too many connections answers without reading, and closes: its answer is still there.
+        let written = io.write_all(request.as_bytes()).await;
+        let (head, behind) = match (Head::read(&mut io).await, written) {
+            (Ok(read), _) => read,
+            (Err(NoHead::Malformed(error)), _) => return Err(error),
+            (Err(NoHead::Io(_)), Err(error)) | (Err(NoHead::Io(error)), Ok(())) => {
+                return Err(unavailable(error));
+            }
+        };
+        if (200..300).contains(&head.status) {
+            return Ok((io, head, behind));
+        }
+        let text = head.read_text(&mut io, behind).await;
+        let name = head.field("Headstart-Error").unwrap_or_default();
+        Err(Error::Refused(Box::new(Refusal::new(head.status, name, &text))))
+    }
+
+    async fn dial(&self) -> io::Result<Io> {
+        match &self.at {
+            At::Socket(path) => UnixStream::connect(path).await.map(Io::Unix),
+            At::Port { address, .. } => {
+                let tcp = TcpStream::connect(address).await?;
+                tcp.set_nodelay(true)?;
+                Ok(Io::Tcp(tcp))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.at {
+            At::Socket(path) => write!(f, "{}", path.display()),
+            At::Port { address, .. } => write!(f, "{address}"),
+        }
+    }
+}
+
+/// Without the token.
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Agent({self})")
+    }
+}

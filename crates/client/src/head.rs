@@ -1,0 +1,176 @@
+//! The head of an answer, and what comes behind it.
+
+use std::io;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::error::Error;
+
+/// Bytes of a head: a certificate of 7 to 17 kB (with ML-DSA) in base64, and what is beside it. More is no agent's.
+pub(crate) const HEAD_MAX: usize = 64 * 1024;
+
+/// Fields of a head: the agent sends a dozen.
+const FIELDS_MAX: usize = 64;
+
+/// Bytes of a refusal in words: two lines.
+const TEXT_MAX: usize = 16 * 1024;
+
+/// Bytes read at a time.
+const STEP: usize = 4 * 1024;
+
+const END: &[u8] = b"\r\n\r\n";
+
+/// Status and fields of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) status: u16,
+    fields: Vec<(String, String)>,
+}
+
+/// Why no head came.
+#[derive(Debug)]
+pub(crate) enum NoHead {
+    /// The connection broke, or ended.
+    Io(io::Error),
+    /// That is no head.
+    Malformed(Error),
+}
+
+const TOO_LARGE: NoHead = NoHead::Malformed(Error::NotUnderstood("its head is too large"));
+
+impl Head {
+    /// Reads a head, and gives what was read behind it.
+    ///
+    /// # Errors
+    /// None comes.
+    pub(crate) async fn read<R: AsyncRead + Unpin>(from: &mut R) -> Result<(Self, Bytes), NoHead> {
+        let mut bytes = BytesMut::new();
+        loop {
+            let seen = bytes.len().saturating_sub(END.len() - 1);
+            if bytes.len() >= HEAD_MAX {
+                return Err(TOO_LARGE);
+            }
+            bytes.reserve(STEP);
+            if from.read_buf(&mut bytes).await.map_err(NoHead::Io)? == 0 {
+                return Err(NoHead::Io(io::ErrorKind::UnexpectedEof.into()));
+            }
+            let found =
+                bytes.get(seen..).and_then(|new| new.windows(END.len()).position(|at| at == END));
+            if let Some(at) = found {
+                let length = seen + at + END.len();
+                if length > HEAD_MAX {
+                    return Err(TOO_LARGE);
+                }
+                let head = bytes.split_to(length);
+                return Ok((Self::parse(&head).map_err(NoHead::Malformed)?, bytes.freeze()));
+            }
+        }
+    }
+
+    /// # Errors
+    /// It is none of HTTP/1.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+        let mut response = httparse::Response::new(&mut fields);
+        let parsed = response.parse(bytes).map_err(|error| match error {
+            httparse::Error::TooManyHeaders => Error::NotUnderstood("it has too many fields"),
+            _ => Error::NotUnderstood("it is no HTTP"),
+        })?;
+        match response.code {
+            Some(status) if parsed.is_complete() => {
+                let fields = response.headers.iter().map(|field| {
+                    let value = String::from_utf8_lossy(field.value).into_owned();
+                    (field.name.to_owned(), value)
+                });
+                Ok(Self { status, fields: fields.collect() })
+            }
+            _ => Err(Error::NotUnderstood("it is no HTTP")),
+        }
+    }
+
+    /// The value of a field.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let mut fields = self.fields.iter();
+        fields.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    /// The words of a refusal, as many as come.
+    pub(crate) async fn read_text<R: AsyncRead + Unpin>(
+        &self,
+        from: &mut R,
+        behind: Bytes,
+    ) -> String {
+        let length = self.field("Content-Length").and_then(|length| length.parse().ok());
+        let length = length.unwrap_or(TEXT_MAX).min(TEXT_MAX);
+        let mut text = behind.to_vec();
+        let left = length.saturating_sub(text.len());
+        // The status says most of it, if the rest does not come.
+        let _ = from.take(left as u64).read_to_end(&mut text).await;
+        text.truncate(length);
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nHeadstart-Opening: plain\r\n\r\nfirst words";
+
+    #[tokio::test]
+    async fn a_head_may_come_in_pieces() {
+        for at in 1..ANSWER.len() {
+            let (one, two) = ANSWER.split_at(at);
+            let (head, behind) = Head::read(&mut one.chain(two)).await.unwrap();
+            assert_eq!((head.status, head.field("headstart-opening")), (200, Some("plain")));
+            assert!(b"first words".starts_with(&behind), "{at}");
+        }
+        let (_, behind) = Head::read(&mut &*ANSWER).await.unwrap();
+        assert_eq!(behind, "first words");
+    }
+
+    #[tokio::test]
+    async fn lengths_at_the_limit_and_over() {
+        let filled = |length: usize| {
+            let head = "HTTP/1.1 200 OK\r\nx: ";
+            let fill = "x".repeat(length - head.len() - END.len());
+            format!("{head}{fill}\r\n\r\n").into_bytes()
+        };
+        assert!(Head::read(&mut &*filled(HEAD_MAX)).await.is_ok());
+        for over in [HEAD_MAX + 1, 3 * HEAD_MAX] {
+            let refused = Head::read(&mut &*filled(over)).await;
+            assert!(matches!(refused, Err(NoHead::Malformed(_))), "{over}: {refused:?}");
+        }
+        let fields = |count| {
+            Head::parse(format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(count)).as_bytes())
+        };
+        assert!(fields(FIELDS_MAX).is_ok());
+        assert!(fields(FIELDS_MAX + 1).is_err());
+    }
+
+    #[tokio::test]
+    async fn what_is_no_head() {
+        for garbage in
+            [&b"SSH-2.0-OpenSSH_9.2\r\n\r\n"[..], b"HTTP/1.1 2000 OK\r\n\r\n", b"\r\n\r\n"]
+        {
+            let refused = Head::read(&mut &*garbage).await;
+            assert!(matches!(refused, Err(NoHead::Malformed(_))), "{refused:?}");
+        }
+        for cut in [&b""[..], b"HTTP/1.1 200 OK\r\n"] {
+            assert!(matches!(Head::read(&mut &*cut).await, Err(NoHead::Io(_))));
+        }
+    }
+
+    #[tokio::test]
+    async fn words_of_a_refusal_are_bounded() {
+        let head = |length: &str| {
+            Head::parse(format!("HTTP/1.1 502 x\r\n{length}\r\n").as_bytes()).unwrap()
+        };
+        let (counted, mut more) = (head("content-length: 7\r\n"), &b"rds and more"[..]);
+        assert_eq!(counted.read_text(&mut more, "wo".into()).await, "words a");
+        let (uncounted, endless) = (head(""), "x".repeat(2 * TEXT_MAX));
+        let words = uncounted.read_text(&mut endless.as_bytes(), Bytes::new()).await;
+        assert_eq!(words.len(), TEXT_MAX);
+    }
+}

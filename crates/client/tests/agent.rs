@@ -1,0 +1,151 @@
+//! Agents that answer as they are told to. That the real one is understood is shown by the tests of headstart-cli.
+#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
+
+use std::error::Error as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use headstart_client::{Agent, Connector, EarlyData, Error, Kind, Options};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::task::JoinHandle;
+use tower_service::Service;
+
+const GRANTED: &str = "HTTP/1.1 200 OK\r\nheadstart-opening: plain\r\nheadstart-resumed: 0\r\n\r\n";
+
+/// Where an agent would listen.
+fn place() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    (dir, path)
+}
+
+/// Reads one request, and answers; gives the request, and the connection.
+fn play(path: &PathBuf, answer: String) -> JoinHandle<(String, UnixStream)> {
+    let listener = UnixListener::bind(path).unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = String::new();
+        while !request.ends_with("\r\n\r\n") {
+            request.push(char::from(stream.read_u8().await.unwrap()));
+        }
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        (request, stream)
+    })
+}
+
+/// What becomes of a connection that is answered so, and then closed.
+async fn answered(answer: &str) -> Error {
+    let (_dir, path) = place();
+    let playing = play(&path, answer.to_owned());
+    let asked = tokio::spawn(async move {
+        Agent::socket(path).connect("a.example", 443, &Options::default(), b"").await
+    });
+    drop(playing.await.unwrap());
+    asked.await.unwrap().unwrap_err()
+}
+
+#[tokio::test]
+async fn bytes_behind_the_head_are_the_servers() {
+    let (_dir, path) = place();
+    let playing = play(&path, format!("{GRANTED}first words"));
+    let agent = Agent::socket(path);
+    let mut stream = agent.connect("a.example", 443, &Options::default(), b"hi").await.unwrap();
+    assert_eq!(stream.facts().unwrap().early_data, EarlyData::None);
+    let (request, mut far) = playing.await.unwrap();
+    assert!(request.starts_with("CONNECT a.example:443 HTTP/1.1\r\n"), "{request}");
+    assert!(request.contains("\r\nHeadstart-Early-Data: aGk=\r\n"), "{request}");
+    stream.write_all(b"up").await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut up = String::new();
+    far.read_to_string(&mut up).await.unwrap();
+    assert_eq!(up, "up");
+    far.write_all(b", and more").await.unwrap();
+    drop(far);
+    let mut down = String::new();
+    stream.read_to_string(&mut down).await.unwrap();
+    assert_eq!(down, "first words, and more");
+}
+
+#[tokio::test]
+async fn a_refusal_is_in_the_agents_words() {
+    let text = "the certificate has expired\nhint: have it renewed\n";
+    let head = "HTTP/1.1 502 Bad Gateway\r\nheadstart-error: certificate_expired\r\n";
+    let error = answered(&format!("{head}content-length: {}\r\n\r\n{text}", text.len())).await;
+    assert_eq!(error.to_string(), "the certificate has expired");
+    assert_eq!(error.hint(), Some("have it renewed"));
+    let Error::Refused(refusal) = error else { panic!("{error:?}") };
+    assert_eq!((refusal.status, refusal.kind()), (502, Kind::Certificate));
+}
+
+#[tokio::test]
+async fn what_is_no_answer() {
+    for answer in ["SSH-2.0-OpenSSH_9.2\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"] {
+        let error = answered(answer).await;
+        assert!(matches!(error, Error::NotUnderstood(_)), "{error:?}");
+    }
+    for answer in ["", "HTTP/1.1 200 OK\r\nheadstart-op"] {
+        let error = answered(answer).await;
+        assert!(
+            matches!(error, Error::Unavailable { .. }) && error.source().is_some(),
+            "{error:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn without_an_agent_there_is_a_hint() {
+    let (_dir, path) = place();
+    let missing = Agent::socket(&path).connect("a.example", 443, &Options::default(), b"").await;
+    let error = missing.unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot reach an agent at {}", path.display()));
+    assert_eq!(error.hint(), Some("start one: headstart agent --socket PATH"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_says_nothing() {
+    let (_dir, path) = place();
+    let _listener = UnixListener::bind(&path).unwrap();
+    let agent = Agent::socket(path).timeout(Duration::from_secs(5));
+    let late = agent.connect("a.example", 443, &Options::default(), b"").await;
+    assert!(matches!(late, Err(Error::TimedOut)));
+}
+
+#[tokio::test]
+async fn too_much_early_data_is_not_even_asked_for() {
+    let (_dir, path) = place();
+    let early = vec![0; 16 * 1024 + 1];
+    let (agent, options) = (Agent::socket(&path), Options::default());
+    let refused = agent.connect("a.example", 443, &options, &early).await;
+    assert!(matches!(refused, Err(Error::Unsupported(_))));
+    let asked = agent.connect("a.example", 443, &options, &early[1..]).await;
+    assert!(matches!(asked, Err(Error::Unavailable { .. })), "this is");
+}
+
+#[tokio::test]
+async fn a_port_is_shown_its_token_and_nobody_else_is() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let agent = Agent::port(listener.local_addr().unwrap(), "0123456789abcdef");
+    assert!(!format!("{agent:?}").contains("0123456789abcdef"));
+    let asked =
+        tokio::spawn(async move { agent.connect_bare("a.example", 80, Some("work")).await });
+    let (mut tcp, _) = listener.accept().await.unwrap();
+    let mut request = vec![0; 4096];
+    let count = tcp.read(&mut request).await.unwrap();
+    let request = String::from_utf8_lossy(&request[..count]).into_owned();
+    assert!(request.contains("\r\nProxy-Authorization: Bearer 0123456789abcdef\r\n"), "{request}");
+    assert!(request.contains("\r\nHeadstart-Context: work\r\n"), "{request}");
+    assert!(!request.contains("Headstart-TLS"), "{request}");
+    tcp.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+    assert!(asked.await.unwrap().unwrap().facts().is_none());
+}
+
+#[tokio::test]
+async fn a_connector_wants_a_web_address() {
+    let mut connector = Connector::new(Agent::socket("/nonexistent"));
+    for uri in ["/path", "ftp://a.example/", "a.example:443"] {
+        let refused = connector.call(uri.parse().unwrap()).await;
+        assert!(matches!(refused, Err(Error::Unsupported(_))), "{uri}");
+    }
+}

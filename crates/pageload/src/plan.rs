@@ -1,0 +1,224 @@
+//! What each technique would save on a page, what the page waits for, and where an edge would help first.
+
+mod hosts;
+mod overall;
+mod waits;
+
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use crate::page::Page;
+use crate::sim::profile::{Expected, Model, Profile};
+use crate::sim::tcp::{Technique, Techniques};
+use crate::tree::{Breakdown, CriticalPath, Shape, Tree};
+
+pub use self::hosts::{Host, Hosts, Next};
+pub use self::overall::{Correlated, Correlations, Gain, HostTotal, Overall, SizeClass};
+pub use self::waits::{Cost, Without, as_recorded};
+
+/// Round-trip times of a sweep, in ms: a city, a country, a continent, an ocean, a satellite; and Tor's of the paper.
+pub const RTTS_MS: [u64; 8] = [5, 10, 20, 50, 100, 200, 400, 800];
+
+/// Bandwidths of a sweep, in Mbit/s: from a mobile network far from its mast to a fibre.
+pub const RATES_MBIT: [f64; 9] = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
+
+/// What is asked of each page.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Questions {
+    /// The rules, and the link.
+    pub model: Model,
+    /// Techniques in the order in which one is added to the other.
+    pub order: Vec<Technique>,
+    /// Of the sweep over round-trip times; none for no sweep.
+    pub rtts: Vec<Duration>,
+    /// Of the sweep over bandwidths, in bytes a second; none for no sweep.
+    pub rates: Vec<u64>,
+}
+
+/// What came of one page.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PagePlan {
+    /// Its figures.
+    pub shape: Shape,
+    /// Until 95 % of its resources were there when it was recorded, in ms.
+    pub recorded_ms: Option<f64>,
+    /// Nothing is done to save time.
+    pub none: Expected,
+    /// Each technique that the profile knows, alone.
+    pub alone: Vec<Saving>,
+    /// Each of the order with all before it; the last has all.
+    pub cumulative: Vec<Saving>,
+    /// Over round-trip times in ms.
+    pub by_rtt: Sweep,
+    /// Over bandwidths in Mbit/s.
+    pub by_rate: Sweep,
+    /// Where the time until 95 % went when it was recorded.
+    pub recorded_path_ms: Option<Breakdown>,
+    /// Where it goes when simulated without any technique: the queue contains the opening of connections there.
+    pub simulated_path_ms: Option<Breakdown>,
+    /// What it would take if something took no time.
+    pub without: Vec<Without>,
+    /// What an edge for one host would save.
+    pub hosts: Hosts,
+}
+
+/// What is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Saving {
+    /// By this.
+    #[serde(serialize_with = "by_name")]
+    pub technique: Technique,
+    /// What it takes with it.
+    #[serde(flatten)]
+    pub expected: Expected,
+    /// Share of the page load time that it takes less; below zero if it takes more.
+    pub saved: f64,
+}
+
+fn by_name<S: Serializer>(technique: &Technique, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(technique)
+}
+
+/// Page load times over something.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Sweep {
+    /// Names of the lines.
+    pub arms: Vec<String>,
+    /// In order.
+    pub points: Vec<Point>,
+}
+
+/// A place of a sweep.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Of what the sweep is over.
+    pub at: f64,
+    /// Of each line.
+    pub page_load_ms: Vec<f64>,
+}
+
+impl Questions {
+    /// All of them, in the profile's order.
+    #[must_use]
+    pub fn all(model: Model) -> Self {
+        let order = model.profile.in_order().to_vec();
+        let rtts = RTTS_MS.map(Duration::from_millis).to_vec();
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a few millions
+        let rates = RATES_MBIT.map(|rate| (rate * 125_000.0) as u64).to_vec();
+        Self { model, order, rtts, rates }
+    }
+
+    /// What all techniques of the order are together.
+    #[must_use]
+    pub fn together(&self) -> Techniques {
+        Techniques::of(&self.order)
+    }
+
+    /// Answers them for one page.
+    #[must_use]
+    pub fn ask(&self, page: &Page) -> PagePlan {
+        let none = self.model.expected(page, Techniques::default());
+        let saving = |technique, list: &[Technique]| {
+            let expected = self.model.expected(page, Techniques::of(list));
+            Saving { technique, expected, saved: saved(none.page_load_ms, expected.page_load_ms) }
+        };
+        let profile = &self.model.profile;
+        let alone = profile.techniques().map(|technique| saving(technique, &[technique]));
+        let cumulative =
+            self.order.iter().zip(1..).map(|(&last, count)| saving(last, &self.order[..count]));
+        let by_rtt = self.rtts.iter().map(|&rtt| (millis(rtt), profile.with_rtt(rtt)));
+        let by_rate = self.rates.iter().map(|&rate| (megabits(rate), profile.with_rate(rate)));
+        let path = CriticalPath::of_page_load_time(page);
+        PagePlan {
+            shape: Tree::of(page).shape(page),
+            recorded_ms: page.recorded().page_load_time.map(millis),
+            none,
+            alone: alone.collect(),
+            cumulative: cumulative.collect(),
+            by_rtt: self.sweep(page, by_rtt),
+            by_rate: self.sweep(page, by_rate),
+            recorded_path_ms: path.map(|path| path.breakdown),
+            simulated_path_ms: self.simulated_path(page),
+            without: waits::without(&self.model, page, none),
+            hosts: Hosts::of(&self.model, page, none),
+        }
+    }
+
+    fn sweep(&self, page: &Page, at: impl Iterator<Item = (f64, Profile)>) -> Sweep {
+        let arms = self.arms();
+        let point = |(at, profile)| {
+            let model = Model { profile, ..self.model.clone() };
+            let time = |(_, techniques): &(String, Techniques)| {
+                model.expected(page, *techniques).page_load_ms
+            };
+            Point { at, page_load_ms: arms.iter().map(time).collect() }
+        };
+        let points = at.map(point).collect();
+        Sweep { arms: arms.into_iter().map(|(name, _)| name).collect(), points }
+    }
+
+    /// Lines of a sweep: nothing, what an edge does, without and with state, what databases do, and all.
+    fn arms(&self) -> Vec<(String, Techniques)> {
+        let (none, databases) = (Techniques::default(), databases_of(&self.order));
+        let openings: &[&[Technique]] = match &self.model.profile {
+            Profile::Tcp(_) => {
+                &[&[Technique::TurboTls], &[Technique::TurboTls, Technique::ZeroRtt]]
+            }
+            Profile::Blast(_) => &[&[Technique::OptimisticData], &[Technique::ZeroRtt]],
+        };
+        let openings = openings.iter().map(|list| Techniques::of(list));
+        let mut arms: Vec<(String, Techniques)> =
+            [none].into_iter().chain(openings).map(|arm| (arm.to_string(), arm)).collect();
+        if databases != none {
+            arms.push(("databases".into(), databases));
+        }
+        arms.push(("all".into(), self.together()));
+        arms
+    }
+
+    fn simulated_path(&self, page: &Page) -> Option<Breakdown> {
+        let mut first = None;
+        let once = Model { draws: 1, ..self.model.clone() };
+        once.loads(page, Techniques::default(), |_, load| first = Some(load));
+        let page = as_recorded(page, &first?)?;
+        CriticalPath::of_page_load_time(&page).map(|path| path.breakdown)
+    }
+}
+
+fn databases_of(order: &[Technique]) -> Techniques {
+    let is_database = |technique: &Technique| {
+        Techniques::of(&[*technique]).without_databases() == Techniques::default()
+    };
+    Techniques::of(&order.iter().copied().filter(is_database).collect::<Vec<_>>())
+}
+
+/// Share of `before` that `after` is less; zero of nothing.
+fn saved(before: f64, after: f64) -> f64 {
+    if before > 0.0 { 1.0 - after / before } else { 0.0 }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn megabits(rate: u64) -> f64 {
+    rate as f64 * 8.0 / 1e6
+}
+
+impl PagePlan {
+    /// With all techniques of the order; with none if that is empty.
+    #[must_use]
+    pub fn all(&self) -> Expected {
+        self.cumulative.last().map_or(self.none, |saving| saving.expected)
+    }
+
+    /// Share of the page load time that all of them save.
+    #[must_use]
+    pub fn saved(&self) -> f64 {
+        saved(self.none.page_load_ms, self.all().page_load_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,271 @@
+//! Which hosts to give an edge first.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::page::Page;
+use crate::sim::profile::{Expected, Model, Profile};
+use crate::sim::tcp::{Technique, Techniques};
+
+/// Hosts of a page that are kept one by one, those that save most.
+const HOSTS: usize = 20;
+
+/// Hosts of which the order is sought in which edges help most.
+const IN_ORDER: usize = 5;
+
+/// What an edge for one host of a page would save. Nothing by the published rules, which have no edges.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Hosts {
+    /// Each alone, those that save most first; at most twenty.
+    pub alone: Vec<Host>,
+    /// In which order edges help most: each is the best beside those before it.
+    pub in_order: Vec<Next>,
+    /// Hosts that speak TLS.
+    pub count: usize,
+    /// With an edge for all of them, with early data, in ms.
+    pub all_ms: f64,
+}
+
+/// A host, and what is saved if it alone has an edge; in ms of the page load time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Host {
+    /// Name and port.
+    pub host: String,
+    /// Of the page.
+    pub resources: usize,
+    /// By TurboTLS, which needs no state.
+    pub turbotls_ms: f64,
+    /// By Fast Open with private cookies.
+    pub fop_ms: f64,
+    /// By TurboTLS with early data.
+    pub early_ms: f64,
+    /// By that, of the mean time of a resource.
+    pub early_resource_ms: f64,
+}
+
+/// The next host to have an edge.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Next {
+    /// Name and port.
+    pub host: String,
+    /// The page with an edge for it and those before it, with early data.
+    pub page_load_ms: f64,
+}
+
+impl Hosts {
+    pub(super) fn of(model: &Model, page: &Page, none: Expected) -> Self {
+        if matches!(model.profile, Profile::Blast(_)) {
+            return Self::default();
+        }
+        let groups = groups(page);
+        let ask = Ask { model, page, groups: &groups };
+        let mut alone: Vec<(usize, Host)> =
+            (0..groups.names.len()).map(|group| (group, ask.alone(group, none))).collect();
+        alone.sort_by(|(_, one), (_, other)| other.rank().total_cmp(&one.rank()));
+        let candidates: Vec<usize> = alone.iter().take(HOSTS).map(|(group, _)| *group).collect();
+        let all = ask.expected(EARLY, &|_| true);
+        Self {
+            in_order: ask.in_order(candidates, none),
+            alone: alone.into_iter().take(HOSTS).map(|(_, host)| host).collect(),
+            count: groups.names.len(),
+            all_ms: all.page_load_ms,
+        }
+    }
+}
+
+impl Host {
+    /// The page load time counts; among those that do not change it, which are many where it depends on others, the resources'.
+    fn rank(&self) -> f64 {
+        1e3 * self.early_ms + self.early_resource_ms
+    }
+}
+
+const TURBO: &[Technique] = &[Technique::TurboTls];
+const FOP: &[Technique] = &[Technique::FastOpenPrivacy];
+const EARLY: &[Technique] = &[Technique::TurboTls, Technique::ZeroRtt];
+
+/// Hosts that speak TLS.
+struct Groups {
+    names: Vec<String>,
+    resources: Vec<usize>,
+    /// Of each server of the page.
+    of_server: Vec<Option<usize>>,
+}
+
+/// An edge is for a name and a port, whatever pools a browser has of them.
+fn groups(page: &Page) -> Groups {
+    let mut places = BTreeMap::new();
+    let mut names = Vec::new();
+    let mut of_server = Vec::new();
+    for server in page.servers() {
+        let group = server.tls.then(|| {
+            *places.entry((server.host.clone(), server.port)).or_insert_with(|| {
+                names.push(format!("{}:{}", server.host, server.port));
+                names.len() - 1
+            })
+        });
+        of_server.push(group);
+    }
+    let mut resources = vec![0; names.len()];
+    for resource in page.resources() {
+        if let Some(group) = of_server.get(resource.server).copied().flatten() {
+            resources[group] += 1;
+        }
+    }
+    Groups { names, resources, of_server }
+}
+
+struct Ask<'a> {
+    model: &'a Model,
+    page: &'a Page,
+    groups: &'a Groups,
+}
+
+impl Ask<'_> {
+    fn expected(&self, techniques: &[Technique], takes_part: &dyn Fn(usize) -> bool) -> Expected {
+        let of_server = &self.groups.of_server;
+        let has_edge =
+            |server: usize| of_server.get(server).copied().flatten().is_some_and(takes_part);
+        self.model.expected_with(self.page, Techniques::of(techniques), &has_edge)
+    }
+
+    fn alone(&self, group: usize, none: Expected) -> Host {
+        let with = |techniques| self.expected(techniques, &|other| other == group);
+        let saved = |expected: Expected| none.page_load_ms - expected.page_load_ms;
+        let early = with(EARLY);
+        Host {
+            host: self.groups.names[group].clone(),
+            resources: self.groups.resources[group],
+            turbotls_ms: saved(with(TURBO)),
+            fop_ms: saved(with(FOP)),
+            early_ms: saved(early),
+            early_resource_ms: none.resource_ms - early.resource_ms,
+        }
+    }
+
+    /// Of the candidates the best, then the best beside it, and so on, as long as anything is saved.
+    fn in_order(&self, mut candidates: Vec<usize>, none: Expected) -> Vec<Next> {
+        let (mut chosen, mut order) = (Vec::new(), Vec::new());
+        let mut before = none;
+        while order.len() < IN_ORDER {
+            let with = |&group: &usize| {
+                let has_edge = |other| other == group || chosen.contains(&other);
+                (group, self.expected(EARLY, &has_edge))
+            };
+            let rank = |expected: &Expected| 1e3 * expected.page_load_ms + expected.resource_ms;
+            let best = candidates
+                .iter()
+                .map(with)
+                .min_by(|(_, one), (_, other)| rank(one).total_cmp(&rank(other)));
+            let Some((group, expected)) = best.filter(|(_, best)| rank(best) < rank(&before))
+            else {
+                break;
+            };
+            candidates.retain(|other| *other != group);
+            chosen.push(group);
+            let host = self.groups.names[group].clone();
+            order.push(Next { host, page_load_ms: expected.page_load_ms });
+            before = expected;
+        }
+        order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use super::*;
+    use crate::page::{Dependency, Part, Protocol, Resource, Server};
+    use crate::sim::tcp::{self, Revisit};
+
+    /// A document of `a`, a script of `b` that it names, and a picture of `c` that the script asks for; one more of `b` without
+    /// credentials, and one of `d` without TLS, which are there before.
+    fn page() -> Page {
+        let server = |host: &str, tls, anonymous| Server {
+            host: host.into(),
+            port: if tls { 443 } else { 80 },
+            tls,
+            anonymous,
+            protocol: Protocol::Http1,
+            pipelining: false,
+            address: None,
+        };
+        let servers = vec![
+            server("a.test", true, false),
+            server("b.test", true, false),
+            server("b.test", true, true),
+            server("c.test", true, false),
+            server("d.test", false, false),
+        ];
+        let resource = |server, on: Option<usize>| Resource {
+            server,
+            dependencies: on
+                .map(|on| Dependency { on, part: Part::Whole, then: Duration::ZERO })
+                .into_iter()
+                .collect(),
+            response_bytes: 500,
+            ..Resource::default()
+        };
+        let resources = vec![
+            resource(0, None),
+            resource(1, Some(0)),
+            resource(3, Some(1)),
+            resource(2, Some(0)),
+            resource(4, Some(0)),
+        ];
+        Page::new("page".into(), servers, resources).unwrap()
+    }
+
+    /// A hundred milliseconds, and nothing else that takes time.
+    fn model() -> Model {
+        let link = tcp::Link { rtt: Duration::from_millis(100), ..tcp::Link::default() };
+        let none = Duration::ZERO;
+        let tls = tcp::Handshake { full: none, resumed: none, ..tcp::Handshake::default() };
+        let revisit = Revisit::again();
+        let settings = tcp::Settings { link, tls, revisit, ..tcp::Settings::default() };
+        Model { profile: Profile::Tcp(settings), hit_rate: 1.0, seed: 0, draws: 1 }
+    }
+
+    #[test]
+    fn each_host_on_the_way_saves_its_round_trips() {
+        let (model, page) = (model(), page());
+        let none = model.expected(&page, Techniques::default());
+        // Three connections one after the other, three round trips each.
+        assert!((none.page_load_ms - 900.0).abs() < 2.0, "{none:?}");
+        let hosts = Hosts::of(&model, &page, none);
+        assert_eq!((hosts.count, hosts.alone.len()), (3, 3), "d.test speaks no TLS");
+        for host in &hosts.alone {
+            assert!((host.turbotls_ms - 100.0).abs() < 2.0, "{host:?}");
+            assert!((host.fop_ms - 100.0).abs() < 2.0, "{host:?}");
+            assert!((host.early_ms - 200.0).abs() < 2.0, "{host:?}");
+        }
+        let b = hosts.alone.iter().find(|host| host.host == "b.test:443").unwrap();
+        assert_eq!(b.resources, 2, "with and without credentials");
+        // Of five resources these two take 200 ms less, each from when it was needed.
+        assert!((b.early_resource_ms - 2.0 * 200.0 / 5.0).abs() < 2.0, "{b:?}");
+        assert!((hosts.all_ms - 300.0).abs() < 2.0, "{hosts:?}");
+    }
+
+    #[test]
+    fn the_order_ends_with_all_of_them() {
+        let (model, page) = (model(), page());
+        let none = model.expected(&page, Techniques::default());
+        let hosts = Hosts::of(&model, &page, none);
+        let times: Vec<f64> = hosts.in_order.iter().map(|next| next.page_load_ms).collect();
+        assert_eq!(hosts.in_order[0].host, "b.test:443", "two of its resources come sooner");
+        for (time, expected) in times.iter().zip([700.0, 500.0, 300.0]) {
+            assert!((time - expected).abs() < 2.0, "{times:?}");
+        }
+        assert_eq!(times.len(), 3);
+    }
+
+    #[test]
+    fn the_published_rules_have_no_edges() {
+        let profile = Profile::Blast(crate::sim::blast::Settings::default());
+        let model = Model { profile, ..model() };
+        assert_eq!(Hosts::of(&model, &page(), Expected::default()), Hosts::default());
+    }
+}

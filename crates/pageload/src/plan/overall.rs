@@ -1,0 +1,352 @@
+//! Many pages: how many gain how much, by their size, and what load times hang on.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{PagePlan, Point, Saving, Sweep, by_name};
+use crate::sim::tcp::Technique;
+use crate::statistics::Correlation;
+
+/// Classes of pages by size, each with as many; halves where there are fewer than [`QUARTERS_FROM`] pages.
+const CLASSES: usize = 4;
+const QUARTERS_FROM: usize = 8;
+
+/// Hosts of all pages that are kept, those that save most.
+const HOSTS: usize = 50;
+
+/// What all pages say together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Overall {
+    /// How many.
+    pub pages: usize,
+    /// Mean page load time when they were recorded, of those where it was.
+    pub recorded_ms: Option<f64>,
+    /// Mean page load time with nothing done to save time.
+    pub none_ms: f64,
+    /// Each technique alone.
+    pub alone: Vec<Gain>,
+    /// Each of the order with all before it; the last has all.
+    pub cumulative: Vec<Gain>,
+    /// Smallest pages first: what they gain by all.
+    pub by_size: Vec<SizeClass>,
+    /// Of the page load time.
+    pub correlations: Correlations,
+    /// Means over round-trip times in ms.
+    pub by_rtt: Sweep,
+    /// Means over bandwidths in Mbit/s.
+    pub by_rate: Sweep,
+    /// Those that save most over all pages.
+    pub hosts: Vec<HostTotal>,
+}
+
+/// What pages gain by something.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Gain {
+    /// By this.
+    #[serde(serialize_with = "by_name")]
+    pub technique: Technique,
+    /// Mean page load time.
+    pub page_load_ms: f64,
+    /// Share that the mean is less.
+    pub saved: f64,
+    /// Mean of the pages' shares: each counts the same, however long it takes.
+    pub mean_saved: f64,
+    /// Share of the pages that gain a quarter or more.
+    pub pages_25: f64,
+    /// Share of the pages that gain a half or more.
+    pub pages_50: f64,
+    /// Share of the pages that are slower, by more than a hundredth.
+    pub pages_slower: f64,
+}
+
+/// Pages of about one size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SizeClass {
+    /// Bytes of all responses, of the smallest and the largest.
+    pub bytes: (u64, u64),
+    /// How many.
+    pub pages: usize,
+    /// Mean page load time with nothing done to save time.
+    pub none_ms: f64,
+    /// With all techniques of the order.
+    pub all_ms: f64,
+    /// Share that this is less.
+    pub saved: f64,
+    /// Share of the pages that gain a quarter or more by all.
+    pub pages_25: f64,
+    /// Share of the pages that gain a half or more by all.
+    pub pages_50: f64,
+}
+
+/// What page load times hang on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Correlations {
+    /// Simulated ones, with nothing done to save time.
+    pub simulated: Correlated,
+    /// Recorded ones, where there are.
+    pub recorded: Correlated,
+    /// Simulated ones on recorded ones, page by page.
+    pub simulated_on_recorded: Option<Correlation>,
+}
+
+/// On each of these; none of fewer than three pages, or where all are the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Correlated {
+    /// Round trips that the load takes at least.
+    pub min_rtt: Option<Correlation>,
+    /// Number of resources.
+    pub resources: Option<Correlation>,
+    /// Bytes of all responses.
+    pub bytes: Option<Correlation>,
+}
+
+/// A host of several pages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HostTotal {
+    /// Name and port.
+    pub host: String,
+    /// Pages where it is one of those that save most.
+    pub pages: usize,
+    /// Sum over these pages of what an edge for it alone saves by TurboTLS, in ms.
+    pub turbotls_ms: f64,
+    /// By TurboTLS with early data.
+    pub early_ms: f64,
+}
+
+impl Overall {
+    /// Of the plans of pages, all with the same questions.
+    #[must_use]
+    pub fn of<'a>(plans: impl IntoIterator<Item = &'a PagePlan>) -> Self {
+        let plans: Vec<&PagePlan> = plans.into_iter().collect();
+        let Some(first) = plans.first() else { return Self::default() };
+        let recorded = plans.iter().filter_map(|plan| plan.recorded_ms).collect::<Vec<_>>();
+        let gains = |savings: fn(&PagePlan) -> &[Saving]| {
+            (0..savings(first).len()).filter_map(|at| gain(&plans, savings, at)).collect()
+        };
+        Self {
+            pages: plans.len(),
+            recorded_ms: mean(recorded.into_iter()),
+            none_ms: mean(plans.iter().map(|plan| plan.none.page_load_ms)).unwrap_or_default(),
+            alone: gains(|plan| &plan.alone),
+            cumulative: gains(|plan| &plan.cumulative),
+            by_size: by_size(&plans),
+            correlations: correlations(&plans),
+            by_rtt: sweep(&plans, |plan| &plan.by_rtt),
+            by_rate: sweep(&plans, |plan| &plan.by_rate),
+            hosts: hosts(&plans),
+        }
+    }
+}
+
+/// None of none.
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    (count > 0.0).then(|| sum / count)
+}
+
+/// Of those that hold; zero of none.
+fn share(of: impl Iterator<Item = bool>) -> f64 {
+    mean(of.map(|holds| f64::from(u8::from(holds)))).unwrap_or_default()
+}
+
+fn gain(plans: &[&PagePlan], savings: fn(&PagePlan) -> &[Saving], at: usize) -> Option<Gain> {
+    let all = || plans.iter().filter_map(|plan| savings(plan).get(at));
+    let page_load_ms = mean(all().map(|saving| saving.expected.page_load_ms))?;
+    let none_ms = mean(plans.iter().map(|plan| plan.none.page_load_ms))?;
+    Some(Gain {
+        technique: all().next()?.technique,
+        page_load_ms,
+        saved: super::saved(none_ms, page_load_ms),
+        mean_saved: mean(all().map(|saving| saving.saved))?,
+        pages_25: share(all().map(|saving| saving.saved >= 0.25)),
+        pages_50: share(all().map(|saving| saving.saved >= 0.5)),
+        pages_slower: share(all().map(|saving| saving.saved < -0.01)),
+    })
+}
+
+fn by_size(plans: &[&PagePlan]) -> Vec<SizeClass> {
+    let mut plans = plans.to_vec();
+    plans.sort_by_key(|plan| plan.shape.response_bytes);
+    let count = if plans.len() < QUARTERS_FROM { CLASSES / 2 } else { CLASSES };
+    let bounds = (0..=count).map(|at| plans.len() * at / count).collect::<Vec<_>>();
+    bounds.windows(2).filter_map(|ends| class(plans.get(ends[0]..ends[1])?)).collect()
+}
+
+fn class(plans: &[&PagePlan]) -> Option<SizeClass> {
+    let bytes = |plan: &PagePlan| plan.shape.response_bytes;
+    let none_ms = mean(plans.iter().map(|plan| plan.none.page_load_ms))?;
+    let all_ms = mean(plans.iter().map(|plan| plan.all().page_load_ms))?;
+    Some(SizeClass {
+        bytes: (bytes(plans.first()?), bytes(plans.last()?)),
+        pages: plans.len(),
+        none_ms,
+        all_ms,
+        saved: super::saved(none_ms, all_ms),
+        pages_25: share(plans.iter().map(|plan| plan.saved() >= 0.25)),
+        pages_50: share(plans.iter().map(|plan| plan.saved() >= 0.5)),
+    })
+}
+
+fn correlations(plans: &[&PagePlan]) -> Correlations {
+    let simulated = |plan: &PagePlan| Some(plan.none.page_load_ms);
+    let recorded = |plan: &PagePlan| plan.recorded_ms;
+    Correlations {
+        simulated: correlated(plans, simulated),
+        recorded: correlated(plans, recorded),
+        simulated_on_recorded: correlation(plans, recorded, |plan| plan.none.page_load_ms),
+    }
+}
+
+fn correlated(plans: &[&PagePlan], time: fn(&PagePlan) -> Option<f64>) -> Correlated {
+    Correlated {
+        min_rtt: correlation(plans, time, |plan| f64::from(plan.shape.min_rtt)),
+        resources: correlation(plans, time, |plan| plan.shape.resources as f64),
+        bytes: correlation(plans, time, |plan| plan.shape.response_bytes as f64),
+    }
+}
+
+fn correlation(
+    plans: &[&PagePlan],
+    time: fn(&PagePlan) -> Option<f64>,
+    on: fn(&PagePlan) -> f64,
+) -> Option<Correlation> {
+    let pairs = plans.iter().filter_map(|plan| Some((on(plan), time(plan)?)));
+    Correlation::of(&pairs.collect::<Vec<_>>())
+}
+
+/// Means at each place of it.
+fn sweep(plans: &[&PagePlan], of: fn(&PagePlan) -> &Sweep) -> Sweep {
+    let Some(first) = plans.first().map(|plan| of(plan)) else { return Sweep::default() };
+    let point = |(place, point): (usize, &Point)| {
+        let line = |arm: usize| {
+            let times = plans
+                .iter()
+                .filter_map(|plan| of(plan).points.get(place)?.page_load_ms.get(arm).copied());
+            mean(times).unwrap_or_default()
+        };
+        Point { at: point.at, page_load_ms: (0..first.arms.len()).map(line).collect() }
+    };
+    let points = first.points.iter().enumerate().map(point).collect();
+    Sweep { arms: first.arms.clone(), points }
+}
+
+fn hosts(plans: &[&PagePlan]) -> Vec<HostTotal> {
+    let mut totals: BTreeMap<&str, HostTotal> = BTreeMap::new();
+    for host in plans.iter().flat_map(|plan| &plan.hosts.alone) {
+        let total = totals.entry(&host.host).or_default();
+        total.pages += 1;
+        total.turbotls_ms += host.turbotls_ms;
+        total.early_ms += host.early_ms;
+    }
+    let named = |(host, total): (&str, HostTotal)| HostTotal { host: host.to_owned(), ..total };
+    let mut totals: Vec<HostTotal> = totals.into_iter().map(named).collect();
+    totals.sort_by(|one, other| other.early_ms.total_cmp(&one.early_ms));
+    totals.truncate(HOSTS);
+    totals
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::plan::{Host, Hosts};
+    use crate::sim::profile::Expected;
+    use crate::tree::Shape;
+
+    fn expected(page_load_ms: f64) -> Expected {
+        Expected { page_load_ms, resource_ms: 1.0 }
+    }
+
+    /// A page of so many bytes and round trips that takes 1000 ms, and `all` with all.
+    fn plan(response_bytes: u64, min_rtt: u32, all: f64) -> PagePlan {
+        let shape = Shape {
+            resources: 10,
+            servers: 1,
+            connections: 1,
+            largest_server: 10,
+            response_bytes,
+            request_bytes: 0,
+            height: 1,
+            min_rtt,
+            redirects: 0,
+        };
+        let saving = |technique, ms: f64| Saving {
+            technique,
+            expected: expected(ms),
+            saved: 1.0 - ms / 1000.0,
+        };
+        let point = Point { at: 50.0, page_load_ms: vec![1000.0, all] };
+        let host = |host: &str, early_ms| Host {
+            host: host.into(),
+            resources: 1,
+            turbotls_ms: 1.0,
+            fop_ms: 1.0,
+            early_ms,
+            early_resource_ms: 0.0,
+        };
+        let alone = vec![host("a.test:443", 10.0), host("b.test:443", all / 10.0)];
+        PagePlan {
+            shape,
+            recorded_ms: None,
+            none: expected(1000.0),
+            alone: vec![saving(Technique::TurboTls, 900.0)],
+            cumulative: vec![saving(Technique::TurboTls, 900.0), saving(Technique::ZeroRtt, all)],
+            by_rtt: Sweep { arms: vec!["none".into(), "all".into()], points: vec![point] },
+            by_rate: Sweep::default(),
+            recorded_path_ms: None,
+            simulated_path_ms: None,
+            without: vec![],
+            hosts: Hosts { alone, ..Hosts::default() },
+        }
+    }
+
+    #[test]
+    fn shares_of_pages_that_gain_enough() {
+        let plans = [(1, 800.0), (2, 750.0), (3, 500.0), (4, 1020.0)];
+        let plans = plans.map(|(bytes, all)| plan(bytes, 3, all));
+        let overall = Overall::of(&plans);
+        let all = overall.cumulative[1];
+        assert_eq!((all.technique, all.page_load_ms), (Technique::ZeroRtt, 767.5));
+        assert_eq!((all.pages_25, all.pages_50, all.pages_slower), (0.5, 0.25, 0.25));
+        assert!((all.saved - 0.2325).abs() < 1e-12 && (all.mean_saved - 0.2325).abs() < 1e-12);
+        assert_eq!((overall.alone[0].pages_25, overall.alone[0].page_load_ms), (0.0, 900.0));
+        // Two halves: of the smaller pages one gains a quarter, of the larger one gains a half.
+        let classes: Vec<_> =
+            overall.by_size.iter().map(|of| (of.bytes, of.pages_25, of.pages_50)).collect();
+        assert_eq!(classes, [((1, 2), 0.5, 0.0), ((3, 4), 0.5, 0.5)]);
+        let saved = overall.by_size.iter().map(|class| class.saved);
+        assert!(saved.zip([0.225, 0.24]).all(|(found, saved)| (found - saved).abs() < 1e-12));
+        assert_eq!(overall.by_rtt.points[0].page_load_ms, [1000.0, 767.5]);
+    }
+
+    #[test]
+    fn classes_have_as_many_pages_each() {
+        let plans: Vec<PagePlan> = (0..11).map(|bytes| plan(bytes, 3, 900.0)).collect();
+        let sizes: Vec<_> = Overall::of(&plans).by_size.iter().map(|class| class.pages).collect();
+        assert_eq!(sizes, [2, 3, 3, 3]);
+        let one = Overall::of(&plans[..1]);
+        assert_eq!(one.by_size.len(), 1);
+        assert_eq!(Overall::of([]), Overall::default());
+    }
+
+    #[test]
+    fn load_times_hang_on_what_they_grow_with() {
+        let mut plans = [(5, 3), (7, 4), (6, 5)].map(|(bytes, rtts)| plan(bytes, rtts, 900.0));
+        for (plan, ms) in plans.iter_mut().zip([300.0, 400.0, 500.0]) {
+            plan.none = expected(ms);
+        }
+        let of = Overall::of(&plans).correlations;
+        assert!((of.simulated.min_rtt.unwrap().linear - 1.0).abs() < 1e-12);
+        assert!((of.simulated.bytes.unwrap().linear - 0.5).abs() < 1e-12);
+        assert_eq!((of.simulated.resources, of.recorded.min_rtt), (None, None));
+    }
+
+    #[test]
+    fn hosts_of_all_pages_are_added_up() {
+        let plans = [plan(1, 3, 300.0), plan(1, 3, 500.0)];
+        let hosts = Overall::of(&plans).hosts;
+        assert_eq!((hosts[0].host.as_str(), hosts[0].pages), ("b.test:443", 2));
+        assert_eq!((hosts[0].early_ms, hosts[1].early_ms), (80.0, 20.0));
+    }
+}

@@ -1,0 +1,144 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::page::{Dependency, Part, Protocol, Resource, Server};
+use crate::sim::{blast, tcp};
+
+/// A document that names a script of another host, which a prefetch database knows.
+fn page() -> Page {
+    let server = |host: &str| Server {
+        host: host.into(),
+        port: 443,
+        tls: true,
+        anonymous: false,
+        protocol: Protocol::Http2,
+        pipelining: false,
+        address: None,
+    };
+    let on = Dependency { on: 0, part: Part::Whole, then: Duration::ZERO };
+    let document = Resource { response_bytes: 1_000, ..Resource::default() };
+    let script = Resource {
+        server: 1,
+        dependencies: vec![on],
+        response_bytes: 1_000,
+        in_prefetch_database: true,
+        ..Resource::default()
+    };
+    let servers = vec![server("a.test"), server("b.test")];
+    Page::new("page".into(), servers, vec![document, script]).unwrap()
+}
+
+/// Over 100 ms, with a session and a cookie of each server.
+fn model() -> Model {
+    let link = tcp::Link { rtt: Duration::from_millis(100), ..tcp::Link::default() };
+    let none = Duration::ZERO;
+    let tls = tcp::Handshake { full: none, resumed: none, ..tcp::Handshake::default() };
+    let revisit = tcp::Revisit::again();
+    let settings = tcp::Settings { link, tls, revisit, ..tcp::Settings::default() };
+    Model { profile: Profile::Tcp(settings), hit_rate: 1.0, seed: 0, draws: 3 }
+}
+
+/// Page load time in round trips of 100 ms.
+fn trips(expected: Expected) -> f64 {
+    (expected.page_load_ms / 10.0).round() / 10.0
+}
+
+#[test]
+fn each_technique_saves_what_it_saves() {
+    let plan = Questions::all(model()).ask(&page());
+    assert_eq!(trips(plan.none), 6.0);
+    let alone: Vec<_> =
+        plan.alone.iter().map(|of| (of.technique.name(), trips(of.expected))).collect();
+    let expected = [
+        ("tfo", 4.0),
+        ("fop", 4.0),
+        ("turbotls", 4.0),
+        ("resumption", 6.0),
+        ("0rtt", 4.0),
+        ("session-sharing", 6.0),
+        ("optimistic-data", 4.0),
+        ("redirect-db", 6.0),
+        ("http2-db", 6.0),
+        ("prefetch-db", 3.0),
+        // The connection to the other host is there when the script is asked for.
+        ("server-db", 4.0),
+        // What the document names is asked for half a round trip after its request was there.
+        ("early-hints", 6.0),
+        ("http3", 4.0),
+    ];
+    assert_eq!(alone, expected);
+    let cumulative: Vec<f64> = plan.cumulative.iter().map(|of| trips(of.expected)).collect();
+    assert_eq!(cumulative, [4.0, 4.0, 4.0, 2.0, 2.0, 2.0, 2.0, 2.0, 1.0]);
+    assert_eq!(trips(plan.all()), 1.0);
+    assert!((plan.saved() - 5.0 / 6.0).abs() < 0.005, "{}", plan.saved());
+    assert!((plan.alone[2].saved - 2.0 / 6.0).abs() < 0.005);
+}
+
+#[test]
+fn sweeps_have_a_line_for_each_arm() {
+    let plan = Questions::all(model()).ask(&page());
+    let arms = ["none", "turbotls", "turbotls+0rtt", "databases", "all"];
+    assert_eq!(plan.by_rtt.arms, arms);
+    for (point, rtt) in plan.by_rtt.points.iter().zip(RTTS_MS) {
+        assert_eq!(point.at, rtt as f64);
+        let trips = point.page_load_ms.iter().map(|ms| (ms / point.at).round());
+        assert_eq!(trips.collect::<Vec<_>>(), [6.0, 4.0, 2.0, 3.0, 1.0], "{rtt} ms");
+    }
+    assert_eq!(plan.by_rate.points.iter().map(|point| point.at).collect::<Vec<_>>(), RATES_MBIT);
+    for arm in 0..arms.len() {
+        let times: Vec<f64> =
+            plan.by_rate.points.iter().map(|point| point.page_load_ms[arm]).collect();
+        assert!(times.is_sorted_by(|slow, fast| slow >= fast), "{times:?}");
+    }
+}
+
+#[test]
+fn an_own_order_and_no_sweeps() {
+    let questions = Questions {
+        order: vec![Technique::ZeroRtt],
+        rtts: vec![],
+        rates: vec![],
+        ..Questions::all(model())
+    };
+    let plan = questions.ask(&page());
+    assert_eq!((plan.cumulative.len(), trips(plan.all())), (1, 4.0));
+    assert!(plan.by_rtt.points.is_empty() && !plan.by_rtt.arms.contains(&"databases".into()));
+    let nothing = Questions { order: vec![], ..questions };
+    assert_eq!(nothing.ask(&page()).saved(), 0.0);
+}
+
+#[test]
+fn the_published_rules_are_asked_the_same() {
+    let profile = Profile::Blast(blast::Settings::default());
+    let plan = Questions::all(Model { profile, ..model() }).ask(&page());
+    // Six round trips of 0.8 s, and two times three cells of 498 bytes at 164 kB/s; 1 ms of parsing.
+    let cells = 6.0 * 498.0 / 164.0;
+    assert!((plan.none.page_load_ms - (4_801.0 + cells)).abs() < 0.01, "{:?}", plan.none);
+    let alone = |technique| plan.alone.iter().find(|of| of.technique == technique).unwrap();
+    // TCP of either takes 100 instead of 800 ms.
+    let optimistic = alone(Technique::OptimisticData).expected.page_load_ms;
+    assert!((optimistic - (3_401.0 + cells)).abs() < 0.01, "{optimistic}");
+    assert_eq!((plan.alone.len(), plan.cumulative.len()), (6, 6));
+    assert_eq!(plan.by_rtt.arms, ["none", "optimistic-data", "0rtt", "databases", "all"]);
+    assert_eq!(plan.hosts, Hosts::default());
+    let costs: Vec<_> = plan.without.iter().map(|of| of.cost).collect();
+    assert_eq!(costs, [Cost::RoundTrips, Cost::Bandwidth]);
+}
+
+#[test]
+fn the_critical_path_is_that_of_the_simulated_load() {
+    let plan = Questions::all(model()).ask(&page());
+    assert_eq!(plan.recorded_path_ms, None, "nothing is recorded");
+    let path = plan.simulated_path_ms.unwrap();
+    let [queue, tls, wait, ..] = path.parts().map(|(_, part)| part.as_millis());
+    assert_eq!((queue, tls, wait), (400, 0, 200), "two openings, two requests");
+}
+
+#[test]
+fn plans_are_json() {
+    let plan = Questions::all(model()).ask(&page());
+    let json = serde_json::to_value(&plan).unwrap();
+    assert_eq!(json["alone"][2]["technique"], "turbotls");
+    assert!(json["alone"][2]["page_load_ms"].is_number() && json["alone"][2]["saved"].is_number());
+    assert_eq!(json["without"][0]["cost"], "round_trips");
+    assert_eq!(json["shape"]["min_rtt"], 6);
+}

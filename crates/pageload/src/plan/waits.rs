@@ -1,0 +1,234 @@
+//! What a page waits for: what it would take if something took no time, and a simulated load as if it was recorded.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::saved;
+use crate::page::{Dependency, Page, Resource, Timings};
+use crate::sim::profile::{Expected, Model, Profile};
+use crate::sim::tcp::{Revisit, Techniques};
+use crate::sim::{Load, Times};
+
+/// Something that takes time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cost {
+    /// All round trips: of names, openings and requests. What is left is bandwidth, and the time of the ends.
+    RoundTrips,
+    /// Connections: there is an idle one to each server at the start.
+    Openings,
+    /// The bandwidth of the link.
+    Bandwidth,
+    /// What servers need for their responses.
+    Servers,
+    /// What the client needs before it asks: parsing, scripts.
+    Client,
+}
+
+/// What a page takes if one thing takes no time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Without {
+    /// That.
+    pub cost: Cost,
+    /// Until 95 % of the resources are there.
+    pub page_load_ms: f64,
+    /// Share of the page load time that it takes less. These shares do not add up: what overlaps counts twice, or never.
+    pub saved: f64,
+}
+
+/// Of those costs that the profile has.
+pub(super) fn without(model: &Model, page: &Page, none: Expected) -> Vec<Without> {
+    let with = |profile: Profile, page: &Page| {
+        let model = Model { profile, ..model.clone() };
+        model.expected(page, Techniques::default()).page_load_ms
+    };
+    let profile = &model.profile;
+    let mut all = vec![(Cost::RoundTrips, with(profile.with_rtt(Duration::ZERO), page))];
+    match profile {
+        Profile::Blast(_) => all.push((Cost::Bandwidth, with(profile.with_rate(u64::MAX), page))),
+        Profile::Tcp(settings) => {
+            let mut warm = settings.clone();
+            warm.revisit = Revisit { connections: 1.0, addresses: 1.0, ..warm.revisit };
+            all.push((Cost::Openings, with(Profile::Tcp(warm), page)));
+            let mut wide = settings.clone();
+            (wide.link.down, wide.link.up) = (None, None);
+            all.push((Cost::Bandwidth, with(Profile::Tcp(wide), page)));
+            let quick = changed(page, |resources| {
+                resources.iter_mut().for_each(|one| one.server_time = Duration::ZERO);
+            });
+            all.extend(quick.map(|page| (Cost::Servers, with(profile.clone(), &page))));
+            let at_once = changed(page, |resources| {
+                let waits = resources.iter_mut().flat_map(|one| &mut one.dependencies);
+                waits.for_each(|on| on.then = Duration::ZERO);
+            });
+            all.extend(at_once.map(|page| (Cost::Client, with(profile.clone(), &page))));
+        }
+    }
+    let before = none.page_load_ms;
+    let one =
+        |(cost, page_load_ms)| Without { cost, page_load_ms, saved: saved(before, page_load_ms) };
+    all.into_iter().map(one).collect()
+}
+
+/// The same page with other resources, but as many.
+fn changed(page: &Page, change: impl FnOnce(&mut [Resource])) -> Option<Page> {
+    let mut resources = page.resources().to_vec();
+    change(&mut resources);
+    let same = Page::new(page.name().into(), page.servers().to_vec(), resources).ok()?;
+    Some(same.with_redirects(page.redirects()))
+}
+
+/// A page as if a simulated load of it had been recorded; none if the load is of other resources.
+///
+/// The queue of a resource is until its request is sent, with the opening of the connection. Of several dependencies the one that
+/// was met last is its parent.
+#[must_use]
+pub fn as_recorded(page: &Page, load: &Load) -> Option<Page> {
+    if page.resources().len() != load.resources.len() {
+        return None;
+    }
+    let begin = load.resources.iter().map(|times| times.created).min()?;
+    let mut times = load.resources.iter();
+    changed(page, |resources| {
+        for resource in resources.iter_mut() {
+            resource.measured = times.next().map(|times| timings(times, begin));
+        }
+        for id in 0..resources.len() {
+            let last = |on: &Dependency| met(resources.get(on.on), on);
+            let decided = (0..)
+                .zip(&resources[id].dependencies)
+                .max_by_key(|(at, on)| (last(on), std::cmp::Reverse(*at)));
+            if let Some(place) = decided.map(|(at, _): (usize, _)| at) {
+                resources[id].dependencies.swap(0, place);
+            }
+        }
+    })
+}
+
+fn timings(times: &Times, begin: Duration) -> Timings {
+    Timings {
+        started: times.created.saturating_sub(begin),
+        queued: times.sent.saturating_sub(times.created),
+        wait: times.first.saturating_sub(times.sent),
+        receive: times.last.saturating_sub(times.first),
+        ..Timings::default()
+    }
+}
+
+/// When a dependency was met, about: bytes come evenly from the first to the last.
+fn met(parent: Option<&Resource>, on: &Dependency) -> Duration {
+    let Some((parent, timings)) = parent.and_then(|parent| Some((parent, parent.measured?))) else {
+        return Duration::ZERO;
+    };
+    let bytes = on.part.bytes_of(parent.response_bytes).max(1);
+    let share = bytes as f64 / parent.response_bytes.max(1) as f64;
+    let first = timings.end().saturating_sub(timings.receive);
+    let there = first.saturating_add(timings.receive.mul_f64(share.min(1.0)));
+    there.saturating_add(on.then)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::page::{Part, Protocol, Server};
+    use crate::sim::tcp;
+    use crate::tree::CriticalPath;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn server() -> Server {
+        Server {
+            host: "a.test".into(),
+            port: 443,
+            tls: true,
+            anonymous: false,
+            protocol: Protocol::Http2,
+            pipelining: false,
+            address: None,
+        }
+    }
+
+    /// A document that its server needs 200 ms for, and a style sheet 50 ms after its end.
+    fn page() -> Page {
+        let on = Dependency { on: 0, part: Part::Whole, then: ms(50) };
+        let document =
+            Resource { response_bytes: 1_000, server_time: ms(200), ..Resource::default() };
+        let style =
+            Resource { dependencies: vec![on], response_bytes: 1_000, ..Resource::default() };
+        Page::new("page".into(), vec![server()], vec![document, style]).unwrap()
+    }
+
+    fn model() -> Model {
+        let link = tcp::Link { rtt: ms(100), ..tcp::Link::default() };
+        let none = Duration::ZERO;
+        let tls = tcp::Handshake { full: none, resumed: none, ..tcp::Handshake::default() };
+        let settings = tcp::Settings { link, tls, ..tcp::Settings::default() };
+        Model { profile: Profile::Tcp(settings), hit_rate: 1.0, seed: 0, draws: 1 }
+    }
+
+    #[test]
+    fn each_thing_that_takes_time_can_take_none() {
+        let (model, page) = (model(), page());
+        let none = model.expected(&page, Techniques::default());
+        // TCP, TLS, the document, its server, the client, the style sheet.
+        assert!((none.page_load_ms - 650.0).abs() < 2.0, "{none:?}");
+        let all = without(&model, &page, none);
+        let expected = [
+            (Cost::RoundTrips, 250.0),
+            (Cost::Openings, 450.0),
+            (Cost::Bandwidth, 650.0),
+            (Cost::Servers, 450.0),
+            (Cost::Client, 600.0),
+        ];
+        for (one, (cost, page_load_ms)) in all.iter().zip(expected) {
+            assert_eq!(one.cost, cost);
+            assert!((one.page_load_ms - page_load_ms).abs() < 2.0, "{one:?}");
+            assert!((one.saved - (1.0 - page_load_ms / 650.0)).abs() < 0.005, "{one:?}");
+        }
+        assert_eq!(all.len(), expected.len());
+    }
+
+    #[test]
+    fn simulated_loads_have_a_critical_path() {
+        let page = page();
+        let mut load = None;
+        model().loads(&page, Techniques::default(), |_, one| load = Some(one));
+        let recorded = as_recorded(&page, &load.unwrap()).unwrap();
+        let path = CriticalPath::of_page_load_time(&recorded).unwrap().breakdown;
+        // Openings 200, requests 100 each with the server's 200, the client's 50.
+        let parts = path.parts().map(|(_, part)| part.as_secs_f64() * 1e3);
+        for (part, expected) in parts.iter().zip([200.0, 0.0, 400.0, 0.0, 50.0]) {
+            assert!((part - expected).abs() < 2.0, "{path:?}");
+        }
+        assert_eq!(as_recorded(&page, &Load::default()), None);
+    }
+
+    #[test]
+    fn what_is_met_last_is_the_parent() {
+        let on = |on| Dependency { on, part: Part::Whole, then: ms(0) };
+        let resource = |dependencies| Resource { dependencies, ..Resource::default() };
+        let resources = vec![
+            resource(vec![]),
+            resource(vec![on(0)]),
+            resource(vec![on(0)]),
+            resource(vec![on(0), on(1), on(2)]),
+        ];
+        let page = Page::new("page".into(), vec![server()], resources).unwrap();
+        let times = |created, last| Times {
+            created: ms(created),
+            sent: ms(created),
+            first: ms(last),
+            last: ms(last),
+        };
+        let resources = vec![times(5, 100), times(100, 400), times(100, 300), times(400, 500)];
+        let load = Load { resources, ..Load::default() };
+        let recorded = as_recorded(&page, &load).unwrap();
+        let parents: Vec<_> = recorded.resources().iter().map(Resource::parent).collect();
+        assert_eq!(parents, [None, Some(0), Some(0), Some(1)]);
+        assert_eq!(recorded.resources()[3].measured.unwrap().started, ms(395));
+    }
+}

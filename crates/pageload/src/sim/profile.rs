@@ -1,0 +1,417 @@
+//! Either profile, asked in one way: what a page takes if these techniques are used.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use serde::Serialize;
+
+use super::Load;
+use super::blast::{self, Features};
+use super::tcp::{self, Technique, Techniques};
+use crate::page::Page;
+
+/// Has it drawn whether databases know a page apart from all else that is drawn for a load.
+const HITS: u64 = 0x6869_7473;
+
+/// The rules of a simulation.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant)] // there is one, not many
+pub enum Profile {
+    /// Those published with BLAST.
+    Blast(blast::Settings),
+    /// The network as it is. [`tcp::Settings::techniques`] and [`tcp::Settings::hit_rate`] do not count here.
+    Tcp(tcp::Settings),
+}
+
+impl Profile {
+    /// Whether a technique is among its rules.
+    #[must_use]
+    pub fn knows(&self, technique: Technique) -> bool {
+        matches!(self, Self::Tcp(_))
+            || features(Techniques::default().with(technique)) != Features::default()
+    }
+
+    /// What it knows, those that open connections sooner first.
+    pub fn techniques(&self) -> impl Iterator<Item = Technique> + '_ {
+        Technique::ALL.into_iter().filter(|&technique| self.knows(technique))
+    }
+
+    /// Techniques in the order in which one is added to the other, if nobody says another.
+    ///
+    /// Of `blast` that of the paper. Over TCP first what an edge does, then what databases do. Fast Open and its private
+    /// cookies save the round trip that TurboTLS saves; optimistic data are for proxies, and HTTP/3 is another
+    /// protocol: they are not in it.
+    #[must_use]
+    pub fn in_order(&self) -> &'static [Technique] {
+        match self {
+            Self::Blast(_) => &[
+                Technique::FastOpen,
+                Technique::OptimisticData,
+                Technique::ZeroRtt,
+                Technique::RedirectDatabase,
+                Technique::Http2Database,
+                Technique::PrefetchDatabase,
+            ],
+            Self::Tcp(_) => &[
+                Technique::TurboTls,
+                Technique::Resumption,
+                Technique::SessionSharing,
+                Technique::ZeroRtt,
+                Technique::RedirectDatabase,
+                Technique::Http2Database,
+                Technique::ServerDatabase,
+                Technique::EarlyHints,
+                Technique::PrefetchDatabase,
+            ],
+        }
+    }
+
+    /// With another round-trip time.
+    #[must_use]
+    pub fn with_rtt(&self, rtt: Duration) -> Self {
+        match self.clone() {
+            Self::Blast(settings) => Self::Blast(blast::Settings { rtt, ..settings }),
+            Self::Tcp(mut settings) => {
+                settings.link.rtt = rtt;
+                Self::Tcp(settings)
+            }
+        }
+    }
+
+    /// With another bandwidth to the client, in bytes a second.
+    #[must_use]
+    pub fn with_rate(&self, rate: u64) -> Self {
+        match self.clone() {
+            Self::Blast(settings) => {
+                let rate = u32::try_from(rate).unwrap_or(u32::MAX);
+                Self::Blast(blast::Settings { rate, ..settings })
+            }
+            Self::Tcp(mut settings) => {
+                settings.link.down = Some(rate);
+                Self::Tcp(settings)
+            }
+        }
+    }
+
+    /// Whether every seed gives the same load, if it is known what databases know.
+    #[must_use]
+    pub fn is_certain(&self) -> bool {
+        let Self::Tcp(settings) = self else { return false };
+        let revisit = &settings.revisit;
+        let shares = [
+            revisit.cookies,
+            revisit.moved,
+            revisit.sessions,
+            revisit.shared_sessions,
+            revisit.addresses,
+            revisit.connections,
+        ];
+        settings.link.loss <= 0.0 && shares.iter().all(|share| *share <= 0.0 || *share >= 1.0)
+    }
+
+    fn prepare<'a>(&self, page: &'a Page, techniques: Techniques) -> Prepared<'a> {
+        match self {
+            Self::Blast(settings) => {
+                let features = features(techniques);
+                let settings = blast::Settings { features, ..*settings };
+                Prepared::Blast(blast::Plan::new(page, &settings), settings)
+            }
+            Self::Tcp(settings) => {
+                let settings = tcp::Settings { techniques, hit_rate: 1.0, ..settings.clone() };
+                Prepared::Tcp(page, Box::new(settings))
+            }
+        }
+    }
+}
+
+fn features(techniques: Techniques) -> Features {
+    Features {
+        fast_open: techniques.fast_open,
+        optimistic_data: techniques.optimistic_data,
+        zero_rtt: techniques.zero_rtt,
+        redirect_database: techniques.redirect_database,
+        http2_database: techniques.http2_database,
+        prefetch_database: techniques.prefetch_database,
+    }
+}
+
+/// A page with techniques.
+enum Prepared<'a> {
+    Blast(blast::Plan, blast::Settings),
+    Tcp(&'a Page, Box<tcp::Settings>),
+}
+
+impl Prepared<'_> {
+    fn load(
+        &self,
+        simulator: &mut blast::Simulator,
+        takes_part: &dyn Fn(usize) -> bool,
+        seed: u64,
+    ) -> Load {
+        match self {
+            Self::Blast(plan, settings) => simulator.load(plan, settings, seed),
+            Self::Tcp(page, settings) => tcp::load_with(page, settings, takes_part, seed),
+        }
+    }
+}
+
+/// Rules, and how often they are applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// The rules.
+    pub profile: Profile,
+    /// How probable it is that databases know a page.
+    pub hit_rate: f64,
+    /// Seed of the first load; the next has the next.
+    pub seed: u64,
+    /// Loads of a page of which a mean is.
+    pub draws: u64,
+}
+
+/// Means over the loads of a page, in ms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Expected {
+    /// Until 95 % of the resources are there.
+    pub page_load_ms: f64,
+    /// Of a resource, from when it was known to be needed.
+    pub resource_ms: f64,
+}
+
+impl Expected {
+    fn of(load: &Load) -> Self {
+        Self {
+            page_load_ms: load.page_load_time().as_secs_f64() * 1e3,
+            resource_ms: load.mean_resource_time().as_secs_f64() * 1e3,
+        }
+    }
+
+    /// The first with a probability, else the other.
+    fn mixed(share: f64, first: Self, other: Self) -> Self {
+        let mix = |first: f64, other: f64| share * first + (1.0 - share) * other;
+        Self {
+            page_load_ms: mix(first.page_load_ms, other.page_load_ms),
+            resource_ms: mix(first.resource_ms, other.resource_ms),
+        }
+    }
+}
+
+impl Model {
+    /// Each of the loads, with its seed. Whether databases know the page is drawn for each.
+    pub fn loads(&self, page: &Page, techniques: Techniques, mut on: impl FnMut(u64, Load)) {
+        let hit = self.profile.prepare(page, techniques);
+        let miss = self.profile.prepare(page, techniques.without_databases());
+        let mut simulator = blast::Simulator::new();
+        for seed in self.seeds() {
+            let mut draws = Xoshiro256PlusPlus::seed_from_u64(seed ^ HITS);
+            let prepared = if draws.random::<f64>() < self.hit_rate { &hit } else { &miss };
+            on(seed, prepared.load(&mut simulator, &|_| true, seed));
+        }
+    }
+
+    /// What is to be expected, databases as probable as they are.
+    #[must_use]
+    pub fn expected(&self, page: &Page, techniques: Techniques) -> Expected {
+        self.expected_with(page, techniques, &|_| true)
+    }
+
+    /// The same, if only some of [`Page::servers`] have an edge; see [`tcp::load_with`]. By the published rules all have.
+    #[must_use]
+    pub fn expected_with(
+        &self,
+        page: &Page,
+        techniques: Techniques,
+        takes_part: &dyn Fn(usize) -> bool,
+    ) -> Expected {
+        let known = || self.mean(page, techniques, takes_part);
+        let without = techniques.without_databases();
+        let unknown = || self.mean(page, without, takes_part);
+        match self.hit_rate.clamp(0.0, 1.0) {
+            share if share >= 1.0 || without == techniques => known(),
+            share if share <= 0.0 => unknown(),
+            share => Expected::mixed(share, known(), unknown()),
+        }
+    }
+
+    fn mean(
+        &self,
+        page: &Page,
+        techniques: Techniques,
+        takes_part: &dyn Fn(usize) -> bool,
+    ) -> Expected {
+        let prepared = self.profile.prepare(page, techniques);
+        let mut simulator = blast::Simulator::new();
+        let seeds = if self.profile.is_certain() { self.seed..=self.seed } else { self.seeds() };
+        let (mut sum, mut count) = (Expected::default(), 0.0);
+        for seed in seeds {
+            let load = Expected::of(&prepared.load(&mut simulator, takes_part, seed));
+            sum.page_load_ms += load.page_load_ms;
+            sum.resource_ms += load.resource_ms;
+            count += 1.0;
+        }
+        // There is at least one.
+        Expected { page_load_ms: sum.page_load_ms / count, resource_ms: sum.resource_ms / count }
+    }
+
+    fn seeds(&self) -> std::ops::RangeInclusive<u64> {
+        self.seed..=self.seed.saturating_add(self.draws.max(1) - 1)
+    }
+}
+
+/// Names with `+` between them; `none` without any.
+impl fmt::Display for Techniques {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut has = Technique::ALL.into_iter().filter(|&technique| self.has(technique));
+        match has.next() {
+            None => f.write_str("none"),
+            Some(first) => {
+                write!(f, "{first}")?;
+                has.try_for_each(|technique| write!(f, "+{technique}"))
+            }
+        }
+    }
+}
+
+/// No such technique, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownTechnique(String);
+
+impl fmt::Display for UnknownTechnique {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Technique::ALL.map(Technique::name).join(", ");
+        write!(f, "'{}' is no technique; there are none, {names}", self.0)
+    }
+}
+
+impl std::error::Error for UnknownTechnique {}
+
+impl FromStr for Technique {
+    type Err = UnknownTechnique;
+
+    fn from_str(text: &str) -> Result<Self, UnknownTechnique> {
+        Self::named(text).ok_or_else(|| UnknownTechnique(text.to_owned()))
+    }
+}
+
+/// As it is displayed; commas are taken for `+`.
+impl FromStr for Techniques {
+    type Err = UnknownTechnique;
+
+    fn from_str(text: &str) -> Result<Self, UnknownTechnique> {
+        if text == "none" {
+            return Ok(Self::default());
+        }
+        let mut names = text.split(['+', ',']);
+        names.try_fold(Self::default(), |techniques, name| Ok(techniques.with(name.parse()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::page::{Dependency, Part, Protocol, Resource, Server};
+
+    const RTT: Duration = Duration::from_millis(100);
+
+    /// A document, and `count` resources that it names, over TLS and HTTP/2.
+    fn page(count: usize) -> Page {
+        let server = Server {
+            host: "a.test".into(),
+            port: 443,
+            tls: true,
+            anonymous: false,
+            protocol: Protocol::Http2,
+            pipelining: false,
+            address: None,
+        };
+        let on = |on| Dependency { on, part: Part::Whole, then: Duration::ZERO };
+        let resource = |id: usize| Resource {
+            dependencies: id.checked_sub(1).map(|_| on(0)).into_iter().collect(),
+            response_bytes: 1_000,
+            in_prefetch_database: true,
+            ..Resource::default()
+        };
+        Page::new("page".into(), vec![server], (0..=count).map(resource).collect()).unwrap()
+    }
+
+    fn model(hit_rate: f64) -> Model {
+        let link = tcp::Link { rtt: RTT, ..tcp::Link::default() };
+        let none = Duration::ZERO;
+        let tls = tcp::Handshake { full: none, resumed: none, ..tcp::Handshake::default() };
+        let settings = tcp::Settings { link, tls, ..tcp::Settings::default() };
+        Model { profile: Profile::Tcp(settings), hit_rate, seed: 0, draws: 1 }
+    }
+
+    #[test]
+    fn loads_over_tcp_take_the_round_trips_of_the_ledger() {
+        let expected = |names: &str| {
+            model(1.0).expected(&page(5), names.parse().unwrap()).page_load_ms / 100.0
+        };
+        // TCP, TLS, the document, what it names.
+        assert!((expected("none") - 4.0).abs() < 0.05, "{}", expected("none"));
+        assert!((expected("turbotls") - 3.0).abs() < 0.05, "{}", expected("turbotls"));
+        // What it names is asked for with it.
+        let both = expected("turbotls+prefetch-db");
+        assert!((both - 2.0).abs() < 0.05, "{both}");
+    }
+
+    #[test]
+    fn databases_count_as_often_as_they_know_the_page() {
+        let prefetch: Techniques = "prefetch-db".parse().unwrap();
+        let at = |rate| model(rate).expected(&page(5), prefetch);
+        let [never, sometimes, always] = [0.0, 0.25, 1.0].map(at);
+        let mixed = 0.25 * always.page_load_ms + 0.75 * never.page_load_ms;
+        assert!((sometimes.page_load_ms - mixed).abs() < 1e-9);
+        assert!(always.page_load_ms < never.page_load_ms);
+        let often = Model { draws: 400, ..model(0.25) };
+        let mut hits = 0.0;
+        often.loads(&page(5), prefetch, |_, load| {
+            let ms = load.page_load_time().as_secs_f64() * 1e3;
+            hits += f64::from(u8::from(ms < mixed));
+        });
+        // Four standard deviations of 400 draws.
+        assert!((hits / 400.0_f64 - 0.25).abs() < 0.087, "{hits}");
+    }
+
+    #[test]
+    fn the_published_rules_know_six_techniques() {
+        let blast = Profile::Blast(blast::Settings::default());
+        let mut known: Vec<_> = blast.techniques().collect();
+        let mut order = blast.in_order().to_vec();
+        known.sort();
+        order.sort();
+        assert_eq!(known, order);
+        let said = Model { profile: blast, ..model(1.0) }.expected(&page(0), Techniques::default());
+        // TCP, TLS and the request, 0.8 s each; three cells of 498 bytes at 164 kB/s.
+        assert!((said.page_load_ms - (2_400.0 + 3.0 * 498.0 / 164.0)).abs() < 0.01, "{said:?}");
+        assert!((said.page_load_ms - said.resource_ms).abs() < 1e-6);
+    }
+
+    #[test]
+    fn what_is_drawn_is_known() {
+        let Profile::Tcp(settings) = model(1.0).profile else { panic!() };
+        let with = |change: fn(&mut tcp::Settings)| {
+            let mut settings = settings.clone();
+            change(&mut settings);
+            Profile::Tcp(settings).is_certain()
+        };
+        assert!(with(|_| ()) && with(|settings| settings.revisit = tcp::Revisit::again()));
+        assert!(!with(|settings| settings.link.loss = 0.01));
+        assert!(!with(|settings| settings.revisit.sessions = 0.5));
+        assert!(!Profile::Blast(blast::Settings::default()).is_certain());
+    }
+
+    #[test]
+    fn techniques_are_named_together() {
+        for text in ["none", "tfo", "turbotls+0rtt+prefetch-db"] {
+            assert_eq!(text.parse::<Techniques>().unwrap().to_string(), text);
+        }
+        assert_eq!("0rtt,turbotls".parse::<Techniques>().unwrap().to_string(), "turbotls+0rtt");
+        let error = "turbotls+quick".parse::<Techniques>().unwrap_err().to_string();
+        assert!(error.starts_with("'quick' is no technique; there are none, tfo, "), "{error}");
+        assert!("".parse::<Techniques>().is_err());
+    }
+}

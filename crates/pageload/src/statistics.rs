@@ -1,0 +1,130 @@
+//! How values hang together, and how far simulated times are from measured ones.
+
+use serde::Serialize;
+
+/// How two kinds of values of the same things hang together, -1 to 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Correlation {
+    /// Of the values (Pearson's).
+    pub linear: f64,
+    /// Of their ranks (Spearman's), those that are equal with the mean of theirs.
+    pub rank: f64,
+}
+
+impl Correlation {
+    /// Of pairs of numbers; none of fewer than three pairs, or where one side is always the same.
+    #[must_use]
+    pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+        if pairs.len() < 3 {
+            return None;
+        }
+        let (first, second): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+        let linear = linear(&first, &second)?;
+        Some(Self { linear, rank: self::linear(&ranks(&first), &ranks(&second))? })
+    }
+}
+
+fn linear(first: &[f64], second: &[f64]) -> Option<f64> {
+    let (first_mean, second_mean) = (mean(first)?, mean(second)?);
+    let (mut product, mut first_square, mut second_square) = (0.0, 0.0, 0.0);
+    for (one, other) in first.iter().zip(second) {
+        let (one, other) = (one - first_mean, other - second_mean);
+        product += one * other;
+        first_square += one * one;
+        second_square += other * other;
+    }
+    let scale = (first_square * second_square).sqrt();
+    (scale > 0.0).then(|| (product / scale).clamp(-1.0, 1.0))
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// From 1; of equal values the mean of theirs.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&one, &other| values[one].total_cmp(&values[other]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut begin = 0;
+    while begin < order.len() {
+        let value = values[order[begin]];
+        let same = order[begin..].iter().take_while(|&&at| values[at] == value).count().max(1);
+        for &at in &order[begin..begin + same] {
+            ranks[at] = begin as f64 + (same as f64 + 1.0) / 2.0;
+        }
+        begin += same;
+    }
+    ranks
+}
+
+/// How far simulated times are from measured ones.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Accuracy {
+    /// Pairs of a simulated and a measured time.
+    pub n: usize,
+    /// Spearman's; none of fewer than three pairs.
+    pub rank_correlation: Option<f64>,
+    /// Mean of the absolute errors as shares of what was measured.
+    pub mean_absolute_percentage_error: f64,
+    /// Mean of the errors as shares of what was measured: above zero, what is simulated is slower.
+    pub bias: f64,
+}
+
+impl Accuracy {
+    /// Of pairs of a simulated and a measured time; none of no pair. What was measured as nothing is left out.
+    #[must_use]
+    pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+        let pairs: Vec<(f64, f64)> =
+            pairs.iter().copied().filter(|(_, measured)| *measured > 0.0).collect();
+        let errors: Vec<f64> =
+            pairs.iter().map(|(simulated, measured)| simulated / measured - 1.0).collect();
+        let absolute: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
+        Some(Self {
+            n: pairs.len(),
+            rank_correlation: Correlation::of(&pairs).map(|both| both.rank),
+            mean_absolute_percentage_error: mean(&absolute)?,
+            bias: mean(&errors)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn lines_and_curves() {
+        let line = Correlation::of(&[(1.0, 10.0), (2.0, 8.0), (3.0, 6.0)]).unwrap();
+        assert_eq!((line.linear, line.rank), (-1.0, -1.0));
+        // Deviations -1 0 1 and -7 -3 10 (means 2 and 11): 17 / sqrt(2 * 158).
+        let curve = Correlation::of(&[(1.0, 4.0), (2.0, 8.0), (3.0, 21.0)]).unwrap();
+        assert!((curve.linear - 17.0 / 316.0_f64.sqrt()).abs() < 1e-12, "{curve:?}");
+        assert_eq!(curve.rank, 1.0);
+    }
+
+    #[test]
+    fn equal_values_share_their_ranks() {
+        assert_eq!(ranks(&[5.0, 1.0, 5.0, 9.0, 5.0]), [3.0, 1.0, 3.0, 5.0, 3.0]);
+        // Ranks 1, 2.5, 2.5, 4 and 1, 2, 3, 4: 4.5 / sqrt(4.5 * 5).
+        let tied = Correlation::of(&[(1.0, 1.0), (2.0, 2.0), (2.0, 3.0), (7.0, 9.0)]).unwrap();
+        assert!((tied.rank - 4.5 / 22.5_f64.sqrt()).abs() < 1e-12, "{tied:?}");
+    }
+
+    #[test]
+    fn what_does_not_vary_hangs_on_nothing() {
+        assert_eq!(Correlation::of(&[(1.0, 1.0), (1.0, 2.0), (1.0, 3.0)]), None);
+        assert_eq!(Correlation::of(&[(1.0, 1.0), (2.0, 2.0)]), None);
+    }
+
+    #[test]
+    fn errors_are_shares_of_what_was_measured() {
+        let of = Accuracy::of(&[(110.0, 100.0), (150.0, 200.0), (400.0, 400.0), (5.0, 0.0)]);
+        let of = of.unwrap();
+        assert_eq!((of.n, of.rank_correlation), (3, Some(1.0)));
+        assert!((of.mean_absolute_percentage_error - 0.35 / 3.0).abs() < 1e-12);
+        assert!((of.bias + 0.15 / 3.0).abs() < 1e-12);
+        assert_eq!(Accuracy::of(&[(1.0, 0.0)]), None);
+    }
+}

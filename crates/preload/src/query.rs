@@ -1,0 +1,100 @@
+use std::fmt::Write;
+
+/// What a connection asks the agent with: all that two connections have to have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Query {
+    pub(crate) server: String,
+    /// As it is on the wire.
+    pub(crate) alpn: Vec<u8>,
+    pub(crate) settings: String,
+    pub(crate) context: Option<String>,
+}
+
+impl Query {
+    /// The path of a request, with `more` parameters.
+    pub(crate) fn path(&self, more: &str) -> String {
+        let mut path = String::from("/ticket?server=");
+        encode(&mut path, self.server.as_bytes());
+        path.push_str("&alpn=");
+        encode(&mut path, &self.alpn);
+        path.push_str("&settings=");
+        encode(&mut path, self.settings.as_bytes());
+        if let Some(context) = &self.context {
+            path.push_str("&context=");
+            encode(&mut path, context.as_bytes());
+        }
+        path.push_str(more);
+        path
+    }
+}
+
+fn encode(path: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        let _ = write!(path, "%{byte:02X}"); // a string takes all
+    }
+}
+
+/// What the agent said.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) status: u16,
+    /// Milliseconds since the session's last full handshake.
+    pub(crate) age: u64,
+    pub(crate) opened: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Said {
+    /// Of the bytes of an answer, if it is whole.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
+        let head = std::str::from_utf8(bytes.get(..end)?).ok()?;
+        let body = bytes.get(end + 4..)?;
+        let field = |name: &str| {
+            let mut fields = head.lines().filter_map(|line| line.split_once(':'));
+            fields
+                .find(|(found, _)| found.eq_ignore_ascii_case(name))
+                .map(|(_, value)| value.trim())
+        };
+        let length =
+            field("content-length").map_or(Some(0), |length| length.parse::<usize>().ok())?;
+        Some(Self {
+            status: head.split(' ').nth(1)?.parse().ok()?,
+            age: field("headstart-age").and_then(|age| age.parse().ok()).unwrap_or(0),
+            opened: field("headstart-opened").unwrap_or_default().to_owned(),
+            body: body.get(..length)?.to_vec(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_name_is_syntax() {
+        let query = Query {
+            server: "a&b".into(),
+            alpn: vec![2, b'h', b'2'],
+            context: Some("\u{e9}".into()),
+            ..Query::default()
+        };
+        assert_eq!(
+            query.path("&x=1"),
+            "/ticket?server=%61%26%62&alpn=%02%68%32&settings=&context=%C3%A9&x=1"
+        );
+    }
+
+    #[test]
+    fn an_answer_is_whole_or_none() {
+        let text = b"HTTP/1.1 200 OK\r\nheadstart-age: 7\r\nHeadstart-Opened: a-1\r\ncontent-length: 3\r\n\r\nabc";
+        let said = Said::read(text).unwrap();
+        assert_eq!(
+            (said.status, said.age, said.opened.as_str(), &said.body[..]),
+            (200, 7, "a-1", &b"abc"[..])
+        );
+        for end in 0..text.len() {
+            assert_eq!(Said::read(&text[..end]), None, "{end}");
+        }
+    }
+}

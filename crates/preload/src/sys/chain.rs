@@ -1,0 +1,271 @@
+//! A session with the chain of its server, as it goes to the agent and comes back, and what a connection says of it.
+//!
+//! What goes is the DER of the session, in which the server's certificate is, and then that of each other certificate
+//! that the server sent.
+
+use std::ffi::{c_int, c_long, c_uchar, c_ulong};
+use std::ptr;
+
+use super::api::{Api, Object, api};
+
+// Of openssl/ssl.h.
+const GET_VERIFY_STORE: c_int = 137;
+const CERT_FLAGS: c_int = 99;
+/// SSL_CERT_FLAG_SUITEB_128_LOS, which are flags of a verification too.
+const SUITE_B: c_long = 0x30000;
+
+/// Bytes of a session with its chain at most, as the agent has it.
+const BYTES_MAX: usize = 16 * 1024;
+
+/// Of openssl/x509_vfy.h: what a verification says that finds no root, UNABLE_TO_GET_ISSUER_CERT, DEPTH_ZERO_SELF_SIGNED_CERT,
+/// SELF_SIGNED_CERT_IN_CHAIN, UNABLE_TO_GET_ISSUER_CERT_LOCALLY and UNABLE_TO_VERIFY_LEAF_SIGNATURE.
+const ROOT_IS_MISSING: [c_int; 5] = [2, 18, 19, 20, 21];
+
+/// A session that came from the agent.
+pub(super) struct Offered<'a> {
+    pub(super) session: Session<'a>,
+    pub(super) chain: Chain<'a>,
+    /// The chain as it came.
+    pub(super) encoded: &'a [u8],
+}
+
+/// One reference to a session.
+pub(super) struct Session<'a>(&'a Api, *mut Object);
+
+impl Session<'_> {
+    pub(super) fn get(&self) -> *mut Object {
+        self.1
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        // SAFETY: it is ours.
+        unsafe { (self.0.SSL_SESSION_free)(self.1) };
+    }
+}
+
+/// A stack of certificates, with them.
+pub(super) struct Chain<'a>(&'a Api, *mut Object);
+
+impl Chain<'_> {
+    pub(super) fn get(&self) -> *mut Object {
+        self.1
+    }
+}
+
+impl Drop for Chain<'_> {
+    fn drop(&mut self) {
+        // SAFETY: it is ours, and so are the certificates in it.
+        unsafe { (self.0.OPENSSL_sk_pop_free)(self.1, self.0.X509_free) };
+    }
+}
+
+impl<'a> Offered<'a> {
+    /// Of what the agent gave: anything.
+    pub(super) fn read(api: &'a Api, bytes: &'a [u8]) -> Option<Self> {
+        let (session, encoded) = decoded(api.d2i_SSL_SESSION, bytes)?;
+        let session = Session(api, session);
+        Some(Self { session, chain: Chain::read(api, encoded)?, encoded })
+    }
+}
+
+impl<'a> Chain<'a> {
+    /// Of certificates, one behind the other.
+    pub(super) fn read(api: &'a Api, encoded: &[u8]) -> Option<Self> {
+        // SAFETY: it takes nothing.
+        let chain = unsafe { (api.OPENSSL_sk_new_null)() };
+        if chain.is_null() {
+            return None;
+        }
+        let chain = Chain(api, chain);
+        let mut rest = encoded;
+        while !rest.is_empty() {
+            let (certificate, after) = decoded(api.d2i_X509, rest)?;
+            // SAFETY: the certificate is ours, and the stack's when it is there.
+            unsafe {
+                if (api.OPENSSL_sk_push)(chain.get(), certificate) <= 0 {
+                    (api.X509_free)(certificate);
+                    return None;
+                }
+            }
+            rest = after;
+        }
+        Some(chain)
+    }
+}
+
+type Decode = unsafe extern "C" fn(*mut *mut Object, *mut *const c_uchar, c_long) -> *mut Object;
+type Encode = unsafe extern "C" fn(*const Object, *mut *mut c_uchar) -> c_int;
+
+/// The object at the beginning of some bytes, and the bytes behind it.
+fn decoded(decode: Decode, bytes: &[u8]) -> Option<(*mut Object, &[u8])> {
+    let length = c_long::try_from(bytes.len()).ok()?;
+    let mut end = bytes.as_ptr();
+    // SAFETY: the bytes are valid for their length; a new object is made.
+    let object = unsafe { decode(ptr::null_mut(), &raw mut end, length) };
+    let read = end.addr().checked_sub(bytes.as_ptr().addr())?;
+    (!object.is_null()).then_some((object, bytes.get(read..).unwrap_or_default()))
+}
+
+/// # Safety
+/// The object is of the type that the function encodes.
+unsafe fn encoded(encode: Encode, object: *const Object) -> Option<Vec<u8>> {
+    // SAFETY: first the length is asked for, then as many bytes are written.
+    unsafe {
+        let length = usize::try_from(encode(object, ptr::null_mut())).ok()?;
+        if length == 0 || length > BYTES_MAX {
+            return None;
+        }
+        let mut der = vec![0; length];
+        let mut start = der.as_mut_ptr();
+        let written = encode(object, &raw mut start);
+        (usize::try_from(written) == Ok(length)).then_some(der)
+    }
+}
+
+/// The certificates that the server sent behind its own.
+pub(super) fn sent(api: &Api, ssl: *mut Object) -> Option<Vec<u8>> {
+    let mut all = Vec::new();
+    // SAFETY: the caller's connection; its chain is only read.
+    unsafe {
+        let chain = (api.SSL_get_peer_cert_chain)(ssl);
+        if chain.is_null() {
+            return None;
+        }
+        for place in 1..(api.OPENSSL_sk_num)(chain) {
+            all.extend(encoded(api.i2d_X509, (api.OPENSSL_sk_value)(chain, place))?);
+            if all.len() > BYTES_MAX {
+                return None;
+            }
+        }
+    }
+    Some(all)
+}
+
+/// A session with a chain, as it goes to the agent.
+pub(super) fn together(api: &Api, session: *mut Object, chain: &[u8]) -> Option<Vec<u8>> {
+    // SAFETY: the caller's session.
+    let mut all = unsafe { encoded(api.i2d_SSL_SESSION, session) }?;
+    all.extend_from_slice(chain);
+    (all.len() <= BYTES_MAX).then_some(all)
+}
+
+/// Who says what is good.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Says {
+    /// OpenSSL itself, but for roots.
+    AllButRoots,
+    /// OpenSSL itself.
+    OpenSsl,
+    /// The callbacks of the program, too.
+    Program,
+}
+
+/// Whether the program has callbacks that a verification asks.
+pub(super) fn has_callbacks(api: &Api, ssl: *mut Object) -> bool {
+    let store = store(api, ssl);
+    // SAFETY: the caller's connection, and its store.
+    unsafe {
+        (api.SSL_get_verify_callback)(ssl).is_some()
+            || (!store.is_null() && (api.X509_STORE_get_verify_cb)(store).is_some())
+    }
+}
+
+/// Whether a connection has no roots, so far: curl reads them when the ClientHello has left.
+pub(super) fn has_no_roots(api: &Api, ssl: *mut Object) -> bool {
+    let store = store(api, ssl);
+    if store.is_null() {
+        return false;
+    }
+    // SAFETY: the connection's store, under its lock; what it gives out is only counted.
+    unsafe {
+        if (api.X509_STORE_lock)(store) != 1 {
+            return false;
+        }
+        let count = (api.OPENSSL_sk_num)((api.X509_STORE_get0_objects)(store));
+        (api.X509_STORE_unlock)(store);
+        count <= 0
+    }
+}
+
+/// Whether a connection finds the certificate of a session good, with its server's chain, as it would in a handshake
+/// (`ssl_verify_cert_chain` of OpenSSL, step by step): by its roots, its parameters, its host names, its DANE records.
+pub(super) fn verifies(
+    api: &Api,
+    ssl: *mut Object,
+    session: *mut Object,
+    chain: *mut Object,
+    says: Says,
+) -> bool {
+    let store = store(api, ssl);
+    if store.is_null() {
+        return false;
+    }
+    // SAFETY: the connection, its store, its parameters and the certificates are the caller's, and outlive the check,
+    // which is made and freed here.
+    unsafe {
+        let check = (api.X509_STORE_CTX_new)();
+        if check.is_null() {
+            return false;
+        }
+        let good =
+            (api.X509_STORE_CTX_init)(check, store, (api.SSL_SESSION_get0_peer)(session), chain)
+                == 1
+                && is_set(api, ssl, check, says)
+                && (api.X509_verify_cert)(check) == 1
+                && (says == Says::AllButRoots || (api.X509_STORE_CTX_get_error)(check) == 0);
+        (api.X509_STORE_CTX_free)(check);
+        good
+    }
+}
+
+/// Has a check ask what the connection asks.
+///
+/// # Safety
+/// Both are what they are called, and the check is initialised.
+unsafe fn is_set(api: &Api, ssl: *mut Object, check: *mut Object, says: Says) -> bool {
+    // SAFETY: as the caller says.
+    unsafe {
+        let param = (api.X509_STORE_CTX_get0_param)(check);
+        (api.X509_VERIFY_PARAM_set_auth_level)(param, (api.SSL_get_security_level)(ssl));
+        let suite_b = (api.SSL_ctrl)(ssl, CERT_FLAGS, 0, ptr::null_mut()) & SUITE_B;
+        (api.X509_STORE_CTX_set_flags)(check, c_ulong::try_from(suite_b).unwrap_or(0));
+        (api.X509_STORE_CTX_set0_dane)(check, (api.SSL_get0_dane)(ssl));
+        let place = (api.SSL_get_ex_data_X509_STORE_CTX_idx)();
+        let is_set = (api.X509_STORE_CTX_set_ex_data)(check, place, ssl) == 1
+            && (api.X509_STORE_CTX_set_default)(check, c"ssl_server".as_ptr()) == 1
+            && (api.X509_VERIFY_PARAM_set1)(param, (api.SSL_get0_param)(ssl)) == 1;
+        match (says, (api.SSL_get_verify_callback)(ssl)) {
+            (Says::AllButRoots, _) => {
+                (api.X509_STORE_CTX_set_verify_cb)(check, Some(but_for_roots))
+            }
+            (Says::OpenSsl, _) => (api.X509_STORE_CTX_set_verify_cb)(check, Some(as_it_is)),
+            (Says::Program, Some(own)) => (api.X509_STORE_CTX_set_verify_cb)(check, Some(own)),
+            // That of the store is there already.
+            (Says::Program, None) => {}
+        }
+        is_set
+    }
+}
+
+/// What OpenSSL does without a callback.
+unsafe extern "C" fn as_it_is(good: c_int, _: *mut Object) -> c_int {
+    good
+}
+
+unsafe extern "C" fn but_for_roots(good: c_int, check: *mut Object) -> c_int {
+    // SAFETY: OpenSSL's verification, which it asks about.
+    let error = api().map(|api| unsafe { (api.X509_STORE_CTX_get_error)(check) });
+    if error.is_some_and(|error| ROOT_IS_MISSING.contains(&error)) { 1 } else { good }
+}
+
+/// The roots of a connection, or null.
+fn store(api: &Api, ssl: *mut Object) -> *mut Object {
+    let mut own: *mut Object = ptr::null_mut();
+    // SAFETY: the caller's connection; the store is written to the place given, and is the connection's.
+    unsafe {
+        (api.SSL_ctrl)(ssl, GET_VERIFY_STORE, 0, (&raw mut own).cast());
+        if own.is_null() { (api.SSL_CTX_get_cert_store)((api.SSL_get_SSL_CTX)(ssl)) } else { own }
+    }
+}

@@ -1,0 +1,84 @@
+//! The function that a caller would have got without us.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem;
+use std::ptr;
+
+use super::api;
+
+/// A function of OpenSSL, as a caller would have got it.
+#[derive(Clone, Copy)]
+pub(super) struct Next {
+    /// Null if there is none.
+    pub(super) function: *mut c_void,
+    /// It is that of the OpenSSL that is served.
+    pub(super) is_served: bool,
+}
+
+/// The next function called `name`, as the object that contains `caller` sees it. It is never one of ours.
+pub(super) fn next(name: &CStr, caller: *const c_void) -> Next {
+    let found = find(name, caller).unwrap_or(ptr::null_mut());
+    Next { function: found, is_served: !found.is_null() && api::is_served(name, found) }
+}
+
+fn find(name: &CStr, caller: *const c_void) -> Option<*mut c_void> {
+    // SAFETY: the name ends with zero.
+    let linked = || unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    // The program itself, or what was loaded with it: those libraries come next that they were linked to. Last,
+    // who calls may be seen wrongly: the return address of a function's last call can be its caller's.
+    beside(name, caller).or_else(|| of_another(linked())).or_else(|| of_another(api::find(name)))
+}
+
+/// In the object of the caller and the libraries that it needs: where Python's or Ruby's module finds it.
+fn beside(name: &CStr, caller: *const c_void) -> Option<*mut c_void> {
+    let object = object(caller)?;
+    // SAFETY: the loader's own name of an object, which it keeps; nothing is loaded by it. Closing it again leaves
+    // the object, whose code has just called. The program itself has no name.
+    unsafe {
+        if *object == 0 {
+            return None;
+        }
+        let handle = libc::dlopen(object, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        if handle.is_null() {
+            return None;
+        }
+        let found = libc::dlsym(handle, name.as_ptr());
+        libc::dlclose(handle);
+        of_another(found)
+    }
+}
+
+fn of_another(function: *mut c_void) -> Option<*mut c_void> {
+    (!function.is_null() && base(function) != base(of_another as *const c_void)).then_some(function)
+}
+
+fn base(address: *const c_void) -> *mut c_void {
+    located(address).map_or(ptr::null_mut(), |(info, _)| info.dli_fbase)
+}
+
+/// The loader's name of the object of an address.
+fn object(address: *const c_void) -> Option<*const c_char> {
+    let (_, map) = located(address)?;
+    // SAFETY: the loader's own entry of an object that is loaded.
+    let name = unsafe { map.as_ref() }?.name;
+    (!name.is_null()).then_some(name)
+}
+
+/// The beginning of `struct link_map` of link.h.
+#[repr(C)]
+struct LinkMap {
+    address: usize,
+    name: *const c_char,
+}
+
+fn located(address: *const c_void) -> Option<(libc::Dl_info, *const LinkMap)> {
+    // Of dlfcn.h.
+    const LINK_MAP: c_int = 2;
+    // SAFETY: all zeros is a valid value, any address may be asked for, and this kind gives the entry of the object.
+    unsafe {
+        let mut info: libc::Dl_info = mem::zeroed();
+        let mut map = ptr::null_mut();
+        let found = libc::dladdr1(address, &raw mut info, &raw mut map, LINK_MAP) != 0;
+        found.then_some((info, map.cast_const().cast()))
+    }
+}

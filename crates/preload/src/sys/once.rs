@@ -1,0 +1,37 @@
+//! Values that are made once and stay, without a lock: one that is held when the process forks is held in the child for ever.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+pub(super) struct Published<T>(AtomicPtr<T>);
+
+impl<T: Send + Sync + 'static> Published<T> {
+    pub(super) const fn nothing() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    pub(super) fn get(&self) -> Option<&'static T> {
+        // SAFETY: it is null, or a box that is never freed.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// What is there, else what `make` makes: of several threads the first one's.
+    pub(super) fn get_or(&self, make: impl FnOnce() -> T) -> &'static T {
+        if let Some(found) = self.get() {
+            return found;
+        }
+        let fresh = Box::into_raw(Box::new(make()));
+        let before =
+            self.0.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
+        // SAFETY: what is published is never freed; what is not is nobody else's.
+        unsafe {
+            match before {
+                Ok(_) => &*fresh,
+                Err(found) => {
+                    drop(Box::from_raw(fresh));
+                    &*found
+                }
+            }
+        }
+    }
+}

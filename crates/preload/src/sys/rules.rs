@@ -1,0 +1,385 @@
+//! Who takes a session, who leaves one: the rules at the head of the crate.
+
+use std::ffi::{CStr, CString, c_int, c_long, c_uint};
+use std::ptr;
+
+use super::api::{Api, Info, NewSession, Object, api};
+use super::chain::{self, Offered, Says};
+use super::clock::now;
+use super::guard;
+use super::settle::settle;
+use super::socket::Socket;
+use super::state::{
+    self, OfConnection, OfContext, Settings, Visit, connection, context, is_blind, known,
+};
+use super::surroundings::{Surroundings, copy, surroundings};
+use crate::link;
+use crate::query::Query;
+
+// Of openssl/ssl.h, tls1.h and x509_vfy.h.
+const VERIFY_PEER: c_int = 1;
+const NAME_HOST: c_int = 0;
+const GET_MAX_VERSION: c_int = 131;
+const GET_STATUS_TYPE: c_int = 127;
+const GET_CACHE_MODE: c_int = 45;
+const SET_CACHE_MODE: c_int = 44;
+const CACHE_CLIENT: c_long = 0x001;
+const NO_INTERNAL_STORE: c_long = 0x200;
+const NO_TLS_1_3: u64 = 1 << 29;
+/// The first byte of TLS's versions.
+const TLS: c_int = 3;
+const TLS_1_3: c_int = 0x0304;
+const HANDSHAKE_START: c_int = 0x10;
+const HANDSHAKE_DONE: c_int = 0x20;
+const VERIFIED: c_long = 0;
+
+/// How it is known that a connection is a client's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// `SSL_connect` says so: before, OpenSSL takes those for servers that can be both.
+    Client,
+    /// The connection knows.
+    AsSet,
+}
+
+/// When the roots of a connection have to be there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Roots {
+    Now,
+    /// Until the end of the handshake, after which the caller settles it.
+    Later,
+}
+
+/// Takes a session for a connection that may have one.
+pub(super) fn before_handshake(
+    api: &'static Api,
+    ssl: *mut Object,
+    role: Role,
+    roots: Roots,
+) -> Option<()> {
+    let around = surroundings()?;
+    begin_anew(api, ssl);
+    // One that offers a session stays watched, since that may have to be verified yet: who began it may end it by writing.
+    if known(api, ssl).is_some_and(|connection| connection.offers.get()) {
+        return None;
+    }
+    disarm(api, ssl);
+    if is_blind() || !is_beginning(api, ssl, role) {
+        return None;
+    }
+    let connection = connection(api, ssl)?;
+    if connection.left_alone.get() || connection.begun.replace(true) {
+        return None;
+    }
+    // SAFETY: the caller's connection.
+    let ctx = unsafe { (api.SSL_get_SSL_CTX)(ssl) };
+    let of_context = context(api, ctx)?;
+    let settings = of_context.settings()?;
+    let server = eligible(api, ssl, ctx, &settings)?;
+    let alpn = connection.alpn.borrow().clone().unwrap_or(settings.alpn);
+    let id = connection.id.borrow().clone().unwrap_or(settings.id);
+    let query = query(api, ssl, &server, alpn, around);
+    let began = now()?;
+    let said = link::take(&mut Socket::connect(&around.socket, around.patience)?, &query)?;
+    watch(api, ctx, of_context);
+    let verified = began.saturating_sub(said.age);
+    let offered =
+        if said.status == 200 { offer(api, ssl, &said.body, &server, &id, roots) } else { None };
+    let chain = offered.map_or_else(Vec::new, |(chain, is_verified)| {
+        connection.offers.set(true);
+        connection.unverified.set(!is_verified);
+        listen(api, ssl, connection);
+        chain
+    });
+    connection.visit.set(Some(Visit { query, opened: said.opened, verified, began, chain }));
+    Some(())
+}
+
+/// A connection that was refused is closed; what its program makes of the object next (`SSL_clear`) is another one, without
+/// the session of the first.
+fn begin_anew(api: &Api, ssl: *mut Object) {
+    // SAFETY: the caller's connection, and the session that it has.
+    unsafe {
+        let Some(connection) = known(api, ssl).filter(|connection| connection.refused.get()) else {
+            return;
+        };
+        if (api.SSL_in_before)(ssl) == 1 {
+            let session = (api.SSL_get_session)(ssl);
+            if !session.is_null() && state::is_spent(api, session) {
+                (api.SSL_set_session)(ssl, ptr::null_mut());
+            }
+            connection.refused.set(false);
+        }
+    }
+}
+
+/// Nothing was sent, and the program offers nothing.
+fn is_beginning(api: &Api, ssl: *mut Object, role: Role) -> bool {
+    // SAFETY: the caller's connection.
+    unsafe {
+        (role == Role::Client || (api.SSL_is_server)(ssl) == 0)
+            && (api.SSL_in_before)(ssl) == 1
+            && (api.SSL_get_session)(ssl).is_null()
+    }
+}
+
+/// The server's name, if the connection is one that shares.
+fn eligible(api: &Api, ssl: *mut Object, ctx: *mut Object, settings: &Settings) -> Option<CString> {
+    // SAFETY: the caller's connection and its context; what they give out is theirs, and is copied or only looked
+    // at. SSL_ctrl with these commands reads.
+    unsafe {
+        let newest = (api.SSL_ctrl)(ssl, GET_MAX_VERSION, 0, ptr::null_mut());
+        let shares = !settings.left_alone
+            && (api.SSL_get_verify_mode)(ssl) & VERIFY_PEER != 0
+            && (api.SSL_get_certificate)(ssl).is_null()
+            && (api.SSL_CTX_get_client_cert_cb)(ctx).is_null()
+            // Neither DTLS nor QUIC, whose sessions are of another kind.
+            && (api.SSL_version)(ssl) >> 8 == TLS
+            && (newest == 0 || newest >= c_long::from(TLS_1_3))
+            && (api.SSL_get_options)(ssl) & NO_TLS_1_3 == 0
+            && (api.SSL_ctrl)(ssl, GET_STATUS_TYPE, 0, ptr::null_mut()) == -1
+            && (api.SSL_ct_is_enabled)(ssl) == 0
+            // Off, which the program has said: OpenSSL's own is another.
+            && (api.SSL_CTX_ctrl)(ctx, GET_CACHE_MODE, 0, ptr::null_mut()) != 0;
+        let server = copy((api.SSL_get_servername)(ssl, NAME_HOST))?;
+        (shares && !server.is_empty()).then_some(server)
+    }
+}
+
+fn query(
+    api: &Api,
+    ssl: *mut Object,
+    server: &CStr,
+    alpn: Vec<u8>,
+    around: &Surroundings,
+) -> Query {
+    // SAFETY: the caller's connection.
+    let level = unsafe { (api.SSL_get_security_level)(ssl) };
+    // SAFETY: it takes nothing.
+    let version = unsafe { (api.OpenSSL_version_num)() };
+    Query {
+        server: server.to_string_lossy().to_ascii_lowercase(),
+        alpn,
+        settings: format!("openssl {version:x} level {level}"),
+        context: around.context.clone(),
+    }
+}
+
+/// Has OpenSSL tell of new sessions, the program's own callback after ours.
+fn watch(api: &Api, ctx: *mut Object, of_context: &OfContext) {
+    // SAFETY: the caller's context. The callback is of the signature that is asked for, in a library that stays.
+    unsafe {
+        let set = (api.SSL_CTX_sess_get_new_cb)(ctx);
+        if !is_ours(set) {
+            of_context.set_original(set);
+            (api.SSL_CTX_sess_set_new_cb)(ctx, Some(new_session));
+        }
+        let mode = (api.SSL_CTX_ctrl)(ctx, GET_CACHE_MODE, 0, ptr::null_mut());
+        if mode & CACHE_CLIENT == 0 {
+            // Not into OpenSSL's own cache, in which nobody would look.
+            let with_clients = mode | CACHE_CLIENT | NO_INTERNAL_STORE;
+            of_context.set_mode(with_clients);
+            (api.SSL_CTX_ctrl)(ctx, SET_CACHE_MODE, with_clients, ptr::null_mut());
+        }
+    }
+}
+
+/// Whether a callback for new sessions is the one here.
+pub(super) fn is_ours(callback: Option<NewSession>) -> bool {
+    callback.is_some_and(|callback| callback as usize == new_session as *const () as usize)
+}
+
+/// Has a connection offer a session, if it is what it should be: it was in others' hands. The chain that came with it,
+/// and whether that is verified, roots and all.
+fn offer(
+    api: &Api,
+    ssl: *mut Object,
+    bytes: &[u8],
+    server: &CStr,
+    id: &[u8],
+    roots: Roots,
+) -> Option<(Vec<u8>, bool)> {
+    let offered = Offered::read(api, bytes)?;
+    let (session, chain) = (offered.session.get(), offered.chain.get());
+    // SAFETY: the session is one, and is ours until it is freed; the connection takes a reference of its own.
+    unsafe {
+        if !is_good(api, session, server) {
+            return None;
+        }
+        let verifies = |says| chain::verifies(api, ssl, session, chain, says);
+        // First without the program's callbacks: they get to see no failure that the handshake may not have.
+        // Who has callbacks may go on without roots.
+        let rests_on_roots = || {
+            roots == Roots::Later
+                && !chain::has_callbacks(api, ssl)
+                && chain::has_no_roots(api, ssl)
+        };
+        let is_verified = verifies(Says::OpenSsl);
+        if !(is_verified || rests_on_roots() && verifies(Says::AllButRoots)) {
+            return None;
+        }
+        state::mark_spent(api, session)?;
+        let length = c_uint::try_from(id.len()).ok()?;
+        // A client whose id context is another one than its session's breaks the handshake off.
+        let fits = (api.SSL_SESSION_set1_id_context)(session, id.as_ptr(), length) == 1
+            && (api.SSL_set_session_id_context)(ssl, id.as_ptr(), length) == 1
+            // What is sent early can be replayed, and is for programs with sessions of their own.
+            && (api.SSL_SESSION_set_max_early_data)(session, 0) == 1;
+        let before = (api.SSL_get_verify_result)(ssl);
+        if !fits || (api.SSL_set_session)(ssl, session) != 1 {
+            return None;
+        }
+        let holds = (api.SSL_get_verify_result)(ssl) == VERIFIED
+            && (!is_verified || !chain::has_callbacks(api, ssl) || verifies(Says::Program));
+        if !holds {
+            (api.SSL_set_session)(ssl, ptr::null_mut());
+            (api.SSL_set_verify_result)(ssl, before);
+            return None;
+        }
+        Some((offered.encoded.to_vec(), is_verified))
+    }
+}
+
+/// Whether a session is of TLS 1.3, and its certificate and its name are those of the server.
+///
+/// # Safety
+/// The session is one.
+unsafe fn is_good(api: &Api, session: *mut Object, server: &CStr) -> bool {
+    // SAFETY: as the caller says; what the session gives out is the session's.
+    unsafe {
+        let peer = (api.SSL_SESSION_get0_peer)(session);
+        // Servers need not say which name they took (RFC 6066 section 3).
+        let name = copy((api.SSL_SESSION_get0_hostname)(session));
+        (api.SSL_SESSION_get_protocol_version)(session) == TLS_1_3
+            && (api.SSL_SESSION_is_resumable)(session) == 1
+            && name.is_none_or(|name| name.to_bytes().eq_ignore_ascii_case(server.to_bytes()))
+            && !peer.is_null()
+            && (api.X509_check_host)(
+                peer,
+                server.as_ptr(),
+                server.count_bytes(),
+                0,
+                ptr::null_mut(),
+            ) == 1
+    }
+}
+
+/// Has OpenSSL tell when the handshake begins, for programs that begin by writing or reading.
+pub(super) fn arm(api: &Api, ssl: *mut Object) -> Option<()> {
+    if is_blind() || !is_beginning(api, ssl, Role::AsSet) {
+        return None;
+    }
+    let connection = connection(api, ssl)?;
+    if !connection.begun.get() {
+        listen(api, ssl, connection);
+    }
+    Some(())
+}
+
+fn listen(api: &Api, ssl: *mut Object, connection: &OfConnection) {
+    // SAFETY: the caller's connection. The callback is of the signature that is asked for, in a library that stays.
+    unsafe {
+        let set = (api.SSL_get_info_callback)(ssl);
+        if !is_on_info(set) {
+            connection.info.set(set);
+            (api.SSL_set_info_callback)(ssl, Some(on_info));
+        }
+    }
+}
+
+fn disarm(api: &Api, ssl: *mut Object) {
+    // SAFETY: the caller's connection, and the program's own callback.
+    unsafe {
+        if is_on_info((api.SSL_get_info_callback)(ssl)) {
+            (api.SSL_set_info_callback)(
+                ssl,
+                known(api, ssl).and_then(|connection| connection.info.get()),
+            );
+        }
+    }
+}
+
+pub(super) fn is_on_info(callback: Option<Info>) -> bool {
+    callback.is_some_and(|callback| callback as usize == on_info as *const () as usize)
+}
+
+/// Something happens in a connection. The program's own callback is called as it would have been.
+unsafe extern "C" fn on_info(ssl: *const Object, kind: c_int, value: c_int) {
+    if kind & HANDSHAKE_START != 0 {
+        guard(|api| before_handshake(api, ssl.cast_mut(), Role::AsSet, Roots::Now));
+    }
+    if kind & HANDSHAKE_DONE != 0 {
+        guard(|api| {
+            disarm(api, ssl.cast_mut());
+            settle(api, ssl.cast_mut())
+        });
+    }
+    let own = guard(|api| {
+        // SAFETY: OpenSSL's connection, which it calls about, and its context.
+        let of_context = || unsafe { (api.SSL_CTX_get_info_callback)((api.SSL_get_SSL_CTX)(ssl)) };
+        known(api, ssl)?.info.get().or_else(of_context)
+    });
+    if let Some(own) = own {
+        // SAFETY: the program's own callback for this connection.
+        unsafe { own(ssl, kind, value) };
+    }
+}
+
+/// A server has handed out a session. 1 keeps it, as the program's own callback says.
+pub(super) unsafe extern "C" fn new_session(ssl: *mut Object, session: *mut Object) -> c_int {
+    if guard(|api| leave(api, ssl, session)).is_some() {
+        return 0;
+    }
+    let own = api().and_then(|api| {
+        // SAFETY: OpenSSL's connection, which it calls about, and its context.
+        let (ctx, is_client) =
+            unsafe { ((api.SSL_get_SSL_CTX)(ssl), (api.SSL_is_server)(ssl) == 0) };
+        let mode = unsafe { (api.SSL_CTX_ctrl)(ctx, GET_CACHE_MODE, 0, ptr::null_mut()) };
+        let of_context = context(api, ctx)?;
+        // It would not have been called for a client, had we not asked.
+        of_context.original().filter(|_| !is_client || of_context.mode() != Some(mode))
+    });
+    // SAFETY: the program's own callback for this context, called as it would have been.
+    own.map_or(0, |own| unsafe { own(ssl, session) })
+}
+
+/// Leaves the first session of a connection with the agent; nothing if it is the program's.
+fn leave(api: &Api, ssl: *mut Object, session: *mut Object) -> Option<()> {
+    let around = surroundings().filter(|_| !is_blind())?;
+    let visit = known(api, ssl)?.visit.take()?;
+    let server = CString::new(visit.query.server.as_bytes()).ok()?;
+    // SAFETY: OpenSSL's connection and session, which it calls about.
+    let (resumed, lifetime) = unsafe {
+        let holds = (api.SSL_get_verify_mode)(ssl) & VERIFY_PEER != 0
+            && (api.SSL_get_verify_result)(ssl) == VERIFIED
+            && (api.SSL_get_certificate)(ssl).is_null()
+            && is_good(api, session, &server);
+        if !holds {
+            return None;
+        }
+        ((api.SSL_session_reused)(ssl) == 1, (api.SSL_SESSION_get_ticket_lifetime_hint)(session))
+    };
+    // What was resumed was checked when it was offered.
+    let chain = if resumed { visit.chain } else { checked(api, ssl, session)? };
+    let verified = if resumed { visit.verified } else { visit.began };
+    let age = now()?.saturating_sub(verified);
+    let more = format!("&lifetime={lifetime}&age_ms={age}&opened={}", visit.opened);
+    let bytes = chain::together(api, session, &chain)?;
+    state::mark_spent(api, session)?;
+    let made = state::outdate(api, session);
+    let mut agent = Socket::connect(&around.socket, around.patience);
+    let left = agent.as_mut().is_some_and(|agent| link::put(agent, &visit.query, &more, &bytes));
+    if !left {
+        state::unmark(api, session, made);
+    }
+    left.then_some(())
+}
+
+/// The chain of a full handshake, if it is good without the program's callbacks: they can call good what is not.
+fn checked(api: &Api, ssl: *mut Object, session: *mut Object) -> Option<Vec<u8>> {
+    // SAFETY: the caller's connection, whose chain is only read.
+    let chain = unsafe { (api.SSL_get_peer_cert_chain)(ssl) };
+    let good =
+        !chain::has_callbacks(api, ssl) || chain::verifies(api, ssl, session, chain, Says::OpenSsl);
+    if good { chain::sent(api, ssl) } else { None }
+}

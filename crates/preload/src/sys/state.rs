@@ -1,0 +1,315 @@
+//! What is remembered beside OpenSSL's own objects, and goes with them.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_int, c_long, c_uchar, c_uint, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use super::api::{Api, Dup, Free, Info, NewSession, Object};
+use super::once::Published;
+use crate::query::Query;
+
+/// Of a context, which threads share.
+#[derive(Default)]
+pub(super) struct OfContext {
+    /// The program's own callback for new sessions: it has to be called whatever else fails.
+    original: AtomicPtr<c_void>,
+    /// The mode of its cache as we have set it, so that clients' sessions are told; 0: the program has.
+    mode: AtomicI64,
+    settings: Mutex<Settings>,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Settings {
+    pub(super) alpn: Vec<u8>,
+    pub(super) id: Vec<u8>,
+    pub(super) left_alone: bool,
+}
+
+impl OfContext {
+    pub(super) fn settings(&self) -> Option<Settings> {
+        locked(&self.settings).map(|settings| settings.clone())
+    }
+
+    pub(super) fn set_original(&self, callback: Option<NewSession>) {
+        self.original.store(
+            callback.map_or(ptr::null_mut(), |callback| callback as *mut c_void),
+            Ordering::Release,
+        );
+    }
+
+    pub(super) fn original(&self) -> Option<NewSession> {
+        let callback = self.original.load(Ordering::Acquire);
+        // SAFETY: null is none, and only functions of this type are stored.
+        unsafe { std::mem::transmute::<*mut c_void, Option<NewSession>>(callback) }
+    }
+
+    pub(super) fn set_mode(&self, mode: c_long) {
+        self.mode.store(mode, Ordering::Release);
+    }
+
+    pub(super) fn mode(&self) -> Option<c_long> {
+        Some(self.mode.load(Ordering::Acquire)).filter(|mode| *mode != 0)
+    }
+}
+
+/// Something was not noted that may speak against sharing: all connections are left alone from now on.
+static BLIND: AtomicBool = AtomicBool::new(false);
+
+pub(super) fn go_blind() {
+    BLIND.store(true, Ordering::Release);
+}
+
+pub(super) fn is_blind() -> bool {
+    BLIND.load(Ordering::Acquire)
+}
+
+/// How often a lock is tried. It is held for some instructions; in the child of a fork it may be held for ever.
+const TRIES: usize = 1000;
+
+fn locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    for _ in 0..TRIES {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(_) => std::thread::yield_now(),
+        }
+    }
+    go_blind();
+    None
+}
+
+/// Of a connection, which one thread uses at a time. A callback of the program can come in between: nothing is
+/// borrowed while one is called.
+#[derive(Default)]
+pub(super) struct OfConnection {
+    /// The program offers a session or a certificate of its own.
+    pub(super) left_alone: Cell<bool>,
+    pub(super) alpn: RefCell<Option<Vec<u8>>>,
+    pub(super) id: RefCell<Option<Vec<u8>>>,
+    /// The handshake has begun.
+    pub(super) begun: Cell<bool>,
+    /// The program's own callback for what happens in it, while ours is there.
+    pub(super) info: Cell<Option<Info>>,
+    /// A session of the agent's is offered.
+    pub(super) offers: Cell<bool>,
+    /// The session that is offered was verified but for its root: that is to be done when it is resumed.
+    pub(super) unverified: Cell<bool>,
+    /// A session was resumed that this connection finds wrong: it has no connection.
+    pub(super) refused: Cell<bool>,
+    /// The agent was asked, and has answered.
+    pub(super) visit: Cell<Option<Visit>>,
+}
+
+/// What the first ticket of a connection is left with.
+pub(super) struct Visit {
+    pub(super) query: Query,
+    pub(super) opened: String,
+    /// Milliseconds of the clock since boot: when the server last proved who it is, if it resumes what was taken.
+    pub(super) verified: u64,
+    /// When the connection began, by the same clock.
+    pub(super) began: u64,
+    /// The server's chain as it came with the session that was taken.
+    pub(super) chain: Vec<u8>,
+}
+
+/// The numbers under which OpenSSL keeps ours.
+struct Places {
+    connection: c_int,
+    context: c_int,
+    session: c_int,
+}
+
+/// Of openssl/crypto.h.
+const CLASS_SSL: c_int = 0;
+const CLASS_SSL_CTX: c_int = 1;
+const CLASS_SSL_SESSION: c_int = 2;
+
+fn places(api: &Api) -> Option<&'static Places> {
+    static PLACES: Published<Option<Places>> = Published::nothing();
+    let new = |class, dup: Dup, free: Option<Free>| {
+        let (none, zero) = (ptr::null_mut(), 0);
+        // SAFETY: the callbacks have the signatures of CRYPTO_EX_dup and _free, and this library is never unloaded.
+        let place =
+            unsafe { (api.CRYPTO_get_ex_new_index)(class, zero, none, none, Some(dup), free) };
+        (place > 0).then_some(place)
+    };
+    let all = PLACES.get_or(|| {
+        Some(Places {
+            connection: new(CLASS_SSL, dup_left_alone, Some(drop_of::<OfConnection>))?,
+            context: new(CLASS_SSL_CTX, dup_as_none, Some(drop_of::<OfContext>))?,
+            session: new(CLASS_SSL_SESSION, dup_as_none, None)?,
+        })
+    });
+    all.as_ref()
+}
+
+/// A copy of a connection (SSL_dup) has the callbacks of the first, and is left alone.
+unsafe extern "C" fn dup_left_alone(
+    _: *mut Object,
+    _: *const Object,
+    ours: *mut *mut c_void,
+    _: c_int,
+    _: c_long,
+    _: *mut c_void,
+) -> c_int {
+    // SAFETY: OpenSSL's place for what the copy gets, with what the first has.
+    if let Some(ours) = unsafe { ours.as_mut() }.filter(|ours| !ours.is_null()) {
+        let copy = OfConnection { left_alone: Cell::new(true), ..OfConnection::default() };
+        *ours = Box::into_raw(Box::new(copy)).cast();
+    }
+    1
+}
+
+/// A copy of another object (the session of the next ticket) has nothing of ours: each box is dropped once.
+unsafe extern "C" fn dup_as_none(
+    _: *mut Object,
+    _: *const Object,
+    ours: *mut *mut c_void,
+    _: c_int,
+    _: c_long,
+    _: *mut c_void,
+) -> c_int {
+    if !ours.is_null() {
+        // SAFETY: OpenSSL's place for what the copy gets.
+        unsafe { *ours = ptr::null_mut() };
+    }
+    1
+}
+
+unsafe extern "C" fn drop_of<T>(
+    _: *mut Object,
+    ours: *mut c_void,
+    _: *mut Object,
+    _: c_int,
+    _: c_long,
+    _: *mut c_void,
+) {
+    if !ours.is_null() {
+        // SAFETY: a box of this type was put there, and the object it was kept beside ends now.
+        drop(unsafe { Box::from_raw(ours.cast::<T>()) });
+    }
+}
+
+/// What is remembered of a connection, if anything is.
+pub(super) fn known(api: &Api, ssl: *const Object) -> Option<&'static OfConnection> {
+    let place = places(api)?.connection;
+    // SAFETY: the caller's connection, which outlives the call that this reference is used in, and which no
+    // other thread uses meanwhile (openssl-threads(7)).
+    unsafe { (api.SSL_get_ex_data)(ssl, place).cast::<OfConnection>().as_ref() }
+}
+
+/// The same; from now on something is.
+pub(super) fn connection(api: &Api, ssl: *mut Object) -> Option<&'static OfConnection> {
+    if let Some(found) = known(api, ssl) {
+        return Some(found);
+    }
+    let place = places(api)?.connection;
+    let fresh = Box::into_raw(Box::<OfConnection>::default());
+    // SAFETY: as above; what is not kept is freed here, what is kept with the connection.
+    unsafe {
+        if (api.SSL_set_ex_data)(ssl, place, fresh.cast()) != 1 {
+            drop(Box::from_raw(fresh));
+            return None;
+        }
+        Some(&*fresh)
+    }
+}
+
+/// Has something remembered of a context that was just made, which no other thread knows yet: later this would be a
+/// change under their hands. What is not remembered is left alone.
+pub(super) fn remember(api: &Api, ctx: *mut Object) -> Option<()> {
+    // SSL_CTX_new calls SSL_CTX_new_ex, by its name in some builds.
+    if context(api, ctx).is_some() {
+        return Some(());
+    }
+    let place = places(api)?.context;
+    let fresh = Box::into_raw(Box::<OfContext>::default());
+    // SAFETY: the caller's context; what is not kept is freed here, what is kept with the context.
+    unsafe {
+        if (api.SSL_CTX_set_ex_data)(ctx, place, fresh.cast()) != 1 {
+            drop(Box::from_raw(fresh));
+            return None;
+        }
+    }
+    Some(())
+}
+
+/// What is remembered of a context.
+pub(super) fn context(api: &Api, ctx: *mut Object) -> Option<&'static OfContext> {
+    let place = places(api)?.context;
+    // SAFETY: the caller's context, which outlives the call that this reference is used in; threads share what is
+    // remembered by its own lock.
+    unsafe { (api.SSL_CTX_get_ex_data)(ctx, place).cast::<OfContext>().as_ref() }
+}
+
+/// Notes something of a context, if it is not left alone anyway.
+pub(super) fn change(
+    api: &Api,
+    ctx: *mut Object,
+    change: impl FnOnce(&mut Settings),
+) -> Option<()> {
+    let Some(context) = context(api, ctx) else { return Some(()) };
+    change(&mut *locked(&context.settings)?);
+    Some(())
+}
+
+/// Marks a session as one that is the agent's, or was: the program has it no more.
+pub(super) fn mark_spent(api: &Api, session: *mut Object) -> Option<()> {
+    mark(api, session, SPENT)
+}
+
+fn mark(api: &Api, session: *mut Object, number: usize) -> Option<()> {
+    let place = places(api)?.session;
+    // SAFETY: the caller's session; a number is kept, no pointer.
+    let done = unsafe {
+        (api.SSL_SESSION_set_ex_data)(session, place, ptr::without_provenance_mut(number))
+    };
+    (done == 1).then_some(())
+}
+
+const SPENT: usize = 1;
+
+/// The time of a session that nobody is to offer, in seconds. OpenSSL offers no ticket that is older than it may be, and
+/// copies have it, too: Python has programs handle copies. Zero would be none.
+const LONG_AGO: c_long = 1;
+
+/// Has copies of a session know that it is spent. When it was made, to be given back by [`unmark`].
+pub(super) fn outdate(api: &Api, session: *mut Object) -> c_long {
+    // SAFETY: the caller's session.
+    unsafe {
+        let made = (api.SSL_SESSION_get_time)(session);
+        (api.SSL_SESSION_set_time)(session, LONG_AGO);
+        made
+    }
+}
+
+/// Gives it back to the program.
+pub(super) fn unmark(api: &Api, session: *mut Object, made: c_long) {
+    // SAFETY: the caller's session.
+    unsafe { (api.SSL_SESSION_set_time)(session, made) };
+    let _ = mark(api, session, 0);
+}
+
+pub(super) fn is_spent(api: &Api, session: *const Object) -> bool {
+    // SAFETY: the caller's session.
+    let is_marked = |places: &Places| unsafe {
+        (api.SSL_SESSION_get_ex_data)(session, places.session).addr() == SPENT
+    };
+    // SAFETY: as above.
+    places(api).is_some_and(is_marked) || unsafe { (api.SSL_SESSION_get_time)(session) } == LONG_AGO
+}
+
+/// A copy of what a caller hands over.
+///
+/// # Safety
+/// `start` is null or valid for `length` bytes.
+pub(super) unsafe fn bytes(start: *const c_uchar, length: c_uint) -> Vec<u8> {
+    match usize::try_from(length) {
+        // SAFETY: as the caller says.
+        Ok(length) if !start.is_null() => {
+            unsafe { std::slice::from_raw_parts(start, length) }.to_vec()
+        }
+        _ => Vec::new(),
+    }
+}

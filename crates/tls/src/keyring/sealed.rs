@@ -1,0 +1,383 @@
+//! A ring at a place that need not be trusted, such as Redis: encrypted and authenticated under the fleet key.
+//!
+//! | at | length | field |
+//! |---|---|---|
+//! | 0 | 4 | `hsr1` |
+//! | 4 | 8 | generation: one more with each rotation; the seconds since 1970 in a ring that was made anew |
+//! | 12 | 8 | when it was written |
+//! | 20 | 1 | id of the current epoch |
+//! | 21 | 8 | from when that is current |
+//! | 29 | 4 | period |
+//! | 33 | 12 | nonce, random |
+//! | 45 | n | the ring's text, AES-256-GCM |
+//! | 45+n | 16 | tag |
+//!
+//! Numbers are big-endian, times in seconds (since 1970). Associated data are `headstart sealed ring 1`, a zero byte, the
+//! name of the site, a zero byte, and all before the nonce: a ring of another site, or one whose times somebody has
+//! changed, does not open.
+
+use std::fmt;
+
+use headstart_proto::UnixSeconds;
+use openssl::rand::rand_bytes;
+use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};
+use zeroize::Zeroizing;
+
+use super::fleet::SEAL;
+use super::{FleetKey, KeyRing, KeyRingError, TextError};
+
+const MAGIC: &[u8; 4] = b"hsr1";
+const HEADER: usize = 33;
+const NONCE: usize = 12;
+const TAG: usize = 16;
+
+/// Bytes of a sealed ring at most: the text has some 320 bytes.
+pub const SEALED_MAX: usize = 1024;
+
+impl KeyRing {
+    /// Whether nobody may begin with this ring any more: it should have been rotated more than a period ago, so it may
+    /// be one of long ago that somebody has put back.
+    #[must_use]
+    pub fn is_stale(&self, now: UnixSeconds) -> bool {
+        now > self.rotation_due() + self.period
+    }
+
+    /// The ring for a place that others can read and write, as its `generation`th, for the site called `name`.
+    ///
+    /// # Errors
+    /// No randomness, or no OpenSSL.
+    pub fn seal(
+        &self,
+        key: &FleetKey,
+        name: &str,
+        generation: u64,
+        now: UnixSeconds,
+    ) -> Result<Vec<u8>, KeyRingError> {
+        let header = Header::of(self, generation, now).emit();
+        let mut nonce = [0; NONCE];
+        rand_bytes(&mut nonce).map_err(|_| KeyRingError::Random)?;
+        let (key, mut tag) = (key.derive(SEAL)?, [0; TAG]);
+        let (associated, text) = (associated(name, &header), self.to_text());
+        let cipher = Cipher::aes_256_gcm();
+        let sealed =
+            encrypt_aead(cipher, &key[..], Some(&nonce), &associated, text.as_bytes(), &mut tag)
+                .map_err(|_| KeyRingError::Derive)?;
+        Ok([&header[..], &nonce, &sealed, &tag].concat())
+    }
+}
+
+/// A ring that was sealed, open again.
+#[derive(Clone, Debug)]
+pub struct Sealed {
+    /// The ring.
+    pub ring: KeyRing,
+    /// Which one it is of those that were written to its place.
+    pub generation: u64,
+    /// When it was written.
+    pub written: UnixSeconds,
+}
+
+impl Sealed {
+    /// Opens what [`KeyRing::seal`] made with the same key and name.
+    ///
+    /// # Errors
+    /// What is wrong with it. No error holds anything of the content.
+    pub fn open(bytes: &[u8], key: &FleetKey, name: &str) -> Result<Self, SealFault> {
+        if bytes.len() > SEALED_MAX {
+            return Err(SealFault::Form);
+        }
+        let (header, rest) = bytes.split_first_chunk::<HEADER>().ok_or(SealFault::Form)?;
+        let (nonce, rest) = rest.split_first_chunk::<NONCE>().ok_or(SealFault::Form)?;
+        let (sealed, tag) = rest.split_last_chunk::<TAG>().ok_or(SealFault::Form)?;
+        let says = Header::parse(header).ok_or(SealFault::Form)?;
+        let key = key.derive(SEAL).map_err(|_| SealFault::NotAuthentic)?;
+        let associated = associated(name, header);
+        let cipher = Cipher::aes_256_gcm();
+        let text = decrypt_aead(cipher, &key[..], Some(nonce), &associated, sealed, tag)
+            .map_err(|_| SealFault::NotAuthentic)?;
+        let text = Zeroizing::new(text);
+        let text = std::str::from_utf8(&text).map_err(|_| SealFault::Form)?;
+        let ring = KeyRing::parse(text).map_err(SealFault::Text)?;
+        let (generation, written) = (says.generation, says.written);
+        if Header::of(&ring, generation, written) != says {
+            return Err(SealFault::Form);
+        }
+        Ok(Self { ring, generation, written })
+    }
+}
+
+/// What can be read of a sealed ring without the key, and not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Header {
+    generation: u64,
+    written: UnixSeconds,
+    epoch: u8,
+    from: UnixSeconds,
+    period: u32,
+}
+
+impl Header {
+    fn of(ring: &KeyRing, generation: u64, written: UnixSeconds) -> Self {
+        // At most a week.
+        let period = u32::try_from(ring.period.as_secs()).unwrap_or(u32::MAX);
+        Self { generation, written, epoch: ring.current.id, from: ring.current.from, period }
+    }
+
+    fn emit(&self) -> [u8; HEADER] {
+        let fields = MAGIC
+            .iter()
+            .copied()
+            .chain(self.generation.to_be_bytes())
+            .chain(self.written.0.to_be_bytes())
+            .chain([self.epoch])
+            .chain(self.from.0.to_be_bytes())
+            .chain(self.period.to_be_bytes());
+        let mut header = [0; HEADER];
+        header.iter_mut().zip(fields).for_each(|(to, byte)| *to = byte);
+        header
+    }
+
+    fn parse(header: &[u8; HEADER]) -> Option<Self> {
+        let rest = header.strip_prefix(MAGIC)?;
+        let (generation, rest) = rest.split_first_chunk()?;
+        let (written, rest) = rest.split_first_chunk()?;
+        let (&epoch, rest) = rest.split_first()?;
+        let (from, rest) = rest.split_first_chunk()?;
+        let period = rest.first_chunk()?;
+        Some(Self {
+            generation: u64::from_be_bytes(*generation),
+            written: UnixSeconds(u64::from_be_bytes(*written)),
+            epoch,
+            from: UnixSeconds(u64::from_be_bytes(*from)),
+            period: u32::from_be_bytes(*period),
+        })
+    }
+}
+
+fn associated(name: &str, header: &[u8; HEADER]) -> Vec<u8> {
+    [b"headstart sealed ring 1\0", name.as_bytes(), b"\0", header].concat()
+}
+
+/// The newest ring that somebody has taken from a place, by which older ones are known.
+///
+/// It takes a ring of a later generation; of the same generation one that was written later, which a place has that
+/// lost the last change and was changed again. Of two that were written in the same second everybody takes the one
+/// whose bytes are greater, whatever order they come in. It never goes back.
+#[derive(Clone, Debug, Default)]
+pub struct Newest {
+    taken: Option<Taken>,
+}
+
+/// In the order of fields.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Taken {
+    generation: u64,
+    written: UnixSeconds,
+    bytes: Vec<u8>,
+}
+
+impl Newest {
+    /// The ring in `bytes` if it is newer than the last one that was taken; none if it is that one.
+    ///
+    /// The first one must not be stale, since nothing else says how old it may be: its current epoch may be
+    /// overdue by one period at most, after which a ring should be worth nothing.
+    ///
+    /// # Errors
+    /// Why it is refused. Then what was taken last stays good.
+    pub fn take(
+        &mut self,
+        bytes: &[u8],
+        key: &FleetKey,
+        name: &str,
+        now: UnixSeconds,
+    ) -> Result<Option<KeyRing>, RingRefused> {
+        if self.taken.as_ref().is_some_and(|taken| taken.bytes == bytes) {
+            return Ok(None);
+        }
+        let Sealed { ring, generation, written } =
+            Sealed::open(bytes, key, name).map_err(RingRefused::Seal)?;
+        let found = Taken { generation, written, bytes: bytes.to_vec() };
+        match &self.taken {
+            Some(taken) if found < *taken => {
+                return Err(RingRefused::Older { generation, taken: taken.generation });
+            }
+            None if ring.is_stale(now) => return Err(RingRefused::Stale),
+            _ => {}
+        }
+        self.taken = Some(found);
+        Ok(Some(ring))
+    }
+}
+
+/// Why a ring at some place is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RingRefused {
+    /// It does not open.
+    Seal(SealFault),
+    /// It is older than the one that was taken.
+    Older {
+        /// Its generation.
+        generation: u64,
+        /// That of the ring that was taken.
+        taken: u64,
+    },
+    /// It should have been renewed more than a period ago.
+    Stale,
+}
+
+/// What is wrong with a sealed ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SealFault {
+    /// It is too short, too long, of another version, or says something else outside than inside.
+    Form,
+    /// It was sealed with another key or for another site, or somebody has changed it.
+    NotAuthentic,
+    /// What is inside is no ring.
+    Text(TextError),
+}
+
+impl fmt::Display for RingRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seal(fault) => fault.fmt(f),
+            Self::Older { generation, taken } => {
+                write!(
+                    f,
+                    "the ring of generation {generation} is older than that in use, of generation {taken}"
+                )
+            }
+            Self::Stale => f.write_str("the ring should have been renewed more than a period ago"),
+        }
+    }
+}
+
+impl std::error::Error for RingRefused {}
+
+impl fmt::Display for SealFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form => f.write_str("this is no sealed key ring, or one of another version"),
+            Self::NotAuthentic => {
+                f.write_str("the ring was not sealed with this fleet key for this name")
+            }
+            Self::Text(error) => write!(f, "what was sealed is no key ring: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SealFault {}
+
+#[cfg(test)]
+mod tests {
+    use super::super::PERIOD;
+    use super::*;
+
+    const NOW: UnixSeconds = UnixSeconds(1_790_000_000);
+    const SITE: &str = "www";
+
+    fn key() -> FleetKey {
+        FleetKey::generate().unwrap()
+    }
+
+    fn ring() -> KeyRing {
+        KeyRing::generate(NOW, PERIOD).unwrap()
+    }
+
+    fn ids(ring: &KeyRing) -> Vec<u8> {
+        ring.epochs().map(|epoch| epoch.id).collect()
+    }
+
+    #[test]
+    fn a_ring_comes_back_and_shows_nothing_meanwhile() {
+        let (key, ring) = (key(), ring());
+        let bytes = ring.seal(&key, SITE, 7, NOW).unwrap();
+        assert!(bytes.len() <= SEALED_MAX);
+        let open = Sealed::open(&bytes, &key, SITE).unwrap();
+        assert_eq!((open.generation, open.written), (7, NOW));
+        assert_eq!(*open.ring.to_text(), *ring.to_text());
+        for epoch in ring.epochs() {
+            let secret = &epoch.secret()[..8];
+            assert!(!bytes.windows(8).any(|window| window == secret));
+        }
+        assert_ne!(ring.seal(&key, SITE, 7, NOW).unwrap(), bytes, "another nonce");
+    }
+
+    #[test]
+    fn nothing_about_it_can_be_changed() {
+        let (fleet, ring) = (key(), ring());
+        let bytes = ring.seal(&fleet, SITE, 7, NOW).unwrap();
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            let fault = Sealed::open(&changed, &fleet, SITE).unwrap_err();
+            let expected = if at < 4 { SealFault::Form } else { SealFault::NotAuthentic };
+            assert_eq!(fault, expected, "byte {at}");
+        }
+        for cut in 0..bytes.len() {
+            assert!(Sealed::open(&bytes[..cut], &fleet, SITE).is_err(), "{cut} bytes");
+        }
+        let long = [&bytes[..], &[0; SEALED_MAX]].concat();
+        assert_eq!(Sealed::open(&long, &fleet, SITE).unwrap_err(), SealFault::Form);
+        for other in [Sealed::open(&bytes, &key(), SITE), Sealed::open(&bytes, &fleet, "api")] {
+            assert_eq!(other.unwrap_err(), SealFault::NotAuthentic);
+        }
+    }
+
+    #[test]
+    fn later_rings_are_taken_and_earlier_ones_never_again() {
+        let (key, first) = (key(), ring());
+        let second = first.rotated(NOW).unwrap();
+        let (one, two) =
+            (first.seal(&key, SITE, 1, NOW).unwrap(), second.seal(&key, SITE, 2, NOW).unwrap());
+        let mut newest = Newest::default();
+        let mut take = |bytes: &[u8]| newest.take(bytes, &key, SITE, NOW);
+        assert_eq!(take(&one).unwrap().map(|ring| ids(&ring)), Some(ids(&first)));
+        assert!(take(&one).unwrap().is_none(), "it is there already");
+        assert_eq!(take(&two).unwrap().map(|ring| ids(&ring)), Some(ids(&second)));
+        let older = RingRefused::Older { generation: 1, taken: 2 };
+        assert_eq!(take(&one).unwrap_err(), older);
+        assert_eq!(take(b"garbage").unwrap_err(), RingRefused::Seal(SealFault::Form));
+        assert!(take(&two).unwrap().is_none(), "what was taken stays");
+    }
+
+    /// A place that loses its last change and is changed again has two rings of one generation.
+    #[test]
+    fn of_one_generation_the_later_is_taken() {
+        let (key, before) = (key(), ring());
+        let [lost, kept] = [NOW, UnixSeconds(NOW.0 + 9)]
+            .map(|now| before.rotated(now).unwrap().seal(&key, SITE, 2, now).unwrap());
+        let mut newest = Newest::default();
+        assert!(newest.take(&lost, &key, SITE, NOW).unwrap().is_some());
+        assert!(newest.take(&kept, &key, SITE, NOW).unwrap().is_some());
+        assert!(newest.take(&lost, &key, SITE, NOW).is_err());
+    }
+
+    #[test]
+    fn of_one_generation_and_second_all_take_the_same() {
+        let (key, before) = (key(), ring());
+        let rings =
+            [(); 2].map(|()| before.rotated(NOW).unwrap().seal(&key, SITE, 2, NOW).unwrap());
+        for order in [[0, 1, 0], [1, 0, 1]] {
+            let mut newest = Newest::default();
+            let taken = order.map(|at| newest.take(&rings[at], &key, SITE, NOW));
+            let last =
+                taken.iter().zip(order).rev().find(|(taken, _)| matches!(taken, Ok(Some(_))));
+            assert_eq!(Some(&rings[last.unwrap().1]), rings.iter().max(), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_ring_must_not_be_stale() {
+        let (key, ring) = (key(), ring());
+        let bytes = ring.seal(&key, SITE, 1, NOW).unwrap();
+        let last = NOW + PERIOD + PERIOD;
+        assert!(Newest::default().take(&bytes, &key, SITE, last).unwrap().is_some());
+        let late = UnixSeconds(last.0 + 1);
+        let refused = Newest::default().take(&bytes, &key, SITE, late).unwrap_err();
+        assert_eq!(refused, RingRefused::Stale);
+        // One that is in use goes on until there is another.
+        let mut newest = Newest::default();
+        newest.take(&bytes, &key, SITE, NOW).unwrap();
+        assert!(newest.take(&bytes, &key, SITE, late).unwrap().is_none());
+    }
+}

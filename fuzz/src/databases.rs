@@ -1,0 +1,17 @@
+//! What the fuzz target of page databases does with its bytes. `crates/pageload/tests/databases/corpus.rs` includes this file.
+
+use headstart_pageload::db::{Parts, read_columns, read_unverified, write_columns};
+use headstart_proto::UnixSeconds;
+
+/// Any columns, the first byte says of which databases: what is read is written and read the same. And any file.
+pub fn databases(bytes: &[u8]) {
+    let _ = read_unverified(bytes);
+    let Some((first, columns)) = bytes.split_first() else { return };
+    let has = |bit: u8| first & 1 << bit != 0;
+    let parts = Parts { redirect: has(0), server: has(1), http2: has(2), prefetch: has(3) };
+    let created = UnixSeconds((*first).into());
+    if let Ok(database) = read_columns(columns, created, parts) {
+        let again = read_columns(&write_columns(&database), created, parts);
+        assert_eq!(again, Ok(database));
+    }
+}
