@@ -126,7 +126,7 @@ lab() {
             echo "skipped: $file needs root"
             continue
         fi
-        if [[ $(basename "$file") == cs244* ]]; then
+        if grep -q '^page = ' "$file"; then
             if [ -z "${HEADSTART_DATA:-}" ] || [ "$(id -u)" != 0 ]; then
                 echo "skipped: $file needs recorded pages (HEADSTART_DATA) and root"
                 continue

@@ -49,7 +49,7 @@ pub use pageload_db::{
     DbKeygenOptions, DbName, DbOptions, DbShowOptions,
 };
 pub use pageload_plan::{Arm, PlanOptions, SimulateOptions, ValidateOptions};
-pub(crate) use pageload_plan::{ProfileName, SimulatorOptions, Visit};
+pub(crate) use pageload_plan::{ProfileName, SimulatorOptions, Visit, rate};
 pub use place::{FilterPlace, KeySource, RedisAddress};
 pub use run::RunOptions;
 pub use sessions::{

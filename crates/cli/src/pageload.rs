@@ -10,6 +10,7 @@ mod replay;
 mod sharing;
 mod show;
 mod simulate;
+mod simulated;
 mod text;
 mod validate;
 

@@ -61,6 +61,7 @@ fn the_list_has_every_experiment_and_its_time() {
         "fop-privacy",
         "sharing",
         "cs244",
+        "pages",
     ]
     .map(Some);
     assert_eq!(names, expected);

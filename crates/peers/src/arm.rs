@@ -144,7 +144,7 @@ impl Arm {
     /// addresses of all hosts.
     #[must_use]
     pub const fn loads_pages(self) -> bool {
-        !self.has_agent() && !self.encrypts_hello()
+        !self.has_agent() && !self.encrypts_hello() && !self.is_of_programs()
     }
 
     /// Whether its client resumes, so that the first connection only makes a session.

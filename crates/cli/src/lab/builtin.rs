@@ -6,7 +6,7 @@ use super::experiment::Experiment;
 use crate::failure::Failure;
 
 /// Each by its text, from lab/experiments.
-const TEXTS: [&str; 13] = [
+const TEXTS: [&str; 14] = [
     include_str!("../../../../lab/experiments/turbotls-table.toml"),
     include_str!("../../../../lab/experiments/loss.toml"),
     include_str!("../../../../lab/experiments/middleboxes.toml"),
@@ -20,6 +20,7 @@ const TEXTS: [&str; 13] = [
     include_str!("../../../../lab/experiments/fop-privacy.toml"),
     include_str!("../../../../lab/experiments/sharing.toml"),
     include_str!("../../../../lab/experiments/cs244.toml"),
+    include_str!("../../../../lab/experiments/pages.toml"),
 ];
 
 /// All of them, with their texts.

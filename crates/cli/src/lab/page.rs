@@ -44,8 +44,7 @@ impl StagePage {
         connections: Connections,
         addresses: usize,
     ) -> Result<Self, Failure> {
-        let path = find(file)?;
-        Self::new(&recordings::read_page(&path, number)?, connections, addresses)
+        Self::new(&recorded(file, number)?, connections, addresses)
             .map_err(|what| Failure::usage(format!("{file}: {what}")))
     }
 
@@ -115,6 +114,14 @@ fn resource(page: &Page, one: &page::Resource) -> Result<PageResource, String> {
         redirect: one.redirect,
         dependencies: one.dependencies.iter().map(dependency).collect(),
     })
+}
+
+/// The page of a recording, counted from 1; its file is here or in the folder of data.
+///
+/// # Errors
+/// There is no such file, or it has no such page.
+pub(crate) fn recorded(file: &str, number: usize) -> Result<Page, Failure> {
+    recordings::read_page(&find(file)?, number)
 }
 
 /// The file of this name, here or in the folder of data.

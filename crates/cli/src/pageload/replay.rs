@@ -5,7 +5,6 @@
 //! options become an experiment, and its loads a table. docs/replay.md says what is real and what is not.
 
 mod outcome;
-mod simulated;
 mod text;
 
 use std::fmt::Write as _;

@@ -1,16 +1,17 @@
 //! What a replay came to: of each link and arm, and of each resource.
 
-use headstart_pageload::sim::replayed::{Agreement, Pair};
+use headstart_pageload::statistics::Accuracy;
 use headstart_peers::PageTimes;
 use serde::Serialize;
 
-use super::simulated::Simulated;
 use super::{Link, Recorded};
+
 use crate::lab::page::LoadLine;
 use crate::lab::run::Finished;
 use crate::lab::stats::{Estimate, Summary, ratio_of_medians, with_failed};
 use crate::lab::summary::CellSummary;
 use crate::options::ReplayOptions;
+use crate::pageload::simulated::{Simulated, Way, network};
 
 /// All of it. The names are a contract.
 #[derive(Debug, Serialize)]
@@ -19,7 +20,7 @@ pub(super) struct Outcome {
     pub(super) first_visit: bool,
     pub(super) pages: Vec<OfPage>,
     /// The simulator against all medians, where it knows the link.
-    pub(super) simulator: Option<Simulator>,
+    pub(super) simulator: Option<Accuracy>,
     /// Where every load is.
     pub(super) folder: String,
 }
@@ -31,16 +32,6 @@ pub(super) struct OfPage {
     pub(super) resources: usize,
     pub(super) response_bytes: u64,
     pub(super) links: Vec<OfLink>,
-}
-
-/// How far the simulator is from what was measured; errors in parts of that.
-#[derive(Debug, Serialize)]
-pub(super) struct Simulator {
-    pub(super) medians: usize,
-    pub(super) rank_correlation: Option<f64>,
-    pub(super) error: f64,
-    pub(super) bias: f64,
-    pub(super) error_max: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -94,7 +85,7 @@ impl Outcome {
         Self {
             suite: options.suite.to_string(),
             first_visit: options.first_visit,
-            simulator: Simulator::of(&pages),
+            simulator: accuracy(&pages),
             pages,
             folder: finished.place.display().to_string(),
         }
@@ -109,16 +100,24 @@ impl OfPage {
         finished: &Finished,
     ) -> Self {
         let page = &recorded.page;
-        let simulated = Simulated::new(page, options);
+        let way = Way {
+            connections: options.connections.parse().unwrap_or_default(),
+            first_visit: options.first_visit,
+            suite: options.suite,
+        };
+        let simulated = Simulated::new(page, way);
         let of_link = |link: &Link| {
             let key = |arm: &'static str| (link.name.as_str(), recorded.name.as_str(), arm);
+            let network = network(&link.path, link.rtt);
             let first = options.arms.first().map(|arm| loads(finished, key(arm.name())));
             let first = first.unwrap_or_default();
             let arms = options.arms.iter().map(|arm| {
                 let own = key(arm.name());
                 let measured = OfArm::new(arm.name(), &loads(finished, own), &first);
-                let simulated_ms =
-                    simulated.as_ref().and_then(|simulated| simulated.full_load_ms(*arm, link));
+                let simulated_ms = simulated
+                    .as_ref()
+                    .zip(network)
+                    .map(|(simulated, network)| simulated.full_load_ms(*arm, network));
                 let error = broken(finished, own).or(measured.error);
                 OfArm { simulated_ms, error, ..measured }
             });
@@ -153,17 +152,12 @@ fn broken(finished: &Finished, own: Own<'_>) -> Option<String> {
     cells.find(is)?.broken.clone()
 }
 
-impl Simulator {
-    fn of(pages: &[OfPage]) -> Option<Self> {
-        let links = pages.iter().flat_map(|page| &page.links);
-        let pairs = links.flat_map(|link| &link.arms).filter_map(|arm| {
-            let (simulated, measured) = (arm.simulated_ms?, arm.full_load_ms?.p50?);
-            Some(Pair { measured, simulated })
-        });
-        let agreement = Agreement::of(&pairs.collect::<Vec<_>>())?;
-        let Agreement { pairs: medians, rank_correlation, error, bias, error_max } = agreement;
-        Some(Self { medians, rank_correlation, error, bias, error_max })
-    }
+/// The simulator against all medians that it has.
+fn accuracy(pages: &[OfPage]) -> Option<Accuracy> {
+    let links = pages.iter().flat_map(|page| &page.links);
+    let pairs = links.flat_map(|link| &link.arms);
+    let pairs = pairs.filter_map(|arm| Some((arm.simulated_ms?, arm.full_load_ms?.p50?)));
+    Accuracy::of(&pairs.collect::<Vec<_>>())
 }
 
 impl OfArm {

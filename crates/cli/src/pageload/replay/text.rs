@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::outcome::{OfArm, OfLink, OfPage, Outcome, Simulator};
+use super::outcome::{OfArm, OfLink, OfPage, Outcome};
 use crate::lab::stats::Summary;
 
 /// A table for each page and link.
@@ -18,13 +18,16 @@ pub(super) fn table(outcome: &Outcome) -> String {
          Every load is in {folder}; `headstart lab report {folder} --html FILE` shows distributions.",
         folder = outcome.folder
     );
-    if let Some(Simulator { medians, rank_correlation, error, bias, .. }) = &outcome.simulator {
-        let order =
-            rank_correlation.map_or(String::new(), |of| format!(", rank correlation {of:.2}"));
-        let (error, bias) = (error * 100.0, bias * 100.0);
+    if let Some(accuracy) = &outcome.simulator {
+        let order = accuracy
+            .rank_correlation
+            .map_or(String::new(), |of| format!(", rank correlation {of:.2}"));
+        let (error, bias) =
+            (accuracy.mean_absolute_percentage_error * 100.0, accuracy.bias * 100.0);
         let _ = writeln!(
             text,
-            "The simulator is {error:.1} % off in the mean of {medians} medians (bias {bias:+.1} %{order})."
+            "The simulator is {error:.1} % off in the mean of {} medians (bias {bias:+.1} %{order}).",
+            accuracy.n
         );
     }
     text
