@@ -146,10 +146,11 @@ async fn what_an_arm_cannot_do_is_said() {
     assert_eq!(client.visit(&named).await.error, "tls13 knows no other name");
     let private = Visit { context: Some("x".into()), ..Visit::new(1) };
     assert_eq!(client.visit(&private).await.error, "tls13 knows no other context");
-    let mut options = ServerOptions::new(Arm::Turbo, Suite::P256, any_port(), directory.path());
+    let mut options =
+        ServerOptions::new(Arm::TurboAgent, Suite::P256, any_port(), directory.path());
     options.more = vec![any_port()];
-    assert!(Server::start(options.clone()).unwrap_err().hint().unwrap().contains("--also"));
-    options.more.clear();
+    assert!(Server::start(options).unwrap_err().hint().unwrap().contains("--also"));
+    let mut options = ServerOptions::new(Arm::Turbo, Suite::P256, any_port(), directory.path());
     options.cookie_life = Some(Duration::from_secs(9));
     assert!(Server::start(options).unwrap_err().hint().unwrap().contains("--cookie-life"));
 }

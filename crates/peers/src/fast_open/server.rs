@@ -12,7 +12,7 @@ use crate::arm::Carrier;
 use crate::content::{Answer, Requests};
 use crate::error::PeerError;
 use crate::identity::Identity;
-use crate::server::{Broken, FIRST_WRITE, HALF_RTT_MAX, PAUSE, ServerOptions, end, listen};
+use crate::server::{Broken, FIRST_WRITE, PAUSE, ServerOptions, end, half_rtt, listen};
 
 /// Serves one of these arms at all of its addresses.
 pub(crate) fn serve(
@@ -138,8 +138,9 @@ async fn exchange(mut wire: Wire) -> Result<(), Broken> {
             // What TCP's initial window holds; more would wait for the client's Finished anyway.
             let mut answer = Answer::new(asked);
             answer.think().await;
-            wire.write(&answer.next(FIRST_WRITE)).await?;
-            wire.write(&answer.next(HALF_RTT_MAX - FIRST_WRITE)).await?;
+            for piece in half_rtt(&mut answer) {
+                wire.write(&piece).await?;
+            }
             begun = Some(answer);
         }
         wire.fill().await?;

@@ -47,6 +47,12 @@ impl Run<'_> {
         let hello = begin + self.before_hello(opening);
         if early {
             self.events.at(hello + nanos(crypto), Event::Ready(id));
+            if opening == Opening::TurboTls && hello == begin {
+                // The client joins TCP with its Finished, a round trip after it began.
+                let tcp_from = begin + self.rtt + self.rtt / 2 + nanos(crypto);
+                self.connections[id as usize].sender.by_datagrams_until(tcp_from);
+                self.events.at(tcp_from, Event::Joined(id));
+            }
         }
         if session != Session::NoTls {
             let mut at_server = hello + self.rtt / 2 + nanos(crypto);

@@ -22,6 +22,11 @@ const HYSTART_SAMPLES: u32 = 8;
 const HYSTART_MIN: Instant = 4_000_000;
 const HYSTART_MAX: Instant = 16_000_000;
 
+/// Answers of a TurboTLS server to a flight with early data and the usual four slots, beside the one that its own flight
+/// takes, and what each carries: 1,232 bytes less the header and a record's own 22 (docs/wire.md sections 5.1 and 6.3).
+const DATAGRAMS: u32 = 5;
+const DATAGRAM: u64 = 1_185;
+
 /// Round trips that so many bytes need beyond one, in a window that doubles.
 pub(super) fn further_flights(bytes: u64) -> u32 {
     let mut left = bytes.div_ceil(SEGMENT);
@@ -57,6 +62,9 @@ pub(super) struct Sender {
     /// Losses of segments before this one are of a window that was cut already.
     cut: u32,
     last_sent: Instant,
+    /// Until then there are only datagrams, and so many.
+    tcp_from: Instant,
+    datagrams: u32,
 }
 
 /// The acknowledgements of what was sent in one round trip.
@@ -86,6 +94,7 @@ pub(super) struct Segment {
     pub(super) bytes: u64,
     sent: Instant,
     arrived: bool,
+    is_datagram: bool,
 }
 
 impl Sender {
@@ -103,7 +112,15 @@ impl Sender {
             round: Round::default(),
             cut: 0,
             last_sent: 0,
+            tcp_from: 0,
+            datagrams: 0,
         }
+    }
+
+    /// Before the TCP connection is there, responses go by UDP, as far as the client's slots let them.
+    pub(super) fn by_datagrams_until(&mut self, tcp_from: Instant) {
+        self.tcp_from = tcp_from;
+        self.datagrams = DATAGRAMS;
     }
 
     /// One more response to send.
@@ -113,14 +130,25 @@ impl Sender {
 
     /// The next segment that may leave `now`: its number and payload.
     pub(super) fn next(&mut self, now: Instant) -> Option<(u32, u64)> {
+        if now < self.tcp_from {
+            self.datagrams = self.datagrams.checked_sub(1)?;
+            return self.take(DATAGRAM, now);
+        }
         if self.in_flight == 0 && now > self.last_sent + self.idle {
             self.window = self.window.min(INITIAL_WINDOW);
         }
         if f64::from(self.in_flight) + 1.0 > self.window {
             return None;
         }
+        let taken = self.take(SEGMENT, now)?;
+        self.in_flight += 1;
+        Some(taken)
+    }
+
+    /// Takes at most `most` bytes of the response whose turn it is.
+    fn take(&mut self, most: u64, now: Instant) -> Option<(u32, u64)> {
         let (resource, left) = self.responses.pop_front()?;
-        let bytes = left.min(SEGMENT);
+        let bytes = left.min(most);
         let rest = (resource, left - bytes);
         match self.turns {
             _ if left == bytes => {}
@@ -128,8 +156,14 @@ impl Sender {
             false => self.responses.push_front(rest),
         }
         let number = self.first + u32::try_from(self.segments.len()).unwrap_or(u32::MAX);
-        self.segments.push_back(Segment { resource, bytes, sent: now, arrived: false });
-        self.in_flight += 1;
+        let is_datagram = now < self.tcp_from;
+        self.segments.push_back(Segment {
+            resource,
+            bytes,
+            sent: now,
+            arrived: false,
+            is_datagram,
+        });
         self.last_sent = now;
         Some((number, bytes))
     }
@@ -142,6 +176,11 @@ impl Sender {
     /// Segments without an acknowledgement.
     pub(super) fn in_flight(&self) -> u32 {
         self.in_flight
+    }
+
+    /// Whether it goes by UDP, beside the window.
+    pub(super) fn is_datagram(&mut self, number: u32) -> bool {
+        self.segment(number).is_some_and(|segment| segment.is_datagram)
     }
 
     /// Payload of a segment that is sent again.

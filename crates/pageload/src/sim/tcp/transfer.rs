@@ -89,6 +89,9 @@ impl Run<'_> {
         };
         let arrived = left + self.rtt / 2;
         self.events.at(arrived, Event::Arrived(connection, number));
+        if self.connections[connection as usize].sender.is_datagram(number) {
+            return;
+        }
         let acknowledged = arrived + self.rtt - self.rtt / 2;
         self.events.at(acknowledged, Event::Acknowledged(connection, self.now));
     }
