@@ -62,9 +62,38 @@ pub(super) struct Sender {
     /// Losses of segments before this one are of a window that was cut already.
     cut: u32,
     last_sent: Instant,
+    usage: Usage,
     /// Until then there are only datagrams, and so many.
     tcp_from: Instant,
     datagrams: u32,
+}
+
+/// How much of its window a sender has used of late: one that had nothing to send learns nothing about the path, and its window
+/// stays (RFC 7661; `tcp_cwnd_validate` of Linux).
+#[derive(Debug, Default)]
+struct Usage {
+    /// Whether more would have been sent.
+    is_limited: bool,
+    /// Segments in flight at most.
+    most: u32,
+    /// Looked at anew when so many segments are acknowledged.
+    until: u32,
+    sent: u32,
+    acknowledged: u32,
+}
+
+impl Usage {
+    fn look(&mut self, is_limited: bool, in_flight: u32) {
+        let is_over = self.acknowledged >= self.until;
+        if is_over || is_limited || (!self.is_limited && in_flight > self.most) {
+            *self = Self { is_limited, most: in_flight, until: self.sent, ..*self };
+        }
+    }
+
+    /// Whether the window is what held segments back.
+    fn is_used(&self, window: f64, is_doubling: bool) -> bool {
+        self.is_limited || (is_doubling && window < 2.0 * f64::from(self.most))
+    }
 }
 
 /// The acknowledgements of what was sent in one round trip.
@@ -112,6 +141,7 @@ impl Sender {
             round: Round::default(),
             cut: 0,
             last_sent: 0,
+            usage: Usage::default(),
             tcp_from: 0,
             datagrams: 0,
         }
@@ -137,12 +167,13 @@ impl Sender {
         if self.in_flight == 0 && now > self.last_sent + self.idle {
             self.window = self.window.min(INITIAL_WINDOW);
         }
-        if f64::from(self.in_flight) + 1.0 > self.window {
-            return None;
-        }
-        let taken = self.take(SEGMENT, now)?;
-        self.in_flight += 1;
-        Some(taken)
+        let is_full = f64::from(self.in_flight) + 1.0 > self.window;
+        let taken = if is_full { None } else { self.take(SEGMENT, now) };
+        let count = u32::from(taken.is_some());
+        self.in_flight += count;
+        self.usage.sent += count;
+        self.usage.look(is_full && self.is_waiting(), self.in_flight);
+        taken
     }
 
     /// Takes at most `most` bytes of the response whose turn it is.
@@ -212,6 +243,10 @@ impl Sender {
         let round_trip = now.saturating_sub(sent);
         self.shortest = self.shortest.min(round_trip);
         let of_round = self.round.sample(sent, now);
+        self.usage.acknowledged += 1;
+        if !self.usage.is_used(self.window, self.window < self.threshold) {
+            return;
+        }
         if self.window >= self.threshold {
             self.window += 1.0 / self.window;
             return;
@@ -266,6 +301,33 @@ mod tests {
             }
         }
         assert_eq!(sizes, [10, 20, 40, 80]);
+    }
+
+    #[test]
+    fn a_window_that_is_not_used_does_not_grow() {
+        let mut sender = Sender::new(IDLE, true);
+        let mut now = 0;
+        for resource in 0..8 {
+            sender.respond(resource, 3 * SEGMENT);
+            assert_eq!(flight(&mut sender, now), 3);
+            (0..3).for_each(|_| sender.acknowledged(now, now + RTT));
+            now += RTT;
+        }
+        sender.respond(9, 1_000_000);
+        assert_eq!(flight(&mut sender, now), 10);
+        (0..10).for_each(|_| sender.acknowledged(now, now + RTT));
+        assert_eq!(flight(&mut sender, now + RTT), 20);
+    }
+
+    #[test]
+    fn datagrams_go_before_tcp_and_beside_its_window() {
+        let mut sender = Sender::new(IDLE, true);
+        sender.by_datagrams_until(RTT);
+        sender.respond(0, 100 * SEGMENT);
+        assert_eq!(flight(&mut sender, 0), DATAGRAMS);
+        assert!(sender.is_datagram(0) && sender.in_flight() == 0);
+        assert_eq!(flight(&mut sender, RTT), 10);
+        assert!(!sender.is_datagram(DATAGRAMS));
     }
 
     #[test]
