@@ -130,6 +130,12 @@ lab() {
             echo "skipped: $file needs root"
             continue
         fi
+        if grep -q '^page = ' "$file"; then
+            if [ -z "${HEADSTART_DATA:-}" ] || [ "$(id -u)" != 0 ]; then
+                echo "skipped: $file needs recorded pages (HEADSTART_DATA) and root"
+                continue
+            fi
+        fi
         # A few trials on a machine that does other things besides: what is wrong is wrong each time.
         name=$(basename "$file" .toml)
         tries=1

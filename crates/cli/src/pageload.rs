@@ -5,10 +5,12 @@ mod db;
 mod model;
 mod plan;
 mod progress;
-mod recordings;
+pub(crate) mod recordings;
+mod replay;
 mod sharing;
 mod show;
 mod simulate;
+mod simulated;
 mod text;
 mod validate;
 
@@ -23,6 +25,7 @@ pub(crate) fn run(options: &PageloadOptions) -> Result<ExitCode, Failure> {
         PageloadCommand::Sharing(options) => sharing::run(options),
         PageloadCommand::Db(options) => db::run(&options.command),
         PageloadCommand::Show(options) => show::run(options),
+        PageloadCommand::Replay(options) => replay::run(options),
         PageloadCommand::Plan(options) => plan::run(options),
         PageloadCommand::Simulate(options) => simulate::run(options),
         PageloadCommand::Validate(options) => validate::run(options),

@@ -33,7 +33,9 @@ Examples:
 const VALIDATE_EXAMPLES: &str = "\
 Examples:
       headstart pageload validate --blast blast-train.jsonl.gz
-      HEADSTART_DATA=folder headstart pageload validate --json";
+      HEADSTART_DATA=folder headstart pageload validate --json
+      headstart lab run pages --out results                       # ten recorded pages over real sockets
+      headstart pageload validate --replays results               # the profile tcp against them";
 
 /// Slowest link that is simulated, in bits a second: below, a page takes hours.
 const RATE_MIN: u64 = 8_000;
@@ -105,10 +107,12 @@ pub struct SimulateOptions {
     pub csv: Option<PathBuf>,
 }
 
-/// Hold the simulator against others
+/// Hold the simulator against others, and against real sockets
 ///
 /// The profile `blast` against what the published simulator said of the published pages: mean absolute errors by
-/// setting, and the bars that they have to keep. Exit code 1: one is not kept.
+/// setting, and the bars that they have to keep. With --replays instead the profile `tcp` against loads of pages over
+/// real sockets (`headstart lab run pages`). Every second page, as they are listed, is held out: nothing in the
+/// simulator was set after it, and the bars are about these. Exit code 1: one is not kept.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = VALIDATE_EXAMPLES, after_help = "See --help for examples.")]
 pub struct ValidateOptions {
@@ -116,6 +120,10 @@ pub struct ValidateOptions {
     /// that HEADSTART_DATA names
     #[arg(long, value_name = "PATH", visible_alias = "reference")]
     pub blast: Option<PathBuf>,
+
+    /// Results of replays: a folder that `headstart lab run` wrote, of an experiment whose variants are pages
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["blast", "draws"])]
+    pub replays: Option<PathBuf>,
 
     /// Loads of each page and setting of which the mean counts
     #[arg(long, value_name = "N", default_value_t = headstart_pageload::sim::published::DRAWS,
@@ -227,7 +235,7 @@ fn round_trip(text: &str) -> Result<Duration, String> {
 }
 
 /// Bytes a second of a rate in bits.
-fn rate(text: &str) -> Result<u64, String> {
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let units = [("kbit", 1e3), ("Mbit", 1e6), ("Gbit", 1e9), ("bit", 1.0)];
     let number = |(unit, factor): (&str, f64)| {
         let count: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;

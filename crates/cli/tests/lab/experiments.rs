@@ -57,6 +57,8 @@ fn the_list_has_every_experiment_and_its_time() {
         "fop-addresses",
         "fop-privacy",
         "sharing",
+        "cs244",
+        "pages",
     ]
     .map(Some);
     assert_eq!(names, expected);

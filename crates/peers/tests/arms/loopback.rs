@@ -61,9 +61,13 @@ async fn every_arm_opens_with_every_suite_and_brings_every_byte() {
     for suite in Suite::ALL {
         for arm in Arm::ALL {
             // An agent is in between: see the test of proxies.
+            // An agent is in between: see the test of proxies.
             // Servers with Encrypted ClientHello are another program: see the experiment `ech`. Of arms of programs both
-            // ends are: see `sharing`.
-            let is_here = !arm.has_agent() && !arm.encrypts_hello() && !arm.is_of_programs();
+            // ends are: see `sharing`. Without TLS there are pages only.
+            let is_here = !arm.has_agent()
+                && !arm.encrypts_hello()
+                && !arm.is_of_programs()
+                && !arm.is_clear();
             if !is_here || !arm.supports(suite) {
                 continue;
             }
@@ -141,10 +145,11 @@ async fn what_an_arm_cannot_do_is_said() {
     assert_eq!(client.visit(&named).await.error, "tls13 knows no other name");
     let private = Visit { context: Some("x".into()), ..Visit::new(1) };
     assert_eq!(client.visit(&private).await.error, "tls13 knows no other context");
-    let mut options = ServerOptions::new(Arm::Turbo, Suite::P256, any_port(), directory.path());
+    let mut options =
+        ServerOptions::new(Arm::TurboAgent, Suite::P256, any_port(), directory.path());
     options.more = vec![any_port()];
-    assert!(Server::start(options.clone()).unwrap_err().hint().unwrap().contains("--also"));
-    options.more.clear();
+    assert!(Server::start(options).unwrap_err().hint().unwrap().contains("--also"));
+    let mut options = ServerOptions::new(Arm::Turbo, Suite::P256, any_port(), directory.path());
     options.cookie_life = Some(Duration::from_secs(9));
     assert!(Server::start(options).unwrap_err().hint().unwrap().contains("--cookie-life"));
 }

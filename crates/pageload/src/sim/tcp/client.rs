@@ -55,6 +55,8 @@ pub(super) enum Event {
     Flight(u32),
     /// A connection takes requests.
     Ready(u32),
+    /// A server has the TCP part of a connection whose requests came by UDP.
+    Joined(u32),
     /// A request is at its server.
     Asked(u32, u32),
     /// A server has the response to a request.
@@ -247,6 +249,7 @@ impl<'a> Run<'a> {
             Event::Needed(id) => self.need(id),
             Event::Flight(connection) => self.answer(connection),
             Event::Ready(connection) => self.ready(connection),
+            Event::Joined(connection) => self.pump(connection),
             Event::Asked(id, connection) => self.asked(id, connection),
             Event::Made(id, connection) => self.made(id, connection),
             Event::Arrived(connection, number) => self.arrived(connection, number),
