@@ -1,11 +1,11 @@
-//! `headstart pageload replay` as it is called. Replays make network namespaces, so need root or a user namespace:
-//! switched on by HEADSTART_TEST_NET=1.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
+//! `headstart pageload replay` as it is called.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
+
+use crate::{beside_others, has_network};
 
 fn headstart(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
@@ -74,10 +74,10 @@ fn an_experiment_with_pages_that_are_not_there_says_so() {
 
 #[test]
 fn openings_that_save_a_round_trip_save_it_on_a_whole_page() {
-    if std::env::var_os("HEADSTART_TEST_NET").is_none() {
-        eprintln!("skipped: HEADSTART_TEST_NET is not set");
+    if !has_network() {
         return;
     }
+    let _others = beside_others();
     let dir = tempfile::tempdir().unwrap();
     let (file, place) = (dir.path().join("page.json"), dir.path().join("results"));
     std::fs::write(&file, page().to_string()).unwrap();
