@@ -379,6 +379,7 @@ fn theirs(row: &toml::Value) -> String {
     match (number("missed").or(number("full")), number("mean"), number("sd")) {
         (Some(missed), ..) => format!("{:.1} %", missed * 100.0),
         (None, Some(mean), Some(sd)) => format!("{mean:.1} ({sd:.1})"),
+        (None, Some(mean), None) => format!("{mean:.0}"),
         _ => panic!("neither a share nor a mean: {row}"),
     }
 }
