@@ -221,4 +221,11 @@ fn compressed_recordings_are_learned_from() {
     }
     let json = place.json(&["db", "build", "1.har.gz", "2.har.gz", "3.har.gz"]);
     assert_eq!((&json["pages"], &json["prefetch"]), (&json!(1), &json!(2)));
+    // All of the folder: three of them are there twice, and the fourth load of the page has no banner.
+    let json = place.json(&["db", "build", "."]);
+    assert_eq!(
+        (&json["recordings"], &json["pages"], &json["prefetch"]),
+        (&json!(5), &json!(1), &json!(1))
+    );
+    assert_eq!(json["left_out"]["recordings that are there already"], 3);
 }

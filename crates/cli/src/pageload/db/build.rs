@@ -14,6 +14,7 @@ use headstart_pageload::page::Page;
 use headstart_proto::UnixSeconds;
 use serde_json::{Value, json};
 
+use super::super::batch::expanded;
 use super::super::recordings::{Contents, Recording, logged, open_unpacked, read_all};
 use super::super::sharing::unreadable;
 use super::super::text::{columns, counted, grouped, percent};
@@ -30,7 +31,7 @@ use crate::output;
 pub(super) fn run(options: &DbBuildOptions) -> Result<ExitCode, Failure> {
     // First, so that a wrong key need not wait for thousands of recordings.
     let key = options.sign.as_deref().map(keys::secret).transpose()?;
-    let all = Learned::read(options);
+    let all = Learned::read(&expanded(&options.files)?, options.assume_get);
     if all.recordings.count() == 0 {
         return Err(nothing(&all));
     }
@@ -80,13 +81,13 @@ struct Learned {
 }
 
 impl Learned {
-    fn read(options: &DbBuildOptions) -> Self {
+    fn read(files: &[PathBuf], assume_get: bool) -> Self {
         let is_published = |path: &&PathBuf| {
             let name = path.to_string_lossy();
             [".jsonl", ".jsonl.gz"].iter().any(|end| name.ends_with(end)) || name == "-"
         };
         let (published, others): (Vec<&PathBuf>, Vec<&PathBuf>) =
-            options.files.iter().partition(is_published);
+            files.iter().partition(is_published);
         let mut all = Self::default();
         for path in published {
             if let Err(failure) = all.published(path) {
@@ -99,7 +100,7 @@ impl Learned {
             let facts: Vec<(Page, Facts)> = contents
                 .recordings
                 .into_iter()
-                .map(|of| facts_of(of, options.assume_get))
+                .map(|of| facts_of(of, assume_get))
                 .collect::<Result<_, Failure>>()?;
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
             facts.iter().for_each(|(page, facts)| all.add(page, facts));
