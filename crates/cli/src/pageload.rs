@@ -1,6 +1,7 @@
 //! `headstart pageload`: what loading pages costs.
 
 mod batch;
+mod database;
 mod db;
 mod model;
 mod plan;

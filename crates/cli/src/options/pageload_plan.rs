@@ -18,6 +18,9 @@ Examples:
   Many pages: a folder, or names; databases that know three fifths of the pages:
       headstart pageload plan recordings/ --hit-rate 60 --html plan.html
 
+  What databases that were made of other loads know of this one:
+      headstart pageload plan page.har --database pages.hsdb --key maker.key.pub
+
   By the rules of the simulator published with BLAST:
       headstart pageload plan page.har --profile blast";
 
@@ -50,7 +53,8 @@ const DRAWS_MAX: u64 = 10_000;
 ///
 /// Loads each page in simulated time: with each technique alone, with more and more of them, over other round trips and
 /// bandwidths, without what takes time, and with an edge for one host alone. Of many pages also how many gain a quarter or a
-/// half, by their size, and what load times hang on. Exit code 2: a file could not be read; the others are answered.
+/// half, by their size, and what load times hang on. Exit code 2: a file could not be read; the others are answered. Exit
+/// code 1: the database is not good.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = PLAN_EXAMPLES, after_help = "See --help for examples.")]
 pub struct PlanOptions {
@@ -80,7 +84,8 @@ pub struct PlanOptions {
 /// Load recorded pages in simulated time
 ///
 /// Says for each page, or over all of them, how long it takes until 95 % of its resources are there. The same
-/// options give the same figures. Exit code 2: a file could not be read; the others are loaded.
+/// options give the same figures. Exit code 2: a file could not be read; the others are loaded. Exit code 1: the database
+/// is not good.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = SIMULATE_EXAMPLES, after_help = "See --help for examples.")]
 pub struct SimulateOptions {
@@ -178,6 +183,14 @@ pub(crate) struct SimulatorOptions {
     /// Pages that databases know, in percent
     #[arg(long, value_name = "PERCENT", default_value = "100", value_parser = share)]
     pub(crate) hit_rate: f64,
+
+    /// Databases that know what they know of each page: a file of `headstart pageload db`, instead of --hit-rate
+    #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "hit_rate")]
+    pub(crate) database: Option<PathBuf>,
+
+    /// Public keys (PEM), one of which has to have signed it
+    #[arg(long, value_name = "FILE", requires = "database")]
+    pub(crate) key: Vec<PathBuf>,
 
     /// Loads of each page, where chance has a part; their means count
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=DRAWS_MAX))]

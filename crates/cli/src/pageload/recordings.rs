@@ -130,6 +130,12 @@ fn read(path: &Path, name: &str, progress: &Progress) -> Result<Contents, Failur
     of_kind(&head, whole, name)
 }
 
+/// A file, decompressed if it is compressed.
+pub(super) fn open_unpacked(path: &Path) -> io::Result<Box<dyn Read>> {
+    let (head, whole) = peek(sharing::open(path)?)?;
+    Ok(if head.starts_with(&GZIP) { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
+}
+
 /// An input that begins with what was read of it already.
 type Whole<R> = io::Chain<Cursor<Vec<u8>>, R>;
 

@@ -107,7 +107,7 @@ fn what_was_left_out_and_how_good_it_is_are_told() {
     assert!(err.contains("broken.har"), "{err}");
     let made: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((&made["recordings"], &made["pages"]), (&json!(4), &json!(1)));
-    assert_eq!(made["left_out"]["URLs not asked for by GET each time"], 1);
+    assert_eq!(made["left_out"]["URLs not asked for by GET, without authorization, each time"], 1);
     assert_eq!(made["unreadable"][0]["file"], "broken.har");
     let day = &made["figures"][0];
     assert_eq!((&day["age"], &day["loads"]), (&json!("a day"), &json!(3)));
@@ -200,6 +200,11 @@ fn a_newer_database_takes_the_place_of_the_one_in_use() {
     older[12..20].copy_from_slice(&1u64.to_be_bytes());
     let mut changed = offered.clone();
     *changed.last_mut().unwrap() ^= 1;
+    // A file in use that is damaged is mended, although the one that is offered is no newer.
+    fs::write(place.path("in_use.hsdb"), &changed).unwrap();
+    let ((code, _, err), _) = fetch(ok(&offered));
+    assert!(code == Some(0) && err.contains("is new: 1 page, made 20"), "{err}");
+    assert_eq!(fs::read(place.path("in_use.hsdb")).unwrap(), offered);
     fs::remove_file(place.path("in_use.hsdb")).unwrap();
     for (answer, why) in [
         (ok(&older), "signature"),

@@ -7,6 +7,7 @@ mod call;
 mod databases;
 mod place;
 mod plan;
+mod plan_database;
 mod sharing;
 mod show;
 #[path = "../../../pageload/tests/support/mod.rs"]
