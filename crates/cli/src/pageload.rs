@@ -2,6 +2,7 @@
 
 mod batch;
 mod db;
+mod files;
 mod model;
 mod plan;
 mod progress;

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use headstart_pageload::page::Ignored;
 use headstart_pageload::plan::{Overall, PagePlan, Questions};
+use headstart_pageload::printable;
 use headstart_pageload::sim::profile::Model;
 use headstart_pageload::tree::Quantiles;
 use serde::Serialize;
@@ -17,7 +18,7 @@ use serde::Serialize;
 use super::batch::Batch;
 use super::model::{self, Setting};
 use super::recordings::{Contents, HarFacts, Recording, on_all_cores};
-use super::show::summary::{Unreadable, counted, printable};
+use super::show::summary::{Unreadable, counted};
 use crate::failure::Failure;
 use crate::options::PlanOptions;
 use crate::output;
@@ -28,7 +29,7 @@ use crate::output;
 /// No file can be read, a technique is none of the profile's, or the report cannot be written.
 pub(super) fn run(options: &PlanOptions) -> Result<ExitCode, Failure> {
     let questions = questions(options)?;
-    let batch = Batch::read(&options.pages.files, |contents| plans(contents, &questions))?;
+    let batch = Batch::read(&options.pages.files, |_, contents| plans(contents, &questions))?;
     let exit_code = batch.exit_code();
     let answers = Answers::new(&questions, batch);
     if let Some(file) = &options.html {
