@@ -20,7 +20,10 @@ pub mod db;
 pub mod har;
 pub mod page;
 pub mod plan;
+mod printable;
 pub mod sharing;
 pub mod sim;
 pub mod statistics;
 pub mod tree;
+
+pub use printable::printable;
