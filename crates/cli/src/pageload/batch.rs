@@ -31,7 +31,7 @@ impl<T: Send> Batch<T> {
         let mut batch = Self { of: Vec::new(), unreadable: Vec::new() };
         let mut last = None;
         let not_there = failures.into_iter().map(|(name, failure)| (name, Err(failure)));
-        for (file, read) in not_there.chain(recordings::read_each(&files, of)) {
+        for (file, read) in not_there.chain(recordings::read_all(&files, of)) {
             match read {
                 Ok(of) => batch.of.push(of),
                 Err(failure) => {

@@ -59,18 +59,10 @@ pub(super) fn name_of(path: &Path) -> String {
     printable(&path.to_string_lossy())
 }
 
-/// Reads files on all cores, and gives what `of` makes of each, in their order.
+/// Reads files on all cores, and gives what `of` makes of each and its place, in their order.
 ///
 /// Only that is kept: thousands of recordings are larger than what is said of them.
 pub(super) fn read_all<T: Send>(
-    files: &[PathBuf],
-    of: impl Fn(Contents) -> T + Sync,
-) -> Vec<(String, Result<T, Failure>)> {
-    read_each(files, |_, contents| of(contents))
-}
-
-/// The same, where `of` is told the place of the file as well.
-pub(super) fn read_each<T: Send>(
     files: &[PathBuf],
     of: impl Fn(usize, Contents) -> T + Sync,
 ) -> Vec<(String, Result<T, Failure>)> {

@@ -96,7 +96,7 @@ impl Learned {
         }
         let others: Vec<PathBuf> = others.into_iter().cloned().collect();
         let all = Mutex::new(all);
-        let learn = |contents: Contents| -> Result<(), Failure> {
+        let learn = |_, contents: Contents| -> Result<(), Failure> {
             let facts: Vec<(Page, Facts)> = contents
                 .recordings
                 .into_iter()
