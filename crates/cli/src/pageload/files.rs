@@ -69,6 +69,7 @@ impl Files {
         let mut paths = Vec::new();
         for path in found {
             match path {
+                Ok(path) if is_other(&path) => {}
                 Ok(path) => paths.push(path),
                 Err(error) => fail(
                     format!("cannot read {}: {}", name_of(error.path()), error.error()),
@@ -89,7 +90,12 @@ fn pattern(path: &Path) -> Option<&str> {
     path.symlink_metadata().is_err().then_some(text)
 }
 
-/// Folders within are left out, and what is no file: a pipe would be waited for without end.
+/// A pipe or a device, which may never end. What cannot be asked, such as a link to nowhere, is named when it is read.
+fn is_other(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir())
+}
+
+/// Folders within are left out.
 fn files_of(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let name = name_of(folder);
     let unreadable = |error: std::io::Error| {
@@ -99,9 +105,7 @@ fn files_of(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
-        // What cannot be asked, such as a link to nowhere, is named when it is read.
-        let is_other = fs::metadata(&path).is_ok_and(|file| !file.is_file());
-        if is_recording(&path) && !is_other {
+        if is_recording(&path) && !path.is_dir() && !is_other(&path) {
             files.push(path);
         }
     }

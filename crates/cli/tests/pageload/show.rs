@@ -135,6 +135,7 @@ fn folders_and_patterns() {
         pages.iter().map(|page| page["file"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(pages(&["all"]), ["all/a.har", "all/b.har"]);
+    assert_eq!(pages(&["all/*.har"]), ["all/a.har", "all/b.har"], "the pipe is not waited for");
     assert_eq!(pages(&["all/[ab].har"]), ["all/a.har", "all/b.har"]);
     assert_eq!(pages(&["all/**/c.*", "all/?.har"]), ["all/more/c.har", "all/a.har", "all/b.har"]);
     // A name is a name first.
