@@ -119,8 +119,8 @@ pub struct SimulateOptions {
 ///
 /// The profile `blast` against what the published simulator said of the published pages: mean absolute errors by
 /// setting, and the bars that they have to keep. With --replays instead the profile `tcp` against loads of pages over
-/// real sockets (`headstart lab run pages`). Every second page, as they are listed, is held out: nothing in the
-/// simulator was set after it, and the bars are about these. Exit code 1: one is not kept.
+/// real sockets (`headstart lab run pages`). The second half of the pages, as the experiment lists them, is held out:
+/// nothing in the simulator was changed after these, and the bars are about them. Exit code 1: one is not kept.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = VALIDATE_EXAMPLES, after_help = "See --help for examples.")]
 pub struct ValidateOptions {
