@@ -10,6 +10,8 @@ cd "$(dirname "$0")"
 export CARGO_INCREMENTAL=0
 
 DENY=0.20.2
+# Failed tests that get a second try: more of them are no accident.
+AGAIN=5
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] || steps=(tools bpf format clippy no_std docs deny test valgrind examples python lab)
 
@@ -85,8 +87,29 @@ docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps; }
 deny() { cargo deny --locked check bans licenses sources; }
 
 # Fuzz corpora are replayed by ordinary tests of headstart-proto and headstart-tls.
-# Most tests wait for other programs, and for time to pass.
-test() { RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((3 * $(nproc)))} cargo test --locked --workspace; }
+# Most tests wait for other programs, and for time to pass. Those that fail beside others are run once more, by
+# themselves: what is wrong is wrong each time.
+test() {
+    local log failed targets
+    log=$(mktemp)
+    if RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((3 * $(nproc)))} \
+        cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$log"; then
+        rm "$log"
+        return
+    fi
+    # By the lists at the end of each program, and of cargo. What did not compile, or died, is in neither.
+    mapfile -t failed < <(sed -n '/^failures:$/,/^test result/s/^    \([a-z0-9_:]*\)$/\1/p' "$log" | sort -u)
+    mapfile -t targets < <(sed -n 's/^    `-p [^ ]* \(--test [^ ]*\|--lib\)`$/\1/p' "$log")
+    if [ ${#failed[@]} = 0 ] || [ ${#failed[@]} -gt "$AGAIN" ] ||
+        [ ${#targets[@]} != "$(grep -c '^    `-p ' "$log")" ] ||
+        [ ${#targets[@]} != "$(grep -c '^test result: FAILED' "$log")" ]; then
+        return 1
+    fi
+    rm "$log"
+    echo "once more, by themselves: ${failed[*]}"
+    # shellcheck disable=SC2086 # two words each
+    cargo test --locked --workspace ${targets[*]} -- --test-threads=1 --exact "${failed[@]}"
+}
 
 # The calls of OpenSSL that crates/tls makes by itself, and the callbacks: no byte is used that is another's or was never
 # written, and none is lost. Two minutes; tests that start other programs are left out.

@@ -14,6 +14,7 @@ mod library;
 mod replay;
 mod report;
 mod results;
+mod samples;
 
 use std::process::{Command, Output};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
