@@ -64,7 +64,8 @@ LIST
     fi
     cargo fmt --version >/dev/null && cargo clippy --version >/dev/null
     if ! cargo deny --version 2>/dev/null | grep -qF "$DENY"; then
-        cargo install --locked --quiet cargo-deny --version "$DENY"
+        # Its own speed matters less than that of its build.
+        CARGO_PROFILE_DEV_DEBUG=false cargo install --debug --locked --quiet cargo-deny --version "$DENY"
     fi
 }
 
