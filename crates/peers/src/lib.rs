@@ -5,6 +5,8 @@
 //! request byte left, when response bytes came, and how the connection was opened in truth. All speak
 //! HTTP/1.1, `GET /bytes/N`, so that other servers can stand behind; every response byte is checked.
 //!
+//! [`site`] has web sites for browsers to load.
+//!
 //! [`run_client`] and [`run_server`] make programs of them, driven by lines on standard input.
 //!
 //! All arms over TCP use OpenSSL, which has the post-quantum suites and early data; those of Fast Open by way of
@@ -27,6 +29,7 @@ mod identity;
 mod load;
 mod quic;
 mod server;
+pub mod site;
 mod sys;
 mod tls;
 mod transport;
