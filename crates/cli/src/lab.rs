@@ -7,7 +7,7 @@ mod capture;
 mod cell;
 mod environment;
 mod experiment;
-mod interrupt;
+pub(crate) mod interrupt;
 mod list;
 pub(crate) mod peer;
 mod plan;
@@ -17,6 +17,7 @@ mod progress;
 pub(crate) mod report;
 mod results;
 mod run;
+pub(crate) mod site;
 mod stats;
 mod summary;
 mod topology;
@@ -41,6 +42,10 @@ pub(crate) fn run(options: &LabOptions) -> Result<ExitCode, Failure> {
         LabCommand::Calibrate(options) => {
             logging::start(&options.log, logging::COMMAND)?;
             calibrate::run(options)
+        }
+        LabCommand::Site(options) => {
+            logging::start(&options.log, logging::COMMAND)?;
+            site::run(options)
         }
         LabCommand::Peer(options) => peer::run(options),
     }

@@ -5,6 +5,7 @@ mod db;
 mod model;
 mod plan;
 mod progress;
+mod record;
 mod recordings;
 mod sharing;
 mod show;
@@ -22,6 +23,7 @@ pub(crate) fn run(options: &PageloadOptions) -> Result<ExitCode, Failure> {
     match &options.command {
         PageloadCommand::Sharing(options) => sharing::run(options),
         PageloadCommand::Db(options) => db::run(&options.command),
+        PageloadCommand::Record(options) => record::run(options),
         PageloadCommand::Show(options) => show::run(options),
         PageloadCommand::Plan(options) => plan::run(options),
         PageloadCommand::Simulate(options) => simulate::run(options),

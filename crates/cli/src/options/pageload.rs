@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::DbOptions;
 use super::pageload_plan::{PlanOptions, SimulateOptions, ValidateOptions};
+use super::pageload_record::RecordOptions;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,6 +50,7 @@ pub struct PageloadOptions {
 #[derive(Debug, Clone, Subcommand)]
 #[allow(missing_docs)] // a comment here would replace the command's own help text
 pub enum PageloadCommand {
+    Record(RecordOptions),
     Show(ShowOptions),
     Plan(PlanOptions),
     Simulate(SimulateOptions),
