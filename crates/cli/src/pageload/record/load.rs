@@ -229,7 +229,10 @@ impl<'b> Following<'b> {
 
 /// The target and the session of the tab that Chromium starts with.
 fn tab(devtools: &mut Devtools) -> Result<(String, String), Trouble> {
-    let attach = json!({ "autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true });
+    // Chromium's own surface has targets as well, which are of no page.
+    let attach = json!({
+        "autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true, "filter": [{ "type": "page" }],
+    });
     devtools.ask(None, "Target.setAutoAttach", attach)?;
     let until = Instant::now() + PATIENCE;
     loop {
@@ -256,7 +259,10 @@ fn prepare(devtools: &mut Devtools, session: &str) -> Result<(), Trouble> {
         json!({ "maxTotalBufferSize": 0, "maxResourceBufferSize": 0, "maxPostDataSize": 0 });
     let session = Some(session);
     devtools.ask(session, "Network.enable", network)?;
-    devtools.ask(session, "Runtime.setAsyncCallStackDepth", depth)?;
+    // Stacks of timers and promises need the debugger, which is not to stop anything.
+    devtools.ask(session, "Debugger.enable", json!({}))?;
+    devtools.ask(session, "Debugger.setSkipAllPauses", json!({ "skip": true }))?;
+    devtools.ask(session, "Debugger.setAsyncCallStackDepth", depth)?;
     devtools.ask(session, "Target.setAutoAttach", attach)?;
     devtools.ask(session, "Runtime.runIfWaitingForDebugger", json!({}))?;
     Ok(())
