@@ -178,7 +178,7 @@ impl Recorder<'_> {
 
     /// One load, and what is written of it.
     fn record(&mut self, url: &str) -> Result<Result<(), Trouble>, Failure> {
-        let profile = tempfile::Builder::new().prefix("headstart-profile-").tempdir();
+        let profile = tempfile::Builder::new().prefix("headstart-").tempdir();
         let profile = profile.map_err(|error| {
             Failure::usage(format!("cannot make a folder for Chromium's profile: {error}"))
         })?;

@@ -146,7 +146,11 @@ impl Browser {
         }
         command.args(&settings.arguments).arg("about:blank");
         // What it keeps beside its profile goes with that.
-        command.env("HOME", profile).env_remove("XDG_CONFIG_HOME").env_remove("XDG_CACHE_HOME");
+        command
+            .env("HOME", profile)
+            .env("TMPDIR", profile)
+            .env_remove("XDG_CONFIG_HOME")
+            .env_remove("XDG_CACHE_HOME");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // So that all of it can be ended at once, and Ctrl-C is for the recorder, which then does so.
         command.process_group(0);
