@@ -286,11 +286,12 @@ fn whole(number: f64) -> i64 {
     number.clamp(0.0, 9e15) as i64
 }
 
-/// Seconds since 1970 by RFC 3339, with microseconds; the beginning of 1970 for what is none.
+/// Seconds since 1970 by RFC 3339, to the microsecond.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within the years that there are
 pub(super) fn wall_time(seconds: f64) -> String {
-    // The last second of the year 9999.
-    let since = Duration::try_from_secs_f64(seconds.clamp(0.0, 253_402_300_799.0));
-    humantime::format_rfc3339_micros(UNIX_EPOCH + since.unwrap_or_default()).to_string()
+    // Until the year 2255: more microseconds a float does not tell apart.
+    let micros = (seconds * 1e6).round().clamp(0.0, 9e15) as u64;
+    humantime::format_rfc3339_micros(UNIX_EPOCH + Duration::from_micros(micros)).to_string()
 }
 
 /// As Chromium's own HAR files call it.
