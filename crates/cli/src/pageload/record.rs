@@ -150,6 +150,7 @@ impl Recorder<'_> {
     fn run(mut self, pages: &[Page]) -> Result<ExitCode, Failure> {
         let mut failures = Vec::new();
         let mut interrupted = false;
+        let is_alone = pages.len() == 1 && self.options.runs == 1;
         let turns = (0..self.options.runs).flat_map(|_| pages);
         for page in turns {
             let failure = match self.record(&page.url)? {
@@ -160,7 +161,9 @@ impl Recorder<'_> {
                 }
                 Err(trouble) => format!("{}: {trouble}", page.url),
             };
-            eprintln!("warning: {failure}");
+            if !is_alone {
+                eprintln!("warning: {failure}");
+            }
             failures.push(failure);
         }
         if self.options.json {

@@ -41,7 +41,7 @@ const START: Duration = Duration::from_secs(30);
 const END: Duration = Duration::from_secs(20);
 
 /// Longest that the kernel takes to end what was killed.
-const KILLED: Duration = Duration::from_secs(5);
+const KILLED: Duration = Duration::from_secs(2);
 
 /// Last lines of standard error that are kept, to say why Chromium ended.
 const TAIL: usize = 8;
@@ -121,8 +121,8 @@ pub(super) fn find(named: Option<&PathBuf>) -> Result<PathBuf, Failure> {
     }
     let folders = env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = env::split_paths(&folders).collect();
-    let places = NAMES.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
-    places.into_iter().find(|path| is_program(path)).ok_or_else(|| {
+    let mut places = NAMES.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+    places.find(|path| is_program(path)).ok_or_else(|| {
         Failure::usage("there is no Chromium on this machine")
             .hint("install it (Debian: apt install chromium), or name it with --browser")
     })

@@ -242,8 +242,9 @@ mod tests {
 
     impl Read for Forever {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-            thread::park();
-            Ok(0)
+            loop {
+                thread::park();
+            }
         }
     }
 
