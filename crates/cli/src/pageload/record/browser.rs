@@ -121,7 +121,8 @@ pub(super) fn find(named: Option<&PathBuf>) -> Result<PathBuf, Failure> {
     }
     let folders = env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = env::split_paths(&folders).collect();
-    let mut places = NAMES.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+    let mut places =
+        NAMES.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
     places.find(|path| is_program(path)).ok_or_else(|| {
         Failure::usage("there is no Chromium on this machine")
             .hint("install it (Debian: apt install chromium), or name it with --browser")
