@@ -6,6 +6,9 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
+# What makes the next build after a change shorter is of no use on a clean checkout, and takes gigabytes.
+export CARGO_INCREMENTAL=0
+
 DENY=0.20.2
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] || steps=(tools bpf format clippy no_std docs deny test valgrind examples python lab)
@@ -92,10 +95,11 @@ test() { RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((3 * $(nproc)))} cargo test --
 # The calls of OpenSSL that crates/tls makes by itself, and the callbacks: no byte is used that is another's or was never
 # written, and none is lost. Two minutes; tests that start other programs are left out.
 valgrind() {
-    local build=(cargo test --locked -p headstart-tls --test engine --test fuzz_replay --no-run)
+    # Those of other crates besides: of one crate alone, dependencies have other features, and would be built once more.
+    local build=(cargo test --locked --workspace --test engine --test fuzz_replay --no-run)
     "${build[@]}"
     local programs program
-    programs=$("${build[@]}" 2>&1 | sed -n 's/.*Executable .*(\(.*\))$/\1/p')
+    programs=$("${build[@]}" --quiet --message-format=json | sed -n 's|.*/crates/tls#.*"executable":"\([^"]*\)".*|\1|p')
     [ "$(wc -w <<<"$programs")" = 2 ]
     for program in $programs; do
         # Fair: threads that wait for each other get their turns.
@@ -129,6 +133,12 @@ lab() {
         if [[ $(basename "$file") == fop-* ]] && [ "$(id -u)" != 0 ]; then
             echo "skipped: $file needs root"
             continue
+        fi
+        if grep -q '^page = ' "$file"; then
+            if [ -z "${HEADSTART_DATA:-}" ] || [ "$(id -u)" != 0 ]; then
+                echo "skipped: $file needs recorded pages (HEADSTART_DATA) and root"
+                continue
+            fi
         fi
         # A few trials on a machine that does other things besides: what is wrong is wrong each time.
         name=$(basename "$file" .toml)

@@ -6,9 +6,10 @@ pub(crate) mod calibrate;
 mod capture;
 mod cell;
 mod environment;
-mod experiment;
+pub(crate) mod experiment;
 pub(crate) mod interrupt;
 mod list;
+pub(crate) mod page;
 pub(crate) mod peer;
 mod plan;
 mod privacy;
@@ -16,19 +17,22 @@ mod process;
 mod progress;
 pub(crate) mod report;
 mod results;
-mod run;
+pub(crate) mod run;
 pub(crate) mod site;
-mod stats;
-mod summary;
+pub(crate) mod stats;
+pub(crate) mod summary;
 mod topology;
-mod trial;
+pub(crate) mod trial;
 mod workload;
 
 use std::process::ExitCode;
 
 use crate::failure::Failure;
 use crate::logging;
+
 use crate::options::{LabCommand, LabOptions};
+pub(crate) use plan::Extent;
+pub(crate) use topology::round_trip;
 
 /// Does what is asked. Call it while the process has one thread: it enters namespaces.
 pub(crate) fn run(options: &LabOptions) -> Result<ExitCode, Failure> {

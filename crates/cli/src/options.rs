@@ -46,13 +46,13 @@ pub use lab_site::LabSiteOptions;
 pub use log::{LogFormat, LogOptions};
 pub use managed::{ClientCertificate, ManagedOptions};
 pub use names::{NameMap, NamePattern};
-pub use pageload::{PageloadCommand, PageloadOptions, SharingOptions, ShowOptions};
+pub use pageload::{PageloadCommand, PageloadOptions, ReplayOptions, SharingOptions, ShowOptions};
 pub use pageload_db::{
     DbBuildOptions, DbCheckOptions, DbCommand, DbExportOptions, DbFetchOptions, DbFormat,
     DbKeygenOptions, DbName, DbOptions, DbShowOptions,
 };
 pub use pageload_plan::{Arm, PlanOptions, SimulateOptions, ValidateOptions};
-pub(crate) use pageload_plan::{ProfileName, SimulatorOptions, Visit};
+pub(crate) use pageload_plan::{ProfileName, SimulatorOptions, Visit, rate};
 pub use pageload_record::RecordOptions;
 pub use place::{FilterPlace, KeySource, RedisAddress};
 pub use run::RunOptions;

@@ -1,15 +1,18 @@
 //! `headstart pageload`: what loading pages costs.
 
 mod batch;
+mod database;
 mod db;
 mod model;
 mod plan;
 mod progress;
 mod record;
-mod recordings;
+pub(crate) mod recordings;
+mod replay;
 mod sharing;
 mod show;
 mod simulate;
+mod simulated;
 mod text;
 mod validate;
 
@@ -25,6 +28,7 @@ pub(crate) fn run(options: &PageloadOptions) -> Result<ExitCode, Failure> {
         PageloadCommand::Db(options) => db::run(&options.command),
         PageloadCommand::Record(options) => record::run(options),
         PageloadCommand::Show(options) => show::run(options),
+        PageloadCommand::Replay(options) => replay::run(options),
         PageloadCommand::Plan(options) => plan::run(options),
         PageloadCommand::Simulate(options) => simulate::run(options),
         PageloadCommand::Validate(options) => validate::run(options),

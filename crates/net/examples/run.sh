@@ -8,7 +8,8 @@ server=
 cleanup() { [ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"; }
 trap cleanup EXIT
 
-cargo build --quiet --locked -p headstart-net --examples
+# With the features that dependencies have for `cargo test --workspace`: nothing is built twice.
+cargo build --quiet --locked --workspace --example turbo_client --example turbo_server
 target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=localhost \
     -addext subjectAltName=DNS:localhost -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null

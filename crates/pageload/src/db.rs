@@ -6,7 +6,8 @@
 //! * prefetch: what a page loads every time, so that it is asked for with the page.
 //!
 //! [`Recordings`] learn them and say how well they would have done; [`write()`] and [`read()`] make and take signed files;
-//! [`export`] writes them for servers and browsers; [`update`] decides when to fetch a newer one, and whether to take it.
+//! [`export`] writes them for servers and browsers; [`update`] decides when to fetch a newer one, and whether to take it;
+//! [`Database::apply`] says what one knows of a recorded load, for simulators.
 //! docs/databases.md has the format, byte by byte, and what each database tells whom.
 //!
 //! A client uses a database as it is: it is the same for all users, nothing that one does is written into it, and it is
@@ -28,6 +29,7 @@ pub mod update;
 mod visit;
 
 pub use crate::har::Kind;
+pub use apply::Coverage;
 pub use columns::ColumnError;
 pub use database::{
     Connect, Database, DatabaseError, Hop, Http2, PageEntry, Parts, Prefetch, Redirect,

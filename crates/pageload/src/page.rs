@@ -1,9 +1,13 @@
 //! A page as a tree of resources: what is asked for, of whom, how large it is, and what had to come before.
 
+mod known;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
+
+pub use self::known::{Known, KnownServer};
 
 /// Resources of a page at most: ten times the largest of the data sets.
 pub const RESOURCES_MAX: usize = 50_000;
@@ -27,6 +31,7 @@ pub struct Page {
     redirects: usize,
     recorded: Recorded,
     ignored: Ignored,
+    known: Option<Known>,
 }
 
 /// What a recording says of the whole load.
@@ -280,8 +285,8 @@ impl Page {
                 return Err(PageError::Order { resource: id });
             }
         }
-        let (recorded, ignored) = Default::default();
-        Ok(Self { name, servers, resources, redirects: 0, recorded, ignored })
+        let (recorded, ignored, known) = Default::default();
+        Ok(Self { name, servers, resources, redirects: 0, recorded, ignored, known })
     }
 
     /// The same, with its first `count` resources known as redirects to the document.
@@ -389,6 +394,7 @@ impl Page {
             redirects: 0,
             recorded: self.recorded.clone(),
             ignored: self.ignored.clone(),
+            known: self.known.clone(),
         }
     }
 }

@@ -25,8 +25,9 @@ fn server(protocol: Protocol, tls: bool) -> Server {
     }
 }
 
+/// Its request fits a SYN as early data.
 fn one_resource(bytes: u64) -> Page {
-    let resource = Resource { response_bytes: bytes, ..Resource::default() };
+    let resource = Resource { request_bytes: 200, response_bytes: bytes, ..Resource::default() };
     Page::new("one".into(), vec![server(Protocol::Http2, true)], vec![resource]).unwrap()
 }
 
@@ -250,6 +251,31 @@ fn only_who_takes_part_gains() {
     let page = one_resource(1_000);
     assert_eq!(load_with(&page, &settings, |_| true, 0).page_load_time(), 2 * RTT);
     assert_eq!(load_with(&page, &settings, |_| false, 0).page_load_time(), 3 * RTT);
+}
+
+#[test]
+fn early_data_that_fits_into_no_syn_comes_behind_it() {
+    let techniques = Techniques::of(&[Technique::FastOpenPrivacy, Technique::ZeroRtt]);
+    let settings = Settings { techniques, revisit: Revisit::again(), ..quiet() };
+    for (request_bytes, round_trips) in [(200, 1), (400, 2)] {
+        let resource = Resource { request_bytes, response_bytes: 1_000, ..Resource::default() };
+        let servers = vec![server(Protocol::Http2, true)];
+        let page = Page::new("one".into(), servers, vec![resource]).unwrap();
+        assert_eq!(load(&page, &settings, 0).page_load_time(), round_trips * RTT);
+    }
+}
+
+/// The server answers with five datagrams and, when the client has joined TCP, with a window of ten segments.
+#[test]
+fn early_data_by_datagrams_is_answered_by_them_at_first() {
+    let techniques = Techniques::of(&[Technique::TurboTls, Technique::ZeroRtt]);
+    let settings = Settings { techniques, revisit: Revisit::again(), ..quiet() };
+    let of = |bytes| load(&one_resource(bytes), &settings, 0);
+    assert_eq!(of(5_900).page_load_time(), RTT);
+    let larger = of(6_000);
+    assert_eq!((larger.resources[0].first, larger.page_load_time()), (RTT, 2 * RTT));
+    assert_eq!(of(20_000).page_load_time(), 2 * RTT);
+    assert_eq!(of(21_000).page_load_time(), 3 * RTT);
 }
 
 #[test]

@@ -4,6 +4,10 @@ use std::str::FromStr;
 /// A way to open a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Arm {
+    /// TCP without TLS: what pages were loaded over once. Only of whole pages.
+    Http,
+    /// The same with the request in the SYN (RFC 7413).
+    HttpFastOpen,
     /// TCP, then TLS 1.3.
     Tls13,
     /// The same with a session of an earlier connection.
@@ -62,7 +66,9 @@ pub(crate) enum Carrier {
 
 impl Arm {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
+        Self::Http,
+        Self::HttpFastOpen,
         Self::Tls13,
         Self::Tls13Resumed,
         Self::Tls13EarlyData,
@@ -90,6 +96,8 @@ impl Arm {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Http => "http",
+            Self::HttpFastOpen => "http-tfo",
             Self::Tls13 => "tls13",
             Self::Tls13Resumed => "tls13-resumed",
             Self::Tls13EarlyData => "tls13-0rtt",
@@ -124,6 +132,19 @@ impl Arm {
         }
         let by_rustls = matches!(self.carrier(), Carrier::Quic) || self.encrypts_hello();
         !by_rustls || matches!(suite, Suite::P256 | Suite::X25519MlKem768)
+    }
+
+    /// Whether it has no TLS.
+    #[must_use]
+    pub const fn is_clear(self) -> bool {
+        matches!(self, Self::Http | Self::HttpFastOpen)
+    }
+
+    /// Whether whole pages can be loaded by it: its client opens all connections itself, and its server can be at the
+    /// addresses of all hosts.
+    #[must_use]
+    pub const fn loads_pages(self) -> bool {
+        !self.has_agent() && !self.encrypts_hello() && !self.is_of_programs()
     }
 
     /// Whether its client resumes, so that the first connection only makes a session.
@@ -171,18 +192,22 @@ impl Arm {
         matches!(self, Self::TurboAgent | Self::FopAgent)
     }
 
-    /// Whether its server can be at several addresses.
+    /// Whether its client can be told at which of several addresses of a server it connects.
     #[must_use]
     pub const fn has_several_addresses(self) -> bool {
         let by_tcp = matches!(self.carrier(), Carrier::Tcp | Carrier::FastOpen | Carrier::Fop);
-        by_tcp && !self.has_agent() && !self.encrypts_hello() && !self.is_of_programs()
+        by_tcp
+            && !self.has_agent()
+            && !self.encrypts_hello()
+            && !self.is_clear()
+            && !self.is_of_programs()
     }
 
     /// Whether its clients can make the visits of a case whose later connections may be linked to earlier ones; of two
     /// names or contexts, if `names`.
     #[must_use]
     pub const fn can_cross(self, names: bool) -> bool {
-        self.opens_fast() && !(names && self.has_agent())
+        self.opens_fast() && !self.is_clear() && !(names && self.has_agent())
     }
 
     /// Whether its clients are programs of others, started for each connection, before edges that speak TLS.
@@ -205,7 +230,8 @@ impl Arm {
 
     pub(crate) const fn carrier(self) -> Carrier {
         match self {
-            Self::Tls13
+            Self::Http
+            | Self::Tls13
             | Self::Tls13Resumed
             | Self::Tls13EarlyData
             | Self::TurboAgent
@@ -214,7 +240,10 @@ impl Arm {
             | Self::Today
             | Self::Shared
             | Self::SharedByServers => Carrier::Tcp,
-            Self::FastOpen | Self::FastOpenResumed | Self::FastOpenEarlyData => Carrier::FastOpen,
+            Self::HttpFastOpen
+            | Self::FastOpen
+            | Self::FastOpenResumed
+            | Self::FastOpenEarlyData => Carrier::FastOpen,
             Self::Fop | Self::FopResumed | Self::FopEarlyData => Carrier::Fop,
             Self::Turbo | Self::TurboResumed | Self::TurboEarlyData | Self::TurboEch => {
                 Carrier::Turbo
@@ -391,14 +420,19 @@ mod tests {
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = "tls12".parse::<Arm>().unwrap_err().to_string();
-        assert!(error.starts_with("there is no arm \"tls12\"; there are tls13, "), "{error}");
+        assert!(
+            error.starts_with("there is no arm \"tls12\"; there are http, http-tfo, tls13, "),
+            "{error}"
+        );
     }
 
     #[test]
     fn what_arms_have_is_in_their_names() {
         for arm in Arm::ALL {
             let name = arm.name();
-            assert_eq!(arm.opens_fast(), name.starts_with("tfo") || name.starts_with("fop"));
+            let opens_fast = ["tfo", "fop", "http-tfo"].iter().any(|begin| name.starts_with(begin));
+            assert_eq!(arm.opens_fast(), opens_fast, "{arm}");
+            assert_eq!(arm.is_clear(), name.starts_with("http"), "{arm}");
             assert_eq!(arm.has_private_cookies(), name.starts_with("fop"), "{arm}");
             assert_eq!(arm.has_agent(), name.ends_with("-agent"), "{arm}");
             assert_eq!(arm.sends_early_data(), name.ends_with("-0rtt"), "{arm}");

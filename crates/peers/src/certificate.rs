@@ -99,7 +99,10 @@ impl<'a> Subject<'a> {
                 let context = builder.x509v3_context(None, None);
                 // The second is that of another virtual host at the same address.
                 let mut names = SubjectAlternativeName::new();
-                names.dns(name).dns(&format!("other.{name}"));
+                names.dns(name);
+                if !name.starts_with('*') {
+                    names.dns(&format!("other.{name}"));
+                }
                 let names = names.build(&context)?;
                 builder.append_extension(names)?;
                 if padding > 0 {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, HTTPS_PORT, Resolver};
-use headstart_net::{Connector, ConnectorConfig, Edge, OpeningPolicy, Target};
+use headstart_net::{Connector, ConnectorConfig, Edge, EdgeLookup, OpeningPolicy, Target};
 use openssl::x509::X509;
 use tokio::time::timeout_at;
 
@@ -88,6 +88,10 @@ impl ClientOptions {
     fn check(&self) -> Result<(), PeerError> {
         let Self { arm, suite, proxy, slots, ech, .. } = self;
         supported(*arm, *suite)?;
+        if arm.is_clear() {
+            return Err(PeerError::new(format!("{arm} loads whole pages only"))
+                .with_hint("use tls13 and its kin, or a client of pages"));
+        }
         if arm.encrypts_hello() != ech.is_some() {
             return Err(PeerError::new(
                 "an ECHConfigList belongs to arms with ECH, and they need one",
@@ -399,20 +403,9 @@ pub(crate) fn out_of_time(stage: &str) -> String {
 }
 
 fn connector(options: &ClientOptions) -> Result<Connector, PeerError> {
-    // Never asked: the edge is known by its address. The system's may be none.
-    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 53));
-    let dns = DnsConfig { name_servers: vec![nobody], ..DnsConfig::default() };
-    let resolver = Resolver::new(&dns)
-        .map_err(|error| PeerError::new(format!("cannot make a resolver: {error}")))?;
-    let mut config = ConnectorConfig::new(resolver);
-    let usual = Advert::default();
-    let advert = Advert {
-        slots: options.slots.unwrap_or(usual.slots),
-        early_data: options.arm.sends_early_data(),
-        ..usual
-    };
-    let edge = Edge { host: options.to.ip().to_string(), port: options.to.port(), advert };
-    config.edges = Arc::new(move |_| Some(edge.clone()));
+    let slots = options.slots.unwrap_or(Advert::default().slots);
+    let edge = edge(options.to, slots, options.arm);
+    let mut config = connector_config(Arc::new(move |_| Some(edge.clone())))?;
     config.slots_max = options.slots.unwrap_or(config.slots_max);
     config.grace = options.grace;
     config.connect_timeout = options.timeout;
@@ -423,4 +416,22 @@ fn connector(options: &ClientOptions) -> Result<Connector, PeerError> {
         Policy::Plain => OpeningPolicy::Plain,
     };
     Ok(Connector::new(config))
+}
+
+/// An edge at `to`, as one of `arm` would be advertised.
+pub(crate) fn edge(to: SocketAddr, slots: u8, arm: Arm) -> Edge {
+    let advert = Advert { slots, early_data: arm.sends_early_data(), ..Advert::default() };
+    Edge { host: to.ip().to_string(), port: to.port(), advert }
+}
+
+/// A connector that knows edges by these alone.
+pub(crate) fn connector_config(edges: EdgeLookup) -> Result<ConnectorConfig, PeerError> {
+    // Never asked: the edge is known by its address. The system's may be none.
+    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 53));
+    let dns = DnsConfig { name_servers: vec![nobody], ..DnsConfig::default() };
+    let resolver = Resolver::new(&dns)
+        .map_err(|error| PeerError::new(format!("cannot make a resolver: {error}")))?;
+    let mut config = ConnectorConfig::new(resolver);
+    config.edges = edges;
+    Ok(config)
 }

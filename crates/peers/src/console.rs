@@ -17,6 +17,7 @@ use crate::client::{Client, ClientOptions};
 use crate::content::BYTES_MAX;
 use crate::error::PeerError;
 use crate::load::{Load, OUTSTANDING_MAX, Tally, cpu_time};
+use crate::page::{PageClient, PageClientOptions};
 use crate::server::{Server, ServerOptions};
 use crate::trial::Trial;
 use crate::visit::Visit;
@@ -75,6 +76,43 @@ pub fn run_client(
         writer.join().unwrap_or_else(|_| Err(unread("its thread ended")))?;
         obeyed
     })
+}
+
+/// Runs a client of pages that obeys the lines of `input` until it ends:
+///
+/// * `load`: one load; its [`PageLoad`](crate::PageLoad).
+/// * `forget`: see [`PageClient::forget`]; `{"forgot":true}`.
+///
+/// What cannot be obeyed is answered with `{"error":...}`.
+///
+/// # Errors
+/// The client cannot run, or nobody reads its answers.
+pub fn run_page_client(
+    options: PageClientOptions,
+    input: impl Read + Send + 'static,
+    mut output: impl Write,
+) -> Result<(), PeerError> {
+    raise_file_limit();
+    let runtime = runtime(1)?;
+    let mut orders = lines(input)?;
+    runtime.block_on(async {
+        let client = PageClient::new(options)?;
+        while let Some(line) = orders.recv().await {
+            match line.trim() {
+                "load" => say(&mut output, &client.load().await)?,
+                "forget" => {
+                    client.forget()?;
+                    say(&mut output, &json!({ "forgot": true }))?;
+                }
+                other => say(&mut output, &json!({ "error": no_page_order(other) }))?,
+            }
+        }
+        Ok(())
+    })
+}
+
+fn no_page_order(order: &str) -> String {
+    format!("no such order: {order}; there are load and forget")
 }
 
 /// What a client says, a line each.

@@ -1,5 +1,8 @@
 //! What is asked and answered: HTTP/1.1 with content that can be checked at any offset.
 
+use std::time::Duration;
+
+use crate::server::{LIFE, WRITE};
 use crate::trial::Marks;
 
 /// Bytes that may be asked for at most: a minute at 100 Mbit/s is 750 MB.
@@ -10,6 +13,16 @@ const HEAD_MAX: usize = 8 * 1024;
 
 /// Fields of a head at most.
 const FIELDS_MAX: usize = 32;
+
+/// How long a server may think: as long as it serves a connection.
+pub const WAIT_MAX: Duration = LIFE;
+
+/// Bytes of a page's resource that are written at a time, as one record of TLS: a client reads whole records, and other
+/// resources wait for the first bytes of this one. Cloudflare's nginx has records of 4,229 bytes until a response is long.
+const PAGE_WRITE: usize = 4 * 1024;
+
+/// The last part of a path whose answer is a redirect.
+const REDIRECT: &str = "redirect";
 
 /// Writes what stands at `offset` of every response into `room`, for origins of other making.
 pub fn fill(offset: u64, room: &mut [u8]) {
@@ -28,22 +41,113 @@ pub(crate) fn request(name: &str, bytes: u64) -> Vec<u8> {
     format!("GET /bytes/{bytes} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n").into_bytes()
 }
 
-/// Reads a request as far as it is here: none if more is to come, else how many bytes are asked for.
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// So many bytes of content, and the end of the connection.
+    Bytes(u64),
+    /// A resource of a page.
+    Resource(Recorded),
+}
+
+/// How a resource is answered, as it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    /// Of the response with its head, which is there even where that is longer.
+    pub(crate) bytes: u64,
+    /// How long the server thinks.
+    pub(crate) wait: Duration,
+    pub(crate) redirect: bool,
+}
+
+/// Requests of one connection, as they come in.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    text: Vec<u8>,
+    /// A request whose head is here, and how much of its content is not.
+    begun: Option<(Asked, u64)>,
+}
+
+impl Requests {
+    /// Takes bytes of the client. Ask for what is whole then: content is dropped there.
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
+        self.text.extend_from_slice(bytes);
+    }
+
+    /// The next request that is whole, or the status line of its refusal; none if more is to come.
+    pub(crate) fn poll(&mut self) -> Option<Result<Asked, &'static str>> {
+        if self.begun.is_none() {
+            match request_head(&self.text) {
+                Err(refusal) => return Some(Err(refusal)),
+                Ok(None) => return None,
+                Ok(Some((asked, head, content))) => {
+                    self.text.drain(..head);
+                    self.begun = Some((asked, content));
+                }
+            }
+        }
+        let (asked, left) = self.begun.take()?;
+        let here = usize::try_from(left).unwrap_or(usize::MAX).min(self.text.len());
+        self.text.drain(..here);
+        let left = left - u64::try_from(here).unwrap_or(left);
+        if left > 0 {
+            self.begun = Some((asked, left));
+            return None;
+        }
+        Some(Ok(asked))
+    }
+}
+
+/// Reads the head of a request as far as it is here: none if more is to come, else what is asked for, the bytes of the
+/// head and those of the content behind it.
 ///
 /// # Errors
 /// Status line of the refusal.
-pub(crate) fn asked(text: &[u8]) -> Result<Option<u64>, &'static str> {
+fn request_head(text: &[u8]) -> Result<Option<(Asked, usize, u64)>, &'static str> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut fields);
-    match request.parse(text) {
+    let length = match request.parse(text) {
         Err(_) => return Err("400 Bad Request"),
         Ok(httparse::Status::Partial) if text.len() > HEAD_MAX => return Err("400 Bad Request"),
         Ok(httparse::Status::Partial) => return Ok(None),
-        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Complete(length)) => length,
+    };
+    let asked = request.path.and_then(asked).ok_or("404 Not Found")?;
+    let content = match content_length(request.headers) {
+        None => 0,
+        Some(value) => value.filter(|value| *value <= BYTES_MAX).ok_or("400 Bad Request")?,
+    };
+    Ok(Some((asked, length, content)))
+}
+
+/// The value of the field, if it is there and if it is a number.
+fn content_length(fields: &[httparse::Header<'_>]) -> Option<Option<u64>> {
+    let field = fields.iter().find(|field| field.name.eq_ignore_ascii_case("content-length"))?;
+    Some(str::from_utf8(field.value).ok().and_then(|value| value.trim().parse().ok()))
+}
+
+/// What a path asks for: `/bytes/N`, or a resource by [`resource_path`].
+fn asked(path: &str) -> Option<Asked> {
+    let bytes = |number: &str| number.parse().ok().filter(|number| *number <= BYTES_MAX);
+    if let Some(number) = path.strip_prefix("/bytes/") {
+        return bytes(number).map(Asked::Bytes);
     }
-    let number = request.path.and_then(|path| path.strip_prefix("/bytes/"));
-    let number = number.and_then(|number| number.parse().ok());
-    number.filter(|number| *number <= BYTES_MAX).map(Some).ok_or("404 Not Found")
+    let words: Vec<_> = path.strip_prefix("/page/")?.split('/').collect();
+    let (number, wait, redirect) = match words[..] {
+        [number, wait] => (number, wait, false),
+        [number, wait, REDIRECT] => (number, wait, true),
+        _ => return None,
+    };
+    let wait = Duration::from_micros(wait.parse().ok()?);
+    let bytes = bytes(number)?;
+    (wait <= WAIT_MAX).then_some(Asked::Resource(Recorded { bytes, wait, redirect }))
+}
+
+/// The path by which a resource is asked for, in which stands how it is answered: origins need not know the page.
+pub(crate) fn resource_path(resource: Recorded) -> String {
+    let Recorded { bytes, wait, redirect } = resource;
+    let redirect = if redirect { format!("/{REDIRECT}") } else { String::new() };
+    format!("/page/{bytes}/{}{redirect}", wait.as_micros())
 }
 
 /// The bytes of a response in order.
@@ -52,17 +156,54 @@ pub(crate) struct Answer {
     head: Vec<u8>,
     sent: u64,
     bytes: u64,
+    wait: Duration,
+    /// Whether nothing follows it on the connection.
+    pub(crate) is_last: bool,
 }
 
 impl Answer {
-    /// The answer to what [`asked`] said.
-    pub(crate) fn new(asked: Result<u64, &'static str>) -> Self {
-        let (status, bytes) = asked.map_or_else(|refusal| (refusal, 0), |bytes| ("200 OK", bytes));
+    /// The answer to what [`Requests::poll`] said.
+    pub(crate) fn new(asked: Result<Asked, &'static str>) -> Self {
+        match asked {
+            Ok(Asked::Resource(resource)) => Self::recorded(resource),
+            Ok(Asked::Bytes(bytes)) => Self::last("200 OK", bytes),
+            Err(refusal) => Self::last(refusal, 0),
+        }
+    }
+
+    fn last(status: &str, bytes: u64) -> Self {
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: application/octet-stream\r\n\
              Content-Length: {bytes}\r\nConnection: close\r\n\r\n"
         );
-        Self { head: head.into_bytes(), sent: 0, bytes }
+        let (sent, wait) = Default::default();
+        Self { head: head.into_bytes(), sent, bytes, wait, is_last: true }
+    }
+
+    /// The length has leading zeros (RFC 9110 section 8.6 allows them), so that a head is as long whatever follows it.
+    fn recorded(resource: Recorded) -> Self {
+        let head = |bytes: u64| match resource.redirect {
+            false => format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes:010}\r\n\r\n"),
+            true => {
+                format!("HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: {bytes:010}\r\n\r\n")
+            }
+        };
+        let length = u64::try_from(head(0).len()).unwrap_or(0);
+        let bytes = resource.bytes.saturating_sub(length);
+        let head = head(bytes).into_bytes();
+        Self { head, sent: 0, bytes, wait: resource.wait, is_last: false }
+    }
+
+    /// Waits as long as the server thinks; the clock of the runtime has milliseconds.
+    pub(crate) async fn think(&self) {
+        if !self.wait.is_zero() {
+            tokio::time::sleep(self.wait).await;
+        }
+    }
+
+    /// Bytes that are written at a time.
+    pub(crate) const fn piece(&self) -> usize {
+        if self.is_last { WRITE } else { PAGE_WRITE }
     }
 
     /// The next bytes, at most `most`; empty at the end.
@@ -74,6 +215,64 @@ impl Answer {
         fill(self.sent, piece.get_mut(from..).unwrap_or_default());
         self.sent += u64::try_from(more).unwrap_or(0);
         piece
+    }
+}
+
+/// The response to a resource of a page, as it comes in.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    resource: Recorded,
+    head: Option<Vec<u8>>,
+    /// Of the head and the content, so far.
+    received: u64,
+    /// Of the content, so far and at the end.
+    content: u64,
+    length: u64,
+}
+
+impl Incoming {
+    pub(crate) const fn new(resource: Recorded) -> Self {
+        Self { resource, head: Some(Vec::new()), received: 0, content: 0, length: 0 }
+    }
+
+    /// Bytes that are here, with the head.
+    pub(crate) const fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Takes bytes of it; whether that was all.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
+        self.received += u64::try_from(bytes.len()).unwrap_or(0);
+        let Some(head) = &mut self.head else { return self.check(bytes) };
+        head.extend_from_slice(bytes);
+        let status = if self.resource.redirect { 302 } else { 200 };
+        let Some((length, content)) = response_head(head, status)? else { return Ok(false) };
+        let own = u64::try_from(length).unwrap_or(0);
+        let whole = own + content;
+        if whole != self.resource.bytes.max(own) {
+            return Err(format!("{whole} bytes instead of {}", self.resource.bytes));
+        }
+        self.length = content;
+        let first = head.split_off(length);
+        self.head = None;
+        self.check(&first)
+    }
+
+    fn check(&mut self, content: &[u8]) -> Result<bool, String> {
+        let right =
+            content.iter().zip(self.content..).take_while(|(byte, at)| **byte == byte_at(*at));
+        let right = right.count();
+        self.content += u64::try_from(right).unwrap_or(0);
+        match () {
+            () if right < content.len() => Err(format!("wrong content at byte {}", self.content)),
+            () if self.content > self.length => {
+                Err(format!("more than the {} bytes asked for", self.length))
+            }
+            () => Ok(self.content == self.length),
+        }
     }
 }
 
@@ -130,6 +329,15 @@ impl Response {
 
 /// Bytes of the head, once all are here.
 fn head_length(text: &[u8], expected: u64) -> Result<Option<usize>, String> {
+    match response_head(text, 200)? {
+        None => Ok(None),
+        Some((length, content)) if content == expected => Ok(Some(length)),
+        Some((_, content)) => Err(format!("{content} bytes instead of {expected}")),
+    }
+}
+
+/// Bytes of the head, once all are here, and of the content.
+fn response_head(text: &[u8], status: u16) -> Result<Option<(usize, u64)>, String> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut response = httparse::Response::new(&mut fields);
     let length = match response.parse(text) {
@@ -138,18 +346,11 @@ fn head_length(text: &[u8], expected: u64) -> Result<Option<usize>, String> {
         Ok(httparse::Status::Partial) => return Err("a response without an end of its head".into()),
         Err(error) => return Err(format!("not a response of HTTP/1.1: {error}")),
     };
-    if response.code != Some(200) {
+    if response.code != Some(status) {
         return Err(format!("status {}", response.code.unwrap_or_default()));
     }
-    let field =
-        response.headers.iter().find(|field| field.name.eq_ignore_ascii_case("content-length"));
-    let value =
-        field.and_then(|field| str::from_utf8(field.value).ok()?.trim().parse::<u64>().ok());
-    match value {
-        Some(value) if value == expected => Ok(Some(length)),
-        Some(value) => Err(format!("{value} bytes instead of {expected}")),
-        None => Err("a response without a length".into()),
-    }
+    let content = content_length(response.headers).flatten();
+    content.map(|content| Some((length, content))).ok_or("a response without a length".into())
 }
 
 #[cfg(test)]
@@ -164,7 +365,7 @@ mod tests {
         most: usize,
         change: impl Fn(&mut Vec<u8>),
     ) -> (Result<bool, String>, u64) {
-        let mut answer = Answer::new(Ok(bytes));
+        let mut answer = Answer::new(Ok(Asked::Bytes(bytes)));
         let mut all = Vec::new();
         loop {
             let piece = answer.next(most);
@@ -224,14 +425,86 @@ mod tests {
         assert!(read(&endless).is_err());
     }
 
+    fn one(text: &[u8]) -> Option<Result<Asked, &'static str>> {
+        let mut requests = Requests::default();
+        requests.take(text);
+        requests.poll()
+    }
+
     #[test]
     fn requests_are_read_when_whole() {
         let whole = request("name.test", 12);
-        assert_eq!(asked(&whole), Ok(Some(12)));
-        assert_eq!(asked(&whole[..whole.len() - 1]), Ok(None));
-        assert!(asked(b"\x16\x03\x01").is_err());
-        assert_eq!(asked(b"GET /else HTTP/1.1\r\n\r\n"), Err("404 Not Found"));
-        assert_eq!(asked(&request("name.test", BYTES_MAX)), Ok(Some(BYTES_MAX)));
-        assert_eq!(asked(&request("name.test", BYTES_MAX + 1)), Err("404 Not Found"));
+        assert_eq!(one(&whole), Some(Ok(Asked::Bytes(12))));
+        assert_eq!(one(&whole[..whole.len() - 1]), None);
+        assert!(one(b"\x16\x03\x01").unwrap().is_err());
+        assert_eq!(one(b"GET /else HTTP/1.1\r\n\r\n"), Some(Err("404 Not Found")));
+        assert_eq!(one(&request("name.test", BYTES_MAX)), Some(Ok(Asked::Bytes(BYTES_MAX))));
+        assert_eq!(one(&request("name.test", BYTES_MAX + 1)), Some(Err("404 Not Found")));
+    }
+
+    #[test]
+    fn requests_follow_each_other_with_their_content() {
+        let recorded = |bytes, redirect| {
+            let wait = Duration::from_micros(1500);
+            Recorded { bytes, wait, redirect }
+        };
+        let text = |resource, content: usize| {
+            let path = resource_path(resource);
+            let head = format!("GET {path} HTTP/1.1\r\nContent-Length: {content}\r\n\r\n");
+            [head.into_bytes(), vec![0; content]].concat()
+        };
+        let (one, other) = (recorded(5, false), recorded(600, true));
+        let all = [text(one, 3), text(other, 0)].concat();
+        for most in [1, 7, 1000] {
+            let (mut requests, mut seen) = (Requests::default(), Vec::new());
+            for piece in all.chunks(most) {
+                requests.take(piece);
+                seen.extend(std::iter::from_fn(|| requests.poll()));
+            }
+            assert_eq!(seen, [one, other].map(|one| Ok(Asked::Resource(one))), "by {most}");
+        }
+        for path in ["/page/5", "/page/5/-1", "/page/5/300000001", "/page/5/0/else", "/page/x/0"] {
+            assert_eq!(asked(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_resource_has_as_many_bytes_as_were_recorded() {
+        for (bytes, redirect) in [(0, false), (47, false), (48, false), (4000, false), (900, true)]
+        {
+            let resource = Recorded { bytes, redirect, wait: Duration::ZERO };
+            let mut answer = Answer::new(Ok(Asked::Resource(resource)));
+            let mut incoming = Incoming::new(resource);
+            let mut whole = false;
+            loop {
+                let piece = answer.next(100);
+                if piece.is_empty() {
+                    break;
+                }
+                assert!(!whole, "{bytes}: more behind its end");
+                whole = incoming.take(&piece).unwrap();
+            }
+            assert!(whole && incoming.received() == bytes.max(47), "{bytes}: {incoming:?}");
+            assert!(!answer.is_last);
+        }
+    }
+
+    #[test]
+    fn another_answer_than_the_recorded_one_is_seen() {
+        let resource = Recorded { bytes: 100, redirect: false, wait: Duration::ZERO };
+        let answered = |other: Recorded| Answer::new(Ok(Asked::Resource(other))).next(1000);
+        let read = |bytes: &[u8]| Incoming::new(resource).take(bytes);
+        let right = answered(resource);
+        assert_eq!(read(&right), Ok(true));
+        assert_eq!(read(&right[..99]), Ok(false));
+        assert!(read(&[&right[..], b"x"].concat()).is_err());
+        assert!(read(&answered(Recorded { bytes: 99, ..resource })).is_err());
+        assert_eq!(
+            read(&answered(Recorded { redirect: true, ..resource })),
+            Err("status 302".into())
+        );
+        let mut wrong = right;
+        wrong[99] ^= 1;
+        assert!(read(&wrong).is_err());
     }
 }

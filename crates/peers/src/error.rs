@@ -12,7 +12,8 @@ pub struct PeerError {
 }
 
 impl PeerError {
-    pub(crate) fn new(text: impl Into<String>) -> Self {
+    /// Without a hint.
+    pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), hint: None }
     }
 

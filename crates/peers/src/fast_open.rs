@@ -9,5 +9,7 @@ mod memory;
 mod server;
 mod wire;
 
-pub(crate) use client::{FastOpenClient, Ready};
+pub(crate) use client::{FastOpenClient, Ready, established};
+pub(crate) use memory::Place;
 pub(crate) use server::serve;
+pub(crate) use wire::Wire;

@@ -3,7 +3,8 @@
 //! An [`Arm`] is a way to open a connection, a [`Suite`] what is agreed on in TLS. A [`Server`] serves one
 //! arm with one suite; a [`Client`] opens connections to it and gives a [`Trial`] of each: when the first
 //! request byte left, when response bytes came, and how the connection was opened in truth. All speak
-//! HTTP/1.1, `GET /bytes/N`, so that other servers can stand behind; every response byte is checked.
+//! HTTP/1.1, `GET /bytes/N`, so that other servers can stand behind; every response byte is checked. The same
+//! servers answer as the origins of a recorded page, of which a [`PageClient`] makes [`PageLoad`]s.
 //!
 //! [`site`] has web sites for browsers to load.
 //!
@@ -27,6 +28,7 @@ mod fast_open;
 mod flight;
 mod identity;
 mod load;
+mod page;
 mod quic;
 mod server;
 pub mod site;
@@ -38,12 +40,16 @@ mod visit;
 
 pub use arm::{Arm, Policy, Suite, UnknownName};
 pub use client::{Client, ClientOptions, NAME, OTHER_NAME, TIMEOUT};
-pub use console::{run_client, run_server};
-pub use content::{BYTES_MAX, fill};
+pub use console::{run_client, run_page_client, run_server};
+pub use content::{BYTES_MAX, WAIT_MAX, fill};
 pub use error::PeerError;
 pub use flight::FLIGHT_MAX;
 pub use identity::Identity;
 pub use load::{Load, OUTSTANDING_MAX, Tally};
+pub use page::{
+    CONNECTIONS_MAX, PageClient, PageClientOptions, PageDependency, PageHost, PageLoad, PagePlan,
+    PageResource, PageTimes, REQUEST_MAX,
+};
 pub use server::{Server, ServerOptions};
 pub use trial::{Opening, Trial};
 pub use visit::Visit;

@@ -15,9 +15,6 @@ use crate::arm::Suite;
 /// QUIC wants a protocol to be named (RFC 9001 section 8.1); this one is of nobody else.
 const PROTOCOL: &[u8] = b"headstart-lab";
 
-/// Bytes of a request at most.
-const REQUEST_MAX: usize = 8 * 1024;
-
 /// What rustls has of `suite`, here and with Encrypted ClientHello.
 pub(crate) fn provider(suite: Suite) -> Arc<CryptoProvider> {
     let group = match suite {

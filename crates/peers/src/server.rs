@@ -17,7 +17,7 @@ use tokio_openssl::SslStream;
 
 use crate::arm::{Arm, Carrier, Suite};
 use crate::client::{NAME, supported};
-use crate::content::{Answer, asked};
+use crate::content::{Answer, Requests};
 use crate::error::PeerError;
 use crate::fast_open;
 use crate::flight;
@@ -45,7 +45,16 @@ pub(crate) const FIRST_WRITE: usize = 1300;
 
 /// Bytes answered to early data before the client's Finished: what TCP's initial window holds
 /// (RFC 6928). More would wait for acknowledgements, and these come with the Finished.
-pub(crate) const HALF_RTT_MAX: usize = 14 * 1024;
+const HALF_RTT_MAX: usize = 14 * 1024;
+
+/// Bytes of such records: with its 22 each fills a datagram of TurboTLS (docs/wire.md section 6.3) and fits a segment.
+const HALF_RTT_WRITE: usize = 1185;
+
+/// What is answered to early data, record by record.
+pub(crate) fn half_rtt(answer: &mut Answer) -> impl Iterator<Item = Vec<u8>> {
+    let pieces = (0..HALF_RTT_MAX / HALF_RTT_WRITE).map(|_| answer.next(HALF_RTT_WRITE));
+    pieces.take_while(|piece| !piece.is_empty())
+}
 
 /// TLS states that are made ahead: more connections than that do not begin at once in any experiment that looks
 /// at single ones. Some 20 kB each.
@@ -117,9 +126,9 @@ impl ServerOptions {
                 Err(PeerError::new(format!("there is no server of {arm} in this program"))
                     .with_hint("start headstart-ech-server, of the package of this name"))
             }
-            () if !more.is_empty() && !arm.has_several_addresses() => {
+            () if !more.is_empty() && !arm.loads_pages() => {
                 Err(PeerError::new(format!("a server of {arm} is at one address"))
-                    .with_hint("give --also to servers of tls13, tfo, fop and their kin"))
+                    .with_hint("leave out --also, or name an arm without an agent"))
             }
             () if (fast_open_maps.is_some() || cookie_life.is_some())
                 && arm.carrier() != Carrier::Fop =>
@@ -147,20 +156,24 @@ impl Server {
     /// Options that do not go together, an address or directory that cannot be used.
     pub fn start(options: ServerOptions) -> Result<Self, PeerError> {
         options.check()?;
-        let ServerOptions { arm, suite, listen, name, .. } = &options;
+        let ServerOptions { arm, suite, name, .. } = &options;
         let identity = Identity::obtain(&options.identity, *suite, name, options.flight)?;
         let flight_bytes = flight::measure(*suite, &identity, name)?;
         let early = arm.sends_early_data();
         let (local, task) = match arm.carrier() {
-            Carrier::Quic => quic::serve(*listen, *suite, &identity, early)?,
+            _ if arm.is_clear() => {
+                let fast_open = arm.opens_fast();
+                serve_clear(options.addresses(), fast_open).map_err(|e| options.unusable(&e))?
+            }
+            Carrier::Quic => quic::serve(options.addresses(), *suite, &identity, early)?,
             Carrier::FastOpen | Carrier::Fop => fast_open::serve(&options, &identity)?,
             _ if *arm == Arm::FopAgent => {
-                serve_clear(*listen).map_err(|error| options.unusable(&error))?
+                serve_clear(options.addresses(), false).map_err(|e| options.unusable(&e))?
             }
             carrier => {
                 let tls = Arc::new(Prepared::new(tls::server(*suite, &identity, early)?)?);
                 let started = match carrier {
-                    Carrier::Turbo => serve_turbo(*listen, tls, early, options.udp_workers),
+                    Carrier::Turbo => serve_turbo(&options, &tls),
                     _ => serve_tcp(options.addresses(), &tls, early),
                 };
                 started.map_err(|error| options.unusable(&error))?
@@ -200,23 +213,27 @@ fn serve_tcp(
             async move { end(serve(tcp, &tls, early)).await }
         }
     };
-    accept(addresses, serve)
+    accept(addresses, false, serve)
 }
 
-/// An origin for an edge that speaks TLS itself.
-fn serve_clear(address: SocketAddr) -> io::Result<(SocketAddr, JoinHandle<()>)> {
-    accept([address].into_iter(), |tcp| end(exchange_clear(tcp)))
+/// Without TLS: of pages of old, and an origin for an edge that speaks TLS itself.
+fn serve_clear(
+    addresses: impl Iterator<Item = SocketAddr>,
+    fast_open: bool,
+) -> io::Result<(SocketAddr, JoinHandle<()>)> {
+    accept(addresses, fast_open, |tcp| end(exchange_clear(tcp)))
 }
 
-/// Accepts at all addresses; gives the first.
+/// Accepts at all addresses, with data in SYNs or without; gives the first.
 fn accept<Served: Future<Output = ()> + Send + 'static>(
     addresses: impl Iterator<Item = SocketAddr>,
+    fast_open: bool,
     serve: impl Fn(TcpStream) -> Served + Clone + Send + 'static,
 ) -> io::Result<(SocketAddr, JoinHandle<()>)> {
     let mut accepting = JoinSet::new();
     let mut local = None;
     for address in addresses {
-        let listener = listen(address, false)?;
+        let listener = listen(address, fast_open)?;
         local.get_or_insert(listener.local_addr()?);
         accepting.spawn(accept_at(listener, serve.clone()));
     }
@@ -252,28 +269,36 @@ pub(crate) fn listen(address: SocketAddr, fast_open: bool) -> io::Result<TcpList
     TcpListener::from_std(socket.into())
 }
 
+/// At all addresses, each with an acceptor of its own; gives the first.
 fn serve_turbo(
-    address: SocketAddr,
-    tls: Arc<Prepared>,
-    early: bool,
-    udp_workers: usize,
+    options: &ServerOptions,
+    tls: &Arc<Prepared>,
 ) -> io::Result<(SocketAddr, JoinHandle<()>)> {
-    let server = ServerConfig { early_data: early, ..ServerConfig::default() };
-    let config = AcceptorConfig { server, udp_workers, ..AcceptorConfig::default() };
-    let mut acceptor = Acceptor::bind(address, config)?;
-    let local = acceptor.local_addr();
-    let accept = async move {
-        loop {
-            match acceptor.accept().await {
-                Ok(arrival) => {
-                    let tls = Arc::clone(&tls);
-                    tokio::spawn(end(serve_arrival(arrival, tls, early)));
-                }
-                Err(_) => tokio::time::sleep(PAUSE).await,
+    let early = options.arm.sends_early_data();
+    let mut accepting = JoinSet::new();
+    let mut local = None;
+    for address in options.addresses() {
+        let server = ServerConfig { early_data: early, ..ServerConfig::default() };
+        let udp_workers = options.udp_workers;
+        let config = AcceptorConfig { server, udp_workers, ..AcceptorConfig::default() };
+        let acceptor = Acceptor::bind(address, config)?;
+        local.get_or_insert(acceptor.local_addr());
+        accepting.spawn(accept_arrivals(acceptor, Arc::clone(tls), early));
+    }
+    let local = local.ok_or(io::ErrorKind::AddrNotAvailable)?;
+    Ok((local, tokio::spawn(async move { while accepting.join_next().await.is_some() {} })))
+}
+
+async fn accept_arrivals(mut acceptor: Acceptor, tls: Arc<Prepared>, early: bool) {
+    loop {
+        match acceptor.accept().await {
+            Ok(arrival) => {
+                let tls = Arc::clone(&tls);
+                tokio::spawn(end(serve_arrival(arrival, tls, early)));
             }
+            Err(_) => tokio::time::sleep(PAUSE).await,
         }
-    };
-    Ok((local, tokio::spawn(accept)))
+    }
 }
 
 async fn serve_arrival(arrival: Arrival, tls: Arc<Prepared>, early: bool) -> Result<(), Broken> {
@@ -333,7 +358,7 @@ pub(crate) async fn end(connection: impl Future<Output = Result<(), Broken>>) {
     }
 }
 
-/// One request and its answer.
+/// The requests of one connection and their answers.
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     tls: &Prepared,
@@ -348,46 +373,66 @@ async fn exchange(
     mut stream: SslStream<impl AsyncRead + AsyncWrite + Unpin>,
     early: bool,
 ) -> Result<(), Broken> {
-    let mut request = Vec::new();
-    let mut answer = None;
+    let mut requests = Requests::default();
+    let mut begun = None;
     if early {
-        answer = read_early(&mut stream, &mut request).await?;
+        begun = read_early(&mut stream, &mut requests).await?;
     }
     Pin::new(&mut stream).accept().await?;
-    let mut answer = match answer {
-        Some(answer) => answer,
-        None => {
-            let mut answer = read_request(&mut stream, &mut request).await?;
-            stream.write_all(&answer.next(FIRST_WRITE)).await?;
-            answer
-        }
+    let first = match begun {
+        Some(begun) => Some(begun),
+        None => begin(&mut stream, &mut requests).await?,
     };
-    loop {
-        let piece = answer.next(WRITE);
-        if piece.is_empty() {
-            break;
-        }
-        stream.write_all(&piece).await?;
-    }
+    answer_all(&mut stream, requests, first).await?;
     Ok(stream.shutdown().await?)
 }
 
 /// The same without TLS.
 async fn exchange_clear(mut tcp: TcpStream) -> Result<(), Broken> {
-    let mut answer = read_request(&mut tcp, &mut Vec::new()).await?;
-    loop {
-        let piece = answer.next(WRITE);
-        if piece.is_empty() {
-            return Ok(tcp.shutdown().await?);
+    let mut requests = Requests::default();
+    let first = begin(&mut tcp, &mut requests).await?;
+    answer_all(&mut tcp, requests, first).await?;
+    Ok(tcp.shutdown().await?)
+}
+
+/// Takes requests until one is the last, or the client asks for no more.
+async fn answer_all(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    mut requests: Requests,
+    first: Option<Answer>,
+) -> Result<(), Broken> {
+    let mut next = first;
+    while let Some(mut answer) = next {
+        loop {
+            let piece = answer.next(answer.piece());
+            if piece.is_empty() {
+                break;
+            }
+            stream.write_all(&piece).await?;
         }
-        tcp.write_all(&piece).await?;
+        if answer.is_last {
+            return Ok(());
+        }
+        next = begin(stream, &mut requests).await?;
     }
+    Ok(())
+}
+
+/// The answer to the next request, whose first record is written; none where the client asks for no more.
+async fn begin(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    requests: &mut Requests,
+) -> Result<Option<Answer>, Broken> {
+    let Some(mut answer) = read_request(stream, requests).await? else { return Ok(None) };
+    answer.think().await;
+    stream.write_all(&answer.next(FIRST_WRITE)).await?;
+    Ok(Some(answer))
 }
 
 /// Takes early data, and begins to answer if the whole request was in it.
 async fn read_early(
     stream: &mut SslStream<impl AsyncRead + AsyncWrite + Unpin>,
-    request: &mut Vec<u8>,
+    requests: &mut Requests,
 ) -> Result<Option<Answer>, Broken> {
     let mut answer = None;
     let mut room = [0; 2048];
@@ -396,11 +441,15 @@ async fn read_early(
         if count == 0 {
             return Ok(answer);
         }
-        request.extend_from_slice(room.get(..count).unwrap_or_default());
-        if let (None, Some(asked)) = (&answer, asked(request).transpose()) {
+        requests.take(room.get(..count).unwrap_or_default());
+        if answer.is_none()
+            && let Some(asked) = requests.poll()
+        {
             let mut begun = Answer::new(asked);
-            write_half_rtt(stream, &begun.next(FIRST_WRITE)).await?;
-            write_half_rtt(stream, &begun.next(HALF_RTT_MAX - FIRST_WRITE)).await?;
+            begun.think().await;
+            for piece in half_rtt(&mut begun) {
+                write_half_rtt(stream, &piece).await?;
+            }
             answer = Some(begun);
         }
     }
@@ -417,21 +466,21 @@ async fn write_half_rtt(
     Ok(())
 }
 
-/// Early data may have brought a part of it.
+/// The next request; none where the client asks for no more. Early data may have brought a part of it.
 async fn read_request(
     stream: &mut (impl AsyncRead + Unpin),
-    request: &mut Vec<u8>,
-) -> Result<Answer, Broken> {
+    requests: &mut Requests,
+) -> Result<Option<Answer>, Broken> {
     let mut room = [0; 2048];
     loop {
-        if let Some(asked) = asked(request).transpose() {
-            return Ok(Answer::new(asked));
+        if let Some(asked) = requests.poll() {
+            return Ok(Some(Answer::new(asked)));
         }
         let count = stream.read(&mut room).await?;
         if count == 0 {
-            return Err("no whole request".into());
+            return Ok(None);
         }
-        request.extend_from_slice(room.get(..count).unwrap_or_default());
+        requests.take(room.get(..count).unwrap_or_default());
     }
 }
 
@@ -484,7 +533,8 @@ mod tests {
             assert_eq!(accepted, early, "{pieces:?}");
             assert!((1000..=1300).contains(&pieces[0]), "{pieces:?}");
             // Full ones then, but where the server waits for the client's Finished.
-            assert!(pieces[1..].contains(&WRITE) && pieces.len() <= 6, "{pieces:?}");
+            let most = if early { 6 + HALF_RTT_MAX / HALF_RTT_WRITE } else { 6 };
+            assert!(pieces[1..].contains(&WRITE) && pieces.len() <= most, "{pieces:?}");
             let head = pieces.iter().sum::<usize>() - 50_000;
             assert!((50..300).contains(&head), "{pieces:?}");
         }

@@ -6,7 +6,7 @@ use super::experiment::Experiment;
 use crate::failure::Failure;
 
 /// Each by its text, from lab/experiments.
-const TEXTS: [&str; 12] = [
+const TEXTS: [&str; 14] = [
     include_str!("../../../../lab/experiments/turbotls-table.toml"),
     include_str!("../../../../lab/experiments/loss.toml"),
     include_str!("../../../../lab/experiments/middleboxes.toml"),
@@ -19,6 +19,8 @@ const TEXTS: [&str; 12] = [
     include_str!("../../../../lab/experiments/fop-addresses.toml"),
     include_str!("../../../../lab/experiments/fop-privacy.toml"),
     include_str!("../../../../lab/experiments/sharing.toml"),
+    include_str!("../../../../lab/experiments/cs244.toml"),
+    include_str!("../../../../lab/experiments/pages.toml"),
 ];
 
 /// All of them, with their texts.

@@ -4,13 +4,14 @@ mod case;
 mod ech;
 mod fast_open;
 mod origin;
+mod page;
 mod start;
 mod workload;
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use headstart_peers::Trial;
+use headstart_peers::{PageLoad, Trial};
 use serde::{Deserialize, Serialize};
 
 use super::experiment::Acts;
@@ -56,6 +57,8 @@ pub(crate) struct Cell {
     /// What links did to its packets while it had its turns.
     pub(crate) links: LinkActs,
     pub(crate) load: LoadTotals,
+    /// Loads of a page that nobody has taken yet.
+    pub(crate) page_loads: Vec<PageLoad>,
     /// Bytes of the server's flight, as the server says.
     pub(crate) flight_bytes: Option<u64>,
     /// Its configuration of Encrypted ClientHello, for the arms that have one.
@@ -155,7 +158,10 @@ impl Cell {
         for turn in 0..self.clients.len() {
             for _ in 0..context.stage.warmup {
                 self.turn = turn;
-                let opened = self.open(context, "");
+                let opened = match context.stage.mode {
+                    Mode::Page => self.load_page(context).map(drop),
+                    _ => self.open(context, "").map(drop),
+                };
                 if self.note(opened)?.is_none() {
                     // Whoever waited for a program that hangs would wait so long again for each.
                     return Ok(());
@@ -180,6 +186,7 @@ impl Cell {
         self.trial = self.trials + 1;
         let done = match context.stage.mode {
             Mode::One => self.one(context, round, &mut rows),
+            Mode::Page => self.page(context, round, &mut rows),
             Mode::Group(count) => self.group(context, round, count, &mut rows),
             Mode::Revisits(_) => self.revisits(context, round, &mut rows),
             Mode::Workload => self.visit(context, round, &mut rows),
@@ -362,7 +369,7 @@ impl Cell {
                 return Err(client.program.nonsense(&line.text));
             }
             // With them goes what TCP remembers of the path: of private cookies too, so that arms differ in nothing else.
-            if self.spec.arm.opens_fast() {
+            if self.spec.arm.opens_fast() || context.stage.mode == Mode::Page {
                 for target in self.setting.targets() {
                     start::forget_cookies(node, target.ip())?;
                 }

@@ -5,9 +5,11 @@ mod text;
 
 use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
 use std::time::Duration;
 
-use headstart_peers::{Arm, Policy, Suite};
+use headstart_pageload::sim::tcp::Pools;
+use headstart_peers::{Arm, CONNECTIONS_MAX, Policy, Suite};
 use headstart_proto::limits::{COOKIE_LIFE, COOKIE_LIFE_MAX};
 use serde::Deserialize;
 
@@ -21,7 +23,7 @@ pub(crate) use bar::{ANY, Bar, Exception, Moment};
 const FILE_MAX: u64 = 1 << 20;
 
 /// Longest name of a link or variant: they stand in tables and file names.
-const NAME_MAX: usize = 60;
+pub(crate) const NAME_MAX: usize = 60;
 
 /// Trials of a cell at most; each is a line of the results and some memory.
 const TRIALS_MAX: u32 = 1_000_000;
@@ -181,6 +183,18 @@ pub(crate) struct Variant {
     visits: Option<u32>,
     /// What lies between visits of a client; whether they can be linked is decided from captures.
     pub(crate) privacy: Option<Boundary>,
+    /// A recorded page that is loaded in each trial: a file, here or in the folder that HEADSTART_DATA names.
+    pub(crate) page: Option<String>,
+    /// Which page of that file, from 1.
+    pub(crate) page_number: Option<u16>,
+    /// Connections to each server of the page.
+    #[serde(default, deserialize_with = "text::some")]
+    pub(crate) connections: Option<Connections>,
+    /// Addresses of each host of the page.
+    pub(crate) addresses: Option<u8>,
+    /// Whether everything is forgotten before each load of the page.
+    #[serde(default)]
+    pub(crate) fresh: bool,
     /// How long cookies of the server live.
     #[serde(default, deserialize_with = "text::some_time")]
     pub(crate) cookie_life: Option<Duration>,
@@ -196,6 +210,45 @@ pub(crate) struct Variant {
     /// Whether `--quick` uses it.
     #[serde(default = "yes")]
     pub(crate) quick: bool,
+}
+
+/// Over which connections a page is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Connections {
+    /// At most so many to each server at a time, each for whatever waits.
+    Pool(usize),
+    /// Each resource over that on which it was recorded.
+    Recorded,
+}
+
+impl Default for Connections {
+    /// As browsers have them.
+    fn default() -> Self {
+        Self::Pool(Pools::default().connections)
+    }
+}
+
+impl FromStr for Connections {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = || text.parse().ok().filter(|number| (1..=CONNECTIONS_MAX).contains(number));
+        match text {
+            "recorded" => Ok(Self::Recorded),
+            _ => number().map(Self::Pool).ok_or_else(|| {
+                format!("'{text}' is neither `recorded` nor a number up to {CONNECTIONS_MAX}")
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pool(number) => write!(f, "{number}"),
+            Self::Recorded => f.write_str("recorded"),
+        }
+    }
 }
 
 /// What serves the origin of an arm.
@@ -287,7 +340,7 @@ impl Experiment {
         names("link.name", self.link.iter().map(|link| link.name.as_str()))?;
         names("variant.name", self.variants().iter().map(|variant| variant.name.as_str()))?;
         self.link.iter().try_for_each(LinkSpec::check)?;
-        self.variant.iter().try_for_each(|variant| variant.check(self))?;
+        self.variants().iter().try_for_each(|variant| variant.check(self))?;
         self.bar.iter().try_for_each(|bar| bar.check(self))
     }
 
@@ -358,6 +411,7 @@ impl Variant {
         if let Some(boundary) = self.privacy {
             self.check_case(boundary, arms, experiment)?;
         }
+        self.check_page(arms)?;
         self.check_programs(arms)?;
         if self.slots.is_some() || self.grace.is_some() {
             // An agent goes by what a name advertises and by what it learns.
@@ -392,10 +446,12 @@ impl Variant {
             self.first_and_later.is_some(),
             self.hosts.is_some(),
             self.privacy.is_some(),
+            self.page.is_some(),
             self.programs.is_some(),
         ];
         if modes.into_iter().filter(|given| *given).count() > 1 {
-            let hint = "give one of in_flight, rate, first_and_later, hosts, privacy and programs";
+            let hint =
+                "give one of in_flight, rate, first_and_later, hosts, privacy, page and programs";
             return wrong("variant", "asks for two things at a time", hint);
         }
         let hosts = self.hosts.as_deref().unwrap_or(&[1]);
@@ -412,6 +468,38 @@ impl Variant {
         }
         let life = self.cookie_life.unwrap_or(COOKIE_LIFE);
         within("variant.cookie_life", life, COOKIE_LIFE_MIN..=COOKIE_LIFE_MAX)
+    }
+
+    fn check_page(&self, arms: &[Arm]) -> Result<(), Wrong> {
+        if self.page.is_none() {
+            if let Some(arm) = arms.iter().find(|arm| arm.is_clear()) {
+                let hint = "name a page, or list arms with TLS in the variant's `arms`";
+                return wrong("variant.page", format!("{arm} loads whole pages only"), hint);
+            }
+            if self.connections.is_some() || self.addresses.is_some() || self.fresh {
+                let hint = "connections, addresses and fresh say how a page is loaded";
+                return wrong("variant.page", "there is none", hint);
+            }
+            return Ok(());
+        }
+        if let Some(arm) = arms.iter().find(|arm| !arm.loads_pages()) {
+            let hint = "list arms without an agent and without ECH in the variant's `arms`";
+            return wrong("variant.page", format!("{arm} loads no pages"), hint);
+        }
+        let others = self.clients.unwrap_or(1) > 1
+            || self.servers.unwrap_or(1) > 1
+            || self.origin != OriginKind::Builtin
+            || self.slots.is_some()
+            || self.grace.is_some()
+            || self.policy.is_some()
+            || self.flight.is_some()
+            || self.response.is_some();
+        if others {
+            let hint =
+                "leave out clients, servers, origin, slots, grace, policy, flight and response";
+            return wrong("variant.page", "given beside what is no part of a page", hint);
+        }
+        within("variant.addresses", self.addresses.unwrap_or(1), 1..=8)
     }
 
     /// Arms of programs, and no others, have programs and virtual hosts.

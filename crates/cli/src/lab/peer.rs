@@ -1,5 +1,6 @@
 //! `headstart lab peer`: the client and server programs that experiments start on their nodes.
 
+use std::fmt::Display;
 use std::io::{stdin, stdout};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,7 +9,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use headstart_peers::{
-    Arm, ClientOptions, NAME, PeerError, Policy, ServerOptions, Suite, run_client, run_server,
+    Arm, ClientOptions, NAME, PageClientOptions, PeerError, Policy, ServerOptions, Suite,
+    run_client, run_page_client, run_server,
 };
 
 use crate::failure::Failure;
@@ -29,6 +31,8 @@ enum Side {
     Server(ServerArgs),
     /// Obeys open, load, rate and forget
     Client(ClientArgs),
+    /// Obeys load and forget
+    Page(PageArgs),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -126,11 +130,53 @@ struct ClientArgs {
     seed: u64,
 }
 
+#[derive(Debug, Clone, Args)]
+struct PageArgs {
+    /// How connections are opened
+    #[arg(long)]
+    arm: Arm,
+
+    /// Key exchange and certificates
+    #[arg(long)]
+    suite: Suite,
+
+    /// Folder of the servers' certificates and keys
+    #[arg(long, value_name = "DIR")]
+    identity: PathBuf,
+
+    /// What is loaded, as JSON
+    #[arg(long, value_name = "FILE")]
+    plan: PathBuf,
+
+    /// Seconds that one load may take
+    #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
+    timeout: Duration,
+
+    /// Seed of the addresses that connections go to
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+impl PageArgs {
+    fn options(self) -> Result<PageClientOptions, PeerError> {
+        let Self { arm, suite, identity, plan, timeout, seed } = self;
+        let unreadable = |error: &dyn Display| {
+            PeerError::new(format!("cannot read {}: {error}", plan.display()))
+        };
+        let text = std::fs::read(&plan).map_err(|error| unreadable(&error))?;
+        let plan = serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
+        Ok(PageClientOptions { arm, suite, plan, identity, timeout, seed })
+    }
+}
+
 /// Runs one end until standard input ends.
 pub(crate) fn run(options: &PeerOptions) -> Result<ExitCode, Failure> {
     let ran = match options.side.clone() {
         Side::Server(server) => run_server(server.into(), stdin(), stdout()),
         Side::Client(client) => run_client(client.into(), stdin(), stdout()),
+        Side::Page(page) => {
+            page.options().and_then(|options| run_page_client(options, stdin(), stdout()))
+        }
     };
     ran.map(|()| ExitCode::SUCCESS).map_err(|error| failure(&error))
 }

@@ -1,5 +1,6 @@
 //! What a run does, in which order, and about how long it takes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use headstart_lab::Scheduling;
@@ -9,6 +10,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
 use super::experiment::{CELLS_MAX, Experiment, LinkSpec, OriginKind, Variant};
+use super::page::StagePage;
 use super::privacy::Boundary;
 use super::workload::{self, Visit};
 use crate::failure::Failure;
@@ -58,6 +60,8 @@ pub(crate) struct Stage {
     pub(crate) response: u64,
     pub(crate) timeout: Duration,
     pub(crate) late: Duration,
+    /// The page that is loaded, once it is [read](Plan::read_pages).
+    pub(crate) page: Option<Arc<StagePage>>,
 }
 
 /// What is compared within a stage.
@@ -82,6 +86,8 @@ pub(crate) enum Mode {
     Revisits(u32),
     /// Forgets everything, then visits in front of a boundary and behind it, seen in a capture.
     Case(Boundary),
+    /// One load of a whole page.
+    Page,
     /// One connection of a program of others, to one of some virtual hosts.
     Workload,
 }
@@ -126,6 +132,35 @@ impl Plan {
         }
     }
 
+    /// Reads the pages that are loaded, each once.
+    ///
+    /// # Errors
+    /// One is not there, or no page.
+    pub(crate) fn read_pages(&mut self) -> Result<(), Failure> {
+        let mut read: Vec<(Variant, Arc<StagePage>)> = Vec::new();
+        for stage in &mut self.stages {
+            let Some(file) = &stage.variant.page else { continue };
+            let same = |of: &Variant| {
+                let of = (&of.page, of.page_number, of.connections, of.addresses);
+                let own = &stage.variant;
+                of == (&own.page, own.page_number, own.connections, own.addresses)
+            };
+            let page = match read.iter().find(|(of, _)| same(of)) {
+                Some((_, page)) => Arc::clone(page),
+                None => {
+                    let Variant { page_number, connections, addresses, .. } = stage.variant;
+                    let number = page_number.unwrap_or(1).into();
+                    let addresses = addresses.unwrap_or(1).into();
+                    let connections = connections.unwrap_or_default();
+                    Arc::new(StagePage::read(file, number, connections, addresses)?)
+                }
+            };
+            read.push((stage.variant.clone(), Arc::clone(&page)));
+            stage.page = Some(page);
+        }
+        Ok(())
+    }
+
     /// About how long it takes.
     pub(crate) fn estimate(&self) -> Duration {
         self.stages.iter().map(Stage::estimate).sum()
@@ -153,6 +188,12 @@ const PROGRAMS: u32 = 3;
 
 /// Round trips of a whole connection: up to three to the first response byte, some slow start, the end.
 const ROUND_TRIPS: u32 = 4;
+
+/// Round trips of a page, about: the pages of CS244 took 33 to 35.
+const PAGE_ROUND_TRIPS: u32 = 35;
+
+/// What a page takes of processors, and until its connections are closed.
+const PAGE_OVERHEAD: Duration = Duration::from_millis(150);
 
 /// What a connection takes of processors, and the runner between two.
 const OVERHEAD: Duration = Duration::from_millis(8);
@@ -203,6 +244,7 @@ impl Stage {
             response: variant.response.or(link.response).unwrap_or(experiment.response),
             timeout: experiment.timeout,
             late: experiment.late(link.rtt),
+            page: None,
             variant,
         }
     }
@@ -255,8 +297,10 @@ impl Stage {
         let nodes = u32::from(self.variant.servers.unwrap_or(1).max(self.clients()));
         let set_up = SET_UP + PROGRAM * PROGRAMS * cells * nodes;
         let one = self.link.rtt * ROUND_TRIPS + OVERHEAD + self.link.extra;
+        let page = self.link.rtt * PAGE_ROUND_TRIPS + PAGE_OVERHEAD + self.link.extra;
         let turn = match self.mode {
             Mode::One => one,
+            Mode::Page => page,
             // Afterwards it is waited until the last packets are there.
             Mode::Workload => one + PROGRAM + self.link.rtt,
             Mode::Group(connections) | Mode::Revisits(connections) => one * connections,
@@ -268,7 +312,11 @@ impl Stage {
             }
         };
         // Under load, what is beside the round trips is the wait for the last of many.
-        let warm = if self.mode.is_load() { one - self.link.extra } else { one };
+        let warm = match self.mode {
+            Mode::Page => page,
+            mode if mode.is_load() => one - self.link.extra,
+            _ => one,
+        };
         set_up + (warm * self.warmup + turn * self.rounds) * cells
     }
 
@@ -278,7 +326,8 @@ impl Stage {
 
     /// Addresses of each server, for each cell.
     pub(crate) fn addresses(&self) -> usize {
-        self.variant.hosts.as_ref().map_or(1, Vec::len)
+        let hosts = self.variant.hosts.as_ref().map_or(1, Vec::len);
+        self.page.as_ref().map_or(hosts, |page| page.addresses())
     }
 
     /// The addresses that the visits of a round go to.
@@ -325,6 +374,9 @@ impl Mode {
     fn new(experiment: &Experiment, variant: &Variant, slice: Duration) -> Self {
         if let Some(boundary) = variant.privacy {
             return Self::Case(boundary);
+        }
+        if variant.page.is_some() {
+            return Self::Page;
         }
         if variant.hosts.is_some() {
             return Self::Revisits(variant.visits());

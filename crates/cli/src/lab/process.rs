@@ -13,8 +13,9 @@ use headstart_lab::Node;
 
 use super::interrupt::Interrupt;
 
-/// Longest line taken from a program; its JSON lines have some hundred bytes.
-const LINE_MAX: u64 = 64 << 10;
+/// Longest line taken from a program. Those of connections have some hundred bytes; that of a page has some sixty for each
+/// resource, of which there are 50,000 at most.
+const LINE_MAX: u64 = 8 << 20;
 
 /// Last lines of standard error that are kept, to say why a program broke.
 const TAIL: usize = 12;

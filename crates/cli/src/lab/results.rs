@@ -1,7 +1,7 @@
 //! The folder of a run: written beside its place, and put there when it is whole.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -17,6 +17,9 @@ const ENVIRONMENT: &str = "environment.json";
 const EXPERIMENT: &str = "experiment.toml";
 const CAPTURES: &str = "captures";
 
+/// Loads of pages, a line of JSON each: the times of every resource.
+const LOADS: &str = "loads.jsonl";
+
 /// Keys and configurations of programs; removed before the results are put in place.
 const WORK: &str = "work";
 
@@ -29,6 +32,7 @@ pub(crate) struct Folder {
     place: PathBuf,
     partial: PathBuf,
     samples: csv::Writer<File>,
+    loads: Option<BufWriter<File>>,
     rows: u64,
     finished: bool,
     _lock: File,
@@ -71,7 +75,8 @@ impl Folder {
         let samples = File::create(partial.join(SAMPLES)).map_err(cannot)?;
         let samples = csv::Writer::from_writer(samples);
         let place = place.to_owned();
-        Ok(Self { place, partial, samples, rows: 0, finished: false, _lock: lock })
+        let loads = None;
+        Ok(Self { place, partial, samples, loads, rows: 0, finished: false, _lock: lock })
     }
 
     /// For keys and configurations of programs, by an absolute path.
@@ -108,9 +113,23 @@ impl Folder {
         written.map_err(|error| self.failed(&io::Error::other(error)))
     }
 
+    /// Adds what is known of one load of a page beside its sample.
+    pub(crate) fn add_load(&mut self, load: &impl Serialize) -> Result<(), Failure> {
+        let written = (|| -> io::Result<()> {
+            let file = match &mut self.loads {
+                Some(file) => file,
+                none => none.insert(BufWriter::new(File::create(self.partial.join(LOADS))?)),
+            };
+            serde_json::to_writer(&mut *file, load)?;
+            file.write_all(b"\n")
+        })();
+        written.map_err(|error| self.failed(&error))
+    }
+
     /// Makes sure that the samples so far are in the file.
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         let flushed = self.samples.flush();
+        let flushed = flushed.and_then(|()| self.loads.as_mut().map_or(Ok(()), Write::flush));
         flushed.map_err(|error| self.failed(&error))
     }
 

@@ -12,14 +12,15 @@ use super::builtin;
 use super::capture::Captures;
 use super::cell::{self, Cell, ClientSide, Context, Place};
 use super::environment::Environment;
-use super::experiment::Acts;
+use super::experiment::{Acts, Experiment};
 use super::interrupt::Interrupt;
+use super::page::LoadLine;
 use super::plan::{Extent, Mode, Plan, Stage};
 use super::privacy::{self, Finding};
 use super::process::Broken;
 use super::progress::{Progress, in_words};
 use super::results::{self, Folder};
-use super::summary::{self, Groups, Told};
+use super::summary::{self, CellSummary, Groups, Told};
 use super::topology::{self, Topology};
 use super::trial::Key;
 use super::workload::{Handshakes, Seen};
@@ -27,6 +28,30 @@ use crate::demo;
 use crate::failure::{Failure, NEGATIVE};
 use crate::options::LabRunOptions;
 use crate::output;
+
+/// What is to be run, and where the results go.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) experiment: Experiment,
+    /// The experiment as it is written beside its results.
+    pub(crate) text: String,
+    pub(crate) extent: Extent,
+    pub(crate) seed: Option<u64>,
+    pub(crate) out: Option<PathBuf>,
+    pub(crate) pcap: bool,
+    /// Whether loads of pages are to be [kept](Finished::loads).
+    pub(crate) keeps_loads: bool,
+}
+
+/// What has come of it, beside the folder.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) cells: Vec<CellSummary>,
+    pub(crate) loads: Vec<LoadLine>,
+    /// Where the results are.
+    pub(crate) place: PathBuf,
+    verdicts: Vec<Verdict>,
+}
 
 /// Runs an experiment and writes its results. Call it while the process has one thread.
 ///
@@ -39,7 +64,28 @@ pub(crate) fn run(options: &LabRunOptions) -> Result<ExitCode, Failure> {
         (false, true) => Extent::Full,
         (false, false) => Extent::Usual,
     };
-    let plan = Plan::new(experiment, extent, options.seed)?;
+    let finished = carry_out(Order {
+        experiment,
+        text,
+        extent,
+        seed: options.seed,
+        out: options.out.clone(),
+        pcap: options.pcap,
+        keeps_loads: false,
+    })?;
+    if options.json {
+        let text = serde_json::to_string_pretty(&finished.cells).unwrap_or_default();
+        output::print(format!("{text}\n").as_bytes())?;
+    } else {
+        output::print(summary::table(&finished.cells).as_bytes())?;
+    }
+    Ok(finished.conclusion())
+}
+
+/// The same without a word on standard output.
+pub(crate) fn carry_out(order: Order) -> Result<Finished, Failure> {
+    let mut plan = Plan::new(order.experiment, order.extent, order.seed)?;
+    plan.read_pages()?;
     topology::check(&plan)?;
     cell::check_tools(&plan)?;
     let root = privilege() == Privilege::Root;
@@ -52,15 +98,15 @@ pub(crate) fn run(options: &LabRunOptions) -> Result<ExitCode, Failure> {
     })?;
     let fast_open = ClientSide::attach(&plan, &program)?.map(Arc::new);
     let interrupt = Interrupt::listen()?;
-    let place =
-        options.out.clone().unwrap_or_else(|| results::default_place(&plan.experiment.name));
+    let place = order.out.unwrap_or_else(|| results::default_place(&plan.experiment.name));
     let folder = Folder::create(&place)?;
     let place = Place { program, work: folder.work()?, fast_open };
-    let mut run = Run::new(plan, folder, place, options.pcap, root, interrupt)?;
+    let mut run = Run::new(plan, folder, place, order.pcap, root, interrupt)?;
+    run.loads = order.keeps_loads.then(Vec::new);
     let measured = run.measure();
     run.progress.done();
     measured?;
-    run.finish(&text, options.json)
+    run.finish(&order.text)
 }
 
 /// A run that goes on.
@@ -70,6 +116,8 @@ struct Run {
     place: Place,
     environment: Environment,
     groups: Groups,
+    /// Loads of pages, if they are kept.
+    loads: Option<Vec<LoadLine>>,
     progress: Progress,
     interrupt: Interrupt,
     captures: Option<PathBuf>,
@@ -88,6 +136,7 @@ impl Run {
             place,
             environment: Environment::new(&plan, root),
             groups: Groups::default(),
+            loads: None,
             progress: Progress::new(plan.turns()),
             captures: pcap.then(|| folder.captures()).transpose()?,
             plan,
@@ -210,6 +259,12 @@ impl Run {
             let row = timed.judged(context.topology);
             self.folder.add(&row)?;
             self.groups.add(&row, context.stage.link.rtt);
+            // Those of a page are one for each row.
+            if let Some(load) = cell.page_loads.pop() {
+                let line = LoadLine::new(row.key(), row.trial, row.flagged, load);
+                self.folder.add_load(&line)?;
+                self.loads.iter_mut().for_each(|loads| loads.push(line.clone()));
+            }
         }
         if let Some(why) = cell.broken.as_ref().filter(|_| !was_broken) {
             self.progress.note(&format!(
@@ -248,7 +303,7 @@ impl Run {
         self.groups.tell(of, &told);
     }
 
-    fn finish(mut self, text: &str, json: bool) -> Result<ExitCode, Failure> {
+    fn finish(mut self, text: &str) -> Result<Finished, Failure> {
         self.environment.end();
         let cells = self.groups.summaries();
         let experiment = &self.plan.experiment;
@@ -258,14 +313,24 @@ impl Run {
             eprintln!("{warning}");
         }
         let place = self.folder.finish(&cells, &verdicts, &self.environment, text)?;
-        if json {
-            let text = serde_json::to_string_pretty(&cells).unwrap_or_default();
-            output::print(format!("{text}\n").as_bytes())?;
-        } else {
-            output::print(summary::table(&cells).as_bytes())?;
-        }
+        Ok(Finished { cells, loads: self.loads.unwrap_or_default(), place, verdicts })
+    }
+}
+
+impl Finished {
+    /// Says where the results are and whether they are as they should be.
+    pub(crate) fn conclusion(&self) -> ExitCode {
+        let Self { place, verdicts, cells, .. } = self;
         let broken = cells.iter().filter(|cell| cell.broken.is_some()).count();
-        Ok(conclusion(&place, &verdicts, broken))
+        let missed: Vec<_> = verdicts.iter().filter(|verdict| !verdict.met).collect();
+        missed.iter().for_each(|verdict| eprintln!("{}", bars::line(verdict)));
+        let met = verdicts.len() - missed.len();
+        let and = if broken > 0 { format!(", {broken} cells broken") } else { String::new() };
+        eprintln!("{}: {met} of {} bars met{and}", place.display(), verdicts.len());
+        match missed.is_empty() && broken == 0 {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::from(NEGATIVE),
+        }
     }
 }
 
@@ -307,16 +372,6 @@ fn idle(stage: &Stage, topology: &Topology) -> Option<String> {
         Acts::Changes => "changed",
     };
     Some(format!("the box did nothing: it {did} no packet, so the figures show a link without it"))
-}
-
-/// Says where the results are and whether they are as they should be.
-fn conclusion(place: &Path, verdicts: &[Verdict], broken: usize) -> ExitCode {
-    let missed: Vec<_> = verdicts.iter().filter(|verdict| !verdict.met).collect();
-    missed.iter().for_each(|verdict| eprintln!("{}", bars::line(verdict)));
-    let met = verdicts.len() - missed.len();
-    let and = if broken > 0 { format!(", {broken} cells broken") } else { String::new() };
-    eprintln!("{}: {met} of {} bars met{and}", place.display(), verdicts.len());
-    if missed.is_empty() && broken == 0 { ExitCode::SUCCESS } else { ExitCode::from(NEGATIVE) }
 }
 
 fn interrupted(broken: Broken) -> Failure {

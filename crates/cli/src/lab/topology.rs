@@ -16,8 +16,12 @@ pub(crate) const HTTPS: u16 = 443;
 
 /// Servers' addresses are 10.`SERVER_NET + number`.0.`cell`, so that each cell has one of its own: port 443
 /// for all of them, as some boxes look at nothing else, and nothing learnt of one address helps another. A cell that
-/// has more has them with 1, 2 and so on in the third place.
+/// has more has them with 1, 2 and so on in the third place, and then with the next number in the second, which a single
+/// server has for itself.
 const SERVER_NET: u8 = 100;
+
+/// Addresses of a cell that differ in the third place.
+const THIRD_PLACES: usize = 256;
 
 /// Addresses that several servers share are 10.99.0.`cell`.
 const SHARED_NET: u8 = 99;
@@ -96,6 +100,18 @@ const APART: Duration = Duration::from_secs(10);
 /// What drawing so few packets from a jitter may move the mean of their middle half by, in parts of that half's
 /// width: four deviations (0.6 of the width each, by the square root of [`PROBES`]), both ways.
 const PROBE_ERROR: f64 = 0.08;
+
+/// The round-trip time that a path makes of itself, between a client and the network.
+pub(crate) fn round_trip(text: &str) -> Result<Duration, Failure> {
+    let path = path("link", text)?;
+    let delays = [path.outbound, path.inbound].map(delay).into_iter().collect::<Option<Vec<_>>>();
+    let seconds = delays.map(|delays| delays.iter().map(|delay| delay.mean).sum::<f64>());
+    let rtt = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    rtt.ok_or_else(|| {
+        Failure::usage(format!("'{text}' lets nothing through"))
+            .hint("name a link that packets pass, for example 'delay 20ms'")
+    })
+}
 
 /// Refuses a round-trip time that is not that of the elements.
 fn check_rtt(link: &LinkSpec, client: Path, server: Path) -> Result<(), Failure> {
@@ -300,7 +316,8 @@ fn client_address(client: u8, number: u8) -> Ipv4Addr {
 
 /// Cells are counted from 0, at most [`CELLS_MAX`](super::experiment::CELLS_MAX).
 fn server_address(server: u8, number: usize, cell: usize) -> Ipv4Addr {
-    address(SERVER_NET + server, number, cell)
+    let more = u8::try_from(number / THIRD_PLACES).unwrap_or(u8::MAX);
+    address(SERVER_NET.saturating_add(server).saturating_add(more), number % THIRD_PLACES, cell)
 }
 
 fn shared_address(cell: usize) -> Ipv4Addr {
@@ -396,6 +413,8 @@ mod tests {
             addresses.map(|one| one.to_string()),
             ["10.100.0.1", "10.100.1.1", "10.101.0.3"]
         );
+        let many = [255, 256, 1_000].map(|number| server_address(0, number, 0).to_string());
+        assert_eq!(many, ["10.100.255.1", "10.101.0.1", "10.103.232.1"]);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use headstart_peers::{Arm, Suite};
 
-use super::DbOptions;
 use super::pageload_plan::{PlanOptions, SimulateOptions, ValidateOptions};
 use super::pageload_record::RecordOptions;
+use super::{DbOptions, LogOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,6 +37,20 @@ Examples:
       headstart pageload show recordings/*.har
       headstart pageload show recordings/news.har --page 2 --svg news.svg";
 
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  A page over a link with a round trip of 80 ms, by TLS 1.3 and by TurboTLS:
+      headstart pageload replay page.har
+  By every way to open a connection that is of interest, over two links:
+      headstart pageload replay page.har --arm tls13,tls13-0rtt,turbo,turbo-0rtt,quic \\
+          --link satellite --link 'delay 10ms, rate 10mbit'
+  A first visit, where nothing is known of the page's servers:
+      headstart pageload replay page.har --first-visit
+  The report, with distributions, of the folder that the command names:
+      headstart lab report lab-results/replay-DATE --html page.html
+
+Needs Linux with user namespaces, or root, and the command `ip`; nothing is sent to the network. Arms of FOP need root.";
+
 /// What loading pages costs, and what it could cost
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "See `headstart pageload COMMAND --help` for examples.")]
@@ -54,6 +69,7 @@ pub enum PageloadCommand {
     Show(ShowOptions),
     Plan(PlanOptions),
     Simulate(SimulateOptions),
+    Replay(ReplayOptions),
     Validate(ValidateOptions),
     Db(DbOptions),
     Sharing(SharingOptions),
@@ -119,4 +135,74 @@ pub struct ShowOptions {
     /// Write everything as a report
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// Load recorded pages over real sockets and an emulated link, by several ways to open connections
+///
+/// Origins on this machine answer with the recorded sizes, think times and redirects; a client asks for each resource
+/// when what it depends on is there, over as many connections as a browser has. TCP and TLS are real. The arms take
+/// turns. All that is measured, down to each resource, is written into a folder, as `headstart lab run` does.
+/// Exit code 1: a load failed.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = REPLAY_EXAMPLES, after_help = "See --help for examples.")]
+pub struct ReplayOptions {
+    /// HAR files, or recordings of CS244 (.json): a page of each
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+
+    /// The page of each file, from 1
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub page: u16,
+
+    /// Between client and servers: `preset NAME`, or elements as in experiments; several are tried in turn
+    #[arg(long = "link", value_name = "PATH", default_value = "delay 40ms")]
+    pub links: Vec<String>,
+
+    /// How connections are opened; the first is what the others are compared with
+    #[arg(long = "arm", value_name = "ARM", value_delimiter = ',', default_value = "tls13,turbo")]
+    pub arms: Vec<Arm>,
+
+    /// Key exchange and certificates
+    #[arg(long, default_value = "x25519mlkem768")]
+    pub suite: Suite,
+
+    /// Loads of each arm, after one that is not counted
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub loads: u32,
+
+    /// Connections to each server at a time, or `recorded`: each resource over the connection of the recording
+    #[arg(long, value_name = "N|recorded", default_value = "6")]
+    pub connections: String,
+
+    /// Addresses of each host, of which each connection goes to any
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub addresses: u8,
+
+    /// Forget sessions, cookies and what is known of the path before each load
+    #[arg(long)]
+    pub first_visit: bool,
+
+    /// Seconds after which a load has failed
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..=600))]
+    pub timeout: u16,
+
+    /// Seed of the order of loads
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Where to write what is measured; must not exist [default: lab-results/replay-DATE]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Capture the packets of the client, in DIR/captures
+    #[arg(long)]
+    pub pcap: bool,
+
+    /// Print everything as JSON, with the medians of each resource
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub log: LogOptions,
 }

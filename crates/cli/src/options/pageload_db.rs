@@ -63,7 +63,8 @@ pub struct DbKeygenOptions {
 /// Exit code 2: a file could not be read; the database is of the others.
 #[derive(Debug, Clone, Args)]
 pub struct DbBuildOptions {
-    /// HAR files; loads published with BLAST (.jsonl, or - for standard input); recordings of CS244 (.json)
+    /// HAR files; loads published with BLAST (.jsonl, or - for standard input); recordings of CS244 (.json); also compressed (.gz);
+    /// folders of such files
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 

@@ -18,6 +18,9 @@ Examples:
   Many pages: a folder, or names; databases that know three fifths of the pages:
       headstart pageload plan recordings/ --hit-rate 60 --html plan.html
 
+  What databases that were made of other loads know of this one:
+      headstart pageload plan page.har --database pages.hsdb --key maker.key.pub
+
   By the rules of the simulator published with BLAST:
       headstart pageload plan page.har --profile blast";
 
@@ -33,7 +36,9 @@ Examples:
 const VALIDATE_EXAMPLES: &str = "\
 Examples:
       headstart pageload validate --blast blast-train.jsonl.gz
-      HEADSTART_DATA=folder headstart pageload validate --json";
+      HEADSTART_DATA=folder headstart pageload validate --json
+      headstart lab run pages --out results                       # ten recorded pages over real sockets
+      headstart pageload validate --replays results               # the profile tcp against them";
 
 /// Slowest link that is simulated, in bits a second: below, a page takes hours.
 const RATE_MIN: u64 = 8_000;
@@ -48,7 +53,8 @@ const DRAWS_MAX: u64 = 10_000;
 ///
 /// Loads each page in simulated time: with each technique alone, with more and more of them, over other round trips and
 /// bandwidths, without what takes time, and with an edge for one host alone. Of many pages also how many gain a quarter or a
-/// half, by their size, and what load times hang on. Exit code 2: a file could not be read; the others are answered.
+/// half, by their size, and what load times hang on. Exit code 2: a file could not be read; the others are answered. Exit
+/// code 1: the database is not good.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = PLAN_EXAMPLES, after_help = "See --help for examples.")]
 pub struct PlanOptions {
@@ -78,7 +84,8 @@ pub struct PlanOptions {
 /// Load recorded pages in simulated time
 ///
 /// Says for each page, or over all of them, how long it takes until 95 % of its resources are there. The same
-/// options give the same figures. Exit code 2: a file could not be read; the others are loaded.
+/// options give the same figures. Exit code 2: a file could not be read; the others are loaded. Exit code 1: the database
+/// is not good.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = SIMULATE_EXAMPLES, after_help = "See --help for examples.")]
 pub struct SimulateOptions {
@@ -105,10 +112,12 @@ pub struct SimulateOptions {
     pub csv: Option<PathBuf>,
 }
 
-/// Hold the simulator against others
+/// Hold the simulator against others, and against real sockets
 ///
 /// The profile `blast` against what the published simulator said of the published pages: mean absolute errors by
-/// setting, and the bars that they have to keep. Exit code 1: one is not kept.
+/// setting, and the bars that they have to keep. With --replays instead the profile `tcp` against loads of pages over
+/// real sockets (`headstart lab run pages`). Every second page, as they are listed, is held out: nothing in the
+/// simulator was set after it, and the bars are about these. Exit code 1: one is not kept.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = VALIDATE_EXAMPLES, after_help = "See --help for examples.")]
 pub struct ValidateOptions {
@@ -116,6 +125,10 @@ pub struct ValidateOptions {
     /// that HEADSTART_DATA names
     #[arg(long, value_name = "PATH", visible_alias = "reference")]
     pub blast: Option<PathBuf>,
+
+    /// Results of replays: a folder that `headstart lab run` wrote, of an experiment whose variants are pages
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["blast", "draws"])]
+    pub replays: Option<PathBuf>,
 
     /// Loads of each page and setting of which the mean counts
     #[arg(long, value_name = "N", default_value_t = headstart_pageload::sim::published::DRAWS,
@@ -170,6 +183,14 @@ pub(crate) struct SimulatorOptions {
     /// Pages that databases know, in percent
     #[arg(long, value_name = "PERCENT", default_value = "100", value_parser = share)]
     pub(crate) hit_rate: f64,
+
+    /// Databases that know what they know of each page: a file of `headstart pageload db`, instead of --hit-rate
+    #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "hit_rate")]
+    pub(crate) database: Option<PathBuf>,
+
+    /// Public keys (PEM), one of which has to have signed it
+    #[arg(long, value_name = "FILE", requires = "database")]
+    pub(crate) key: Vec<PathBuf>,
 
     /// Loads of each page, where chance has a part; their means count
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=DRAWS_MAX))]
@@ -227,7 +248,7 @@ fn round_trip(text: &str) -> Result<Duration, String> {
 }
 
 /// Bytes a second of a rate in bits.
-fn rate(text: &str) -> Result<u64, String> {
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let units = [("kbit", 1e3), ("Mbit", 1e6), ("Gbit", 1e9), ("bit", 1.0)];
     let number = |(unit, factor): (&str, f64)| {
         let count: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;

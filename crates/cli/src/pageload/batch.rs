@@ -59,7 +59,10 @@ impl<T> Batch<T> {
 }
 
 /// With the files of each folder in its place, by name.
-fn expanded(files: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+///
+/// # Errors
+/// A folder cannot be read, or has no recordings.
+pub(super) fn expanded(files: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut all = Vec::with_capacity(files.len());
     for path in files {
         if path != Path::new("-") && path.is_dir() {

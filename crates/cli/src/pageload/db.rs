@@ -9,6 +9,9 @@ mod show;
 
 use std::process::ExitCode;
 
+pub(super) use file::signed;
+pub(super) use show::date;
+
 use crate::failure::Failure;
 use crate::options::DbCommand;
 

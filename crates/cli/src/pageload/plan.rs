@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::ExitCode;
 
+use headstart_pageload::db::Coverage;
 use headstart_pageload::page::Ignored;
 use headstart_pageload::plan::{Overall, PagePlan, Questions};
 use headstart_pageload::sim::profile::Model;
@@ -15,6 +16,7 @@ use headstart_pageload::tree::Quantiles;
 use serde::Serialize;
 
 use super::batch::Batch;
+use super::database::{Source, Used, known};
 use super::model::{self, Setting};
 use super::recordings::{Contents, HarFacts, Recording, on_all_cores};
 use super::show::summary::{Unreadable, counted, printable};
@@ -28,9 +30,11 @@ use crate::output;
 /// No file can be read, a technique is none of the profile's, or the report cannot be written.
 pub(super) fn run(options: &PlanOptions) -> Result<ExitCode, Failure> {
     let questions = questions(options)?;
-    let batch = Batch::read(&options.pages.files, |contents| plans(contents, &questions))?;
+    let database = Source::open(&options.simulator)?;
+    let ask = |contents| plans(contents, &questions, database.as_ref());
+    let batch = Batch::read(&options.pages.files, ask)?;
     let exit_code = batch.exit_code();
-    let answers = Answers::new(&questions, batch);
+    let answers = Answers::new(&questions, database.as_ref(), batch);
     if let Some(file) = &options.html {
         let report = html::document(&answers).into_string();
         fs::write(file, report)
@@ -67,6 +71,8 @@ fn questions(options: &PlanOptions) -> Result<Questions, Failure> {
 #[derive(Debug, Serialize)]
 struct Answers {
     setting: Setting,
+    /// What it has of all pages, if one was named.
+    database: Option<Used>,
     /// Techniques in the order in which one is added to the other.
     order: Vec<&'static str>,
     overall: Overall,
@@ -85,6 +91,8 @@ struct Answer {
     name: String,
     /// Of the recording, in the median of the servers: what it took is to be compared at this round trip.
     recorded_rtt_ms: Option<f64>,
+    /// What the database has of it.
+    database: Option<Coverage>,
     #[serde(flatten)]
     plan: PagePlan,
     #[serde(skip)]
@@ -92,21 +100,33 @@ struct Answer {
 }
 
 /// Of the pages of a file, and entries of it that are of none.
-fn plans(contents: Contents, questions: &Questions) -> (Vec<Answer>, Ignored) {
+fn plans(
+    contents: Contents,
+    questions: &Questions,
+    database: Option<&Source>,
+) -> (Vec<Answer>, Ignored) {
     let Contents { recordings, ignored } = contents;
     let median = |har: HarFacts| Quantiles::of(har.round_trips_ms).map(|times| times.p50);
-    let answer = |Recording { file, page, har }: Recording| Answer {
-        file,
-        name: printable(page.name()),
-        recorded_rtt_ms: har.and_then(median),
-        plan: questions.ask(&page),
-        not_resources: page.ignored().clone(),
+    let answer = |Recording { file, page, har }: Recording| {
+        let (page, coverage) = known(database, page);
+        Answer {
+            file,
+            name: printable(page.name()),
+            recorded_rtt_ms: har.and_then(median),
+            database: coverage,
+            plan: questions.ask(&page),
+            not_resources: page.ignored().clone(),
+        }
     };
     (on_all_cores(recordings.into_iter(), answer), ignored)
 }
 
 impl Answers {
-    fn new(questions: &Questions, batch: Batch<(Vec<Answer>, Ignored)>) -> Self {
+    fn new(
+        questions: &Questions,
+        database: Option<&Source>,
+        batch: Batch<(Vec<Answer>, Ignored)>,
+    ) -> Self {
         let (mut ignored, mut not_resources) = (Ignored::default(), Ignored::default());
         let mut pages: Vec<Answer> = Vec::new();
         for (of_file, of_none) in batch.of {
@@ -116,6 +136,8 @@ impl Answers {
         }
         Self {
             setting: Setting::of(&questions.model),
+            database: database
+                .map(|source| source.used(pages.iter().filter_map(|page| page.database.as_ref()))),
             order: questions.order.iter().map(|technique| technique.name()).collect(),
             overall: Overall::of(pages.iter().map(|page| &page.plan)),
             pages,

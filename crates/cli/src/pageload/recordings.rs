@@ -97,6 +97,23 @@ pub(super) fn on_all_cores<T: Send, R: Send>(
     done.into_iter().map(|(_, made)| made).collect()
 }
 
+/// One page of one file, counted from 1.
+///
+/// # Errors
+/// It cannot be read, or has no such page.
+pub(crate) fn read_page(path: &Path, number: usize) -> Result<Page, Failure> {
+    let name = path.display().to_string();
+    let progress = Progress::new(sharing::total(&[path]));
+    let contents = read(path, &name, &progress);
+    progress.done();
+    let mut recordings = contents?.recordings.into_iter();
+    let recording = recordings.nth(number.saturating_sub(1));
+    recording.map(|recording| recording.page).ok_or_else(|| {
+        Failure::usage(format!("{name} has no page {number}"))
+            .hint("`headstart pageload show` tells what is in the file")
+    })
+}
+
 /// A worker that panicked ends the program anyway, when the scope does.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -111,6 +128,12 @@ fn read(path: &Path, name: &str, progress: &Progress) -> Result<Contents, Failur
     }
     let (head, whole) = peek(MultiGzDecoder::new(whole)).map_err(|error| unreadable(&error))?;
     of_kind(&head, whole, name)
+}
+
+/// A file, decompressed if it is compressed.
+pub(super) fn open_unpacked(path: &Path) -> io::Result<Box<dyn Read>> {
+    let (head, whole) = peek(sharing::open(path)?)?;
+    Ok(if head.starts_with(&GZIP) { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
 }
 
 /// An input that begins with what was read of it already.

@@ -7,6 +7,7 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 use std::process::ExitCode;
 
+use headstart_pageload::db::Coverage;
 use headstart_pageload::page::{Ignored, Page};
 use headstart_pageload::sim::Load;
 use headstart_pageload::sim::profile::Model;
@@ -15,6 +16,7 @@ use headstart_pageload::tree::Quantiles;
 use serde::Serialize;
 
 use super::batch::Batch;
+use super::database::{Source, Used, known};
 use super::model::{self, Setting};
 use super::recordings::{Contents, Recording, on_all_cores};
 use super::show::summary::{Unreadable, counted as by_reason, ms, printable};
@@ -41,11 +43,16 @@ pub(super) fn run(options: &SimulateOptions) -> Result<ExitCode, Failure> {
     if model.profile.is_certain() && (model.hit_rate <= 0.0 || model.hit_rate >= 1.0) {
         model.draws = 1;
     }
-    let is_kept = options.csv.is_some();
-    let batch =
-        Batch::read(&options.pages.files, |contents| loads_of(contents, &model, &arms, is_kept))?;
+    let database = Source::open(&options.simulator)?;
+    let of = Loading {
+        model: &model,
+        database: database.as_ref(),
+        arms: &arms,
+        is_kept: options.csv.is_some(),
+    };
+    let batch = Batch::read(&options.pages.files, |contents| of.loads_of(contents))?;
     let exit_code = batch.exit_code();
-    let simulated = Simulated::new(Setting::of(&model), &arms, batch);
+    let simulated = Simulated::new(&of, batch);
     if let Some(file) = &options.csv {
         simulated.write(file)?;
     }
@@ -59,10 +66,21 @@ pub(super) fn run(options: &SimulateOptions) -> Result<ExitCode, Failure> {
     Ok(exit_code)
 }
 
+/// What is done to each page.
+struct Loading<'a> {
+    model: &'a Model,
+    database: Option<&'a Source>,
+    arms: &'a [Techniques],
+    /// Whether the loads are kept one by one.
+    is_kept: bool,
+}
+
 /// Everything that was loaded.
 #[derive(Debug, Serialize)]
 struct Simulated {
     setting: Setting,
+    /// What it has of all pages, if one was named.
+    database: Option<Used>,
     /// Over the means of all pages.
     over_pages: Vec<OverPages>,
     pages: Vec<PageLoads>,
@@ -88,6 +106,8 @@ struct PageLoads {
     name: String,
     resources: usize,
     recorded_ms: Option<f64>,
+    /// What the database has of it.
+    database: Option<Coverage>,
     arms: Vec<Means>,
     #[serde(skip)]
     not_resources: Ignored,
@@ -144,28 +164,24 @@ impl Figures {
     }
 }
 
-/// The pages of a file, and entries of it that are of none.
-fn loads_of(
-    contents: Contents,
-    model: &Model,
-    arms: &[Techniques],
-    is_kept: bool,
-) -> (Vec<PageLoads>, Ignored) {
-    let Contents { recordings, ignored } = contents;
-    let of = |recording: Recording| {
-        PageLoads::new(recording.file, &recording.page, model, arms, is_kept)
-    };
-    (on_all_cores(recordings.into_iter(), of), ignored)
+impl Loading<'_> {
+    /// The pages of a file, and entries of it that are of none.
+    fn loads_of(&self, contents: Contents) -> (Vec<PageLoads>, Ignored) {
+        let Contents { recordings, ignored } = contents;
+        let of = |recording: Recording| PageLoads::new(recording.file, recording.page, self);
+        (on_all_cores(recordings.into_iter(), of), ignored)
+    }
 }
 
 impl PageLoads {
-    fn new(file: String, page: &Page, model: &Model, arms: &[Techniques], is_kept: bool) -> Self {
+    fn new(file: String, page: Page, of: &Loading<'_>) -> Self {
+        let (page, database) = known(of.database, page);
         let mut loads = Vec::new();
         let mut mean = |(arm, &techniques): (usize, &Techniques)| {
             let (mut sum, mut count) = (Figures::default(), 0_u64);
-            model.loads(page, techniques, |seed, load| {
+            of.model.loads(&page, techniques, |seed, load| {
                 let mut figures = Figures::of(&load);
-                if is_kept {
+                if of.is_kept {
                     loads.push((arm, seed, figures));
                 }
                 for (sum, part) in sum.parts().into_iter().zip(figures.parts()) {
@@ -181,7 +197,8 @@ impl PageLoads {
             name: printable(page.name()),
             resources: page.resources().len(),
             recorded_ms: page.recorded().page_load_time.map(ms),
-            arms: arms.iter().enumerate().map(&mut mean).collect(),
+            database,
+            arms: of.arms.iter().enumerate().map(&mut mean).collect(),
             not_resources: page.ignored().clone(),
             loads,
         }
@@ -189,7 +206,7 @@ impl PageLoads {
 }
 
 impl Simulated {
-    fn new(setting: Setting, arms: &[Techniques], batch: Batch<(Vec<PageLoads>, Ignored)>) -> Self {
+    fn new(of: &Loading<'_>, batch: Batch<(Vec<PageLoads>, Ignored)>) -> Self {
         let (mut ignored, mut not_resources) = (Ignored::default(), Ignored::default());
         let mut pages = Vec::new();
         for (of_file, of_none) in batch.of {
@@ -202,9 +219,14 @@ impl Simulated {
             let page_load_ms = Quantiles::of(times.map(|means| means.figures.page_load_ms))?;
             Some(OverPages { techniques: techniques.to_string(), page_load_ms })
         };
-        let over_pages = arms.iter().enumerate().filter_map(over).collect();
+        let database = of
+            .database
+            .map(|source| source.used(pages.iter().filter_map(|page| page.database.as_ref())));
+        let setting = Setting::of(of.model);
+        let over_pages = of.arms.iter().enumerate().filter_map(over).collect();
         let (ignored, not_resources) = (by_reason(&ignored), by_reason(&not_resources));
-        Self { setting, over_pages, pages, not_resources, ignored, unreadable: batch.unreadable }
+        let unreadable = batch.unreadable;
+        Self { setting, database, over_pages, pages, not_resources, ignored, unreadable }
     }
 
     fn write(&self, path: &Path) -> Result<(), Failure> {
@@ -231,6 +253,7 @@ impl Simulated {
                 text.push_str(&over_pages(&self.over_pages));
             }
         }
+        text.push_str(&self.database.as_ref().map_or_else(String::new, Used::text));
         text.push_str(&ignored_by_reason(
             "Of the pages' entries no resources",
             &self.not_resources,

@@ -1,4 +1,6 @@
-//! `headstart pageload validate`: the simulator against others.
+//! `headstart pageload validate`: the simulator against others, and against real sockets.
+
+mod replays;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,6 +13,7 @@ use headstart_pageload::blast::Logged;
 use headstart_pageload::sim::published::{self, Agreement};
 use serde::Serialize;
 
+use self::replays::Replays;
 use super::progress::Progress;
 use super::recordings;
 use super::sharing::unreadable;
@@ -35,6 +38,36 @@ const DATA: &str = "HEADSTART_DATA";
 /// # Errors
 /// There is nothing to compare with, or it cannot be read.
 pub(super) fn run(options: &ValidateOptions) -> Result<ExitCode, Failure> {
+    match &options.replays {
+        Some(folder) => {
+            let replays = Replays::read(folder)?;
+            said(options, &replays, replays.holds, || replays.text())
+        }
+        None => {
+            let validation = against_published(options)?;
+            said(options, &validation, validation.holds, || validation.text())
+        }
+    }
+}
+
+fn said(
+    options: &ValidateOptions,
+    figures: &impl Serialize,
+    holds: bool,
+    text: impl Fn() -> String,
+) -> Result<ExitCode, Failure> {
+    if options.json {
+        let json = serde_json::to_string_pretty(figures).map_err(|error| {
+            Failure::usage(format!("cannot write the figures as JSON: {error}"))
+        })?;
+        output::print(format!("{json}\n").as_bytes())?;
+    } else {
+        output::print(text().as_bytes())?;
+    }
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::from(NEGATIVE) })
+}
+
+fn against_published(options: &ValidateOptions) -> Result<Validation, Failure> {
     let path = reference(options)?;
     let validation = Validation::of(&read(&path)?, options.draws);
     if validation.settings.is_empty() {
@@ -44,15 +77,7 @@ pub(super) fn run(options: &ValidateOptions) -> Result<ExitCode, Failure> {
         ))
         .hint("it is the `ref_sim` of the logged loads (set A)"));
     }
-    if options.json {
-        let json = serde_json::to_string_pretty(&validation).map_err(|error| {
-            Failure::usage(format!("cannot write the figures as JSON: {error}"))
-        })?;
-        output::print(format!("{json}\n").as_bytes())?;
-    } else {
-        output::print(validation.text().as_bytes())?;
-    }
-    Ok(if validation.holds { ExitCode::SUCCESS } else { ExitCode::from(NEGATIVE) })
+    Ok(validation)
 }
 
 fn reference(options: &ValidateOptions) -> Result<PathBuf, Failure> {
@@ -87,7 +112,7 @@ fn read(path: &Path) -> Result<Vec<Logged>, Failure> {
     loads
 }
 
-/// What came out. What else is compared one day has a field of its own.
+/// What came out.
 #[derive(Debug, Serialize)]
 struct Validation {
     /// Whether all bars are kept.

@@ -4,22 +4,23 @@
 
 mod client;
 #[allow(dead_code)] // the terminating edge's tests use all of it
-#[path = "../terminate/daemon.rs"]
+#[path = "../support/daemon.rs"]
 mod daemon;
 #[allow(dead_code, unused_imports)]
-#[path = "../terminate/edge.rs"]
+#[path = "../support/edge.rs"]
 mod edge;
 mod export;
 #[allow(dead_code)]
-#[path = "../terminate/files.rs"]
+#[path = "../support/files.rs"]
 mod files;
 mod filter;
 mod forward;
 mod keys;
 mod load;
 #[allow(dead_code)]
-#[path = "../terminate/origin.rs"]
+#[path = "../support/origin.rs"]
 mod origin;
+#[path = "../support/ports.rs"]
 mod ports;
 mod proxy;
 mod redis;

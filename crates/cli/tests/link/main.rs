@@ -23,7 +23,7 @@ mod fast_open;
 mod fast_open_faults;
 mod figures;
 mod hybrid;
-#[path = "../run/library.rs"]
+#[path = "../support/library.rs"]
 mod library;
 mod loss;
 mod names;

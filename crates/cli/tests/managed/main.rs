@@ -2,31 +2,34 @@
 //! and curl as programs.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
+#[path = "../support/agent.rs"]
 mod agent;
+#[path = "../support/client.rs"]
 mod client;
 mod command;
 mod connector;
 mod crossing;
-#[path = "../terminate/daemon.rs"]
+#[path = "../support/daemon.rs"]
 #[allow(dead_code)] // the terminating edge's tests use the rest
 mod daemon;
 mod documented;
 mod early;
-#[path = "../terminate/edge.rs"]
+#[path = "../support/edge.rs"]
 #[allow(dead_code, unused_imports)] // as above
 mod edge;
 mod faults;
-#[path = "../terminate/files.rs"]
+#[path = "../support/files.rs"]
 #[allow(dead_code)] // as above
 mod files;
 mod hostile;
-#[path = "../terminate/origin.rs"]
+#[path = "../support/origin.rs"]
 #[allow(dead_code)] // as above
 mod origin;
 mod origins;
 mod port;
 mod privacy;
 mod secrets;
+#[path = "../support/server.rs"]
 mod server;
 mod sharing;
 mod start;

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+pub(crate) use crate::call::{Said, said};
 
 /// A folder with files to read.
 pub(crate) struct Place {
@@ -36,8 +38,7 @@ impl Place {
         command
     }
 
-    /// Exit code, standard output and standard error.
-    pub(crate) fn call(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+    pub(crate) fn call(&self, arguments: &[&str]) -> Said {
         said(self.command(arguments).output().unwrap())
     }
 
@@ -72,9 +73,4 @@ impl Place {
         assert!(err.starts_with("error: "), "{err}");
         err
     }
-}
-
-pub(crate) fn said(output: Output) -> (Option<i32>, String, String) {
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
 }

@@ -1,30 +1,31 @@
 //! `headstart run` with Debian's curl, Python, Ruby and openssl as unmodified programs.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
-#[path = "../managed/agent.rs"]
+#[path = "../support/agent.rs"]
 #[allow(dead_code)] // the tests of managed TLS use the rest
 mod agent;
 mod checks;
-#[path = "../managed/client.rs"]
+#[path = "../support/client.rs"]
 #[allow(dead_code)] // as above
 mod client;
 mod command;
-#[path = "../terminate/daemon.rs"]
+#[path = "../support/daemon.rs"]
 #[allow(dead_code)] // as above
 mod daemon;
-#[path = "../terminate/edge.rs"]
+#[path = "../support/edge.rs"]
 #[allow(dead_code, unused_imports)] // as above
 mod edge;
 mod faults;
-#[path = "../terminate/files.rs"]
+#[path = "../support/files.rs"]
 #[allow(dead_code)] // as above
 mod files;
 mod kinds;
+#[path = "../support/library.rs"]
 mod library;
-#[path = "../fleet/ports.rs"]
+#[path = "../support/ports.rs"]
 mod ports;
 mod program;
-#[path = "../managed/server.rs"]
+#[path = "../support/server.rs"]
 #[allow(dead_code)] // as above
 mod server;
 mod sharing;

@@ -1,40 +1,266 @@
 //! A page as it is for a client that has a database.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::database::Database;
-use super::target::Target;
-use crate::page::{Page, Resource};
+use serde::Serialize;
+
+use super::database::{Connect, Database, PageEntry};
+use super::figures::Tally;
+use super::limits::ENTRIES_PER_PAGE;
+use super::target::{Origin, Target};
+use crate::page::{BYTES_MAX, Known, KnownServer, Page, Protocol, Resource, Server};
+
+/// Bytes of a URL that is asked for in vain, at most: however large a page's own resources are, all that a database may
+/// have of it is no more than a page may have.
+const OTHER_BYTES: u64 = BYTES_MAX / ENTRIES_PER_PAGE as u64;
+
+/// How much of what loads needed a database had, and what it had in vain. Of one page, or added up over several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Coverage {
+    /// Pages.
+    pub pages: Tally,
+    /// Redirects to documents; one that leads elsewhere is wrong.
+    pub redirects: Tally,
+    /// Servers, without those of redirects to documents.
+    pub servers: Tally,
+    /// Hosts that speak HTTP/2 on port 443.
+    pub http2: Tally,
+    /// URLs, without documents and redirects to them.
+    pub prefetch: Tally,
+    /// Bytes of these. A database does not say how large its URLs are: those in vain are taken to be as large as the
+    /// page's others are in the mean.
+    pub prefetch_bytes: Tally,
+}
+
+impl Coverage {
+    /// As many more as of another.
+    pub fn merge(&mut self, other: &Self) {
+        let Self { pages, redirects, servers, http2, prefetch, prefetch_bytes } = self;
+        let all = [
+            (pages, other.pages),
+            (redirects, other.redirects),
+            (servers, other.servers),
+            (http2, other.http2),
+            (prefetch, other.prefetch),
+            (prefetch_bytes, other.prefetch_bytes),
+        ];
+        all.into_iter().for_each(|(tally, other)| tally.merge(other));
+    }
+}
 
 impl Database {
-    /// The page without the redirects to it that are known, and with what is prefetched marked.
-    ///
-    /// So that simulators can say what this database, with its misses, would save.
+    /// The page with what this database knows of it, for simulators, and how much that is.
     #[must_use]
-    pub fn apply(&self, page: &Page) -> Page {
-        let resources = page.resources();
-        let target = |place: usize| resources.get(place)?.url.parse::<Target>().ok();
-        let document = target(page.redirects());
-        let leads = target(0).and_then(|first| Some(self.redirect(&first)?.to().clone()));
-        let entry = document.as_ref().and_then(|document| self.page(document));
-        let known: HashSet<&Target> =
-            entry.iter().flat_map(|entry| &entry.prefetch).map(|of| &of.target).collect();
-        let marked = resources.iter().enumerate().map(|(place, resource)| Resource {
-            in_prefetch_database: target(place).is_some_and(|target| known.contains(&target)),
-            ..resource.clone()
-        });
-        let with = Page::new(page.name().to_owned(), page.servers().to_vec(), marked.collect());
+    pub fn apply(&self, page: &Page) -> (Page, Coverage) {
+        let asked = Asked::of(self, page);
+        let (resources, prefetched) = asked.resources();
         // It is as good a page as before: only marks are others.
-        let Ok(with) = with else { return page.clone() };
+        let with = Page::new(page.name().to_owned(), page.servers().to_vec(), resources);
+        let Ok(with) = with else { return (page.clone(), Coverage::default()) };
+        let mut coverage = Coverage {
+            pages: one(asked.entry.is_some()),
+            redirects: asked.redirects(),
+            http2: asked.http2(),
+            ..Coverage::default()
+        };
+        let known = asked.known(&prefetched, &mut coverage);
         let with = with
             .with_redirects(page.redirects())
             .with_recorded(page.recorded().clone())
-            .with_ignored(page.ignored().clone());
-        let is_known = page.redirects() > 0 && leads.is_some() && leads == document;
-        if is_known {
-            with.without_redirects(|resource| resource.in_prefetch_database)
-        } else {
-            with
+            .with_ignored(page.ignored().clone())
+            .with_known(known);
+        (with, coverage)
+    }
+}
+
+/// What a database is asked of a page.
+struct Asked<'a> {
+    database: &'a Database,
+    page: &'a Page,
+    entry: Option<&'a PageEntry>,
+    /// Of each resource, if it can be in a database.
+    targets: Vec<Option<Target>>,
+    /// Of each server, ditto.
+    origins: Vec<Option<Origin>>,
+    /// Servers of which something is needed when the redirects are known.
+    needed: BTreeSet<usize>,
+}
+
+impl<'a> Asked<'a> {
+    fn of(database: &'a Database, page: &'a Page) -> Self {
+        let targets: Vec<Option<Target>> =
+            page.resources().iter().map(|of| of.url.parse().ok()).collect();
+        let document = targets.get(page.redirects()).and_then(Option::as_ref);
+        let entry = document.and_then(|document| database.page(document));
+        let origin = |of: &Server| Origin::new(of.tls, of.host.as_str().into(), of.port).ok();
+        let origins = page.servers().iter().map(origin).collect();
+        let behind = page.resources().iter().skip(page.redirects());
+        let needed = behind.map(|resource| resource.server).collect();
+        Self { database, page, entry, targets, origins, needed }
+    }
+
+    fn target(&self, place: usize) -> Option<&Target> {
+        self.targets.get(place)?.as_ref()
+    }
+
+    /// Where the first URL leads, if that is known to be the document.
+    fn knows_redirects(&self) -> bool {
+        let document = self.target(self.page.redirects());
+        let leads = self.target(0).and_then(|first| Some(self.database.redirect(first)?.to()));
+        leads.is_some() && leads == document
+    }
+
+    fn redirects(&self) -> Tally {
+        let count = self.page.redirects() as u64;
+        let has = self.target(0).is_some_and(|first| self.database.redirect(first).is_some());
+        match self.knows_redirects() {
+            true => Tally { used: count, ..Tally::default() },
+            false => Tally { missed: count, wrong: has.into(), used: 0 },
         }
     }
+
+    /// All of them, and what of the prefetch database is among them.
+    fn resources(&self) -> (Vec<Resource>, HashSet<&'a Target>) {
+        let entries = self.entry.into_iter().flat_map(|entry| &entry.prefetch);
+        let wanted: HashMap<&Target, &'a Target> =
+            entries.map(|of| (&of.target, &of.target)).collect();
+        let mut found = HashSet::new();
+        let mark = |(place, resource): (usize, &Resource)| {
+            let known = self.target(place).and_then(|target| wanted.get(target));
+            found.extend(known.copied());
+            Resource { in_prefetch_database: known.is_some(), ..resource.clone() }
+        };
+        let resources = self.page.resources().iter().enumerate().map(mark).collect();
+        (resources, found)
+    }
+
+    fn http2(&self) -> Tally {
+        let mut speaks: HashMap<&str, bool> = HashMap::new();
+        for &place in &self.needed {
+            let Some(server) = self.page.servers().get(place) else { continue };
+            if server.tls && server.port == 443 {
+                *speaks.entry(&server.host).or_default() |= server.protocol != Protocol::Http1;
+            }
+        }
+        let mut tally = Tally::default();
+        for (host, speaks) in speaks {
+            let expected = self.database.speaks(host).is_some();
+            tally.add(expected.into(), speaks.into());
+        }
+        tally
+    }
+
+    fn known(&self, prefetched: &HashSet<&Target>, coverage: &mut Coverage) -> Known {
+        let mut known = Known { redirects: self.knows_redirects(), ..Known::default() };
+        let mut entries: HashMap<(&Origin, bool), &Connect> = HashMap::new();
+        for server in self.entry.into_iter().flat_map(|entry| &entry.servers) {
+            entries.insert((&server.origin, server.anonymous), server);
+        }
+        for (place, server) in self.page.servers().iter().enumerate() {
+            let origin = self.origins.get(place).and_then(Option::as_ref);
+            let entry = origin.and_then(|origin| entries.get(&(origin, server.anonymous)));
+            let is_needed = self.needed.contains(&place);
+            let connections = entry.filter(|_| is_needed).map_or(0, |entry| entry.connections);
+            known.servers.push(KnownServer { connections, http2: self.speaks_http2(server) });
+            if is_needed {
+                coverage.servers.merge(one(entry.is_some()));
+            }
+        }
+        for &place in &self.needed {
+            let server = self.page.servers().get(place);
+            if let (Some(Some(origin)), Some(server)) = (self.origins.get(place), server) {
+                entries.remove(&(origin, server.anonymous));
+            }
+        }
+        let mut others: Vec<&Connect> = entries.into_values().collect();
+        others.sort();
+        for other in others {
+            coverage.servers.add(1, 0);
+            self.other_server(&other.origin, other.anonymous, other.connections, &mut known);
+        }
+        self.other_resources(prefetched, &mut known, coverage);
+        known
+    }
+
+    fn speaks_http2(&self, server: &Server) -> bool {
+        server.tls && server.port == 443 && self.database.speaks(&server.host).is_some()
+    }
+
+    /// The place of a server that is not needed.
+    fn other_server(
+        &self,
+        origin: &Origin,
+        anonymous: bool,
+        connections: u8,
+        known: &mut Known,
+    ) -> usize {
+        let mut server = Server {
+            host: origin.host().to_owned(),
+            port: origin.port,
+            tls: origin.tls,
+            anonymous,
+            protocol: Protocol::Http1,
+            pipelining: false,
+            address: None,
+        };
+        let http2 = self.speaks_http2(&server);
+        if http2 {
+            server.protocol = Protocol::Http2;
+        }
+        known.other_servers.push(server);
+        known.servers.push(KnownServer { connections, http2 });
+        known.servers.len() - 1
+    }
+
+    fn other_resources(
+        &self,
+        prefetched: &HashSet<&Target>,
+        known: &mut Known,
+        coverage: &mut Coverage,
+    ) {
+        let mut seen = HashSet::new();
+        let (mut count, mut sum) = (0u64, 0u64);
+        let behind = self.page.resources().iter().enumerate().skip(self.page.redirects() + 1);
+        for (place, resource) in behind {
+            let target = self.target(place);
+            if target.is_some_and(|target| !seen.insert(target)) {
+                continue;
+            }
+            let expected = u64::from(target.is_some_and(|target| prefetched.contains(target)));
+            coverage.prefetch.add(expected, 1);
+            coverage
+                .prefetch_bytes
+                .add(expected * resource.response_bytes, resource.response_bytes);
+            (count, sum) = (count + 1, sum + resource.response_bytes);
+        }
+        let response_bytes = sum.checked_div(count).unwrap_or_default().min(OTHER_BYTES);
+        for other in self.entry.into_iter().flat_map(|entry| &entry.prefetch) {
+            if prefetched.contains(&other.target) {
+                continue;
+            }
+            coverage.prefetch.add(1, 0);
+            coverage.prefetch_bytes.add(response_bytes, 0);
+            let server = self.server_of(&other.target.origin, known);
+            known.other_resources.push(Resource {
+                server,
+                response_bytes,
+                in_prefetch_database: true,
+                url: other.target.to_string(),
+                ..Resource::default()
+            });
+        }
+    }
+
+    /// The first of an origin, with or without credentials; else a new one, to which no connection is opened ahead.
+    fn server_of(&self, origin: &Origin, known: &mut Known) -> usize {
+        let is_it = |of: &Server| {
+            (of.tls, of.host.as_str(), of.port) == (origin.tls, origin.host(), origin.port)
+        };
+        let place = self.page.servers().iter().chain(&known.other_servers).position(is_it);
+        place.unwrap_or_else(|| self.other_server(origin, false, 0, known))
+    }
+}
+
+fn one(is_there: bool) -> Tally {
+    Tally { used: is_there.into(), missed: (!is_there).into(), wrong: 0 }
 }

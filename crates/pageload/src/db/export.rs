@@ -64,7 +64,7 @@ pub struct Extension {
     pub http3: Vec<String>,
 }
 
-/// What is known of a page.
+/// What is known of a page, without http on a page of https.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PageLists {
     /// Connections to open.
@@ -143,10 +143,8 @@ impl SpeculationRules {
     #[must_use]
     pub fn of(database: &Database, origin: &Origin) -> Self {
         let pages = database.pages().iter().map(|page| &page.document);
-        let urls: Vec<String> = pages
-            .filter(|document| document.origin == *origin)
-            .map(|document| document.path().to_owned())
-            .collect();
+        let urls: Vec<String> =
+            pages.filter(|document| document.origin == *origin).map(on_its_origin).collect();
         let rule = PrefetchRule { source: "list", eagerness: "moderate", urls };
         Self { prefetch: if rule.urls.is_empty() { vec![] } else { vec![rule] } }
     }
@@ -187,7 +185,7 @@ fn preconnect(page: &PageEntry, server: &Connect) -> Said {
     if *origin == page.document.origin && !anonymous {
         return Said::Needless;
     }
-    if page.document.origin.tls && !origin.tls {
+    if is_mixed(page, origin) {
         return Said::Never;
     }
     let crossorigin = if *anonymous { "; crossorigin" } else { "" };
@@ -196,21 +194,27 @@ fn preconnect(page: &PageEntry, server: &Connect) -> Said {
 
 fn preload(page: &PageEntry, prefetch: &Prefetch) -> Said {
     let Prefetch { target, kind } = prefetch;
-    let is_mixed = page.document.origin.tls && !target.origin.tls;
     let used_as = used_as(*kind);
     // Documents cannot be preloaded; the others would be asked for twice if `as` or `crossorigin` is not right.
     let can_be_said = matches!(kind, Kind::Style | Kind::Script | Kind::Image | Kind::Font);
-    if is_mixed || !can_be_said {
+    if is_mixed(page, &target.origin) || !can_be_said {
         return Said::Never;
     }
     // Fonts are always asked for without credentials (CSS Fonts, section 4.8.2).
     let crossorigin = if *kind == Kind::Font { "; crossorigin" } else { "" };
-    let url = if target.origin == page.document.origin {
-        target.path().to_owned()
-    } else {
-        target.to_string()
-    };
+    let is_own = target.origin == page.document.origin;
+    let url = if is_own { on_its_origin(target) } else { target.to_string() };
     Said::Link(format!("<{url}>; rel=preload; as={used_as}{crossorigin}"))
+}
+
+/// What a page of https does not load (Mixed Content, section 5.3), whoever signed that it does.
+fn is_mixed(page: &PageEntry, origin: &Origin) -> bool {
+    page.document.origin.tls && !origin.tls
+}
+
+/// As documents of its origin may say it: a path with two slashes at its beginning would be taken for a host (RFC 3986 section 4.2).
+fn on_its_origin(target: &Target) -> String {
+    if target.path().starts_with("//") { target.to_string() } else { target.path().to_owned() }
 }
 
 /// Destinations of requests (Fetch, section 2.2.5).
@@ -302,8 +306,18 @@ fn lists(page: &PageEntry) -> PageLists {
     };
     let asset = |of: &Prefetch| Asset { url: of.target.to_string(), used_as: used_as(of.kind) };
     PageLists {
-        preconnect: page.servers.iter().map(preconnect).collect(),
-        prefetch: page.prefetch.iter().map(asset).collect(),
+        preconnect: page
+            .servers
+            .iter()
+            .filter(|server| !is_mixed(page, &server.origin))
+            .map(preconnect)
+            .collect(),
+        prefetch: page
+            .prefetch
+            .iter()
+            .filter(|of| !is_mixed(page, &of.target.origin))
+            .map(asset)
+            .collect(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use headstart_proto::UnixSeconds;
+use serde::Serialize;
 
 use super::learn::{Counts, Learned, Rules, Spoken};
 use super::recordings::Recordings;
@@ -50,7 +51,7 @@ pub struct Figures {
 }
 
 /// What was expected, and what came.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// Expected, and came.
     pub used: u64,
@@ -73,7 +74,13 @@ impl Tally {
         share(self.wrong, self.used + self.wrong)
     }
 
-    fn add(&mut self, expected: u64, came: u64) {
+    pub(super) fn merge(&mut self, other: Self) {
+        self.used += other.used;
+        self.wrong += other.wrong;
+        self.missed += other.missed;
+    }
+
+    pub(super) fn add(&mut self, expected: u64, came: u64) {
         let used = expected.min(came);
         self.used += used;
         self.wrong += expected - used;

@@ -205,9 +205,21 @@ impl Header {
         let is_good = |key: &PublicKey| key.0.verify_strict(&message, &signature).is_ok();
         if of_name.any(is_good) { Ok(()) } else { Err(FileError::Signature) }
     }
+
+    /// Whether the rest of a file belongs to it.
+    pub(super) fn is_of(&self, file: &[u8]) -> bool {
+        checked(self, file).is_ok()
+    }
 }
 
 fn read_checked(header: &Header, file: &[u8]) -> Result<Database, FileError> {
+    let compressed = checked(header, file)?;
+    let body = decompress(compressed, header.body_bytes)?;
+    layout::read(&body, header.created, header.parts).map_err(FileError::Layout)
+}
+
+/// What belongs to the header.
+fn checked<'f>(header: &Header, file: &'f [u8]) -> Result<&'f [u8], FileError> {
     let compressed = file.get(HEADER_BYTES..).ok_or(FileError::Truncated)?;
     if compressed.len() < header.compressed_bytes {
         return Err(FileError::Truncated);
@@ -218,8 +230,7 @@ fn read_checked(header: &Header, file: &[u8]) -> Result<Database, FileError> {
     if checksum(&header.signed[..CHECKED], compressed) != header.checksum {
         return Err(FileError::Checksum);
     }
-    let body = decompress(compressed, header.body_bytes)?;
-    layout::read(&body, header.created, header.parts).map_err(FileError::Layout)
+    Ok(compressed)
 }
 
 /// Memory grows with what comes out, not with what the header says.

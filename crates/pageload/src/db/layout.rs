@@ -1,6 +1,6 @@
 //! The columns of a file, as docs/databases.md numbers them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -85,6 +85,10 @@ pub fn read(body: &[u8], created: UnixSeconds, parts: Parts) -> Result<Database,
             speaks.map(|speaks| http2.insert(host.clone(), speaks));
         }
         hosts.push(host.into());
+    }
+    let names: HashSet<&str> = hosts.iter().map(AsRef::as_ref).collect();
+    if names.len() < hosts.len() {
+        return Err(DatabaseError::Twice("host").into());
     }
     let (shared, own) = hosts.split_at_checked(shared).ok_or(LayoutError::Host)?;
     let mut input = Input { reader, shared, rest: own, own: &[], paths: Paths::new() };

@@ -134,12 +134,10 @@ impl Counts {
         }
         for ((from, chain), count) in &self.redirects {
             let asked = self.fetched.get(from).map_or(0, |seen| seen.visits);
-            // Of loads that ask for it, and not in one load by chance.
+            // Of loads that ask for it, and not in one load by chance; and in most of them, so that there is no other.
             let is_common = rules.are_enough(*count, asked) && asked >= rules.recordings_min;
-            if is_common {
-                // With a share of one half or less two could be; the choice only has to be the same each time.
-                let chosen = learned.redirects.entry(*from).or_insert(*chain);
-                *chosen = (*chosen).min(*chain);
+            if is_common && 2 * u64::from(*count) > u64::from(asked) {
+                learned.redirects.insert(*from, *chain);
             }
         }
         for (server, counts) in &self.servers {

@@ -1,15 +1,17 @@
-//! Which requests of a HAR file were no GET.
+//! Which requests of a HAR file were no GET that anybody may make.
 
 use std::collections::HashSet;
 use std::io::{self, BufRead, BufReader, Read};
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use super::target::Target;
 use crate::har::stream::{self, BYTE_ORDER_MARK, Log, StreamError};
 
-/// URLs that a HAR file has requests for with other methods than GET.
+/// URLs that a HAR file has requests for with other methods than GET, or with authorization (RFC 9110 section 11.6.2): these are
+/// of one user.
 ///
 /// Apart from [`har::read`](crate::har::read): what a page costs does not depend on methods, but whether it may be
 /// asked for ahead of time does.
@@ -47,6 +49,23 @@ pub(crate) struct Entry {
 struct Request {
     method: Option<String>,
     url: Option<String>,
+    headers: Option<Vec<Header>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Header {
+    name: Option<Value>,
+}
+
+impl Request {
+    fn is_plain_get(&self) -> bool {
+        let is_authorization = |header: &Header| {
+            let name = header.name.as_ref().and_then(Value::as_str);
+            name.is_some_and(|name| name.eq_ignore_ascii_case("authorization"))
+        };
+        self.method.as_ref().is_some_and(|method| method.eq_ignore_ascii_case("GET"))
+            && !self.headers.iter().flatten().any(is_authorization)
+    }
 }
 
 impl Log for Methods {
@@ -54,10 +73,9 @@ impl Log for Methods {
     type Page = IgnoredAny;
 
     fn on_entry(&mut self, entry: Entry) {
-        let Some(Request { method, url: Some(url) }) = entry.request else { return };
-        if method.is_none_or(|method| !method.eq_ignore_ascii_case("GET")) {
-            self.unsafe_targets.extend(url.parse::<Target>().ok());
-        }
+        let Some(request) = entry.request.filter(|request| !request.is_plain_get()) else { return };
+        let target = request.url.and_then(|url| url.parse::<Target>().ok());
+        self.unsafe_targets.extend(target);
     }
 
     fn on_page(&mut self, _: IgnoredAny) {}

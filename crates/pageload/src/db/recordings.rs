@@ -1,6 +1,6 @@
 //! Recordings of many pages, and the database of them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 use headstart_proto::UnixSeconds;
@@ -44,7 +44,7 @@ pub enum LeftOut {
     Url(TargetError),
     /// Pages with fewer recordings than the rules want.
     FewRecordings,
-    /// URLs that were not asked for by GET in each recording.
+    /// URLs that were not asked for by GET, without authorization, in each recording.
     Unsafe,
     /// URLs of which the recordings do not say that they were asked for by GET.
     UnknownMethod,
@@ -62,6 +62,8 @@ pub enum LeftOut {
     Circle,
     /// Entries beyond [`ENTRIES_PER_PAGE`].
     TooMany,
+    /// Recordings that are there already: of the same moment, and the same in all that counts.
+    Twice,
 }
 
 impl Recordings {
@@ -73,7 +75,8 @@ impl Recordings {
 
     /// One load of a page.
     ///
-    /// `at` is when it was made: without dates, loads have no order, and no age.
+    /// `at` is when it was made: without dates, loads have no order, and no age. Of one moment, the same load counts once. In which order
+    /// recordings are added changes nothing.
     ///
     /// # Errors
     /// Its document's URL cannot be in a database, or there are too many recordings already.
@@ -94,8 +97,13 @@ impl Recordings {
         }
         let visit = reduction.visit(at, &mut self.known);
         let visits = self.pages.entry(document).or_default();
-        // By date, those without one first; of one date, as they came.
-        let place = visits.partition_point(|other| other.at <= at);
+        // By date, those without one first; of one date by content, so that the order in which they come changes nothing.
+        let place = visits.partition_point(|other| other.order() < visit.order());
+        let is_there = visits.get(place).is_some_and(|other| other.order() == visit.order());
+        if at.is_some() && is_there {
+            *self.left_out.entry(LeftOut::Twice).or_default() += 1;
+            return Ok(());
+        }
         visits.insert(place, visit);
         (self.count, self.requests) = (self.count + 1, requests);
         Ok(())
@@ -220,8 +228,8 @@ fn agree(pages: &mut [PageEntry], left_out: &mut BTreeMap<LeftOut, u64>) {
         }
     }
     let pairs = leads.iter().filter_map(|(from, to)| Some((from, to.as_ref()?))).collect();
-    let endless: Vec<Target> = circles(&pairs).into_iter().cloned().collect();
-    let mut taken = std::collections::HashSet::new();
+    let endless: HashSet<Target> = circles(&pairs).into_iter().cloned().collect();
+    let mut taken = HashSet::new();
     let mut count = |why| *left_out.entry(why).or_default() += 1;
     for page in pages {
         page.redirects.retain(|redirect| {
@@ -282,7 +290,9 @@ impl fmt::Display for LeftOut {
         match self {
             Self::Url(why) => write!(f, "requests with a URL that is not for others: {why}"),
             Self::FewRecordings => f.write_str("pages with too few recordings"),
-            Self::Unsafe => f.write_str("URLs not asked for by GET each time"),
+            Self::Unsafe => {
+                f.write_str("URLs not asked for by GET, without authorization, each time")
+            }
             Self::UnknownMethod => f.write_str("URLs with a method that was not recorded"),
             Self::CutQuery => f.write_str("URLs with a query that was not recorded whole"),
             Self::VaryingQuery => f.write_str("URLs with a query that varies"),
@@ -291,6 +301,7 @@ impl fmt::Display for LeftOut {
             Self::Disagreement => f.write_str("redirects that pages disagree about"),
             Self::Circle => f.write_str("redirects that go in circles"),
             Self::TooMany => f.write_str("entries beyond what a page may have"),
+            Self::Twice => f.write_str("recordings that are there already"),
         }
     }
 }

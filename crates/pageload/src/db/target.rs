@@ -155,10 +155,22 @@ const fn default_port(tls: bool) -> u16 {
     if tls { 443 } else { 80 }
 }
 
-/// Ends of names that mean something in one network only (RFC 6762, RFC 6761, RFC 8375, ICANN's `internal`), or are
-/// reached by other means (RFC 7686).
-const PRIVATE: [&str; 7] =
-    ["local", "localhost", "internal", "intranet", "lan", "home.arpa", "onion"];
+/// Ends of names that mean something in one network only (RFC 6762 with its appendix G, RFC 6761, RFC 8375, ICANN's `internal`,
+/// what systems take for their own), or are reached by other means (RFC 7686, RFC 9476).
+const PRIVATE: [&str; 12] = [
+    "local",
+    "localhost",
+    "localdomain",
+    "internal",
+    "intranet",
+    "private",
+    "corp",
+    "home",
+    "lan",
+    "home.arpa",
+    "onion",
+    "alt",
+];
 
 pub(super) fn check_host(host: &str) -> Result<(), TargetError> {
     if host.len() > HOST_BYTES {
@@ -171,9 +183,19 @@ pub(super) fn check_host(host: &str) -> Result<(), TargetError> {
     if !host.bytes().all(is_of_name) || host.split('.').any(str::is_empty) {
         return Err(TargetError::Malformed);
     }
+    // What is no name in Unicode, or another one, is none that a browser goes to.
+    let is_as_read =
+        || matches!(url::Host::parse(host), Ok(url::Host::Domain(name)) if name == host);
+    if host.contains("xn--") && !is_as_read() {
+        return Err(TargetError::Malformed);
+    }
     let is_below = |end: &&str| host.strip_suffix(*end).is_some_and(|rest| rest.ends_with('.'));
     // The last label of an address is a number, that of no name is (WHATWG URL, "ends in a number").
-    let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = |label: &str| {
+        let hex = label.strip_prefix("0x");
+        label.bytes().all(|byte| byte.is_ascii_digit())
+            || hex.is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
     let last = host.rsplit_once('.').map(|(_, last)| last);
     match last.is_none_or(is_number) || PRIVATE.iter().any(is_below) {
         true => Err(TargetError::Private),
@@ -187,10 +209,29 @@ pub(super) fn check_path(path: &str) -> Result<(), TargetError> {
     }
     // What URLs have escaped, so that they can stand in header fields, quoted or not.
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'<' | b'>' | b'#');
-    match path.starts_with('/') && path.bytes().all(is_plain) {
+    let (names, query) = path.split_once('?').unwrap_or((path, ""));
+    // Browsers read these otherwise (WHATWG URL, path state and query state): one URL would have several names.
+    let is_as_read = !names.contains(['\\', '`', '{', '}'])
+        && !names.split('/').any(is_dots)
+        && !query.contains('\'');
+    match path.starts_with('/') && path.bytes().all(is_plain) && is_as_read {
         true => Ok(()),
         false => Err(TargetError::Malformed),
     }
+}
+
+/// Whether a name in a path means the folder that it is in, or the one above, escaped or not.
+fn is_dots(name: &str) -> bool {
+    let mut rest = name;
+    let mut dots = 0;
+    while dots < 3 && !rest.is_empty() {
+        let escaped = rest.get(..3).filter(|first| first.eq_ignore_ascii_case("%2e"));
+        match escaped.map_or_else(|| rest.strip_prefix('.'), |_| rest.get(3..)) {
+            Some(behind) => (dots, rest) = (dots + 1, behind),
+            None => return false,
+        }
+    }
+    matches!(dots, 1 | 2)
 }
 
 impl fmt::Display for TargetError {
@@ -245,6 +286,84 @@ mod tests {
         let path = |bytes: usize| format!("https://a.example/{}", "x".repeat(bytes - 1));
         assert!(read(&path(PATH_BYTES)).is_ok());
         assert_eq!(why(&path(PATH_BYTES + 1)), TargetError::TooLong);
+    }
+
+    /// What a file may say is what browsers make of it, so that one URL has one name.
+    #[test]
+    fn what_is_taken_is_read_as_it_is_written() {
+        let of =
+            |host: &str, path: &str| Target::new(Origin::new(true, host.into(), 443)?, path.into());
+        for path in [
+            "/",
+            "//b.example/",
+            "/a//b",
+            "/...",
+            "/a.b/.c/..d",
+            "/%2ex",
+            "/%2e%2e%2e",
+            "/a|b[c]'@:;=,!$&()*+~_-",
+            "/%20%zz",
+            "/?",
+            "/?/../x",
+            "/?{}|\\^`",
+            "/a%2Fb",
+            "/^",
+        ] {
+            let target = of("a.example", path).unwrap_or_else(|error| panic!("{path}: {error}"));
+            assert_eq!(target.to_string().parse(), Ok(target), "{path}");
+        }
+        for path in [
+            "",
+            "a",
+            "/.",
+            "/..",
+            "/./",
+            "/a/../b",
+            "/%2e",
+            "/%2E%2e/a",
+            "/.%2e",
+            "/a/%2e./b",
+            "/\\b.example/",
+            "/`",
+            "/{",
+            "/a}",
+            "/?'",
+            "/a b",
+            "/\"",
+            "/<",
+            "/\r\n",
+            "/\u{e4}",
+            "/#",
+        ] {
+            assert_eq!(of("a.example", path), Err(TargetError::Malformed), "{path}");
+        }
+        let target = of("xn--bcher-kva.example", "/").unwrap();
+        assert_eq!(target.to_string().parse(), Ok(target));
+        for host in [
+            "xn--a.example",
+            "xn--.example",
+            "a.xn--zz--",
+            "A.example",
+            "a..example",
+            "a%2e.example",
+            "a/b.example",
+        ] {
+            assert_eq!(of(host, "/"), Err(TargetError::Malformed), "{host}");
+        }
+        for host in [
+            "a.1",
+            "a.0x1f",
+            "a.0x",
+            "1.2.3.4",
+            "[::1]",
+            "nas.corp",
+            "nas.home",
+            "a.localdomain",
+            "a.alt",
+            "a.onion",
+        ] {
+            assert_eq!(of(host, "/"), Err(TargetError::Private), "{host}");
+        }
     }
 
     #[test]

@@ -30,11 +30,27 @@ pub struct Schedule {
     seed: [u8; 32],
 }
 
+/// How much later than its moment a fetch may be. Only a machine that slept, or a clock that was set, is later: a fetch would
+/// tell when that was.
+pub const LATE: Duration = Duration::from_secs(60);
+
 /// What is known of the file that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InUse {
     /// Its date.
     pub created: UnixSeconds,
+    /// It is not damaged: the same need not come again.
+    pub is_whole: bool,
+}
+
+impl InUse {
+    /// Of the file. None if none of `keys` signed its header: nobody vouches for its date then, and it keeps nothing out.
+    #[must_use]
+    pub fn of(file: &[u8], keys: &[PublicKey]) -> Option<Self> {
+        let header = Header::read(file).ok()?;
+        header.verify(keys).ok()?;
+        Some(Self { created: header.created, is_whole: header.is_of(file) })
+    }
 }
 
 /// What to do with what came.
@@ -63,6 +79,12 @@ impl Schedule {
             .flat_map(|period| (0..TRIES).map(move |part| self.moment(period, part)));
         // The parts of a whole period that follows are all later than now.
         moments.into_iter().find(|moment| *moment > now).unwrap_or(now)
+    }
+
+    /// Whether `now` is too late for a fetch of that moment: the next moment has its own.
+    #[must_use]
+    pub fn is_missed(moment: UnixSeconds, now: UnixSeconds) -> bool {
+        now.since(moment) > LATE
     }
 
     fn moment(&self, period: u64, part: u32) -> UnixSeconds {
@@ -94,10 +116,10 @@ pub fn judge_header(
         return Err(UpdateError::Future(header.created));
     }
     match in_use {
-        Some(InUse { created }) if header.created < created => {
+        Some(InUse { created, .. }) if header.created < created => {
             Err(UpdateError::Older { offered: header.created, in_use: created })
         }
-        Some(InUse { created }) if header.created == created => Ok(Wanted::Nothing),
+        Some(InUse { created, is_whole: true }) if header.created == created => Ok(Wanted::Nothing),
         _ => Ok(Wanted::Bytes(HEADER_BYTES + header.compressed_bytes)),
     }
 }
@@ -238,7 +260,8 @@ mod tests {
         let key = SecretKey::from_bytes(&[9; 32]);
         let keys = [key.public()];
         let now = UnixSeconds(100 * DAY);
-        let in_use = Some(InUse { created: UnixSeconds(50 * DAY) });
+        let in_use = InUse::of(&file(50 * DAY, &key), &keys);
+        assert_eq!(in_use, Some(InUse { created: UnixSeconds(50 * DAY), is_whole: true }));
         let judged = |created: u64| judge(&file(created, &key), in_use, &keys, now);
         assert!(matches!(judged(50 * DAY + 1), Ok(Update::Take(_))));
         assert!(matches!(judged(50 * DAY), Ok(Update::Same)));
@@ -250,6 +273,41 @@ mod tests {
     }
 
     #[test]
+    fn what_is_damaged_is_mended_and_keeps_nothing_newer_out() {
+        let key = SecretKey::from_bytes(&[9; 32]);
+        let keys = [key.public()];
+        let now = UnixSeconds(100 * DAY);
+        let good = file(50 * DAY, &key);
+        let with = |place: usize| {
+            let mut damaged = good.clone();
+            damaged[place] ^= 0x40;
+            let in_use = InUse::of(&damaged, &keys);
+            let judged = |created: u64| judge(&file(created, &key), in_use, &keys, now);
+            (in_use, judged(50 * DAY), judged(50 * DAY - 1))
+        };
+        // Its content: the same is taken again, an older one is not.
+        let (in_use, same, older) = with(good.len() - 1);
+        assert!(in_use.is_some_and(|of| !of.is_whole) && matches!(same, Ok(Update::Take(_))));
+        assert!(matches!(older, Err(UpdateError::Older { .. })));
+        // Its date, which nobody signed now: else no newer one might come for thousands of years.
+        let (in_use, same, older) = with(13);
+        assert_eq!(in_use, None);
+        assert!(matches!((same, older), (Ok(Update::Take(_)), Ok(Update::Take(_)))));
+        // As little counts what another key signed, or a part of a file.
+        assert_eq!(InUse::of(&file(99 * DAY, &SecretKey::from_bytes(&[8; 32])), &keys), None);
+        assert_eq!(InUse::of(&good[..HEADER_BYTES - 1], &keys), None);
+        assert!(InUse::of(&good[..HEADER_BYTES], &keys).is_some_and(|of| !of.is_whole));
+    }
+
+    #[test]
+    fn a_moment_that_was_slept_through_is_missed() {
+        let [moment, late] = [UnixSeconds(1000), UnixSeconds(1000 + LATE.as_secs())];
+        assert!(!Schedule::is_missed(moment, UnixSeconds(999)));
+        assert!(!Schedule::is_missed(moment, moment) && !Schedule::is_missed(moment, late));
+        assert!(Schedule::is_missed(moment, UnixSeconds(late.0 + 1)));
+    }
+
+    #[test]
     fn the_header_alone_says_whether_the_rest_is_wanted() {
         let key = SecretKey::from_bytes(&[9; 32]);
         let keys = [key.public()];
@@ -257,7 +315,7 @@ mod tests {
         let header = &file[..HEADER_BYTES];
         let now = UnixSeconds(20);
         assert_eq!(judge_header(header, None, &keys, now), Ok(Wanted::Bytes(file.len())));
-        let in_use = Some(InUse { created: UnixSeconds(10) });
+        let in_use = Some(InUse { created: UnixSeconds(10), is_whole: true });
         assert_eq!(judge_header(header, in_use, &keys, now), Ok(Wanted::Nothing));
         let other = [SecretKey::from_bytes(&[8; 32]).public()];
         let refused = judge_header(header, None, &other, now);

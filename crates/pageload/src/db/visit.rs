@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 
 use headstart_proto::UnixSeconds;
+use sha2::{Digest, Sha256};
 
 use super::database::Http2;
 use super::limits::{CONNECTIONS, HOPS};
@@ -60,6 +61,8 @@ pub(super) struct Chain {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Visit {
     pub(super) at: Option<UnixSeconds>,
+    /// Of what was recorded.
+    digest: [u8; 16],
     /// First URLs of redirects, and where they lead.
     pub(super) redirects: Vec<(u32, u32)>,
     /// Servers and how many connections they had.
@@ -70,6 +73,13 @@ pub(super) struct Visit {
     pub(super) fetched: Vec<Fetched>,
     /// Paths that have queries, and which.
     pub(super) queries: Vec<(u32, u32)>,
+}
+
+impl Visit {
+    /// Of the loads of one page.
+    pub(super) fn order(&self) -> (Option<UnixSeconds>, [u8; 16]) {
+        (self.at, self.digest)
+    }
 }
 
 /// One URL of a load.
@@ -118,12 +128,6 @@ impl Facts {
     #[must_use]
     pub fn published() -> Self {
         Self { queries_are_cut: true, ..Self::all_get() }
-    }
-
-    /// What a HAR file says.
-    #[must_use]
-    pub fn of_har(recording: &har::Recording, methods: &Methods) -> Self {
-        Self::of_resources(&recording.page, &recording.facts, methods)
     }
 
     /// What a HAR file says of a page's resources, in their order.
@@ -229,12 +233,29 @@ impl<'a> Reduction<'a> {
         let fetched = self.fetched(known);
         Visit {
             at,
+            digest: self.digest(),
             redirects: self.redirects(known),
             servers: self.servers(known),
             protocols: self.protocols(known),
             queries: self.queries(known),
             fetched,
         }
+    }
+
+    /// Of all that is learned from.
+    fn digest(&self) -> [u8; 16] {
+        let mut hash = Sha256::new();
+        for (place, resource) in self.page.resources().iter().enumerate() {
+            let Resource { url, response_bytes, connection, redirect, server, .. } = resource;
+            let server = self.page.servers().get(*server);
+            let fact = self.target(place).and_then(|target| self.facts.get(target));
+            let parent = resource.parent();
+            let said = (url, response_bytes, connection, redirect, server, fact, parent);
+            hash.update(format!("{said:?}\n"));
+        }
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&hash.finalize()[..16]);
+        digest
     }
 
     fn target(&self, place: usize) -> Option<&Target> {

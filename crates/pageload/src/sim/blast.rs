@@ -154,6 +154,7 @@ pub struct Plan {
 struct Target {
     tls: bool,
     http2: bool,
+    in_http2_database: bool,
     pipelining: bool,
 }
 
@@ -171,7 +172,7 @@ impl Plan {
         let prefetched = |resource: &Resource| {
             settings.features.prefetch_database && resource.in_prefetch_database
         };
-        if settings.features.redirect_database && page.redirects() > 0 {
+        if settings.features.redirect_database && page.knows_redirects() {
             return Self::new(&page.without_redirects(prefetched), settings);
         }
         let item = |resource: &Resource| Item {
@@ -179,13 +180,14 @@ impl Plan {
             bytes: resource.response_bytes,
             prefetched: prefetched(resource),
         };
-        let target = |server: &page::Server| Target {
+        let target = |(place, server): (usize, &page::Server)| Target {
             tls: server.tls,
             http2: settings.http2 && server.tls && server.protocol != Protocol::Http1,
+            in_http2_database: page.knows_http2(place),
             pipelining: server.pipelining,
         };
         Self {
-            servers: page.servers().iter().map(target).collect(),
+            servers: page.servers().iter().enumerate().map(target).collect(),
             resources: page.resources().iter().map(item).collect(),
             triggers: Triggers::of_page(page),
         }
@@ -440,7 +442,7 @@ impl Run<'_> {
         own.opening += 1;
         let id = u32::try_from(self.state.connections.len()).unwrap_or(u32::MAX);
         own.connections.push(id);
-        own.http2 |= target.http2 && features.http2_database;
+        own.http2 |= target.http2 && target.in_http2_database && features.http2_database;
         self.state.connections.push(Connection { server, ready: false, requests: 0, free: 0 });
         self.load.connections += 1;
         self.load.handshakes += u32::from(target.tls);

@@ -52,6 +52,18 @@ fn speculation_rules_of_an_origin() {
     assert_eq!(serde_json::to_value(&none).unwrap(), json!({"prefetch": []}));
 }
 
+/// `//b.test/x` on a page of a.test is a URL of b.test.
+#[test]
+fn paths_that_look_like_hosts_are_written_whole() {
+    let mut page = page_entry("https://a.test//b.test/x");
+    let style = "https://a.test//b.test/y.css";
+    page.prefetch = vec![Prefetch { target: target(style), kind: Kind::Style }];
+    assert_eq!(Links::of(&page).links, [format!("<{style}>; rel=preload; as=style")]);
+    let database = Database::new(UnixSeconds(1), Parts::ALL, vec![page], [].into()).unwrap();
+    let rules = SpeculationRules::of(&database, &target("https://a.test/").origin);
+    assert_eq!(rules.prefetch[0].urls, ["https://a.test//b.test/x"]);
+}
+
 #[test]
 fn an_extension_gets_rules_and_lists() {
     let permanent = serde_json::to_value(Extension::of(&example(), false)).unwrap();
@@ -77,6 +89,12 @@ fn an_extension_gets_rules_and_lists() {
     let preconnect =
         json!([{"origin": "https://fonts.example.net", "anonymous": true, "connections": 1}]);
     assert_eq!(*news, json!({"preconnect": preconnect, "prefetch": []}));
+    // The http server of an https page stays where it is.
+    let home = &permanent["pages"]["https://www.example.com/"]["preconnect"];
+    let origins: Vec<_> = home.as_array().unwrap().iter().map(|of| &of["origin"]).collect();
+    let expected =
+        ["https://static.example.com", "https://www.example.com", "https://fonts.example.net"];
+    assert_eq!(origins, expected);
     let all = Extension::of(&example(), true);
     let to_document = all.rules.iter().find(|rule| rule.condition.resource_types == ["main_frame"]);
     assert_eq!(to_document.unwrap().action.redirect.url, "https://www.example.com/");

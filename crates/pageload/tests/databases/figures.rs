@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use headstart_pageload::db::{Facts, Figures, Horizon, Recordings, Tally};
+use headstart_pageload::db::{Facts, Figures, Horizon, Recordings, Rules, Tally};
 use headstart_pageload::page::{Page, Protocol};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 use super::pages::{Asked, DAY, asked, daily, day, page, page_behind, rules};
 
@@ -61,7 +63,7 @@ fn only_the_newest_count_if_the_rules_say_so() {
     let mut days = four_days();
     days.push(days[3].clone());
     days.push(days[3].clone());
-    let only_last = headstart_pageload::db::Rules { newest: 1, ..rules(1) };
+    let only_last = Rules { newest: 1, ..rules(1) };
     let horizon = Horizon::After(Duration::from_secs(DAY));
     // Days 1, 2, 4 and 5 are as the day before; on day 3 b is expected, and c comes.
     let figures = daily(&days).figures(&only_last, horizon);
@@ -118,4 +120,49 @@ fn connections_are_counted_one_by_one() {
     assert_eq!(figures.server, Tally { used: 3 + 2, wrong: 1, missed: 0 });
     // The cdn spoke no HTTP/2, and none was expected.
     assert_eq!(figures.http2, Tally { used: 3, wrong: 0, missed: 0 });
+}
+
+/// Sixty pages of twenty URLs over forty days, of which each is replaced with a probability of 2 % a day: of what was there
+/// a days ago, 0.98^a is still.
+#[test]
+fn what_changes_with_time_is_known_less_the_older_the_recordings_are() {
+    const KEPT: f64 = 0.98;
+    let mut random = StdRng::seed_from_u64(7);
+    let mut recordings = Recordings::new();
+    let mut fresh = 0..;
+    for site in 0..60 {
+        let document = format!("https://www.site-{site}.test/");
+        let mut names: Vec<u32> = fresh.by_ref().take(20).collect();
+        for number in 0..40 {
+            for name in &mut names {
+                if random.random_bool(1.0 - KEPT) {
+                    *name = fresh.next().unwrap();
+                }
+            }
+            let urls = names.iter().map(|name| asked(&format!("https://cdn.test/{name}")));
+            let page = page(&[asked(&document)].into_iter().chain(urls).collect::<Vec<_>>());
+            recordings.add(&page, day(number), &Facts::all_get()).unwrap();
+        }
+    }
+    let last = Rules { newest: 1, ..rules(1) };
+    let of = |days: u64| {
+        let horizon = Horizon::After(Duration::from_secs(days * DAY));
+        (days, recordings.figures(&last, horizon))
+    };
+    for (days, figures) in [1, 7, 28].map(of) {
+        assert_eq!((figures.loads, figures.known), (60 * (40 - days), 60 * (40 - days)));
+        assert_eq!(figures.mean_age, Some(Duration::from_secs(days * DAY)));
+        let kept = KEPT.powi(i32::try_from(days).unwrap());
+        let (hits, wrong) =
+            (figures.prefetch.hits().unwrap(), figures.prefetch.false_positives().unwrap());
+        // Six standard deviations of 1,200 URLs, each drawn once.
+        assert!(
+            (hits - kept).abs() < 0.09 && (wrong - (1.0 - kept)).abs() < 0.09,
+            "{days}: {hits} {wrong}"
+        );
+    }
+    // What nine of ten loads have misses what is new.
+    let horizon = Horizon::After(Duration::from_secs(DAY));
+    let [careful, careless] = [rules(10), last].map(|rules| recordings.figures(&rules, horizon));
+    assert!(careful.prefetch.hits() < careless.prefetch.hits());
 }

@@ -1,7 +1,8 @@
 //! What is learned of recordings.
 
 use headstart_pageload::db::{
-    Built, Fact, Facts, Http2, Kind, LeftOut, Parts, RecordingError, Recordings, Rules, TargetError,
+    Built, Fact, Facts, Http2, Kind, LeftOut, Methods, Parts, RecordingError, Recordings, Rules,
+    TargetError, write,
 };
 use headstart_pageload::page::Protocol;
 use headstart_proto::UnixSeconds;
@@ -167,6 +168,104 @@ fn redirects_are_kept_step_by_step() {
     assert_eq!(prefetched(&built), ["https://a.test/new.js"]);
 }
 
+/// Recordings are read on all cores, and come in any order.
+#[test]
+fn the_same_recordings_make_the_same_file_in_any_order() {
+    let load = |number: u64| {
+        let over = |connection| Asked {
+            connection: Some(connection),
+            ..asked(&format!("https://cdn.a.test/{connection}"))
+        };
+        let to =
+            if number.is_multiple_of(2) { "https://www.a.test/" } else { "https://other.test/" };
+        let mut requests: Vec<Asked> = ["http://a.test/", to].map(asked).into();
+        requests.push(Asked { bytes: number, ..asked("https://a.test/x") });
+        requests.extend((0..=u32::try_from(number % 3).unwrap()).map(over));
+        page_behind(1, &requests)
+    };
+    // Half of them without a date, the others three of a day.
+    let loads: Vec<_> =
+        (0..24).map(|number| ((number > 11).then_some(number / 3), load(number))).collect();
+    let kinds = [Kind::Style, Kind::Script, Kind::Image];
+    let made = |order: &[usize]| {
+        let mut recordings = Recordings::new();
+        for &number in order {
+            let (at, page) = &loads[number];
+            let mut facts = Facts::all_get();
+            let kind = kinds[number % 3];
+            facts.add("https://a.test/x", Fact { is_get: true, status: 200, kind });
+            recordings.add(page, at.and_then(day), &facts).unwrap();
+        }
+        let rules = Rules { share: 500, newest: 5, ..rules(1) };
+        let built = build(&recordings, &rules);
+        (write(&built.database, None).unwrap(), built.left_out)
+    };
+    let forth: Vec<usize> = (0..24).collect();
+    let back: Vec<usize> = forth.iter().rev().copied().collect();
+    let mixed: Vec<usize> = forth.iter().map(|number| number * 7 % 24).collect();
+    assert!(made(&forth) == made(&back) && made(&forth) == made(&mixed));
+}
+
+#[test]
+fn a_recording_that_is_given_twice_counts_once() {
+    let page = page_of(&[DOCUMENT, "https://a.test/x"]);
+    let other = page_of(&[DOCUMENT, "https://a.test/x", "https://a.test/y"]);
+    let mut recordings = Recordings::new();
+    for (page, at) in [(&page, day(1)), (&page, day(1)), (&other, day(1)), (&page, day(2))] {
+        recordings.add(page, at, &Facts::all_get()).unwrap();
+    }
+    let built = build(&recordings, &Rules::default());
+    assert_eq!((recordings.count(), built.database.pages()[0].recordings), (3, 3));
+    assert_eq!(built.left_out, [(LeftOut::Twice, 1)].into());
+    // Without a date nobody knows.
+    for _ in 0..2 {
+        recordings.add(&page, None, &Facts::all_get()).unwrap();
+    }
+    assert_eq!(recordings.count(), 5);
+}
+
+#[test]
+fn a_redirect_is_learned_if_most_loads_go_that_way() {
+    let to = |part: &str| {
+        let old = Asked { redirect: true, ..asked("https://a.test/old") };
+        page(&[asked(DOCUMENT), old, Asked { parent: Some(1), ..asked(part) }])
+    };
+    let [one, two] = ["https://a.test/one", "https://a.test/two"];
+    let half = Rules { share: 100, ..rules(1) };
+    let learned = |pages: &[&str]| {
+        let pages: Vec<_> = pages.iter().map(|part| to(part)).collect();
+        let built = build(&daily(&pages), &half);
+        built.database.redirect(&target("https://a.test/old")).map(|of| of.to().to_string())
+    };
+    assert_eq!(learned(&[one, two]), None);
+    assert_eq!(learned(&[one, two, two]).as_deref(), Some(two));
+}
+
+#[test]
+fn what_was_asked_for_with_authorization_is_of_one_user() {
+    let entry = |url: &str, header: &str| {
+        format!(
+            r#"{{"request": {{"method": "get", "url": "{url}", "headers": [{{"name": "{header}", "value": "x"}}]}}}}"#
+        )
+    };
+    let [mine, ours] = ["https://a.test/mine", "https://a.test/ours"];
+    let har = format!(
+        r#"{{"log": {{"entries": [{}, {}, {}, {{"request": {{"method": "GET", "url": "https://a.test/x", "headers": null}}}}]}}}}"#,
+        entry(mine, "AUTHORIZATION"),
+        entry(mine, "accept"),
+        entry(ours, "accept"),
+    );
+    let methods = Methods::read(har.as_bytes()).unwrap();
+    let page = page_of(&[DOCUMENT, mine, ours, "https://a.test/x"]);
+    let fact = headstart_pageload::har::Facts { kind: Kind::Other, priority: None, status: 200 };
+    let facts = Facts::of_resources(&page, &[fact; 4], &methods);
+    let mut recordings = Recordings::new();
+    (0..3).for_each(|number| recordings.add(&page, day(number), &facts).unwrap());
+    let built = build(&recordings, &Rules::default());
+    assert_eq!(prefetched(&built), [ours, "https://a.test/x"]);
+    assert_eq!(built.left_out, [(LeftOut::Unsafe, 1)].into());
+}
+
 #[test]
 fn redirects_that_change_or_contradict_are_left_out() {
     let to = |document: &str| page_behind(1, &["https://a.test/", document].map(asked));
@@ -231,28 +330,4 @@ fn only_the_databases_that_are_wanted_are_made() {
     let page = &built.database.pages()[0];
     assert_eq!((page.servers.len(), page.prefetch.len()), (2, 0));
     assert!(built.database.http2().is_empty());
-}
-
-#[test]
-fn a_page_is_changed_by_what_a_database_knows_of_it() {
-    let load = |last: &str| {
-        let mut requests: Vec<Asked> = ["http://a.test/", DOCUMENT].map(asked).into();
-        requests.extend(
-            ["https://a.test/always", last].map(|url| Asked { parent: Some(1), ..asked(url) }),
-        );
-        page_behind(1, &requests)
-    };
-    let loads: Vec<_> = (0..3).map(|number| load(&format!("https://a.test/{number}"))).collect();
-    let database = build(&daily(&loads), &Rules::default()).database;
-    let applied = database.apply(&loads[0]);
-    assert_eq!(applied.redirects(), 0);
-    let marked: Vec<_> =
-        applied.resources().iter().map(|of| (of.url.as_str(), of.in_prefetch_database)).collect();
-    assert_eq!(
-        marked,
-        [(DOCUMENT, false), ("https://a.test/always", true), ("https://a.test/0", false)]
-    );
-    // Of other pages, and of a redirect that leads elsewhere, it knows nothing.
-    let other = page_behind(1, &["http://a.test/", "https://b.test/"].map(asked));
-    assert_eq!(database.apply(&other), other);
 }

@@ -14,7 +14,7 @@ use tokio::time::{timeout, timeout_at};
 use super::engine;
 use super::memory::{Memory, Place};
 use super::wire::{Wire, drain, spoken};
-use crate::arm::{Arm, Carrier};
+use crate::arm::{Arm, Carrier, Suite};
 use crate::attempt::{END, Exchange};
 use crate::client::{ClientOptions, out_of_time};
 use crate::error::PeerError;
@@ -46,12 +46,18 @@ pub(crate) struct Ready {
 
 impl FastOpenClient {
     pub(crate) fn new(options: &ClientOptions, roots: &[X509]) -> Result<Self, PeerError> {
-        Ok(Self {
-            arm: options.arm,
-            name: options.name.clone(),
-            context: engine::client(options.suite, roots)?,
-            memory: Mutex::default(),
-        })
+        Self::of(options.arm, options.suite, &options.name, roots)
+    }
+
+    /// Of a server with this name.
+    pub(crate) fn of(
+        arm: Arm,
+        suite: Suite,
+        name: &str,
+        roots: &[X509],
+    ) -> Result<Self, PeerError> {
+        let context = engine::client(suite, roots)?;
+        Ok(Self { arm, name: name.to_owned(), context, memory: Mutex::default() })
     }
 
     /// Takes a cookie and a session for a connection to `to`, as far as the arm has them.
@@ -75,9 +81,8 @@ impl FastOpenClient {
     /// One connection, one request.
     pub(crate) async fn open(&self, ready: Ready, exchange: Exchange, deadline: Instant) -> Trial {
         let Ready { conn, to, place, cookie, offered, early } = ready;
-        let carrier = self.arm.carrier();
-        let account = Account { opening: Opening::Plain, reason: "", resumed: false, early: false };
-        let mut attempt = Attempt { carrier, to, cookie, offered, early, exchange, account };
+        let opening = self.begin(to, cookie, offered);
+        let mut attempt = Attempt { opening, early, exchange };
         let outcome = timeout_at(deadline.into(), attempt.run(conn)).await;
         let (outcome, wire) = match outcome {
             Ok(Ok(wire)) => (Ok(()), Some(wire)),
@@ -90,16 +95,20 @@ impl FastOpenClient {
         attempt.trial(outcome)
     }
 
-    pub(crate) fn forget(&self) {
-        self.memory().forget();
+    /// One connection up to the end of its handshake; `request` is early data, if that may be.
+    pub(crate) async fn open_wire(
+        &self,
+        ready: Ready,
+        request: Option<&[u8]>,
+    ) -> Result<Opened, String> {
+        let Ready { conn, to, place, cookie, offered, early } = ready;
+        let mut opening = self.begin(to, cookie, offered);
+        let (wire, left) = opening.run(conn, request.filter(|_| early)).await?;
+        Ok(Opened { wire, place, account: opening.account, left })
     }
 
-    /// Waits for the end of a connection whose response is here: cookies and tickets may come until then.
-    async fn end(&self, mut wire: Wire, place: &Place) {
-        let rest = async { while wire.read().await.is_ok_and(|bytes| bytes.is_some()) {} };
-        // The response is here: whatever ends the rest says nothing of the trial.
-        let _ = timeout(END, rest).await;
-        let _ = timeout(END, wire.close()).await;
+    /// Keeps what a connection that goes on has brought so far.
+    pub(crate) fn keep(&self, wire: &mut Wire, place: &Place) {
         let (mut memory, now) = (self.memory(), Instant::now());
         while let Some(new) = wire.conn_mut().poll_session() {
             if self.arm.has_private_cookies() {
@@ -111,33 +120,65 @@ impl FastOpenClient {
         }
     }
 
+    fn begin(&self, to: SocketAddr, cookie: Option<Cookie>, offered: bool) -> Handshake {
+        let account = Account { opening: Opening::Plain, reason: "", resumed: false, early: false };
+        Handshake { carrier: self.arm.carrier(), to, cookie, offered, account }
+    }
+
+    pub(crate) fn forget(&self) {
+        self.memory().forget();
+    }
+
+    /// Waits for the end of a connection whose response is here: cookies and tickets may come until then.
+    async fn end(&self, mut wire: Wire, place: &Place) {
+        let rest = async { while wire.read().await.is_ok_and(|bytes| bytes.is_some()) {} };
+        // The response is here: whatever ends the rest says nothing of the trial.
+        let _ = timeout(END, rest).await;
+        let _ = timeout(END, wire.close()).await;
+        self.keep(&mut wire, place);
+    }
+
     /// No call can leave it half changed.
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// A connection whose handshake is done.
+pub(crate) struct Opened {
+    pub(crate) wire: Wire,
+    pub(crate) place: Place,
+    pub(crate) account: Account,
+    /// When the request left as early data, if the server took it.
+    pub(crate) left: Option<Instant>,
+}
+
 struct Attempt {
+    opening: Handshake,
+    early: bool,
+    exchange: Exchange,
+}
+
+/// All that comes before the application.
+struct Handshake {
     carrier: Carrier,
     to: SocketAddr,
     cookie: Option<Cookie>,
     offered: bool,
-    early: bool,
-    exchange: Exchange,
     account: Account,
 }
 
 /// How a connection was opened, as far as that is known.
-struct Account {
-    opening: Opening,
+pub(crate) struct Account {
+    pub(crate) opening: Opening,
     reason: &'static str,
-    resumed: bool,
+    pub(crate) resumed: bool,
     /// Whether the server took the request as early data.
-    early: bool,
+    pub(crate) early: bool,
 }
 
 /// A TCP connection that is established, and what its SYN carried.
-struct Opened {
+struct Established {
     tcp: TcpStream,
     syn: Syn,
     established: Instant,
@@ -168,28 +209,15 @@ impl Syn {
 
 impl Attempt {
     /// All of it, up to the last response byte.
-    async fn run(&mut self, mut conn: Conn) -> Result<Wire, String> {
-        if self.early {
-            write_early(&mut conn, self.exchange.request())?;
-        }
-        conn.handshake().map_err(|error| spoken(&error))?;
-        let flight = drain(&mut conn);
-        let opened = self.connect(&flight).await;
-        let Opened { tcp, syn, established } =
-            opened.map_err(|error| format!("cannot connect: {error}"))?;
-        let acknowledged = self.judge(&tcp, syn, flight.len());
-        let mut wire = Wire::new(conn, tcp);
-        wire.send(flight.get(syn.taken..).unwrap_or_default()).await?;
-        // More early data could go on; there is none.
-        while wire.handshake().await? != Progress::Done {
-            wire.fill().await?;
-        }
-        self.learn(&wire.conn_mut().facts());
-        if self.account.early {
-            self.exchange.marks.request_at(syn.left(flight.len(), acknowledged, established));
-        } else {
-            self.exchange.marks.request();
-            wire.write(self.exchange.request()).await?;
+    async fn run(&mut self, conn: Conn) -> Result<Wire, String> {
+        let early = self.early.then(|| self.exchange.request());
+        let (mut wire, left) = self.opening.run(conn, early).await?;
+        match left {
+            Some(moment) => self.exchange.marks.request_at(moment),
+            None => {
+                self.exchange.marks.request();
+                wire.write(self.exchange.request()).await?;
+            }
         }
         wire.flush().await?;
         self.read(&mut wire).await?;
@@ -207,8 +235,47 @@ impl Attempt {
         }
     }
 
+    fn trial(&self, outcome: Result<(), String>) -> Trial {
+        let Account { opening, reason, resumed, early } = self.opening.account;
+        Trial {
+            opening,
+            resumed: resumed && outcome.is_ok(),
+            early_data: early,
+            reason: reason.to_owned(),
+            ..self.exchange.marks.trial(outcome)
+        }
+    }
+}
+
+impl Handshake {
+    /// All of it; and when `early` left as early data, if the server took it.
+    async fn run(
+        &mut self,
+        mut conn: Conn,
+        early: Option<&[u8]>,
+    ) -> Result<(Wire, Option<Instant>), String> {
+        if let Some(request) = early {
+            write_early(&mut conn, request)?;
+        }
+        conn.handshake().map_err(|error| spoken(&error))?;
+        let flight = drain(&mut conn);
+        let opened = self.connect(&flight).await;
+        let Established { tcp, syn, established } =
+            opened.map_err(|error| format!("cannot connect: {error}"))?;
+        let acknowledged = self.judge(&tcp, syn, flight.len());
+        let mut wire = Wire::new(conn, tcp);
+        wire.send(flight.get(syn.taken..).unwrap_or_default()).await?;
+        // More early data could go on; there is none.
+        while wire.handshake().await? != Progress::Done {
+            wire.fill().await?;
+        }
+        self.learn(&wire.conn_mut().facts(), early.is_some());
+        let left = self.account.early.then(|| syn.left(flight.len(), acknowledged, established));
+        Ok((wire, left))
+    }
+
     /// Opens TCP, with as much of the flight in the SYN as the system takes.
-    async fn connect(&mut self, flight: &[u8]) -> io::Result<Opened> {
+    async fn connect(&mut self, flight: &[u8]) -> io::Result<Established> {
         let (tcp, syn) = match (self.carrier, self.cookie.take()) {
             (Carrier::FastOpen, _) => sent(connect_fast(self.to, flight)?),
             // A part of the flight would spend the cookie and save nothing.
@@ -230,7 +297,7 @@ impl Attempt {
         };
         tcp.set_nodelay(true)?;
         let established = established(&tcp).await?;
-        Ok(Opened { tcp, syn, established })
+        Ok(Established { tcp, syn, established })
     }
 
     /// Whether the server took what was in the SYN. A SYN that carried a part of the flight only has saved nothing.
@@ -246,26 +313,15 @@ impl Attempt {
         acknowledged
     }
 
-    fn learn(&mut self, facts: &Facts) {
+    fn learn(&mut self, facts: &Facts, early: bool) {
         self.account.resumed = facts.resumed;
-        self.account.early = self.early && facts.early_data == EarlyData::Accepted;
+        self.account.early = early && facts.early_data == EarlyData::Accepted;
         if self.account.reason.is_empty() {
             self.account.reason = match () {
                 () if self.offered && !facts.resumed => "session_refused",
-                () if self.early && !self.account.early => "early_data_refused",
+                () if early && !self.account.early => "early_data_refused",
                 () => "",
             };
-        }
-    }
-
-    fn trial(&self, outcome: Result<(), String>) -> Trial {
-        let Account { opening, reason, resumed, early } = self.account;
-        Trial {
-            opening,
-            resumed: resumed && outcome.is_ok(),
-            early_data: early,
-            reason: reason.to_owned(),
-            ..self.exchange.marks.trial(outcome)
         }
     }
 }
@@ -286,7 +342,7 @@ fn write_early(conn: &mut Conn, mut left: &[u8]) -> Result<(), String> {
 }
 
 /// Waits until the connection is established, however it was begun; when that was.
-async fn established(tcp: &TcpStream) -> io::Result<Instant> {
+pub(crate) async fn established(tcp: &TcpStream) -> io::Result<Instant> {
     loop {
         tcp.writable().await?;
         tcp.take_error()?.map_or(Ok(()), Err)?;

@@ -23,7 +23,7 @@ pub(super) struct Memory {
 
 /// Under which name, as whom and from where a connection is made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub(super) name: String,
     pub(super) context: Context,
     pub(super) network: Network,

@@ -9,10 +9,10 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::engine::{self, Served};
 use super::wire::Wire;
 use crate::arm::Carrier;
-use crate::content::{Answer, asked};
+use crate::content::{Answer, Requests};
 use crate::error::PeerError;
 use crate::identity::Identity;
-use crate::server::{Broken, FIRST_WRITE, HALF_RTT_MAX, PAUSE, ServerOptions, WRITE, end, listen};
+use crate::server::{Broken, FIRST_WRITE, PAUSE, ServerOptions, end, half_rtt, listen};
 
 /// Serves one of these arms at all of its addresses.
 pub(crate) fn serve(
@@ -124,50 +124,62 @@ fn begin(tcp: TcpStream, peer: SocketAddr, tls: &Arc<ServerContext>) {
     }));
 }
 
-/// One request and its answer.
+/// The requests of one connection and their answers.
 async fn exchange(mut wire: Wire) -> Result<(), Broken> {
-    let mut request = Vec::new();
-    let mut answer = None;
+    let mut requests = Requests::default();
+    let mut begun = None;
     while wire.handshake().await? == Progress::EarlyData {
         while let Some(bytes) = wire.poll_read()? {
-            request.extend_from_slice(bytes);
+            requests.take(bytes);
         }
-        if let (None, Some(asked)) = (&answer, asked(&request).transpose()) {
+        if begun.is_none()
+            && let Some(asked) = requests.poll()
+        {
             // What TCP's initial window holds; more would wait for the client's Finished anyway.
-            let mut begun = Answer::new(asked);
-            wire.write(&begun.next(FIRST_WRITE)).await?;
-            wire.write(&begun.next(HALF_RTT_MAX - FIRST_WRITE)).await?;
-            answer = Some(begun);
+            let mut answer = Answer::new(asked);
+            answer.think().await;
+            for piece in half_rtt(&mut answer) {
+                wire.write(&piece).await?;
+            }
+            begun = Some(answer);
         }
         wire.fill().await?;
     }
-    let mut answer = match answer {
-        Some(answer) => answer,
-        None => {
-            let mut answer = read_request(&mut wire, &mut request).await?;
-            wire.write(&answer.next(FIRST_WRITE)).await?;
-            answer
-        }
+    let mut next = match begun {
+        Some(begun) => Some(begun),
+        None => begin_answer(&mut wire, &mut requests).await?,
     };
-    loop {
-        let piece = answer.next(WRITE);
-        if piece.is_empty() {
+    while let Some(mut answer) = next {
+        loop {
+            let piece = answer.next(answer.piece());
+            if piece.is_empty() {
+                break;
+            }
+            wire.write(&piece).await?;
+        }
+        if answer.is_last {
             break;
         }
-        wire.write(&piece).await?;
+        // A client that waits for the end of this one asks for nothing else before.
+        wire.flush().await?;
+        next = begin_answer(&mut wire, &mut requests).await?;
     }
     Ok(wire.close().await?)
 }
 
-/// Early data may have brought a part of it.
-async fn read_request(wire: &mut Wire, request: &mut Vec<u8>) -> Result<Answer, Broken> {
+/// The answer to the next request, whose first record is written; none where the client asks for no more. Early data
+/// may have brought a part of it.
+async fn begin_answer(wire: &mut Wire, requests: &mut Requests) -> Result<Option<Answer>, Broken> {
     loop {
-        if let Some(asked) = asked(request).transpose() {
-            return Ok(Answer::new(asked));
+        if let Some(asked) = requests.poll() {
+            let mut answer = Answer::new(asked);
+            answer.think().await;
+            wire.write(&answer.next(FIRST_WRITE)).await?;
+            return Ok(Some(answer));
         }
         match wire.read().await? {
-            Some(bytes) => request.extend_from_slice(bytes),
-            None => return Err("no whole request".into()),
+            Some(bytes) => requests.take(bytes),
+            None => return Ok(None),
         }
     }
 }

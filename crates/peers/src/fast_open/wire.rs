@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 const READ: usize = 16 * 1024;
 
 /// A connection of headstart's engine over TCP. One side speaks at a time, as in one request and its answer.
-pub(super) struct Wire {
+pub(crate) struct Wire {
     conn: Conn,
     tcp: TcpStream,
     ended: bool,
@@ -15,17 +15,17 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(conn: Conn, tcp: TcpStream) -> Self {
+    pub(crate) fn new(conn: Conn, tcp: TcpStream) -> Self {
         let [ciphertext, plain] = [vec![0; READ], vec![0; READ]];
         Self { conn, tcp, ended: false, ciphertext, plain }
     }
 
-    pub(super) const fn conn_mut(&mut self) -> &mut Conn {
+    pub(crate) const fn conn_mut(&mut self) -> &mut Conn {
         &mut self.conn
     }
 
     /// Brings the handshake as far as it goes without the application: to early data, or to its end.
-    pub(super) async fn handshake(&mut self) -> Result<Progress, String> {
+    pub(crate) async fn handshake(&mut self) -> Result<Progress, String> {
         loop {
             match self.conn.handshake().map_err(|error| spoken(&error))? {
                 Progress::Wait => self.fill().await?,
@@ -35,7 +35,7 @@ impl Wire {
     }
 
     /// The next bytes of the peer's application; none at the end.
-    pub(super) async fn read(&mut self) -> Result<Option<&[u8]>, String> {
+    pub(crate) async fn read(&mut self) -> Result<Option<&[u8]>, String> {
         let count = loop {
             match self.read_now()? {
                 Read::Wait => self.fill().await?,
@@ -47,7 +47,7 @@ impl Wire {
     }
 
     /// Bytes of the peer's application that are here already.
-    pub(super) fn poll_read(&mut self) -> Result<Option<&[u8]>, String> {
+    pub(crate) fn poll_read(&mut self) -> Result<Option<&[u8]>, String> {
         match self.read_now()? {
             Read::Bytes(count) => Ok(self.plain.get(..count)),
             Read::Wait | Read::End => Ok(None),
@@ -59,7 +59,7 @@ impl Wire {
     }
 
     /// Hands bytes to TLS; they leave with what is sent next, at the latest with [`flush`](Self::flush).
-    pub(super) async fn write(&mut self, mut left: &[u8]) -> Result<(), String> {
+    pub(crate) async fn write(&mut self, mut left: &[u8]) -> Result<(), String> {
         while !left.is_empty() {
             let count = self.conn.write(left).map_err(|error| spoken(&error))?;
             left = left.get(count..).unwrap_or_default();
@@ -71,19 +71,19 @@ impl Wire {
     }
 
     /// Sends what TLS has to send; how much that was.
-    pub(super) async fn flush(&mut self) -> Result<usize, String> {
+    pub(crate) async fn flush(&mut self) -> Result<usize, String> {
         let bytes = drain(&mut self.conn);
         self.send(&bytes).await?;
         Ok(bytes.len())
     }
 
     /// Sends bytes of TLS that were taken from it before there was a connection.
-    pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
+    pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.tcp.write_all(bytes).await.map_err(|error| broke(&error))
     }
 
     /// Waits for bytes of the peer, or for their end, once everything is sent.
-    pub(super) async fn fill(&mut self) -> Result<(), String> {
+    pub(crate) async fn fill(&mut self) -> Result<(), String> {
         self.flush().await?;
         if self.ended {
             return Err("the connection broke: it ended".into());
@@ -99,7 +99,7 @@ impl Wire {
     }
 
     /// Says that nothing more comes.
-    pub(super) async fn close(&mut self) -> Result<(), String> {
+    pub(crate) async fn close(&mut self) -> Result<(), String> {
         self.conn.close();
         self.flush().await?;
         self.tcp.shutdown().await.map_err(|error| broke(&error))
@@ -107,7 +107,7 @@ impl Wire {
 }
 
 /// Everything that TLS has to send now.
-pub(super) fn drain(conn: &mut Conn) -> Vec<u8> {
+pub(crate) fn drain(conn: &mut Conn) -> Vec<u8> {
     let mut all = Vec::new();
     while let Some(bytes) = conn.poll_bytes() {
         all.extend_from_slice(&bytes);
@@ -115,7 +115,7 @@ pub(super) fn drain(conn: &mut Conn) -> Vec<u8> {
     all
 }
 
-pub(super) fn spoken(error: &TlsError) -> String {
+pub(crate) fn spoken(error: &TlsError) -> String {
     format!("TLS: {error}")
 }
 

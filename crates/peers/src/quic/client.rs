@@ -59,6 +59,13 @@ pub(crate) struct Ready {
     arrived: Option<Arc<Arrived>>,
 }
 
+impl Ready {
+    /// Waits until its connection, which is closed, has nothing more to send.
+    pub(crate) async fn idle(&self) {
+        self.endpoint.wait_idle().await;
+    }
+}
+
 impl QuicClient {
     /// Trusts `roots` for `name`; without `early`, nothing is resumed.
     pub(crate) fn new(
@@ -142,6 +149,17 @@ impl QuicClient {
         }
     }
 
+    /// A connection, with early data if that may be; then whether the server takes it is known later.
+    pub(crate) async fn connect(
+        &self,
+        ready: &Ready,
+        to: SocketAddr,
+    ) -> Result<(Connection, Option<ZeroRttAccepted>), String> {
+        let connecting = ready.endpoint.connect(to, &self.name);
+        let connecting = connecting.map_err(|error| error.to_string())?;
+        connected(connecting, ready.arrived.is_some()).await
+    }
+
     async fn run(
         &self,
         ready: &Ready,
@@ -149,9 +167,7 @@ impl QuicClient {
         bytes: u64,
         visit: &mut Visit,
     ) -> Result<(), String> {
-        let connecting = ready.endpoint.connect(to, &self.name);
-        let connecting = connecting.map_err(|error| error.to_string())?;
-        let (connection, accepted) = connected(connecting, ready.arrived.is_some()).await?;
+        let (connection, accepted) = self.connect(ready, to).await?;
         visit.connection = Some(connection.clone());
         let request = content::request(&self.name, bytes);
         let first = exchange(&connection, &request, bytes, &mut visit.marks).await;
@@ -285,7 +301,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let identity = Identity::obtain(directory.path(), Suite::P256, "peer.test", None).unwrap();
         let any_port = (Ipv4Addr::LOCALHOST, 0).into();
-        let (to, _serving) = serve(any_port, Suite::P256, &identity, true).unwrap();
+        let (to, _serving) = serve([any_port].into_iter(), Suite::P256, &identity, true).unwrap();
         let roots = [identity.root().unwrap().clone()];
         for early in [false, true] {
             let client = QuicClient::new(Suite::P256, &roots, "peer.test", early).unwrap();

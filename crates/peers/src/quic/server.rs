@@ -5,11 +5,11 @@ use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream, ServerConfig};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::ServerSessionMemoryCache;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
-use super::{PROTOCOL, REQUEST_MAX, provider};
+use super::{PROTOCOL, provider};
 use crate::arm::Suite;
-use crate::content::{Answer, asked};
+use crate::content::{Answer, Requests};
 use crate::error::PeerError;
 use crate::identity::Identity;
 use crate::server::LIFE;
@@ -22,32 +22,42 @@ const WRITE: usize = 16 * 1024;
 
 type Broken = Box<dyn std::error::Error + Send + Sync>;
 
-/// Listens, and serves in a task; with `early`, tickets allow early data, and each is good once.
+/// Listens at all addresses, and serves in tasks; gives the first. With `early`, tickets allow early data, and each is
+/// good once, at any of the addresses.
 pub(crate) fn serve(
-    address: SocketAddr,
+    addresses: impl Iterator<Item = SocketAddr>,
     suite: Suite,
     identity: &Identity,
     early: bool,
 ) -> Result<(SocketAddr, JoinHandle<()>), PeerError> {
     let config = config(suite, identity, early)?;
-    let unusable = |error: std::io::Error| {
-        PeerError::new(format!("cannot listen on {address}: {error}"))
-            .with_hint("another program may have the port, or the address may not be here")
-    };
-    let endpoint = Endpoint::server(config, address).map_err(unusable)?;
-    let local = endpoint.local_addr().map_err(unusable)?;
-    let accept = async move {
-        while let Some(incoming) = endpoint.accept().await {
-            tokio::spawn(async move {
-                match tokio::time::timeout(LIFE, serve_one(incoming, early)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => tracing::debug!(%error, "connection"),
-                    Err(_) => tracing::debug!("connection out of time"),
-                }
-            });
+    let mut accepting = JoinSet::new();
+    let mut local = None;
+    for address in addresses {
+        let unusable = |error: std::io::Error| {
+            PeerError::new(format!("cannot listen on {address}: {error}"))
+                .with_hint("another program may have the port, or the address may not be here")
+        };
+        let endpoint = Endpoint::server(config.clone(), address).map_err(unusable)?;
+        if local.is_none() {
+            local = Some(endpoint.local_addr().map_err(unusable)?);
         }
-    };
-    Ok((local, tokio::spawn(accept)))
+        accepting.spawn(accept(endpoint, early));
+    }
+    let local = local.ok_or_else(|| PeerError::new("a server has no address to listen on"))?;
+    Ok((local, tokio::spawn(async move { while accepting.join_next().await.is_some() {} })))
+}
+
+async fn accept(endpoint: Endpoint, early: bool) {
+    while let Some(incoming) = endpoint.accept().await {
+        tokio::spawn(async move {
+            match tokio::time::timeout(LIFE, serve_one(incoming, early)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "connection"),
+                Err(_) => tracing::debug!("connection out of time"),
+            }
+        });
+    }
 }
 
 fn config(suite: Suite, identity: &Identity, early: bool) -> Result<ServerConfig, PeerError> {
@@ -78,26 +88,42 @@ async fn serve_one(incoming: Incoming, early: bool) -> Result<(), Broken> {
         true => connecting.into_0rtt().map_err(|_| "no early data")?.0,
         false => connecting.await?,
     };
-    // As long as the client wants: a request whose early data was refused comes again.
+    // As long as the client wants: a request whose early data was refused comes again, and those of a page are many.
+    let mut answers = JoinSet::new();
     while let Ok((send, receive)) = connection.accept_bi().await {
-        answer(&connection, send, receive).await?;
+        while answers.try_join_next().is_some() {}
+        answers.spawn(answer(connection.clone(), send, receive));
     }
     Ok(())
 }
 
-async fn answer(
+async fn answer(connection: Connection, send: SendStream, receive: RecvStream) {
+    if let Err(error) = try_answer(&connection, send, receive).await {
+        tracing::debug!(%error, "stream");
+    }
+}
+
+async fn try_answer(
     connection: &Connection,
     mut send: SendStream,
     mut receive: RecvStream,
 ) -> Result<(), Broken> {
-    let request = receive.read_to_end(REQUEST_MAX).await?;
-    let Some(asked) = asked(&request).transpose() else {
-        connection.close(1u32.into(), b"no whole request");
-        return Ok(());
+    let mut requests = Requests::default();
+    let mut room = vec![0; WRITE];
+    let asked = loop {
+        if let Some(asked) = requests.poll() {
+            break asked;
+        }
+        let Some(count) = receive.read(&mut room).await? else {
+            connection.close(1u32.into(), b"no whole request");
+            return Ok(());
+        };
+        requests.take(room.get(..count).unwrap_or_default());
     };
     let mut answer = Answer::new(asked);
+    answer.think().await;
     loop {
-        let piece = answer.next(WRITE);
+        let piece = answer.next(answer.piece());
         if piece.is_empty() {
             break;
         }

@@ -15,6 +15,7 @@ use super::fast_open::{ClientSide, ServerSide};
 use super::{Cell, Client, LinkActs, LoadTotals, ech, origin};
 use crate::lab::experiment::OriginKind;
 use crate::lab::interrupt::Interrupt;
+use crate::lab::page::{self, StagePage};
 use crate::lab::plan::{CellSpec, Stage};
 use crate::lab::process::{Broken, Program};
 use crate::lab::topology::{HTTPS, Site, Topology};
@@ -94,6 +95,7 @@ pub(crate) fn begin(
                 turn: 0,
                 links: LinkActs::default(),
                 load: LoadTotals::default(),
+                page_loads: Vec::new(),
                 flight_bytes: None,
                 ech_config_list: None,
                 broken: None,
@@ -175,7 +177,7 @@ impl Cell {
 impl Setting {
     /// The folder of keys: servers of one suite and flight are the same one.
     fn identities(&self) -> PathBuf {
-        self.place.work.join("identities")
+        self.place.work.join(if self.stage.page.is_some() { "pages" } else { "identities" })
     }
 
     /// The keys of this cell's servers, for servers of other making.
@@ -261,6 +263,7 @@ impl Setting {
         }
         let mut command = self.peer(node, "server");
         command.arg("--listen").arg(listen.to_string());
+        option(&mut command, "--name", self.stage.page.as_ref().map(|_| page::NAMES));
         if !self.has_edge() {
             self.targets().skip(1).for_each(|also| option(&mut command, "--also", Some(also)));
             option(&mut command, "--fast-open-maps", maps.map(Path::display));
@@ -268,11 +271,16 @@ impl Setting {
         }
         option(&mut command, "--flight", self.stage.variant.flight);
         option(&mut command, "--threads", self.stage.variant.threads);
-        option(&mut command, "--udp-workers", self.stage.variant.udp_workers);
+        // A page's servers are many, and one client has little for each.
+        let usual = self.stage.page.as_ref().map(|_| 1);
+        option(&mut command, "--udp-workers", self.stage.variant.udp_workers.or(usual));
         Program::start(node, self.title("server"), command)
     }
 
     pub(super) fn client(&self, node: &Node, ech: Option<&str>) -> Result<Program, Broken> {
+        if let Some(page) = &self.stage.page {
+            return self.page_client(node, page);
+        }
         let mut command = self.peer(node, "client");
         option(&mut command, "--ech", ech);
         command.arg("--to").arg(self.target().to_string());
@@ -290,6 +298,23 @@ impl Setting {
         if !self.spec.arm.has_agent() {
             self.take(&program)?;
         }
+        Ok(program)
+    }
+
+    /// A client that loads the page of the stage from this cell's servers.
+    fn page_client(&self, node: &Node, page: &StagePage) -> Result<Program, Broken> {
+        let file =
+            self.place.work.join(format!("{}-{}.json", self.stage.number + 1, self.label(node)));
+        let plan = page.plan(&self.targets().collect::<Vec<_>>());
+        let written = serde_json::to_vec(&plan).map_err(io::Error::other);
+        written.and_then(|text| std::fs::write(&file, text)).map_err(|error| {
+            Broken::Program(format!("cannot write {}: {error}", file.display()))
+        })?;
+        let mut command = self.peer(node, "page");
+        command.arg("--plan").arg(file);
+        command.arg("--timeout").arg(self.stage.timeout.as_secs_f64().to_string());
+        let program = Program::start(node, self.title("client"), command)?;
+        self.take(&program)?;
         Ok(program)
     }
 

@@ -43,7 +43,7 @@ fn mistakes_are_named_with_file_key_and_hint() {
     for (wrong, words) in [
         (with("colour = \"red\""), "unknown field `colour`"),
         (with("[[variant]]\nslot = 3"), "unknown field `slot`"),
-        (replaced("\"turbo\"]", "\"turbot\"]"), "there is no arm \"turbot\"; there are tls13"),
+        (replaced("\"turbo\"]", "\"turbot\"]"), "there is no arm \"turbot\"; there are http"),
         (replaced("\"p256\"", "\"p257\""), "there is no suite \"p257\""),
         (replaced("\"10ms\"", "\"10\""), "'10' is no time; write for example 50ms"),
         (replaced("\"10ms\"", "\"0ms\""), "link.rtt: 0ns is out of range"),

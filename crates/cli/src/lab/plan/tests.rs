@@ -6,9 +6,11 @@ use crate::lab::builtin;
 const LONG: Duration = Duration::from_secs(2 * 60 * 60);
 const QUICK: Duration = Duration::from_secs(8 * 60);
 
-/// Apart from those of FOP, which need root, and of programs, which need these.
-const APART: [(&str, Duration, Duration); 2] = [
+/// Apart from those of FOP, which need root, and of programs, which need these, and of pages, which are data.
+const APART: [(&str, Duration, Duration); 4] = [
     ("fop-", Duration::from_secs(60 * 60), Duration::from_secs(3 * 60)),
+    ("pages", Duration::from_secs(90 * 60), Duration::from_secs(3 * 60)),
+    ("cs244", Duration::from_secs(90 * 60), Duration::from_secs(3 * 60)),
     ("sharing", Duration::from_secs(30 * 60), Duration::from_secs(3 * 60)),
 ];
 

@@ -13,7 +13,7 @@ use crate::lab::stats::{self, Estimate, Summary};
 
 /// The arm that all others are compared with, and the one in its place where an experiment has no such arm.
 pub(super) const BASELINE: &str = "tls13";
-const BASELINES: [&str; 3] = [BASELINE, "tls13-0rtt", "today"];
+const BASELINES: [&str; 4] = [BASELINE, "tls13-0rtt", "today", "http"];
 
 /// Seed of intervals, so that a report is reproducible.
 pub(super) const SEED: u64 = 1;

@@ -8,11 +8,12 @@ use crate::failure::Failure;
 use crate::lab::stats::{self, Estimate};
 
 /// The tables that can be compared with, by the name that an experiment calls them.
-const PAPERS: [(&str, &str); 4] = [
+const PAPERS: [(&str, &str); 5] = [
     ("turbotls", include_str!("../../../../../lab/papers/turbotls.toml")),
     ("fop", include_str!("../../../../../lab/papers/fop.toml")),
     ("fop-addresses", include_str!("../../../../../lab/papers/fop-addresses.toml")),
     ("sharing", include_str!("../../../../../lab/papers/sharing.toml")),
+    ("cs244", include_str!("../../../../../lab/papers/cs244.toml")),
 ];
 
 /// Round trips that differ by at most this share are the same place of a table. Ours are asked for
@@ -268,8 +269,10 @@ mod tests {
         assert_eq!(addresses.rows.len(), 2 * 3);
         let sharing = Paper::named("sharing").unwrap();
         assert_eq!(sharing.rows.len(), 3);
-        let all = turbo.rows.iter().chain(&fop.rows).chain(&addresses.rows).chain(&sharing.rows);
-        for row in all {
+        let pages = Paper::named("cs244").unwrap();
+        assert_eq!(pages.rows.len(), 2 * 3 * 2);
+        let tables = [&turbo, &fop, &addresses, &sharing, &pages];
+        for row in tables.iter().flat_map(|table| &table.rows) {
             let given = [row.p50, row.mean, row.missed, row.full].into_iter().flatten().count();
             assert_eq!(given, 1, "{row:?}");
         }
@@ -294,6 +297,12 @@ mod tests {
             (fop.figures(row).to_baseline.unwrap() * 1e3).round()
         };
         assert_eq!([ratio("later"), ratio("first")], [581.0, 1001.0]);
+        // "10.8-16.7 %" of the reproduction.
+        let pages = Paper::named("cs244").unwrap();
+        let fast = pages.rows.iter().filter(|row| row.arm == "http-tfo");
+        let saved = fast.map(|row| 1.0 - pages.figures(row).to_baseline.unwrap());
+        let saved: Vec<_> = saved.map(|saved| (saved * 1e3).round()).collect();
+        assert_eq!(saved, [108.0, 136.0, 124.0, 167.0, 137.0, 118.0]);
         let oregon = turbo.figures(&turbo.rows[8]);
         assert_eq!((oregon.rtt, oregon.p50, oregon.p99), (133.021, Some(266.984), Some(268.54)));
     }

@@ -1,13 +1,11 @@
 //! `db build`: the recordings, the database of them, and how well it would have done.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use headstart_pageload::blast::{self, Record};
 use headstart_pageload::db::{
     Built, Facts, Figures, HORIZONS, Horizon, LeftOut, Methods, Parts, Recordings, Rules, Tally,
     write,
@@ -16,8 +14,9 @@ use headstart_pageload::page::Page;
 use headstart_proto::UnixSeconds;
 use serde_json::{Value, json};
 
-use super::super::recordings::{Contents, Recording, read_all};
-use super::super::sharing::{open, unreadable};
+use super::super::batch::expanded;
+use super::super::recordings::{Contents, Recording, logged, open_unpacked, read_all};
+use super::super::sharing::unreadable;
 use super::super::text::{columns, counted, grouped, percent};
 use super::{file, keys};
 use crate::failure::{Failure, USAGE};
@@ -25,17 +24,14 @@ use crate::keys::wall_clock;
 use crate::options::{DbBuildOptions, DbName};
 use crate::output;
 
-/// Bytes of a line of published loads: the largest has 0.5 MB.
-const LINE_BYTES: u64 = 64 << 20;
-
 /// Makes a database, or only says what it would be.
 ///
 /// # Errors
-/// No recording can be read, or the database cannot be written.
+/// No recording can be read, nothing is learned that could be written, or the database cannot be written.
 pub(super) fn run(options: &DbBuildOptions) -> Result<ExitCode, Failure> {
     // First, so that a wrong key need not wait for thousands of recordings.
     let key = options.sign.as_deref().map(keys::secret).transpose()?;
-    let all = Learned::read(options);
+    let all = Learned::read(&expanded(&options.files)?, options.assume_get);
     if all.recordings.count() == 0 {
         return Err(nothing(&all));
     }
@@ -49,6 +45,7 @@ pub(super) fn run(options: &DbBuildOptions) -> Result<ExitCode, Failure> {
         all.recordings.build(&rules, parts, wall_clock()).map_err(|error| too_large(&error))?;
     let bytes = write(&built.database, key.as_ref()).map_err(|error| too_large(&error))?;
     if let Some(path) = &options.out {
+        is_of_use(&built, &rules, path)?;
         file::replace(path, &bytes)?;
     }
     let figures = if options.figures { figures(&all.recordings, &rules) } else { vec![] };
@@ -59,6 +56,18 @@ pub(super) fn run(options: &DbBuildOptions) -> Result<ExitCode, Failure> {
     let text = if options.json { format!("{:#}\n", made.json()) } else { made.text() };
     output::print(text.as_bytes())?;
     Ok(if all.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(USAGE) })
+}
+
+/// With a later date, a database of nothing would take the place of one that has something, at all that fetch it.
+fn is_of_use(built: &Built, rules: &Rules, path: &Path) -> Result<(), Failure> {
+    let database = &built.database;
+    if !database.pages().is_empty() || !database.http2().is_empty() {
+        return Ok(());
+    }
+    let least = counted(rules.recordings_min.into(), "recording", "recordings");
+    let path = path.display();
+    Err(Failure::negative(format!("{path} is not written: no page has {least}"))
+        .hint("record each page on several days, or ask for fewer with --recordings"))
 }
 
 /// What was learned from, and what could not be.
@@ -72,12 +81,13 @@ struct Learned {
 }
 
 impl Learned {
-    fn read(options: &DbBuildOptions) -> Self {
+    fn read(files: &[PathBuf], assume_get: bool) -> Self {
         let is_published = |path: &&PathBuf| {
-            path.as_path() == Path::new("-") || path.extension().is_some_and(|end| end == "jsonl")
+            let name = path.to_string_lossy();
+            [".jsonl", ".jsonl.gz"].iter().any(|end| name.ends_with(end)) || name == "-"
         };
         let (published, others): (Vec<&PathBuf>, Vec<&PathBuf>) =
-            options.files.iter().partition(is_published);
+            files.iter().partition(is_published);
         let mut all = Self::default();
         for path in published {
             if let Err(failure) = all.published(path) {
@@ -90,7 +100,7 @@ impl Learned {
             let facts: Vec<(Page, Facts)> = contents
                 .recordings
                 .into_iter()
-                .map(|of| facts_of(of, options.assume_get))
+                .map(|of| facts_of(of, assume_get))
                 .collect::<Result<_, Failure>>()?;
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
             facts.iter().for_each(|(page, facts)| all.add(page, facts));
@@ -115,22 +125,10 @@ impl Learned {
 
     fn published(&mut self, path: &Path) -> Result<(), Failure> {
         let name = path.display().to_string();
-        let mut input = BufReader::new(open(path).map_err(|error| unreadable(&name, &error))?);
+        let input = open_unpacked(path).map_err(|error| unreadable(&name, &error))?;
         let facts = Facts::published();
-        for number in 1.. {
-            let mut line = String::new();
-            let mut limited = std::io::Read::take(&mut input, LINE_BYTES);
-            let read = limited.read_line(&mut line).map_err(|error| unreadable(&name, &error))?;
-            if read == 0 {
-                break;
-            }
-            let record = blast::read(&line).map_err(|error| {
-                Failure::usage(format!("cannot read {name}, line {number}: {error}"))
-                    .hint("name a HAR file (.har), or page loads published with BLAST (.jsonl)")
-            })?;
-            if let Record::Logged(logged) = record {
-                self.add(&logged.page, &facts);
-            }
+        for line in logged(input, &name) {
+            self.add(&line?.1.page, &facts);
         }
         Ok(())
     }
@@ -140,7 +138,7 @@ fn facts_of(recording: Recording, assume_get: bool) -> Result<(Page, Facts), Fai
     let facts = match &recording.har {
         Some(har) => {
             let name = &recording.file;
-            let methods = open(Path::new(name)).and_then(Methods::read);
+            let methods = open_unpacked(Path::new(name)).and_then(Methods::read);
             let methods = methods.map_err(|error| unreadable(name, &error))?;
             Facts::of_resources(&recording.page, &har.facts, &methods)
         }

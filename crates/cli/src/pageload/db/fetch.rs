@@ -11,13 +11,14 @@ use headstart_net::{Connector, ConnectorConfig};
 use headstart_pageload::db::update::{
     InUse, Schedule, Update, UpdateError, Wanted, judge, judge_header,
 };
-use headstart_pageload::db::{FileError, HEADER_BYTES, Header, PublicKey, limits::FILE_BYTES};
+use headstart_pageload::db::{FileError, HEADER_BYTES, PublicKey, limits::FILE_BYTES};
 use headstart_proto::UnixSeconds;
 use hyper::header::{CONNECTION, HOST, HeaderValue};
 use hyper::http::{request, response};
 use hyper::{Request, StatusCode, Uri};
 
-use super::{file, keys};
+use super::super::text::counted;
+use super::{file, keys, show};
 use crate::failure::Failure;
 use crate::get::{self, Visit};
 use crate::keys::wall_clock;
@@ -59,6 +60,9 @@ async fn on_and_on(
             }
             tokio::time::sleep(left.min(NAP)).await;
         }
+        if Schedule::is_missed(at, wall_clock()) {
+            continue;
+        }
         match once(options, keys).await {
             Ok(()) => fetched = Some(wall_clock()),
             Err(failure) => failure.report(),
@@ -88,33 +92,40 @@ fn seed(path: &Path) -> Result<[u8; 32], Failure> {
 }
 
 async fn once(options: &DbFetchOptions, keys: &[PublicKey]) -> Result<(), Failure> {
-    let in_use = in_use(&options.file)?;
+    let in_use = in_use(&options.file, keys)?;
     let mut download = Download { in_use, keys, bytes: Vec::new(), end: None };
     let fetched = fetch(options, &mut download).await;
     match (download.end.take(), fetched) {
         (Some(End::Same), _) => {
-            eprintln!("{} is the newest", options.file.display());
+            newest(options, in_use);
             return Ok(());
         }
         (Some(End::Refused(error)), _) => return Err(refused(options, &error)),
         (None, fetched) => status(options, fetched?)?,
     }
     match judge(&download.bytes, in_use, keys, wall_clock()) {
-        Ok(Update::Same) => eprintln!("{} is the newest", options.file.display()),
+        Ok(Update::Same) => newest(options, in_use),
         Ok(Update::Take(database)) => {
             file::replace(&options.file, &download.bytes)?;
-            let pages = database.pages().len();
-            eprintln!("{} is new: {pages} pages", options.file.display());
+            let pages = counted(database.pages().len() as u64, "page", "pages");
+            let made = show::date(database.created());
+            eprintln!("{} is new: {pages}, made {made}", options.file.display());
         }
         Err(error) => return Err(refused(options, &error)),
     }
     Ok(())
 }
 
-/// None if there is no file yet. What is damaged keeps nothing out.
-fn in_use(path: &Path) -> Result<Option<InUse>, Failure> {
+/// With its date: whoever keeps newer ones back is seen by it.
+fn newest(options: &DbFetchOptions, in_use: Option<InUse>) {
+    let made = in_use.map_or_else(String::new, |of| format!(", made {}", show::date(of.created)));
+    eprintln!("{} is the newest{made}", options.file.display());
+}
+
+/// None if there is no file yet, or none that one of the keys signed.
+fn in_use(path: &Path, keys: &[PublicKey]) -> Result<Option<InUse>, Failure> {
     match file::bytes(path) {
-        Ok(bytes) => Ok(Header::read(&bytes).ok().map(|header| InUse { created: header.created })),
+        Ok(bytes) => Ok(InUse::of(&bytes, keys)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Failure::usage(format!("cannot read {}: {error}", path.display()))
             .hint("it is to be replaced; let it be read and written")),

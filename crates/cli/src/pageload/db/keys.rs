@@ -9,6 +9,7 @@ use headstart_pageload::db::{PublicKey, SecretKey};
 use openssl::pkey::PKey;
 use zeroize::Zeroizing;
 
+use super::file;
 use crate::failure::Failure;
 
 /// Bytes of a key file: one key has about 120.
@@ -23,7 +24,7 @@ pub(super) fn generate(file: &Path) -> Result<(), Failure> {
     let key = PKey::generate_ed25519().map_err(unusable)?;
     let secret = Zeroizing::new(key.private_key_to_pem_pkcs8().map_err(unusable)?);
     let public = key.public_key_to_pem().map_err(unusable)?;
-    let beside = public_file(file);
+    let beside = file::beside(file, ".pub");
     // The public one first: a secret that nobody can check is of no use.
     create(&beside, 0o644, &public)?;
     create(file, 0o600, &secret).inspect_err(|_| {
@@ -32,21 +33,20 @@ pub(super) fn generate(file: &Path) -> Result<(), Failure> {
     })
 }
 
-fn public_file(file: &Path) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(".pub");
-    name.into()
-}
-
 fn create(path: &Path, mode: u32, bytes: &[u8]) -> Result<(), Failure> {
     let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
-    file.and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all())).map_err(
-        |error| {
-            Failure::usage(format!("cannot write {}: {error}", path.display())).hint(
-                "keys are never overwritten; name a file that does not exist, where you may write",
-            )
-        },
-    )
+    let written = file.and_then(|mut file| {
+        let written = file.write_all(bytes).and_then(|()| file.sync_all());
+        written.inspect_err(|_| {
+            // A part of a key would only be in the way of the next.
+            let _ = fs::remove_file(path);
+        })
+    });
+    written.map_err(|error| {
+        Failure::usage(format!("cannot write {}: {error}", path.display())).hint(
+            "keys are never overwritten; name a file that does not exist, where you may write",
+        )
+    })
 }
 
 /// Reads what to sign with.

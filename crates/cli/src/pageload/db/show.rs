@@ -3,15 +3,16 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use headstart_pageload::db::update::{InUse, UpdateError, Wanted, judge_header};
-use headstart_pageload::db::{Database, FileError, Header, PageEntry, Target, read_unverified};
+use headstart_pageload::db::update::{InUse, Wanted};
+use headstart_pageload::db::{
+    Database, FileError, Header, PageEntry, PublicKey, Target, read_unverified,
+};
 use headstart_proto::UnixSeconds;
 use serde_json::{Value, json};
 
 use super::super::text::{columns, counted, grouped};
 use super::{file, keys};
 use crate::failure::{Failure, NEGATIVE};
-use crate::keys::wall_clock;
 use crate::options::{DbCheckOptions, DbShowOptions};
 use crate::output;
 
@@ -47,15 +48,8 @@ pub(super) fn run(options: &DbShowOptions) -> Result<ExitCode, Failure> {
 /// The file is not good.
 pub(super) fn check(options: &DbCheckOptions) -> Result<(), Failure> {
     let keys = keys::public(&options.key)?;
-    let bytes = file::read(&options.file)?;
-    let name = options.file.display();
-    let bad = |error: UpdateError| {
-        Failure::negative(format!("{name} is not good: {error}")).hint(error.hint())
-    };
-    let in_use = options.in_use.as_deref().map(in_use).transpose()?;
-    let wanted = judge_header(&bytes, in_use, &keys, wall_clock()).map_err(bad)?;
-    let database = headstart_pageload::db::read(&bytes, &keys)
-        .map_err(|error| bad(UpdateError::File(error)))?;
+    let in_use = options.in_use.as_deref().map(|path| in_use(path, &keys)).transpose()?;
+    let (wanted, database) = file::judged(&options.file, in_use, &keys)?;
     let same = if wanted == Wanted::Nothing { ", the same as the one in use" } else { "" };
     let pages = counted(database.pages().len() as u64, "page", "pages");
     output::print(format!("good: {pages}, made {}{same}\n", date(database.created())).as_bytes())
@@ -64,13 +58,12 @@ pub(super) fn check(options: &DbCheckOptions) -> Result<(), Failure> {
 /// What is in use already.
 ///
 /// # Errors
-/// It cannot be read, or is none.
-pub(super) fn in_use(path: &Path) -> Result<InUse, Failure> {
-    let bytes = file::read(path)?;
-    let header = Header::read(&bytes).map_err(|error| {
-        Failure::usage(format!("cannot read {}: {error}", path.display())).hint(error.hint())
-    })?;
-    Ok(InUse { created: header.created })
+/// It cannot be read, or nobody vouches for its date.
+fn in_use(path: &Path, keys: &[PublicKey]) -> Result<InUse, Failure> {
+    InUse::of(&file::read(path)?, keys).ok_or_else(|| {
+        Failure::usage(format!("{} is no database that one of the keys signed", path.display()))
+            .hint("name the file in use with --in-use, and the key that it is signed with; leave it out if there is none")
+    })
 }
 
 /// A URL of the command line.
@@ -84,7 +77,8 @@ pub(super) fn target(url: &str) -> Result<Target, Failure> {
     })
 }
 
-fn date(at: UnixSeconds) -> String {
+/// A date of a file.
+pub(in crate::pageload) fn date(at: UnixSeconds) -> String {
     let time = std::time::UNIX_EPOCH.checked_add(std::time::Duration::from_secs(at.0));
     let text = |time| humantime::format_rfc3339_seconds(time).to_string();
     // Dates that no calendar has are shown as they are.

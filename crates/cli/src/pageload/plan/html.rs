@@ -15,6 +15,7 @@ use super::text::{change, less};
 use super::{Answer, Answers, cost};
 use crate::lab::report::figure;
 use crate::lab::report::html::{HEAD, STYLE, tile};
+use crate::pageload::database::Used;
 use crate::pageload::show::summary::{ms, reason};
 use crate::pageload::show::text::bytes;
 
@@ -51,6 +52,10 @@ pub(super) fn document(answers: &Answers) -> Markup {
                 @for (at, page) in answers.pages.iter().take(SECTIONS).enumerate() {
                     (whole(page, at, &answers.setting.words()))
                 }
+                @if let Some(used) = &answers.database {
+                    h2 { "What the database had" }
+                    (database(used))
+                }
                 (ignored("Of the pages' entries no resources", &answers.not_resources))
                 (ignored("Entries of no page, or of pages without resources", &answers.ignored))
                 @if !answers.unreadable.is_empty() {
@@ -61,6 +66,22 @@ pub(super) fn document(answers: &Answers) -> Markup {
             }
         }
         (PreEscaped("</html>"))
+    }
+}
+
+fn database(used: &Used) -> Markup {
+    let table = used.table();
+    html! {
+        p.about { (used.title()) }
+        div.wide { table {
+            @if let Some(header) = table.first() {
+                thead { tr { @for cell in header { th.n[!cell.is_empty()] { (cell) } } } }
+            }
+            tbody { @for row in table.iter().skip(1) {
+                tr { @for (at, cell) in row.iter().enumerate() { td.n[at > 0] { (cell) } } }
+            } }
+        } }
+        p.reading { "* what is in vain is taken to be as large as the page's others" }
     }
 }
 

@@ -9,6 +9,7 @@ use headstart_pageload::statistics::Correlation;
 use headstart_pageload::tree::Breakdown;
 
 use super::{Answer, Answers, cost};
+use crate::pageload::database::Used;
 use crate::pageload::model::short;
 use crate::pageload::show::summary::ms;
 use crate::pageload::show::text::{bytes, ignored_by_reason};
@@ -25,6 +26,7 @@ pub(super) fn report(answers: &Answers, rows: usize) -> String {
             text.push_str(&hosts_of_all(&answers.overall.hosts, rows));
         }
     }
+    text.push_str(&answers.database.as_ref().map_or_else(String::new, Used::text));
     text.push_str(&ignored_by_reason("Of the pages' entries no resources", &answers.not_resources));
     text.push_str(&ignored_by_reason(
         "Entries of no page, or of pages without resources",

@@ -33,9 +33,13 @@ pub(super) fn load(
         if is_known { settings.techniques } else { settings.techniques.without_databases() };
     let is_prefetched =
         |resource: &page::Resource| techniques.prefetch_database && resource.in_prefetch_database;
-    let without = techniques.redirect_database && page.redirects() > 0;
+    let without = techniques.redirect_database && page.knows_redirects();
     let without = without.then(|| page.without_redirects(is_prefetched));
     let page = without.as_ref().unwrap_or(page);
+    let needed = page.resources().len();
+    let asks_ahead = techniques.server_database || techniques.prefetch_database;
+    let others = asks_ahead.then(|| page.with_others(techniques.prefetch_database)).flatten();
+    let page = others.as_ref().unwrap_or(page);
     let servers = servers(page, settings, techniques, takes_part, &mut draws);
     let mut run = Run::new(page, settings, techniques, servers, seed ^ LOSSES);
     run.begin();
@@ -43,6 +47,8 @@ pub(super) fn load(
         run.now = at;
         run.on(event);
     }
+    // What is not needed is not waited for.
+    run.load.resources.truncate(needed);
     run.load
 }
 
@@ -55,6 +61,8 @@ pub(super) enum Event {
     Flight(u32),
     /// A connection takes requests.
     Ready(u32),
+    /// A server has the TCP part of a connection whose requests came by UDP.
+    Joined(u32),
     /// A request is at its server.
     Asked(u32, u32),
     /// A server has the response to a request.
@@ -91,6 +99,8 @@ pub(super) struct Server {
     pub(super) takes_part: bool,
     pub(super) tls: bool,
     pub(super) http2: bool,
+    /// The HTTP/2 database, if there is one, has it.
+    pub(super) in_http2_database: bool,
     /// Requests on a connection of HTTP/1.1.
     pub(super) depth: usize,
     /// From when on the client has what opens the next connection sooner.
@@ -161,6 +171,7 @@ fn servers(
             takes_part,
             tls: server.tls,
             http2: server.tls && server.protocol != Protocol::Http1,
+            in_http2_database: page.knows_http2(id),
             depth: if server.pipelining { settings.pools.depth.max(1) } else { 1 },
             session: at_start(session < sessions),
             cookie: at_start(cookie < cookies && stays >= moved),
@@ -222,12 +233,26 @@ impl<'a> Run<'a> {
         }
         // After what is needed anyway: that has its connections by now.
         if self.techniques.server_database {
-            for server in self.used_servers() {
-                if self.servers[server].connections.is_empty() {
+            for (server, connections) in self.known_servers() {
+                while self.servers[server].connections.len() < connections {
                     self.open(server);
                 }
             }
         }
+    }
+
+    /// Servers that are known to be needed, in the order in which the page names them, then those in vain; and how many
+    /// connections they are known to need.
+    fn known_servers(&self) -> Vec<(usize, usize)> {
+        let used = self.used_servers().into_iter();
+        let Some(known) = self.page.known() else {
+            return used.map(|server| (server, 1)).collect();
+        };
+        let most = self.settings.pools.connections.max(1);
+        let of = |server: usize| known.servers.get(server).map_or(0, |of| of.connections.into());
+        let others = self.page.servers().len().saturating_sub(known.other_servers.len());
+        let all = used.filter(|&server| server < others).chain(others..self.page.servers().len());
+        all.map(|server| (server, of(server).min(most))).collect()
     }
 
     /// In the order in which the page names them.
@@ -247,6 +272,7 @@ impl<'a> Run<'a> {
             Event::Needed(id) => self.need(id),
             Event::Flight(connection) => self.answer(connection),
             Event::Ready(connection) => self.ready(connection),
+            Event::Joined(connection) => self.pump(connection),
             Event::Asked(id, connection) => self.asked(id, connection),
             Event::Made(id, connection) => self.made(id, connection),
             Event::Arrived(connection, number) => self.arrived(connection, number),
@@ -295,7 +321,8 @@ impl<'a> Run<'a> {
     fn wants_connection(&self, server: usize) -> bool {
         let own = &self.servers[server];
         // Until the first is there, the client does not know that one is enough.
-        let known = self.techniques.http2_database || own.connections.len() > own.opening;
+        let in_database = self.techniques.http2_database && own.in_http2_database;
+        let known = in_database || own.connections.len() > own.opening;
         let most = if own.http2 && known { 1 } else { self.settings.pools.connections.max(1) };
         own.opening < own.queue.len() && own.connections.len() < most
     }

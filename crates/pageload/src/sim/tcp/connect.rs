@@ -8,8 +8,14 @@ use super::client::{Connection, Event, Run};
 use super::opening::{Opening, Session};
 use super::sender::{self, Sender};
 
-/// What a SYN carries at most (a segment less room for options): a ClientHello that is larger waits for the handshake.
+/// What a SYN carries at most (a segment less room for options): what is larger waits for the handshake.
 const SYN_DATA_MAX: u64 = 1_420;
+
+/// The same with a private cookie, whose SYN passes any IPv6 path (docs/fop.md).
+const PRIVATE_SYN_DATA_MAX: u64 = 1_180;
+
+/// What a record adds to early data.
+const RECORD: u64 = 22;
 
 /// Bytes of a handshake at most: ten times what post-quantum certificates need.
 const FLIGHT_MAX: u64 = 200_000;
@@ -47,6 +53,12 @@ impl Run<'_> {
         let hello = begin + self.before_hello(opening);
         if early {
             self.events.at(hello + nanos(crypto), Event::Ready(id));
+            if opening == Opening::TurboTls && hello == begin {
+                // The client joins TCP with its Finished, a round trip after it began.
+                let tcp_from = begin + self.rtt + self.rtt / 2 + nanos(crypto);
+                self.connections[id as usize].sender.by_datagrams_until(tcp_from);
+                self.events.at(tcp_from, Event::Joined(id));
+            }
         }
         if session != Session::NoTls {
             let mut at_server = hello + self.rtt / 2 + nanos(crypto);
@@ -88,7 +100,7 @@ impl Run<'_> {
             (true, true) if early => Session::EarlyData,
             (true, true) => Session::Resumed,
         };
-        let fits = !own.tls || self.settings.tls.client_hello <= SYN_DATA_MAX;
+        let first = self.first_flight(server, session);
         let opening = if techniques.http3 && own.tls {
             Opening::Quic
         } else if techniques.turbo_tls && own.takes_part && own.tls {
@@ -96,16 +108,30 @@ impl Run<'_> {
         } else if techniques.fast_open_privacy
             && own.takes_part
             && own.tls
-            && fits
+            && first <= PRIVATE_SYN_DATA_MAX
             && has(own.private_cookie)
         {
             Opening::FastOpenPrivacy
-        } else if techniques.fast_open && own.takes_part && fits && has(own.cookie) {
+        } else if techniques.fast_open && own.takes_part && first <= SYN_DATA_MAX && has(own.cookie)
+        {
             Opening::FastOpen
         } else {
             Opening::Plain
         };
         (opening, session)
+    }
+
+    /// Bytes that a client has for the server before it hears of it. Early data that does not fit a SYN comes with the end of the
+    /// handshake of TCP, as it would without Fast Open.
+    fn first_flight(&self, server: usize, session: Session) -> u64 {
+        let request = self.servers[server].queue.front().map_or(0, |id| self.request(*id));
+        let tls = &self.settings.tls;
+        match session {
+            Session::NoTls => request,
+            Session::None => tls.client_hello,
+            Session::Resumed => tls.resumed_hello,
+            Session::EarlyData => tls.resumed_hello + RECORD + request,
+        }
     }
 
     /// When the address of a server is known.

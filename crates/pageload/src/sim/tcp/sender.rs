@@ -22,6 +22,11 @@ const HYSTART_SAMPLES: u32 = 8;
 const HYSTART_MIN: Instant = 4_000_000;
 const HYSTART_MAX: Instant = 16_000_000;
 
+/// Answers of a TurboTLS server to a flight with early data and the usual four slots, beside the one that its own flight
+/// takes, and what each carries: 1,232 bytes less the header and a record's own 22 (docs/wire.md sections 5.1 and 6.3).
+const DATAGRAMS: u32 = 5;
+const DATAGRAM: u64 = 1_185;
+
 /// Round trips that so many bytes need beyond one, in a window that doubles.
 pub(super) fn further_flights(bytes: u64) -> u32 {
     let mut left = bytes.div_ceil(SEGMENT);
@@ -57,6 +62,38 @@ pub(super) struct Sender {
     /// Losses of segments before this one are of a window that was cut already.
     cut: u32,
     last_sent: Instant,
+    usage: Usage,
+    /// Until then there are only datagrams, and so many.
+    tcp_from: Instant,
+    datagrams: u32,
+}
+
+/// How much of its window a sender has used of late: one that had nothing to send learns nothing about the path, and its window
+/// stays (RFC 7661; `tcp_cwnd_validate` of Linux).
+#[derive(Debug, Default)]
+struct Usage {
+    /// Whether more would have been sent.
+    is_limited: bool,
+    /// Segments in flight at most.
+    most: u32,
+    /// Looked at anew when so many segments are acknowledged.
+    until: u32,
+    sent: u32,
+    acknowledged: u32,
+}
+
+impl Usage {
+    fn look(&mut self, is_limited: bool, in_flight: u32) {
+        let is_over = self.acknowledged >= self.until;
+        if is_over || is_limited || (!self.is_limited && in_flight > self.most) {
+            *self = Self { is_limited, most: in_flight, until: self.sent, ..*self };
+        }
+    }
+
+    /// Whether the window is what held segments back.
+    fn is_used(&self, window: f64, is_doubling: bool) -> bool {
+        self.is_limited || (is_doubling && window < 2.0 * f64::from(self.most))
+    }
 }
 
 /// The acknowledgements of what was sent in one round trip.
@@ -86,6 +123,7 @@ pub(super) struct Segment {
     pub(super) bytes: u64,
     sent: Instant,
     arrived: bool,
+    is_datagram: bool,
 }
 
 impl Sender {
@@ -103,7 +141,16 @@ impl Sender {
             round: Round::default(),
             cut: 0,
             last_sent: 0,
+            usage: Usage::default(),
+            tcp_from: 0,
+            datagrams: 0,
         }
+    }
+
+    /// Before the TCP connection is there, responses go by UDP, as far as the client's slots let them.
+    pub(super) fn by_datagrams_until(&mut self, tcp_from: Instant) {
+        self.tcp_from = tcp_from;
+        self.datagrams = DATAGRAMS;
     }
 
     /// One more response to send.
@@ -113,14 +160,26 @@ impl Sender {
 
     /// The next segment that may leave `now`: its number and payload.
     pub(super) fn next(&mut self, now: Instant) -> Option<(u32, u64)> {
+        if now < self.tcp_from {
+            self.datagrams = self.datagrams.checked_sub(1)?;
+            return self.take(DATAGRAM, now);
+        }
         if self.in_flight == 0 && now > self.last_sent + self.idle {
             self.window = self.window.min(INITIAL_WINDOW);
         }
-        if f64::from(self.in_flight) + 1.0 > self.window {
-            return None;
-        }
+        let is_full = f64::from(self.in_flight) + 1.0 > self.window;
+        let taken = if is_full { None } else { self.take(SEGMENT, now) };
+        let count = u32::from(taken.is_some());
+        self.in_flight += count;
+        self.usage.sent += count;
+        self.usage.look(is_full && self.is_waiting(), self.in_flight);
+        taken
+    }
+
+    /// Takes at most `most` bytes of the response whose turn it is.
+    fn take(&mut self, most: u64, now: Instant) -> Option<(u32, u64)> {
         let (resource, left) = self.responses.pop_front()?;
-        let bytes = left.min(SEGMENT);
+        let bytes = left.min(most);
         let rest = (resource, left - bytes);
         match self.turns {
             _ if left == bytes => {}
@@ -128,8 +187,14 @@ impl Sender {
             false => self.responses.push_front(rest),
         }
         let number = self.first + u32::try_from(self.segments.len()).unwrap_or(u32::MAX);
-        self.segments.push_back(Segment { resource, bytes, sent: now, arrived: false });
-        self.in_flight += 1;
+        let is_datagram = now < self.tcp_from;
+        self.segments.push_back(Segment {
+            resource,
+            bytes,
+            sent: now,
+            arrived: false,
+            is_datagram,
+        });
         self.last_sent = now;
         Some((number, bytes))
     }
@@ -142,6 +207,11 @@ impl Sender {
     /// Segments without an acknowledgement.
     pub(super) fn in_flight(&self) -> u32 {
         self.in_flight
+    }
+
+    /// Whether it goes by UDP, beside the window.
+    pub(super) fn is_datagram(&mut self, number: u32) -> bool {
+        self.segment(number).is_some_and(|segment| segment.is_datagram)
     }
 
     /// Payload of a segment that is sent again.
@@ -173,6 +243,10 @@ impl Sender {
         let round_trip = now.saturating_sub(sent);
         self.shortest = self.shortest.min(round_trip);
         let of_round = self.round.sample(sent, now);
+        self.usage.acknowledged += 1;
+        if !self.usage.is_used(self.window, self.window < self.threshold) {
+            return;
+        }
         if self.window >= self.threshold {
             self.window += 1.0 / self.window;
             return;
@@ -227,6 +301,33 @@ mod tests {
             }
         }
         assert_eq!(sizes, [10, 20, 40, 80]);
+    }
+
+    #[test]
+    fn a_window_that_is_not_used_does_not_grow() {
+        let mut sender = Sender::new(IDLE, true);
+        let mut now = 0;
+        for resource in 0..8 {
+            sender.respond(resource, 3 * SEGMENT);
+            assert_eq!(flight(&mut sender, now), 3);
+            (0..3).for_each(|_| sender.acknowledged(now, now + RTT));
+            now += RTT;
+        }
+        sender.respond(9, 1_000_000);
+        assert_eq!(flight(&mut sender, now), 10);
+        (0..10).for_each(|_| sender.acknowledged(now, now + RTT));
+        assert_eq!(flight(&mut sender, now + RTT), 20);
+    }
+
+    #[test]
+    fn datagrams_go_before_tcp_and_beside_its_window() {
+        let mut sender = Sender::new(IDLE, true);
+        sender.by_datagrams_until(RTT);
+        sender.respond(0, 100 * SEGMENT);
+        assert_eq!(flight(&mut sender, 0), DATAGRAMS);
+        assert!(sender.is_datagram(0) && sender.in_flight() == 0);
+        assert_eq!(flight(&mut sender, RTT), 10);
+        assert!(!sender.is_datagram(DATAGRAMS));
     }
 
     #[test]

@@ -13,13 +13,17 @@ impl Run<'_> {
         let request = Request { id, made: false, answered: false };
         self.connections[connection as usize].requests.push_back(request);
         self.load.resources[id as usize].sent = Duration::from_nanos(self.now);
-        let bytes = match self.page.resources()[id as usize].request_bytes {
-            0 => REQUEST,
-            bytes => bytes,
-        };
-        let left = self.up.wait(self.now, bytes);
+        let left = self.up.wait(self.now, self.request(id));
         let again = if self.is_lost() { self.probe() } else { 0 };
         self.events.at(left + again + self.rtt / 2, Event::Asked(id, connection));
+    }
+
+    /// Bytes of the request for a resource.
+    pub(super) fn request(&self, id: u32) -> u64 {
+        match self.page.resources()[id as usize].request_bytes {
+            0 => REQUEST,
+            bytes => bytes,
+        }
     }
 
     /// How long an end waits for the acknowledgement of a single packet (RFC 8985 section 7.2, as in Linux).
@@ -89,6 +93,9 @@ impl Run<'_> {
         };
         let arrived = left + self.rtt / 2;
         self.events.at(arrived, Event::Arrived(connection, number));
+        if self.connections[connection as usize].sender.is_datagram(number) {
+            return;
+        }
         let acknowledged = arrived + self.rtt - self.rtt / 2;
         self.events.at(acknowledged, Event::Acknowledged(connection, self.now));
     }

@@ -1,0 +1,290 @@
+//! `headstart get` and `headstart doctor` as they are called, against an origin and an edge on loopback.
+
+use std::convert::Infallible;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::process::Output;
+
+use bytes::Bytes;
+use headstart_net::{Acceptor, AcceptorConfig, RelayCounts, RelayLimits, bridge};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use openssl::asn1::Asn1Time;
+use openssl::ec::{EcGroup, EcKey};
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::PKey;
+use openssl::ssl::{Ssl, SslAcceptor, SslMethod};
+use openssl::x509::X509;
+use openssl::x509::extension::SubjectAlternativeName;
+use serde_json::Value;
+use tempfile::NamedTempFile;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::process::Command;
+
+/// More than a TLS record, so that the body comes in pieces.
+const BODY: usize = 100_000;
+
+/// On loopback the grace for UDP is 2 ms, which a busy machine may miss: then it is tried again.
+const TRIES: usize = 30;
+
+struct Site {
+    origin: SocketAddr,
+    edge: SocketAddr,
+    cacert: NamedTempFile,
+}
+
+impl Site {
+    /// An origin for `localhost`, and an edge before it.
+    async fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let origin = listener.local_addr().unwrap();
+        let (tls, cacert) = identity();
+        tokio::spawn(serve(listener, tls));
+        let edge = Acceptor::bind(([127, 0, 0, 1], 0).into(), AcceptorConfig::default()).unwrap();
+        let address = edge.local_addr();
+        tokio::spawn(pass(edge, origin));
+        Self { origin, edge: address, cacert }
+    }
+
+    fn cacert(&self) -> &str {
+        self.cacert.path().to_str().unwrap()
+    }
+
+    /// `get https://localhost/` with the connections going to `address`.
+    async fn get(&self, address: SocketAddr, arguments: &[&str]) -> Output {
+        let edge = format!("localhost={address}");
+        let mut all = vec!["get", "--edge", &edge, "--cacert", self.cacert()];
+        all.extend(arguments);
+        all.push("https://localhost/path?query");
+        headstart(&all).await
+    }
+
+    async fn get_json(&self, address: SocketAddr, arguments: &[&str]) -> Value {
+        let mut all = vec!["--json"];
+        all.extend(arguments);
+        let output = self.get(address, &all).await;
+        assert!(output.status.success(), "{}", err(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+async fn headstart(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+    command.args(arguments).env_clear().kill_on_drop(true).output().await.unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn identity() -> (SslAcceptor, NamedTempFile) {
+    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
+    let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
+    let mut builder = X509::builder().unwrap();
+    builder.set_version(2).unwrap();
+    builder.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
+    builder.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
+    builder.set_pubkey(&key).unwrap();
+    let context = builder.x509v3_context(None, None);
+    let name = SubjectAlternativeName::new().critical().dns("localhost").build(&context).unwrap();
+    builder.append_extension(name).unwrap();
+    builder.sign(&key, MessageDigest::sha256()).unwrap();
+    let certificate = builder.build();
+    let mut tls = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).unwrap();
+    tls.set_certificate(&certificate).unwrap();
+    tls.set_private_key(&key).unwrap();
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(&certificate.to_pem().unwrap()).unwrap();
+    (tls.build(), file)
+}
+
+async fn serve(listener: TcpListener, tls: SslAcceptor) {
+    loop {
+        let (tcp, _) = listener.accept().await.unwrap();
+        let ssl = Ssl::new(tls.context()).unwrap();
+        tokio::spawn(async move {
+            let mut stream = tokio_openssl::SslStream::new(ssl, tcp).unwrap();
+            if Pin::new(&mut stream).accept().await.is_ok() {
+                let _ = http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service_fn(answer))
+                    .await;
+            }
+        });
+    }
+}
+
+/// 404 for `/`, else a body; what the client sent of `x-test` comes back.
+async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let mut response = Response::new(Full::new(Bytes::from(vec![b'x'; BODY])));
+    if let Some(value) = request.headers().get("x-test") {
+        response.headers_mut().insert("x-test", value.clone());
+    }
+    if request.uri().path() != "/path" {
+        *response.status_mut() = hyper::StatusCode::NOT_FOUND;
+    }
+    Ok(response)
+}
+
+async fn pass(mut edge: Acceptor, origin: SocketAddr) {
+    loop {
+        let arrival = edge.accept().await.unwrap();
+        tokio::spawn(async move {
+            let Ok(Some(stream)) = arrival.establish().await else { return };
+            let origin = TcpStream::connect(origin).await.unwrap();
+            let counts = RelayCounts::default();
+            bridge(stream, origin, &[], RelayLimits::default(), &counts, |_| {}).await;
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn turbotls_brings_the_same_bytes_and_says_so() {
+    let site = Site::start().await;
+    let file = NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    for _ in 0..TRIES {
+        let said = site.get_json(site.edge, &["-o", path]).await;
+        assert_eq!(std::fs::read(path).unwrap(), vec![b'x'; BODY]);
+        if said["opening"] == "turbo" {
+            assert_eq!(said["not_used"], serde_json::json!([]));
+            let events = said["timeline"].to_string();
+            for event in ["SYN to", "client bytes 0..", "to TLS, from UDP", "join answered: Joined"]
+            {
+                assert!(events.contains(event), "{events}");
+            }
+            return;
+        }
+        assert_eq!(said["not_used"][0]["opening"], "turbo", "{said}");
+    }
+    panic!("never opened by TurboTLS in {TRIES} tries");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nobody_listens_on_udp_it_is_plain_and_the_reason_is_given() {
+    let site = Site::start().await;
+    let said = site.get_json(site.origin, &[]).await;
+    assert_eq!(said["opening"], "plain");
+    assert_eq!(said["not_used"][0]["opening"], "turbo");
+    let reason = said["not_used"][0]["reason"].as_str().unwrap();
+    assert!(["unreachable", "silence", "tcp_first"].contains(&reason), "{said}");
+    let said = site.get_json(site.edge, &["--opening", "plain"]).await;
+    assert_eq!(said["not_used"][0]["reason"], "policy");
+}
+
+/// The machine may have programs attached and the edge takes no cookies, or it has none: either way the
+/// page comes, on a resumed session, and it is said why there was no data in the SYN.
+#[tokio::test(flavor = "multi_thread")]
+async fn fast_open_that_cannot_be_is_an_ordinary_connection_with_a_reason() {
+    let site = Site::start().await;
+    let said = site.get_json(site.edge, &["--opening", "fop"]).await;
+    assert_eq!((said["status"].as_u64(), &said["resumed"]), (Some(200), &Value::Bool(true)));
+    assert_eq!(said["tls"]["group"], "X25519", "one that fits a SYN");
+    assert_ne!(said["opening"], "fop");
+    let not_used = said["not_used"].as_array().unwrap();
+    let fop = not_used.iter().find(|entry| entry["opening"] == "fop").unwrap();
+    let reason = fop["reason"].as_str().unwrap();
+    assert!(["unavailable", "syn_data_refused"].contains(&reason), "{said}");
+    assert!(fop["detail"].is_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn json_has_what_scripts_rely_on() {
+    let site = Site::start().await;
+    let said = site.get_json(site.edge, &["--opening", "plain"]).await;
+    let ms = |name: &str| said[name].as_f64().unwrap_or_else(|| panic!("{name}: {said}"));
+    assert!(ms("rtt_ms") > 0.0);
+    assert!(ms("ms_to_first_request_byte") >= ms("rtt_ms"));
+    assert!(ms("ms_to_first_response_byte") >= ms("ms_to_first_request_byte"));
+    let trips = ms("ms_to_first_request_byte") / ms("rtt_ms");
+    assert!((ms("rtts_to_first_request_byte") - trips).abs() < 0.02 * trips + 0.02, "{said}");
+    assert_eq!((&said["resumed"], &said["early_data"]), (&Value::Bool(false), &Value::Bool(false)));
+    assert_eq!((said["status"].as_u64(), said["bytes"].as_u64()), (Some(200), Some(100_000)));
+    assert_eq!(said["tls"]["version"], "TLSv1.3");
+    assert_eq!(said["tls"]["group"], "X25519MLKEM768");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_body_goes_to_standard_output_and_the_timeline_to_standard_error() {
+    let site = Site::start().await;
+    let output = site.get(site.edge, &["--explain"]).await;
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.stdout, vec![b'x'; BODY]);
+    let said = err(&output);
+    for line in ["SYN to", "TLS established: TLSv1.3", "first request byte", "\nOpened by "] {
+        assert!(said.contains(line), "{said}");
+    }
+    let output = site.get(site.edge, &["-I", "-H", "X-Test: 42"]).await;
+    let head = String::from_utf8(output.stdout).unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\n") && head.contains("x-test: 42\n"), "{head}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_say_what_to_do() {
+    let site = Site::start().await;
+    let edge = format!("localhost={}", site.edge);
+    let output = headstart(&["get", "--edge", &edge, "https://localhost/"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    let said = err(&output);
+    assert!(
+        said.starts_with("error: the certificate of localhost is not trusted: self-signed"),
+        "{said}"
+    );
+    assert!(said.contains("\nhint: ") && said.contains("--cacert FILE"), "{said}");
+
+    let output =
+        headstart(&["get", "--edge", &edge, "--insecure", "--fail", "https://localhost/"]).await;
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    assert_eq!(err(&output), "error: the server answered 404 Not Found\n");
+
+    // Bound, so that the port is nobody else's, and not listening.
+    let nobody = TcpSocket::new_v4().unwrap();
+    nobody.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let closed = nobody.local_addr().unwrap();
+    let output = headstart(&["get", &format!("https://{closed}/")]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).starts_with(&format!("error: cannot connect to {closed}: refused")),
+        "{}",
+        err(&output)
+    );
+
+    let plain = format!("https://{}/", site.edge);
+    let output = headstart(&["get", "--insecure", "--opening", "turbo", &plain]).await;
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        err(&output).starts_with("note: TurboTLS was not used: only port 443"),
+        "{}",
+        err(&output)
+    );
+
+    let output = site.get(site.edge, &["-o", "/nowhere/file"]).await;
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_probes_this_machine_and_a_server() {
+    let site = Site::start().await;
+    let edge = format!("localhost={}", site.edge);
+    let arguments = ["doctor", "localhost", "--json", "--edge", &edge];
+    let output = headstart(&arguments).await;
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let level = |check: &str| {
+        let findings = said["findings"].as_array().unwrap();
+        let found = findings.iter().rfind(|finding| finding["check"] == check);
+        found.unwrap_or_else(|| panic!("no {check}: {said}"))["level"].clone()
+    };
+    assert_eq!((level("tcp"), level("tls")), ("ok".into(), "problem".into()));
+    assert_eq!((output.status.code(), said["ok"].as_bool()), (Some(1), Some(false)));
+
+    let output =
+        headstart(&["doctor", "localhost", "--edge", &edge, "--cacert", site.cacert()]).await;
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("this machine\n") && text.contains("\nlocalhost:443\n"), "{text}");
+    assert!(text.contains("  ok       tls            TLSv1.3, X25519MLKEM768, "), "{text}");
+}

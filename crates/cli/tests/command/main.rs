@@ -1,0 +1,26 @@
+//! The program as it is called, and what its daemons do on loopback. Nothing here measures time.
+//!
+//! All in one program, since each one that is linked with OpenSSL is large. So no test changes what is the process's:
+//! its environment, directory, limits, signals.
+#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
+
+#[path = "../support/call.rs"]
+mod call;
+mod command;
+mod context;
+#[allow(dead_code)] // the tests of managed TLS use the rest
+#[path = "../support/daemon.rs"]
+mod daemon;
+#[path = "../support/edge.rs"]
+mod edge;
+#[path = "../support/files.rs"]
+mod files;
+mod get;
+mod inbound;
+mod keys;
+mod metrics_server;
+mod options;
+#[path = "../support/origin.rs"]
+mod origin;
+mod relayed;
+mod terminate;

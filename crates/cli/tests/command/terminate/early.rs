@@ -1,0 +1,147 @@
+//! Early data: what is taken, when it is passed on, and as what.
+
+use std::thread;
+use std::time::Duration;
+
+use super::aged::{Aged, NAME, RAW};
+use super::tools::{request, s_client, s_client_to};
+use crate::edge::{Edge, until};
+use crate::files::Files;
+use crate::origin::Origin;
+
+/// Pause between attempts: an edge takes no early data in its first 20 s.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A request that leaves the connection open.
+fn early(method: &str, path: &str) -> String {
+    request(method, path, NAME).replace("connection: close\r\n", "")
+}
+
+/// Gets a session for early data, into the file `session`.
+pub(crate) fn visit(edge: &Edge, files: &Files) -> String {
+    let session = files.path("session");
+    s_client(edge, NAME, &["-sess_out", &session], &request("GET", "/head/visit", NAME));
+    session
+}
+
+/// Sends `text` as early data until the edge takes it, at `to` or directly; what the client said then.
+///
+/// Behind it goes a request after which the connection ends, whether the first was taken or not.
+pub(crate) fn send(
+    edge: &Edge,
+    files: &Files,
+    to: Option<std::net::SocketAddr>,
+    text: &str,
+) -> String {
+    let file = files.write("early", text.as_bytes(), 0o600);
+    let mut said = String::new();
+    until("early data is taken", || {
+        let session = visit(edge, files);
+        let flags = ["-sess_in", &session, "-early_data", &file];
+        let last = request("GET", "/head/last", NAME);
+        said = s_client_to(to.unwrap_or(edge.address), NAME, &flags, &last);
+        let taken = said.contains("Early data was accepted");
+        if !taken {
+            assert!(said.contains("GET /head/last"), "it was served all the same: {said}");
+            thread::sleep(PAUSE);
+        }
+        taken
+    });
+    said
+}
+
+/// The part of what a client said that answers `METHOD PATH`.
+fn answer<'a>(said: &'a str, what: &str) -> &'a str {
+    let from = said.find(&format!("{what}\n")).unwrap_or_else(|| panic!("no {what}: {said}"));
+    said[from..].split("HTTP/1.1").next().unwrap()
+}
+
+#[test]
+fn without_the_option_there_is_no_early_data() {
+    let (files, origin) = (Files::new(), Origin::start());
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
+    let session = visit(&edge, &files);
+    let file = files.write("early", early("GET", "/head/early").as_bytes(), 0o600);
+    let flags = ["-sess_in", &session, "-early_data", &file];
+    let said = s_client(&edge, NAME, &flags, &request("GET", "/head/last", NAME));
+    assert!(said.contains("Early data was not sent"), "{said}");
+    assert!(said.contains("Reused, TLSv1.3") && said.contains("GET /head/last"), "{said}");
+    assert_eq!(origin.asked("GET /head/early"), 0);
+}
+
+/// How many requests as early data had this outcome.
+fn count(edge: &Edge, outcome: &str) -> u64 {
+    edge.count("headstart_early_requests_total", &[&format!("outcome=\"{outcome}\"")])
+}
+
+pub(crate) fn safe_at_once_and_others_wait(aged: &Aged) {
+    let (edge, files, origin) = (&aged.safe, &aged.files, &aged.origin);
+    let said = send(edge, files, None, &early("GET", "/head/safe"));
+    let get = answer(&said, "GET /head/safe");
+    assert!(get.contains("early-data: 1\n") && get.contains("forwarded: for=127.0.0.1;"), "{get}");
+    assert!(!answer(&said, "GET /head/last").contains("early-data"), "{said}");
+    assert_eq!(origin.asked("GET /head/safe"), 1);
+    assert_eq!((count(edge, "passed"), count(edge, "held")), (1, 0));
+
+    let said = send(edge, files, None, &early("POST", "/head/safe"));
+    assert!(!answer(&said, "POST /head/safe").contains("early-data"), "{said}");
+    assert_eq!((origin.asked("POST /head/safe"), count(edge, "held")), (1, 1));
+
+    // With a body that comes later: the handshake goes on though nobody reads the request to its end.
+    let post =
+        format!("POST /upload HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: 20000\r\n\r\nbegin");
+    let file = files.write("early", post.as_bytes(), 0o600);
+    let session = visit(edge, files);
+    let rest = "x".repeat(20_000 - 5) + &request("GET", "/head/last", NAME);
+    let said = s_client(edge, NAME, &["-sess_in", &session, "-early_data", &file], &rest);
+    assert!(said.contains("Early data was accepted") && said.contains("\n20000 "), "{said}");
+    assert_eq!(count(edge, "held"), 2);
+    until("the handshakes are counted", || {
+        edge.count("headstart_tls_handshakes_total", &["early_data=\"accepted\""]) >= 3
+    });
+}
+
+/// What follows it may do anything, though GET itself does nothing.
+pub(crate) fn an_upgrade_waits(aged: &Aged) {
+    let edge = &aged.safe;
+    let before = count(edge, "held");
+    let upgrade = early("GET", "/head/upgrade")
+        .replace("\r\n\r\n", "\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
+    let said = send(edge, &aged.files, None, &upgrade);
+    let asked = answer(&said, "GET /head/upgrade");
+    assert!(asked.contains("upgrade: websocket") && !asked.contains("early-data"), "{asked}");
+    assert_eq!(count(edge, "held"), before + 1);
+}
+
+pub(crate) fn an_origin_may_refuse(aged: &Aged) {
+    let said = send(&aged.safe, &aged.files, None, &early("GET", "/early"));
+    assert!(said.contains("HTTP/1.1 425 Too Early"), "the origin's answer goes through: {said}");
+    // The edge does not ask again by itself.
+    assert_eq!((aged.origin.asked("GET /early"), count(&aged.safe, "too_early")), (1, 1));
+}
+
+pub(crate) fn all_at_once(aged: &Aged) {
+    let said = send(&aged.on, &aged.files, None, &early("POST", "/head/on"));
+    assert!(answer(&said, "POST /head/on").contains("early-data: 1\n"), "{said}");
+    assert_eq!((aged.origin.asked("POST /head/on"), count(&aged.on, "held")), (1, 0));
+}
+
+/// It agrees on no protocol, so that it has sessions of its own.
+pub(crate) fn raw_bytes(aged: &Aged) {
+    let files = &aged.files;
+    let (session, file) = (files.path("raw"), files.write("early", b"early and ", 0o600));
+    let raw = |edge: &Edge, flags: &[&str], text: &str| {
+        let to = edge.address.to_string();
+        let all = ["timeout", "150", "openssl", "s_client", "-ign_eof", "-connect", &to];
+        super::tools::run(&[&all[..], &["-servername", RAW], flags].concat(), text)
+    };
+    for (edge, is_taken) in [(&aged.on, true), (&aged.safe, false)] {
+        raw(edge, &["-sess_out", &session], "visit\n");
+        let said = raw(edge, &["-sess_in", &session, "-early_data", &file], "late\n");
+        assert!(said.contains("Reused, TLSv1.3"), "{said}");
+        assert_eq!(said.contains("Early data was accepted"), is_taken, "{said}");
+        assert_eq!(said.contains("got: early and late"), is_taken, "{said}");
+        assert_eq!(said.contains("got: late"), !is_taken, "{said}");
+    }
+}

@@ -1,0 +1,350 @@
+//! Origins that answer early, late, wrongly, or not at all.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::recorder::{CLOSE, Recorder, answer_ok};
+use super::tools::{curl, read_until, tls};
+use crate::edge::{Edge, PATIENCE, until};
+use crate::files::Files;
+
+const NAME: &str = "www.example.com";
+const VERSIONS: [&str; 2] = ["--http1.1", "--http2"];
+
+fn site(files: &Files, origin: &Recorder) -> Edge {
+    files.issue(NAME);
+    Edge::start(files, &[NAME], &[&origin.option()])
+}
+
+/// What curl is told, and the status.
+fn asked(edge: &Edge, files: &Files, arguments: &[&str]) -> String {
+    curl(edge, files, NAME, "/", &[&["-w", " %{http_code}"][..], arguments].concat()).text()
+}
+
+#[test]
+fn what_is_no_answer_is_502() {
+    let large: &[u8] = Vec::leak(
+        [b"HTTP/1.1 200 OK\r\nx: ", &[b'y'; 300_000][..], b"\r\ncontent-length: 0\r\n\r\n"]
+            .concat(),
+    );
+    for (what, answer) in [
+        ("garbage", &b"\x16\x03\x01\x02\x00\x01\r\n\r\n"[..]),
+        ("an empty line and no more", b"\r\n\r\n"),
+        ("half a head", b"HTTP/1.1 200 OK\r\ncontent-le"),
+        ("a version that nobody knows", b"HTTP/3.0 200 OK\r\ncontent-length: 0\r\n\r\n"),
+        ("two lengths", b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab"),
+        ("a folded line", b"HTTP/1.1 200 OK\r\nx: a\r\n b\r\ncontent-length: 0\r\n\r\n"),
+        ("another coding", b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
+        ("a protocol unasked for", b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n"),
+        ("a head without end", large),
+    ] {
+        let (files, origin) = (Files::new(), Recorder::saying(answer, CLOSE));
+        let edge = site(&files, &origin);
+        for version in VERSIONS {
+            let said = asked(&edge, &files, &[version]);
+            assert_eq!(said, "502: the server behind this one broke off\n 502", "{what}");
+        }
+        let broken = edge.count("headstart_origin_failures_total", &["reason=\"broken\""]);
+        assert_eq!(broken, 2, "{what}");
+    }
+}
+
+#[test]
+fn an_answer_passes_whatever_stands_around_it() {
+    for (what, answer, expected) in [
+        (
+            "answers before the answer",
+            &b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n\
+               HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"[..],
+            "hello 200",
+        ),
+        (
+            "a length that does not count",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n\
+              5\r\nhello\r\n0\r\n\r\n",
+            "hello 200",
+        ),
+        (
+            "the same length twice",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 5\r\n\r\nhello",
+            "hello 200",
+        ),
+        ("no length", b"HTTP/1.0 200 OK\r\nconnection: x\r\n\r\nhello", "hello 200"),
+        ("no body", b"HTTP/1.1 204 No Content\r\ncontent-length: 5\r\n\r\n", " 204"),
+        ("an unknown status", b"HTTP/1.1 599 Hm\r\ncontent-length: 5\r\n\r\nhello", "hello 599"),
+    ] {
+        let (files, origin) = (Files::new(), Recorder::saying(answer, CLOSE));
+        let edge = site(&files, &origin);
+        for version in VERSIONS {
+            assert_eq!(asked(&edge, &files, &[version]), expected, "{what}, {version}");
+        }
+    }
+}
+
+#[test]
+fn chunks_that_are_cut_off_are_not_made_whole() {
+    let answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n";
+    let (files, origin) = (Files::new(), Recorder::saying(answer, CLOSE));
+    let edge = site(&files, &origin);
+    for version in VERSIONS {
+        let said = curl(&edge, &files, NAME, "/", &[version]);
+        assert_ne!(said.code, Some(0), "{version}: {}", said.text());
+    }
+}
+
+/// What follows an answer would be taken for that to the next request, maybe another client's.
+#[test]
+fn bytes_behind_an_answer_answer_nobody() {
+    let (files, origin) = (
+        Files::new(),
+        Recorder::start(|asked, tcp| {
+            if !asked.is("HEAD /") {
+                return answer_ok(tcp);
+            }
+            let answer = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n";
+            let behind = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\npoisoned";
+            tcp.write_all(format!("{answer}{behind}").as_bytes()).is_ok()
+        }),
+    );
+    let edge = site(&files, &origin);
+    for version in VERSIONS {
+        assert!(curl(&edge, &files, NAME, "/", &["-I", version]).text().contains("length: 8"));
+        assert_eq!(asked(&edge, &files, &[version]), "ok 200");
+    }
+}
+
+/// The origin may close a kept connection at any time. What it has read by then it may have done.
+#[test]
+fn a_request_that_met_the_end_of_a_connection_is_repeated_only_if_that_is_harmless() {
+    let (files, origin) = (
+        Files::new(),
+        Recorder::start(|asked, tcp| if asked.place == 0 { answer_ok(tcp) } else { CLOSE }),
+    );
+    let edge = site(&files, &origin);
+    let told = "502: the server behind this one broke off\n 502";
+    for (flags, expected, times) in [
+        // Over HTTP/2 some versions of curl fail if the answer is there before the body has left.
+        (&["--http1.1", "-X", "POST", "-d", "x"][..], told, 1),
+        (&["-X", "POST"], told, 1),
+        // It has a body, which is gone.
+        (&["--http1.1", "-X", "PUT", "-d", "x"], told, 1),
+        (&["-X", "DELETE"], "ok 200", 2),
+        (&[], "ok 200", 2),
+    ] {
+        let (said, asked) = loop {
+            // Leaves a connection on which another request is one too many, or finds the last one's.
+            while origin.recorded().last().is_none_or(|last| last.place > 0) {
+                asked(&edge, &files, &["-X", "OPTIONS"]);
+            }
+            let before = origin.recorded().len();
+            let said = asked(&edge, &files, flags);
+            let new = origin.recorded().split_off(before);
+            // On a slow machine the connection may not have waited so long.
+            if new[0].place > 0 {
+                break (said, new.len());
+            }
+        };
+        assert_eq!((said.as_str(), asked), (expected, times), "{flags:?}");
+    }
+}
+
+#[test]
+fn a_connection_that_ended_while_nobody_used_it_costs_no_request() {
+    let (files, origin) = (
+        Files::new(),
+        Recorder::start(|_, tcp| {
+            answer_ok(tcp);
+            CLOSE
+        }),
+    );
+    let edge = site(&files, &origin);
+    for number in 1..=10 {
+        assert_eq!(asked(&edge, &files, &["-X", "POST", "-d", "x"]), "ok 200");
+        assert_eq!(origin.recorded().len(), number, "each was asked once");
+        until("it is closed", || origin.closed() == number);
+    }
+}
+
+#[test]
+fn an_answer_may_come_before_the_request_is_through() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let origin = format!("--origin=http://{}", listener.local_addr().unwrap());
+    let files = Files::new();
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&origin]);
+    thread::spawn(move || {
+        for mut tcp in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                read_until(&mut tcp, b"\r\n\r\n");
+                let head = "HTTP/1.1 413 Content Too Large\r\ncontent-length: 4\r\n";
+                write!(tcp, "{head}connection: close\r\n\r\nless").unwrap();
+                // It goes on reading: who closes now resets, and the answer may be lost.
+                let _ = std::io::copy(&mut tcp, &mut std::io::sink());
+            });
+        }
+    });
+    let upload = format!("@{}", files.write("upload", &vec![b'x'; 5_000_000], 0o600));
+    for version in VERSIONS {
+        let said = asked(&edge, &files, &[version, "--data-binary", &upload]);
+        assert_eq!(said, "less 413", "{version}");
+    }
+}
+
+/// A client waits for word that its body is wanted; the word is that of the edge, once the origin takes it.
+#[test]
+fn a_body_is_asked_for_only_where_there_is_an_origin() {
+    let (files, origin) = (Files::new(), Recorder::ok());
+    let edge = site(&files, &origin);
+    let head = format!(
+        "POST / HTTP/1.1\r\nhost: {NAME}\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n"
+    );
+    let mut stream = tls(&edge, NAME);
+    stream.write_all(head.as_bytes()).unwrap();
+    assert_eq!(read_until(&mut stream, b"\r\n\r\n"), b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(b"hello").unwrap();
+    read_until(&mut stream, b"\r\n\r\nok");
+    let asked = origin.newest(1);
+    assert!(asked.values("expect").is_empty() && asked.body == b"hello");
+
+    let down =
+        Edge::start(&files, &[NAME], &[&format!("--origin=http://{}", crate::edge::closed())]);
+    let mut stream = tls(&down, NAME);
+    stream.write_all(head.as_bytes()).unwrap();
+    let said = String::from_utf8(read_until(&mut stream, b"\r\n\r\n")).unwrap();
+    assert!(said.starts_with("HTTP/1.1 502 "), "{said}");
+}
+
+/// An origin that reads a head and never says a word; how each connection ended.
+fn silent() -> (SocketAddr, mpsc::Receiver<()>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (ended, ends) = mpsc::channel();
+    thread::spawn(move || {
+        for mut tcp in listener.incoming().map_while(Result::ok) {
+            let ended = ended.clone();
+            thread::spawn(move || {
+                read_until(&mut tcp, b"\r\n\r\n");
+                while matches!(tcp.read(&mut [0; 4096]), Ok(1..)) {}
+                let _ = ended.send(());
+            });
+        }
+    });
+    (address, ends)
+}
+
+#[test]
+fn a_client_that_leaves_takes_its_request_along() {
+    let files = Files::new();
+    files.issue(NAME);
+    let (origin, ends) = silent();
+    let edge = Edge::start(&files, &[NAME], &[&format!("--origin=http://{origin}")]);
+    for version in VERSIONS {
+        let said = curl(&edge, &files, NAME, "/", &[version, "--max-time", "1"]);
+        assert_eq!(said.code, Some(28), "it gave up");
+        ends.recv_timeout(PATIENCE).expect("the origin hears of it");
+    }
+    until("nothing is left", || edge.count("headstart_connections_active", &[]) == 0);
+}
+
+#[test]
+fn who_is_late_is_told_so_and_nobody_else() {
+    let files = Files::new();
+    files.issue(NAME);
+    let (origin, _ends) = silent();
+    let option = format!("--origin=http://{origin}");
+    let edge = Edge::start(&files, &[NAME], &[&option, "--origin-response-timeout=500ms"]);
+    let status = |stream: &mut _| {
+        let head = String::from_utf8(read_until(stream, b"\r\n\r\n")).unwrap();
+        head["HTTP/1.1 ".len()..][..3].to_owned()
+    };
+    // The client stops in the middle.
+    let mut stream = tls(&edge, NAME);
+    write!(stream, "POST / HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: 10\r\n\r\nhello").unwrap();
+    assert_eq!(status(&mut stream), "408");
+    // It has said all, at once.
+    let mut stream = tls(&edge, NAME);
+    let request = format!("POST / HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: 5\r\n\r\nhello");
+    stream.write_all(request.as_bytes()).unwrap();
+    assert_eq!(status(&mut stream), "504");
+    let failures = |reason| edge.count("headstart_origin_failures_total", &[reason]);
+    assert_eq!((failures("reason=\"unsent\""), failures("reason=\"late\"")), (1, 1));
+}
+
+/// Takes no more of a request than the kernel does by itself.
+fn deaf() -> (SocketAddr, mpsc::Receiver<TcpStream>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (taken, all) = mpsc::channel();
+    thread::spawn(move || {
+        listener.incoming().map_while(Result::ok).all(|tcp| taken.send(tcp).is_ok())
+    });
+    (address, all)
+}
+
+/// More than all buffers on the way hold, those of the kernel too: some megabytes for each connection.
+const ENDLESS: usize = 64 * 1024 * 1024;
+
+#[test]
+fn an_upload_goes_no_faster_than_the_origin_takes_it() {
+    let files = Files::new();
+    files.issue(NAME);
+    let (origin, _kept) = deaf();
+    let option = format!("--origin=http://{origin}");
+    let edge = Edge::start(&files, &[NAME], &[&option, "--origin-response-timeout=2s"]);
+    let upload = format!("@{}", files.write("upload", &vec![b'x'; ENDLESS], 0o600));
+    for version in VERSIONS {
+        let flags = [version, "--data-binary", &upload, "-w", "%{http_code} %{size_upload}"];
+        let said = curl(&edge, &files, NAME, "/", &flags).text();
+        // The client did what it could: it is not told that it was late.
+        let (words, sent) = said.rsplit_once(' ').unwrap();
+        assert_eq!(words, "504: the server behind this one takes too long\n504", "{version}");
+        assert!(sent.parse::<usize>().unwrap() < ENDLESS / 2, "{version}: {sent}");
+    }
+}
+
+/// An origin whose answer has no end; how many bytes of each got away until nobody took them for a while.
+fn endless() -> (SocketAddr, mpsc::Receiver<usize>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stalled, stalls) = mpsc::channel();
+    thread::spawn(move || {
+        for mut tcp in listener.incoming().map_while(Result::ok) {
+            let stalled = stalled.clone();
+            thread::spawn(move || {
+                read_until(&mut tcp, b"\r\n\r\n");
+                tcp.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+                tcp.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+                let (mut sent, piece) = (0, [b'x'; 65_536]);
+                while let Ok(count) = tcp.write(&piece) {
+                    sent += count;
+                    if sent > ENDLESS {
+                        break;
+                    }
+                }
+                let _ = stalled.send(sent);
+                // The client is not to see an end.
+                let _ = tcp.read(&mut [0; 1]);
+            });
+        }
+    });
+    (address, stalls)
+}
+
+#[test]
+fn an_answer_goes_no_faster_than_the_client_reads() {
+    let files = Files::new();
+    files.issue(NAME);
+    let (origin, stalls) = endless();
+    let edge = Edge::start(&files, &[NAME], &[&format!("--origin=http://{origin}")]);
+    let mut stream = tls(&edge, NAME);
+    write!(stream, "GET / HTTP/1.1\r\nhost: {NAME}\r\n\r\n").unwrap();
+    let sent = stalls.recv_timeout(PATIENCE).expect("it stalls");
+    assert!(sent < ENDLESS / 2, "HTTP/1.1: {sent}");
+    super::h2::without_reading(&edge, NAME, || {
+        let sent = stalls.recv_timeout(PATIENCE).expect("it stalls");
+        assert!(sent < ENDLESS / 2, "HTTP/2: {sent}");
+    });
+}

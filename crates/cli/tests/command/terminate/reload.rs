@@ -1,0 +1,283 @@
+//! Certificates and keys that change while the edge runs.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use rustix::process::Signal;
+
+use super::tools::{curl, request, s_client};
+use crate::edge::{Edge, PATIENCE, until};
+use crate::files::{Files, rotate};
+use crate::origin::Origin;
+
+const NAME: &str = "www.example.com";
+
+/// The subject of the certificate that a client gets who asks for `name`.
+fn subject(edge: &Edge, name: &str) -> String {
+    subject_in(&s_client(edge, name, &[], &request("GET", "/head", NAME)))
+}
+
+fn subject_in(said: &str) -> String {
+    let line =
+        said.lines().find(|line| line.trim_start().starts_with("subject=")).unwrap_or_default();
+    // With blanks around the sign or without, as OpenSSL's version has it.
+    line.rsplit("CN").next().unwrap_or_default().trim_start_matches([' ', '=']).to_owned()
+}
+
+/// The certificate for [`NAME`].
+fn fingerprint(edge: &Edge) -> String {
+    let said = s_client(edge, NAME, &["-showcerts"], &request("GET", "/head", NAME));
+    let begin = said.find("-----BEGIN CERTIFICATE-----").unwrap();
+    said[begin..].split("-----END").next().unwrap().to_owned()
+}
+
+#[test]
+fn names_have_their_certificates_and_others_the_first() {
+    let (files, origin) = (Files::new(), Origin::start());
+    for name in ["a.example", "b.example", "*.c.example"] {
+        files.issue(name);
+    }
+    let names = ["a.example", "b.example", "*.c.example"];
+    let edge = Edge::start(&files, &names, &[&format!("--origin={}", origin.http())]);
+    for (asked, shown) in [
+        ("a.example", "a.example"),
+        ("b.example", "b.example"),
+        ("B.Example", "b.example"),
+        ("x.c.example", "*.c.example"),
+        ("x.y.c.example", "a.example"),
+        ("unknown.example", "a.example"),
+    ] {
+        assert_eq!(subject(&edge, asked), shown, "{asked}");
+    }
+    let to = edge.address.to_string();
+    let nobody = ["timeout", "150", "openssl", "s_client", "-ign_eof", "-connect", &to];
+    let nobody = [&nobody[..], &["-noservername"]].concat();
+    let said = super::tools::run(&nobody, &request("GET", "/head", "a.example"));
+    assert_eq!(subject_in(&said), "a.example", "who asks for none gets the first");
+    assert!(said.contains("HTTP/1.1 200 OK"), "{said}");
+}
+
+/// Certificate and key as certbot and Kubernetes lay them: links to files, and a directory that is a link.
+#[test]
+fn links_are_followed_when_they_are_turned() {
+    let (files, origin) = (Files::new(), Origin::start());
+    let origin = format!("--origin={}", origin.http());
+    let turn = |link: &str, to: &str| {
+        symlink(to, files.path("turned")).unwrap();
+        fs::rename(files.path("turned"), files.path(link)).unwrap();
+    };
+    // Copies the pair into a directory of its own.
+    let lay = |version: &str| {
+        files.issue(NAME);
+        fs::create_dir(files.path(version)).unwrap();
+        for (from, to) in [("pem", "cert"), ("key", "key")] {
+            let from = files.path(&format!("{NAME}.{from}"));
+            fs::copy(from, files.path(&format!("{version}/{to}"))).unwrap();
+        }
+    };
+    lay("archive1");
+    turn("live-cert", "archive1/cert");
+    turn("live-key", "archive1/key");
+    turn("data", "archive1");
+    let paths = |cert: &str, key: &str| [files.path(cert), files.path(key)];
+    let edges = [paths("live-cert", "live-key"), paths("data/cert", "data/key")]
+        .map(|[cert, key]| Edge::start(&files, &[], &[&origin, "--cert", &cert, "--key", &key]));
+    let before = edges.each_ref().map(fingerprint);
+    lay("archive2");
+    turn("live-cert", "archive2/cert");
+    turn("live-key", "archive2/key");
+    turn("data", "archive2");
+    for (edge, before) in edges.iter().zip(before) {
+        until("the new certificate", || fingerprint(edge) != before);
+        curl(edge, &files, NAME, "/head", &[]).ok();
+    }
+}
+
+/// None of the mistakes is served, and each is made good without a signal.
+#[test]
+fn what_is_wrong_with_a_file_is_looked_at_until_it_is_right() {
+    let (files, origin) = (Files::new(), Origin::start());
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
+    let before = fingerprint(&edge);
+    let reloads = |result| edge.count("headstart_reloads_total", &["certificates", result]);
+    let (chain, key) = (files.path(&format!("{NAME}.pem")), files.path(&format!("{NAME}.key")));
+    let allow = |mode| fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+    let kept = |why: &str| {
+        until("the mistake is told", || edge.logged(why) > 0);
+        assert_eq!(fingerprint(&edge), before, "{why}");
+    };
+    allow(0o604);
+    kept("certificates kept: everybody may use the private key in ");
+    allow(0o600);
+    until("it is read", || reloads("result=\"ok\"") > 0);
+
+    // Half of it, then the rest, into the same file.
+    let whole = fs::read(&chain).unwrap();
+    fs::write(&chain, &whole[..whole.len() / 2]).unwrap();
+    kept("certificates kept: no certificate in ");
+    fs::write(&chain, &whole).unwrap();
+    until("it is read", || reloads("result=\"ok\"") > 1);
+
+    // The key of another certificate, as between the one's change and the other's.
+    let other = Files::new();
+    other.issue(NAME);
+    fs::copy(other.path(&format!("{NAME}.key")), &key).unwrap();
+    kept("certificates kept: the key in ");
+    fs::copy(other.path(&format!("{NAME}.pem")), &chain).unwrap();
+    until("the new certificate", || fingerprint(&edge) != before);
+
+    fs::remove_file(&chain).unwrap();
+    until("the mistake is told", || edge.logged("certificates kept: cannot read ") > 0);
+    curl(&edge, &other, NAME, "/head", &[]).ok();
+    assert!(reloads("result=\"kept\"") >= 4);
+}
+
+#[test]
+fn a_hangup_cuts_no_request_short() {
+    for version in ["--http1.1", "--http2"] {
+        let (files, origin) = (Files::new(), Origin::start());
+        files.issue(NAME);
+        let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
+        thread::scope(|scope| {
+            let client =
+                scope.spawn(|| curl(&edge, &files, NAME, "/late/100000", &[version]).ok().len());
+            until("it is asked", || origin.asked("GET /late/100000") == 1);
+            edge.signal(Signal::HUP);
+            until("it is read", || edge.logged("configuration read again") == 1);
+            assert_eq!(client.join().unwrap(), 100_000, "{version}");
+        });
+        assert_eq!(origin.asked("GET /late/100000"), 1);
+    }
+}
+
+#[test]
+fn a_certificate_is_exchanged_while_requests_run() {
+    let (files, origin) = (Files::new(), Origin::start());
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let (mut asked, begun) = (0, Instant::now());
+            while !stop.load(Ordering::Relaxed) && begun.elapsed() < 2 * PATIENCE {
+                // It trusts anybody: the certificate changes under it.
+                curl(&edge, &files, NAME, "/head", &["-k", "--http2"]).ok();
+                asked += 1;
+            }
+            asked
+        });
+        let before = fingerprint(&edge);
+        files.issue(NAME);
+        until("the new certificate", || fingerprint(&edge) != before);
+        stop.store(true, Ordering::Relaxed);
+        client.join().unwrap()
+    });
+    assert!(asked > 0);
+    curl(&edge, &files, NAME, "/head", &[]).ok();
+    // The key may have been seen without its certificate.
+    let reloads = |result| edge.count("headstart_reloads_total", &["certificates", result]);
+    assert_eq!(reloads("result=\"ok\""), 1);
+    let before = fingerprint(&edge);
+    let kept = reloads("result=\"kept\"");
+    files.write(&format!("{NAME}.pem"), b"nothing", 0o644);
+    until("the mistake is noticed", || reloads("result=\"kept\"") > kept);
+    assert!(edge.logged("certificates kept: no certificate in ") > 0);
+    assert_eq!(fingerprint(&edge), before);
+    curl(&edge, &files, NAME, "/head", &["-k"]).ok();
+}
+
+#[test]
+fn a_hangup_reads_everything_again_and_a_mistake_changes_nothing() {
+    let (files, origin) = (Files::new(), Origin::start());
+    files.issue("a.example");
+    files.issue("b.example");
+    let write = |name: &str, origin: &str| {
+        let text = format!(
+            "[edge]\norigin = \"{origin}\"\ncert = \"{}\"\nkey = \"{}\"\n",
+            files.path(&format!("{name}.pem")),
+            files.path(&format!("{name}.key"))
+        );
+        files.write("edge.toml", text.as_bytes(), 0o600)
+    };
+    let config = write("a.example", &origin.http());
+    let edge = Edge::start(&files, &[], &["--config", &config]);
+    assert_eq!(subject(&edge, "a.example"), "a.example");
+    write("b.example", &origin.http());
+    edge.signal(Signal::HUP);
+    until("it is read", || edge.logged("configuration read again") == 1);
+    assert_eq!(subject(&edge, "a.example"), "b.example");
+    write("missing", &origin.http());
+    edge.signal(Signal::HUP);
+    until("the mistake is noticed", || edge.logged("configuration kept: cannot read") == 1);
+    assert_eq!(subject(&edge, "a.example"), "b.example");
+    // A certificate, but nobody to use it for.
+    write("b.example", "localhost:1");
+    edge.signal(Signal::HUP);
+    until("the mistake is noticed", || edge.logged("configuration kept: --cert is given") == 1);
+}
+
+/// Whether a client that comes back with its session is resumed, in the version of TLS that `flag` wants.
+fn resumes(edge: &Edge, files: &Files, flag: &str) -> bool {
+    let session = files.path(&format!("session{flag}"));
+    let said = s_client(edge, NAME, &[flag, "-sess_in", &session], &request("GET", "/head", NAME));
+    assert!(said.contains("HTTP/1.1 200"), "{said}");
+    said.contains("Reused, TLSv1.")
+}
+
+/// Gets a session.
+fn visit(edge: &Edge, files: &Files, flag: &str) {
+    let session = files.path(&format!("session{flag}"));
+    s_client(edge, NAME, &[flag, "-sess_out", &session], &request("GET", "/head", NAME));
+}
+
+#[test]
+fn sessions_outlive_one_rotation_of_the_keys_and_not_two() {
+    let (files, origin) = (Files::new(), Origin::start());
+    files.issue(NAME);
+    let keys = files.keys("keys");
+    let origin = format!("--origin={}", origin.http());
+    let edge = Edge::start(&files, &[NAME], &[&origin, "--keys", &keys]);
+    let other = Edge::start(&files, &[NAME], &[&origin, "--keys", &keys]);
+    let alone = Edge::start(&files, &[NAME], &[&origin]);
+    for flag in ["-tls1_3", "-tls1_2"] {
+        visit(&edge, &files, flag);
+        assert!(resumes(&edge, &files, flag) && resumes(&other, &files, flag), "{flag}");
+        assert!(!resumes(&alone, &files, flag), "it has other keys");
+    }
+    let rotated = |times| {
+        until("the keys are read", || {
+            [&edge, &other].iter().all(|edge| edge.logged("new keys for session tickets") == times)
+        });
+    };
+    rotate(&keys);
+    rotated(1);
+    assert!(resumes(&edge, &files, "-tls1_3") && resumes(&other, &files, "-tls1_2"));
+    files.write("keys", b"no keys", 0o600);
+    until("the mistake is noticed", || edge.logged("keys kept: ") == 1);
+    assert!(resumes(&edge, &files, "-tls1_3"));
+    assert_eq!(edge.count("headstart_reloads_total", &["keys", "kept"]), 1);
+    // New keys altogether: nothing of before is good any more.
+    files.keys("keys");
+    rotated(2);
+    assert!(!resumes(&edge, &files, "-tls1_3") && !resumes(&other, &files, "-tls1_2"));
+}
+
+/// A session of one name is not resumed for another, though the keys are the same.
+#[test]
+fn a_session_of_one_name_is_none_of_another() {
+    let (files, origin) = (Files::new(), Origin::start());
+    files.issue(NAME);
+    files.issue("other.example.com");
+    let origins = format!("--origin={}", origin.http());
+    let edge = Edge::start(&files, &[NAME, "other.example.com"], &[&origins]);
+    visit(&edge, &files, "-tls1_3");
+    assert!(resumes(&edge, &files, "-tls1_3"));
+    let (other, session) = ("other.example.com", files.path("session-tls1_3"));
+    let said = s_client(&edge, other, &["-sess_in", &session], &request("GET", "/head", other));
+    assert!(said.contains("New, TLSv1.3") && said.contains("HTTP/1.1 200"), "{said}");
+}

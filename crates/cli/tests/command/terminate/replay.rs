@@ -1,0 +1,83 @@
+//! Early data that an attacker has recorded, and sends again.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::aged::{Aged, NAME};
+use super::early::send;
+use super::tools::request;
+use crate::edge::Edge;
+
+/// How long the server's flight is kept back, so that all that a client says before it is one flight.
+const HELD: Duration = Duration::from_secs(1);
+
+/// Longer than an edge takes to pass a request on.
+pub(crate) const SOON: Duration = Duration::from_millis(700);
+
+/// A way to `edge` on which each client's first flight is recorded.
+fn recorded(edge: SocketAddr) -> (SocketAddr, mpsc::Receiver<Vec<u8>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (flights, recorded) = mpsc::channel();
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let flights = flights.clone();
+            thread::spawn(move || record(client, edge, &flights));
+        }
+    });
+    (address, recorded)
+}
+
+fn record(client: TcpStream, edge: SocketAddr, flights: &mpsc::Sender<Vec<u8>>) {
+    let server = TcpStream::connect(edge).unwrap();
+    let flight = flight(&client);
+    (&server).write_all(&flight).unwrap();
+    let _ = flights.send(flight);
+    thread::scope(|scope| {
+        scope.spawn(|| pass(&client, &server));
+        pass(&server, &client);
+    });
+}
+
+/// What a client says before it hears anything.
+fn flight(mut client: &TcpStream) -> Vec<u8> {
+    let (mut flight, mut room) = (Vec::new(), [0; 4096]);
+    // The first word may take its time.
+    while let Ok(count @ 1..) = client.read(&mut room) {
+        flight.extend_from_slice(&room[..count]);
+        client.set_read_timeout(Some(HELD)).unwrap();
+    }
+    client.set_read_timeout(None).unwrap();
+    flight
+}
+
+fn pass(mut from: &TcpStream, mut to: &TcpStream) {
+    let _ = std::io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// Sends a recorded flight to an edge, and waits until it has done with it whatever it does.
+pub(crate) fn replay(edge: &Edge, flight: &[u8]) {
+    let mut tcp = TcpStream::connect(edge.address).unwrap();
+    tcp.write_all(flight).unwrap();
+    let count = tcp.read(&mut [0; 1]).unwrap();
+    assert_eq!(count, 1, "the ClientHello itself is answered");
+    thread::sleep(SOON);
+}
+
+/// To the edge that took it, to another one with the same keys and of the same age, to one that has started since.
+pub(crate) fn once(aged: &Aged) {
+    let (way, flights) = recorded(aged.on.address);
+    let text = request("POST", "/head/once", NAME).replace("connection: close\r\n", "");
+    let said = send(&aged.on, &aged.files, Some(way), &text);
+    assert!(said.contains("POST /head/once"), "{said}");
+    assert_eq!(aged.origin.asked("POST /head/once"), 1);
+    let flight = flights.try_iter().last().expect("it went that way");
+    replay(&aged.on, &flight);
+    replay(&aged.other, &flight);
+    replay(&aged.restarted(), &flight);
+    assert_eq!(aged.origin.asked("POST /head/once"), 1);
+}

@@ -1,0 +1,80 @@
+//! What keeps an edge from starting, and what does not.
+
+use super::tools::curl;
+use crate::edge::{Edge, fails};
+use crate::files::Files;
+use crate::origin::Origin;
+
+const NAME: &str = "www.example.com";
+
+/// What an edge with the certificate for [`NAME`] and `arguments` says that does not start.
+fn said(files: &Files, arguments: &[&str]) -> String {
+    let certificate = files.certificate(NAME);
+    let mut all: Vec<_> = certificate.iter().map(String::as_str).collect();
+    all.push("--origin=http://localhost:1");
+    all.extend(arguments);
+    let (code, said) = fails(&all);
+    assert_eq!(code, Some(2), "{said}");
+    said
+}
+
+#[test]
+fn a_key_file_that_is_missing_or_malformed_is_explained() {
+    let files = Files::new();
+    files.issue(NAME);
+    let message = said(&files, &["--keys", &files.path("none")]);
+    assert!(message.contains("\nhint: `headstart keys new "), "{message}");
+    let keys = files.write("keys", b"0123456789abcdef", 0o600);
+    let said = said(&files, &["--keys", &keys]);
+    assert!(said.contains("is not a key ring"), "{said}");
+    assert!(said.contains("\nhint: ") && said.contains("headstart keys new"), "{said}");
+}
+
+#[test]
+fn keys_that_others_may_read_are_refused() {
+    let files = Files::new();
+    files.issue(NAME);
+    let keys = files.keys("keys");
+    let text = std::fs::read(&keys).unwrap();
+    files.write("keys", &text, 0o644);
+    let message = said(&files, &["--keys", &keys]);
+    assert!(message.contains("is open to other users (mode 0644)"), "{message}");
+    assert!(message.contains("\nhint: chmod 600 "), "{message}");
+
+    let key = std::fs::read(files.path(&format!("{NAME}.key"))).unwrap();
+    files.write(&format!("{NAME}.key"), &key, 0o644);
+    let message = said(&files, &[]);
+    assert!(message.contains("everybody may use the private key in "), "{message}");
+}
+
+#[test]
+fn a_missing_certificate_and_one_of_another_key_are_named() {
+    let files = Files::new();
+    let (code, said_of_none) = fails(&["--origin=http://localhost:1"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        said_of_none.contains("no certificate to serve http://localhost:1 with"),
+        "{said_of_none}"
+    );
+    let message = said(&files, &[]);
+    assert!(message.contains("cannot read ") && message.contains("No such file"), "{message}");
+    files.issue(NAME);
+    files.issue("other.example.com");
+    let other = std::fs::read(files.path("other.example.com.key")).unwrap();
+    files.write(&format!("{NAME}.key"), &other, 0o600);
+    let message = said(&files, &[]);
+    assert!(message.contains("is not that of the certificate in"), "{message}");
+}
+
+#[test]
+fn an_expired_certificate_is_served_and_logged() {
+    let (files, origin) = (Files::new(), Origin::start());
+    files.issue_until(NAME, -60);
+    let origins = format!("--origin={NAME}={},none.example.com={0}", origin.http());
+    let edge = Edge::start(&files, &[NAME], &[&origins]);
+    assert_eq!(edge.logged("certificate has expired"), 1);
+    assert_eq!(edge.logged("no certificate is for this name"), 1);
+    assert!(edge.log().contains("name=none.example.com"));
+    assert_eq!(curl(&edge, &files, NAME, "/head", &[]).code, Some(60), "curl does not want it");
+    curl(&edge, &files, NAME, "/head", &["-k"]).ok();
+}

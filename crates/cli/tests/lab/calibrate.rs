@@ -1,0 +1,46 @@
+//! `headstart lab calibrate` as it is called.
+
+use std::process::Output;
+
+use crate::{alone, has_network, headstart};
+
+fn calibrate(arguments: &[&str]) -> Output {
+    headstart(&[&["lab", "calibrate"], arguments].concat())
+}
+
+#[test]
+fn what_is_seen_is_no_less_than_what_was_asked_for() {
+    if !has_network() {
+        return;
+    }
+    let _machine = alone();
+    let output = calibrate(&["--rtt", "2ms,20ms", "--samples", "100", "--json"]);
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    // How exact it is depends on what else the machine does; whether the verdict fits does not.
+    let missed = said["bar"]["applies"] == true && said["bar"]["met"] == false;
+    assert_eq!(output.status.code(), Some(i32::from(missed)), "{said}");
+    assert_eq!(said["forwarder"]["timestamps"], true);
+    let links = said["links"].as_array().unwrap();
+    assert_eq!(links.iter().map(|link| &link["rtt_ms"]).collect::<Vec<_>>(), [2.0, 20.0]);
+    for link in links {
+        for (probe, count) in [("udp_echo", 100), ("tcp_connect", 20)] {
+            assert_eq!(link[probe]["n"], count, "{said}");
+            let errors = ["p50", "p99", "max"].map(|at| link[probe]["error_us"][at].as_f64());
+            assert!(errors[0].is_some_and(|error| error >= 0.0) && errors.is_sorted(), "{said}");
+        }
+        assert_eq!(link["lost"], 0);
+    }
+}
+
+#[test]
+fn a_wrong_list_is_refused_with_an_example() {
+    for list in ["fast", "5ms,", "6s"] {
+        let output = calibrate(&["--rtt", list]);
+        assert_eq!(output.status.code(), Some(2));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            said.contains("--rtt") && (said.contains("100ms") || said.contains("5s")),
+            "{said}"
+        );
+    }
+}

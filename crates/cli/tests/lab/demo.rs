@@ -1,0 +1,32 @@
+//! `headstart demo` as it is called.
+
+use crate::{alone, has_network, headstart};
+
+/// TurboTLS needs one round trip where plain TLS needs two; between that and no saving.
+const RATIO: f64 = 0.75;
+
+#[test]
+fn the_request_leaves_sooner_with_turbotls() {
+    if !has_network() {
+        return;
+    }
+    let _machine = alone();
+    let output = headstart(&["demo", "--rtt", "20ms", "-n", "5", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["rtt_ms"], 20.0);
+    let p50 = |arm: usize, name: &str, moment: &str| {
+        let arm = &said["arms"][arm];
+        assert_eq!((arm["name"].as_str(), arm["n"].as_u64()), (Some(name), Some(5)), "{said}");
+        for quantile in ["p50", "p90", "p99"] {
+            assert!(arm[moment][quantile].as_f64().is_some_and(|ms| ms >= 20.0), "{said}");
+        }
+        arm[moment]["p50"].as_f64().unwrap()
+    };
+    let plain = p50(0, "plain", "ms_to_first_request_byte");
+    let turbo = p50(1, "turbo", "ms_to_first_request_byte");
+    assert!(turbo < RATIO * plain, "{said}");
+    assert!(
+        p50(1, "turbo", "ms_to_first_response_byte") < p50(0, "plain", "ms_to_first_response_byte")
+    );
+}

@@ -1,0 +1,420 @@
+//! The acceptor on loopback, met by a client made of frames: what a real client does not do alone.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headstart_net::{Acceptor, AcceptorConfig, ServerStream};
+use headstart_proto::limits::SESSION_LIFE_SPARE;
+use headstart_proto::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Request, Response, Status};
+use headstart_proto::{JoinKey, RouteTag};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::hello::{HELLO, hello};
+
+/// Longer than any machine takes, so that a hang becomes a failure.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One session, seen from the client.
+struct Client {
+    edge: SocketAddr,
+    udp: UdpSocket,
+    key: JoinKey,
+    hello: Vec<u8>,
+    tag: RouteTag,
+}
+
+impl Client {
+    async fn new(edge: SocketAddr) -> Self {
+        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        udp.connect(edge).await.unwrap();
+        let key = JoinKey::new(rand::random());
+        Self { edge, udp, key, hello: hello(rand::random()), tag: RouteTag::default() }
+    }
+
+    async fn send(&self, seq: u8) {
+        let id = self.key.session_id();
+        let request = Request { id, seq, offset: 0, payload: &self.hello };
+        self.udp.send(&request.emit()).await.unwrap();
+    }
+
+    /// Sends the ClientHello and takes the acknowledgement.
+    async fn flight(&mut self) {
+        self.send(0).await;
+        self.answered().await;
+    }
+
+    /// Takes a response; the sequence number that it answers.
+    async fn answered(&mut self) -> u8 {
+        let mut datagram = [0; 2048];
+        let length = timeout(PATIENCE, self.udp.recv(&mut datagram)).await.unwrap().unwrap();
+        let response = Response::parse(&datagram[..length]).unwrap();
+        self.tag = response.tag;
+        response.seq
+    }
+
+    /// The join of a client that read nothing over UDP.
+    async fn join(&self) -> (TcpStream, Status) {
+        self.join_at(u32::try_from(HELLO).unwrap(), 0).await
+    }
+
+    async fn join_at(&self, client_offset: u32, server_offset: u32) -> (TcpStream, Status) {
+        let join = Join { key: self.key.clone(), tag: self.tag, client_offset, server_offset };
+        let mut tcp = TcpStream::connect(self.edge).await.unwrap();
+        tcp.write_all(&join.emit()).await.unwrap();
+        let mut answer = [0; JOIN_ANSWER_LEN];
+        timeout(PATIENCE, tcp.read_exact(&mut answer)).await.unwrap().unwrap();
+        (tcp, JoinAnswer::parse(&answer).unwrap().status)
+    }
+}
+
+fn bind(config: AcceptorConfig) -> Acceptor {
+    Acceptor::bind("127.0.0.1:0".parse().unwrap(), config).unwrap()
+}
+
+/// The next stream of an acceptor.
+async fn next(acceptor: &mut Acceptor) -> ServerStream {
+    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    arrival.establish().await.unwrap().unwrap()
+}
+
+/// Accepts until the end of the test, and has everything establish itself.
+fn establish_all(mut acceptor: Acceptor) {
+    tokio::spawn(async move {
+        while let Ok(arrival) = acceptor.accept().await {
+            tokio::spawn(arrival.establish());
+        }
+    });
+}
+
+/// Lets every other task of this thread run until it waits.
+async fn others_wait() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_join_wakes_the_reader_though_another_task_wrote_last() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let (mut reader, mut writer) = tokio::io::split(next(&mut acceptor).await);
+    establish_all(acceptor);
+    let read = tokio::spawn(async move {
+        let mut bytes = [0; HELLO + 5];
+        reader.read_exact(&mut bytes).await.map(|_| bytes)
+    });
+    others_wait().await;
+    let flight = vec![7; 3000];
+    tokio::spawn(async move { writer.write_all(&flight).await }).await.unwrap().unwrap();
+    let (mut tcp, status) = client.join().await;
+    assert_eq!(status, Status::Joined);
+    tcp.write_all(b"ready").await.unwrap();
+    let bytes = timeout(PATIENCE, read).await.expect("the reader heard of the join").unwrap();
+    assert_eq!(bytes.unwrap()[HELLO..], *b"ready");
+}
+
+#[tokio::test]
+async fn a_join_wakes_the_writer_though_another_task_read_last() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let (mut reader, mut writer) = tokio::io::split(next(&mut acceptor).await);
+    establish_all(acceptor);
+    // More than a session holds, so the writer waits for the join, and more than a socket does.
+    let size = 4 << 20;
+    let written = tokio::spawn(async move { writer.write_all(&vec![7; size]).await });
+    others_wait().await;
+    let read = tokio::spawn(async move { reader.read_to_end(&mut Vec::new()).await });
+    others_wait().await;
+    let (tcp, _) = client.join().await;
+    let (mut from_edge, mut to_edge) = tcp.into_split();
+    to_edge.write_all(b"ready").await.unwrap();
+    let mut bytes = vec![0; size];
+    timeout(PATIENCE, from_edge.read_exact(&mut bytes)).await.expect("all is written").unwrap();
+    written.await.unwrap().unwrap();
+    to_edge.shutdown().await.unwrap();
+    let length = timeout(PATIENCE, read).await.expect("the end is read").unwrap().unwrap();
+    assert_eq!(length, HELLO + 5);
+}
+
+#[tokio::test]
+async fn an_ended_session_says_so_whenever_asked() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    let mut bytes = [0; HELLO];
+    stream.read_exact(&mut bytes).await.unwrap();
+    establish_all(acceptor);
+    // A join that names another start of the edge ends the session.
+    client.tag = RouteTag([255; 4]);
+    assert_eq!(client.join().await.1, Status::Refused);
+    for _ in 0..3 {
+        let read = timeout(PATIENCE, stream.read(&mut bytes)).await.unwrap();
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let written = timeout(PATIENCE, stream.write(b"late")).await.unwrap();
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+}
+
+#[tokio::test]
+async fn an_address_is_proven_by_the_join_and_is_that_of_tcp() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    let proven = stream.proven_addr();
+    assert_eq!(proven.get(), None);
+    establish_all(acceptor);
+    let (mut tcp, _) = client.join().await;
+    tcp.write_all(b"ready").await.unwrap();
+    let mut bytes = [0; HELLO + 5];
+    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(proven.get(), Some(tcp.local_addr().unwrap()));
+    assert_ne!(proven.get(), Some(stream.peer_addr()), "that of the datagrams has another port");
+}
+
+#[tokio::test]
+async fn a_plain_connection_proves_its_address() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut tcp = TcpStream::connect(acceptor.local_addr()).await.unwrap();
+    tcp.write_all(&hello(rand::random())).await.unwrap();
+    let stream = next(&mut acceptor).await;
+    assert_eq!(stream.proven_addr().get(), Some(tcp.local_addr().unwrap()));
+}
+
+#[tokio::test]
+async fn a_join_with_impossible_offsets_leaves_the_session() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    establish_all(acceptor);
+    let beyond = u32::try_from(HELLO).unwrap() + 1;
+    assert_eq!(client.join_at(beyond, 0).await.1, Status::Refused);
+    assert_eq!(client.join_at(0, 1).await.1, Status::Refused);
+    let (mut tcp, status) = client.join().await;
+    assert_eq!(status, Status::Joined);
+    tcp.write_all(b"ready").await.unwrap();
+    let mut bytes = [0; HELLO + 5];
+    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(bytes[HELLO..], *b"ready");
+}
+
+#[tokio::test]
+async fn sessions_end_in_their_time_though_no_datagram_is_taken_any_more() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    let mut bytes = [0; HELLO];
+    stream.read_exact(&mut bytes).await.unwrap();
+    acceptor.stop_udp();
+    tokio::time::pause();
+    let read = timeout(2 * SESSION_LIFE_SPARE, stream.read(&mut bytes)).await.expect("it ends");
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(acceptor.unproven(), 0);
+}
+
+#[tokio::test]
+async fn sessions_end_with_their_acceptor() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    let mut bytes = [0; HELLO];
+    stream.read_exact(&mut bytes).await.unwrap();
+    let reads = tokio::spawn(async move { stream.read(&mut bytes).await });
+    others_wait().await;
+    drop(acceptor);
+    let read = timeout(PATIENCE, reads).await.expect("it ends").unwrap();
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+}
+
+#[tokio::test]
+async fn an_arrival_that_nobody_wants_ends_its_session() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    assert_eq!((arrival.is_unproven(), acceptor.unproven()), (true, 1));
+    drop(arrival);
+    assert_eq!(acceptor.unproven(), 0);
+}
+
+#[tokio::test]
+async fn a_session_that_ended_in_the_queue_is_not_served() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    tokio::time::pause();
+    tokio::time::sleep(2 * SESSION_LIFE_SPARE).await;
+    assert_eq!(arrival.establish().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+}
+
+#[tokio::test]
+async fn a_session_that_was_joined_in_the_queue_is_served() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    establish_all(acceptor);
+    let (mut tcp, status) = client.join().await;
+    assert_eq!(status, Status::Joined);
+    tcp.write_all(b"ready").await.unwrap();
+    let mut stream = arrival.establish().await.unwrap().unwrap();
+    assert!(stream.is_joined());
+    let mut bytes = [0; HELLO + 5];
+    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(bytes[HELLO..], *b"ready");
+}
+
+/// TCP loses a join again and again after a lost SYN: it comes at 93 s (limits::SESSION_LIFE_SPARE).
+#[tokio::test]
+async fn a_join_may_come_as_late_as_its_session_lives() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    let mut bytes = [0; HELLO];
+    stream.read_exact(&mut bytes).await.unwrap();
+    let mut tcp = TcpStream::connect(client.edge).await.unwrap();
+    establish_all(acceptor);
+    others_wait().await;
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(95)).await;
+    tokio::time::resume();
+    let offset = u32::try_from(HELLO).unwrap();
+    let join =
+        Join { key: client.key.clone(), tag: client.tag, client_offset: offset, server_offset: 0 };
+    tcp.write_all(&join.emit()).await.unwrap();
+    let mut answer = [0; JOIN_ANSWER_LEN];
+    timeout(PATIENCE, tcp.read_exact(&mut answer)).await.unwrap().unwrap();
+    assert_eq!(JoinAnswer::parse(&answer).unwrap().status, Status::Joined);
+}
+
+#[tokio::test]
+async fn a_connection_gets_the_place_of_a_session_that_outlived_its_time() {
+    let mut acceptor = bind(with_places(1));
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    let serving = tokio::spawn(async move {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).await
+    });
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    assert_eq!(acceptor.unproven(), 1, "nobody needs its place");
+    tokio::time::resume();
+    let mut tcp = TcpStream::connect(client.edge).await.unwrap();
+    tcp.write_all(&hello(rand::random())).await.unwrap();
+    let _plain = timeout(PATIENCE, next(&mut acceptor)).await.unwrap();
+    assert!(serving.await.unwrap().is_err(), "the session ended");
+}
+
+fn with_places(places: usize) -> AcceptorConfig {
+    AcceptorConfig { places: Arc::new(Semaphore::new(places)), ..AcceptorConfig::default() }
+}
+
+#[tokio::test]
+async fn a_session_that_holds_the_last_place_can_be_joined() {
+    let mut acceptor = bind(with_places(1));
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    establish_all(acceptor);
+    let (mut tcp, status) = client.join().await;
+    assert_eq!(status, Status::Joined);
+    tcp.write_all(b"ready").await.unwrap();
+    let mut bytes = [0; HELLO + 5];
+    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(bytes[HELLO..], *b"ready");
+}
+
+#[tokio::test]
+async fn without_a_free_place_no_session_starts() {
+    let mut acceptor = bind(with_places(1));
+    let mut client = Client::new(acceptor.local_addr()).await;
+    let mut other = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    other.send(0).await;
+    // What the same socket reads afterwards shows that it was read.
+    client.send(1).await;
+    stream.write_all(b"flight").await.unwrap();
+    assert_eq!(client.answered().await, 1);
+    assert_eq!(acceptor.unproven(), 1);
+    drop(stream);
+    other.send(1).await;
+    assert_eq!(other.answered().await, 1, "nothing was said to the first");
+}
+
+#[tokio::test]
+async fn one_batch_of_datagrams_starts_no_more_sessions_than_there_are_places() {
+    let mut acceptor = bind(with_places(2));
+    let edge = acceptor.local_addr();
+    // On this thread nothing is read before all are sent.
+    let mut clients = Vec::new();
+    for _ in 0..5 {
+        clients.push(Client::new(edge).await);
+    }
+    for client in &clients {
+        client.send(0).await;
+    }
+    let first = next(&mut acceptor).await;
+    let second = next(&mut acceptor).await;
+    clients[0].send(1).await;
+    others_wait().await;
+    assert_eq!(acceptor.unproven(), 2);
+    drop((first, second));
+}
+
+#[tokio::test]
+async fn a_tcp_connection_waits_for_a_place() {
+    let mut acceptor = bind(with_places(1));
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut acceptor).await;
+    let mut tcp = TcpStream::connect(acceptor.local_addr()).await.unwrap();
+    tcp.write_all(&hello([0; 8])).await.unwrap();
+    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    let waiting = tokio::spawn(arrival.establish());
+    let place = stream.take_place();
+    drop(stream);
+    others_wait().await;
+    assert!(!waiting.is_finished());
+    drop(place);
+    let plain = timeout(PATIENCE, waiting).await.expect("a place is free").unwrap();
+    assert!(plain.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn silent_tcp_connections_leave_room_for_sessions() {
+    let mut acceptor = bind(AcceptorConfig { establishing: 1, ..AcceptorConfig::default() });
+    let _silent = TcpStream::connect(acceptor.local_addr()).await.unwrap();
+    let _waits = TcpStream::connect(acceptor.local_addr()).await.unwrap();
+    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    assert!(timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap().is_unproven());
+    drop(arrival);
+    assert!(!timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap().is_unproven());
+}
+
+#[tokio::test]
+async fn a_udp_port_in_use_is_an_error_and_no_panic() {
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for udp_workers in [1, 2] {
+        let config = AcceptorConfig { udp_workers, ..AcceptorConfig::default() };
+        let error = Acceptor::bind(udp.local_addr().unwrap(), config).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+}

@@ -1,0 +1,331 @@
+//! Edges of one fleet on loopback: datagrams reach one of them, and TCP another.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use headstart_net::{
+    Acceptor, AcceptorConfig, Fleet, RelayCounts, RelayLimits, ServerStream, TlsStream,
+};
+use headstart_proto::wire::{
+    FORWARD_LEN, JOIN_ANSWER_LEN, Join, JoinAnswer, Request, Response, Status,
+};
+use headstart_proto::{EdgeNumber, JoinKey, RouteTag, UnixSeconds};
+use headstart_tls::keyring::{FleetKey, KeyRing, PERIOD};
+use headstart_tls::{LinkContext, SharedRing};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::hello::{HELLO, hello};
+
+/// Longer than any machine takes, so that a hang becomes a failure.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+static COUNTS: LazyLock<RelayCounts> = LazyLock::new(RelayCounts::default);
+
+/// What all edges of a site have.
+struct Site {
+    key: FleetKey,
+    ring: KeyRing,
+    listeners: Vec<Option<TcpListener>>,
+    edges: BTreeMap<EdgeNumber, SocketAddr>,
+}
+
+impl Site {
+    /// With so many edges, whose numbers count from 1.
+    async fn new(edges: u8) -> Self {
+        let ring = KeyRing::generate(UnixSeconds(1_790_000_000), PERIOD).unwrap();
+        let mut site = Self {
+            key: FleetKey::generate().unwrap(),
+            ring,
+            listeners: Vec::new(),
+            edges: BTreeMap::new(),
+        };
+        for number in 1..=edges {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            site.edges.insert(edge(number), listener.local_addr().unwrap());
+            site.listeners.push(Some(listener));
+        }
+        site
+    }
+
+    /// Starts an edge, which has `key` for the others.
+    fn start_with(&mut self, number: u8, key: &FleetKey, ring: &KeyRing) -> Edge {
+        let ring = Arc::new(SharedRing::new(ring.clone()));
+        let fleet = Arc::new(Fleet::new(
+            edge(number),
+            self.edges.clone(),
+            LinkContext::new(key).unwrap(),
+            Arc::clone(&ring),
+            RelayLimits::default(),
+            &COUNTS,
+        ));
+        let config =
+            AcceptorConfig { fleet: Some(Arc::clone(&fleet)), ..AcceptorConfig::default() };
+        let acceptor = Acceptor::bind("127.0.0.1:0".parse().unwrap(), config).unwrap();
+        let listener = self.listeners[usize::from(number) - 1].take().unwrap();
+        Edge { acceptor, ring, links: tokio::spawn(fleet.serve(listener)) }
+    }
+
+    fn start(&mut self, number: u8) -> Edge {
+        let (key, ring) = (self.key.clone(), self.ring.clone());
+        self.start_with(number, &key, &ring)
+    }
+}
+
+struct Edge {
+    acceptor: Acceptor,
+    ring: Arc<SharedRing>,
+    /// What takes joins from other edges.
+    links: JoinHandle<()>,
+}
+
+impl Edge {
+    fn address(&self) -> SocketAddr {
+        self.acceptor.local_addr()
+    }
+
+    /// The next stream.
+    async fn next(&mut self) -> ServerStream {
+        let arrival = timeout(PATIENCE, self.acceptor.accept()).await.unwrap().unwrap();
+        arrival.establish().await.unwrap().unwrap()
+    }
+
+    /// Has everything that comes establish itself.
+    fn establish_all(self) -> SocketAddr {
+        let (address, mut acceptor) = (self.address(), self.acceptor);
+        tokio::spawn(async move {
+            while let Ok(arrival) = acceptor.accept().await {
+                tokio::spawn(arrival.establish());
+            }
+        });
+        address
+    }
+
+    /// No other edge reaches it any more.
+    async fn cut_off(&mut self) {
+        self.links.abort();
+        let _ = (&mut self.links).await;
+    }
+}
+
+fn edge(number: u8) -> EdgeNumber {
+    EdgeNumber::new(number).unwrap()
+}
+
+/// A client whose datagrams one edge has answered.
+struct Client {
+    key: JoinKey,
+    hello: Vec<u8>,
+    tag: RouteTag,
+}
+
+impl Client {
+    async fn of(owner: &Edge) -> Self {
+        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        udp.connect(owner.address()).await.unwrap();
+        let (key, hello) = (JoinKey::new(rand::random()), hello(rand::random()));
+        let request = Request { id: key.session_id(), seq: 0, offset: 0, payload: &hello };
+        udp.send(&request.emit()).await.unwrap();
+        let mut datagram = [0; 2048];
+        let length = timeout(PATIENCE, udp.recv(&mut datagram)).await.unwrap().unwrap();
+        let tag = Response::parse(&datagram[..length]).unwrap().tag;
+        Self { key, hello, tag }
+    }
+
+    /// Joins at `edge`; `bytes` follow the frame at once.
+    async fn join(&self, edge: SocketAddr, offset: u32, bytes: &[u8]) -> (TcpStream, Status) {
+        let join =
+            Join { key: self.key.clone(), tag: self.tag, client_offset: offset, server_offset: 0 };
+        let mut tcp = TcpStream::connect(edge).await.unwrap();
+        tcp.write_all(&[&join.emit()[..], bytes].concat()).await.unwrap();
+        let mut answer = [0; JOIN_ANSWER_LEN];
+        timeout(PATIENCE, tcp.read_exact(&mut answer)).await.unwrap().unwrap();
+        (tcp, JoinAnswer::parse(&answer).unwrap().status)
+    }
+}
+
+#[tokio::test]
+async fn a_join_at_another_edge_reaches_the_session() {
+    let mut site = Site::new(3).await;
+    let (mut owner, other) = (site.start(1), site.start(3));
+    let client = Client::of(&owner).await;
+    let mut stream = owner.next().await;
+    let proven = stream.proven_addr();
+    let other = other.establish_all();
+    let (mut tcp, status) = client.join(other, u32::try_from(HELLO).unwrap(), b"and more").await;
+    assert_eq!(status, Status::Joined);
+    let mut bytes = [0; HELLO + 8];
+    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(bytes[..HELLO], client.hello);
+    assert_eq!(&bytes[HELLO..], b"and more");
+    assert_eq!(proven.get(), tcp.local_addr().ok(), "the client's address, not the edge's");
+    assert!(stream.is_joined());
+
+    // Much both ways, the end of each way by itself.
+    let size = 4 << 20;
+    let served = tokio::spawn(async move {
+        let mut got = Vec::new();
+        stream.write_all(&vec![7; size]).await.unwrap();
+        stream.shutdown().await.unwrap();
+        stream.read_to_end(&mut got).await.unwrap();
+        got.len()
+    });
+    let mut got = Vec::new();
+    timeout(PATIENCE, tcp.read_to_end(&mut got)).await.unwrap().unwrap();
+    assert_eq!(got.len(), size);
+    tcp.write_all(&vec![9; size]).await.unwrap();
+    tcp.shutdown().await.unwrap();
+    assert_eq!(timeout(PATIENCE, served).await.unwrap().unwrap(), size);
+}
+
+#[tokio::test]
+async fn a_client_that_breaks_off_breaks_off_at_the_owner() {
+    let mut site = Site::new(2).await;
+    let (mut owner, other) = (site.start(1), site.start(2));
+    let client = Client::of(&owner).await;
+    let mut stream = owner.next().await;
+    let (tcp, status) = client.join(other.establish_all(), 0, &client.hello).await;
+    assert_eq!(status, Status::Joined);
+    let mut bytes = [0; HELLO];
+    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    tcp.set_zero_linger().unwrap();
+    drop(tcp);
+    let broken = timeout(PATIENCE, stream.read(&mut bytes)).await.unwrap();
+    assert!(broken.is_err(), "a reset is no end in order: {broken:?}");
+}
+
+#[tokio::test]
+async fn edges_one_rotation_apart_find_each_other() {
+    let mut site = Site::new(2).await;
+    let (key, ring) = (site.key.clone(), site.ring.clone());
+    let ahead = ring.rotated(UnixSeconds(1_790_000_001)).unwrap();
+    let mut owner = site.start_with(1, &key, &ahead);
+    let other = site.start_with(2, &key, &ring).establish_all();
+    let client = Client::of(&owner).await;
+    let _stream = owner.next().await;
+    assert_eq!(client.join(other, 0, &client.hello).await.1, Status::Joined);
+}
+
+/// Also by an edge to which no TurboTLS client comes any more.
+#[tokio::test]
+async fn keys_that_were_replaced_are_not_kept() {
+    let mut site = Site::new(1).await;
+    let mut owner = site.start(1);
+    let _client = Client::of(&owner).await;
+    let _stream = owner.next().await;
+    let before = Arc::downgrade(&owner.ring.current());
+    owner.ring.replace(site.ring.rotated(UnixSeconds(1_790_000_001)).unwrap());
+    assert!(before.upgrade().is_none(), "the secret that left is wiped");
+    assert_ne!(Client::of(&owner).await.tag, RouteTag::default());
+}
+
+/// The stream starts anew where it came, if the client has delivered nothing; else it ends.
+async fn decides_alone(mut owner: Edge, mut other: Edge) {
+    let clients = [Client::of(&owner).await, Client::of(&owner).await];
+    let _streams = [owner.next().await, owner.next().await];
+    owner.cut_off().await;
+    let address = other.address();
+    let joins = async {
+        let [uncommitted, committed] = &clients;
+        let (tcp, status) = uncommitted.join(address, 0, &uncommitted.hello).await;
+        assert_eq!(status, Status::Fresh);
+        let offset = u32::try_from(HELLO).unwrap();
+        assert_eq!(committed.join(address, offset, b"").await.1, Status::Refused);
+        tcp
+    };
+    let served = async {
+        let arrival = timeout(PATIENCE, other.acceptor.accept()).await.unwrap().unwrap();
+        let mut stream = arrival.establish().await.unwrap().expect("a stream of its own");
+        let mut bytes = [0; HELLO];
+        timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+        assert_eq!(bytes.as_slice(), clients[0].hello);
+        other.establish_all();
+    };
+    tokio::join!(joins, served);
+}
+
+#[tokio::test]
+async fn an_edge_whose_fellow_is_away_decides_alone() {
+    let mut site = Site::new(2).await;
+    let (owner, other) = (site.start(1), site.start(2));
+    decides_alone(owner, other).await;
+}
+
+#[tokio::test]
+async fn an_edge_that_does_not_know_its_fellow_decides_alone() {
+    let mut site = Site::new(2).await;
+    let mut owner = site.start(1);
+    site.edges.remove(&edge(1));
+    let other = site.start(2);
+    owner.links = tokio::spawn(async {}); // it would answer, if anybody knew where
+    decides_alone(owner, other).await;
+}
+
+/// A list that leads back to where the join came: nothing goes round.
+#[tokio::test]
+async fn an_edge_that_is_led_to_itself_decides_alone() {
+    let mut site = Site::new(2).await;
+    let owner = site.start(1);
+    let itself = site.edges[&edge(2)];
+    site.edges.insert(edge(1), itself);
+    let other = site.start(2);
+    decides_alone(owner, other).await;
+}
+
+#[tokio::test]
+async fn nothing_is_forwarded_to_who_has_another_key() {
+    let mut site = Site::new(2).await;
+    let (stranger, ring) = (FleetKey::generate().unwrap(), site.ring.clone());
+    let mut owner = site.start_with(1, &stranger, &ring);
+    let other = site.start(2).establish_all();
+    let client = Client::of(&owner).await;
+    let mut stream = owner.next().await;
+    let offset = u32::try_from(HELLO).unwrap();
+    assert_eq!(client.join(other, offset, b"").await.1, Status::Refused);
+    // Nothing has come of it there either: the session still waits.
+    let waits = timeout(Duration::from_millis(200), async {
+        let mut bytes = [0; HELLO + 1];
+        stream.read_exact(&mut bytes).await
+    });
+    assert!(waits.await.is_err());
+}
+
+/// What is no edge at all knocks on the port for edges.
+#[tokio::test]
+async fn strangers_get_nothing_out_of_the_port_for_edges() {
+    let mut site = Site::new(1).await;
+    let _owner = site.start(1);
+    let address = site.edges[&edge(1)];
+    for said in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x0c; 48], &[22, 3, 1, 0, 1, 0]] {
+        let mut tcp = TcpStream::connect(address).await.unwrap();
+        tcp.write_all(said).await.unwrap();
+        let mut got = Vec::new();
+        let _ = timeout(PATIENCE, tcp.read_to_end(&mut got)).await.expect("it is closed");
+        assert!(got.is_empty() || got[0] == 21, "an alert at most: {got:?}");
+    }
+    // One that says nothing is not waited for.
+    let mut silent = TcpStream::connect(address).await.unwrap();
+    let mut got = Vec::new();
+    let _ = timeout(PATIENCE, silent.read_to_end(&mut got)).await.expect("it is closed");
+}
+
+/// One that has the key, and yet says what no edge would, or half of it.
+#[tokio::test]
+async fn what_is_no_forwarded_join_comes_to_nothing() {
+    let mut site = Site::new(1).await;
+    let _owner = site.start(1);
+    let context = LinkContext::new(&site.key).unwrap();
+    for said in [&[0xff; FORWARD_LEN][..], &[0x0c; FORWARD_LEN], &[0x0c]] {
+        let tcp = TcpStream::connect(site.edges[&edge(1)]).await.unwrap();
+        let mut link = TlsStream::new(context.connect().unwrap(), tcp);
+        link.write_all(said).await.unwrap();
+        link.flush().await.unwrap();
+        let mut got = Vec::new();
+        let _ = timeout(PATIENCE, link.read_to_end(&mut got)).await.expect("it is closed");
+        assert!(got.is_empty(), "{got:?}");
+    }
+}

@@ -1,0 +1,68 @@
+//! What a database knows of a page, as far as loads depend on it.
+
+use super::{Page, Resource, Server};
+
+/// What a database knows of a page, and what it has in vain ([`crate::db::Database::apply`]).
+///
+/// Which of its resources are in the prefetch database stands at these: [`Resource::in_prefetch_database`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Known {
+    /// Whether it is known where the redirects to the document lead.
+    pub redirects: bool,
+    /// Of each of [`Page::servers`], then of [`Self::other_servers`].
+    pub servers: Vec<KnownServer>,
+    /// Servers that the database has for the page, and that this load does not need.
+    pub other_servers: Vec<Server>,
+    /// What the prefetch database has for the page, and this load does not need. Their servers are places in
+    /// [`Page::servers`] followed by [`Self::other_servers`].
+    pub other_resources: Vec<Resource>,
+}
+
+/// What a database knows of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KnownServer {
+    /// Connections that are opened ahead of time; none if the server database does not have it.
+    pub connections: u8,
+    /// Whether the HTTP/2 database has its host.
+    pub http2: bool,
+}
+
+impl Page {
+    /// The same, with what a database knows of it.
+    #[must_use]
+    pub fn with_known(self, known: Known) -> Self {
+        Self { known: Some(known), ..self }
+    }
+
+    /// What a database knows of it; if none was asked, all that the recording shows is taken to be known, but for
+    /// [`Resource::in_prefetch_database`].
+    #[must_use]
+    pub fn known(&self) -> Option<&Known> {
+        self.known.as_ref()
+    }
+
+    /// Whether it is known where its redirects lead, by a database of them.
+    pub(crate) fn knows_redirects(&self) -> bool {
+        self.redirects > 0 && self.known().is_none_or(|known| known.redirects)
+    }
+
+    /// Whether the HTTP/2 database has the host of a server.
+    pub(crate) fn knows_http2(&self, server: usize) -> bool {
+        self.known().is_none_or(|known| known.servers.get(server).is_some_and(|of| of.http2))
+    }
+
+    /// The page with the servers that it does not need and, if wanted, the `resources` that it does not need, behind all others; none if
+    /// there are none.
+    pub(crate) fn with_others(&self, resources: bool) -> Option<Self> {
+        let Known { other_servers, other_resources, .. } = self.known()?;
+        if other_servers.is_empty() && (other_resources.is_empty() || !resources) {
+            return None;
+        }
+        let mut page = self.clone();
+        page.servers.extend_from_slice(other_servers);
+        if resources {
+            page.resources.extend_from_slice(other_resources);
+        }
+        Some(page)
+    }
+}

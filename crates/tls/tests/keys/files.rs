@@ -1,0 +1,254 @@
+//! Key rings in files: who may have touched them, and that no reader sees half of one.
+
+use std::fs::{self, Permissions};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use headstart_proto::UnixSeconds;
+use headstart_tls::keyring::{
+    FILE_MAX, FileFault, KeyFile, KeyFileError, KeyRing, PERIOD, TextFault,
+};
+use rustix::fs::Mode;
+use tempfile::TempDir;
+
+const NOW: UnixSeconds = UnixSeconds(1_790_000_000);
+
+struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("keys")
+    }
+
+    /// With a ring in it.
+    fn with_ring() -> (Self, KeyRing) {
+        let (place, ring) = (Self::new(), ring());
+        ring.create(&place.path()).unwrap();
+        (place, ring)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.dir.path()).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+fn ring() -> KeyRing {
+    KeyRing::generate(NOW, PERIOD).unwrap()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+fn fault(result: Result<impl Sized, KeyFileError>) -> FileFault {
+    let Err(error) = result else { panic!("it worked") };
+    assert!(!error.hint().is_empty());
+    assert!(error.to_string().contains(&error.path.display().to_string()), "{error}");
+    error.fault
+}
+
+#[test]
+fn a_ring_is_read_as_it_was_written() {
+    let (place, ring) = Place::with_ring();
+    assert_eq!(mode(&place.path()), 0o600);
+    assert_eq!(place.names(), ["keys"]);
+    let read = KeyRing::load(&place.path()).unwrap();
+    assert_eq!(*read.to_text(), *ring.to_text());
+    assert_eq!(fs::read_to_string(place.path()).unwrap(), *ring.to_text());
+}
+
+#[test]
+fn a_file_that_others_may_touch_is_refused() {
+    let (place, _) = Place::with_ring();
+    for allowed in [0o600, 0o400, 0o700] {
+        fs::set_permissions(place.path(), Permissions::from_mode(allowed)).unwrap();
+        assert!(KeyRing::load(&place.path()).is_ok(), "{allowed:o}");
+    }
+    for open in [0o640, 0o620, 0o610, 0o604, 0o602, 0o601, 0o644, 0o666] {
+        fs::set_permissions(place.path(), Permissions::from_mode(open)).unwrap();
+        let error = KeyRing::load(&place.path()).unwrap_err();
+        assert!(error.hint().starts_with("chmod 600 "), "{}", error.hint());
+        assert!(matches!(fault(Err::<(), _>(error)), FileFault::Open(mode) if mode == open));
+    }
+}
+
+#[test]
+fn a_file_of_another_user_is_refused() {
+    if std::env::var_os("HEADSTART_TEST_NET").is_none() {
+        eprintln!("skipped: needs root, HEADSTART_TEST_NET is not set");
+        return;
+    }
+    let (place, _) = Place::with_ring();
+    chown(place.path(), Some(65534), None).expect("tests that were switched on run as root");
+    assert!(matches!(fault(KeyRing::load(&place.path())), FileFault::Owner(65534)));
+}
+
+#[test]
+fn what_is_no_file_is_refused_at_once() {
+    let (place, _) = Place::with_ring();
+    let other = |name: &str| place.dir.path().join(name);
+    symlink(place.path(), other("link")).unwrap();
+    assert!(matches!(fault(KeyRing::load(&other("link"))), FileFault::Symlink));
+    let pipe = other("pipe");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        Mode::RUSR | Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    assert!(matches!(fault(KeyRing::load(&pipe)), FileFault::NotFile));
+    assert!(matches!(fault(KeyRing::load(place.dir.path())), FileFault::NotFile));
+    let missing = fault(KeyRing::load(&other("missing")));
+    assert!(matches!(missing, FileFault::Read(error) if error.kind() == ErrorKind::NotFound));
+}
+
+#[test]
+fn a_file_has_a_largest_size() {
+    let (place, ring) = Place::with_ring();
+    let text = ring.to_text();
+    let comment = |size: usize| format!("{}{}", *text, "#".repeat(size - text.len()));
+    fs::write(place.path(), comment(FILE_MAX)).unwrap();
+    assert!(KeyRing::load(&place.path()).is_ok());
+    fs::write(place.path(), comment(FILE_MAX + 1)).unwrap();
+    assert!(matches!(fault(KeyRing::load(&place.path())), FileFault::TooLarge));
+    fs::write(place.path(), vec![b'#'; 10_000_000]).unwrap();
+    assert!(matches!(fault(KeyRing::load(&place.path())), FileFault::TooLarge));
+}
+
+#[test]
+fn what_is_no_ring_is_refused_with_its_line() {
+    let (place, ring) = Place::with_ring();
+    fs::write(place.path(), [0xff, 0xfe]).unwrap();
+    assert!(matches!(fault(KeyRing::load(&place.path())), FileFault::NotText));
+    fs::write(place.path(), "").unwrap();
+    let empty = fault(KeyRing::load(&place.path()));
+    assert!(matches!(empty, FileFault::Text(error) if error.fault == TextFault::Version));
+    // Every possible end of a copy that broke off.
+    let text = ring.to_text();
+    for end in 0..text.trim_end().len() {
+        fs::write(place.path(), &text[..end]).unwrap();
+        let cut = fault(KeyRing::load(&place.path()));
+        assert!(matches!(cut, FileFault::Text(error) if error.line <= 4), "{end}");
+    }
+}
+
+#[test]
+fn a_new_file_replaces_nothing() {
+    let (place, ring) = Place::with_ring();
+    let before = ring.to_text();
+    assert!(matches!(fault(self::ring().create(&place.path())), FileFault::Exists));
+    assert_eq!(fs::read_to_string(place.path()).unwrap(), *before);
+    let (link, target) = (place.dir.path().join("link"), place.dir.path().join("target"));
+    symlink(&target, &link).unwrap();
+    assert!(matches!(fault(ring.create(&link)), FileFault::Exists));
+    assert!(!target.exists());
+    let nowhere = place.dir.path().join("no").join("keys");
+    let missing = fault(ring.create(&nowhere));
+    assert!(matches!(missing, FileFault::Write(error) if error.kind() == ErrorKind::NotFound));
+    assert_eq!(place.names().len(), 2, "{:?}", place.names());
+}
+
+#[test]
+fn a_stored_ring_replaces_the_file_and_follows_no_link() {
+    let (place, ring) = Place::with_ring();
+    let mut open = fs::File::open(place.path()).unwrap();
+    let rotated = ring.rotated(NOW).unwrap();
+    fs::set_permissions(place.path(), Permissions::from_mode(0o644)).unwrap();
+    rotated.store(&place.path()).unwrap();
+    assert_eq!(mode(&place.path()), 0o600);
+    assert_eq!(fs::read_to_string(place.path()).unwrap(), *rotated.to_text());
+    let mut old = String::new();
+    open.read_to_string(&mut old).unwrap();
+    assert_eq!(old, *ring.to_text(), "whoever had the file open reads the old ring to its end");
+    let link = place.dir.path().join("link");
+    symlink(place.path(), &link).unwrap();
+    ring.store(&link).unwrap();
+    assert!(fs::symlink_metadata(&link).unwrap().is_file());
+    assert_eq!(fs::read_to_string(place.path()).unwrap(), *rotated.to_text());
+}
+
+#[test]
+fn rotations_at_the_same_time_all_count() {
+    let (place, first) = Place::with_ring();
+    let path = place.path();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..25 {
+                    let file = KeyFile::lock(&path).unwrap();
+                    let rotated = file.ring().rotated(NOW).unwrap();
+                    file.replace(&rotated).unwrap();
+                }
+            });
+        }
+    });
+    let last = KeyRing::load(&path).unwrap();
+    assert_eq!(last.current.id, first.current.id.wrapping_add(100));
+    assert_eq!(place.names(), ["keys"]);
+}
+
+#[test]
+fn a_locked_file_is_read_by_everybody_and_let_go() {
+    let (place, ring) = Place::with_ring();
+    let locked = KeyFile::lock(&place.path()).unwrap();
+    assert_eq!(*locked.ring().to_text(), *ring.to_text());
+    assert!(KeyRing::load(&place.path()).is_ok());
+    drop(locked);
+    drop(KeyFile::lock(&place.path()).unwrap());
+    // What is refused to readers is refused here, too.
+    fs::set_permissions(place.path(), Permissions::from_mode(0o640)).unwrap();
+    assert!(matches!(fault(KeyFile::lock(&place.path())), FileFault::Open(0o640)));
+    fs::remove_file(place.path()).unwrap();
+    assert!(matches!(fault(KeyFile::lock(&place.path())), FileFault::Read(_)));
+}
+
+#[test]
+fn a_failed_store_leaves_what_was_there() {
+    let place = Place::new();
+    let taken = place.path();
+    fs::create_dir(&taken).unwrap();
+    fs::write(taken.join("inside"), "").unwrap();
+    assert!(matches!(fault(ring().store(&taken)), FileFault::Write(_)));
+    assert!(taken.join("inside").exists());
+    assert_eq!(place.names(), ["keys"]);
+}
+
+#[test]
+fn readers_see_whole_rings_while_it_is_rotated() {
+    const LOADS: usize = 20;
+    let (place, first) = Place::with_ring();
+    let path = place.path();
+    let loads = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let (mut ring, mut stored) = (first.clone(), 0);
+            // However the two take turns; a reader that failed is not waited for.
+            while stored < 200 || (loads.load(Ordering::Relaxed) < LOADS && stored < 20_000) {
+                ring = ring.rotated(NOW).unwrap();
+                ring.store(&path).unwrap();
+                stored += 1;
+            }
+            ring
+        });
+        while !writer.is_finished() {
+            KeyRing::load(&path).unwrap();
+            loads.fetch_add(1, Ordering::Relaxed);
+        }
+        let last = writer.join().unwrap();
+        assert_eq!(*KeyRing::load(&path).unwrap().to_text(), *last.to_text());
+        assert!(loads.load(Ordering::Relaxed) >= LOADS);
+    });
+    assert_eq!(place.names(), ["keys"]);
+}
