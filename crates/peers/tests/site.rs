@@ -76,7 +76,7 @@ async fn each_host_answers_for_itself() {
 #[tokio::test]
 async fn protocols_are_agreed_on() {
     let serving = serving().await;
-    let agreed = async |alpn| {
+    let agreed = async |alpn: &'static [u8]| {
         let stream = serving.connect("app.board.test", alpn).await.unwrap();
         stream.ssl().selected_alpn_protocol().map(<[u8]>::to_vec)
     };

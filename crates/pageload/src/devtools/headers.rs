@@ -41,7 +41,7 @@ impl<'v> Headers<'v> {
     pub(super) fn json(&self) -> Value {
         let field = |(name, value): &(&str, &str)| {
             let is_secret = SECRET.iter().any(|secret| name.eq_ignore_ascii_case(secret));
-            json!({ "name": name, "value": if is_secret { "" } else { value } })
+            json!({ "name": name, "value": if is_secret { "" } else { *value } })
         };
         self.fields.iter().map(field).collect()
     }

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
@@ -99,6 +100,8 @@ pub(super) struct Browser {
     /// Such as `Chrome/156.0.8078.79`.
     pub(super) version: String,
     tail: Tail,
+    /// Ends with the last that writes there.
+    tail_reader: JoinHandle<()>,
 }
 
 type Tail = Arc<Mutex<VecDeque<String>>>;
@@ -167,9 +170,9 @@ impl Browser {
         };
         let tail = Tail::default();
         let kept = Arc::clone(&tail);
-        thread::spawn(move || keep_tail(stderr, &kept));
+        let tail_reader = thread::spawn(move || keep_tail(stderr, &kept));
         let devtools = Devtools::new(to, from, settings.interrupt.clone());
-        let mut browser = Self { child, devtools, version: String::new(), tail };
+        let mut browser = Self { child, devtools, version: String::new(), tail, tail_reader };
         browser.version = browser.begin().map_err(|trouble| browser.explain(trouble))?;
         Ok(browser)
     }
@@ -210,6 +213,9 @@ impl Browser {
                 _ => break None,
             }
         };
+        while status.is_some() && !self.tail_reader.is_finished() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(10));
+        }
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         match status {
             None => Trouble::Browser(text),
