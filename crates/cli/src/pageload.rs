@@ -3,6 +3,7 @@
 mod batch;
 mod database;
 mod db;
+mod files;
 mod model;
 mod plan;
 mod progress;

@@ -22,7 +22,10 @@ pub mod devtools;
 pub mod har;
 pub mod page;
 pub mod plan;
+mod printable;
 pub mod sharing;
 pub mod sim;
 pub mod statistics;
 pub mod tree;
+
+pub use printable::printable;

@@ -108,6 +108,48 @@ pub enum Reason {
     TooMany,
 }
 
+impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Cached,
+        Self::Aborted,
+        Self::Blocked,
+        Self::ServiceWorker,
+        Self::NotFetched,
+        Self::WebSocket,
+        Self::Pushed,
+        Self::Late,
+        Self::Times,
+        Self::Url,
+        Self::Malformed,
+        Self::NeverSent,
+        Self::NoPage,
+        Self::TooMany,
+    ];
+}
+
+impl fmt::Display for Reason {
+    /// What those are that are ignored for it: "3 blocked by the browser or an extension".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cached => "from the browser's cache",
+            Self::Aborted => "aborted or failed",
+            Self::Blocked => "blocked by the browser or an extension",
+            Self::ServiceWorker => "answered by a service worker",
+            Self::NotFetched => "data:, blob: and other URLs of no server",
+            Self::WebSocket => "WebSockets",
+            Self::Pushed => "pushed by the server",
+            Self::Late => "asked for after the page was loaded and the network quiet for 2 s",
+            Self::Times => "without times, or with such as cannot be",
+            Self::Url => "with a URL that is none",
+            Self::Malformed => "without a request or a URL",
+            Self::NeverSent => "never sent",
+            Self::NoPage => "of no page of the file",
+            Self::TooMany => "beyond the limit on resources of a page",
+        })
+    }
+}
+
 /// One place that resources come from, with connections of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Server {

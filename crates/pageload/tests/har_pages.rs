@@ -375,6 +375,14 @@ fn entries_that_are_no_resources_are_counted() {
         (with(other("https://a.test/"), "/request", json!({})), Reason::Malformed),
         (with(other("https://a.test/"), "/startedDateTime", json!("yesterday")), Reason::Times),
         (with(other("https://a.test/"), "/startedDateTime", json!({})), Reason::Times),
+        (
+            with(other("https://a.test/"), "/startedDateTime", json!("1999-12-31T23:59:59.999Z")),
+            Reason::Times,
+        ),
+        (
+            with(other("https://a.test/"), "/startedDateTime", json!("9999-12-31T23:59:59.999Z")),
+            Reason::Times,
+        ),
         (with(other("https://a.test/"), "/timings", json!(null)), Reason::Times),
         (with(other("https://a.test/"), "/timings/wait", json!(-7)), Reason::Times),
         (with(other("https://a.test/"), "/timings/receive", json!(null)), Reason::Times),
@@ -386,8 +394,32 @@ fn entries_that_are_no_resources_are_counted() {
     }
     // A page of which nothing is left.
     let cached = with(document(), "/_fromCache", json!("memory"));
-    let error = read(&file(one_page(), &[cached])).unwrap_err();
-    assert!(matches!(&error, HarError::AllIgnored(ignored) if ignored.total() == 1), "{error}");
+    let local = with(entry("data:,x", 0, json!(null)), "/timings", json!(null));
+    let error = read(&file(one_page(), &[cached, local.clone(), local])).unwrap_err();
+    assert!(matches!(&error, HarError::AllIgnored(ignored) if ignored.total() == 3), "{error}");
+    assert_eq!(
+        error.to_string(),
+        "none of its requests is a resource of a page: 1 from the browser's cache, \
+         2 data:, blob: and other URLs of no server"
+    );
+}
+
+/// Neither a page of centuries, nor one without resources: the clock of most requests is right.
+#[test]
+fn wrong_clocks_are_told_by_most_requests() {
+    let other = |ms: u64| entry(&format!("https://a.test/{ms}"), ms, parser(DOCUMENT));
+    let wrong = with(other(300), "/startedDateTime", json!("1970-01-01T00:00:00Z"));
+    let entries = [wrong, document(), other(400), other(500)];
+    let pages = |started: &str| with(one_page(), "/0/startedDateTime", json!(started));
+    for pages in
+        [one_page(), pages("1970-01-02T12:00:00Z"), pages("9999-01-01T00:00:00Z"), json!([])]
+    {
+        let mut har = read(&file(pages.clone(), &entries)).unwrap();
+        let recording = har.recordings.remove(0);
+        assert_eq!(ignored(&recording), [(Reason::Times, 1)], "{pages}");
+        assert_eq!(recording.page.resources().len(), 3);
+        assert_eq!(recording.page.recorded().page_load_time, Some(ms(700)));
+    }
 }
 
 #[test]

@@ -102,8 +102,10 @@ fn status(name: &str) -> Status {
 fn every_file_is_checked_by_a_test() {
     let frames = ["errors.txt", "frames.txt", "ids.txt", "lenient.txt", "route_tags.txt"];
     let cookies = ["cookie_checks.txt", "cookies.txt", "fop_extension.txt", "siphash.txt"];
-    // Of keys by crates/tls/tests/keys/vectors.rs, of cookies by cookie_vectors.rs.
-    let checked = frames.into_iter().chain(cookies).chain(["keys.txt"]);
+    // Of keys by crates/tls/tests/keys/vectors.rs, of cookies by cookie_vectors.rs, of databases by
+    // crates/pageload/tests/databases.
+    let others = ["keys.txt", "page_databases.txt"];
+    let checked = frames.into_iter().chain(cookies).chain(others);
     let mut checked: BTreeSet<String> = checked.map(str::to_owned).collect();
     checked.extend(transcript::files());
     assert_eq!(files(), checked);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use headstart_peers::{Arm, Suite};
 
-use super::pageload_plan::{PlanOptions, SimulateOptions, ValidateOptions};
+use super::pageload_plan::{PageFiles, PlanOptions, SimulateOptions, ValidateOptions};
 use super::pageload_record::RecordOptions;
 use super::{DbOptions, LogOptions};
 
@@ -34,7 +34,8 @@ Examples:
       headstart pageload show page.har --html page.html
 
   Many at once, and the second page of one of them:
-      headstart pageload show recordings/*.har
+      headstart pageload show recordings/
+      headstart pageload show 'recordings/**/*.har'
       headstart pageload show recordings/news.har --page 2 --svg news.svg";
 
 const REPLAY_EXAMPLES: &str = "\
@@ -106,15 +107,14 @@ pub struct SharingOptions {
 
 /// Show what a page loads: tree, waterfall, round trips, and where the time went
 ///
-/// Reads HAR files as browsers save them, and the recordings of CS244. One page is shown whole; of several each in a
-/// line, with distributions over all. What is in a file and is no resource (cached, aborted, WebSockets and so on) is
-/// counted by reason. Exit code 2: a file could not be read; the others are shown.
+/// Reads HAR files as browsers save them, the recordings of CS244 and page loads published with BLAST. One page is
+/// shown whole; of several each in a line, with distributions over all. What is in a file and is no resource (cached,
+/// aborted, WebSockets and so on) is counted by reason. Exit code 2: a file could not be read; the others are shown.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = SHOW_EXAMPLES, after_help = "See --help for examples.")]
 pub struct ShowOptions {
-    /// HAR files, or recordings of CS244 (.json); - is standard input
-    #[arg(value_name = "FILE", required = true)]
-    pub files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pages: PageFiles,
 
     /// The page of each file to show, from 1; all if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

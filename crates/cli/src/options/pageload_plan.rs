@@ -46,6 +46,9 @@ const RATE_MIN: u64 = 8_000;
 /// Longest round trip that is simulated.
 const RTT_MAX: Duration = Duration::from_secs(60);
 
+/// Connections to a server, and requests on each, at most: more than any browser ever had.
+const POOL_MAX: i64 = 1_000;
+
 /// Loads of one page at most.
 const DRAWS_MAX: u64 = 10_000;
 
@@ -116,8 +119,8 @@ pub struct SimulateOptions {
 ///
 /// The profile `blast` against what the published simulator said of the published pages: mean absolute errors by
 /// setting, and the bars that they have to keep. With --replays instead the profile `tcp` against loads of pages over
-/// real sockets (`headstart lab run pages`). Every second page, as they are listed, is held out: nothing in the
-/// simulator was set after it, and the bars are about these. Exit code 1: one is not kept.
+/// real sockets (`headstart lab run pages`). The second half of the pages, as the experiment lists them, is held out:
+/// nothing in the simulator was changed after these, and the bars are about them. Exit code 1: one is not kept.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = VALIDATE_EXAMPLES, after_help = "See --help for examples.")]
 pub struct ValidateOptions {
@@ -144,7 +147,7 @@ pub struct ValidateOptions {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PageFiles {
     /// HAR files, recordings of CS244 (.json), page loads published with BLAST (.jsonl), also compressed (.gz); folders
-    /// of such files; - is standard input
+    /// of such files; quoted patterns, such as 'recordings/**/*.har'; - is standard input
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
 }
@@ -179,6 +182,22 @@ pub(crate) struct SimulatorOptions {
     /// Whether the client was there before, and has addresses, cookies and sessions [default: again]
     #[arg(long, value_name = "WHICH")]
     pub(crate) visit: Option<Visit>,
+
+    /// Servers met at another address than before, in percent: cookies of tfo miss there, those of fop do not
+    #[arg(long, value_name = "PERCENT", value_parser = share)]
+    pub(crate) moved: Option<f64>,
+
+    /// Servers to which a connection is open from before, in percent
+    #[arg(long, value_name = "PERCENT", value_parser = share)]
+    pub(crate) warm: Option<f64>,
+
+    /// Connections of HTTP/1.1 to one server at a time
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=POOL_MAX))]
+    pub(crate) connections: u16,
+
+    /// Requests on each of them without a response, of servers that are known to take several: published page loads say it
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=POOL_MAX))]
+    pub(crate) pipelining: u16,
 
     /// Pages that databases know, in percent
     #[arg(long, value_name = "PERCENT", default_value = "100", value_parser = share)]

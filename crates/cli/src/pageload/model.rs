@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use headstart_pageload::sim::blast;
 use headstart_pageload::sim::profile::{Model, Profile};
-use headstart_pageload::sim::tcp::{self, Link, Revisit, Technique};
+use headstart_pageload::sim::tcp::{self, Link, Pools, Revisit, Technique};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -29,6 +29,8 @@ fn published(options: &SimulatorOptions) -> Result<blast::Settings, Failure> {
         ("--loss", options.loss.is_some()),
         ("--dns", options.dns.is_some()),
         ("--visit", options.visit.is_some()),
+        ("--moved", options.moved.is_some()),
+        ("--warm", options.warm.is_some()),
     ];
     if let Some((name, _)) = others.into_iter().find(|(_, given)| *given) {
         return Err(Failure::usage(format!("the published rules know nothing of {name}"))
@@ -36,7 +38,13 @@ fn published(options: &SimulatorOptions) -> Result<blast::Settings, Failure> {
     }
     let usual = blast::Settings::default();
     let rate = options.down.map_or(usual.rate, |rate| u32::try_from(rate).unwrap_or(u32::MAX));
-    Ok(blast::Settings { rtt: options.rtt.unwrap_or(usual.rtt), rate, ..usual })
+    Ok(blast::Settings {
+        rtt: options.rtt.unwrap_or(usual.rtt),
+        rate,
+        connections: options.connections.into(),
+        depth: options.pipelining.into(),
+        ..usual
+    })
 }
 
 fn network(options: &SimulatorOptions) -> tcp::Settings {
@@ -52,9 +60,15 @@ fn network(options: &SimulatorOptions) -> tcp::Settings {
         Visit::First => Revisit::default(),
         Visit::Again => Revisit::again(),
     };
+    let revisit = Revisit {
+        moved: options.moved.unwrap_or_default(),
+        connections: options.warm.unwrap_or_default(),
+        ..revisit
+    };
     tcp::Settings {
         link,
         revisit,
+        pools: Pools { connections: options.connections.into(), depth: options.pipelining.into() },
         dns: options.dns.unwrap_or_default(),
         ..tcp::Settings::default()
     }
@@ -71,6 +85,12 @@ pub(super) struct Setting {
     loss: f64,
     dns_ms: f64,
     visit: Option<&'static str>,
+    /// Shares of the servers.
+    moved: f64,
+    warm: f64,
+    /// Of HTTP/1.1, to one server, and requests on each.
+    connections: usize,
+    pipelining: usize,
     hit_rate: f64,
     draws: u64,
     seed: u64,
@@ -88,6 +108,10 @@ impl Setting {
                 loss: 0.0,
                 dns_ms: 0.0,
                 visit: None,
+                moved: 0.0,
+                warm: 0.0,
+                connections: settings.connections,
+                pipelining: settings.depth,
                 hit_rate,
                 draws,
                 seed,
@@ -99,7 +123,11 @@ impl Setting {
                 up_mbit: settings.link.up.map(mbit),
                 loss: settings.link.loss,
                 dns_ms: ms(settings.dns),
-                visit: Some(if settings.revisit == Revisit::default() { "first" } else { "again" }),
+                visit: Some(if settings.revisit.addresses > 0.0 { "again" } else { "first" }),
+                moved: settings.revisit.moved,
+                warm: settings.revisit.connections,
+                connections: settings.pools.connections,
+                pipelining: settings.pools.depth,
                 hit_rate,
                 draws,
                 seed,
@@ -124,6 +152,18 @@ impl Setting {
                     _ => "a client that was there before".into(),
                 });
             }
+        }
+        if self.moved > 0.0 {
+            words
+                .push(format!("{} % of the servers at another address", short(self.moved * 100.0)));
+        }
+        if self.warm > 0.0 {
+            words
+                .push(format!("connections to {} % of the servers open", short(self.warm * 100.0)));
+        }
+        if (self.connections, self.pipelining) != (6, 1) {
+            let pool = format!("{} connections of HTTP/1.1 to a server", self.connections);
+            words.push(format!("{pool}, {} requests on each", self.pipelining));
         }
         if self.hit_rate < 1.0 {
             words.push(format!("databases know {} % of the pages", short(self.hit_rate * 100.0)));
@@ -179,6 +219,18 @@ mod tests {
             "Profile tcp: round trip 50 ms; 8 Mbit/s down, no limit up; 0.5 % lost; \
              a first visit, 0 ms for a name; means of 5 loads"
         );
+        let Profile::Tcp(mut settings) = model.profile else { panic!() };
+        settings.revisit = Revisit { moved: 0.247, connections: 0.5, ..Revisit::again() };
+        settings.pools = Pools { connections: 20, depth: 6 };
+        model = Model { profile: Profile::Tcp(settings), draws: 1, ..model };
+        let words = Setting::of(&model).words();
+        assert_eq!(
+            words,
+            "Profile tcp: round trip 50 ms; 8 Mbit/s down, no limit up; 0.5 % lost; a client that was there before; \
+             24.7 % of the servers at another address; connections to 50 % of the servers open; \
+             20 connections of HTTP/1.1 to a server, 6 requests on each"
+        );
+        model.draws = 5;
         model =
             Model { profile: Profile::Blast(blast::Settings::default()), hit_rate: 0.6, ..model };
         let words = Setting::of(&model).words();

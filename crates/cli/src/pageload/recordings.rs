@@ -11,6 +11,7 @@ use headstart_pageload::blast::{self, Logged, Record};
 use headstart_pageload::cs244;
 use headstart_pageload::har::{self, Facts, Parents};
 use headstart_pageload::page::{Ignored, Page};
+use headstart_pageload::printable;
 
 use super::progress::Progress;
 use super::sharing;
@@ -53,18 +54,23 @@ pub(super) struct Contents {
     pub(super) ignored: Ignored,
 }
 
-/// Reads files on all cores, and gives what `of` makes of each, in their order.
+/// The name of a file, as a terminal and a report may have it: files come from others, their names do, too.
+pub(super) fn name_of(path: &Path) -> String {
+    printable(&path.to_string_lossy())
+}
+
+/// Reads files on all cores, and gives what `of` makes of each and its place, in their order.
 ///
 /// Only that is kept: thousands of recordings are larger than what is said of them.
 pub(super) fn read_all<T: Send>(
     files: &[PathBuf],
-    of: impl Fn(Contents) -> T + Sync,
+    of: impl Fn(usize, Contents) -> T + Sync,
 ) -> Vec<(String, Result<T, Failure>)> {
     let progress = Progress::new(sharing::total(files));
-    let done = on_all_cores(files.iter(), |path| {
-        let name = path.display().to_string();
+    let done = on_all_cores(files.iter().enumerate(), |(place, path)| {
+        let name = name_of(path);
         progress.stage(name.clone());
-        let read = read(path, &name, &progress).map(&of);
+        let read = read(path, &name, &progress).map(|contents| of(place, contents));
         (name, read)
     });
     progress.done();
@@ -276,6 +282,11 @@ mod tests {
         let made = on_all_cores(0..1000, |number| number * 2);
         assert!(made.into_iter().eq((0..1000).map(|number| number * 2)));
         assert!(on_all_cores(0..0, |number: i32| number).is_empty());
+    }
+
+    #[test]
+    fn names_of_files_command_no_terminal() {
+        assert_eq!(name_of(Path::new("a\x1b[2J\n.har")), "a [2J .har");
     }
 
     #[test]

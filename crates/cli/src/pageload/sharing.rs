@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use headstart_pageload::sharing::{AsTable, Audit, Report};
 
 use super::progress::Progress;
+use super::recordings::name_of;
 use super::text;
 use crate::failure::Failure;
 use crate::options::SharingOptions;
@@ -48,7 +49,7 @@ pub(super) fn total(files: &[impl AsRef<Path>]) -> Option<u64> {
 }
 
 fn read(path: &Path, audit: &mut Audit, progress: &Progress) -> Result<(), Failure> {
-    let name = path.display().to_string();
+    let name = name_of(path);
     progress.stage(name.clone());
     let input = open(path).map_err(|error| unreadable(&name, &error))?;
     let recording = audit.read(&name, progress.of(input)).map_err(|error| {
@@ -72,7 +73,7 @@ pub(super) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
 }
 
 fn systems(path: &Path) -> Result<AsTable, Failure> {
-    let name = path.display().to_string();
+    let name = name_of(path);
     let file = File::open(path).map_err(|error| unreadable(&name, &error))?;
     AsTable::read(BufReader::new(file))
         .map_err(|error| Failure::usage(format!("cannot read {name}: {error}")).hint(error.hint()))

@@ -5,14 +5,17 @@ mod picture;
 pub(super) mod summary;
 pub(super) mod text;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use headstart_pageload::page::Ignored;
 
-use self::summary::{All, PageSummary, Unreadable};
-use super::recordings::{self, Contents};
+use self::summary::{All, DETAILED, PageSummary, ResourceSummary};
+use super::batch::Batch;
+use super::recordings::Contents;
 use crate::failure::{Failure, USAGE};
 use crate::options::ShowOptions;
 use crate::output;
@@ -43,37 +46,62 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitCode, Failure> {
 }
 
 fn read(options: &ShowOptions) -> Result<All, Failure> {
-    let read = recordings::read_all(&options.files, |contents| summaries(contents, options.page));
+    let details = Details::default();
+    let batch = Batch::read(&options.pages.files, |file, contents| {
+        summaries(file, contents, options.page, &details)
+    })?;
     let (mut pages, mut ignored) = (Vec::new(), Ignored::default());
-    let (mut unreadable, mut last) = (Vec::new(), None);
-    for (file, read) in read {
-        match read {
-            Ok((of_file, of_none)) => {
-                pages.extend(of_file);
-                ignored.merge(&of_none);
-            }
-            Err(failure) => {
-                if options.files.len() > 1 {
-                    eprintln!("warning: {}", failure.message());
-                }
-                unreadable.push(Unreadable { file, error: failure.message().to_owned() });
-                last = Some(failure);
-            }
-        }
+    for (of_file, of_none) in batch.of {
+        pages.extend(of_file);
+        ignored.merge(&of_none);
     }
-    match (pages.is_empty(), last) {
-        (false, _) => Ok(All::new(pages, ignored, unreadable)),
-        (true, Some(failure)) => Err(failure),
-        (true, None) => Err(Failure::usage("no file has so many pages").hint("leave --page out")),
+    if pages.is_empty() {
+        return Err(Failure::usage("no file has so many pages").hint("leave --page out"));
     }
+    for (page, resources) in pages.iter_mut().zip(details.first()) {
+        page.resources = Some(resources);
+    }
+    Ok(All::new(pages, ignored, batch.unreadable))
 }
 
-fn summaries(contents: Contents, number: Option<u32>) -> (Vec<PageSummary>, Ignored) {
+fn summaries(
+    file: usize,
+    contents: Contents,
+    number: Option<u32>,
+    details: &Details,
+) -> (Vec<PageSummary>, Ignored) {
     let Contents { recordings, ignored } = contents;
     let wanted = number.and_then(|number| usize::try_from(number - 1).ok());
     let pages = recordings.into_iter().enumerate();
     let pages = pages.filter(|(at, _)| wanted.is_none_or(|wanted| wanted == *at));
-    (pages.map(|(_, recording)| PageSummary::of(recording)).collect(), ignored)
+    let summary = |(at, recording)| {
+        let (page, resources) = PageSummary::of(recording);
+        details.add((file, at), resources);
+        page
+    };
+    (pages.map(summary).collect(), ignored)
+}
+
+/// The resources of the first [`DETAILED`] pages, in whatever order these are read: those of thousands would fill the memory.
+#[derive(Default)]
+struct Details(Mutex<BTreeMap<Place, Vec<ResourceSummary>>>);
+
+/// Of a page: that of its file, and in it.
+type Place = (usize, usize);
+
+impl Details {
+    fn add(&self, place: Place, resources: Vec<ResourceSummary>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(place, resources);
+        if all.len() > DETAILED {
+            all.pop_last();
+        }
+    }
+
+    /// By their places.
+    fn first(self) -> impl Iterator<Item = Vec<ResourceSummary>> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).into_values()
+    }
 }
 
 fn picture(page: &PageSummary) -> Result<String, Failure> {
@@ -97,4 +125,26 @@ fn json(all: &mut All) -> Result<String, Failure> {
     }
     serde_json::to_string_pretty(all)
         .map_err(|error| Failure::usage(format!("cannot write the report as JSON: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_first_pages_have_details_in_whatever_order_they_are_read() {
+        let details = Details::default();
+        let places = (0..3 * DETAILED).map(|number| (number / 3, number % 3));
+        // 7 and the number of places have no common divisor: each has its turn.
+        let count = 3 * DETAILED;
+        let places: Vec<Place> = places.collect();
+        for turn in 0..count {
+            details.add(places[turn * 7 % count], Vec::new());
+            assert!(details.0.lock().unwrap().len() <= DETAILED);
+        }
+        let kept: Vec<Place> = details.0.lock().unwrap().keys().copied().collect();
+        assert_eq!(kept, places[..DETAILED]);
+        assert_eq!(details.first().count(), DETAILED);
+    }
 }

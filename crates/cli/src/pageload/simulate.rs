@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use headstart_pageload::db::Coverage;
 use headstart_pageload::page::{Ignored, Page};
+use headstart_pageload::printable;
 use headstart_pageload::sim::Load;
 use headstart_pageload::sim::profile::Model;
 use headstart_pageload::sim::tcp::{Technique, Techniques};
@@ -19,7 +20,7 @@ use super::batch::Batch;
 use super::database::{Source, Used, known};
 use super::model::{self, Setting};
 use super::recordings::{Contents, Recording, on_all_cores};
-use super::show::summary::{Unreadable, counted as by_reason, ms, printable};
+use super::show::summary::{Unreadable, counted as by_reason, ms};
 use super::show::text::ignored_by_reason;
 use super::text::{columns, counted, percent, shortened};
 use crate::failure::Failure;
@@ -50,7 +51,7 @@ pub(super) fn run(options: &SimulateOptions) -> Result<ExitCode, Failure> {
         arms: &arms,
         is_kept: options.csv.is_some(),
     };
-    let batch = Batch::read(&options.pages.files, |contents| of.loads_of(contents))?;
+    let batch = Batch::read(&options.pages.files, |_, contents| of.loads_of(contents))?;
     let exit_code = batch.exit_code();
     let simulated = Simulated::new(&of, batch);
     if let Some(file) = &options.csv {
@@ -311,7 +312,7 @@ impl<'a> Line<'a> {
 
 fn one(page: &PageLoads) -> String {
     let recorded =
-        page.recorded_ms.map_or_else(String::new, |ms| format!(", recorded {}", seconds(ms)));
+        page.recorded_ms.map_or_else(String::new, |ms| format!(", recorded {} s", seconds(ms)));
     let resources = counted(page.resources as u64, "resource", "resources");
     let mut text = format!("{} ({resources}{recorded})\n", page.name);
     let header = [
@@ -374,7 +375,7 @@ fn over_pages(all: &[OverPages]) -> String {
         let start = [over.techniques.clone(), seconds(of.mean), change(first, of.mean)];
         start.into_iter().chain(times).collect()
     }));
-    format!("\nOver all pages\n{}", columns(&rows, 1))
+    format!("\nOver all pages, in s\n{}", columns(&rows, 1))
 }
 
 fn seconds(ms: f64) -> String {

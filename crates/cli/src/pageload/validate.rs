@@ -71,7 +71,7 @@ fn against_published(options: &ValidateOptions) -> Result<Validation, Failure> {
     let path = reference(options)?;
     let validation = Validation::of(&read(&path)?, options.draws);
     if validation.settings.is_empty() {
-        let name = path.display();
+        let name = recordings::name_of(&path);
         return Err(Failure::usage(format!(
             "{name} does not have what the published simulator said"
         ))
@@ -98,7 +98,7 @@ fn reference(options: &ValidateOptions) -> Result<PathBuf, Failure> {
 }
 
 fn read(path: &Path) -> Result<Vec<Logged>, Failure> {
-    let name = path.display().to_string();
+    let name = recordings::name_of(path);
     let file = File::open(path).map_err(|error| unreadable(&name, &error))?;
     let progress = Progress::new(file.metadata().ok().map(|file| file.len()));
     progress.stage(name.clone());

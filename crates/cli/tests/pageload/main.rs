@@ -12,3 +12,4 @@ mod sharing;
 mod show;
 #[path = "../../../pageload/tests/support/mod.rs"]
 mod support;
+mod validated;

@@ -140,6 +140,37 @@ fn a_plan_as_text() {
     }
 }
 
+/// What a client has from before, and how many connections it opens, are parameters.
+#[test]
+fn what_is_there_before_can_be_set() {
+    let place = place(&[("page.har", &har("a.test")), ("old.jsonl", &published(2.4))]);
+    let times = |options: &[&str]| {
+        let arms = ["--technique", "none", "--technique", "tfo", "--technique", "fop"];
+        let all = [&["simulate", "page.har", "--rtt", "100ms"], &arms[..], options].concat();
+        let arms = place.json(&all)["pages"][0]["arms"].clone();
+        let of = |arm: &Value| arm["page_load_ms"].as_f64().unwrap();
+        arms.as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+    };
+    // Two connections one after the other: TCP and TLS of each, and two requests.
+    let [none, tfo, fop] = times(&[])[..] else { panic!() };
+    assert!(near(none - tfo, 200.0) && near(none - fop, 200.0), "{none}, {tfo}, {fop}");
+    let [same, missed, found] = times(&["--moved", "100"])[..] else { panic!() };
+    assert!(near(same, none) && near(missed, none) && near(found, fop), "{missed}, {found}");
+    let open = times(&["--warm", "100"]);
+    assert!(open.iter().all(|time| near(none - time, 400.0)), "{open:?}");
+
+    let setting = |options: &[&str]| {
+        place.json(&[&["simulate", "old.jsonl"], options].concat())["setting"].clone()
+    };
+    for profile in ["tcp", "blast"] {
+        let of = setting(&["--profile", profile, "--connections", "20", "--pipelining", "6"]);
+        assert_eq!((&of["connections"], &of["pipelining"]), (&json!(20), &json!(6)), "{profile}");
+    }
+    let wrong =
+        place.fails_with_hint(&["simulate", "page.har", "--profile", "blast", "--warm", "1"]);
+    assert!(wrong.contains("know nothing of --warm"), "{wrong}");
+}
+
 #[test]
 fn many_pages_and_one_that_is_broken() {
     let place = place(&[
@@ -244,13 +275,13 @@ fn loads_as_text() {
     let place = place(&[("a.har", &har("a.test")), ("b.har", &har("b.test"))]);
     let arms = ["--technique", "none", "--technique", "all", "--rtt", "100ms"];
     let text = place.prints(&[&["simulate", "a.har"], &arms[..]].concat());
-    assert!(text.contains("\nhttps://a.test/ (2 resources, recorded 0.460)\n"), "{text}");
+    assert!(text.contains("\nhttps://a.test/ (2 resources, recorded 0.460 s)\n"), "{text}");
     assert!(text.contains("\n  none ") && text.contains("\n  turbotls+resumption+0rtt"), "{text}");
     let text = place.prints(&[&["simulate", "a.har", "b.har", "--rows", "1"], &arms[..]].concat());
     for part in [
         "\n2 pages, until 95 % is loaded, in s\n",
         "\n  and 1 more (--rows N)\n",
-        "\nOver all pages\n",
+        "\nOver all pages, in s\n",
     ] {
         assert!(text.contains(part), "{part:?} in\n{text}");
     }

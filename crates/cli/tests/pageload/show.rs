@@ -117,6 +117,67 @@ fn several_pages_and_one_that_is_broken() {
     assert_eq!(json["pages"][0]["resources"], Value::Null, "only of one page");
 }
 
+/// What a folder and a pattern have is read, and what is none of it is named: the rest is shown.
+#[test]
+fn folders_and_patterns() {
+    let place = place(&[
+        ("all/a.har", &har("a.test")),
+        ("all/b.har", &har("b.test")),
+        ("all/notes.txt", b"no recording"),
+        ("all/more/c.har", &har("c.test")),
+        ("none/notes.txt", b"no recording"),
+    ]);
+    let pipe = place.path("all/pipe.har");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let pages = |arguments: &[&str]| {
+        let json = place.json(arguments);
+        let pages = json["pages"].as_array().unwrap();
+        pages.iter().map(|page| page["file"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(pages(&["all"]), ["all/a.har", "all/b.har"]);
+    assert_eq!(pages(&["all/*.har"]), ["all/a.har", "all/b.har"], "the pipe is not waited for");
+    assert_eq!(pages(&["all/[ab].har"]), ["all/a.har", "all/b.har"]);
+    assert_eq!(pages(&["all/**/c.*", "all/?.har"]), ["all/more/c.har", "all/a.har", "all/b.har"]);
+    // A name is a name first.
+    fs::write(place.path("[x].har"), har("x.test")).unwrap();
+    assert_eq!(pages(&["[x].har"]), ["[x].har"]);
+
+    let (code, text, err) = place.call(&["all", "none", "other/*.har", "all/[.har"]);
+    assert_eq!(code, Some(2), "{err}");
+    assert!(text.starts_with("2 pages, with shares"), "{text}");
+    assert!(text.contains("\nnote: 3 files were not read"), "{text}");
+    for line in [
+        "warning: there is no recording in none\n",
+        "warning: no file matches other/*.har\n",
+        "warning: all/[.har is no pattern: ",
+    ] {
+        assert!(err.contains(line), "{line} in\n{err}");
+    }
+    assert!(place.fails_with_hint(&["none"]).contains("there is no recording in none"));
+}
+
+/// Recordings come from others: neither what they name nor their own names may command a terminal or break a picture.
+#[test]
+fn hostile_names() {
+    let mut hostile: Value = serde_json::from_slice(&har("a.test")).unwrap();
+    hostile["log"]["pages"][0]["title"] =
+        json!("\u{1b}]0;x\u{7}\u{9b}2J\u{202e}</title></text><script>x</script>]]>&\"'\u{ffff}");
+    let place =
+        place(&[("\u{1b}[2Ja\n.har", hostile.to_string().as_bytes()), ("\u{1b}[2Jb.har", b"{")]);
+    let names = ["\u{1b}[2Ja\n.har", "\u{1b}[2Jb.har"];
+    let (code, text, err) =
+        place.call(&[names[0], names[1], "--svg", "page.svg", "--html", "page.html"]);
+    assert_eq!(code, Some(2), "{err}");
+    let picture = fs::read_to_string(place.path("page.svg")).unwrap();
+    let report = fs::read_to_string(place.path("page.html")).unwrap();
+    for text in [text, err, picture.clone(), report.clone()] {
+        let is_plain = |char: char| matches!(char, '\n' | '\t') || !char.is_control();
+        assert!(text.chars().all(|char| is_plain(char) && char != '\u{202e}'), "{text:?}");
+        assert!(!text.contains('\u{ffff}'), "{text:?}");
+    }
+    assert!(!picture.contains("<script") && !report.contains("<script"));
+}
+
 #[test]
 fn pictures_are_well_formed() {
     let place = place(&[("page.har", &har("a.test")), ("b.har", &har("b.test"))]);

@@ -310,7 +310,7 @@ mod tests {
             "/^",
         ] {
             let target = of("a.example", path).unwrap_or_else(|error| panic!("{path}: {error}"));
-            assert_eq!(target.to_string().parse(), Ok(target), "{path}");
+            assert_eq!(target.to_string().parse::<Target>(), Ok(target), "{path}");
         }
         for path in [
             "",
@@ -338,7 +338,7 @@ mod tests {
             assert_eq!(of("a.example", path), Err(TargetError::Malformed), "{path}");
         }
         let target = of("xn--bcher-kva.example", "/").unwrap();
-        assert_eq!(target.to_string().parse(), Ok(target));
+        assert_eq!(target.to_string().parse::<Target>(), Ok(target));
         for host in [
             "xn--a.example",
             "xn--.example",

@@ -75,7 +75,13 @@ impl fmt::Display for HarError {
             }
             Self::Empty => f.write_str("there is no request in it"),
             Self::AllIgnored(ignored) => {
-                write!(f, "none of its {} requests went over the network", ignored.total())
+                f.write_str("none of its requests is a resource of a page:")?;
+                let mut between = " ";
+                for (reason, count) in ignored.iter() {
+                    write!(f, "{between}{count} {reason}")?;
+                    between = ", ";
+                }
+                Ok(())
             }
             Self::Page(error) => error.fmt(f),
         }

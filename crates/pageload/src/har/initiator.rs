@@ -73,6 +73,38 @@ fn kind(text: &str) -> InitiatorKind {
     }
 }
 
+/// Visits values that say nothing of an initiator: such fields are everyone's own, and no reason to refuse a file.
+macro_rules! says_nothing {
+    ($($of:ident),*) => { $(says_nothing!(@ $of);)* };
+    (@ bool) => { says_nothing!(@ visit_bool bool); };
+    (@ u64) => { says_nothing!(@ visit_u64 u64); };
+    (@ i64) => { says_nothing!(@ visit_i64 i64); };
+    (@ f64) => { says_nothing!(@ visit_f64 f64); };
+    (@ str) => { says_nothing!(@ visit_str &str); };
+    (@ unit) => {
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(Self::Value::default())
+        }
+    };
+    (@ seq) => {
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(Self::Value::default())
+        }
+    };
+    (@ map) => {
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            Ok(Self::Value::default())
+        }
+    };
+    (@ $visit:ident $of:ty) => {
+        fn $visit<E: Error>(self, _: $of) -> Result<Self::Value, E> {
+            Ok(Self::Value::default())
+        }
+    };
+}
+
 /// An object by Chromium, a URL by others; anything else says nothing.
 impl<'de> Deserialize<'de> for Initiator {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -119,30 +151,7 @@ impl<'de> Deserialize<'de> for Initiator {
                 Ok(initiator)
             }
 
-            fn visit_bool<E: Error>(self, _: bool) -> Result<Initiator, E> {
-                Ok(Initiator::default())
-            }
-
-            fn visit_u64<E: Error>(self, _: u64) -> Result<Initiator, E> {
-                Ok(Initiator::default())
-            }
-
-            fn visit_i64<E: Error>(self, _: i64) -> Result<Initiator, E> {
-                Ok(Initiator::default())
-            }
-
-            fn visit_f64<E: Error>(self, _: f64) -> Result<Initiator, E> {
-                Ok(Initiator::default())
-            }
-
-            fn visit_unit<E: Error>(self) -> Result<Initiator, E> {
-                Ok(Initiator::default())
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Initiator, A::Error> {
-                while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Initiator::default())
-            }
+            says_nothing!(bool, u64, i64, f64, unit, seq);
         }
 
         deserializer.deserialize_any(Any)
@@ -193,9 +202,7 @@ impl<'de> Visitor<'de> for Stack<'_> {
         Ok(())
     }
 
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        Ok(())
-    }
+    says_nothing!(bool, u64, i64, f64, str, unit, seq);
 }
 
 struct Frames<'a>(&'a mut Initiator);
@@ -216,21 +223,44 @@ impl<'de> Visitor<'de> for Frames<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        #[derive(serde::Deserialize)]
-        struct Frame {
-            #[serde(default)]
-            url: Scalar,
-        }
+        while list.next_element_seed(Frame(&mut *self.0))?.is_some() {}
+        Ok(())
+    }
 
-        while let Some(frame) = list.next_element::<Frame>()? {
-            self.0.push(frame.url.text().unwrap_or_default());
+    says_nothing!(bool, u64, i64, f64, str, unit, map);
+}
+
+/// A `Runtime.CallFrame`, of which the URL of the script counts.
+struct Frame<'a>(&'a mut Initiator);
+
+impl<'de> DeserializeSeed<'de> for Frame<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Frame<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a frame of a stack")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "url" {
+                let url: Scalar = map.next_value()?;
+                self.0.push(url.text().unwrap_or_default());
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
         }
         Ok(())
     }
 
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        Ok(())
-    }
+    says_nothing!(bool, u64, i64, f64, str, unit, seq);
 }
 
 #[cfg(test)]
@@ -260,6 +290,7 @@ mod tests {
                 },
                 "callFrames": [
                     { "url": "" },
+                    "f", null, 7, [{ "url": "https://a.test/no.js" }],
                     { "functionName": "f", "url": "https://a.test/inner.js", "lineNumber": 1 },
                     { "url": "https://a.test/inner.js" },
                 ],
@@ -277,6 +308,12 @@ mod tests {
             assert_eq!(read(&value), Initiator::default());
         }
         assert_eq!(read(&json!({ "type": "other" })), Initiator::default());
+        let script = Initiator { kind: InitiatorKind::Script, urls: Vec::new() };
+        for stack in
+            [json!("at f"), json!(7), json!([1]), json!({ "callFrames": "f", "parent": 1 })]
+        {
+            assert_eq!(read(&json!({ "type": "script", "stack": stack })), script);
+        }
         let url = read(&json!("https://a.test/"));
         assert_eq!((url.kind, url.urls), (InitiatorKind::Parser, keys(&["https://a.test/"])));
     }

@@ -4,13 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::exchange::{Exchange, Origin};
-use super::limits::{QUIET, URL_MAX};
+use super::limits::{LONGEST, QUIET, URL_MAX};
 use super::parents::{self, Waits, part};
 use super::value::cut;
 use super::{Facts, Recording};
 use crate::page::{
     Dependency, Ignored, Page, PageError, Protocol, Reason, Recorded, Resource, Server, Timings,
 };
+use crate::printable;
 
 /// What the file says of a page.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +32,7 @@ pub(super) fn recording(
     mut ignored: Ignored,
 ) -> Result<Recording, (PageError, Ignored)> {
     exchanges.sort_by_key(Exchange::started);
+    drop_far(facts, &mut exchanges, &mut ignored);
     let loaded = loaded(facts, &exchanges);
     set_late(&mut exchanges, loaded);
     for reason in exchanges.iter().filter_map(|exchange| exchange.ignored) {
@@ -62,10 +64,27 @@ pub(super) fn recording(
     }
 }
 
-/// When the load event was, since 1970.
+/// What was asked for more than [`LONGEST`] before or after the page's beginning, or else most of its requests, has a time that
+/// cannot be.
+fn drop_far(facts: &PageFacts, exchanges: &mut Vec<Exchange>, ignored: &mut Ignored) {
+    let is_near = |at: Duration, exchange: &Exchange| exchange.started().abs_diff(at) <= LONGEST;
+    let middle = exchanges.get(exchanges.len().saturating_sub(1) / 2).map(Exchange::started);
+    let begun = facts.started.filter(|at| exchanges.iter().any(|exchange| is_near(*at, exchange)));
+    let Some(at) = begun.or(middle) else { return };
+    exchanges.retain(|exchange| {
+        let is_near = is_near(at, exchange);
+        if !is_near {
+            ignored.add(exchange.ignored.unwrap_or(Reason::Times));
+        }
+        is_near
+    });
+}
+
+/// When the load event was, since 1970; none if that was [`LONGEST`] before or after the first request, by another clock.
 fn loaded(facts: &PageFacts, exchanges: &[Exchange]) -> Option<Duration> {
-    let started = facts.started.or_else(|| exchanges.first().map(Exchange::started))?;
-    started.checked_add(facts.on_load?)
+    let first = exchanges.first()?.started();
+    let loaded = facts.started.unwrap_or(first).checked_add(facts.on_load?)?;
+    (loaded.abs_diff(first) <= LONGEST).then_some(loaded)
 }
 
 /// What was asked for after the page was loaded is not of the load: after its load event, and after [`QUIET`].
@@ -104,11 +123,6 @@ fn page_load_time(resources: &[Resource]) -> Option<Duration> {
         resources.iter().filter_map(|one| one.measured.map(|timings| timings.end())).collect();
     ends.sort_unstable();
     ends.get(ends.len() * 95 / 100).copied()
-}
-
-/// Nothing that commands a terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
 
 /// Finds out servers and connections.

@@ -359,6 +359,22 @@ mod tests {
     }
 
     #[test]
+    fn round_trips_are_those_that_are_waited_for() {
+        let round_trips = |names: &str| {
+            let mut all = Vec::new();
+            let model = model(1.0);
+            model.loads(&page(0), names.parse().unwrap(), |_, load| all.push(load));
+            let [load] = all.as_slice() else { panic!() };
+            // All of them, and the request's own.
+            let waited = load.page_load_time().as_secs_f64() / RTT.as_secs_f64() - 1.0;
+            assert!((waited - f64::from(load.round_trips)).abs() < 0.05, "{names}: {waited}");
+            load.round_trips
+        };
+        let names = ["none", "turbotls", "http3", "optimistic-data", "optimistic-data+turbotls"];
+        assert_eq!(names.map(round_trips), [2, 1, 1, 1, 1]);
+    }
+
+    #[test]
     fn databases_count_as_often_as_they_know_the_page() {
         let prefetch: Techniques = "prefetch-db".parse().unwrap();
         let at = |rate| model(rate).expected(&page(5), prefetch);

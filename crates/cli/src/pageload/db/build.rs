@@ -14,7 +14,7 @@ use headstart_pageload::page::Page;
 use headstart_proto::UnixSeconds;
 use serde_json::{Value, json};
 
-use super::super::batch::expanded;
+use super::super::files::Files;
 use super::super::recordings::{Contents, Recording, logged, open_unpacked, read_all};
 use super::super::sharing::unreadable;
 use super::super::text::{columns, counted, grouped, percent};
@@ -31,7 +31,7 @@ use crate::output;
 pub(super) fn run(options: &DbBuildOptions) -> Result<ExitCode, Failure> {
     // First, so that a wrong key need not wait for thousands of recordings.
     let key = options.sign.as_deref().map(keys::secret).transpose()?;
-    let all = Learned::read(&expanded(&options.files)?, options.assume_get);
+    let all = Learned::read(Files::of(&options.files), options.assume_get);
     if all.recordings.count() == 0 {
         return Err(nothing(&all));
     }
@@ -81,14 +81,14 @@ struct Learned {
 }
 
 impl Learned {
-    fn read(files: &[PathBuf], assume_get: bool) -> Self {
+    fn read(Files { files, failures }: Files, assume_get: bool) -> Self {
         let is_published = |path: &&PathBuf| {
             let name = path.to_string_lossy();
             [".jsonl", ".jsonl.gz"].iter().any(|end| name.ends_with(end)) || name == "-"
         };
         let (published, others): (Vec<&PathBuf>, Vec<&PathBuf>) =
             files.iter().partition(is_published);
-        let mut all = Self::default();
+        let mut all = Self { failed: failures, ..Self::default() };
         for path in published {
             if let Err(failure) = all.published(path) {
                 all.failed.push((path.display().to_string(), failure));
@@ -96,7 +96,7 @@ impl Learned {
         }
         let others: Vec<PathBuf> = others.into_iter().cloned().collect();
         let all = Mutex::new(all);
-        let learn = |contents: Contents| -> Result<(), Failure> {
+        let learn = |_, contents: Contents| -> Result<(), Failure> {
             let facts: Vec<(Page, Facts)> = contents
                 .recordings
                 .into_iter()

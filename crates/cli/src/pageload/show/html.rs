@@ -7,14 +7,11 @@ use headstart_pageload::tree::Breakdown;
 use maud::{Markup, PreEscaped, html};
 
 use super::picture::{self, SHOW_STYLE};
-use super::summary::{All, Distribution, PageSummary, ms, reason};
+use super::summary::{All, DETAILED, Distribution, PageSummary, ms, reason};
 use super::text::bytes;
 use crate::lab::report::figure;
 use crate::lab::report::html::{HEAD, STYLE, tile};
 use crate::pageload::text::grouped;
-
-/// Pages with a section of their own; of further ones there is a line.
-const SECTIONS: usize = 50;
 
 /// The whole file.
 pub(super) fn document(all: &All) -> Markup {
@@ -30,7 +27,7 @@ pub(super) fn document(all: &All) -> Markup {
         body {
             main {
                 @if all.pages.len() > 1 { h1 { (title) } (overview(all)) }
-                @for (at, page) in all.pages.iter().take(SECTIONS).enumerate() { (whole(page, at)) }
+                @for (at, page) in all.pages.iter().take(DETAILED).enumerate() { (whole(page, at)) }
                 footer { "Made by headstart " (env!("CARGO_PKG_VERSION")) " from the files named above." }
             }
         }
@@ -63,7 +60,7 @@ fn overview(all: &All) -> Markup {
 fn line(page: &PageSummary, at: usize) -> Markup {
     let shape = &page.shape;
     html! { tr {
-        td { @if at < SECTIONS { a href=(format!("#page-{at}")) { (page.name) } } @else { (page.name) } }
+        td { @if at < DETAILED { a href=(format!("#page-{at}")) { (page.name) } } @else { (page.name) } }
         td.n { (page.page_load_ms.map_or_else(|| "–".into(), |ms| format!("{:.2}", ms / 1e3))) }
         td.n { (shape.resources) }
         td.n { (shape.servers) }

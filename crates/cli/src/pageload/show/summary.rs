@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use headstart_pageload::har::{Agreement, Kind, Parents, Priority};
 use headstart_pageload::page::{Confidence, Ignored, Page, Part, Protocol, Reason, Timings};
+use headstart_pageload::printable;
 use headstart_pageload::tree::{self, Breakdown, CriticalPath, Quantiles, Shape, Tree};
 use serde::Serialize;
 
@@ -12,6 +13,9 @@ use crate::pageload::recordings::{HarFacts, Recording};
 
 /// Resources of a page that are kept one by one: more are no picture. Their figures count all the same.
 pub(super) const RESOURCES: usize = 5000;
+
+/// Pages whose resources are kept, the first ones: each has a section of its own in a report, further ones a line.
+pub(super) const DETAILED: usize = 50;
 
 /// All pages.
 #[derive(Debug, Serialize)]
@@ -51,7 +55,7 @@ pub(super) struct PageSummary {
     pub(super) ignored: BTreeMap<&'static str, usize>,
     pub(super) distributions: Vec<Distribution>,
     pub(super) servers: Vec<ServerSummary>,
-    /// As a tree is printed.
+    /// As a tree is printed; of the first [`DETAILED`] pages.
     pub(super) resources: Option<Vec<ResourceSummary>>,
 }
 
@@ -168,14 +172,16 @@ impl All {
 }
 
 impl PageSummary {
-    pub(super) fn of(recording: Recording) -> Self {
+    /// Of a page, and its resources apart.
+    pub(super) fn of(recording: Recording) -> (Self, Vec<ResourceSummary>) {
         let Recording { file, page, har } = recording;
         let tree = Tree::of(&page);
         let path = CriticalPath::of_page_load_time(&page);
         let waited = tree::head_of_line(&page);
         let measured = page.resources().iter().filter_map(|one| one.measured);
         let full = measured.map(|timings| timings.end()).max();
-        Self {
+        let resources = resources(&page, &tree, &waited, path.as_ref(), har.as_ref());
+        let summary = Self {
             file,
             name: printable(page.name()),
             shape: tree.shape(&page),
@@ -189,17 +195,14 @@ impl PageSummary {
             ignored: counted(page.ignored()),
             distributions: of_resources(&page, &tree, &waited),
             servers: servers(&page, &tree, har.as_ref()),
-            resources: Some(resources(&page, &tree, &waited, path.as_ref(), har.as_ref())),
-        }
+            resources: None,
+        };
+        (summary, resources)
     }
 }
 
 pub(in crate::pageload) fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
-}
-
-pub(in crate::pageload) fn printable(text: &str) -> String {
-    text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
 
 pub(in crate::pageload) fn counted(ignored: &Ignored) -> BTreeMap<&'static str, usize> {
@@ -227,24 +230,9 @@ fn key(reason: Reason) -> &'static str {
 }
 
 /// What a reason says in words.
-pub(in crate::pageload) fn reason(key: &str) -> &'static str {
-    match key {
-        "cached" => "from the browser's cache",
-        "aborted" => "aborted or failed",
-        "blocked" => "blocked by the browser or an extension",
-        "service_worker" => "answered by a service worker",
-        "not_fetched" => "data:, blob: and other URLs of no server",
-        "websocket" => "WebSockets",
-        "pushed" => "pushed by the server",
-        "late" => "asked for after the page was loaded and the network quiet for 2 s",
-        "times" => "without times, or with such as cannot be",
-        "url" => "with a URL that is none",
-        "malformed" => "without a request or a URL",
-        "never_sent" => "never sent",
-        "no_page" => "of no page of the file",
-        "too_many" => "beyond the limit on resources of a page",
-        _ => "for other reasons",
-    }
+pub(in crate::pageload) fn reason(key: &str) -> String {
+    let of_key = Reason::ALL.into_iter().find(|reason| self::key(*reason) == key);
+    of_key.map_or_else(|| "for other reasons".into(), |reason| reason.to_string())
 }
 
 fn distribution(

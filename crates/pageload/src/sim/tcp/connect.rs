@@ -47,7 +47,7 @@ impl Run<'_> {
         self.load.connections += 1;
         self.load.handshakes += u32::from(session != Session::NoTls);
         self.load.resumptions += u32::from(flight > 0 && session != Session::None);
-        self.load.round_trips += opening.round_trips() + session.round_trips();
+        self.load.round_trips += self.connecting(opening) + session.round_trips();
 
         let begin = self.resolve(server);
         let hello = begin + self.before_hello(opening);
@@ -141,12 +141,17 @@ impl Run<'_> {
         (*self.resolved[own.host].get_or_insert(resolved)).max(self.now)
     }
 
+    /// Round trips of TCP that are waited for.
+    fn connecting(&self, opening: Opening) -> u32 {
+        if self.techniques.optimistic_data { 0 } else { opening.round_trips() }
+    }
+
     /// From the address until TLS, or the request, leaves.
     fn before_hello(&mut self, opening: Opening) -> Instant {
         let timers = self.settings.timers;
-        let waits = !self.techniques.optimistic_data;
+        let connecting = u64::from(self.connecting(opening)) * self.rtt;
         match opening {
-            Opening::Plain => self.lost_trip(timers.syn) + if waits { self.rtt } else { 0 },
+            Opening::Plain => self.lost_trip(timers.syn) + connecting,
             Opening::FastOpen | Opening::Quic => self.lost_trip(timers.syn),
             Opening::FastOpenPrivacy => {
                 let fallback = timers.fallback.max(self.settings.link.rtt.saturating_mul(2));
