@@ -50,7 +50,7 @@ pub(super) struct Loaded {
 
 /// Loads a page in the one tab that the browser has.
 pub(super) fn load(browser: &mut Browser, wanted: Wanted<'_>) -> Result<Loaded, Trouble> {
-    let loaded = Following::begin(&mut browser.devtools, wanted).and_then(Following::to_the_end);
+    let loaded = Following::begin(&mut browser.devtools, wanted).and_then(Following::until_it_ends);
     loaded.map_err(|trouble| browser.explain(trouble))
 }
 
@@ -98,7 +98,7 @@ impl<'b> Following<'b> {
         })
     }
 
-    fn to_the_end(mut self) -> Result<Loaded, Trouble> {
+    fn until_it_ends(mut self) -> Result<Loaded, Trouble> {
         while !self.is_over()? {
             match self.devtools.next(Instant::now() + LOOK)? {
                 Some(Message::Event { session, method, params }) => {
