@@ -146,7 +146,7 @@ pub struct ShowOptions {
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = REPLAY_EXAMPLES, after_help = "See --help for examples.")]
 pub struct ReplayOptions {
-    /// HAR files, or recordings of CS244 (.json): a page of each
+    /// HAR files, recordings of CS244 (.json), or page loads published with BLAST (.jsonl): a page of each
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 

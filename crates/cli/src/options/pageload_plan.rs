@@ -37,8 +37,9 @@ const VALIDATE_EXAMPLES: &str = "\
 Examples:
       headstart pageload validate --blast blast-train.jsonl.gz
       HEADSTART_DATA=folder headstart pageload validate --json
-      headstart lab run pages --out results                       # ten recorded pages over real sockets
-      headstart pageload validate --replays results               # the profile tcp against them";
+  Ten recorded pages over real sockets, and the profile tcp against them:
+      headstart lab run pages --out results
+      headstart pageload validate --replays results";
 
 /// Slowest link that is simulated, in bits a second: below, a page takes hours.
 const RATE_MIN: u64 = 8_000;

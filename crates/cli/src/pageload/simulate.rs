@@ -21,7 +21,7 @@ use super::database::{Source, Used, known};
 use super::model::{self, Setting};
 use super::recordings::{Contents, Recording, on_all_cores};
 use super::show::summary::{Unreadable, counted as by_reason, ms};
-use super::show::text::ignored_by_reason;
+use super::show::text::left_out;
 use super::text::{columns, counted, percent, shortened};
 use crate::failure::Failure;
 use crate::options::{Arm, SimulateOptions};
@@ -255,18 +255,7 @@ impl Simulated {
             }
         }
         text.push_str(&self.database.as_ref().map_or_else(String::new, Used::text));
-        text.push_str(&ignored_by_reason(
-            "Of the pages' entries no resources",
-            &self.not_resources,
-        ));
-        text.push_str(&ignored_by_reason(
-            "Entries of no page, or of pages without resources",
-            &self.ignored,
-        ));
-        if !self.unreadable.is_empty() {
-            let files = counted(self.unreadable.len() as u64, "file was", "files were");
-            let _ = writeln!(text, "\nnote: {files} not read, see the warnings");
-        }
+        text.push_str(&left_out(&self.not_resources, &self.ignored, self.unreadable.len()));
         text
     }
 }

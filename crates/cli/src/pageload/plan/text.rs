@@ -12,7 +12,7 @@ use super::{Answer, Answers, cost};
 use crate::pageload::database::Used;
 use crate::pageload::model::short;
 use crate::pageload::show::summary::ms;
-use crate::pageload::show::text::{bytes, ignored_by_reason};
+use crate::pageload::show::text::{bytes, left_out};
 use crate::pageload::text::{columns, counted, percent, shortened};
 
 /// All answers; of one page, or over several; with at most `rows` lines of a list.
@@ -27,15 +27,8 @@ pub(super) fn report(answers: &Answers, rows: usize) -> String {
         }
     }
     text.push_str(&answers.database.as_ref().map_or_else(String::new, Used::text));
-    text.push_str(&ignored_by_reason("Of the pages' entries no resources", &answers.not_resources));
-    text.push_str(&ignored_by_reason(
-        "Entries of no page, or of pages without resources",
-        &answers.ignored,
-    ));
-    if !answers.unreadable.is_empty() {
-        let files = counted(answers.unreadable.len() as u64, "file was", "files were");
-        let _ = writeln!(text, "\nnote: {files} not read, see the warnings");
-    }
+    let unreadable = answers.unreadable.len();
+    text.push_str(&left_out(&answers.not_resources, &answers.ignored, unreadable));
     text
 }
 

@@ -23,19 +23,12 @@ pub(super) fn report(all: &All, rows: usize) -> String {
         [page] => one(page, rows),
         pages => several(pages, rows) + &distributions("Over all pages", &all.distributions),
     };
+    let mut not_resources = BTreeMap::new();
     if all.pages.len() > 1 {
         text.push_str(&agreement(&all.agreement));
-        let ignored = together(&all.pages);
-        text.push_str(&ignored_by_reason("Of the pages' entries no resources", &ignored));
+        not_resources = together(&all.pages);
     }
-    text.push_str(&ignored_by_reason(
-        "Entries of no page, or of pages without resources",
-        &all.ignored,
-    ));
-    if !all.unreadable.is_empty() {
-        let files = counted(all.unreadable.len() as u64, "file was", "files were");
-        let _ = writeln!(text, "\nnote: {files} not read, see the warnings");
-    }
+    text.push_str(&left_out(&not_resources, &all.ignored, all.unreadable.len()));
     text
 }
 
@@ -277,10 +270,23 @@ fn agreement(of: &Agreement) -> String {
     )
 }
 
-pub(in crate::pageload) fn ignored_by_reason(
-    title: &str,
-    ignored: &BTreeMap<&'static str, usize>,
+/// What a command has not used: entries of pages, entries of none, and files.
+pub(in crate::pageload) fn left_out(
+    not_resources: &BTreeMap<&'static str, usize>,
+    of_no_page: &BTreeMap<&'static str, usize>,
+    unreadable: usize,
 ) -> String {
+    let mut text = ignored_by_reason("Of the pages' entries no resources", not_resources);
+    let title = "Entries of no page, or of pages without resources";
+    text.push_str(&ignored_by_reason(title, of_no_page));
+    if unreadable > 0 {
+        let files = counted(unreadable as u64, "file was", "files were");
+        let _ = writeln!(text, "\nnote: {files} not read, see the warnings");
+    }
+    text
+}
+
+fn ignored_by_reason(title: &str, ignored: &BTreeMap<&'static str, usize>) -> String {
     if ignored.is_empty() {
         return String::new();
     }
