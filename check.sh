@@ -21,6 +21,9 @@ if [ -z "${HEADSTART_TEST_NET:-}" ] && [ "$(id -u)" = 0 ]; then
 fi
 [ -n "${HEADSTART_TEST_NET:-}" ] || echo "note: not root, so tests in network namespaces are skipped (HEADSTART_TEST_NET=1 runs them)"
 
+# The recorder's tests, with Chromium, which `tools` installs.
+export HEADSTART_TEST_BROWSER=${HEADSTART_TEST_BROWSER:-1}
+
 # Packages by the command that they bring.
 tools() {
     local missing=()
@@ -48,6 +51,7 @@ clang-14 clang-14
 llvm-strip-14 llvm-14
 setpriv util-linux
 valgrind valgrind
+chromium chromium
 LIST
     [ -e /usr/include/bpf/bpf_helpers.h ] || missing+=(libbpf-dev)
     python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)

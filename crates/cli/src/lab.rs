@@ -7,7 +7,7 @@ mod capture;
 mod cell;
 mod environment;
 pub(crate) mod experiment;
-mod interrupt;
+pub(crate) mod interrupt;
 mod list;
 pub(crate) mod page;
 pub(crate) mod peer;
@@ -18,6 +18,7 @@ mod progress;
 pub(crate) mod report;
 mod results;
 pub(crate) mod run;
+pub(crate) mod site;
 pub(crate) mod stats;
 pub(crate) mod summary;
 mod topology;
@@ -45,6 +46,10 @@ pub(crate) fn run(options: &LabOptions) -> Result<ExitCode, Failure> {
         LabCommand::Calibrate(options) => {
             logging::start(&options.log, logging::COMMAND)?;
             calibrate::run(options)
+        }
+        LabCommand::Site(options) => {
+            logging::start(&options.log, logging::COMMAND)?;
+            site::run(options)
         }
         LabCommand::Peer(options) => peer::run(options),
     }

@@ -12,12 +12,14 @@ mod get;
 mod keys;
 mod lab;
 mod lab_report;
+mod lab_site;
 mod log;
 mod managed;
 mod names;
 mod pageload;
 mod pageload_db;
 mod pageload_plan;
+mod pageload_record;
 mod place;
 mod run;
 mod sessions;
@@ -40,6 +42,7 @@ pub use keys::{
 };
 pub use lab::{LabCommand, LabListOptions, LabOptions, LabRunOptions};
 pub use lab_report::LabReportOptions;
+pub use lab_site::LabSiteOptions;
 pub use log::{LogFormat, LogOptions};
 pub use managed::{ClientCertificate, ManagedOptions};
 pub use names::{NameMap, NamePattern};
@@ -50,6 +53,7 @@ pub use pageload_db::{
 };
 pub use pageload_plan::{Arm, PlanOptions, SimulateOptions, ValidateOptions};
 pub(crate) use pageload_plan::{ProfileName, SimulatorOptions, Visit, rate};
+pub use pageload_record::RecordOptions;
 pub use place::{FilterPlace, KeySource, RedisAddress};
 pub use run::RunOptions;
 pub use sessions::{

@@ -7,6 +7,7 @@ mod files;
 mod model;
 mod plan;
 mod progress;
+mod record;
 pub(crate) mod recordings;
 mod replay;
 mod sharing;
@@ -26,6 +27,7 @@ pub(crate) fn run(options: &PageloadOptions) -> Result<ExitCode, Failure> {
     match &options.command {
         PageloadCommand::Sharing(options) => sharing::run(options),
         PageloadCommand::Db(options) => db::run(&options.command),
+        PageloadCommand::Record(options) => record::run(options),
         PageloadCommand::Show(options) => show::run(options),
         PageloadCommand::Replay(options) => replay::run(options),
         PageloadCommand::Plan(options) => plan::run(options),

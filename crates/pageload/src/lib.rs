@@ -6,6 +6,7 @@
 //! * [`sim`]: what loading it takes, in simulated time.
 //! * [`plan`]: what each technique would save on a page, and what the page waits for.
 //! * [`balance`]: what several addresses of a host cost Fast Open.
+//! * [`devtools`]: HAR files of what Chromium's DevTools protocol says of a load.
 //! * [`db`]: what many recordings of pages tell a browser before it asks.
 //! * [`statistics`]: how values hang together, and how far simulated times are from measured ones.
 //! * [`sharing`]: how many full TLS handshakes of a recording a shared session store would have saved.
@@ -17,6 +18,7 @@ pub mod balance;
 pub mod blast;
 pub mod cs244;
 pub mod db;
+pub mod devtools;
 pub mod har;
 pub mod page;
 pub mod plan;

@@ -6,6 +6,8 @@
 //! HTTP/1.1, `GET /bytes/N`, so that other servers can stand behind; every response byte is checked. The same
 //! servers answer as the origins of a recorded page, of which a [`PageClient`] makes [`PageLoad`]s.
 //!
+//! [`site`] has web sites for browsers to load.
+//!
 //! [`run_client`] and [`run_server`] make programs of them, driven by lines on standard input.
 //!
 //! All arms over TCP use OpenSSL, which has the post-quantum suites and early data; those of Fast Open by way of
@@ -29,6 +31,7 @@ mod load;
 mod page;
 mod quic;
 mod server;
+pub mod site;
 mod sys;
 mod tls;
 mod transport;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{LabReportOptions, LogOptions};
+use super::{LabReportOptions, LabSiteOptions, LogOptions};
 use crate::lab::calibrate::CalibrateOptions;
 use crate::lab::peer::PeerOptions;
 
@@ -44,6 +44,7 @@ pub enum LabCommand {
     Run(LabRunOptions),
     Report(LabReportOptions),
     Calibrate(CalibrateOptions),
+    Site(LabSiteOptions),
     #[command(hide = true)]
     Peer(PeerOptions),
 }

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use headstart_peers::{Arm, Suite};
 
 use super::pageload_plan::{PageFiles, PlanOptions, SimulateOptions, ValidateOptions};
+use super::pageload_record::RecordOptions;
 use super::{DbOptions, LogOptions};
 
 const EXAMPLES: &str = "\
@@ -65,6 +66,7 @@ pub struct PageloadOptions {
 #[derive(Debug, Clone, Subcommand)]
 #[allow(missing_docs)] // a comment here would replace the command's own help text
 pub enum PageloadCommand {
+    Record(RecordOptions),
     Show(ShowOptions),
     Plan(PlanOptions),
     Simulate(SimulateOptions),

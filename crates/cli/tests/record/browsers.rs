@@ -1,0 +1,64 @@
+//! Browsers that are none, played by scripts: these need no Chromium.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::place::Place;
+
+const PAGE: &str = "http://127.0.0.1:9/";
+
+/// A script that is called as Chromium is: commands come by descriptor 3, answers go to 4.
+fn script(place: &Place, text: &str) -> String {
+    let path = place.path("browser");
+    // It knows the profile as Chromium does, so that it is found if it is left behind.
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.display().to_string()
+}
+
+const VERSION: &str =
+    r#"printf '{"id":1,"result":{"product":"Chrome/%s.0.1.2"}}\000' "$VERSION" >&4"#;
+
+#[test]
+fn without_chromium_it_says_what_to_install() {
+    let place = Place::new();
+    let output = place.command(&["news"]).env("PATH", place.path("tmp")).output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err.starts_with("error: there is no Chromium") && err.contains("apt install"), "{err}");
+    place.call(&["news", "--browser", "nowhere"]).failed(2, "nowhere is no program");
+}
+
+#[test]
+fn a_browser_that_ends_tells_its_last_words() {
+    let place = Place::new();
+    let browser = script(&place, "echo 'no display' >&2; exit 3");
+    let said = place.call(&[PAGE, "--browser", &browser]);
+    said.failed(1, "Chromium ended");
+    said.failed(1, "no display");
+}
+
+#[test]
+fn a_browser_that_says_nonsense_is_ended() {
+    let place = Place::new();
+    let browser = script(&place, "printf 'hello\\000' >&4; exec sleep 1000");
+    place.call(&[PAGE, "--browser", &browser]).failed(1, "Chromium ended");
+}
+
+#[test]
+fn a_browser_that_hangs_is_ended_with_what_it_started() {
+    let place = Place::new();
+    let browser = script(&place, "sh -c 'sleep 1000 & wait' \"$@\" & wait");
+    place.call(&[PAGE, "--browser", &browser]).failed(1, "gave no answer to Browser.getVersion");
+}
+
+#[test]
+fn other_versions_are_refused_or_doubted() {
+    let place = Place::new();
+    let old = script(&place, &format!("VERSION=98; {VERSION}; exec sleep 1000"));
+    place.call(&[PAGE, "--browser", &old]).failed(1, "is version 98");
+    let new = script(&place, &format!("VERSION=999; {VERSION}; sleep 1; exit 7"));
+    let said = place.call(&[PAGE, "--browser", &new]);
+    said.failed(1, "and this one is 999");
+    said.failed(1, "Chromium ended");
+}

@@ -1,0 +1,197 @@
+//! Pages that misbehave, and a recorder that is ended.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use socket2::{Domain, Socket, Type};
+
+use crate::place::{Place, has_browser, until};
+use crate::server::{self, Server};
+use crate::sites::read;
+
+fn note(said: &Value) -> String {
+    said["recordings"][0]["notes"].to_string()
+}
+
+#[test]
+fn an_answer_that_never_comes_is_not_waited_for() {
+    if !has_browser() {
+        return;
+    }
+    let (place, server) = (Place::new(), server::start());
+    let said = place.records(&[&format!("http://{server}/mostly")]);
+    assert!(note(&said).contains("no load event: 1 of 42 requests did not end"), "{said}");
+    assert_eq!(said["recordings"][0]["resources"], 41);
+    let page = read(&place.recordings()[0]).page;
+    assert_eq!(page.ignored().total(), 1, "what did not end is told as aborted");
+}
+
+#[test]
+fn a_page_that_never_rests_is_recorded_until_its_time_is_over() {
+    if !has_browser() {
+        return;
+    }
+    let (place, server) = (Place::new(), server::start());
+    let said = place.records(&[&format!("http://{server}/polls"), "--timeout", "12s"]);
+    assert!(note(&said).contains("not at rest within 12s"), "{said}");
+    let hardly = place.call(&[&format!("http://{server}/hardly"), "--timeout", "8s"]);
+    hardly.failed(1, "not loaded within 8s: 4 of 6 requests ended");
+    assert_eq!(place.recordings().len(), 1, "and nothing of what failed");
+}
+
+#[test]
+fn pages_that_lead_nowhere_are_told_apart() {
+    if !has_browser() {
+        return;
+    }
+    let (place, server) = (Place::new(), server::start());
+    for (path, words) in [
+        ("circle", "redirects in circles"),
+        ("ever-on", "one document after another"),
+        ("download", "download"),
+        ("nothing", "there is no page"),
+    ] {
+        place.call(&[&format!("http://{server}/{path}")]).failed(1, words);
+    }
+    let closed = closed();
+    place.call(&[&format!("http://{closed}/")]).failed(1, "refuses connections");
+    let nowhere = "--browser-arg=--host-resolver-rules=MAP * ~NOTFOUND";
+    place.call(&["http://nowhere.test/", nowhere]).failed(1, "has no address");
+    let proxy = format!("socks5://{closed}");
+    place.call(&["http://nowhere.test/", "--proxy", &proxy]).failed(1, "proxy cannot be reached");
+    assert!(place.recordings().is_empty());
+    // One that fails does not keep others from being recorded.
+    let (bad, good) = (format!("http://{server}/circle"), format!("http://{server}/plain"));
+    let said = place.call(&[&bad, &good, "--json"]);
+    said.failed(1, "redirects in circles");
+    let said: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(said["recordings"][0]["url"], good);
+    assert_eq!(said["failures"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn windows_dialogs_and_downloads_are_closed() {
+    if !has_browser() {
+        return;
+    }
+    let (place, server) = (Place::new(), server::start());
+    let said = place.records(&[&format!("http://{server}/talks")]);
+    assert!(note(&said).contains("closed a dialog (alert)"), "{said}");
+    assert!(note(&said).contains("closed a dialog (confirm)"), "{said}");
+    let said = place.records(&[&format!("http://{server}/saves")]);
+    assert!(note(&said).contains("refused a download"), "{said}");
+    // Chromium itself lets no page open windows by itself.
+    let opens = format!("http://{server}/opens");
+    let said = place.records(&[&opens, "--browser-arg=--disable-popup-blocking"]);
+    assert!(note(&said).contains("closed a window"), "{said}");
+    assert_eq!(said["recordings"][0]["resources"], 2, "nothing of the window: {said}");
+}
+
+#[test]
+fn wrong_certificates_are_refused_and_told_whom_to_trust() {
+    if !has_browser() {
+        return;
+    }
+    let place = Place::new();
+    let certificates = place.path("certificates").display().to_string();
+    let mut site = Command::new(env!("CARGO_BIN_EXE_headstart"));
+    site.args([
+        "lab",
+        "site",
+        "app",
+        "--listen",
+        "127.0.0.1:0",
+        "--json",
+        "--certificates",
+        &certificates,
+    ]);
+    let mut site = Ended(site.stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(site.0.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    let serving: Value = serde_json::from_str(&line).unwrap();
+    let rule = format!(
+        "--browser-arg=--host-resolver-rules=MAP * {}",
+        serving["address"].as_str().unwrap()
+    );
+    let url = serving["sites"][0]["url"].as_str().unwrap();
+    place.call(&[url, &rule]).failed(1, "its certificate is wrong");
+    let authority = format!("{certificates}/authority.pem");
+    let said = place.records(&[url, &rule, "--trust", &authority]);
+    assert_eq!(said["recordings"][0]["resources"], 104);
+    assert!(fs::exists(format!("{certificates}/app.board.test.key")).unwrap());
+}
+
+/// An address that nobody listens on: as long as this runs, the kernel gives its port to nobody else.
+fn closed() -> SocketAddr {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    std::mem::forget(socket);
+    address
+}
+
+/// Killed when dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn nothing_is_left_when_the_recorder_is_ended() {
+    if !has_browser() {
+        return;
+    }
+    for (signal, code) in
+        [(Signal::TERM, Some(130)), (Signal::INT, Some(130)), (Signal::KILL, None)]
+    {
+        let (place, server) = (Place::new(), server::start());
+        let mut recorder = half_loaded(&place, &server);
+        kill_process(Pid::from_child(&recorder), signal).unwrap();
+        assert_eq!(recorder.wait().unwrap().code(), code, "{signal:?}");
+        if signal == Signal::KILL {
+            // Chromium sees its pipe end; nobody is there to remove the profile.
+            until("Chromium's end", || place.processes().is_empty());
+        } else {
+            place.is_clean();
+        }
+        assert!(place.recordings().is_empty());
+    }
+}
+
+#[test]
+fn a_browser_that_dies_while_a_page_loads_is_noticed() {
+    if !has_browser() {
+        return;
+    }
+    let of_page = |line: &str| line.contains("--type=renderer");
+    let of_browser = |line: &str| !line.contains("--type=") && line.contains("--user-data-dir=");
+    let all: [(fn(&str) -> bool, _); 2] =
+        [(of_page, "the page's process crashed"), (of_browser, "Chromium ended")];
+    for (is_victim, words) in all {
+        let (place, server) = (Place::new(), server::start());
+        let recorder = half_loaded(&place, &server);
+        let victims = place.pids(is_victim);
+        assert!(!victims.is_empty(), "{words}");
+        for pid in victims {
+            // One that was kept ready for another page may be gone by itself.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        place.said(recorder.wait_with_output().unwrap()).failed(1, words);
+        assert!(place.recordings().is_empty());
+    }
+}
+
+/// A recorder whose page waits for an answer that never comes.
+fn half_loaded(place: &Place, server: &Server) -> Child {
+    let recorder = place.start(&[&format!("http://{server}/hardly")]);
+    until("the last requests of the page", || server.asked("/x/never") > 0);
+    recorder
+}

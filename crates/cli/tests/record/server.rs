@@ -1,0 +1,108 @@
+//! A small server of pages that misbehave.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// Serves until the process ends; written out it is its address.
+pub(crate) struct Server {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
+impl Server {
+    /// How often it was asked for a path so far.
+    pub(crate) fn asked(&self, path: &str) -> usize {
+        self.asked.lock().unwrap().iter().filter(|asked| *asked == path).count()
+    }
+}
+
+pub(crate) fn start() -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = Server { address, asked: Arc::default() };
+    let asked = Arc::clone(&server.asked);
+    thread::spawn(move || {
+        for stream in listener.incoming().filter_map(Result::ok) {
+            let asked = Arc::clone(&asked);
+            thread::spawn(move || serve(stream, &asked));
+        }
+    });
+    server
+}
+
+fn serve(stream: TcpStream, asked: &Mutex<Vec<String>>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|read| read > 0) {
+        let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        asked.lock().unwrap().push(path.clone());
+        // The rest of the head.
+        while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
+            line.clear();
+        }
+        line.clear();
+        if path.ends_with("/never") {
+            thread::sleep(Duration::from_secs(3600));
+        }
+        if (&stream).write_all(&answer(&path)).is_err() {
+            return;
+        }
+    }
+}
+
+fn answer(path: &str) -> Vec<u8> {
+    let html = |text: &str| {
+        ok("text/html", &format!("<!doctype html><link rel=icon href='data:,'>{text}"))
+    };
+    match path {
+        "/plain" => html("<p>Hello"),
+        // Forty that come, and one that does not.
+        "/mostly" => html(&(images(40) + "<img src=/never>")),
+        "/hardly" => html(&(images(3) + "<img src=/x/never><img src=/y/never>")),
+        "/polls" => html(&(images(40) + "<script>setInterval(() => fetch('/poll'), 300)</script>")),
+        "/circle" => head("302 Found", "Location: /circle\r\nContent-Length: 0\r\n"),
+        "/ever-on" => {
+            html("<script>setTimeout(() => location = '/ever-on?' + Math.random(), 20)</script>")
+        }
+        "/download" => head(
+            "200 OK",
+            "Content-Type: application/zip\r\nContent-Disposition: attachment\r\nContent-Length: 0\r\n",
+        ),
+        "/talks" => {
+            html("<script>alert('hello'); window.open('/plain'); confirm('really?')</script>")
+        }
+        "/opens" => html(&(images(1) + "<script>window.open('/plain')</script>")),
+        "/saves" => html("<p>Hello<a id=a href=/download download></a><script>a.click()</script>"),
+        "/nothing" => head("204 No Content", ""),
+        path if path.starts_with("/ever-on") => answer("/ever-on"),
+        path if path.starts_with("/i") => {
+            ok("image/svg+xml", "<svg xmlns='http://www.w3.org/2000/svg'/>")
+        }
+        "/poll" => ok("text/plain", "."),
+        _ => head("404 Not Found", "Content-Length: 0\r\n"),
+    }
+}
+
+fn images(count: usize) -> String {
+    (0..count).map(|number| format!("<img src=/i{number}.svg>")).collect()
+}
+
+fn ok(content_type: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    let fields = format!("Content-Type: {content_type}\r\nContent-Length: {length}\r\n");
+    [head("200 OK", &fields), body.into()].concat()
+}
+
+fn head(status: &str, fields: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {status}\r\n{fields}\r\n").into_bytes()
+}

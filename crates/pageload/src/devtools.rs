@@ -1,0 +1,271 @@
+//! HAR files of what Chromium says of a load by its DevTools protocol (<https://chromedevtools.github.io/devtools-protocol/>).
+//!
+//! A [`Load`] takes the events of all targets of a page, as JSON, in the order in which they come, and gives a HAR file with
+//! initiators, connections, protocols, sizes on the wire and times, as [`har`](crate::har) reads it. It has no clock and no
+//! socket. Other versions of Chromium say more or less: what is not known is not looked at, what is missing is left out.
+//!
+//! ```
+//! use headstart_pageload::devtools::Load;
+//! use serde_json::json;
+//!
+//! let mut load = Load::default();
+//! load.on_event("Network.requestWillBeSent", &json!({
+//!     "requestId": "1", "timestamp": 10.0, "wallTime": 1.7e9, "type": "Document",
+//!     "request": { "method": "GET", "url": "https://a.test/", "headers": {} },
+//! }));
+//! assert_eq!((load.requests(), load.outstanding()), (1, 1));
+//! ```
+
+mod entry;
+mod headers;
+mod timings;
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use self::entry::{Hop, number, text};
+pub use crate::har::limits::ENTRIES;
+
+/// Names of requests that extra information is kept for before the request itself is told of.
+const EARLY: usize = 1024;
+
+/// What is known of one load.
+#[derive(Debug, Default)]
+pub struct Load {
+    hops: Vec<Hop>,
+    /// Of each request the hops that it has had: one, and one for each redirect.
+    of_id: HashMap<String, Vec<usize>>,
+    /// Headers as they were on the wire, which come apart from the rest, and before or after it.
+    extra: HashMap<String, Extra>,
+    ended: usize,
+    /// Requests beyond [`ENTRIES`].
+    left_out: usize,
+    main_frame: Option<String>,
+    documents: usize,
+    content_loaded: Option<f64>,
+    loaded: Option<f64>,
+    largest_paint: Option<f64>,
+}
+
+/// Of one request, by hop.
+#[derive(Debug, Default)]
+struct Extra {
+    requests: Vec<Value>,
+    responses: Vec<Value>,
+}
+
+/// Who recorded a load, and what of it is not in the events.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// What the page is called: its URL.
+    pub title: String,
+    /// Program and version.
+    pub browser: (String, String),
+    /// Program and version.
+    pub creator: (String, String),
+    /// What else is to be said.
+    pub comment: String,
+}
+
+impl Load {
+    /// Only documents of this frame are the page's own.
+    #[must_use]
+    pub fn of_frame(frame: String) -> Self {
+        Self { main_frame: Some(frame), ..Self::default() }
+    }
+
+    /// Takes an event; whether something went over the wire.
+    pub fn on_event(&mut self, method: &str, event: &Value) -> bool {
+        match method {
+            "Network.requestWillBeSent" => self.on_request(event),
+            "Network.requestWillBeSentExtraInfo" => {
+                self.on_extra(event, |extra| &mut extra.requests)
+            }
+            "Network.responseReceivedExtraInfo" => {
+                self.on_extra(event, |extra| &mut extra.responses)
+            }
+            "Network.responseReceived" => self.on_hop(event, |hop| hop.on_response(event)),
+            "Network.requestServedFromCache" => self.on_hop(event, Hop::on_memory_cache),
+            "Network.dataReceived" => self.on_hop(event, |hop| hop.on_data(event)),
+            "Network.resourceChangedPriority" => self.on_hop(event, |hop| hop.on_priority(event)),
+            "Network.loadingFinished" | "Network.loadingFailed" => self.on_end(event),
+            "Page.domContentEventFired" => set(&mut self.content_loaded, event),
+            "Page.loadEventFired" => set(&mut self.loaded, event),
+            "PerformanceTimeline.timelineEventAdded" => self.on_paint(event),
+            _ => false,
+        }
+    }
+
+    /// Requests over the network so far, each redirect for itself.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.hops.len() + self.left_out
+    }
+
+    /// Of these, those that have not ended.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.hops.len() - self.ended
+    }
+
+    /// Whether 95 % of the requests have ended, which is when BLAST takes a page as loaded (section 3.3).
+    #[must_use]
+    pub fn is_mostly_there(&self) -> bool {
+        self.ended > 0 && self.ended * 100 >= self.hops.len() * 95
+    }
+
+    /// Whether the page's load event was there.
+    #[must_use]
+    pub fn is_loaded(&self) -> bool {
+        self.loaded.is_some()
+    }
+
+    /// How many documents the page's frame has asked for, without redirects by servers: more than one if the page leads
+    /// elsewhere by itself.
+    #[must_use]
+    pub fn documents(&self) -> usize {
+        self.documents
+    }
+
+    /// The time from the first request to the largest contentful paint, in ms, if there was one.
+    #[must_use]
+    pub fn largest_paint_ms(&self) -> Option<f64> {
+        let wall = self.hops.first()?.wall_ms()?;
+        self.largest_paint.map(|at| (at * 1e3 - wall).max(0.0))
+    }
+
+    /// The load as a HAR file; what has not ended is aborted in it.
+    #[must_use]
+    pub fn har(&self, about: &About) -> Value {
+        let began = self.hops.first().map_or(0.0, Hop::issued);
+        let now = self.hops.iter().map(Hop::last_sign).fold(began, f64::max);
+        let mut order: Vec<usize> = (0..self.hops.len()).collect();
+        order.sort_by(|one, other| {
+            self.hops[*one].issued().total_cmp(&self.hops[*other].issued()).then(one.cmp(other))
+        });
+        // One relation of the two clocks for all: the wall's may be set meanwhile.
+        let wall = self.hops.first().and_then(Hop::wall_offset).unwrap_or_default();
+        let entries: Vec<Value> = order
+            .into_iter()
+            .map(|at| {
+                let (request, response) = self.extra_of(at);
+                self.hops[at].entry(wall, now, request, response)
+            })
+            .collect();
+        let since = |at: Option<f64>| at.map_or(-1.0, |at| timings::ms(at - began));
+        let started = entry::wall_time(began + wall);
+        let mut page_timings = json!({
+            "onContentLoad": since(self.content_loaded), "onLoad": since(self.loaded),
+        });
+        if let Some(paint) = self.largest_paint_ms() {
+            page_timings["_largestContentfulPaint"] = timings::rounded(paint).into();
+        }
+        let program =
+            |(name, version): &(String, String)| json!({ "name": name, "version": version });
+        json!({ "log": {
+            "version": "1.2",
+            "creator": program(&about.creator),
+            "browser": program(&about.browser),
+            "comment": about.comment,
+            "pages": [{
+                "id": entry::PAGE, "title": about.title, "startedDateTime": started,
+                "pageTimings": page_timings,
+            }],
+            "entries": entries,
+        } })
+    }
+
+    fn on_request(&mut self, event: &Value) -> bool {
+        let Some(id) = text(event, "requestId") else { return false };
+        let is_redirected = event.get("redirectResponse").is_some_and(Value::is_object);
+        if is_redirected {
+            self.on_hop(event, |hop| hop.on_redirect(event));
+            self.count_ends(id);
+        }
+        let Some(mut hop) = Hop::new(event) else { return false };
+        if self.hops.len() >= ENTRIES {
+            self.left_out += 1;
+            return true;
+        }
+        let is_main =
+            self.main_frame.is_some() && text(event, "frameId") == self.main_frame.as_deref();
+        if hop.is_document() && is_main && !is_redirected {
+            self.documents += 1;
+        }
+        let hops = self.of_id.entry(id.to_owned()).or_default();
+        hop.number = hops.len();
+        hops.push(self.hops.len());
+        self.hops.push(hop);
+        true
+    }
+
+    fn on_extra(&mut self, event: &Value, list: fn(&mut Extra) -> &mut Vec<Value>) -> bool {
+        let Some(id) = text(event, "requestId") else { return false };
+        if self.extra.len() < ENTRIES + EARLY || self.extra.contains_key(id) {
+            list(self.extra.entry(id.to_owned()).or_default()).push(event.clone());
+        }
+        false
+    }
+
+    /// The last hop of a request.
+    fn on_hop(&mut self, event: &Value, of: impl FnOnce(&mut Hop)) -> bool {
+        let hops = text(event, "requestId").and_then(|id| self.of_id.get(id));
+        match hops.and_then(|hops| hops.last()).and_then(|at| self.hops.get_mut(*at)) {
+            Some(hop) => {
+                of(hop);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn on_end(&mut self, event: &Value) -> bool {
+        let known = self.on_hop(event, |hop| hop.on_end(event));
+        if let Some(id) = text(event, "requestId") {
+            self.count_ends(id);
+        }
+        known
+    }
+
+    fn count_ends(&mut self, id: &str) {
+        let hops = self.of_id.get(id).and_then(|hops| hops.last());
+        if let Some(hop) = hops.and_then(|at| self.hops.get_mut(*at)) {
+            self.ended += usize::from(hop.take_end());
+        }
+    }
+
+    fn on_paint(&mut self, event: &Value) -> bool {
+        let event = event.get("event").unwrap_or(&Value::Null);
+        let of_main =
+            self.main_frame.is_none() || text(event, "frameId") == self.main_frame.as_deref();
+        if text(event, "type") == Some("largest-contentful-paint") && of_main {
+            let paint = event.get("lcpDetails").and_then(|details| number(details, "renderTime"));
+            self.largest_paint =
+                paint.filter(|at| *at > 0.0).or(number(event, "time")).or(self.largest_paint);
+        }
+        false
+    }
+
+    /// What came apart for a hop: each that says so has one, in their order.
+    fn extra_of(&self, at: usize) -> (Option<&Value>, Option<&Value>) {
+        let Some(hop) = self.hops.get(at) else { return (None, None) };
+        let Some(extra) = self.extra.get(hop.id()) else { return (None, None) };
+        let of_id = self.of_id.get(hop.id()).map_or(&[][..], Vec::as_slice);
+        let before = of_id.iter().take(hop.number);
+        let before = before.filter(|at| self.hops.get(**at).is_some_and(Hop::has_extra)).count();
+        match hop.has_extra() {
+            true => (extra.requests.get(before), extra.responses.get(before)),
+            false => (None, None),
+        }
+    }
+}
+
+/// Sets a moment; nothing went over the wire.
+fn set(moment: &mut Option<f64>, event: &Value) -> bool {
+    *moment = number(event, "timestamp").or(*moment);
+    false
+}
+
+#[cfg(test)]
+mod tests;

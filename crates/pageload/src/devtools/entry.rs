@@ -1,0 +1,316 @@
+//! One request and its response: an entry of a HAR file.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use super::headers::Headers;
+use super::timings::{Timings, ms};
+
+/// The name of the one page of a file.
+pub(super) const PAGE: &str = "page_1";
+
+/// Bytes of a URL that are kept, as they are read.
+const URL_MAX: usize = crate::har::limits::HAR_STRING;
+
+/// A request, or what a redirect made of it.
+#[derive(Debug, Default)]
+pub(super) struct Hop {
+    id: String,
+    /// Of those of one request, from 0.
+    pub(super) number: usize,
+    request: Value,
+    initiator: Value,
+    kind: String,
+    priority: Option<String>,
+    issued: f64,
+    wall: Option<f64>,
+    response: Option<Value>,
+    has_extra: Option<bool>,
+    /// Of the answer's content, decoded.
+    content_bytes: f64,
+    /// On the wire so far, as told piece by piece.
+    encoded_bytes: f64,
+    /// On the wire in all, header and content.
+    transferred: Option<f64>,
+    from_memory: bool,
+    end: Option<f64>,
+    error: Option<String>,
+    last_sign: f64,
+    end_is_counted: bool,
+}
+
+impl Hop {
+    /// Of a request over the network: `data:`, `blob:` and the like are none.
+    pub(super) fn new(event: &Value) -> Option<Self> {
+        let request = event.get("request")?;
+        let url = text(request, "url")?;
+        if !url.starts_with("http://") && !url.starts_with("https://") || url.len() > URL_MAX {
+            return None;
+        }
+        let issued = number(event, "timestamp")?;
+        Some(Self {
+            id: text(event, "requestId")?.to_owned(),
+            request: request.clone(),
+            initiator: event.get("initiator").cloned().unwrap_or_default(),
+            kind: text(event, "type").unwrap_or_default().to_owned(),
+            priority: text(request, "initialPriority").map(str::to_owned),
+            issued,
+            wall: number(event, "wallTime"),
+            last_sign: issued,
+            ..Self::default()
+        })
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) const fn issued(&self) -> f64 {
+        self.issued
+    }
+
+    pub(super) const fn last_sign(&self) -> f64 {
+        self.last_sign
+    }
+
+    pub(super) fn is_document(&self) -> bool {
+        self.kind == "Document"
+    }
+
+    /// When it was asked for, in ms since 1970.
+    pub(super) fn wall_ms(&self) -> Option<f64> {
+        self.wall.map(|wall| wall * 1e3)
+    }
+
+    /// What makes a time since 1970 of the browser's own.
+    pub(super) fn wall_offset(&self) -> Option<f64> {
+        self.wall.map(|wall| wall - self.issued)
+    }
+
+    /// Whether its headers come apart. Requests that got no answer do not say.
+    pub(super) fn has_extra(&self) -> bool {
+        self.has_extra.unwrap_or(true)
+    }
+
+    pub(super) fn on_response(&mut self, event: &Value) {
+        self.response = event.get("response").cloned();
+        self.has_extra = event.get("hasExtraInfo").and_then(Value::as_bool);
+        if let Some(kind) = text(event, "type") {
+            self.kind = kind.to_owned();
+        }
+        self.sign(event);
+    }
+
+    /// Ends with a redirect, of which the next hop's event tells.
+    pub(super) fn on_redirect(&mut self, event: &Value) {
+        self.response = event.get("redirectResponse").cloned();
+        self.has_extra = event.get("redirectHasExtraInfo").and_then(Value::as_bool);
+        self.transferred = self.response.as_ref().and_then(|one| number(one, "encodedDataLength"));
+        self.sign(event);
+        self.end = Some(self.last_sign);
+    }
+
+    pub(super) fn on_memory_cache(&mut self) {
+        self.from_memory = true;
+    }
+
+    pub(super) fn on_data(&mut self, event: &Value) {
+        self.content_bytes += number(event, "dataLength").unwrap_or_default();
+        self.encoded_bytes += number(event, "encodedDataLength").unwrap_or_default();
+        self.sign(event);
+    }
+
+    pub(super) fn on_priority(&mut self, event: &Value) {
+        self.priority = text(event, "newPriority").map(str::to_owned).or(self.priority.take());
+    }
+
+    pub(super) fn on_end(&mut self, event: &Value) {
+        self.sign(event);
+        self.end = Some(self.last_sign);
+        self.transferred = number(event, "encodedDataLength").or(self.transferred);
+        if let Some(error) = text(event, "errorText") {
+            let blocked = text(event, "blockedReason").map(|why| format!(" (blocked: {why})"));
+            let error = if error.is_empty() { "net::ERR_FAILED" } else { error };
+            self.error = Some(error.to_owned() + &blocked.unwrap_or_default());
+        }
+    }
+
+    /// Whether it has ended, and this was not asked before.
+    pub(super) fn take_end(&mut self) -> bool {
+        self.end.is_some() && !std::mem::replace(&mut self.end_is_counted, true)
+    }
+
+    fn sign(&mut self, event: &Value) {
+        self.last_sign = number(event, "timestamp").unwrap_or_default().max(self.last_sign);
+    }
+
+    /// As HAR has it. `wall` makes times since 1970 of the browser's own; what has not ended by `now` is aborted.
+    pub(super) fn entry(
+        &self,
+        wall: f64,
+        now: f64,
+        request_extra: Option<&Value>,
+        response_extra: Option<&Value>,
+    ) -> Value {
+        let timings = self.timings(now);
+        let mut entry = json!({
+            "pageref": PAGE,
+            "startedDateTime": wall_time(self.issued + wall),
+            "time": timings.total(),
+            "request": self.request_json(request_extra),
+            "response": self.response_json(response_extra),
+            "cache": {},
+            "timings": timings.json(),
+            "_initiator": self.initiator,
+            "_resourceType": resource_type(&self.kind),
+        });
+        if let Some(priority) = &self.priority {
+            entry["_priority"] = json!(priority);
+        }
+        if let Some(cache) = self.cache() {
+            entry["_fromCache"] = json!(cache);
+        }
+        let response = self.response.as_ref().unwrap_or(&Value::Null);
+        if let Some(address) = text(response, "remoteIPAddress") {
+            entry["serverIPAddress"] = json!(address.trim_matches(['[', ']']));
+        }
+        // 0 is that of answers out of a cache.
+        if let Some(id) = number(response, "connectionId").filter(|id| *id > 0.0) {
+            let id = format!("{id}");
+            entry["connection"] = json!(id);
+            entry["_connectionId"] = json!(id);
+        }
+        entry
+    }
+
+    fn timings(&self, now: f64) -> Timings {
+        let timing = self.response.as_ref().and_then(|response| response.get("timing"));
+        Timings::new(self.issued, timing, self.end.unwrap_or(now))
+    }
+
+    fn cache(&self) -> Option<&'static str> {
+        let response = self.response.as_ref()?;
+        let is = |key: &str| response.get(key).and_then(Value::as_bool).unwrap_or_default();
+        if self.from_memory {
+            Some("memory")
+        } else if is("fromDiskCache") {
+            Some("disk")
+        } else if is("fromPrefetchCache") {
+            Some("prefetch")
+        } else {
+            None
+        }
+    }
+
+    fn request_json(&self, extra: Option<&Value>) -> Value {
+        let url = text(&self.request, "url").unwrap_or_default();
+        let method = text(&self.request, "method").unwrap_or_default();
+        let headers = Headers::of(extra, &self.request);
+        let query = Url::parse(url).ok().map(|url| {
+            let pairs = url.query_pairs();
+            pairs.map(|(name, value)| json!({ "name": name, "value": value })).collect::<Vec<_>>()
+        });
+        let posted = text(&self.request, "postData").map_or(0, str::len);
+        json!({
+            "method": method,
+            "url": url,
+            "httpVersion": self.http_version(),
+            "headers": headers.json(),
+            "queryString": query.unwrap_or_default(),
+            "cookies": [],
+            "headersSize": headers.bytes() + method.len() + url.len() + REQUEST_LINE,
+            "bodySize": posted,
+        })
+    }
+
+    fn response_json(&self, extra: Option<&Value>) -> Value {
+        let response = self.response.as_ref().unwrap_or(&Value::Null);
+        let headers = Headers::of(extra, response);
+        let status = extra.and_then(|extra| number(extra, "statusCode"));
+        let status = status.or(number(response, "status")).unwrap_or_default();
+        let is_redirect = (300.0..400.0).contains(&status);
+        let to = headers.value("location").filter(|_| is_redirect).unwrap_or_default();
+        let mut json = Map::new();
+        json.insert("status".into(), json!(whole(status)));
+        json.insert("statusText".into(), json!(text(response, "statusText").unwrap_or_default()));
+        json.insert("httpVersion".into(), json!(self.http_version()));
+        json.insert("headers".into(), headers.json());
+        json.insert("cookies".into(), json!([]));
+        let mime_type = text(response, "mimeType").unwrap_or_default();
+        let content = json!({ "size": whole(self.content_bytes), "mimeType": mime_type });
+        json.insert("content".into(), content);
+        json.insert("redirectURL".into(), json!(to));
+        json.insert("headersSize".into(), json!(-1));
+        // HTTP/2 says only what header and content take together.
+        let is_cached = self.cache().is_some();
+        json.insert("bodySize".into(), json!(if is_cached { 0 } else { -1 }));
+        json.insert("_transferSize".into(), json!(if is_cached { 0 } else { self.transferred() }));
+        if let Some(error) = &self.error {
+            json.insert("_error".into(), json!(error));
+        } else if self.end.is_none() {
+            json.insert("_error".into(), json!("net::ERR_ABORTED (not ended when the load was)"));
+        }
+        if response.get("fromServiceWorker").and_then(Value::as_bool) == Some(true) {
+            json.insert("_fetchedViaServiceWorker".into(), json!(true));
+        }
+        Value::Object(json)
+    }
+
+    fn transferred(&self) -> i64 {
+        let response = self.response.as_ref();
+        let header = response.and_then(|one| number(one, "encodedDataLength")).unwrap_or_default();
+        whole(self.transferred.unwrap_or(header + self.encoded_bytes))
+    }
+
+    fn http_version(&self) -> &str {
+        let response = self.response.as_ref();
+        response.and_then(|response| text(response, "protocol")).unwrap_or_default()
+    }
+}
+
+/// Bytes of a request line beside method and URL: two spaces, the version and the line's end.
+const REQUEST_LINE: usize = 12;
+
+pub(super) fn text<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
+    value.get(key).and_then(Value::as_str)
+}
+
+pub(super) fn number(value: &Value, key: &str) -> Option<f64> {
+    value.get(key).and_then(Value::as_f64).filter(|number| number.is_finite())
+}
+
+#[allow(clippy::cast_possible_truncation)] // within what a float has exactly
+fn whole(number: f64) -> i64 {
+    number.clamp(0.0, 9e15) as i64
+}
+
+/// Seconds since 1970 by RFC 3339, to the microsecond.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within the years that there are
+pub(super) fn wall_time(seconds: f64) -> String {
+    // Until the year 2255: more microseconds a float does not tell apart.
+    let micros = (seconds * 1e6).round().clamp(0.0, 9e15) as u64;
+    humantime::format_rfc3339_micros(UNIX_EPOCH + Duration::from_micros(micros)).to_string()
+}
+
+/// As Chromium's own HAR files call it.
+fn resource_type(kind: &str) -> String {
+    match kind {
+        "CSPViolationReport" => "csp-violation-report".into(),
+        "SignedExchange" => "signed-exchange".into(),
+        "" => "other".into(),
+        _ => kind.to_ascii_lowercase(),
+    }
+}
+
+impl Timings {
+    fn json(&self) -> Value {
+        let part = |part: Option<f64>| part.map_or(-1.0, ms);
+        json!({
+            "blocked": part(self.blocked), "dns": part(self.dns), "connect": part(self.connect),
+            "ssl": part(self.ssl), "send": ms(self.send), "wait": ms(self.wait),
+            "receive": ms(self.receive),
+        })
+    }
+}

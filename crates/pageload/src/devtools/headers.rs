@@ -1,0 +1,66 @@
+//! Headers, without what they would give away.
+
+use serde_json::{Value, json};
+
+/// What lets others in: its bytes count, and are not written.
+const SECRET: [&str; 5] =
+    ["cookie", "set-cookie", "authorization", "proxy-authorization", "www-authenticate"];
+
+/// Header fields of a request or response.
+#[derive(Debug, Default)]
+pub(super) struct Headers<'v> {
+    fields: Vec<(&'v str, &'v str)>,
+}
+
+impl<'v> Headers<'v> {
+    /// As they were on the wire where that is known, else as the browser shows them.
+    pub(super) fn of(extra: Option<&'v Value>, shown: &'v Value) -> Self {
+        let of = |value: &'v Value| value.get("headers").and_then(Value::as_object);
+        let Some(object) = extra.and_then(of).or(of(shown)) else { return Self::default() };
+        let mut fields = Vec::new();
+        for (name, value) in object {
+            // Several of one name are in one text.
+            let lines = value.as_str().unwrap_or_default().split('\n');
+            fields.extend(lines.map(|line| (name.as_str(), line)));
+        }
+        Self { fields }
+    }
+
+    /// As HTTP/1.1 writes them, with the line that ends them.
+    pub(super) fn bytes(&self) -> usize {
+        // A colon, a space and the line's end.
+        let field = |(name, value): &(&str, &str)| name.len() + value.len() + 4;
+        self.fields.iter().map(field).sum::<usize>() + 2
+    }
+
+    pub(super) fn value(&self, name: &str) -> Option<&'v str> {
+        let is_named = |(other, _): &&(&str, &str)| other.eq_ignore_ascii_case(name);
+        self.fields.iter().find(is_named).map(|(_, value)| *value)
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let field = |(name, value): &(&str, &str)| {
+            let is_secret = SECRET.iter().any(|secret| name.eq_ignore_ascii_case(secret));
+            json!({ "name": name, "value": if is_secret { "" } else { *value } })
+        };
+        self.fields.iter().map(field).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_count_and_are_not_written() {
+        let value = json!({ "headers": { "Cookie": "a=b", "X": "1\n2" } });
+        let headers = Headers::of(None, &value);
+        assert_eq!(headers.bytes(), 6 + 3 + 4 + 2 * (1 + 1 + 4) + 2);
+        let written = headers.json();
+        assert_eq!(written[0], json!({ "name": "Cookie", "value": "" }));
+        assert_eq!(written[2], json!({ "name": "X", "value": "2" }));
+        assert_eq!(headers.value("x"), Some("1"));
+        let extra = json!({ "headers": {} });
+        assert_eq!(Headers::of(Some(&extra), &value).bytes(), 2);
+    }
+}

@@ -1,0 +1,215 @@
+#![allow(clippy::unwrap_used)]
+use serde_json::{Value, json};
+
+use super::*;
+use crate::har;
+use crate::page::Reason;
+
+const WALL: f64 = 1_800_000_000.0;
+
+fn request(id: &str, at: f64, kind: &str, url: &str, initiator: Value) -> Value {
+    json!({
+        "requestId": id, "timestamp": at, "wallTime": WALL + at, "type": kind, "frameId": "main",
+        "initiator": initiator,
+        "request": { "method": "GET", "url": url, "headers": { "Accept": "*/*" }, "initialPriority": "High" },
+    })
+}
+
+fn response(status: u16, at: f64, opened: bool) -> Value {
+    let connect = if opened { (0.0, 60.0) } else { (-1.0, -1.0) };
+    let ssl = if opened { (20.0, 60.0) } else { (-1.0, -1.0) };
+    json!({
+        "status": status, "mimeType": "text/html", "protocol": "h2", "remoteIPAddress": "[2001:db8::1]",
+        "connectionId": 7, "encodedDataLength": 200, "headers": {},
+        "timing": {
+            "requestTime": at, "dnsStart": -1, "dnsEnd": -1, "connectStart": connect.0, "connectEnd": connect.1,
+            "sslStart": ssl.0, "sslEnd": ssl.1, "sendStart": 60, "sendEnd": 60, "receiveHeadersEnd": 80,
+        },
+    })
+}
+
+fn load(events: &[(&str, Value)]) -> Load {
+    let mut load = Load::of_frame("main".into());
+    for (method, event) in events {
+        load.on_event(method, event);
+    }
+    load
+}
+
+fn read(load: &Load) -> har::Har {
+    let about = About { title: "https://a.test/".into(), ..About::default() };
+    har::read(load.har(&about).to_string().as_bytes()).unwrap()
+}
+
+/// A redirect, the document, a script of it, data of the script, and a picture that never comes.
+fn page() -> Vec<(&'static str, Value)> {
+    let parser = json!({ "type": "parser", "url": "https://a.test/en" });
+    let script =
+        json!({ "type": "script", "stack": { "callFrames": [{ "url": "https://a.test/s.js" }] } });
+    let mut document =
+        request("1", 10.1, "Document", "https://a.test/en", json!({ "type": "other" }));
+    document["redirectResponse"] = response(302, 10.0, true);
+    document["redirectHasExtraInfo"] = json!(true);
+    vec![
+        (
+            "Network.requestWillBeSent",
+            request("1", 10.0, "Document", "https://a.test/", json!({ "type": "other" })),
+        ),
+        (
+            "Network.responseReceivedExtraInfo",
+            json!({ "requestId": "1", "statusCode": 302, "headers": { "location": "/en" } }),
+        ),
+        ("Network.requestWillBeSent", document),
+        (
+            "Network.responseReceivedExtraInfo",
+            json!({ "requestId": "1", "statusCode": 200, "headers": { "server": "x" } }),
+        ),
+        (
+            "Network.responseReceived",
+            json!({ "requestId": "1", "timestamp": 10.2, "type": "Document", "hasExtraInfo": true, "response": response(200, 10.1, false) }),
+        ),
+        (
+            "Network.dataReceived",
+            json!({ "requestId": "1", "timestamp": 10.21, "dataLength": 900, "encodedDataLength": 400 }),
+        ),
+        (
+            "Network.requestWillBeSent",
+            request("2", 10.22, "Script", "https://a.test/s.js", parser.clone()),
+        ),
+        (
+            "Network.requestWillBeSent",
+            request("3", 10.22, "Image", "https://a.test/never.png", parser),
+        ),
+        (
+            "Network.loadingFinished",
+            json!({ "requestId": "1", "timestamp": 10.25, "encodedDataLength": 620 }),
+        ),
+        (
+            "Network.responseReceived",
+            json!({ "requestId": "2", "timestamp": 10.3, "type": "Script", "hasExtraInfo": false, "response": response(200, 10.22, false) }),
+        ),
+        (
+            "Network.loadingFinished",
+            json!({ "requestId": "2", "timestamp": 10.32, "encodedDataLength": 1000 }),
+        ),
+        (
+            "Network.requestWillBeSent",
+            request("4", 10.33, "Fetch", "https://a.test/d.json", script),
+        ),
+        ("Network.requestServedFromCache", json!({ "requestId": "4" })),
+        (
+            "Network.responseReceived",
+            json!({ "requestId": "4", "timestamp": 10.34, "type": "Fetch", "response": { "status": 200, "headers": {}, "connectionId": 0 } }),
+        ),
+        (
+            "Network.loadingFinished",
+            json!({ "requestId": "4", "timestamp": 10.34, "encodedDataLength": 0 }),
+        ),
+        ("Page.loadEventFired", json!({ "timestamp": 10.5 })),
+    ]
+}
+
+#[test]
+fn a_load_is_a_har_file_with_recorded_parents() {
+    let load = load(&page());
+    assert_eq!((load.requests(), load.outstanding(), load.documents()), (5, 1, 1));
+    assert!(load.is_loaded() && !load.is_mostly_there());
+    let har = read(&load);
+    let [recording] = &har.recordings[..] else { panic!("one page") };
+    let urls: Vec<&str> = recording.page.resources().iter().map(|one| one.url.as_str()).collect();
+    assert_eq!(urls, ["https://a.test/", "https://a.test/en", "https://a.test/s.js"]);
+    let parents: Vec<_> =
+        recording.page.resources().iter().map(crate::page::Resource::parent).collect();
+    assert_eq!(parents, [None, Some(0), Some(1)]);
+    assert_eq!((recording.parents.recorded, recording.parents.roots), (2, 1));
+    assert_eq!(recording.page.redirects(), 1);
+    let ignored: Vec<_> = recording.page.ignored().iter().collect();
+    assert_eq!(ignored, [(Reason::Cached, 1), (Reason::Aborted, 1)]);
+    let bytes: Vec<_> = recording.page.resources().iter().map(|one| one.response_bytes).collect();
+    assert_eq!(bytes, [200, 620, 1000]);
+    let first = recording.page.resources()[0].measured.unwrap();
+    assert_eq!(
+        (first.connect.as_millis(), first.tls.as_millis(), first.wait.as_millis()),
+        (20, 40, 20)
+    );
+    assert_eq!(recording.page.recorded().on_load.unwrap().as_millis(), 500);
+}
+
+#[test]
+fn headers_that_come_apart_belong_to_their_hop() {
+    let har = load(&page()).har(&About::default());
+    let response = |at: usize| har["log"]["entries"][at]["response"].clone();
+    assert_eq!(response(0)["redirectURL"], "/en");
+    assert_eq!(response(1)["headers"], json!([{ "name": "server", "value": "x" }]));
+    assert_eq!(response(1)["status"], 200);
+    let entry = &har["log"]["entries"][1];
+    assert_eq!(
+        (&entry["_connectionId"], &entry["serverIPAddress"]),
+        (&json!("7"), &json!("2001:db8::1"))
+    );
+    assert_eq!(entry["startedDateTime"], "2027-01-15T08:00:10.100000Z");
+    let blocked =
+        json!({ "requestId": "3", "timestamp": 10.4, "errorText": "", "blockedReason": "csp" });
+    let mut events = page();
+    events.push(("Network.loadingFailed", blocked));
+    let ignored: Vec<_> = read(&load(&events)).recordings[0].page.ignored().iter().collect();
+    assert_eq!(ignored, [(Reason::Cached, 1), (Reason::Blocked, 1)]);
+}
+
+#[test]
+fn the_largest_paint_is_told_since_the_first_request() {
+    let mut events = page();
+    let paint = |at: f64, frame: &str| {
+        json!({ "event": {
+            "frameId": frame, "type": "largest-contentful-paint", "time": WALL + at,
+            "lcpDetails": { "renderTime": 0, "loadTime": WALL + at },
+        } })
+    };
+    events.push(("PerformanceTimeline.timelineEventAdded", paint(10.4, "main")));
+    events.push(("PerformanceTimeline.timelineEventAdded", paint(10.9, "other")));
+    let load = load(&events);
+    assert!((load.largest_paint_ms().unwrap() - 400.0).abs() < 0.001);
+    let timings = &load.har(&About::default())["log"]["pages"][0]["pageTimings"];
+    assert!((timings["_largestContentfulPaint"].as_f64().unwrap() - 400.0).abs() < 0.001);
+}
+
+#[test]
+fn what_makes_no_sense_is_passed_over() {
+    let mut load = Load::default();
+    for event in [
+        json!(null),
+        json!([]),
+        json!({ "requestId": 7 }),
+        json!({ "requestId": "1", "request": { "url": "https://a.test/" } }),
+        json!({ "requestId": "1", "timestamp": 1.0, "request": { "url": "data:," } }),
+        json!({ "requestId": "1", "timestamp": "soon", "request": { "url": "https://a.test/" } }),
+    ] {
+        for method in [
+            "Network.requestWillBeSent",
+            "Network.requestWillBeSentExtraInfo",
+            "Network.responseReceivedExtraInfo",
+            "Network.responseReceived",
+            "Network.dataReceived",
+            "Network.loadingFinished",
+            "Network.loadingFailed",
+            "Page.loadEventFired",
+            "PerformanceTimeline.timelineEventAdded",
+            "Else.where",
+        ] {
+            assert!(!load.on_event(method, &event), "{method} {event}");
+        }
+    }
+    assert_eq!((load.requests(), load.outstanding(), load.is_mostly_there()), (0, 0, false));
+    let empty = load.har(&About::default());
+    assert_eq!(empty["log"]["entries"], json!([]));
+}
+
+#[test]
+fn requests_are_bounded_and_counted() {
+    let mut load = Load::default();
+    for number in 0..ENTRIES + 10 {
+        let url = format!("https://a.test/{number}");
+        load.on_event("Network.requestWillBeSent", &request(&url, 1.0, "Image", &url, Value::Null));
+    }
+    assert_eq!((load.requests(), load.outstanding()), (ENTRIES + 10, ENTRIES));
+}

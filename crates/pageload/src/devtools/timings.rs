@@ -1,0 +1,118 @@
+//! Where the time of a request went, in seconds. The parts are those of HAR 1.2: `connect` includes `ssl`.
+
+use serde_json::Value;
+
+use super::entry::number;
+
+/// Parts that there were none of are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Timings {
+    pub(super) blocked: Option<f64>,
+    pub(super) dns: Option<f64>,
+    pub(super) connect: Option<f64>,
+    pub(super) ssl: Option<f64>,
+    pub(super) send: f64,
+    pub(super) wait: f64,
+    pub(super) receive: f64,
+}
+
+impl Timings {
+    /// Of a request that was asked for at `issued` and ended at `end`; `timing` is `Network.ResourceTiming`.
+    pub(super) fn new(issued: f64, timing: Option<&Value>, end: f64) -> Self {
+        let Some(timing) = timing.filter(|timing| timing.is_object()) else {
+            return Self { blocked: Some((end - issued).max(0.0)), ..Self::default() };
+        };
+        let began = number(timing, "requestTime").unwrap_or(issued);
+        // Milliseconds since then, or -1.
+        let at = |key: &str| number(timing, key).filter(|at| *at >= 0.0).map(|at| at / 1e3);
+        let (dns, connect) = (at("dnsEnd"), at("connectEnd"));
+        let ssl = at("sslEnd").filter(|end| *end > 0.0);
+        let sent = at("sendEnd").unwrap_or_default();
+        let firsts = [at("dnsStart"), at("connectStart"), at("sendStart")];
+        let first = firsts.into_iter().flatten().fold(f64::INFINITY, f64::min);
+        let first = if first.is_finite() { first } else { 0.0 };
+        let connecting = dns.unwrap_or(first);
+        let sending = connect.unwrap_or(connecting).max(connecting);
+        let sent = sent.max(sending);
+        // The head of a response comes as a whole; Chromium before 115 says only when it was there.
+        let answered = at("receiveHeadersStart").filter(|at| *at >= sent);
+        let answered = answered.or(at("receiveHeadersEnd")).unwrap_or(sent).max(sent);
+        Self {
+            blocked: Some((began - issued).max(0.0) + first),
+            dns: dns.map(|end| (end - first).max(0.0)),
+            connect: connect.map(|end| (end - connecting).max(0.0)),
+            ssl: ssl.map(|end| (end - at("sslStart").unwrap_or(end)).max(0.0)),
+            send: sent - sending,
+            wait: answered - sent,
+            receive: (end - began - answered).max(0.0),
+        }
+    }
+
+    /// In ms.
+    pub(super) fn total(&self) -> f64 {
+        let begun = [self.blocked, self.dns, self.connect].into_iter().flatten().sum::<f64>();
+        ms(begun + self.send + self.wait + self.receive)
+    }
+}
+
+/// Milliseconds, to the microsecond.
+pub(super) fn ms(seconds: f64) -> f64 {
+    rounded(seconds * 1e3)
+}
+
+pub(super) fn rounded(ms: f64) -> f64 {
+    (ms * 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn timings(timing: &Value) -> Timings {
+        Timings::new(100.0, Some(timing), 101.0)
+    }
+
+    fn close(one: f64, other: f64) -> bool {
+        (one - other).abs() < 1e-6
+    }
+
+    #[test]
+    fn a_new_connection_has_all_parts_and_they_add_up() {
+        let all = timings(&json!({
+            "requestTime": 100.01, "dnsStart": 5.0, "dnsEnd": 15.0, "connectStart": 15.0, "sslStart": 55.0,
+            "sslEnd": 105.0, "connectEnd": 105.0, "sendStart": 105.5, "sendEnd": 106.0,
+            "receiveHeadersStart": 206.0, "receiveHeadersEnd": 207.0,
+        }));
+        let parts = [
+            (all.blocked.unwrap(), 0.015),
+            (all.dns.unwrap(), 0.010),
+            (all.connect.unwrap(), 0.090),
+            (all.ssl.unwrap(), 0.050),
+            (all.send, 0.001),
+            (all.wait, 0.100),
+            (all.receive, 0.784),
+        ];
+        assert!(parts.iter().all(|(part, expected)| close(*part, *expected)), "{all:?}");
+        assert!(close(all.total(), 1000.0), "{}", all.total());
+    }
+
+    #[test]
+    fn a_connection_that_was_there_has_no_parts_for_it() {
+        let reused = timings(&json!({
+            "requestTime": 100.0, "dnsStart": -1, "dnsEnd": -1, "connectStart": -1, "connectEnd": -1,
+            "sslStart": -1, "sslEnd": -1, "sendStart": 2.0, "sendEnd": 2.5, "receiveHeadersEnd": 52.5,
+        }));
+        assert_eq!((reused.dns, reused.connect, reused.ssl), (None, None, None));
+        assert!(close(reused.wait, 0.05) && close(reused.blocked.unwrap(), 0.002), "{reused:?}");
+        assert!(close(reused.total(), 1000.0));
+    }
+
+    #[test]
+    fn without_times_all_was_waiting() {
+        let none = Timings::new(100.0, None, 100.5);
+        assert!(close(none.blocked.unwrap(), 0.5) && close(none.total(), 500.0));
+        assert!(Timings::new(100.0, Some(&json!({})), 99.0).total() >= 0.0);
+    }
+}

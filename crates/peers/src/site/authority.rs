@@ -1,0 +1,208 @@
+//! Certificates: an authority of the sites' own, and one certificate for each host.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use openssl::asn1::Asn1Time;
+use openssl::base64;
+use openssl::bn::{BigNum, MsbOption};
+use openssl::ec::{EcGroup, EcKey};
+use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, Private};
+use openssl::sha::sha256;
+use openssl::x509::extension::{
+    BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
+};
+use openssl::x509::{X509, X509Name, X509NameBuilder};
+
+use crate::error::PeerError;
+
+/// Days that certificates are valid. Browsers refuse longer ones of servers (Apple's and Mozilla's policies: 398).
+const DAYS: u32 = 397;
+
+/// Random bits of a serial number: at most 20 octets, positive (RFC 5280 section 4.1.2.2).
+const SERIAL_BITS: i32 = 127;
+
+/// The file with the authority's certificate, for those who are to trust it, in PEM form.
+const CERTIFICATE: &str = "authority.pem";
+
+/// The file with its key, in PEM form.
+const KEY: &str = "authority.key";
+
+/// Who says which host is which.
+#[derive(Clone, Debug)]
+pub struct Authority {
+    certificate: X509,
+    key: PKey<Private>,
+}
+
+/// A host's certificate, signed by the authority, and its key.
+#[derive(Clone, Debug)]
+pub struct HostIdentity {
+    pub(super) certificate: X509,
+    pub(super) key: PKey<Private>,
+}
+
+impl Authority {
+    /// A new one that nobody knows yet.
+    ///
+    /// # Errors
+    /// OpenSSL gives no keys.
+    pub fn new() -> Result<Self, PeerError> {
+        let key = new_key()?;
+        let name = name("headstart test sites")?;
+        let mut builder = certificate(&name, &key)?;
+        builder.set_issuer_name(&name)?;
+        builder.append_extension(BasicConstraints::new().critical().ca().build()?)?;
+        let usage = KeyUsage::new().critical().key_cert_sign().crl_sign().build()?;
+        builder.append_extension(usage)?;
+        builder.sign(&key, MessageDigest::sha256())?;
+        Ok(Self { certificate: builder.build(), key })
+    }
+
+    /// That of a folder; a new one if it has none, whose files are written there.
+    ///
+    /// # Errors
+    /// The folder cannot be used.
+    pub fn obtain(folder: &Path) -> Result<Self, PeerError> {
+        let [certificate, key] = [CERTIFICATE, KEY].map(|name| folder.join(name));
+        if certificate.exists() && key.exists() {
+            let key = PKey::private_key_from_pem(&read(&key)?)?;
+            return Ok(Self { certificate: X509::from_pem(&read(&certificate)?)?, key });
+        }
+        let new = Self::new()?;
+        fs::create_dir_all(folder).map_err(|error| unusable(folder, &error))?;
+        write(&key, &new.key.private_key_to_pem_pkcs8()?)?;
+        write(&certificate, &new.pem()?)?;
+        Ok(new)
+    }
+
+    /// Its certificate, in PEM form.
+    ///
+    /// # Errors
+    /// OpenSSL cannot write it.
+    pub fn pem(&self) -> Result<Vec<u8>, PeerError> {
+        Ok(self.certificate.to_pem()?)
+    }
+
+    /// What Chromium calls its public key in `--ignore-certificate-errors-spki-list`: SHA-256 of it in base64.
+    ///
+    /// # Errors
+    /// OpenSSL cannot write the key.
+    pub fn fingerprint(&self) -> Result<String, PeerError> {
+        Ok(base64::encode_block(&sha256(&self.key.public_key_to_der()?)))
+    }
+
+    /// A new certificate for a host, and for it alone.
+    ///
+    /// # Errors
+    /// OpenSSL gives no keys, or the name is none.
+    pub fn issue(&self, host: &str) -> Result<HostIdentity, PeerError> {
+        let key = new_key()?;
+        let mut builder = certificate(&name(host)?, &key)?;
+        builder.set_issuer_name(self.certificate.subject_name())?;
+        let names = SubjectAlternativeName::new()
+            .dns(host)
+            .build(&builder.x509v3_context(Some(&self.certificate), None))?;
+        builder.append_extension(names)?;
+        builder.append_extension(KeyUsage::new().critical().digital_signature().build()?)?;
+        builder.append_extension(ExtendedKeyUsage::new().server_auth().build()?)?;
+        builder.sign(&self.key, MessageDigest::sha256())?;
+        Ok(HostIdentity { certificate: builder.build(), key })
+    }
+
+    /// Certificates are sent with it, so that a browser which is told its key finds it.
+    pub(super) const fn certificate(&self) -> &X509 {
+        &self.certificate
+    }
+}
+
+impl HostIdentity {
+    /// Writes `HOST.pem`, with the authority's certificate behind its own, and `HOST.key` for other servers; their paths.
+    ///
+    /// # Errors
+    /// The folder cannot be used.
+    pub fn store(
+        &self,
+        authority: &Authority,
+        folder: &Path,
+        host: &str,
+    ) -> Result<(PathBuf, PathBuf), PeerError> {
+        let (chain, key) = (folder.join(format!("{host}.pem")), folder.join(format!("{host}.key")));
+        let mut pem = self.certificate.to_pem()?;
+        pem.extend(authority.pem()?);
+        write(&key, &self.key.private_key_to_pem_pkcs8()?)?;
+        write(&chain, &pem)?;
+        Ok((chain, key))
+    }
+}
+
+fn new_key() -> Result<PKey<Private>, ErrorStack> {
+    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
+    PKey::from_ec_key(EcKey::generate(&group)?)
+}
+
+fn name(common: &str) -> Result<X509Name, ErrorStack> {
+    let mut name = X509NameBuilder::new()?;
+    name.append_entry_by_nid(Nid::COMMONNAME, common)?;
+    Ok(name.build())
+}
+
+/// What all certificates have.
+fn certificate(
+    name: &X509Name,
+    key: &PKey<Private>,
+) -> Result<openssl::x509::X509Builder, ErrorStack> {
+    let mut serial = BigNum::new()?;
+    serial.rand(SERIAL_BITS, MsbOption::MAYBE_ZERO, false)?;
+    let mut builder = X509::builder()?;
+    builder.set_version(2)?; // X.509 version 3
+    builder.set_serial_number(serial.to_asn1_integer()?.as_ref())?;
+    builder.set_subject_name(name)?;
+    builder.set_not_before(Asn1Time::days_from_now(0)?.as_ref())?;
+    builder.set_not_after(Asn1Time::days_from_now(DAYS)?.as_ref())?;
+    builder.set_pubkey(key)?;
+    Ok(builder)
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, PeerError> {
+    fs::read(file).map_err(|error| unusable(file, &error))
+}
+
+/// For its owner alone: there are keys among these files.
+fn write(file: &Path, bytes: &[u8]) -> Result<(), PeerError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let written = options.open(file).and_then(|mut file| file.write_all(bytes));
+    written.map_err(|error| unusable(file, &error))
+}
+
+fn unusable(path: &Path, error: &io::Error) -> PeerError {
+    PeerError::new(format!("cannot use {}: {error}", path.display()))
+        .with_hint("name a folder that you may write to")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_keeps_its_authority() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Authority::obtain(folder.path()).unwrap();
+        let again = Authority::obtain(folder.path()).unwrap();
+        assert_eq!(first.pem().unwrap(), again.pem().unwrap());
+        assert_eq!(first.fingerprint().unwrap(), again.fingerprint().unwrap());
+        assert_ne!(first.fingerprint().unwrap(), Authority::new().unwrap().fingerprint().unwrap());
+        let host = again.issue("a.test").unwrap();
+        let (chain, key) = host.store(&again, folder.path(), "a.test").unwrap();
+        let chain = X509::stack_from_pem(&fs::read(chain).unwrap()).unwrap();
+        assert_eq!(chain.len(), 2);
+        assert!(chain[0].verify(&chain[1].public_key().unwrap()).unwrap());
+        assert!(PKey::private_key_from_pem(&fs::read(key).unwrap()).is_ok());
+    }
+}

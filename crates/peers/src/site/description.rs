@@ -1,0 +1,562 @@
+//! What a site consists of, as its description says.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::error::PeerError;
+
+/// Descriptions that are part of the program.
+const TEXTS: [&str; 3] = [
+    include_str!("../../../../lab/sites/news.toml"),
+    include_str!("../../../../lab/sites/shop.toml"),
+    include_str!("../../../../lab/sites/app.toml"),
+];
+
+/// Resources of a site at most: its bodies are in memory together.
+const RESOURCES_MAX: usize = 10_000;
+
+/// Bytes of a body at most, and of all bodies.
+const BYTES_MAX: usize = 256 << 20;
+
+/// Hosts at most: the lab gives each an address of one network with 254.
+const HOSTS_MAX: usize = 200;
+
+/// A web site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    name: String,
+    title: String,
+    about: String,
+    hosts: Vec<SiteHost>,
+    resources: Vec<SiteResource>,
+}
+
+/// A host of a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteHost {
+    /// Its name.
+    pub name: String,
+    /// How long it thinks about each request.
+    pub think: Duration,
+}
+
+/// A resource of a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteResource {
+    /// What its description calls it; classes and fonts in bodies have this name.
+    pub id: String,
+    /// The resource that asks for it: none for the page's own.
+    pub from: Option<usize>,
+    /// Place in [`Site::hosts`].
+    pub host: usize,
+    /// On its host; `{lang}` stands for a language.
+    pub path: String,
+    /// Of a redirect that of what it leads to.
+    pub kind: SiteKind,
+    /// Of its body.
+    pub bytes: usize,
+    /// How long its host thinks about it.
+    pub think: Duration,
+    /// Set if it redirects to the one resource that it asks for.
+    pub redirect: Option<Redirect>,
+    /// Whether it may be used again.
+    pub caching: Caching,
+}
+
+/// What a resource is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SiteKind {
+    /// Style sheets.
+    Style,
+    /// Scripts.
+    Script,
+    /// Fonts.
+    Font,
+    /// Pictures.
+    Image,
+    /// Documents: the page itself, and frames.
+    Document,
+    /// What scripts fetch.
+    Data,
+}
+
+/// A redirect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// Its status: 301, 302, 303, 307 or 308.
+    pub status: u16,
+    /// Whether the client's Accept-Language decides which language it leads to; else that of its own path.
+    pub by_language: bool,
+}
+
+/// Whether a resource may be used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Caching {
+    /// For a year, without asking.
+    #[default]
+    Long,
+    /// After asking whether it has changed.
+    Check,
+    /// Not at all.
+    Never,
+}
+
+/// Figures of a site, as far as its description decides them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteShape {
+    /// With redirects.
+    pub resources: usize,
+    /// Names of hosts.
+    pub hosts: usize,
+    /// Resources of the host that has most.
+    pub largest_host: usize,
+    /// Of all bodies.
+    pub bytes: usize,
+    /// Bytes of the body in the middle.
+    pub median_bytes: usize,
+    /// Resources on the longest way from the first, with both ends.
+    pub height: usize,
+    /// Redirects to the page's own document.
+    pub redirects: usize,
+}
+
+impl Site {
+    /// The names of the sites that are part of the program.
+    #[must_use]
+    pub fn names() -> Vec<String> {
+        built_in().into_iter().map(|site| site.name).collect()
+    }
+
+    /// The site of this name that is part of the program.
+    #[must_use]
+    pub fn built_in(name: &str) -> Option<Self> {
+        built_in().into_iter().find(|site| site.name == name)
+    }
+
+    /// Reads a description.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, PeerError> {
+        let site: SiteText = toml::from_str(text)
+            .map_err(|error| PeerError::new(format!("no description of a site: {error}")))?;
+        site.build()
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The title of its documents.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// What it stands for.
+    #[must_use]
+    pub fn about(&self) -> &str {
+        &self.about
+    }
+
+    /// Where its resources come from.
+    #[must_use]
+    pub fn hosts(&self) -> &[SiteHost] {
+        &self.hosts
+    }
+
+    /// What it consists of, each after the one that asks for it.
+    #[must_use]
+    pub fn resources(&self) -> &[SiteResource] {
+        &self.resources
+    }
+
+    /// Where a load begins.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url_of(0)
+    }
+
+    /// The URL of a resource; none has a port, as all hosts are at the one of HTTPS.
+    #[must_use]
+    pub fn url_of(&self, resource: usize) -> String {
+        let Some(resource) = self.resources.get(resource) else { return String::new() };
+        let host = self.hosts.get(resource.host).map_or("", |host| host.name.as_str());
+        format!("https://{host}{}", resource.path)
+    }
+
+    /// What a resource asks for: style sheets first, as pages do.
+    #[must_use]
+    pub fn children(&self, resource: usize) -> Vec<usize> {
+        let is_child = |child: &usize| self.resources[*child].from == Some(resource);
+        let mut children: Vec<usize> = (0..self.resources.len()).filter(is_child).collect();
+        children.sort_by_key(|&child| (self.resources[child].kind, child));
+        children
+    }
+
+    /// Resources from the first to one, with both.
+    #[must_use]
+    pub fn depth(&self, resource: usize) -> usize {
+        let from = |at: &usize| self.resources.get(*at).and_then(|one| one.from);
+        std::iter::successors(Some(resource), from).count()
+    }
+
+    /// Its figures.
+    #[must_use]
+    pub fn shape(&self) -> SiteShape {
+        let mut of_host = vec![0; self.hosts.len()];
+        let mut sizes: Vec<usize> = Vec::new();
+        for resource in &self.resources {
+            of_host[resource.host] += 1;
+            sizes.push(resource.bytes);
+        }
+        sizes.sort_unstable();
+        let height = (0..self.resources.len()).map(|at| self.depth(at)).max();
+        SiteShape {
+            resources: self.resources.len(),
+            hosts: of_host.iter().filter(|count| **count > 0).count(),
+            largest_host: of_host.into_iter().max().unwrap_or_default(),
+            bytes: sizes.iter().sum(),
+            median_bytes: sizes.get(sizes.len() / 2).copied().unwrap_or_default(),
+            height: height.unwrap_or_default(),
+            redirects: self.resources.iter().take_while(|one| one.redirect.is_some()).count(),
+        }
+    }
+
+    /// The document that a resource is in: its own frame's, or the page's.
+    pub(super) fn document_of(&self, resource: usize) -> Option<usize> {
+        let mut at = self.resources.get(resource)?.from;
+        while let Some(place) = at {
+            let one = self.resources.get(place)?;
+            if one.kind == SiteKind::Document && one.redirect.is_none() {
+                return Some(place);
+            }
+            at = one.from;
+        }
+        None
+    }
+}
+
+fn built_in() -> Vec<Site> {
+    // A test reads all of them.
+    TEXTS.iter().filter_map(|text| Site::parse(text).ok()).collect()
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SiteText {
+    name: String,
+    title: String,
+    about: String,
+    hosts: BTreeMap<String, HostText>,
+    resources: BTreeMap<String, ResourceText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HostText {
+    name: String,
+    think: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct ResourceText {
+    from: Option<String>,
+    host: String,
+    path: String,
+    #[serde(default)]
+    bytes: Bytes,
+    count: Option<usize>,
+    think: Option<String>,
+    redirect: Option<u16>,
+    #[serde(default)]
+    by_language: bool,
+    #[serde(default)]
+    cache: Caching,
+}
+
+/// Of one, or of the first and the last of several.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged)]
+enum Bytes {
+    One(usize),
+    Spread([usize; 2]),
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Self::One(0)
+    }
+}
+
+impl Bytes {
+    /// In equal ratios from the first to the last: sizes of resources are spread so (Wang 2020, section 3.1).
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    // sizes are far below 2^53 and never negative
+    fn of(self, number: usize, count: usize) -> usize {
+        match self {
+            Self::One(bytes) => bytes,
+            Self::Spread([first, last]) => {
+                let (first, last) = (first.max(1) as f64, last.max(1) as f64);
+                let share = number as f64 / (count - 1).max(1) as f64;
+                (first * (last / first).powf(share)).round() as usize
+            }
+        }
+    }
+}
+
+impl SiteText {
+    fn build(self) -> Result<Site, PeerError> {
+        let mut names: Vec<&String> = self.hosts.keys().collect();
+        names.sort();
+        if names.len() > HOSTS_MAX {
+            return Err(PeerError::new(format!("{} hosts are more than {HOSTS_MAX}", names.len())));
+        }
+        let mut hosts = Vec::new();
+        for host in self.hosts.values() {
+            hosts.push(SiteHost { name: host.name.clone(), think: think(host.think.as_ref())? });
+        }
+        let place = |host: &str| names.iter().position(|name| name.as_str() == host);
+        let mut resources: Vec<SiteResource> = Vec::new();
+        for id in self.order()? {
+            let Some(text) = self.resources.get(id) else { continue };
+            let wrong = |what: &str| PeerError::new(format!("resource {id} {what}"));
+            let host = place(&text.host).ok_or_else(|| wrong("is of a host that is not there"))?;
+            let from = text.from.as_ref();
+            let from = from.and_then(|from| resources.iter().position(|one| one.id == *from));
+            let count = text.count.unwrap_or(1);
+            if count > RESOURCES_MAX - resources.len() {
+                return Err(wrong("is one too many"));
+            }
+            for number in 0..count {
+                let bytes = text.bytes.of(number, count);
+                let numbered = if count > 1 { format!("{id}-{}", number + 1) } else { id.clone() };
+                resources.push(SiteResource {
+                    id: numbered,
+                    from,
+                    host,
+                    path: text.path.replace("{n}", &(number + 1).to_string()),
+                    kind: kind(&text.path),
+                    bytes,
+                    think: match &text.think {
+                        Some(own) => think(Some(own))?,
+                        None => hosts[host].think,
+                    },
+                    redirect: text
+                        .redirect
+                        .map(|status| Redirect { status, by_language: text.by_language }),
+                    caching: text.cache,
+                });
+            }
+        }
+        let Self { name, title, about, .. } = self;
+        let mut site = Site { name, title, about, hosts, resources };
+        site.set_kinds_of_redirects();
+        site.check()?;
+        Ok(site)
+    }
+
+    /// Their names, each after the one that asks for it.
+    fn order(&self) -> Result<Vec<&String>, PeerError> {
+        let mut order: Vec<&String> = Vec::new();
+        let mut done: HashSet<&str> = HashSet::new();
+        loop {
+            let is_next = |(id, text): &(&String, &ResourceText)| {
+                let ready = text.from.as_ref().is_none_or(|from| done.contains(from.as_str()));
+                ready && !done.contains(id.as_str())
+            };
+            let next: Vec<&String> =
+                self.resources.iter().filter(is_next).map(|(id, _)| id).collect();
+            if next.is_empty() {
+                break;
+            }
+            done.extend(next.iter().map(|id| id.as_str()));
+            order.extend(next);
+        }
+        match self.resources.keys().find(|id| !done.contains(id.as_str())) {
+            None => Ok(order),
+            Some(id) => Err(PeerError::new(format!(
+                "resource {id} is asked for by one that is not there, or by itself"
+            ))),
+        }
+    }
+}
+
+fn think(text: Option<&String>) -> Result<Duration, PeerError> {
+    let Some(text) = text else { return Ok(Duration::ZERO) };
+    humantime::parse_duration(text)
+        .map_err(|error| PeerError::new(format!("think = {text:?}: {error}")))
+}
+
+/// By the end of its path.
+fn kind(path: &str) -> SiteKind {
+    match path.rsplit_once('.').map(|(_, end)| end) {
+        Some("css") => SiteKind::Style,
+        Some("js") => SiteKind::Script,
+        Some("ttf") => SiteKind::Font,
+        Some("png" | "svg") => SiteKind::Image,
+        Some("json") => SiteKind::Data,
+        _ => SiteKind::Document,
+    }
+}
+
+impl Site {
+    fn set_kinds_of_redirects(&mut self) {
+        for at in (0..self.resources.len()).rev() {
+            if self.resources[at].redirect.is_some()
+                && let [to] = self.children(at)[..]
+            {
+                self.resources[at].kind = self.resources[to].kind;
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), PeerError> {
+        let wrong = |at: usize, what: String| {
+            PeerError::new(format!("resource {} {what}", self.resources[at].id))
+        };
+        let mut urls = HashSet::new();
+        let mut bytes = 0_usize;
+        for (at, resource) in self.resources.iter().enumerate() {
+            let children = self.children(at);
+            if resource.from.is_none() && at > 0 {
+                return Err(wrong(at, "is asked for by none, as the first".into()));
+            }
+            if !resource.path.starts_with('/') || !urls.insert(self.url_of(at)) {
+                return Err(wrong(at, format!("has no path of its own: {}", resource.path)));
+            }
+            match resource.redirect {
+                Some(Redirect { status, .. }) if !matches!(status, 301 | 302 | 303 | 307 | 308) => {
+                    return Err(wrong(at, format!("redirects with status {status}")));
+                }
+                Some(_) if children.len() != 1 => {
+                    return Err(wrong(at, "redirects to not exactly one other".into()));
+                }
+                Some(_) => {}
+                None => self.check_children(at, &children)?,
+            }
+            bytes = bytes.saturating_add(resource.bytes);
+            if bytes > BYTES_MAX {
+                return Err(wrong(at, format!("is too large: {BYTES_MAX} bytes are the most")));
+            }
+        }
+        match self.resources.first() {
+            None => Err(PeerError::new("a site without resources".to_owned())),
+            Some(first) if first.kind != SiteKind::Document => {
+                Err(wrong(0, "is the first, and no document".into()))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// What a browser asks for because of what.
+    fn check_children(&self, at: usize, children: &[usize]) -> Result<(), PeerError> {
+        use SiteKind::{Data, Document, Font, Image, Script, Style};
+        let may = |child: SiteKind| match self.resources[at].kind {
+            Document => child != Font,
+            Style => matches!(child, Style | Font | Image),
+            Script | Data => true,
+            Image | Font => false,
+        };
+        match children.iter().find(|child| !may(self.resources[**child].kind)) {
+            None => Ok(()),
+            Some(child) => Err(PeerError::new(format!(
+                "resource {} cannot ask for {}",
+                self.resources[at].id, self.resources[*child].id
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(resources: &str) -> Result<Site, String> {
+        let text = format!(
+            "name = 'x'\ntitle = 'X'\nabout = ''\n[hosts]\na = {{ name = 'a.test', think = '5ms' }}\n[resources]\n{resources}"
+        );
+        Site::parse(&text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_built_in_sites_are_shaped_by_the_published_means() {
+        assert_eq!(Site::names(), ["news", "shop", "app"]);
+        for (site, redirects) in built_in().into_iter().zip([0, 3, 0]) {
+            let SiteShape { bytes, median_bytes, .. } = site.shape();
+            assert!((2_050_000..=2_150_000).contains(&bytes), "{}: {bytes}", site.name);
+            assert!((2_850..=3_150).contains(&median_bytes), "{}: {median_bytes}", site.name);
+            let shape = SiteShape {
+                resources: 104,
+                hosts: 20,
+                largest_host: 34,
+                bytes,
+                median_bytes,
+                height: 15,
+                redirects,
+            };
+            assert_eq!(site.shape(), shape, "{}", site.name);
+        }
+    }
+
+    #[test]
+    fn hosts_are_of_one_site_each() {
+        let all = built_in();
+        let names: HashSet<&str> =
+            all.iter().flat_map(|site| site.hosts()).map(|host| host.name.as_str()).collect();
+        assert_eq!(names.len(), all.iter().map(|site| site.hosts().len()).sum::<usize>());
+        assert!(names.iter().all(|name| name.ends_with(".test")));
+    }
+
+    #[test]
+    fn several_at_once_and_redirects_by_what_they_lead_to() {
+        let site = parse(
+            "z = { host = 'a', path = '/', bytes = 900 }\n\
+             i = { from = 'z', host = 'a', path = '/{n}.png', count = 3, bytes = [100, 400] }\n\
+             r = { from = 'z', host = 'a', path = '/r', redirect = 307 }\n\
+             s = { from = 'r', host = 'a', path = '/s.js', bytes = 50, think = '1s' }",
+        )
+        .unwrap();
+        let of = |id: &str| site.resources().iter().find(|one| one.id == id).unwrap();
+        assert_eq!([of("i-1").bytes, of("i-2").bytes, of("i-3").bytes], [100, 200, 400]);
+        assert_eq!(of("i-2").path, "/2.png");
+        assert_eq!((of("r").kind, of("r").bytes), (SiteKind::Script, 0));
+        assert_eq!(
+            (of("s").think, of("r").think),
+            (Duration::from_secs(1), Duration::from_millis(5))
+        );
+        assert_eq!((site.url(), site.shape().height), ("https://a.test/".into(), 3));
+        let kinds: Vec<_> = site.children(0).iter().map(|&at| site.resources()[at].kind).collect();
+        assert_eq!(kinds[..2], [SiteKind::Script, SiteKind::Image], "in the order of pages");
+    }
+
+    #[test]
+    fn what_no_browser_would_load_is_refused() {
+        let first = "z = { host = 'a', path = '/', bytes = 9 }\n";
+        for (more, why) in [
+            ("y = { host = 'a', path = '/y.css', bytes = 1 }", "asked for by none"),
+            ("y = { from = 'x', host = 'a', path = '/y.css' }", "not there, or by itself"),
+            ("y = { from = 'y', host = 'a', path = '/y.css' }", "not there, or by itself"),
+            ("y = { from = 'z', host = 'b', path = '/y.css' }", "host that is not there"),
+            ("y = { from = 'z', host = 'a', path = '/' }", "no path of its own"),
+            ("y = { from = 'z', host = 'a', path = '/y', redirect = 302 }", "not exactly one"),
+            ("y = { from = 'z', host = 'a', path = '/y.ttf' }", "cannot ask for"),
+            ("y = { from = 'z', host = 'a', path = '/y', bytes = 300000000 }", "too large"),
+            ("y = { from = 'z', host = 'a', path = '/{n}', count = 100000 }", "one too many"),
+            ("y = { from = 'z', host = 'a', path = '/y', think = 'soon' }", "think"),
+            ("y = { from = 'z', host = 'a', path = '/y', else = 1 }", "unknown field"),
+        ] {
+            let error = parse(&format!("{first}{more}")).unwrap_err();
+            assert!(error.contains(why), "{more}: {error}");
+        }
+        let no_document = parse("z = { host = 'a', path = '/z.png' }").unwrap_err();
+        assert!(no_document.contains("no document"), "{no_document}");
+        assert!(parse("").unwrap_err().contains("without resources"));
+    }
+}

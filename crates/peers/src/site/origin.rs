@@ -1,0 +1,411 @@
+//! The server of sites: HTTPS under many host names.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use openssl::error::ErrorStack;
+use openssl::ssl::{
+    AlpnError, NameType, SniError, Ssl, SslAlert, SslContext, SslMethod, SslRef, SslVersion,
+    select_next_proto,
+};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_openssl::SslStream;
+
+use super::authority::{Authority, HostIdentity};
+use super::body::body;
+use super::description::{Caching, Site, SiteResource};
+use crate::error::PeerError;
+
+/// Languages that pages with `{lang}` in their path are there in; the first for those who want another.
+pub const LANGUAGES: [&str; 3] = ["en", "de", "fr"];
+
+/// Protocols in the wire form of ALPN (RFC 7301), the best first.
+const PROTOCOLS: &[u8] = b"\x02h2\x08http/1.1";
+const HTTP_1_1_ONLY: &[u8] = b"\x08http/1.1";
+
+/// Connections at a time: a browser opens six to each of twenty hosts, and ten browsers may be there. With
+/// 100 kB each, 200 MB.
+const CONNECTIONS: usize = 2048;
+
+/// Longest that a handshake takes: some round trips of a second, with losses.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Streams of a connection at a time, as most servers have it (RFC 9113 section 6.5.2 asks for 100 at least).
+const STREAMS: u32 = 128;
+
+/// How sites are served.
+#[derive(Clone, Debug, Default)]
+pub struct SiteOptions {
+    /// How long is thought about each request, instead of what the sites say.
+    pub think: Option<Duration>,
+    /// Whether HTTP/2 is not offered.
+    pub http1_only: bool,
+}
+
+/// Serves sites on any number of listeners.
+#[derive(Clone)]
+pub struct SiteOrigin {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for SiteOrigin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SiteOrigin").field("requests", &self.requests()).finish_non_exhaustive()
+    }
+}
+
+struct Shared {
+    tls: SslContext,
+    answers: HashMap<(String, String), Answer>,
+    connections: Arc<Semaphore>,
+    requests: AtomicU64,
+}
+
+/// What is answered to a request for one path.
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    tag: HeaderValue,
+    body: Bytes,
+    think: Duration,
+    /// Where a redirect leads, by language.
+    by_language: Vec<(&'static str, HeaderValue)>,
+}
+
+impl SiteOrigin {
+    /// Of `sites`, each of whose hosts gets a certificate by `authority`.
+    ///
+    /// # Errors
+    /// Two sites have a URL in common, or OpenSSL gives no keys.
+    pub fn new(
+        sites: &[Site],
+        authority: &Authority,
+        options: &SiteOptions,
+    ) -> Result<Self, PeerError> {
+        let mut answers = HashMap::new();
+        let mut contexts = HashMap::new();
+        for site in sites {
+            for (at, resource) in site.resources().iter().enumerate() {
+                for (path, answer) in all_answers(site, at, resource, options)? {
+                    let host = site.hosts()[resource.host].name.clone();
+                    if answers.insert((host, path), answer).is_some() {
+                        let url = site.url_of(at);
+                        return Err(PeerError::new(format!("{url} is of two sites")));
+                    }
+                }
+            }
+            for host in site.hosts() {
+                let identity = authority.issue(&host.name)?;
+                contexts.insert(host.name.clone(), context(&identity, authority, options)?);
+            }
+        }
+        let tls = front(contexts, authority, options)?;
+        let connections = Arc::new(Semaphore::new(CONNECTIONS));
+        let requests = AtomicU64::new(0);
+        Ok(Self { shared: Arc::new(Shared { tls, answers, connections, requests }) })
+    }
+
+    /// How many requests were answered so far.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.shared.requests.load(Ordering::Relaxed)
+    }
+
+    /// Serves those who connect to `listener`, until this is dropped; connections go on until they end.
+    ///
+    /// # Errors
+    /// The system gives no connections any more.
+    pub async fn serve(&self, listener: TcpListener) -> io::Result<()> {
+        loop {
+            let place = Arc::clone(&self.shared.connections).acquire_owned().await;
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                // The client is gone already, or there are no descriptors for a while.
+                Err(error) if is_passing(&error) => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let shared = Arc::clone(&self.shared);
+            tokio::spawn(async move {
+                if let Err(reason) = connection(&shared, stream).await {
+                    tracing::debug!("{reason}");
+                }
+                drop(place);
+            });
+        }
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    let descriptors = [libc::EMFILE, libc::ENFILE].map(Some);
+    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
+        || descriptors.contains(&error.raw_os_error())
+}
+
+/// The answers of a resource, by path: one for each language if there are several.
+fn all_answers(
+    site: &Site,
+    at: usize,
+    resource: &SiteResource,
+    options: &SiteOptions,
+) -> Result<Vec<(String, Answer)>, PeerError> {
+    if !resource.path.contains("{lang}") {
+        return Ok(vec![(
+            resource.path.clone(),
+            answer(site, at, resource, LANGUAGES[0], options)?,
+        )]);
+    }
+    let of = |lang: &&'static str| {
+        Ok((resource.path.replace("{lang}", lang), answer(site, at, resource, lang, options)?))
+    };
+    LANGUAGES.iter().map(of).collect()
+}
+
+fn answer(
+    site: &Site,
+    at: usize,
+    resource: &SiteResource,
+    lang: &'static str,
+    options: &SiteOptions,
+) -> Result<Answer, PeerError> {
+    let (body, content_type) = body(site, at, lang);
+    let tag = value(&format!("\"{}-{lang}\"", resource.id))?;
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    headers.insert(HeaderName::from_static("timing-allow-origin"), HeaderValue::from_static("*"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(caching(resource)));
+    if resource.caching != Caching::Never && resource.redirect.is_none() {
+        headers.insert(header::ETAG, tag.clone());
+    }
+    let mut by_language = Vec::new();
+    let mut status = StatusCode::OK;
+    if let (Some(redirect), Some(to)) = (resource.redirect, site.children(at).first()) {
+        status = StatusCode::from_u16(redirect.status).unwrap_or(StatusCode::FOUND);
+        let to = |lang: &str| value(&site.url_of(*to).replace("{lang}", lang));
+        headers.insert(header::LOCATION, to(lang)?);
+        if redirect.by_language {
+            headers.insert(header::VARY, HeaderValue::from_static("accept-language"));
+            for lang in LANGUAGES {
+                by_language.push((lang, to(lang)?));
+            }
+        }
+    }
+    let think = options.think.unwrap_or(resource.think);
+    Ok(Answer { status, headers, tag, body: body.into(), think, by_language })
+}
+
+fn caching(resource: &SiteResource) -> &'static str {
+    match resource.caching {
+        // Even permanent redirects are shown again to those who come back.
+        _ if resource.redirect.is_some() => "no-store",
+        Caching::Long if matches!(resource.kind, super::SiteKind::Document) => "no-cache",
+        Caching::Long => "public, max-age=31536000, immutable",
+        Caching::Check => "no-cache",
+        Caching::Never => "no-store",
+    }
+}
+
+fn value(text: &str) -> Result<HeaderValue, PeerError> {
+    HeaderValue::from_str(text).map_err(|_| PeerError::new(format!("{text:?} cannot be sent")))
+}
+
+/// What answers a ClientHello: the certificate of its host; none for other names.
+fn front(
+    contexts: HashMap<String, SslContext>,
+    authority: &Authority,
+    options: &SiteOptions,
+) -> Result<SslContext, ErrorStack> {
+    let mut tls = builder(options)?;
+    tls.set_certificate(authority.certificate())?;
+    tls.set_servername_callback(move |ssl: &mut SslRef, alert: &mut SslAlert| {
+        let name = ssl.servername(NameType::HOST_NAME).map(str::to_ascii_lowercase);
+        match name.and_then(|name| contexts.get(&name)) {
+            Some(context) => ssl.set_ssl_context(context).map_err(|_| SniError::ALERT_FATAL),
+            None => {
+                *alert = SslAlert::UNRECOGNIZED_NAME;
+                Err(SniError::ALERT_FATAL)
+            }
+        }
+    });
+    Ok(tls.build())
+}
+
+fn context(
+    identity: &HostIdentity,
+    authority: &Authority,
+    options: &SiteOptions,
+) -> Result<SslContext, ErrorStack> {
+    let mut tls = builder(options)?;
+    tls.set_certificate(&identity.certificate)?;
+    tls.add_extra_chain_cert(authority.certificate().clone())?;
+    tls.set_private_key(&identity.key)?;
+    Ok(tls.build())
+}
+
+fn builder(options: &SiteOptions) -> Result<openssl::ssl::SslContextBuilder, ErrorStack> {
+    let mut tls = SslContext::builder(SslMethod::tls_server())?;
+    tls.set_min_proto_version(Some(SslVersion::TLS1_2))?;
+    tls.set_session_id_context(b"headstart sites")?;
+    let protocols = if options.http1_only { HTTP_1_1_ONLY } else { PROTOCOLS };
+    tls.set_alpn_select_callback(move |_, offered| {
+        select_next_proto(protocols, offered).ok_or(AlpnError::NOACK)
+    });
+    Ok(tls)
+}
+
+/// One connection to its end; why it did not come to one.
+async fn connection(shared: &Arc<Shared>, stream: TcpStream) -> Result<(), String> {
+    let failed =
+        |what: &'static str| move |error: &dyn std::error::Error| format!("{what}: {error}");
+    stream.set_nodelay(true).map_err(|error| failed("no connection")(&error))?;
+    let ssl = Ssl::new(&shared.tls).map_err(|error| failed("no memory")(&error))?;
+    let mut stream = SslStream::new(ssl, stream).map_err(|error| failed("no memory")(&error))?;
+    match timeout(PATIENCE, Pin::new(&mut stream).accept()).await {
+        Ok(accepted) => accepted.map_err(|error| failed("no handshake")(&error))?,
+        Err(_) => return Err("no handshake in time".into()),
+    }
+    let is_h2 = stream.ssl().selected_alpn_protocol() == Some(b"h2");
+    let serve = service_fn(|request| respond(Arc::clone(shared), request));
+    let io = TokioIo::new(stream);
+    let served = if is_h2 {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS);
+        builder.serve_connection(io, serve).await
+    } else {
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(None);
+        builder.serve_connection(io, serve).await
+    };
+    served.map_err(|error| failed("broken off")(&error))
+}
+
+async fn respond(
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let host = request.uri().host().map(str::to_owned).or_else(|| {
+        let host = request.headers().get(header::HOST)?.to_str().ok()?;
+        Some(host.rsplit_once(':').map_or(host, |(host, _)| host).to_owned())
+    });
+    let key = (host.unwrap_or_default().to_ascii_lowercase(), request.uri().path().to_owned());
+    let Some(answer) = shared.answers.get(&key) else {
+        return Ok(empty(StatusCode::NOT_FOUND));
+    };
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Ok(empty(StatusCode::METHOD_NOT_ALLOWED));
+    }
+    shared.requests.fetch_add(1, Ordering::Relaxed);
+    tokio::time::sleep(answer.think).await;
+    Ok(answer.to(&request))
+}
+
+impl Answer {
+    fn to(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let mut response = Response::new(Full::new(self.body.clone()));
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.headers.clone();
+        let field = |name| request.headers().get(name);
+        if self.headers.contains_key(header::ETAG)
+            && field(header::IF_NONE_MATCH) == Some(&self.tag)
+        {
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            *response.body_mut() = Full::default();
+        }
+        let accepted = field(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok());
+        if let Some(location) = self.location(accepted.unwrap_or_default()) {
+            response.headers_mut().insert(header::LOCATION, location.clone());
+        }
+        response
+    }
+
+    /// Of the first language that the client names and that is there. Browsers name them in the order of their weights.
+    fn location(&self, accepted: &str) -> Option<&HeaderValue> {
+        let named = accepted.split(',').filter_map(|range| range.split([';', '-']).next());
+        let there = |name: &str| {
+            let is_named = |(lang, _): &&(&str, _)| name.trim().eq_ignore_ascii_case(lang);
+            self.by_language.iter().find(is_named).map(|(_, location)| location)
+        };
+        named.filter_map(there).next()
+    }
+}
+
+fn empty(status: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = status;
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shop() -> (Site, SiteOrigin) {
+        let site = Site::built_in("shop").unwrap();
+        let authority = Authority::new().unwrap();
+        let options = SiteOptions { think: Some(Duration::ZERO), ..SiteOptions::default() };
+        let origin = SiteOrigin::new(std::slice::from_ref(&site), &authority, &options).unwrap();
+        (site, origin)
+    }
+
+    fn answer<'a>(origin: &'a SiteOrigin, host: &str, path: &str) -> &'a Answer {
+        &origin.shared.answers[&(host.to_owned(), path.to_owned())]
+    }
+
+    #[test]
+    fn redirects_go_by_the_language_that_is_accepted() {
+        let (_, origin) = shop();
+        let name = answer(&origin, "www.bazaar.test", "/");
+        assert_eq!(name.status, StatusCode::FOUND);
+        for (accepted, lang) in
+            [("de-CH,de;q=0.9,en;q=0.8", "de"), ("fr", "fr"), ("ja, en-US;q=0.5", "en")]
+        {
+            let to = format!("https://www.bazaar.test/{lang}/");
+            assert_eq!(name.location(accepted).unwrap(), &to, "{accepted}");
+        }
+        assert_eq!(name.location("ja"), None, "the first one then");
+        assert_eq!(name.headers[header::LOCATION], "https://www.bazaar.test/en/");
+        let language = answer(&origin, "www.bazaar.test", "/de/");
+        assert_eq!(language.headers[header::LOCATION], "https://www.bazaar.test/de/welcome");
+        assert_eq!(language.location("fr"), None, "its path has decided");
+    }
+
+    #[test]
+    fn every_resource_is_served_and_none_twice() {
+        let (site, origin) = shop();
+        let localised = site.resources().iter().filter(|one| one.path.contains("{lang}")).count();
+        let all = site.resources().len() + localised * (LANGUAGES.len() - 1);
+        assert_eq!(origin.shared.answers.len(), all);
+        let authority = Authority::new().unwrap();
+        let twice = SiteOrigin::new(&[site.clone(), site], &authority, &SiteOptions::default());
+        assert!(twice.unwrap_err().to_string().contains("of two sites"));
+    }
+
+    #[test]
+    fn what_may_be_used_again_has_a_tag() {
+        let (_, origin) = shop();
+        let script = answer(&origin, "assets.bazaar.test", "/shop.js");
+        assert!(script.headers.contains_key(header::ETAG));
+        assert_eq!(script.body.len(), 198_000);
+        let cart = answer(&origin, "api.bazaar.test", "/cart.json");
+        assert_eq!(cart.headers[header::CACHE_CONTROL], "no-store");
+        assert!(!cart.headers.contains_key(header::ETAG));
+    }
+}
