@@ -171,11 +171,11 @@ fn a_browser_that_dies_while_a_page_loads_is_noticed() {
     if !has_browser() {
         return;
     }
-    let of_page = |line: &str| line.contains("--type=renderer");
-    let of_browser = |line: &str| !line.contains("--type=") && line.contains("--user-data-dir=");
-    let all: [(fn(&str) -> bool, _); 2] =
-        [(of_page, "the page's process crashed"), (of_browser, "Chromium ended")];
-    for (is_victim, words) in all {
+    for (of_page, words) in [(true, "the page's process crashed"), (false, "Chromium ended")] {
+        let is_victim = |line: &str| match of_page {
+            true => line.contains("--type=renderer"),
+            false => !line.contains("--type=") && line.contains("--user-data-dir="),
+        };
         let (place, server) = (Place::new(), server::start());
         let recorder = half_loaded(&place, &server);
         let victims = place.pids(is_victim);
