@@ -210,8 +210,9 @@ export class Session {
   async go(url) {
     const loaded = this.event("Page.loadEventFired");
     const { errorText } = await this.send("Page.navigate", { url });
-    if (errorText) throw new Error(`${url}: ${errorText}`);
+    // Chromium's own page has the event, too.
     await loaded;
+    if (errorText) throw new Error(`${url}: ${errorText}`);
   }
 
   /** The next event of this name. @param {string} method @returns {Promise<any>} */
@@ -226,6 +227,10 @@ export class Session {
         resolve(message.params);
       });
     });
+  }
+
+  detach() {
+    return this.browser.send("Target.detachFromTarget", { sessionId: this.id });
   }
 
   close() {
