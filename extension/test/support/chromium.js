@@ -215,6 +215,17 @@ export class Session {
     if (errorText) throw new Error(`${url}: ${errorText}`);
   }
 
+  /**
+   * Chooses a file, as users do.
+   * @param {string} selector
+   * @param {string} file
+   */
+  async choose(selector, file) {
+    const { root } = await this.send("DOM.getDocument");
+    const { nodeId } = await this.send("DOM.querySelector", { nodeId: root.nodeId, selector });
+    await this.send("DOM.setFileInputFiles", { nodeId, files: [file] });
+  }
+
   /** The next event of this name. @param {string} method @returns {Promise<any>} */
   event(method) {
     return new Promise((resolve, reject) => {

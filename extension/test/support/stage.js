@@ -81,19 +81,28 @@ export class Stage {
   /** What the user does on chrome://extensions. The extension is started anew by it. */
   async allowPrivate() {
     const tab = await this.browser.tab("chrome://extensions/");
-    const update = `chrome.developerPrivate.updateExtensionConfiguration({ extensionId: "${this.id}", incognitoAccess: true })`;
-    await until(() => tab.evaluate(`${update}.then(() => true)`).catch(() => false));
-    // The popup asks the worker, which is there then.
-    const popup = await this.open("popup.html");
+    await until(() => tab.evaluate("!!chrome.developerPrivate").catch(() => false));
+    // Without it, extensions from folders are not started again.
+    await tab.evaluate("chrome.developerPrivate.updateProfileConfiguration({ inDeveloperMode: true })");
+    const allowed = JSON.stringify({ extensionId: this.id, incognitoAccess: true });
+    await tab.evaluate(`chrome.developerPrivate.updateExtensionConfiguration(${allowed})`);
+    // The popup asks the worker, which is there then; it cannot be opened before the extension is there again.
+    const popup = await this.browser.tab();
+    await until(() => popup.go(this.url("popup.html")).then(() => true, () => false));
     await until(() => this.call("!!self.headstart && chrome.extension.isAllowedIncognitoAccess()").catch(() => false));
     await Promise.all([tab.close(), popup.close()]);
   }
 
   /** A page of the extension. @param {string} page */
   async open(page) {
-    const tab = await this.browser.tab(`chrome-extension://${this.id}/pages/${page}`);
+    const tab = await this.browser.tab(this.url(page));
     await until(() => tab.evaluate("document.body?.dataset.ready === ''").catch(() => false));
     return tab;
+  }
+
+  /** @param {string} page */
+  url(page) {
+    return `chrome-extension://${this.id}/pages/${page}`;
   }
 
   /** The popup, as it is for a tab. @param {import("./chromium.js").Session} tab */
