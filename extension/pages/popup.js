@@ -48,7 +48,7 @@ async function showVisit(tab, visit) {
   element("time").textContent = times.handshake === undefined ? "?" : `${Math.round(sum)} ms`;
   element("when").textContent = times.handshake === undefined
     ? "saved: the page's own connection was there before, which leaves nothing to estimate by"
-    : "of waiting saved, estimated";
+    : "saved, by estimate";
   element("how").hidden = false;
 }
 
@@ -71,7 +71,7 @@ function showRedirect({ redirects }) {
 function showConnections({ opened }, used) {
   element("connections").hidden = opened.length === 0;
   const count = Object.keys(used).length;
-  element("opened").textContent = `Opened ${opened.length} connection${opened.length === 1 ? "" : "s"} early, of which the page has used ${count}`;
+  element("opened").textContent = `${opened.length} connection${opened.length === 1 ? "" : "s"} opened early, ${count} used`;
   const items = opened.map(({ origin }) => {
     const isUsed = origin in used;
     const ms = used[origin];

@@ -86,6 +86,26 @@ describe("with third-party cookies", () => {
     await tab.close();
   });
 
+  test("between pages of a site they are opened before the answer comes", async () => {
+    await stage.load({ pages: SERVERS }, { thirdPartyCookies: true });
+    stage.web.pages["www.site.test/first"] = { body: ICON };
+    const tab = await stage.browser.tab();
+    await tab.go(`${PAGE}first`);
+    await stage.web.forget();
+    /** @type {() => void} */
+    let release = () => {};
+    const answer = new Promise((resolve) => (release = () => resolve(undefined)));
+    stage.web.pages["www.site.test/"] = { body: ASKS, wait: answer };
+    const loaded = tab.go(PAGE);
+    await until(() => others(stage).length === 3);
+    assert.deepEqual(stage.asked("www.site.test"), ["/"]);
+    release();
+    await loaded;
+    await until(() => stage.web.asked.length === 4);
+    assert.equal(others(stage).length, 3);
+    await tab.close();
+  });
+
   test("a redirect is followed at once", async () => {
     await stage.load({ redirects: [["https://old.test/", "https://new.test/"], ["http://up.test/", "https://up.test/"]] });
     const tab = await stage.browser.tab();

@@ -28,9 +28,17 @@ export class Stage {
   /** @param {{ blocked?: boolean, http1?: boolean }} [how] third-party cookies blocked; HTTP/1.1 alone */
   static async build({ blocked = false, http1 = false } = {}) {
     const web = await Web.start(http1);
-    const browser = await Chromium.start(web.arguments, blocked ? {} : COOKIES_ALLOWED);
-    const id = await browser.loadExtension(EXTENSION);
-    const stage = new Stage(web, browser, id);
+    return Stage.of(web, web.arguments, blocked ? {} : COOKIES_ALLOWED);
+  }
+
+  /**
+   * @param {Web} web
+   * @param {string[]} more what Chromium is to be told
+   * @param {object} [preferences]
+   */
+  static async of(web, more, preferences = COOKIES_ALLOWED) {
+    const browser = await Chromium.start(more, preferences);
+    const stage = new Stage(web, browser, await browser.loadExtension(EXTENSION));
     await until(() => stage.call("!!self.headstart"));
     return stage;
   }

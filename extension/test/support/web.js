@@ -10,7 +10,7 @@ import { promisify } from "node:util";
 
 /**
  * @typedef {{ host: string, path: string, connection: number, opened: number }} Asked `connection` by its number, and how many there were then
- * @typedef {{ status?: number, headers?: Record<string, string>, body?: string | Uint8Array, wait?: number, hints?: string[] }} Answer
+ * @typedef {{ status?: number, headers?: Record<string, string>, body?: string | Uint8Array, wait?: number | Promise<unknown>, hints?: string[] }} Answer
  */
 
 export class Web {
@@ -92,7 +92,7 @@ export class Web {
     const answer = typeof found === "function" ? found(request) : found;
     const { status = answer ? 200 : 404, headers = {}, body = "", wait = 0, hints } = answer ?? {};
     if (hints) response.writeEarlyHints({ link: hints });
-    if (wait) await new Promise((resolve) => setTimeout(resolve, wait));
+    await (typeof wait === "number" ? new Promise((resolve) => setTimeout(resolve, wait)) : wait);
     response.writeHead(status, { "content-type": "text/html; charset=utf-8", "cache-control": "no-store", ...headers });
     response.end(body);
   }
