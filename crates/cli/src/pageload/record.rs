@@ -5,6 +5,7 @@ mod devtools;
 mod files;
 mod load;
 mod stage;
+mod tls;
 
 use std::fs;
 use std::path::Path;
@@ -23,9 +24,10 @@ use self::devtools::Trouble;
 use self::files::Summary;
 use self::load::{Loaded, Wanted};
 use self::stage::Stage;
+use self::tls::Classical;
 use crate::failure::{Failure, NEGATIVE};
 use crate::lab::interrupt::Interrupt;
-use crate::options::RecordOptions;
+use crate::options::{BrowserTls, RecordOptions};
 use crate::{demo, output};
 
 /// Exit code when interrupted, as of a shell: 128 + SIGINT.
@@ -38,7 +40,7 @@ const INTERRUPTED: u8 = 130;
 pub(super) fn run(options: &RecordOptions) -> Result<ExitCode, Failure> {
     let pages = pages(options)?;
     let arguments = arguments(options)?;
-    let program = browser::find(options.browser.as_ref())?;
+    let mut program = browser::find(options.browser.as_ref())?;
     if let Some(link) = &options.link {
         stage::path(link)?;
         demo::become_privileged()?;
@@ -52,6 +54,12 @@ pub(super) fn run(options: &RecordOptions) -> Result<ExitCode, Failure> {
         eprintln!("note: Chromium runs without its sandbox, as it does not start as root with it");
     }
     let interrupt = Interrupt::listen()?;
+    let classical = options.tls.contains(&BrowserTls::NoPostQuantum);
+    // It is there as long as the browser is to be started.
+    let classical = classical.then(|| Classical::copy(&program)).transpose()?;
+    if let Some(copy) = &classical {
+        program = copy.program();
+    }
     let settings = Settings { program, arguments, interrupt };
     Recorder { options, settings, stage, said: Vec::new(), doubted: false }.run(&pages)
 }
@@ -185,6 +193,8 @@ impl Recorder<'_> {
         let profile = profile.map_err(|error| {
             Failure::usage(format!("cannot make a folder for Chromium's profile: {error}"))
         })?;
+        tls::settle(profile.path(), &self.options.tls)
+            .map_err(|error| files::unusable(profile.path(), &error))?;
         let loaded = match self.load(url, profile.path()) {
             Ok(loaded) => loaded,
             Err(trouble) => return Ok(Err(trouble)),
@@ -257,13 +267,16 @@ impl Recorder<'_> {
             (None, Some(proxy)) => format!(", through {proxy}"),
             (None, None) => String::new(),
         };
+        let tls: Vec<&str> = self.options.tls.iter().map(|one| one.name()).collect();
+        let tls =
+            if tls.is_empty() { String::new() } else { format!(", with TLS {}", tls.join(",")) };
         let notes =
             if notes.is_empty() { String::new() } else { format!("; {}", notes.join("; ")) };
         About {
             title: url.to_owned(),
             browser: (program.to_owned(), number.to_owned()),
             creator: ("headstart".into(), env!("CARGO_PKG_VERSION").into()),
-            comment: format!("loaded {cache}{by}{notes}"),
+            comment: format!("loaded {cache}{by}{tls}{notes}"),
         }
     }
 }

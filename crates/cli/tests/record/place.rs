@@ -2,23 +2,46 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// Far longer than anything here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Whether tests with a real browser are to run; says so if not.
-pub(crate) fn has_browser() -> bool {
-    let wanted = std::env::var_os("HEADSTART_TEST_BROWSER").is_some();
-    if !wanted {
+/// Browsers at a time: each keeps a processor busy, and more would only be slower.
+const BROWSERS: usize = 2;
+
+/// Tests that have a browser now.
+static TURNS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// The turn of a test that has a browser.
+pub(crate) struct Turn(());
+
+/// A turn, once there is one, if tests with a real browser are to run; says so if not.
+pub(crate) fn browser() -> Option<Turn> {
+    if std::env::var_os("HEADSTART_TEST_BROWSER").is_none() {
         eprintln!("skipped: HEADSTART_TEST_BROWSER=1 runs it, with Chromium");
+        return None;
     }
-    wanted
+    let mut turns = TURNS.0.lock().unwrap();
+    while *turns >= BROWSERS {
+        turns = TURNS.1.wait(turns).unwrap();
+    }
+    *turns += 1;
+    Some(Turn(()))
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *TURNS.0.lock().unwrap() -= 1;
+        TURNS.1.notify_one();
+    }
 }
 
 /// Recordings go to `out` in it, and what programs need for a while to `tmp`.
@@ -46,14 +69,22 @@ impl Place {
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+        self.arm(Command::new(env!("CARGO_BIN_EXE_headstart")), arguments)
+    }
+
+    /// A command that is to be the recorder, wherever it runs.
+    pub(crate) fn arm(&self, mut command: Command, arguments: &[&str]) -> Command {
         command.args(["pageload", "record", "--out"]).arg(self.path("out")).args(arguments);
         command.env("TMPDIR", self.path("tmp")).current_dir(self.dir.path()).stdin(Stdio::null());
         command
     }
 
     pub(crate) fn call(&self, arguments: &[&str]) -> Said {
-        let output = self.command(arguments).output().unwrap();
+        self.said(self.command(arguments).output().unwrap())
+    }
+
+    /// How a call ended, of which nothing is to be left.
+    pub(crate) fn said(&self, output: Output) -> Said {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let said =
             Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) };
@@ -69,16 +100,12 @@ impl Place {
     }
 
     pub(crate) fn start(&self, arguments: &[&str]) -> Child {
-        self.command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
     /// No process is left that was told of this folder, and nothing but whole recordings.
     pub(crate) fn is_clean(&self) {
-        let until = Instant::now() + PATIENCE;
-        while !self.processes().is_empty() {
-            assert!(Instant::now() < until, "left behind: {:?}", self.processes());
-            thread::sleep(Duration::from_millis(20));
-        }
+        until("the end of all that was started", || self.processes().is_empty());
         assert_eq!(names(&self.path("tmp")), [""; 0], "profiles go with their browsers");
         let is_whole = |name: &String| {
             [".har", ".csv", ".png"].iter().any(|end| name.ends_with(end)) && !name.starts_with('.')
@@ -88,19 +115,38 @@ impl Place {
 
     /// Command lines of processes with this folder in them.
     pub(crate) fn processes(&self) -> Vec<String> {
+        self.all().into_iter().map(|(_, line)| line).collect()
+    }
+
+    /// Those of them with such command lines.
+    pub(crate) fn pids(&self, is_meant: impl Fn(&str) -> bool) -> Vec<Pid> {
+        self.all().into_iter().filter(|(_, line)| is_meant(line)).map(|(pid, _)| pid).collect()
+    }
+
+    fn all(&self) -> Vec<(Pid, String)> {
         let own = self.path("tmp").display().to_string();
         let all = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
         let lines = all.filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
             let bytes = fs::read(entry.path().join("cmdline")).ok()?;
-            Some(String::from_utf8_lossy(&bytes).replace('\0', " "))
+            Some((pid, String::from_utf8_lossy(&bytes).replace('\0', " ")))
         });
-        lines.filter(|line| line.contains(&own)).collect()
+        lines.filter(|(_, line)| line.contains(&own)).collect()
     }
 
     pub(crate) fn recordings(&self) -> Vec<PathBuf> {
         let folder = self.path("out");
         let all = names(&folder).into_iter().filter(|name| name.ends_with(".har"));
         all.map(|name| folder.join(name)).collect()
+    }
+}
+
+/// Waits for what happens soon.
+pub(crate) fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !happened() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for: {what}");
+        thread::sleep(Duration::from_millis(20));
     }
 }
 

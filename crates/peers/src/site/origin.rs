@@ -21,6 +21,7 @@ use openssl::ssl::{
     AlpnError, NameType, SniError, Ssl, SslAlert, SslContext, SslMethod, SslRef, SslVersion,
     select_next_proto,
 };
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -131,6 +132,18 @@ impl SiteOrigin {
     /// # Errors
     /// The system gives no connections any more.
     pub async fn serve(&self, listener: TcpListener) -> io::Result<()> {
+        self.serve_by(listener, true).await
+    }
+
+    /// The same without TLS, over HTTP/1.1, for an edge that speaks TLS itself.
+    ///
+    /// # Errors
+    /// The system gives no connections any more.
+    pub async fn serve_without_tls(&self, listener: TcpListener) -> io::Result<()> {
+        self.serve_by(listener, false).await
+    }
+
+    async fn serve_by(&self, listener: TcpListener, is_tls: bool) -> io::Result<()> {
         loop {
             let place = Arc::clone(&self.shared.connections).acquire_owned().await;
             let stream = match listener.accept().await {
@@ -144,7 +157,11 @@ impl SiteOrigin {
             };
             let shared = Arc::clone(&self.shared);
             tokio::spawn(async move {
-                if let Err(reason) = connection(&shared, stream).await {
+                let served = match is_tls {
+                    true => connection(&shared, stream).await,
+                    false => serve_http1(&shared, stream).await,
+                };
+                if let Err(reason) = served {
                     tracing::debug!("{reason}");
                 }
                 drop(place);
@@ -283,18 +300,25 @@ async fn connection(shared: &Arc<Shared>, stream: TcpStream) -> Result<(), Strin
         Err(_) => return Err("no handshake in time".into()),
     }
     let is_h2 = stream.ssl().selected_alpn_protocol() == Some(b"h2");
+    if !is_h2 {
+        return serve_http1(shared, stream).await;
+    }
     let serve = service_fn(|request| respond(Arc::clone(shared), request));
-    let io = TokioIo::new(stream);
-    let served = if is_h2 {
-        let mut builder = http2::Builder::new(TokioExecutor::new());
-        builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS);
-        builder.serve_connection(io, serve).await
-    } else {
-        let mut builder = http1::Builder::new();
-        builder.timer(TokioTimer::new()).header_read_timeout(None);
-        builder.serve_connection(io, serve).await
-    };
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS);
+    let served = builder.serve_connection(TokioIo::new(stream), serve).await;
     served.map_err(|error| failed("broken off")(&error))
+}
+
+async fn serve_http1<S>(shared: &Arc<Shared>, stream: S) -> Result<(), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let serve = service_fn(|request| respond(Arc::clone(shared), request));
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(None);
+    let served = builder.serve_connection(TokioIo::new(stream), serve).await;
+    served.map_err(|error| format!("broken off: {error}"))
 }
 
 async fn respond(
