@@ -8,7 +8,7 @@ import { Web } from "./web.js";
 const EXTENSION = fileURLToPath(new URL("../..", import.meta.url));
 
 /** What Chromium has by default; Debian's blocks third-party cookies. */
-const COOKIES_ALLOWED = { profile: { block_third_party_cookies: false, cookie_controls_mode: 0 } };
+export const COOKIES_ALLOWED = { profile: { block_third_party_cookies: false, cookie_controls_mode: 0 } };
 
 export class Stage {
   by = maker();

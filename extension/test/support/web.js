@@ -9,7 +9,8 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 
 /**
- * @typedef {{ host: string, path: string, connection: number, opened: number }} Asked `connection` by its number, and how many there were then
+ * @typedef {{ host: string, path: string, connection: number, opened: number, at: number }} Asked `connection` by its number, how many
+ * there were then, and when, in ms
  * @typedef {{ status?: number, headers?: Record<string, string>, body?: string | Uint8Array, wait?: number | Promise<unknown>, hints?: string[] }} Answer
  */
 
@@ -18,6 +19,8 @@ export class Web {
   asked = [];
   /** Names of all connections, in their order. @type {string[]} */
   connections = [];
+  /** When, in ms. @type {number[]} */
+  connected = [];
   /** By host and path. @type {Record<string, Answer | ((request: import("node:http2").Http2ServerRequest) => Answer)>} */
   pages = {};
   /** @type {Set<import("node:tls").TLSSocket>} */
@@ -35,6 +38,7 @@ export class Web {
     server.on("secureConnection", (socket) => {
       numbers.set(socket.remotePort, this.connections.length);
       this.connections.push(socket.servername);
+      this.connected.push(performance.now());
       this.#sockets.add(socket);
       socket.on("error", () => {});
       socket.on("close", () => this.#sockets.delete(socket));
@@ -43,7 +47,7 @@ export class Web {
     server.on("request", (request, response) => {
       const host = (request.authority ?? request.headers.host ?? "").split(":")[0] ?? "";
       const connection = numbers.get(request.socket.remotePort) ?? -1;
-      this.asked.push({ host, path: request.url, connection, opened: this.connections.length });
+      this.asked.push({ host, path: request.url, connection, opened: this.connections.length, at: performance.now() });
       void this.#answer(host, request, response);
     });
   }
@@ -75,6 +79,7 @@ export class Web {
     await Promise.all(closed);
     this.asked = [];
     this.connections = [];
+    this.connected = [];
   }
 
   async end() {
