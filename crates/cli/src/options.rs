@@ -21,6 +21,7 @@ mod pageload_plan;
 mod place;
 mod run;
 mod sessions;
+mod upstream;
 mod value;
 
 pub use agent::AgentOptions;
@@ -56,6 +57,7 @@ pub use sessions::{
     AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,
     SessionsPolicyOptions, SharingName,
 };
+pub use upstream::{IsolationName, OptimisticName, UpstreamOptions, UpstreamUrl};
 pub(crate) use value::emulated_rtt;
 pub use value::{HostPort, OpeningPolicy, Origin, OriginServer, Service};
 

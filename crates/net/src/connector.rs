@@ -291,6 +291,11 @@ impl Connector {
         Ok(ClientStream::new(Box::new(opening)))
     }
 
+    #[cfg(test)]
+    pub(crate) fn standings(&self) -> &Standings {
+        &self.inner.standings
+    }
+
     fn connect_through(
         &self,
         upstream: &Arc<Upstream>,

@@ -89,7 +89,7 @@ pub enum Login {
     /// With these, always.
     Fixed(Credentials),
     /// With those of the connection's context, so that the proxy can keep contexts apart.
-    ByContext(Arc<dyn Fn(&Context) -> Credentials + Send + Sync>),
+    ByContext(Arc<dyn Fn(&Context) -> Option<Credentials> + Send + Sync>),
 }
 
 impl Login {
@@ -103,7 +103,7 @@ impl Login {
         match self {
             Self::None => None,
             Self::Fixed(credentials) => Some(credentials.clone()),
-            Self::ByContext(derive) => Some(derive(context)),
+            Self::ByContext(derive) => derive(context),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headstart_net::{
-    Acceptor, AcceptorConfig, Arrival, Handoff, OpenedBy, RelayLimits, ServerConfig, ServerStream,
+    Acceptor, AcceptorConfig, Arrival, Handoff, RelayLimits, ServerConfig, ServerStream,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;

@@ -129,8 +129,8 @@ impl Exchange {
             (_, [first, ..]) if *first != version => Err(garbage),
             (Step::Method, [_, 0xff]) => Err(UpstreamError::NoMethod),
             (Step::Method, [_, chosen]) if *chosen != self.method => Err(garbage),
-            (Step::Login, [_, 1..]) => Err(UpstreamError::LoginRefused),
-            (Step::Request, [_, code @ 1.., ..]) => Err(UpstreamError::Refused(*code)),
+            (Step::Login, [_, status]) if *status != 0 => Err(UpstreamError::LoginRefused),
+            (Step::Request, [_, code, ..]) if *code != 0 => Err(UpstreamError::Refused(*code)),
             (Step::Request, [_, _, _, kind, ..]) if !matches!(*kind, IPV4 | NAME | IPV6) => {
                 Err(garbage)
             }

@@ -3,7 +3,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Context;
 
 use headstart_proto::hello::{self, Progress};
 use tokio::net::TcpStream;
@@ -99,6 +99,10 @@ impl Opening {
             (Optimistic::Never, _) | (Optimistic::Auto, Standing::Objects) => Trust::None,
         };
         let login = upstream.login.of(&target.context);
+        if upstream.login.is_by_context() && login.is_none() {
+            // Without the login that keeps it apart there is no connection.
+            return Err(DnsError::InvalidName);
+        }
         let (host, port) = (target.host.clone(), target.port);
         let shared = Shared { upstream, standings, resolver, connect_timeout, host, port, login };
         let first = shared.lane(trust != Trust::None)?;
