@@ -20,6 +20,7 @@ mod results;
 pub(crate) mod run;
 pub(crate) mod stats;
 pub(crate) mod summary;
+mod tor;
 mod topology;
 pub(crate) mod trial;
 mod workload;
