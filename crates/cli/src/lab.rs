@@ -20,8 +20,8 @@ mod results;
 pub(crate) mod run;
 pub(crate) mod stats;
 pub(crate) mod summary;
-mod tor;
 mod topology;
+mod tor;
 pub(crate) mod trial;
 mod workload;
 

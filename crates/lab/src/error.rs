@@ -58,7 +58,9 @@ impl fmt::Display for LabError {
         match self {
             LabError::Topology(what) => f.write_str(what),
             LabError::IpMissing => f.write_str("the command `ip` was not found"),
-            LabError::TorMissing => f.write_str("the commands `tor` and `tor-gencert` were not found"),
+            LabError::TorMissing => {
+                f.write_str("the commands `tor` and `tor-gencert` were not found")
+            }
             LabError::Tor { what, said } => {
                 write!(f, "the Tor network is not bootstrapped: {what}; Tor said last:\n{said}")
             }

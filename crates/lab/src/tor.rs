@@ -160,7 +160,8 @@ impl TorNetwork {
     ) -> Result<Self, LabError> {
         let begun = Instant::now();
         let until = begun + patience;
-        let relays: Vec<_> = names().map(|name| Member::new(lab, &name, &name, work)).collect::<Result<_, _>>()?;
+        let relays: Vec<_> =
+            names().map(|name| Member::new(lab, &name, &name, work)).collect::<Result<_, _>>()?;
         let authorities = authorities(&relays)?;
         let listed: String = authorities.iter().map(Authority::line).collect();
         let mut processes = Vec::new();
@@ -173,7 +174,9 @@ impl TorNetwork {
         client.configure(&listed, &client_options(&relays))?;
         processes.push(client.run()?);
         let control = Control::new(client.node.namespace().clone(), CONTROL);
-        wait(until, &mut processes, "the client has no circuit", || control.has_circuit("torexit1"))?;
+        wait(until, &mut processes, "the client has no circuit", || {
+            control.has_circuit("torexit1")
+        })?;
         Ok(Self { processes, control, stood_after: begun.elapsed() })
     }
 
@@ -212,7 +215,8 @@ impl TorNetwork {
 }
 
 fn names() -> impl Iterator<Item = String> {
-    let named = |role: &'static str, count| (1..=count).map(move |number| format!("tor-{role}-{number}"));
+    let named =
+        |role: &'static str, count| (1..=count).map(move |number| format!("tor-{role}-{number}"));
     named("authority", AUTHORITIES).chain(named("guard", GUARDS)).chain(named("exit", 1))
 }
 
@@ -274,7 +278,11 @@ impl<'l> Member<'l> {
     /// This Tor with nothing of the machine's own configuration.
     fn command(&self) -> Command {
         let mut command = self.node.command("tor");
-        command.arg("-f").arg(self.torrc()).args(["--defaults-torrc", "/dev/null", "--ignore-missing-torrc"]);
+        command.arg("-f").arg(self.torrc()).args([
+            "--defaults-torrc",
+            "/dev/null",
+            "--ignore-missing-torrc",
+        ]);
         command.stdin(Stdio::null());
         command
     }
@@ -296,9 +304,9 @@ fn authorities(relays: &[Member<'_>]) -> Result<Vec<Authority>, LabError> {
     thread::scope(|scope| {
         let making: Vec<_> =
             own.into_iter().map(|relay| scope.spawn(|| Authority::make(relay))).collect();
-        let made = making.into_iter().map(|making| {
-            making.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        });
+        let made = making
+            .into_iter()
+            .map(|making| making.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         made.collect()
     })
 }
@@ -329,15 +337,17 @@ fn wait(
     mut done: impl FnMut() -> bool,
 ) -> Result<(), LabError> {
     while !done() {
-        let ended = |process: &mut Process| matches!(process.child.try_wait(), Ok(Some(_)) | Err(_));
-        let (what, of) = match processes.iter_mut().find_map(|process| ended(process).then_some(process)) {
-            Some(ended) => (format!("{} has ended", ended.name), Some(&*ended)),
-            None if Instant::now() < until => {
-                thread::sleep(LOOK);
-                continue;
-            }
-            None => (what.to_owned(), processes.last()),
-        };
+        let ended =
+            |process: &mut Process| matches!(process.child.try_wait(), Ok(Some(_)) | Err(_));
+        let (what, of) =
+            match processes.iter_mut().find_map(|process| ended(process).then_some(process)) {
+                Some(ended) => (format!("{} has ended", ended.name), Some(&*ended)),
+                None if Instant::now() < until => {
+                    thread::sleep(LOOK);
+                    continue;
+                }
+                None => (what.to_owned(), processes.last()),
+            };
         let said = of.map_or_else(String::new, |process| tail(&process.log));
         return Err(LabError::Tor { what, said });
     }

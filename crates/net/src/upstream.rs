@@ -134,7 +134,8 @@ impl Credentials {
     pub fn new(user: &[u8], password: &[u8]) -> Option<Self> {
         let fits = |text: &[u8]| (1..=Self::LENGTH_MAX).contains(&text.len());
         let owned = |text: &[u8]| Zeroizing::new(text.to_vec());
-        (fits(user) && fits(password)).then(|| Self { user: owned(user), password: owned(password) })
+        (fits(user) && fits(password))
+            .then(|| Self { user: owned(user), password: owned(password) })
     }
 }
 

@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 
 use super::context;
 use super::harden::harden;
-use super::isolation::Isolation;
 use super::inbound::{self, Inbound, Patience, Reason, Via};
+use super::isolation::Isolation;
 use super::managed::{self, Clients, Known};
 use crate::daemon::{self, Daemon, Running};
 use crate::failure::Failure;

@@ -14,9 +14,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use headstart_lab::{Capture, Host, Lab, Link, Node, TorNetwork, own_hosts_file};
+use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
-use rand::SeedableRng;
 use serde_json::{Value, json};
 
 use super::bars;
@@ -34,8 +34,8 @@ use crate::failure::Failure;
 use crate::options::LabRunOptions;
 use evidence::Evidence;
 use origin::Origin;
-pub(super) use spec::{Experiment, NAME, TEXT};
 use spec::LinkSpec;
+pub(super) use spec::{Experiment, NAME, TEXT};
 use visit::{Suite, Visited};
 
 /// Name of the origin, for the exit to look up: of all programs of the run, that is the only one.
@@ -169,14 +169,26 @@ impl Run {
         let tor = TorNetwork::start(&lab, CLIENT, &folder.work()?.join("tor"));
         let tor = tor.map_err(|error| {
             let failure = Failure::usage(error.to_string());
-            failure.hint(error.hint().unwrap_or("`headstart doctor` checks what this machine allows"))
+            failure
+                .hint(error.hint().unwrap_or("`headstart doctor` checks what this machine allows"))
         })?;
         let origin = Origin::start(node(&lab, SERVER)?, ORIGIN, experiment.response)?;
         let agents = Arm::ALL.map(|arm| agent(&lab, &program, &tor, arm, &interrupt));
         let agents = agents.into_iter().collect::<Result<_, _>>()?;
         let (groups, stages) = (Groups::default(), Vec::new());
         Ok(Self {
-            experiment, folder, quick, seed, interrupt, progress, groups, stages, agents, origin, tor, lab,
+            experiment,
+            folder,
+            quick,
+            seed,
+            interrupt,
+            progress,
+            groups,
+            stages,
+            agents,
+            origin,
+            tor,
+            lab,
         })
     }
 
@@ -197,7 +209,8 @@ impl Run {
             }
         }
         let before = self.origin.connections();
-        let file = self.folder.captures()?.join(format!("{}-exit.pcapng", link.name.replace(' ', "-")));
+        let file =
+            self.folder.captures()?.join(format!("{}-exit.pcapng", link.name.replace(' ', "-")));
         let capture = self.lab.capture("tor-exit-1", &file, CAPTURE_MAX);
         let capture = capture.map_err(|error| demo::not_built(&error))?;
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
@@ -234,7 +247,11 @@ impl Run {
         let begun = Instant::now();
         let circuit = || {
             let streams = tor.streams().unwrap_or_default();
-            streams.into_iter().rev().find(|stream| stream.target.starts_with(ORIGIN)).map(|stream| stream.circuit)
+            streams
+                .into_iter()
+                .rev()
+                .find(|stream| stream.target.starts_with(ORIGIN))
+                .map(|stream| stream.circuit)
         };
         let visited = client.run(|| visit::visit(at, ORIGIN, suite, response, timeout, circuit));
         let mut visited = visited.map_err(|error| demo::not_started(&error))?;
@@ -250,7 +267,8 @@ impl Run {
         order: &[Arm],
         before: u64,
     ) -> Result<Evidence, Failure> {
-        let unreadable = |error| Failure::usage(format!("cannot write {}: {error}", file.display()));
+        let unreadable =
+            |error| Failure::usage(format!("cannot write {}: {error}", file.display()));
         let captured = capture.finish().map_err(unreadable)?;
         let made = self.origin.connections() - before;
         let whole = !captured.full && captured.dropped == 0 && made == order.len() as u64;
@@ -259,10 +277,17 @@ impl Run {
     }
 
     /// Writes the rows, and what is known beside them.
-    fn conclude(&mut self, link: &LinkSpec, pairs: &Pairs, evidence: &Evidence) -> Result<(), Failure> {
+    fn conclude(
+        &mut self,
+        link: &LinkSpec,
+        pairs: &Pairs,
+        evidence: &Evidence,
+    ) -> Result<(), Failure> {
         let pings = pairs.values().flat_map(BTreeMap::values).flat_map(|visited| visited.rtt_ms);
         let pings = Summary::of(&pings.collect::<Vec<_>>());
-        let rtt = pings.and_then(|pings| pings.p50).map_or(link.rtt, |ms| Duration::from_secs_f64(ms / 1e3));
+        let rtt = pings
+            .and_then(|pings| pings.p50)
+            .map_or(link.rtt, |ms| Duration::from_secs_f64(ms / 1e3));
         let mut trials = BTreeMap::<Key, u32>::new();
         for ((round, suite), arms) in pairs {
             for arm in Arm::ALL {
@@ -272,7 +297,10 @@ impl Run {
                 *trial += 1;
                 let mut row = Row::new(key, *trial, *round, rtt, visited.trial.clone());
                 arm.opening().clone_into(&mut row.opening);
-                row.reason = visited.circuit.as_ref().map_or(String::new(), |circuit| format!("circuit {circuit}"));
+                row.reason = visited
+                    .circuit
+                    .as_ref()
+                    .map_or(String::new(), |circuit| format!("circuit {circuit}"));
                 row.flagged = visited.flagged;
                 self.folder.add(&row)?;
                 self.groups.add(&row, rtt);
@@ -313,7 +341,10 @@ impl Run {
 
     fn circuits(&self) -> Vec<Value> {
         let circuits = self.tor.circuits().unwrap_or_default();
-        circuits.into_iter().map(|one| json!({ "id": one.id, "path": one.path.join(" ") })).collect()
+        circuits
+            .into_iter()
+            .map(|one| json!({ "id": one.id, "path": one.path.join(" ") }))
+            .collect()
     }
 
     fn finish(self, begun: Instant) -> Result<Finished, Failure> {
@@ -363,8 +394,11 @@ fn agent(
     let mut command = client.command(program);
     command.args(["agent", "--listen", &at.to_string(), "--upstream-optimistic", arm.option()]);
     // Nothing of the user's own agent; and no password on a command line, as docs/optimistic.md has it.
-    command.env_clear().env("HEADSTART_AGENT_UPSTREAM", format!("socks5://{UPSTREAM_LOGIN}@{}", tor.socks()));
-    let mut agent = Program::start(client, format!("the agent of {}", arm.name()), command).map_err(broken)?;
+    command
+        .env_clear()
+        .env("HEADSTART_AGENT_UPSTREAM", format!("socks5://{UPSTREAM_LOGIN}@{}", tor.socks()));
+    let mut agent =
+        Program::start(client, format!("the agent of {}", arm.name()), command).map_err(broken)?;
     let until = Instant::now() + AGENT_TIME;
     let listens = || client.run(|| std::net::TcpStream::connect(at).is_ok()).unwrap_or(false);
     while !listens() {

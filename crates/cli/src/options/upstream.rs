@@ -97,9 +97,8 @@ impl UpstreamOptions {
         let Some(url) = &self.upstream else {
             return self.unused().map(|()| None);
         };
-        let (place, fixed) = url.parts().map_err(|why| {
-            Failure::usage(format!("--upstream: {why}")).hint(FORM)
-        })?;
+        let (place, fixed) =
+            url.parts().map_err(|why| Failure::usage(format!("--upstream: {why}")).hint(FORM))?;
         let login = match (fixed, self.upstream_isolation) {
             (None, IsolationName::None) => Login::None,
             (Some(credentials), IsolationName::None) => Login::Fixed(credentials),
@@ -203,9 +202,16 @@ mod tests {
     fn mistakes_are_found_and_never_show_the_text() {
         let long = format!("socks5://{}:secret@localhost:1", "u".repeat(256));
         for wrong in [
-            "localhost:9050", "http://secret:secret@localhost:1", "ftp://localhost:1", "socks5://localhost",
-            "socks5://secret@localhost:1", "socks5://:secret@localhost:1", "socks5://user:@localhost:1",
-            "socks5://user:secret@localhost:0", "socks5://user:se/cret@", &long,
+            "localhost:9050",
+            "http://secret:secret@localhost:1",
+            "ftp://localhost:1",
+            "socks5://localhost",
+            "socks5://secret@localhost:1",
+            "socks5://:secret@localhost:1",
+            "socks5://user:@localhost:1",
+            "socks5://user:secret@localhost:0",
+            "socks5://user:se/cret@",
+            &long,
         ] {
             let failure = resolve(wrong).unwrap_err();
             let shown = format!("{} {failure:?}", failure.message());

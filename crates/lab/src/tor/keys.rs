@@ -23,10 +23,15 @@ impl Authority {
         let mut command = member.node.command("tor-gencert");
         command
             .args(["--create-identity-key", "-m", "12", "--passphrase-fd", "0", "-a", &address])
-            .arg("-i").arg(keys.join("authority_identity_key"))
-            .arg("-s").arg(keys.join("authority_signing_key"))
-            .arg("-c").arg(&certificate)
-            .stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            .arg("-i")
+            .arg(keys.join("authority_identity_key"))
+            .arg("-s")
+            .arg(keys.join("authority_signing_key"))
+            .arg("-c")
+            .arg(&certificate)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().map_err(not_started)?;
         // One that has ended says why itself.
         let _ = child.stdin.take().map(|mut stdin| stdin.write_all(PASSPHRASE));
@@ -63,6 +68,7 @@ fn fingerprint(member: &Member<'_>) -> Result<String, LabError> {
 }
 
 fn failed(what: &str, output: &Output) -> LabError {
-    let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).trim().to_owned());
+    let said = [&output.stdout, &output.stderr]
+        .map(|text| String::from_utf8_lossy(text).trim().to_owned());
     LabError::Tor { what: what.to_owned(), said: said.join("\n") }
 }

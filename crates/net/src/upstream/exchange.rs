@@ -61,7 +61,8 @@ impl Exchange {
         let greeting = Zeroizing::new(vec![VERSION, 1, method]);
         let login = login.map(login_message).transpose().ok()?;
         let request = Zeroizing::new(request(host, port)?);
-        let messages: VecDeque<_> = [Some(greeting), login, Some(request)].into_iter().flatten().collect();
+        let messages: VecDeque<_> =
+            [Some(greeting), login, Some(request)].into_iter().flatten().collect();
         let open = if early { messages.len() } else { 1 };
         let stage = Stage::Awaits(Step::Method);
         Some(Self { messages, open, method, stage, reply: Vec::new() })

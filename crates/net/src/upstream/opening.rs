@@ -106,7 +106,8 @@ impl Opening {
         let (host, port) = (target.host.clone(), target.port);
         let shared = Shared { upstream, standings, resolver, connect_timeout, host, port, login };
         let first = shared.lane(trust != Trust::None)?;
-        let (early, waiting) = if trust == Trust::None { (None, Some(first)) } else { (Some(first), None) };
+        let (early, waiting) =
+            if trust == Trust::None { (None, Some(first)) } else { (Some(first), None) };
         let mut report = Report::new();
         report.opened_by = OpenedBy::Upstream;
         report.not_used = Some(NotUsed::Upstream);
@@ -204,7 +205,8 @@ impl Opening {
         let was_connected = lane.address.is_some();
         let before = lane.sent_early;
         let polled = Self::poll_lane(lane, cx, &self.flight, allowed, trial && before > 0);
-        let (connected, sent) = (lane.address.is_some() && !was_connected, lane.sent_early - before);
+        let (connected, sent) =
+            (lane.address.is_some() && !was_connected, lane.sent_early - before);
         if connected {
             self.note(UpstreamEvent::Connected);
         }

@@ -186,7 +186,11 @@ async fn what_may_not_be_repeated_waits_until_the_proxy_is_known() {
     let early_data = [hello(), b"early data".to_vec()].concat();
     echoed(&mut connect(&connector), &early_data).await;
     assert_eq!(standing(&connector, at), Standing::Trusted);
-    connector.standings().learn(&upstream(at, Optimistic::Auto), Standing::Unknown, std::time::Instant::now());
+    connector.standings().learn(
+        &upstream(at, Optimistic::Auto),
+        Standing::Unknown,
+        std::time::Instant::now(),
+    );
     echoed(&mut connect(&connector), &hello()).await;
     echoed(&mut connect(&connector), request).await;
 }
@@ -227,9 +231,7 @@ async fn each_context_has_a_login_of_its_own() {
         }
     })
     .await;
-    let derive = |context: &Context| {
-        Credentials::new(&[u8::try_from(context.uid?).unwrap()], b"x")
-    };
+    let derive = |context: &Context| Credentials::new(&[u8::try_from(context.uid?).unwrap()], b"x");
     let login = Login::ByContext(Arc::new(derive));
     let connector = connector(Upstream { login, ..upstream(at, Optimistic::Auto) });
     assert!(connector.uses_contexts());

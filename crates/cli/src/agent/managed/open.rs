@@ -252,7 +252,9 @@ fn is_untouched(report: &Report) -> bool {
         | What::Syn(_)
         | What::FastOpenNotUsed(_)
         | What::Transport(ClientEvent::Plain(_)) => true,
-        What::Upstream(event) => matches!(event, UpstreamEvent::Connected | UpstreamEvent::FellBack(_)),
+        What::Upstream(event) => {
+            matches!(event, UpstreamEvent::Connected | UpstreamEvent::FellBack(_))
+        }
         What::FastOpen(_) | What::Transport(_) => false,
     };
     report.address.is_none() && report.timeline.iter().all(|moment| is_silent(&moment.what))
@@ -262,10 +264,14 @@ impl Ledger {
     /// Of an opening that began so long after the request, with the handshake done now.
     fn new(report: Option<&Report>, begun: Duration, tls: Duration) -> Self {
         let resolved = moment(report, |what| matches!(what, What::Resolved(_)));
-        let connected =
-            moment(report, |what| matches!(what, What::Transport(ClientEvent::TcpConnected) | What::Upstream(UpstreamEvent::Connected)));
-        let granted =
-            moment(report, |what| matches!(what, What::Upstream(UpstreamEvent::Granted)));
+        let connected = moment(report, |what| {
+            matches!(
+                what,
+                What::Transport(ClientEvent::TcpConnected)
+                    | What::Upstream(UpstreamEvent::Connected)
+            )
+        });
+        let granted = moment(report, |what| matches!(what, What::Upstream(UpstreamEvent::Granted)));
         Self {
             lookup: resolved.map(|at| begun + at),
             tcp: connected.map(|at| begun + at),
@@ -338,13 +344,8 @@ mod tests {
         let timeline = [What::Resolved(1), What::Transport(ClientEvent::TcpConnected)];
         let ms = Duration::from_millis;
         let ledger = Ledger::new(Some(&report(&timeline)), ms(2), ms(9));
-        let expected = Ledger {
-            lookup: Some(ms(7)),
-            tcp: Some(ms(7)),
-            granted: None,
-            tls: ms(9),
-            rtt: None,
-        };
+        let expected =
+            Ledger { lookup: Some(ms(7)), tcp: Some(ms(7)), granted: None, tls: ms(9), rtt: None };
         assert_eq!(ledger, expected);
         assert_eq!(Ledger::new(None, ms(2), ms(9)).to_string(), "tls=9.0");
     }

@@ -40,9 +40,12 @@ impl Evidence {
     /// Of a capture at the exit's interface; `order` says whose connections came one after the other.
     pub(super) fn of(packets: &[CapturedPacket], order: &[Arm], whole: bool) -> Self {
         let connections = connections(packets);
-        let mut evidence = Self { whole: whole && connections.len() == order.len(), ..Self::default() };
+        let mut evidence =
+            Self { whole: whole && connections.len() == order.len(), ..Self::default() };
         for (connection, arm) in connections.iter().zip(order) {
-            let (Some(answered), Some(data)) = (connection.answered, connection.data) else { continue };
+            let (Some(answered), Some(data)) = (connection.answered, connection.data) else {
+                continue;
+            };
             let later = data.saturating_sub(answered).as_secs_f64() * 1e3;
             match arm {
                 Arm::Waiting => evidence.waiting.push(later),
@@ -96,14 +99,19 @@ fn connections(packets: &[CapturedPacket]) -> Vec<Connection> {
             continue;
         }
         if packet.from_node && segment.syn {
-            let is_new = numbers.get(&own).and_then(|number| connections.get(*number)).is_none_or(|known| known.answered.is_some());
+            let is_new = numbers
+                .get(&own)
+                .and_then(|number| connections.get(*number))
+                .is_none_or(|known| known.answered.is_some());
             if is_new {
                 numbers.insert(own, connections.len());
                 connections.push(Connection::default());
             }
             continue;
         }
-        let Some(known) = numbers.get(&own).and_then(|number| connections.get_mut(*number)) else { continue };
+        let Some(known) = numbers.get(&own).and_then(|number| connections.get_mut(*number)) else {
+            continue;
+        };
         if !packet.from_node && segment.syn {
             known.answered.get_or_insert(packet.at);
         }

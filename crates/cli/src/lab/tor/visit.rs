@@ -101,10 +101,14 @@ fn exchange(
     match suite {
         Suite::Http => two_requests(tcp, name, response, begun, asked),
         Suite::Tls => {
-            let mut tls = SslConnector::builder(SslMethod::tls_client()).map_err(io::Error::other)?;
+            let mut tls =
+                SslConnector::builder(SslMethod::tls_client()).map_err(io::Error::other)?;
             // Nobody else is on this network, and what is measured is not verification.
             tls.set_verify(SslVerifyMode::NONE);
-            let stream = tls.build().connect(name, tcp).map_err(|error| io::Error::other(error.to_string()))?;
+            let stream = tls
+                .build()
+                .connect(name, tcp)
+                .map_err(|error| io::Error::other(error.to_string()))?;
             two_requests(stream, name, response, begun, asked)
         }
     }
