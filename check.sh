@@ -53,6 +53,8 @@ llvm-strip-14 llvm-14
 setpriv util-linux
 valgrind valgrind
 chromium chromium
+tor tor
+microsocks microsocks
 LIST
     [ -e /usr/include/bpf/bpf_helpers.h ] || missing+=(libbpf-dev)
     python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
@@ -65,7 +67,17 @@ LIST
         local sudo=()
         [ "$(id -u)" = 0 ] || sudo=(sudo)
         "${sudo[@]}" apt-get update -qq
-        "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+        # They are for tests: none is to start as a service, and tor least of all, which would go out.
+        local policy=/usr/sbin/policy-rc.d own_policy=
+        if [ ! -e "$policy" ]; then
+            own_policy=1
+            printf '#!/bin/sh\nexit 101\n' | "${sudo[@]}" tee "$policy" >/dev/null
+            "${sudo[@]}" chmod 755 "$policy"
+        fi
+        local installed=0
+        "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || installed=$?
+        [ -z "$own_policy" ] || "${sudo[@]}" rm "$policy"
+        [ "$installed" = 0 ] || return "$installed"
     fi
     cargo fmt --version >/dev/null && cargo clippy --version >/dev/null
     if ! cargo deny --version 2>/dev/null | grep -qF "$DENY"; then

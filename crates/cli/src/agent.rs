@@ -3,6 +3,7 @@
 pub mod context;
 mod harden;
 pub mod inbound;
+pub(crate) mod isolation;
 mod managed;
 mod serve;
 

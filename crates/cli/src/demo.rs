@@ -16,6 +16,7 @@ use crate::options::DemoOptions;
 use crate::{output, runtime};
 use figures::Figures;
 use server::Identity;
+pub(crate) use server::tls_acceptor;
 
 /// The server's name; `.test` is nobody's (RFC 6761).
 const NAME: &str = "demo.headstart.test";

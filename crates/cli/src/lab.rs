@@ -22,6 +22,7 @@ pub(crate) mod site;
 pub(crate) mod stats;
 pub(crate) mod summary;
 mod topology;
+mod tor;
 pub(crate) mod trial;
 mod workload;
 

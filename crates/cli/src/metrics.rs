@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use headstart_net::OpenedBy;
 use headstart_sessions::Counts;
 use headstart_tls::{EarlyData, Facts, Version};
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
@@ -30,6 +31,7 @@ const UNPROVEN: &str = "headstart_sessions_unproven";
 const JOINS: &str = "headstart_joins_total";
 const FAST_OPEN: &str = "headstart_fastopen_syns_total";
 const SYN_DATA: &str = "headstart_syn_data_total";
+const UPSTREAM: &str = "headstart_upstream_connections_total";
 const BUILD: &str = "headstart_build_info";
 const HANDSHAKES: &str = "headstart_tls_handshakes_total";
 const REQUESTS: &str = "headstart_http_requests_total";
@@ -72,6 +74,10 @@ pub enum Opening {
     Turbo,
     /// TLS over TCP, its first flight in the SYN.
     FastOpen,
+    /// Through a proxy that was asked ahead of its replies.
+    Optimistic,
+    /// Through a proxy, step by step.
+    Upstream,
 }
 
 impl Opening {
@@ -80,6 +86,20 @@ impl Opening {
             Self::Plain => "plain",
             Self::Turbo => "turbo",
             Self::FastOpen => "fop",
+            Self::Optimistic => "optimistic",
+            Self::Upstream => "upstream",
+        }
+    }
+}
+
+impl From<OpenedBy> for Opening {
+    fn from(opened_by: OpenedBy) -> Self {
+        match opened_by {
+            OpenedBy::Plain => Self::Plain,
+            OpenedBy::TurboTls => Self::Turbo,
+            OpenedBy::FastOpen => Self::FastOpen,
+            OpenedBy::Optimistic => Self::Optimistic,
+            OpenedBy::Upstream => Self::Upstream,
         }
     }
 }
@@ -403,6 +423,11 @@ fn describe(role: Role) {
         SYN_DATA,
         Unit::Count,
         "SYNs that left with data and a cookie, by what became of them"
+    );
+    describe_counter!(
+        UPSTREAM,
+        Unit::Count,
+        "Connections through the upstream proxy, by manner (optimistic, waiting, fallback) and result"
     );
     describe_counter!(SAVED, Unit::Count, "Round trips that connections did not wait for");
     describe_gauge!(

@@ -24,6 +24,7 @@ mod place;
 mod port_context;
 mod run;
 mod sessions;
+mod upstream;
 mod value;
 
 pub use agent::AgentOptions;
@@ -62,6 +63,7 @@ pub use sessions::{
     AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,
     SessionsPolicyOptions, SharingName,
 };
+pub use upstream::{IsolationName, OptimisticName, UpstreamOptions, UpstreamUrl};
 pub(crate) use value::emulated_rtt;
 pub use value::{HostPort, OpeningPolicy, Origin, OriginServer, Service};
 

@@ -15,6 +15,15 @@ pub enum LabError {
         /// What the command said.
         said: String,
     },
+    /// There is no `tor` command, or no `tor-gencert`.
+    TorMissing,
+    /// A private Tor network does not stand.
+    Tor {
+        /// How far it has come.
+        what: String,
+        /// What Tor said last.
+        said: String,
+    },
     /// The system refused.
     System {
         /// What was being done.
@@ -34,6 +43,8 @@ impl LabError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             LabError::IpMissing => Some("install the package iproute2"),
+            LabError::TorMissing => Some("install the package tor"),
+            LabError::Tor { .. } => Some("a machine that is busy may need another try"),
             LabError::System { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 Some("run as root, or where the system allows user namespaces")
             }
@@ -47,6 +58,12 @@ impl fmt::Display for LabError {
         match self {
             LabError::Topology(what) => f.write_str(what),
             LabError::IpMissing => f.write_str("the command `ip` was not found"),
+            LabError::TorMissing => {
+                f.write_str("the commands `tor` and `tor-gencert` were not found")
+            }
+            LabError::Tor { what, said } => {
+                write!(f, "the Tor network is not bootstrapped: {what}; Tor said last:\n{said}")
+            }
             LabError::Ip { what, said } => write!(f, "{what}: ip said: {said}"),
             LabError::System { what, source } => write!(f, "{what}: {source}"),
         }

@@ -61,6 +61,7 @@ mod schedule;
 mod split;
 mod switch;
 mod sys;
+mod tor;
 mod transport_view;
 mod wiring;
 
@@ -87,5 +88,6 @@ pub use record::Disturbance;
 pub use schedule::{Exactness, Scheduling};
 pub use split::SplitTcp;
 pub use switch::{Departure, Diversion, Port, Switch};
+pub use tor::{TorCircuit, TorNetwork, TorStream};
 pub use transport_view::{TcpSegment, UdpDatagram};
 pub use wiring::{INTERFACE, IP_COMMANDS};

@@ -28,6 +28,7 @@ use crate::advert::{Advert, SLOTS_MAX};
 use crate::dns::{DnsError, HTTPS_PORT, Resolver};
 use crate::netlink::{Change, Changes};
 use crate::path::PathMemory;
+use crate::upstream::{self, Standings, Upstream};
 
 /// Which openings may be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -84,6 +85,9 @@ pub struct ConnectorConfig {
     pub grace: Option<Duration>,
     /// How long all attempts to connect may take together.
     pub connect_timeout: Duration,
+    /// The proxy that all connections go through. No name but its own is looked up then, and nothing leaves but TCP
+    /// to it.
+    pub upstream: Option<Arc<Upstream>>,
 }
 
 impl ConnectorConfig {
@@ -99,6 +103,7 @@ impl ConnectorConfig {
             grace: None,
             // Linux gives up after about two minutes; curl's default is five minutes.
             connect_timeout: Duration::from_secs(30),
+            upstream: None,
         }
     }
 }
@@ -148,6 +153,7 @@ struct Inner {
     config: ConnectorConfig,
     paths: Arc<PathMemory>,
     cookies: Arc<Cookies>,
+    standings: Arc<Standings>,
 }
 
 impl Connector {
@@ -159,21 +165,26 @@ impl Connector {
 
     fn with_kernel(config: ConnectorConfig, kernel: Box<dyn Kernel>) -> Self {
         let (paths, cookies) = (Arc::default(), Arc::new(Cookies::new(kernel)));
-        Self { inner: Arc::new(Inner { config, paths, cookies }) }
+        let standings = Arc::default();
+        Self { inner: Arc::new(Inner { config, paths, cookies, standings }) }
     }
 
     /// The same memory under another configuration, for connections from now on.
     #[must_use]
     pub fn reconfigured(&self, config: ConnectorConfig) -> Self {
         let (paths, cookies) = (Arc::clone(&self.inner.paths), Arc::clone(&self.inner.cookies));
-        Self { inner: Arc::new(Inner { config, paths, cookies }) }
+        let standings = Arc::clone(&self.inner.standings);
+        Self { inner: Arc::new(Inner { config, paths, cookies, standings }) }
     }
 
     /// Whether it matters whose a connection is: only then has [`Target::context`] to be found out.
     #[must_use]
     pub fn uses_contexts(&self) -> bool {
-        let cookies = &self.inner.cookies;
-        self.inner.config.opening.sends_syn_data() && cookies.is_available(cookies.now())
+        let Inner { config, cookies, .. } = &*self.inner;
+        match &config.upstream {
+            Some(upstream) => upstream.login.is_by_context(),
+            None => config.opening.sends_syn_data() && cookies.is_available(cookies.now()),
+        }
     }
 
     /// Whether cookies are to be asked for inside TLS on a connection to `target`, for
@@ -181,6 +192,9 @@ impl Connector {
     /// connection, and this machine can spend them.
     #[must_use]
     pub fn asks_for_cookies(&self, target: &Target) -> bool {
+        if self.inner.config.upstream.is_some() {
+            return false;
+        }
         let offered = match self.edge_for(target) {
             Some(edge) => self.advert_of(&edge).fop,
             None => {
@@ -256,6 +270,9 @@ impl Connector {
     /// [`DnsError::InvalidName`].
     pub fn connect(&self, target: &Target) -> Result<ClientStream, DnsError> {
         let config = &self.inner.config;
+        if let Some(upstream) = &config.upstream {
+            return self.connect_through(upstream, target);
+        }
         let edge = self.edge_for(target);
         let (host, port) = match &edge {
             Some(edge) => (edge.host.as_str(), edge.port),
@@ -270,7 +287,25 @@ impl Connector {
             Some(edge) => Offer::Known(self.advert_of(&edge)),
             None => self.discovery(target),
         };
-        Ok(ClientStream::new(Opening::new(Arc::clone(&self.inner), target, port, lookup, offer)))
+        let opening = Opening::new(Arc::clone(&self.inner), target, port, lookup, offer);
+        Ok(ClientStream::new(Box::new(opening)))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn standings(&self) -> &Standings {
+        &self.inner.standings
+    }
+
+    fn connect_through(
+        &self,
+        upstream: &Arc<Upstream>,
+        target: &Target,
+    ) -> Result<ClientStream, DnsError> {
+        let Inner { config, standings, .. } = &*self.inner;
+        let (upstream, standings) = (Arc::clone(upstream), Arc::clone(standings));
+        let (resolver, limit) = (config.resolver.clone(), config.connect_timeout);
+        let opening = upstream::Opening::new(upstream, standings, resolver, limit, target)?;
+        Ok(ClientStream::new(Box::new(opening)))
     }
 
     /// What is configured for the name. An edge serves the HTTPS port of its name.

@@ -5,6 +5,7 @@
 //! * [`TlsStream`] is TLS on either, or on any other stream, aware of early data.
 //! * [`bridge`] joins either with a TCP connection; once open, bytes are spliced ([`relay`]).
 //! * [`dns`] finds out who speaks TurboTLS, [`path`] remembers which network bears it.
+//! * [`upstream`] is the way through a SOCKS5 proxy, without waiting for its replies.
 //! * [`fastopen`] puts the first flight into the SYN, for clients that hold a cookie.
 //!
 //! What the protocol demands is decided in `headstart-proto`; this crate moves bytes.
@@ -49,3 +50,4 @@ pub mod advert;
 pub mod dns;
 pub mod fastopen;
 pub mod path;
+pub mod upstream;

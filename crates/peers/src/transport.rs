@@ -50,7 +50,7 @@ impl Transport for ClientStream {
         let opening = match report.opened_by {
             OpenedBy::TurboTls => Opening::Turbo,
             OpenedBy::FastOpen => Opening::Fop,
-            OpenedBy::Plain => Opening::Plain,
+            OpenedBy::Plain | OpenedBy::Optimistic | OpenedBy::Upstream => Opening::Plain,
         };
         // Early data that was lost goes with a join, so that the opening counts as TurboTLS's.
         let given_up = || {

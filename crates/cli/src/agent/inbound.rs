@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+pub(super) use answer::upstream;
 pub use answer::{Answer, Reason};
 pub(super) use connect::authority;
 pub use target::{Host, HostName, Target, Via};

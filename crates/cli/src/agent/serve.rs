@@ -8,8 +8,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::hello::{self, ClientHello, Progress};
+use headstart_net::upstream::{NEGOTIATION_TIME, REPLY_TIME};
 use headstart_net::{
-    ClientStream, Connector, ConnectorConfig, Context, OpenedBy, RelayLimits, ResetReason, Target,
+    ClientStream, Connector, ConnectorConfig, Context, RelayLimits, ResetReason, Target,
     original_destination,
 };
 use tokio::io::AsyncReadExt;
@@ -19,6 +20,7 @@ use tokio::task::JoinSet;
 use super::context;
 use super::harden::harden;
 use super::inbound::{self, Inbound, Patience, Reason, Via};
+use super::isolation::Isolation;
 use super::managed::{self, Clients, Known};
 use crate::daemon::{self, Daemon, Running};
 use crate::failure::Failure;
@@ -90,12 +92,18 @@ pub(super) struct Settings {
     /// Of managed TLS; reloads share it.
     pub(super) known: Arc<Known>,
     pub(super) clients: Clients,
+    isolation: Arc<Isolation>,
 }
 
 impl Settings {
     /// From `options`; what `before` has learnt of paths is kept.
     fn new(options: AgentOptions, before: Option<&Self>) -> Result<Self, Failure> {
-        let config = connector_config(&options)?;
+        if before.is_some_and(|before| before.options.upstream != options.upstream) {
+            return Err(Failure::usage("--upstream and its options cannot be changed by a reload")
+                .hint("restart the agent: what it keeps was got the other way, and would show who is who"));
+        }
+        let isolation = before.map_or_else(Arc::default, |before| Arc::clone(&before.isolation));
+        let config = connector_config(&options, &isolation)?;
         let connector = match before {
             Some(before) => before.connector.reconfigured(config),
             None => Connector::new(config),
@@ -107,16 +115,29 @@ impl Settings {
         };
         let known = before.map_or_else(Arc::default, |before| Arc::clone(&before.known));
         let clients = Clients::new(&options.managed.client_certificate)?;
-        Ok(Self { options, connector, limits, known, clients })
+        Ok(Self { options, connector, limits, known, clients, isolation })
     }
 
-    /// How long a managed connection may take to open: the handshake as long again as TCP.
+    /// How long a managed connection may take to open: the handshake as long again as TCP, and a proxy what it may.
     pub(super) fn opening_time(&self) -> Duration {
-        self.options.connect_timeout.saturating_mul(2)
+        let own = self.options.connect_timeout.saturating_mul(2);
+        match self.options.upstream.upstream {
+            None => own,
+            Some(_) => own.saturating_add(NEGOTIATION_TIME + REPLY_TIME),
+        }
+    }
+
+    /// Whether applications hear that they are connected only when they are: on ports where the server may speak first.
+    pub(super) fn answers_late(&self, port: u16) -> bool {
+        let Self { options, .. } = self;
+        options.late_answer || !(options.is_tls_port(port) || options.upstream.speaks_first(port))
     }
 }
 
-fn connector_config(options: &AgentOptions) -> Result<ConnectorConfig, Failure> {
+fn connector_config(
+    options: &AgentOptions,
+    isolation: &Arc<Isolation>,
+) -> Result<ConnectorConfig, Failure> {
     let dns = DnsConfig { name_servers: options.resolver.clone(), ..DnsConfig::default() };
     let resolver = Resolver::new(&dns)
         .map_err(|error| Failure::usage(format!("cannot look up names: {error}")))?;
@@ -125,6 +146,7 @@ fn connector_config(options: &AgentOptions) -> Result<ConnectorConfig, Failure> 
         opening: options.opening.into(),
         hold: options.hold,
         connect_timeout: options.connect_timeout,
+        upstream: options.upstream.resolve(isolation)?.map(Arc::new),
         ..ConnectorConfig::new(resolver)
     })
 }
@@ -185,7 +207,7 @@ struct Client {
 async fn pass(inbound: Inbound, context: &Context, settings: &Settings) -> (Opening, Outcome) {
     let Inbound { target, answer } = inbound;
     let tls = settings.options.is_tls_port(target.port);
-    let late = settings.options.late_answer || !tls;
+    let late = settings.answers_late(target.port);
     let mut to = Target::new(target.host.to_string(), target.port);
     to.context = settings.known.context_of_cookies(context);
     // A client that is answered late waits for the connection; a redirected one waits for nothing.
@@ -241,11 +263,7 @@ async fn relay(
     let (mut opening, mut harm) = (Opening::Plain, None);
     let outcome = daemon::bridge(stream, client.tcp, &client.head, limits, |stream| {
         let Some(report) = stream.report() else { return };
-        opening = match report.opened_by {
-            OpenedBy::Plain => Opening::Plain,
-            OpenedBy::TurboTls => Opening::Turbo,
-            OpenedBy::FastOpen => Opening::FastOpen,
-        };
+        opening = report.opened_by.into();
         harm = if report.reset == Some(ResetReason::CommittedRefusal) {
             Some(Outcome::Committed)
         } else {

@@ -84,8 +84,8 @@ fn bar(text: &mut String, arm: &Arm, longest: Duration, columns: u16, colours: b
     let light = length(arm.response.p50).saturating_sub(solid);
     let colour = match (colours, arm.opening) {
         (false, _) => "",
-        (true, OpenedBy::Plain) => "\x1b[33m",
         (true, OpenedBy::TurboTls | OpenedBy::FastOpen) => "\x1b[32m",
+        (true, _) => "\x1b[33m",
     };
     let reset = if colours { RESET } else { "" };
     let (solid, light) = ("█".repeat(solid), "░".repeat(light));
@@ -124,6 +124,7 @@ const fn name(arm: &Arm) -> &'static str {
         OpenedBy::Plain => "plain TLS",
         OpenedBy::TurboTls => "TurboTLS",
         OpenedBy::FastOpen => "Fast Open",
+        OpenedBy::Optimistic | OpenedBy::Upstream => "a proxy",
     }
 }
 

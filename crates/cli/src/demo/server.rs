@@ -87,6 +87,12 @@ pub(super) async fn serve(
     origin.and(edge).map_err(|error| Failure::usage(format!("the emulated server ended: {error}")))
 }
 
+/// TLS of a server with a certificate of its own for `name`.
+pub(crate) fn tls_acceptor(name: &str) -> Result<SslAcceptor, Failure> {
+    let unusable = |error| Failure::usage(format!("cannot use OpenSSL: {error}"));
+    acceptor(&Identity::new(name)?).map_err(unusable)
+}
+
 fn acceptor(identity: &Identity) -> Result<SslAcceptor, ErrorStack> {
     let mut tls = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server())?;
     tls.set_certificate(&identity.certificate)?;

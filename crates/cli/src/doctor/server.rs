@@ -184,12 +184,12 @@ fn opening(report: &Report) -> Finding {
         (OpenedBy::FastOpen, _) => {
             Finding::ok("opening", "Fast Open: the first flight left with the SYN")
         }
-        (OpenedBy::Plain, Some(reason)) => Finding::note(
+        (_, Some(reason)) => Finding::note(
             "opening",
             format!("plain TLS; TurboTLS not used: {reason}"),
             "`headstart get --explain` shows the timeline",
         ),
-        (OpenedBy::Plain, None) => {
+        (_, None) => {
             Finding::note("opening", "plain TLS", "`headstart get --explain` shows the timeline")
         }
     }

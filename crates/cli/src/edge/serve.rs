@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headstart_net::{
-    Acceptor, AcceptorConfig, Arrival, Handoff, OpenedBy, RelayLimits, ServerConfig, ServerStream,
+    Acceptor, AcceptorConfig, Arrival, Handoff, RelayLimits, ServerConfig, ServerStream,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -228,11 +228,7 @@ async fn serve(
     match arrival.establish().await {
         Ok(Some(mut stream)) => {
             let _place = stream.take_place();
-            let opening = match stream.opened_by() {
-                OpenedBy::Plain => Opening::Plain,
-                OpenedBy::TurboTls => Opening::Turbo,
-                OpenedBy::FastOpen => Opening::FastOpen,
-            };
+            let opening = Opening::from(stream.opened_by());
             let outcome = find(stream, local, settings, stop).await;
             tracing::debug!(%peer, ?opening, ?outcome, "connection ended");
             counted.finish(opening, outcome);

@@ -63,6 +63,7 @@ impl Account {
         let name = match (self.opened_by(), self.secure) {
             (OpenedBy::TurboTls, _) => "TurboTLS",
             (OpenedBy::FastOpen, _) => "Fast Open with a private cookie",
+            (OpenedBy::Optimistic | OpenedBy::Upstream, _) => "a proxy",
             (OpenedBy::Plain, true) => "plain TLS over TCP",
             (OpenedBy::Plain, false) => "TCP without TLS",
         };
@@ -99,6 +100,7 @@ pub(crate) fn words(what: &What) -> String {
         What::FastOpen(event) => fast_open(event),
         What::FastOpenNotUsed(reason) => format!("Fast Open not used: {reason}"),
         What::Transport(event) => transport(event),
+        What::Upstream(event) => format!("proxy: {event:?}"),
     }
 }
 

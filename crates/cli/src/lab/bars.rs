@@ -149,6 +149,9 @@ fn found(
             Some(linkable.level().into())
         }
         "rtts_max" | "rtts_min" => Some(median(group)? / (group.rtt.as_secs_f64() * 1e3)),
+        "saved_rtts_min" | "saved_rtts_max" => {
+            Some((median(other?)? - median(group)?) / (group.rtt.as_secs_f64() * 1e3))
+        }
         "difference_max_ms" => Some(median(group)? - median(other?)?),
         "ratio_max" => Some(median(group)? / median(other?)?),
         // The upper end, which has to be below.
@@ -168,7 +171,8 @@ fn eased(condition: &str, limit: f64, bar: &Bar, group: &Group, other: Option<&G
     let slack = QUICK_SLACK * group.rtt.as_secs_f64() * 1e3;
     let all = group.n as f64;
     match condition {
-        "rtts_max" => limit + QUICK_SLACK,
+        "rtts_max" | "saved_rtts_max" => limit + QUICK_SLACK,
+        "saved_rtts_min" => limit - QUICK_SLACK,
         "ratio_max" => {
             let to = other.and_then(|other| median_of(bar, other));
             to.map_or(limit, |to| ((limit + slack / to) * 1e3).round() / 1e3)
@@ -255,6 +259,8 @@ mod tests {
         assert_eq!(one(&format!("{against}ratio_max = 0.50")), (ratio, false));
         assert_eq!(one(&format!("{against}difference_max_ms = -9.9")), (Some(-10.0), true));
         assert_eq!(one(&format!("{against}difference_max_ms = -10.1")), (Some(-10.0), false));
+        assert_eq!(one(&format!("{against}saved_rtts_min = 0.9")), (Some(1.0), true));
+        assert_eq!(one(&format!("{against}saved_rtts_max = 0.9")), (Some(1.0), false));
         assert!(one(&format!("{against}ratio_interval_below = 1.0")).1);
         assert!(!one(&format!("{against}ratio_interval_below = 0.4")).1);
         assert_eq!(one("rtts_max = 1.1"), (Some(1.04), true));

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::experiment::Experiment;
+use super::tor;
 use crate::failure::Failure;
 
 /// Each by its text, from lab/experiments.
@@ -38,7 +39,8 @@ pub(crate) fn find(name: &str) -> Result<(Experiment, String), Failure> {
     if path.exists() || name.contains(['/', '.']) {
         return Experiment::read(path);
     }
-    let names: Vec<_> = known.iter().map(|(known, _)| known.name.as_str()).collect();
+    let usual = known.iter().map(|(known, _)| known.name.as_str());
+    let names: Vec<_> = usual.chain([tor::NAME]).collect();
     Err(Failure::usage(format!("there is no experiment '{name}'"))
         .hint(format!("there are {}; or name a file", names.join(", "))))
 }

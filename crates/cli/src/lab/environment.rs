@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use headstart_lab::{Counters, Exactness, Lab, Scheduling};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::plan::{Extent, Plan, Stage};
 use super::{cell, topology};
@@ -130,6 +130,25 @@ fn of_stage(stage: &Stage, counters: &Counters, exactness: Exactness) -> Value {
         "dropped_by_links": sum(|port| port.outbound.dropped + port.inbound.dropped),
         "unroutable": counters.unroutable,
     })
+}
+
+/// What every run says of its machine and program.
+pub(super) fn of_machine(quick: bool, seed: u64) -> Map<String, Value> {
+    let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let values = [
+        ("command", json!(command())),
+        ("commit", json!(env!("HEADSTART_COMMIT"))),
+        ("version", json!(env!("CARGO_PKG_VERSION"))),
+        ("build", json!(if cfg!(debug_assertions) { "debug" } else { "release" })),
+        ("date", json!(date)),
+        ("kernel", json!(first_line("/proc/sys/kernel/osrelease"))),
+        ("cpu", json!(cpu_name())),
+        ("cpus", json!(std::thread::available_parallelism().map_or(0, usize::from))),
+        ("quick", json!(quick)),
+        ("seed", json!(seed)),
+        ("load_after", json!(load())),
+    ];
+    values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// The program by its name alone: where it is installed says nothing of the run.

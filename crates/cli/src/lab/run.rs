@@ -22,6 +22,7 @@ use super::progress::{Progress, in_words};
 use super::results::{self, Folder};
 use super::summary::{self, CellSummary, Groups, Told};
 use super::topology::{self, Topology};
+use super::tor;
 use super::trial::Key;
 use super::workload::{Handshakes, Seen};
 use crate::demo;
@@ -58,21 +59,10 @@ pub(crate) struct Finished {
 /// # Errors
 /// The experiment is wrong, the machine does not allow it, or the user interrupted.
 pub(crate) fn run(options: &LabRunOptions) -> Result<ExitCode, Failure> {
-    let (experiment, text) = builtin::find(&options.experiment)?;
-    let extent = match (options.quick, options.full) {
-        (true, _) => Extent::Quick,
-        (false, true) => Extent::Full,
-        (false, false) => Extent::Usual,
+    let finished = match options.experiment.as_str() {
+        tor::NAME => tor::run(options)?,
+        _ => run_usual(options)?,
     };
-    let finished = carry_out(Order {
-        experiment,
-        text,
-        extent,
-        seed: options.seed,
-        out: options.out.clone(),
-        pcap: options.pcap,
-        keeps_loads: false,
-    })?;
     if options.json {
         let text = serde_json::to_string_pretty(&finished.cells).unwrap_or_default();
         output::print(format!("{text}\n").as_bytes())?;
@@ -80,6 +70,24 @@ pub(crate) fn run(options: &LabRunOptions) -> Result<ExitCode, Failure> {
         output::print(summary::table(&finished.cells).as_bytes())?;
     }
     Ok(finished.conclusion())
+}
+
+fn run_usual(options: &LabRunOptions) -> Result<Finished, Failure> {
+    let (experiment, text) = builtin::find(&options.experiment)?;
+    let extent = match (options.quick, options.full) {
+        (true, _) => Extent::Quick,
+        (false, true) => Extent::Full,
+        (false, false) => Extent::Usual,
+    };
+    carry_out(Order {
+        experiment,
+        text,
+        extent,
+        seed: options.seed,
+        out: options.out.clone(),
+        pcap: options.pcap,
+        keeps_loads: false,
+    })
 }
 
 /// The same without a word on standard output.
@@ -318,6 +326,15 @@ impl Run {
 }
 
 impl Finished {
+    /// Of a run without pages.
+    pub(super) const fn new(
+        cells: Vec<CellSummary>,
+        place: PathBuf,
+        verdicts: Vec<Verdict>,
+    ) -> Self {
+        Self { cells, loads: Vec::new(), place, verdicts }
+    }
+
     /// Says where the results are and whether they are as they should be.
     pub(crate) fn conclusion(&self) -> ExitCode {
         let Self { place, verdicts, cells, .. } = self;

@@ -9,7 +9,7 @@ use clap::{ArgAction, Args};
 
 use super::{
     EdgeAddress, EdgeAddresses, LogOptions, ManagedOptions, NameMap, OpeningPolicy, PortContext,
-    SOURCES, edge_address,
+    SOURCES, UpstreamOptions, edge_address,
 };
 use crate::failure::Failure;
 
@@ -45,6 +45,10 @@ its own session ticket. What the agent keeps is kept by user and, within a user,
 
   Programs that let the agent speak TLS for them share sessions (see docs/managed.md):
       headstart agent --socket $XDG_RUNTIME_DIR/headstart.sock
+
+  Through Tor, each user and each SOCKS5 user name on circuits of its own:
+      headstart agent --upstream socks5://localhost:9050 --upstream-isolation context
+      curl --proxy socks5h://work:x@localhost:1080 https://www.example.com/
 
 Signals: SIGHUP reads --config again and keeps connections; SIGTERM and SIGINT stop accepting
 and wait up to --shutdown-timeout for connections to end."#;
@@ -138,6 +142,10 @@ pub struct AgentOptions {
     /// How long a stop waits for connections to end
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration, help_heading = "Limits")]
     pub shutdown_timeout: Duration,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub upstream: UpstreamOptions,
 
     /// Serve Prometheus metrics at http://ADDR:PORT/metrics, and /healthz, /readyz
     #[arg(long, value_name = "ADDR:PORT")]

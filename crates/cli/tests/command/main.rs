@@ -23,4 +23,7 @@ mod options;
 #[path = "../support/origin.rs"]
 mod origin;
 mod relayed;
+#[path = "../support/socks.rs"]
+mod socks;
 mod terminate;
+mod upstream;

@@ -60,6 +60,7 @@ fn the_list_has_every_experiment_and_its_time() {
         "sharing",
         "cs244",
         "pages",
+        "tor",
     ]
     .map(Some);
     assert_eq!(names, expected);

@@ -32,7 +32,10 @@ mod secrets;
 #[path = "../support/server.rs"]
 mod server;
 mod sharing;
+#[path = "../support/socks.rs"]
+mod socks;
 mod start;
 mod tap;
+mod upstream;
 mod users;
 mod verify;

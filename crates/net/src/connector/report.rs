@@ -7,6 +7,7 @@ use headstart_proto::{ClientEvent, PlainReason, ResetReason};
 use headstart_sessions::{Network, Unspendable};
 
 use crate::path::PathReason;
+use crate::upstream::UpstreamEvent;
 
 /// Moments kept of one connection: three flights, all slots and answers, and some attempts.
 const MOMENTS_MAX: usize = 96;
@@ -20,6 +21,10 @@ pub enum OpenedBy {
     TurboTls,
     /// The first flight with the SYN, which the server took.
     FastOpen,
+    /// Through a proxy that was asked ahead of its replies, the first flight with the request.
+    Optimistic,
+    /// Through a proxy, step by step.
+    Upstream,
 }
 
 impl OpenedBy {
@@ -30,6 +35,8 @@ impl OpenedBy {
             Self::Plain => "plain",
             Self::TurboTls => "turbo",
             Self::FastOpen => "fop",
+            Self::Optimistic => "optimistic",
+            Self::Upstream => "upstream",
         }
     }
 }
@@ -59,6 +66,8 @@ pub enum NotUsed {
     Fallback(PlainReason),
     /// The first flight left with the SYN instead.
     FastOpen,
+    /// Through a proxy there are no datagrams, and no SYN of ours.
+    Upstream,
 }
 
 impl NotUsed {
@@ -77,6 +86,7 @@ impl NotUsed {
             Self::Socket => "socket",
             Self::Fallback(reason) => reason.name(),
             Self::FastOpen => "fast_open",
+            Self::Upstream => "upstream",
         }
     }
 }
@@ -95,6 +105,7 @@ impl fmt::Display for NotUsed {
             Self::Socket => "no UDP socket to that address could be had",
             Self::Fallback(reason) => return reason.fmt(f),
             Self::FastOpen => "the first flight left with the SYN instead",
+            Self::Upstream => "through a proxy there are no datagrams, and no SYN of ours",
         };
         f.write_str(text)
     }
@@ -200,6 +211,8 @@ pub enum What {
     FastOpenNotUsed(FastOpenNotUsed),
     /// The transport's own account.
     Transport(ClientEvent),
+    /// On the way through a proxy.
+    Upstream(UpstreamEvent),
 }
 
 /// An entry of a timeline.
@@ -222,7 +235,7 @@ pub struct Report {
     pub fast_open_not_used: Option<FastOpenNotUsed>,
     /// Why the application saw a reset, if it was the opening's doing.
     pub reset: Option<ResetReason>,
-    /// The server's address, once connected.
+    /// The server's address, once connected; that of the proxy, through one.
     pub address: Option<SocketAddr>,
     /// What TCP took to connect.
     pub rtt: Option<Duration>,
@@ -233,7 +246,7 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         let timeline = Vec::new();
         Self {
             opened_by: OpenedBy::Plain,
@@ -247,7 +260,7 @@ impl Report {
         }
     }
 
-    pub(super) fn note(&mut self, at: Duration, what: What) {
+    pub(crate) fn note(&mut self, at: Duration, what: What) {
         if self.timeline.len() < MOMENTS_MAX {
             self.timeline.push(Moment { at, what });
         }

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
@@ -15,6 +16,7 @@ use super::report::Report;
 use crate::bridge::Handoff;
 use crate::path::{LAG_MAX, Outcome, PathKey};
 use crate::udp::{RecvBuffers, UdpPort};
+use crate::upstream;
 use crate::wakers::Wakers;
 
 /// Sockets that wait for late datagrams at the same time; without a permit nothing is learnt.
@@ -33,9 +35,137 @@ pub struct ClientStream {
 
 #[derive(Debug)]
 enum State {
-    Opening(Box<Opening>),
+    Opening(Box<dyn Opens>),
     Open(TcpStream, Box<Report>),
     Failed(Failure),
+}
+
+/// What a connection is until TCP alone carries it.
+pub(super) trait Opens: fmt::Debug + Send {
+    /// How it went so far.
+    fn report(&self) -> &Report;
+    /// Does everything that can be done now; says whether anything was.
+    fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool>;
+    /// Takes bytes of the application; how many.
+    fn write(&mut self, bytes: &[u8]) -> usize;
+    /// The application writes no more.
+    fn finish(&mut self);
+    /// Bytes for the application that TCP will not bring.
+    fn poll_bytes(&mut self) -> Option<Vec<u8>>;
+    /// Whether the server's stream has ended before TCP alone carries it.
+    fn is_read_finished(&self) -> bool;
+    /// Whether there is a connection to the server.
+    fn is_connected(&self) -> bool;
+    /// Whether all that was written has been given to TCP.
+    fn is_flushed(&self) -> bool;
+    /// Whether nothing is left but what TCP carries.
+    fn is_transparent(&self) -> bool;
+    /// The connection, if it is transparent.
+    fn into_tcp(self: Box<Self>) -> Option<(TcpStream, Report)>;
+    fn into_report(self: Box<Self>) -> Report;
+    /// Ends it so that the peer sees a reset.
+    fn reset(self: Box<Self>);
+}
+
+impl Opens for Opening {
+    fn report(&self) -> &Report {
+        &self.report
+    }
+
+    fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        self.poll_drive(cx)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> usize {
+        self.write(bytes)
+    }
+
+    fn finish(&mut self) {
+        self.finish();
+    }
+
+    fn poll_bytes(&mut self) -> Option<Vec<u8>> {
+        self.read()
+    }
+
+    fn is_read_finished(&self) -> bool {
+        self.is_read_finished()
+    }
+
+    fn is_connected(&self) -> bool {
+        self.is_connected()
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.is_flushed()
+    }
+
+    fn is_transparent(&self) -> bool {
+        self.is_transparent()
+    }
+
+    fn into_tcp(self: Box<Self>) -> Option<(TcpStream, Report)> {
+        (*self).into_tcp()
+    }
+
+    fn into_report(self: Box<Self>) -> Report {
+        (*self).into_report()
+    }
+
+    fn reset(self: Box<Self>) {
+        (*self).reset();
+    }
+}
+
+/// Whatever comes through a proxy comes on TCP.
+impl Opens for upstream::Opening {
+    fn report(&self) -> &Report {
+        &self.report
+    }
+
+    fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        self.poll_drive(cx)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> usize {
+        self.write(bytes)
+    }
+
+    fn finish(&mut self) {
+        self.finish();
+    }
+
+    fn poll_bytes(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn is_read_finished(&self) -> bool {
+        false
+    }
+
+    fn is_connected(&self) -> bool {
+        self.is_connected()
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.is_transparent()
+    }
+
+    fn is_transparent(&self) -> bool {
+        self.is_transparent()
+    }
+
+    fn into_tcp(self: Box<Self>) -> Option<(TcpStream, Report)> {
+        (*self).into_tcp()
+    }
+
+    fn into_report(self: Box<Self>) -> Report {
+        self.report
+    }
+
+    fn reset(self: Box<Self>) {
+        (*self).reset();
+    }
 }
 
 /// An error is given as it was once, then by its kind.
@@ -47,8 +177,8 @@ struct Failure {
 }
 
 impl ClientStream {
-    pub(super) fn new(opening: Opening) -> Self {
-        let state = State::Opening(Box::new(opening));
+    pub(super) fn new(opening: Box<dyn Opens>) -> Self {
+        let state = State::Opening(opening);
         Self { state, to_read: Vec::new(), wakers: Wakers::default() }
     }
 
@@ -56,7 +186,7 @@ impl ClientStream {
     #[must_use]
     pub fn report(&self) -> Option<&Report> {
         match &self.state {
-            State::Opening(opening) => Some(&opening.report),
+            State::Opening(opening) => Some(opening.report()),
             State::Open(_, report) => Some(report),
             State::Failed(failure) => failure.report.as_deref(),
         }
@@ -148,7 +278,7 @@ impl AsyncRead for ClientStream {
         if this.to_read.is_empty() {
             this.poll_state()?;
             if let State::Opening(opening) = &mut this.state
-                && let Some(bytes) = opening.read()
+                && let Some(bytes) = opening.poll_bytes()
             {
                 this.to_read = bytes;
             }

@@ -227,7 +227,7 @@ async fn exchange_at(
     let offer = Offer::Known(Advert { fop: true, ..Advert::default() });
     let lookup = Lookup::known(addresses.to_vec());
     let opening = Opening::new(Arc::clone(&connector.inner), &target(), port, lookup, offer);
-    talk(ClientStream::new(opening), hello).await
+    talk(ClientStream::new(Box::new(opening)), hello).await
 }
 
 async fn talk(mut stream: ClientStream, hello: &[u8]) -> Report {

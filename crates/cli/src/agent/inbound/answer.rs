@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
+use headstart_net::upstream::UpstreamError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -71,7 +72,7 @@ impl Answer {
             }
             Protocol::Connect(exchange) => {
                 let (status, text) = reason.http();
-                exchange.refuse(status, text).await
+                exchange.refuse(status, text.into()).await
             }
             Protocol::Redirect(stream) => stream.set_zero_linger(),
         }
@@ -79,7 +80,7 @@ impl Answer {
 }
 
 /// Why a client is not connected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The agent is told not to connect there.
     NotAllowed,
@@ -95,6 +96,8 @@ pub enum Reason {
     TimedOut,
     /// A limit of the agent is reached.
     Overloaded,
+    /// The proxy that connections go through, or what it says.
+    Upstream(UpstreamError),
     /// Anything else.
     Other,
 }
@@ -109,25 +112,45 @@ impl Reason {
             Self::HostUnreachable | Self::NameUnknown => 0x04,
             Self::Refused => 0x05,
             Self::TimedOut => 0x06,
+            // Its own word is passed on; its codes beyond those of the RFC mean nothing to others.
+            Self::Upstream(UpstreamError::Refused(code @ 1..=8)) => code,
+            Self::Upstream(UpstreamError::Silent(_)) => 0x06,
+            Self::Upstream(_) => 0x01,
         }
     }
 
-    fn http(self) -> (u16, &'static str) {
-        match self {
-            Self::NotAllowed => (403, "The agent is configured not to connect there.\n"),
-            Self::NameUnknown => (502, "The host name has no address.\n"),
-            Self::NetworkUnreachable => (502, "There is no route to that network.\n"),
-            Self::HostUnreachable => (502, "The host cannot be reached.\n"),
-            Self::Refused => (502, "The host refused the connection.\n"),
-            Self::TimedOut => (504, "The host did not answer in time.\n"),
-            Self::Overloaded => (503, "The agent has reached its limit of connections.\n"),
-            Self::Other => (502, "The connection failed.\n"),
-        }
+    /// Whether nobody answered in time.
+    pub(in crate::agent) const fn is_timeout(self) -> bool {
+        matches!(
+            self,
+            Self::TimedOut | Self::Upstream(UpstreamError::Silent(_) | UpstreamError::Refused(6))
+        )
+    }
+
+    fn http(self) -> (u16, String) {
+        let (status, text) = match self {
+            Self::NotAllowed => (403, "The agent is configured not to connect there."),
+            Self::NameUnknown => (502, "The host name has no address."),
+            Self::NetworkUnreachable => (502, "There is no route to that network."),
+            Self::HostUnreachable => (502, "The host cannot be reached."),
+            Self::Refused => (502, "The host refused the connection."),
+            Self::TimedOut => (504, "The host did not answer in time."),
+            Self::Overloaded => (503, "The agent has reached its limit of connections."),
+            Self::Other => (502, "The connection failed."),
+            Self::Upstream(error) => {
+                let status = if self.is_timeout() { 504 } else { 502 };
+                return (status, format!("Not connected: {error}.\nhint: {}\n", error.hint()));
+            }
+        };
+        (status, format!("{text}\n"))
     }
 }
 
 impl From<&io::Error> for Reason {
     fn from(error: &io::Error) -> Self {
+        if let Some(error) = upstream(error) {
+            return Self::Upstream(error);
+        }
         match error.kind() {
             io::ErrorKind::ConnectionRefused => Self::Refused,
             io::ErrorKind::TimedOut => Self::TimedOut,
@@ -137,6 +160,11 @@ impl From<&io::Error> for Reason {
             _ => Self::Other,
         }
     }
+}
+
+/// What the upstream proxy has to do with an error, if anything.
+pub(in crate::agent) fn upstream(error: &io::Error) -> Option<UpstreamError> {
+    error.get_ref()?.downcast_ref::<UpstreamError>().copied()
 }
 
 /// Closes a connection so that the client can still read the answer: closing with unread bytes

@@ -53,7 +53,7 @@ impl Exchange {
     }
 
     /// Sends `status` with `text` and closes the connection.
-    pub(super) async fn refuse(self, status: u16, text: &'static str) -> io::Result<()> {
+    pub(super) async fn refuse(self, status: u16, text: Bytes) -> io::Result<()> {
         let (stream, _) = self.send(response(status, text)).await?;
         farewell(stream).await
     }
@@ -84,7 +84,7 @@ pub(super) async fn accept(stream: TcpStream) -> Result<Inbound, Refusal> {
     match target(&request) {
         Ok(target) => Ok(Inbound { target, answer: Answer::connect(exchange) }),
         Err((status, text, refusal)) => {
-            exchange.refuse(status, text).await?;
+            exchange.refuse(status, Bytes::from_static(text.as_bytes())).await?;
             Err(refusal)
         }
     }
@@ -153,8 +153,8 @@ pub(in crate::agent) fn authority(uri: &Uri) -> Option<(Host, u16)> {
     Some((Host::parse(bracketed.unwrap_or(host))?, port))
 }
 
-fn response(status: u16, text: &'static str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(text));
+fn response(status: u16, text: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

@@ -9,7 +9,7 @@ use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, PR
 use hyper::{Response, StatusCode};
 use serde_json::Value;
 
-use crate::agent::inbound::Reason;
+use crate::agent::inbound::{Reason, upstream};
 
 pub(super) type Answer = Response<Full<Bytes>>;
 
@@ -89,6 +89,13 @@ impl Refusal {
     }
 
     fn of_transport(error: &io::Error) -> Self {
+        if let Some(error) = upstream(error) {
+            let status = match Reason::Upstream(error) {
+                reason if reason.is_timeout() => StatusCode::GATEWAY_TIMEOUT,
+                _ => StatusCode::BAD_GATEWAY,
+            };
+            return Self::new(status, error.name(), error.to_string(), error.hint());
+        }
         let hint = "is the server up, and reachable from here?";
         let refusal =
             |name: &'static str, text: String| Self::new(StatusCode::BAD_GATEWAY, name, text, hint);

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use super::answer::{Answer, Refusal};
 use super::limits::{ANSWER_TIME, FIELDS_MAX, HEAD_MAX, REQUEST_TIME};
 use super::local::Local;
-use super::open::{Opened, Outcome as Public, open, opening};
+use super::open::{Opened, Outcome as Public, open};
 use super::request::{ALPN, Ask, EARLY_DATA};
 use super::token::Token;
 use super::{audit, control, tunnel};
@@ -215,10 +215,10 @@ fn describe(public: &Public, fields: &mut HeaderMap) {
 
 fn opening_of(opened: &Opened) -> Opening {
     match opened {
-        Opened::Managed(_, public) => opening(public.opened_by),
+        Opened::Managed(_, public) => public.opened_by.into(),
         // It may not be known yet.
         Opened::Bare(stream) => {
-            stream.report().map_or(Opening::Plain, |report| opening(report.opened_by))
+            stream.report().map_or(Opening::Plain, |report| report.opened_by.into())
         }
     }
 }

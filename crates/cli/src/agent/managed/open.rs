@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use headstart_net::upstream::UpstreamEvent;
 use headstart_net::{
     ClientEvent, ClientStream, Context, NotUsed, OpenedBy, Report, Target, TlsStream, What,
 };
@@ -18,7 +19,7 @@ use super::request::{Ask, TlsAsk};
 use super::visit::{Begun, Visit};
 use crate::agent::inbound::Host;
 use crate::agent::serve::Settings;
-use crate::metrics::{self, Opening};
+use crate::metrics;
 
 /// A connection that is ready for the program's bytes.
 pub(super) enum Opened {
@@ -39,7 +40,10 @@ pub(super) struct Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ledger {
     pub(super) lookup: Option<Duration>,
+    /// That of the proxy, through one.
     pub(super) tcp: Option<Duration>,
+    /// The proxy has connected to the server.
+    pub(super) granted: Option<Duration>,
     pub(super) tls: Duration,
     /// Of the network; no moment.
     pub(super) rtt: Option<Duration>,
@@ -69,8 +73,7 @@ pub(super) async fn open(
 /// As on the agent's other ports: clients of TLS ports are answered at once, so that their ClientHello comes
 /// while TCP connects.
 async fn bare(ask: &Ask, context: &Context, settings: &Settings) -> Result<Opened, Refusal> {
-    let tls = settings.options.is_tls_port(ask.port);
-    let late = settings.options.late_answer || !tls;
+    let late = settings.answers_late(ask.port);
     let mut to = Target::new(ask.host.to_string(), ask.port);
     to.context = settings.known.context_of_cookies(context);
     to.speaks_first = !late;
@@ -249,6 +252,9 @@ fn is_untouched(report: &Report) -> bool {
         | What::Syn(_)
         | What::FastOpenNotUsed(_)
         | What::Transport(ClientEvent::Plain(_)) => true,
+        What::Upstream(event) => {
+            matches!(event, UpstreamEvent::Connected | UpstreamEvent::FellBack(_))
+        }
         What::FastOpen(_) | What::Transport(_) => false,
     };
     report.address.is_none() && report.timeline.iter().all(|moment| is_silent(&moment.what))
@@ -258,11 +264,18 @@ impl Ledger {
     /// Of an opening that began so long after the request, with the handshake done now.
     fn new(report: Option<&Report>, begun: Duration, tls: Duration) -> Self {
         let resolved = moment(report, |what| matches!(what, What::Resolved(_)));
-        let connected =
-            moment(report, |what| matches!(what, What::Transport(ClientEvent::TcpConnected)));
+        let connected = moment(report, |what| {
+            matches!(
+                what,
+                What::Transport(ClientEvent::TcpConnected)
+                    | What::Upstream(UpstreamEvent::Connected)
+            )
+        });
+        let granted = moment(report, |what| matches!(what, What::Upstream(UpstreamEvent::Granted)));
         Self {
             lookup: resolved.map(|at| begun + at),
             tcp: connected.map(|at| begun + at),
+            granted: granted.map(|at| begun + at),
             tls,
             rtt: report.and_then(|report| report.rtt),
         }
@@ -283,20 +296,14 @@ impl std::fmt::Display for Ledger {
         if let Some(tcp) = self.tcp {
             write!(f, "tcp={:.1}, ", ms(tcp))?;
         }
+        if let Some(granted) = self.granted {
+            write!(f, "granted={:.1}, ", ms(granted))?;
+        }
         write!(f, "tls={:.1}", ms(self.tls))?;
         match self.rtt {
             Some(rtt) => write!(f, ", rtt={:.1}", ms(rtt)),
             None => Ok(()),
         }
-    }
-}
-
-/// As the metrics call it.
-pub(super) const fn opening(opened_by: OpenedBy) -> Opening {
-    match opened_by {
-        OpenedBy::Plain => Opening::Plain,
-        OpenedBy::TurboTls => Opening::Turbo,
-        OpenedBy::FastOpen => Opening::FastOpen,
     }
 }
 
@@ -337,7 +344,8 @@ mod tests {
         let timeline = [What::Resolved(1), What::Transport(ClientEvent::TcpConnected)];
         let ms = Duration::from_millis;
         let ledger = Ledger::new(Some(&report(&timeline)), ms(2), ms(9));
-        let expected = Ledger { lookup: Some(ms(7)), tcp: Some(ms(7)), tls: ms(9), rtt: None };
+        let expected =
+            Ledger { lookup: Some(ms(7)), tcp: Some(ms(7)), granted: None, tls: ms(9), rtt: None };
         assert_eq!(ledger, expected);
         assert_eq!(Ledger::new(None, ms(2), ms(9)).to_string(), "tls=9.0");
     }
@@ -345,8 +353,16 @@ mod tests {
     #[test]
     fn a_ledger_leaves_out_what_is_not_known() {
         let ms = Duration::from_millis;
-        let all = Ledger { lookup: Some(ms(1)), tcp: Some(ms(30)), tls: ms(61), rtt: Some(ms(29)) };
+        let all = Ledger {
+            lookup: Some(ms(1)),
+            tcp: Some(ms(30)),
+            granted: None,
+            tls: ms(61),
+            rtt: Some(ms(29)),
+        };
         assert_eq!(all.to_string(), "lookup=1.0, tcp=30.0, tls=61.0, rtt=29.0");
+        let proxied = Ledger { lookup: None, granted: Some(ms(50)), ..all };
+        assert_eq!(proxied.to_string(), "tcp=30.0, granted=50.0, tls=61.0, rtt=29.0");
         let none = Ledger { lookup: None, tcp: None, rtt: None, ..all };
         assert_eq!(none.to_string(), "tls=61.0");
     }

@@ -31,6 +31,11 @@ pub(crate) struct Bar {
     /// The 95 % interval of the ratio of the medians, to `against`, lies below this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio_interval_below: Option<f64>,
+    /// How many round trips the median is below that of `against`, at least and at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) saved_rtts_min: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) saved_rtts_max: Option<f64>,
     /// Largest median in round trips.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rtts_max: Option<f64>,
@@ -101,6 +106,8 @@ impl Bar {
             ("ratio_max", self.ratio_max),
             ("difference_max_ms", self.difference_max_ms),
             ("ratio_interval_below", self.ratio_interval_below),
+            ("saved_rtts_min", self.saved_rtts_min),
+            ("saved_rtts_max", self.saved_rtts_max),
             ("rtts_max", self.rtts_max),
             ("rtts_min", self.rtts_min),
             ("complete_min", self.complete_min),
@@ -119,7 +126,7 @@ impl Bar {
     pub(super) fn check(&self, experiment: &Experiment) -> Result<(), Wrong> {
         let conditions: Vec<_> = self.conditions().collect();
         let [(condition, limit)] = conditions[..] else {
-            let hint = "ratio_max, difference_max_ms, ratio_interval_below, rtts_max, rtts_min, \
+            let hint = "ratio_max, difference_max_ms, ratio_interval_below, saved_rtts_min, saved_rtts_max, rtts_max, rtts_min, \
                         complete_min, complete_less_max, zero_rtt_min, zero_rtt_max, full_max, fewer_full_min, \
                         paired_ratio_max, linkable_min or linkable_max";
             return wrong("bar", format!("{} conditions, not one", conditions.len()), hint);
@@ -127,7 +134,7 @@ impl Bar {
         if !limit.is_finite() {
             return wrong("bar", format!("{condition} is {limit}"), "write a number");
         }
-        let compared = ["ratio", "difference", "complete_less", "fewer", "paired"]
+        let compared = ["ratio", "difference", "saved", "complete_less", "fewer", "paired"]
             .iter()
             .any(|name| condition.starts_with(name));
         if compared != self.against.is_some() {

@@ -1,0 +1,454 @@
+//! The experiment `tor`: optimistic data through a private Tor network, both arms on one circuit.
+//!
+//! It has a network and clients of its own, and shares with the other experiments how results are written and judged.
+
+mod evidence;
+mod origin;
+mod spec;
+mod visit;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use headstart_lab::{Capture, Host, Lab, Link, Node, TorNetwork, own_hosts_file};
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom;
+use serde_json::{Value, json};
+
+use super::bars;
+use super::environment;
+use super::interrupt::Interrupt;
+use super::process::{Broken, Program};
+use super::progress::Progress;
+use super::results::{self, Folder};
+use super::run::Finished;
+use super::stats::Summary;
+use super::summary::{Groups, Told};
+use super::trial::{Key, Row};
+use crate::demo;
+use crate::failure::Failure;
+use crate::options::LabRunOptions;
+use evidence::Evidence;
+use origin::Origin;
+use spec::LinkSpec;
+pub(super) use spec::{Experiment, NAME, TEXT};
+use visit::{Suite, Visited};
+
+/// Name of the origin, for the exit to look up: of all programs of the run, that is the only one.
+const ORIGIN: &str = "origin.test";
+
+/// The nodes besides those of Tor.
+const CLIENT: &str = "client";
+const SERVER: &str = "origin";
+
+/// The login of both agents: streams of one login share a circuit.
+const UPSTREAM_LOGIN: &str = "lab:lab";
+
+/// Bytes of a capture at most; a trial has some 10 kB.
+const CAPTURE_MAX: u64 = 64 << 20;
+
+/// How long an agent may take until it listens.
+const AGENT_TIME: Duration = Duration::from_secs(30);
+
+/// Share of the pairs that must have been on one circuit, for the comparison to be one.
+const SAME_CIRCUIT_MIN: f64 = 0.9;
+
+/// Ways to go through the proxy, as the results call them; the baseline first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arm {
+    Waiting,
+    Optimistic,
+}
+
+impl Arm {
+    const ALL: [Self; 2] = [Self::Waiting, Self::Optimistic];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Optimistic => "optimistic",
+        }
+    }
+
+    /// What the agent is told.
+    const fn option(self) -> &'static str {
+        match self {
+            Self::Waiting => "never",
+            Self::Optimistic => "always",
+        }
+    }
+
+    /// As the agent calls what it did.
+    const fn opening(self) -> &'static str {
+        match self {
+            Self::Waiting => "upstream",
+            Self::Optimistic => "optimistic",
+        }
+    }
+
+    const fn port(self) -> u16 {
+        match self {
+            Self::Waiting => 1081,
+            Self::Optimistic => 1082,
+        }
+    }
+}
+
+/// Runs it and writes its results. Call it while the process has one thread.
+///
+/// # Errors
+/// Tor is missing or does not bootstrap, the machine does not allow it, or the user interrupted.
+pub(super) fn run(options: &LabRunOptions) -> Result<Finished, Failure> {
+    if options.full {
+        return Err(Failure::usage("the experiment tor has no --full").hint("leave it out"));
+    }
+    let experiment = Experiment::parse()?;
+    demo::become_privileged()?;
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::usage(format!("cannot find this program: {error}")))?;
+    // Before there is a node: its address is what the lab gives the second one.
+    own_hosts_file(&format!("127.0.0.1 localhost\n{} {ORIGIN}\n", origin_address()))
+        .map_err(|error| Failure::usage(format!("cannot give Tor its hosts: {error}")))?;
+    let interrupt = Interrupt::listen()?;
+    let place = options.out.clone().unwrap_or_else(|| results::default_place(&experiment.name));
+    let folder = Folder::create(&place)?;
+    let seed = options.seed.unwrap_or(experiment.seed);
+    let begun = Instant::now();
+    let mut run = Run::begin(experiment, folder, program, interrupt, options.quick, seed)?;
+    let measured = run.measure();
+    run.progress.done();
+    measured?;
+    run.finish(begun)
+}
+
+/// 10.77.2.1: the origin is the second node.
+const fn origin_address() -> std::net::Ipv4Addr {
+    std::net::Ipv4Addr::new(10, 77, 2, 1)
+}
+
+/// A run that goes on.
+struct Run {
+    experiment: Experiment,
+    folder: Folder,
+    quick: bool,
+    seed: u64,
+    interrupt: Interrupt,
+    progress: Progress,
+    groups: Groups,
+    stages: Vec<Value>,
+    agents: Vec<Program>,
+    origin: Origin,
+    tor: TorNetwork,
+    lab: Lab,
+}
+
+/// One pair of trials, or what of it there is, of one suite in one round.
+type Pairs = BTreeMap<(u32, Suite), BTreeMap<&'static str, Visited>>;
+
+impl Run {
+    fn begin(
+        experiment: Experiment,
+        folder: Folder,
+        program: PathBuf,
+        interrupt: Interrupt,
+        quick: bool,
+        seed: u64,
+    ) -> Result<Self, Failure> {
+        let links = experiment.links(quick).len();
+        let progress = Progress::new(u64::from(experiment.trials(quick)) * links as u64);
+        progress.note("starting a private Tor network: 20 to 40 s");
+        let first = experiment.link.first().ok_or_else(|| Failure::usage("no link"))?;
+        let mut hosts = vec![Host::new(CLIENT), Host::new(SERVER)];
+        hosts.extend(TorNetwork::hosts(Duration::ZERO));
+        let lab = Lab::build(hosts).map_err(|error| demo::not_built(&error))?;
+        set_links(&lab, first);
+        let tor = TorNetwork::start(&lab, CLIENT, &folder.work()?.join("tor"));
+        let tor = tor.map_err(|error| {
+            let failure = Failure::usage(error.to_string());
+            failure
+                .hint(error.hint().unwrap_or("`headstart doctor` checks what this machine allows"))
+        })?;
+        let origin = Origin::start(node(&lab, SERVER)?, ORIGIN, experiment.response)?;
+        let agents = Arm::ALL.map(|arm| agent(&lab, &program, &tor, arm, &interrupt));
+        let agents = agents.into_iter().collect::<Result<_, _>>()?;
+        let (groups, stages) = (Groups::default(), Vec::new());
+        Ok(Self {
+            experiment,
+            folder,
+            quick,
+            seed,
+            interrupt,
+            progress,
+            groups,
+            stages,
+            agents,
+            origin,
+            tor,
+            lab,
+        })
+    }
+
+    fn measure(&mut self) -> Result<(), Failure> {
+        let links: Vec<_> = self.experiment.links(self.quick).into_iter().cloned().collect();
+        for link in links {
+            self.measure_link(&link)?;
+        }
+        Ok(())
+    }
+
+    fn measure_link(&mut self, link: &LinkSpec) -> Result<(), Failure> {
+        self.progress.stage(&link.name);
+        set_links(&self.lab, link);
+        for round in 0..self.experiment.warmup {
+            for (suite, arm) in each() {
+                self.visit(suite, arm, round)?;
+            }
+        }
+        let before = self.origin.connections();
+        let file =
+            self.folder.captures()?.join(format!("{}-exit.pcapng", link.name.replace(' ', "-")));
+        let capture = self.lab.capture("tor-exit-1", &file, CAPTURE_MAX);
+        let capture = capture.map_err(|error| demo::not_built(&error))?;
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
+        let (mut pairs, mut order) = (Pairs::new(), Vec::new());
+        for round in 1..=self.experiment.trials(self.quick) {
+            let mut turns: Vec<_> = each().collect();
+            turns.shuffle(&mut random);
+            for (suite, arm) in turns {
+                let visited = self.visit(suite, arm, round)?;
+                order.push(arm);
+                pairs.entry((round, suite)).or_default().insert(arm.name(), visited);
+            }
+            self.progress.step();
+        }
+        let evidence = self.evidence(capture, &file, &order, before)?;
+        self.conclude(link, &pairs, &evidence)
+    }
+
+    /// One connection of a client through the agent of `arm`, and the circuit that it was on.
+    fn visit(&mut self, suite: Suite, arm: Arm, round: u32) -> Result<Visited, Failure> {
+        if self.interrupt.is_set() {
+            return Err(Failure::usage("interrupted; all programs of the run are ended"));
+        }
+        for agent in &mut self.agents {
+            agent.check().map_err(broken)?;
+        }
+        if !self.tor.is_running() {
+            return Err(Failure::usage("a process of the private Tor network has ended")
+                .hint("run it again; if it ends again, is there memory?"));
+        }
+        let (client, tor) = (node(&self.lab, CLIENT)?, &self.tor);
+        let at = SocketAddr::from(([127, 0, 0, 1], arm.port()));
+        let (timeout, response) = (self.experiment.timeout, self.experiment.response);
+        let begun = Instant::now();
+        let circuit = || {
+            let streams = tor.streams().unwrap_or_default();
+            streams
+                .into_iter()
+                .rev()
+                .find(|stream| stream.target.starts_with(ORIGIN))
+                .map(|stream| stream.circuit)
+        };
+        let visited = client.run(|| visit::visit(at, ORIGIN, suite, response, timeout, circuit));
+        let mut visited = visited.map_err(|error| demo::not_started(&error))?;
+        visited.round = round;
+        visited.flagged = self.lab.disturbed(begun, Instant::now());
+        Ok(visited)
+    }
+
+    fn evidence(
+        &self,
+        capture: Capture,
+        file: &std::path::Path,
+        order: &[Arm],
+        before: u64,
+    ) -> Result<Evidence, Failure> {
+        let unreadable =
+            |error| Failure::usage(format!("cannot write {}: {error}", file.display()));
+        let captured = capture.finish().map_err(unreadable)?;
+        let made = self.origin.connections() - before;
+        let whole = !captured.full && captured.dropped == 0 && made == order.len() as u64;
+        let packets = headstart_lab::read_capture(file).map_err(unreadable)?;
+        Ok(Evidence::of(&packets, order, whole))
+    }
+
+    /// Writes the rows, and what is known beside them.
+    fn conclude(
+        &mut self,
+        link: &LinkSpec,
+        pairs: &Pairs,
+        evidence: &Evidence,
+    ) -> Result<(), Failure> {
+        let pings = pairs.values().flat_map(BTreeMap::values).flat_map(|visited| visited.rtt_ms);
+        let pings = Summary::of(&pings.collect::<Vec<_>>());
+        let rtt = pings
+            .and_then(|pings| pings.p50)
+            .map_or(link.rtt, |ms| Duration::from_secs_f64(ms / 1e3));
+        let mut trials = BTreeMap::<Key, u32>::new();
+        for ((round, suite), arms) in pairs {
+            for arm in Arm::ALL {
+                let Some(visited) = arms.get(arm.name()) else { continue };
+                let key = self.key(link, *suite, arm);
+                let trial = trials.entry(key.clone()).or_default();
+                *trial += 1;
+                let mut row = Row::new(key, *trial, *round, rtt, visited.trial.clone());
+                arm.opening().clone_into(&mut row.opening);
+                row.reason = visited
+                    .circuit
+                    .as_ref()
+                    .map_or(String::new(), |circuit| format!("circuit {circuit}"));
+                row.flagged = visited.flagged;
+                self.folder.add(&row)?;
+                self.groups.add(&row, rtt);
+            }
+        }
+        let same = same_circuit(pairs);
+        let broken = evidence.contradiction(rtt).or_else(|| {
+            let few = same.is_none_or(|same| same < SAME_CIRCUIT_MIN);
+            few.then(|| "the two arms were on different circuits".to_owned())
+        });
+        if let Some(why) = &broken {
+            self.progress.note(&format!("broken: {}: {why}", link.name));
+        }
+        let told = Told { broken, ..Told::default() };
+        self.groups.tell(|key| key.link == link.name, &told);
+        let stage = json!({
+            "link": link.name,
+            "circuit_rtt_ms": pings,
+            "circuit_rtt_of_links_ms": link.rtt.as_secs_f64() * 1e3,
+            "pairs_on_one_circuit": same,
+            "saved": saved(pairs, rtt),
+            "exit": evidence.json(),
+            "circuits": self.circuits(),
+        });
+        self.stages.push(stage);
+        self.folder.flush()
+    }
+
+    fn key(&self, link: &LinkSpec, suite: Suite, arm: Arm) -> Key {
+        Key {
+            experiment: self.experiment.name.clone(),
+            link: link.name.clone(),
+            variant: String::new(),
+            suite: suite.name().to_owned(),
+            arm: arm.name().to_owned(),
+        }
+    }
+
+    fn circuits(&self) -> Vec<Value> {
+        let circuits = self.tor.circuits().unwrap_or_default();
+        circuits
+            .into_iter()
+            .map(|one| json!({ "id": one.id, "path": one.path.join(" ") }))
+            .collect()
+    }
+
+    fn finish(self, begun: Instant) -> Result<Finished, Failure> {
+        let cells = self.groups.summaries();
+        let verdicts = bars::judge(&self.experiment.bar, &self.groups, self.quick, self.seed);
+        let mut environment = environment::of_machine(self.quick, self.seed);
+        environment.insert("seconds".into(), json!(begun.elapsed().as_secs_f64().round()));
+        environment.insert("tor".into(), json!(version()));
+        environment.insert(
+            "tor_bootstrapped_after_s".into(),
+            json!((self.tor.stood_after().as_secs_f64() * 10.0).round() / 10.0),
+        );
+        environment.insert("links".into(), Value::Array(self.stages));
+        let place = self.folder.finish(&cells, &verdicts, &environment, TEXT)?;
+        Ok(Finished::new(cells, place, verdicts))
+    }
+}
+
+/// Each suite with each arm.
+fn each() -> impl Iterator<Item = (Suite, Arm)> {
+    Suite::ALL.into_iter().flat_map(|suite| Arm::ALL.map(|arm| (suite, arm)))
+}
+
+fn node<'l>(lab: &'l Lab, name: &str) -> Result<&'l Node, Failure> {
+    lab.node(name).ok_or_else(|| Failure::usage(format!("the lab has no node {name}")))
+}
+
+fn set_links(lab: &Lab, link: &LinkSpec) {
+    let each_way = |delay| Link::default().with(headstart_lab::Delay(delay));
+    let own = [(CLIENT.to_owned(), link.client), (SERVER.to_owned(), link.origin)];
+    let relays = TorNetwork::nodes().map(|name| (name, link.relay));
+    for (name, delay) in own.into_iter().chain(relays) {
+        lab.set_links(&name, each_way(delay), each_way(delay));
+    }
+}
+
+/// An agent beside the client, that goes through Tor.
+fn agent(
+    lab: &Lab,
+    program: &std::path::Path,
+    tor: &TorNetwork,
+    arm: Arm,
+    interrupt: &Interrupt,
+) -> Result<Program, Failure> {
+    let client = node(lab, CLIENT)?;
+    let at = SocketAddr::from(([127, 0, 0, 1], arm.port()));
+    let mut command = client.command(program);
+    command.args(["agent", "--listen", &at.to_string(), "--upstream-optimistic", arm.option()]);
+    // Nothing of the user's own agent; and no password on a command line, as docs/optimistic.md has it.
+    command
+        .env_clear()
+        .env("HEADSTART_AGENT_UPSTREAM", format!("socks5://{UPSTREAM_LOGIN}@{}", tor.socks()));
+    let mut agent =
+        Program::start(client, format!("the agent of {}", arm.name()), command).map_err(broken)?;
+    let until = Instant::now() + AGENT_TIME;
+    let listens = || client.run(|| std::net::TcpStream::connect(at).is_ok()).unwrap_or(false);
+    while !listens() {
+        agent.check().map_err(broken)?;
+        if Instant::now() > until || interrupt.is_set() {
+            return Err(Failure::usage("an agent does not listen"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(agent)
+}
+
+fn broken(broken: Broken) -> Failure {
+    match broken {
+        Broken::Interrupted => Failure::usage("interrupted; all programs of the run are ended"),
+        Broken::Program(why) => Failure::usage(why),
+    }
+}
+
+/// The share of pairs whose arms were on one circuit; none without pairs.
+fn same_circuit(pairs: &Pairs) -> Option<f64> {
+    let circuits = pairs.values().map(|arms| {
+        let circuit = |arm: Arm| arms.get(arm.name()).and_then(|visited| visited.circuit.clone());
+        let (waiting, optimistic) = (circuit(Arm::Waiting), circuit(Arm::Optimistic));
+        waiting.is_some() && waiting == optimistic
+    });
+    let same: Vec<_> = circuits.collect();
+    let count = same.iter().filter(|same| **same).count();
+    (!same.is_empty()).then(|| count as f64 / same.len() as f64)
+}
+
+/// What was saved to the first response byte, pair by pair, in ms and as a share of the circuit's round trip.
+fn saved(pairs: &Pairs, rtt: Duration) -> Value {
+    let of = |suite: Suite| {
+        let own = pairs.iter().filter(|((_, of), _)| *of == suite);
+        let saved: Vec<f64> = own
+            .filter_map(|(_, arms)| {
+                let first = |arm: Arm| arms.get(arm.name())?.trial.ms_to_first_response_byte;
+                Some(first(Arm::Waiting)? - first(Arm::Optimistic)?)
+            })
+            .collect();
+        let ms = Summary::of(&saved);
+        let share = ms.and_then(|ms| ms.p50).map(|ms| ms / (rtt.as_secs_f64() * 1e3));
+        json!({ "ms_to_first_response_byte": ms, "circuit_round_trips": share })
+    };
+    Suite::ALL.into_iter().map(|suite| (suite.name().to_owned(), of(suite))).collect()
+}
+
+fn version() -> String {
+    let said = Command::new("tor").arg("--version").output().map(|output| output.stdout);
+    let text = String::from_utf8_lossy(&said.unwrap_or_default()).into_owned();
+    text.lines().next().unwrap_or_default().to_owned()
+}

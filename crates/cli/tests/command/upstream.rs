@@ -1,0 +1,238 @@
+//! The agent's connections through a SOCKS5 proxy: its doors, what it says of failures, and a proxy of other making.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use crate::call::call;
+use crate::daemon::{Daemon, PATIENCE, until};
+use crate::socks::Proxy;
+
+const SECRET: &str = "topsecret";
+
+fn agent(upstream: &str, arguments: &[&str]) -> (Daemon, SocketAddr) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+    command.args(["agent", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]).args(arguments);
+    command.env_clear().env("HEADSTART_LOG", "trace").env("HEADSTART_AGENT_UPSTREAM", upstream);
+    let daemon = Daemon::start(command.stdin(Stdio::null()));
+    let at = daemon.address("listening address=").unwrap();
+    (daemon, at)
+}
+
+fn through(proxy: &Proxy) -> String {
+    format!("socks5://{}", proxy.at)
+}
+
+/// An echo on this machine.
+fn origin() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let (mut from, mut to) = (client.try_clone().unwrap(), client);
+                let _ = std::io::copy(&mut from, &mut to);
+                let _ = to.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    port
+}
+
+/// Asks by SOCKS5; the stream, or the reply's code.
+fn socks(agent: SocketAddr, user: Option<&str>, host: &str, port: u16) -> Result<TcpStream, u8> {
+    let mut stream = TcpStream::connect(agent).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let method = if user.is_some() { 2 } else { 0 };
+    stream.write_all(&[5, 1, method]).unwrap();
+    let mut two = [0; 2];
+    stream.read_exact(&mut two).unwrap();
+    if let Some(user) = user {
+        let length = u8::try_from(user.len()).unwrap();
+        stream.write_all(&[&[1, length], user.as_bytes(), &[1, b'x']].concat()).unwrap();
+        stream.read_exact(&mut two).unwrap();
+    }
+    let length = u8::try_from(host.len()).unwrap();
+    let request = [&[5, 1, 0, 3, length], host.as_bytes(), &port.to_be_bytes()].concat();
+    stream.write_all(&request).unwrap();
+    let mut reply = [0; 10];
+    stream.read_exact(&mut reply).unwrap();
+    if reply[1] == 0 { Ok(stream) } else { Err(reply[1]) }
+}
+
+fn connect(agent: SocketAddr, target: &str) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(agent).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut one = [0];
+        stream.read_exact(&mut one).unwrap();
+        head.push(one[0]);
+    }
+    (stream, String::from_utf8(head).unwrap())
+}
+
+fn echoed(stream: &mut TcpStream, said: &[u8]) {
+    stream.write_all(said).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut heard = Vec::new();
+    stream.read_to_end(&mut heard).unwrap();
+    assert!(heard == said, "{} of {} bytes", heard.len(), said.len());
+}
+
+fn granted(agent: &Daemon, manner: &str) -> u64 {
+    let manner = format!("manner=\"{manner}\"");
+    agent.count("headstart_upstream_connections_total", &[&manner, "result=\"granted\""])
+}
+
+/// Names reach the proxy as they were written: that they do not exist here shows that nobody looked them up.
+#[test]
+fn both_doors_lead_through_the_proxy() {
+    let (proxy, port) = (Proxy::start(0), origin());
+    for (option, opening) in [("always", "optimistic"), ("never", "upstream")] {
+        let ports = port.to_string();
+        let arguments = ["--upstream-optimistic", option, "--upstream-ports", &ports];
+        let (daemon, at) = agent(&through(&proxy), &arguments);
+        echoed(&mut socks(at, None, "socks.invalid", port).unwrap(), &[1; 50_000]);
+        let (mut stream, head) = connect(at, &format!("connect.invalid:{port}"));
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        echoed(&mut stream, &[2; 50_000]);
+        let opened = format!("opening=\"{opening}\"");
+        let ended = || daemon.count("headstart_connections_total", &[&opened, "result=\"closed\""]);
+        until("both are counted", || ended() == 2);
+        let manner = if option == "always" { "optimistic" } else { "waiting" };
+        assert_eq!(granted(&daemon, manner), 2);
+    }
+    let asked: Vec<_> = proxy.asked().into_iter().map(|asked| asked.target).collect();
+    let each = [format!("socks.invalid:{port}"), format!("connect.invalid:{port}")];
+    assert_eq!(asked, [each.clone(), each].concat());
+}
+
+/// Where the client waits for the server's first word, it hears what the proxy says.
+#[test]
+fn what_the_proxy_says_is_passed_on() {
+    for (code, words) in [
+        (5, "connection refused (code 5)"),
+        (2, "not allowed by its rules"),
+        (1, "general failure"),
+    ] {
+        let proxy = Proxy::start(code);
+        let (_daemon, at) = agent(&through(&proxy), &[]);
+        assert_eq!(socks(at, None, "mail.invalid", 25).unwrap_err(), code);
+        let (mut stream, head) = connect(at, "mail.invalid:25");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(head.starts_with("HTTP/1.1 502"), "{head}");
+        assert!(text.contains(words) && text.contains("\nhint: "), "{text}");
+    }
+}
+
+#[test]
+fn a_proxy_that_is_down_is_named_and_no_password_is_shown() {
+    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let (daemon, at) = agent(&format!("socks5://user:{SECRET}@{nobody}"), &[]);
+    assert_eq!(socks(at, None, "mail.invalid", 25).unwrap_err(), 1);
+    let (mut stream, head) = connect(at, "mail.invalid:25");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(head.starts_with("HTTP/1.1 502"), "{head}");
+    assert!(text.contains("the upstream proxy cannot be reached: connection refused"), "{text}");
+    // A client of a port where it speaks first was told yes: it sees a reset, and the log says why.
+    let mut early = socks(at, None, "www.invalid", 443).unwrap();
+    let mut heard = Vec::new();
+    assert!(early.read_to_end(&mut heard).is_err() || heard.is_empty());
+    until("the log says why", || daemon.logged("the upstream proxy cannot be reached") >= 3);
+    assert!(!daemon.log().contains(SECRET), "{}", daemon.log());
+}
+
+#[test]
+fn each_context_has_a_login_of_its_own() {
+    let (proxy, port) = (Proxy::start(0), origin());
+    let (daemon, at) = agent(&through(&proxy), &["--upstream-isolation", "context"]);
+    for user in [None, Some("work"), Some("home"), Some("work")] {
+        echoed(&mut socks(at, user, "a.invalid", port).unwrap(), b"x");
+    }
+    let asked = proxy.asked();
+    let logins: Vec<_> = asked.iter().map(|asked| asked.user.as_deref().unwrap()).collect();
+    assert!(logins.iter().all(|login| !login.contains("work") && login.len() == 44), "{logins:?}");
+    assert_eq!(logins[1], logins[3]);
+    assert!(logins[0] != logins[1] && logins[1] != logins[2] && logins[0] != logins[2]);
+    assert!(logins.iter().all(|login| !daemon.log().contains(login)), "a login is in the log");
+}
+
+#[test]
+fn mistakes_end_the_agent_with_a_hint_and_without_the_password() {
+    for (upstream, isolation, words) in [
+        ("http://user:topsecret@localhost:8080", "none", "http is not supported, socks5 is"),
+        ("socks5://user:topsecret@localhost", "none", "HOST:PORT is missing or malformed"),
+        ("socks5://topsecret@localhost:9050", "none", "a user name and no password"),
+        (
+            "socks5://user:topsecret@localhost:9050",
+            "context",
+            "--upstream-isolation context makes them",
+        ),
+    ] {
+        let (code, _, said) =
+            call(&["agent", "--upstream", upstream, "--upstream-isolation", isolation]);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains(words) && said.contains("\nhint: "), "{said}");
+        assert!(!said.contains(SECRET), "{said}");
+    }
+}
+
+/// A small proxy in use, which reads what there is and looks at the first message of it: whatever comes together with that
+/// is lost. The agent finds out and asks step by step; nothing is lost or doubled.
+#[test]
+fn a_proxy_of_other_making_that_loses_early_bytes() {
+    let Some(microsocks) = Microsocks::start() else { return };
+    let port = origin();
+    let ports = port.to_string();
+    let (daemon, at) = agent(&format!("socks5://{}", microsocks.at), &["--tls-ports", &ports]);
+    for round in 0..3_u8 {
+        let said = [hello(), vec![round; 30_000]].concat();
+        echoed(&mut socks(at, None, "localhost", port).unwrap(), &said);
+    }
+    let all = ["optimistic", "fallback", "waiting"].map(|manner| granted(&daemon, manner));
+    assert_eq!(all.iter().sum::<u64>(), 3, "{all:?}");
+}
+
+/// A ClientHello, as far as the agent reads one.
+fn hello() -> Vec<u8> {
+    let mut hello = vec![22, 3, 1, 0, 95, 1, 0, 0, 91, 3, 3];
+    hello.extend([7; 32]);
+    hello.extend([0, 0, 2, 0x13, 1, 1, 0, 0, 48, 0, 21, 0, 44]);
+    hello.resize(100, 0);
+    hello
+}
+
+struct Microsocks {
+    child: Child,
+    at: SocketAddr,
+}
+
+impl Microsocks {
+    /// None where network tests are not asked for and it is not there.
+    fn start() -> Option<Self> {
+        let at = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let mut command = Command::new("microsocks");
+        command.args(["-i", "127.0.0.1", "-p", &at.port().to_string()]);
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let Ok(child) = child else {
+            assert!(std::env::var_os("HEADSTART_TEST_NET").is_none(), "microsocks is missing");
+            eprintln!("skipped: there is no microsocks");
+            return None;
+        };
+        until("microsocks listens", || TcpStream::connect(at).is_ok());
+        Some(Self { child, at })
+    }
+}
+
+impl Drop for Microsocks {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

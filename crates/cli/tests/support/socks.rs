@@ -1,0 +1,88 @@
+//! A SOCKS5 proxy that connects wherever it is asked to, and keeps what it was asked.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// What its clients say and hear.
+#[derive(Clone, Default)]
+pub(crate) struct Asked {
+    /// Host, as it was written, and port.
+    pub(crate) target: String,
+    /// User name, if one was offered.
+    pub(crate) user: Option<String>,
+}
+
+pub(crate) struct Proxy {
+    pub(crate) at: SocketAddr,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Proxy {
+    /// One that replies with this code, and passes bytes if that is 0. Names are this machine.
+    pub(crate) fn start(code: u8) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let at = listener.local_addr().unwrap();
+        let asked = Arc::<Mutex<Vec<Asked>>>::default();
+        let seen = Arc::clone(&asked);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let seen = Arc::clone(&seen);
+                thread::spawn(move || serve(client, code, &seen));
+            }
+        });
+        Self { at, asked }
+    }
+
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+fn bytes<const N: usize>(client: &mut TcpStream) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    client.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn text(client: &mut TcpStream) -> io::Result<String> {
+    let [length] = bytes(client)?;
+    let mut text = vec![0; length.into()];
+    client.read_exact(&mut text)?;
+    Ok(String::from_utf8(text).unwrap())
+}
+
+fn serve(mut client: TcpStream, code: u8, seen: &Mutex<Vec<Asked>>) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    let [5, 1, method] = bytes(&mut client)? else { return Ok(()) };
+    client.write_all(&[5, method])?;
+    let mut asked = Asked::default();
+    if method == 2 {
+        bytes::<1>(&mut client)?;
+        asked.user = Some(text(&mut client)?);
+        text(&mut client)?;
+        client.write_all(&[1, 0])?;
+    }
+    let [5, 1, 0, kind] = bytes(&mut client)? else { return Ok(()) };
+    let host = match kind {
+        1 => Ipv4Addr::from(bytes::<4>(&mut client)?).to_string(),
+        _ => text(&mut client)?,
+    };
+    let port = u16::from_be_bytes(bytes(&mut client)?);
+    asked.target = format!("{host}:{port}");
+    seen.lock().unwrap().push(asked);
+    client.write_all(&[5, code, 0, 1, 0, 0, 0, 0, 0, 0])?;
+    if code == 0 {
+        let target = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        let (from, to) = (client.try_clone()?, target.try_clone()?);
+        thread::spawn(move || pass(from, to));
+        pass(target, client);
+    }
+    Ok(())
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream) {
+    let _ = io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Write);
+}

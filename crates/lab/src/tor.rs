@@ -1,0 +1,383 @@
+//! A private Tor network on the nodes of a lab: three authorities, two guards, an exit and a client.
+//!
+//! It is a whole network of the `tor` that is installed, with its own directory, and knows no other: the nodes have no way
+//! out. Its clocks are short (a consensus every ten seconds), all else is as it comes. Circuits have three hops: one of the
+//! guards, one of the authorities or the other guard, and the exit.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use headstart_lab::{Host, Lab, TorNetwork};
+//!
+//! let mut hosts = vec![Host::new("client"), Host::new("origin")];
+//! hosts.extend(TorNetwork::hosts(Duration::from_millis(20)));
+//! let lab = Lab::build(hosts)?;
+//! let work = std::env::temp_dir().join("private-tor");
+//! let tor = TorNetwork::start(&lab, "client", &work)?;
+//! let curl = lab.node("client").unwrap().command("curl").args(["--proxy", &format!("socks5h://{}", tor.socks())]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod control;
+mod keys;
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub use control::{TorCircuit, TorStream};
+
+use crate::error::LabError;
+use crate::lab::no_node;
+use crate::{Host, Lab, Node};
+use control::Control;
+use keys::Authority;
+
+/// Enough for a majority of two when one is late.
+const AUTHORITIES: usize = 3;
+
+/// Any circuit needs three relays; with two guards there is another when one is to be the middle.
+const GUARDS: usize = 2;
+
+/// Between Tor processes. Each has an address of its own, so all have the same ports.
+const OR_PORT: u16 = 5001;
+const DIRECTORY_PORT: u16 = 7001;
+
+/// Of the client, in its own namespace.
+const SOCKS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9050);
+const CONTROL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9051);
+
+/// Seconds from one consensus to the next, and how long before it authorities vote and sign: the least that Tor
+/// allows, and what three processes on a busy machine keep.
+const INTERVAL: u32 = 10;
+const DELAY: u32 = 2;
+
+/// How long all of it may take to stand. It takes 20 to 40 s, most of them two consensuses: relays publish themselves when
+/// they have seen the first.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// How often it is looked how far it has come.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Lines of a log that an error shows.
+const TAIL: usize = 6;
+
+/// For all of them. The flags are those that relays of a network that is older than a minute would get.
+const COMMON: &str = "\
+TestingTorNetwork 1
+RunAsDaemon 0
+ShutdownWaitLength 0
+SafeLogging 0
+AssumeReachable 1
+PathsNeededToBuildCircuits 0.6
+ClientUseIPv6 0
+";
+
+/// Circuits live as long as the network, and streams of one login share one: so that what is compared went the same way.
+/// Conflux would lead a stream over two.
+const CLIENT: &str = "\
+MaxCircuitDirtiness 6 hours
+NewCircuitPeriod 1 hour
+CircuitsAvailableTimeout 6 hours
+LearnCircuitBuildTimeout 0
+CircuitBuildTimeout 30
+ConfluxEnabled 0
+StrictNodes 1
+SocksTimeout 120
+";
+
+const AUTHORITY: &str = "\
+AuthoritativeDirectory 1
+V3AuthoritativeDirectory 1
+ContactInfo lab@localhost
+TestingDirAuthVoteExit *
+TestingDirAuthVoteGuard *
+TestingDirAuthVoteHSDir *
+TestingMinExitFlagThreshold 0
+ExitPolicy reject *:*
+";
+
+/// A running network; it ends with this value, or with the lab.
+#[derive(Debug)]
+pub struct TorNetwork {
+    processes: Vec<Process>,
+    control: Control,
+    stood_after: Duration,
+}
+
+/// Killed when dropped.
+#[derive(Debug)]
+struct Process {
+    name: String,
+    log: PathBuf,
+    child: Child,
+}
+
+/// A relay, or the client.
+struct Member<'l> {
+    name: String,
+    node: &'l Node,
+    directory: PathBuf,
+}
+
+impl TorNetwork {
+    /// The nodes that a lab needs for it, with links that delay by this much each way.
+    ///
+    /// So one hop between two of them takes twice as long, and a circuit's round trip twelve times, besides the links of
+    /// client and origin.
+    #[must_use]
+    pub fn hosts(each_way: Duration) -> Vec<Host> {
+        names().map(|name| Host::new(name).delay(each_way)).collect()
+    }
+
+    /// The names of its nodes.
+    pub fn nodes() -> impl Iterator<Item = String> {
+        names()
+    }
+
+    /// Starts it on the nodes of [`hosts`](Self::hosts), with a client on node `client`, and waits until that has a circuit.
+    ///
+    /// Keys, descriptors and logs are kept below `work`, which must not hold another network. It takes 20 to 40 s.
+    ///
+    /// # Errors
+    /// Tor is not installed, or the network does not stand in time: the error shows what the logs say.
+    pub fn start(lab: &Lab, client: &str, work: &Path) -> Result<Self, LabError> {
+        Self::start_within(lab, client, work, PATIENCE)
+    }
+
+    /// The same with another patience.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_within(
+        lab: &Lab,
+        client: &str,
+        work: &Path,
+        patience: Duration,
+    ) -> Result<Self, LabError> {
+        let begun = Instant::now();
+        let until = begun + patience;
+        let relays: Vec<_> =
+            names().map(|name| Member::new(lab, &name, &name, work)).collect::<Result<_, _>>()?;
+        let authorities = authorities(&relays)?;
+        let listed: String = authorities.iter().map(Authority::line).collect();
+        let mut processes = Vec::new();
+        for relay in &relays {
+            relay.configure(&listed, &relay.options())?;
+            processes.push(relay.run()?);
+        }
+        wait(until, &mut processes, "no consensus has all relays", || is_complete(&relays))?;
+        let client = Member::new(lab, client, "tor-client", work)?;
+        client.configure(&listed, &client_options(&relays))?;
+        processes.push(client.run()?);
+        let control = Control::new(client.node.namespace().clone(), CONTROL);
+        wait(until, &mut processes, "the client has no circuit", || {
+            control.has_circuit("torexit1")
+        })?;
+        Ok(Self { processes, control, stood_after: begun.elapsed() })
+    }
+
+    /// Where the client takes SOCKS5, in its own network namespace.
+    #[must_use]
+    pub const fn socks(&self) -> SocketAddr {
+        SOCKS
+    }
+
+    /// How long it took from the beginning to the client's first circuit.
+    #[must_use]
+    pub const fn stood_after(&self) -> Duration {
+        self.stood_after
+    }
+
+    /// The client's circuits that stand.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn circuits(&self) -> io::Result<Vec<TorCircuit>> {
+        self.control.circuits()
+    }
+
+    /// The client's streams that are open now, with their circuits.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn streams(&self) -> io::Result<Vec<TorStream>> {
+        self.control.streams()
+    }
+
+    /// Whether all of its processes run.
+    pub fn is_running(&mut self) -> bool {
+        self.processes.iter_mut().all(|process| matches!(process.child.try_wait(), Ok(None)))
+    }
+}
+
+fn names() -> impl Iterator<Item = String> {
+    let named =
+        |role: &'static str, count| (1..=count).map(move |number| format!("tor-{role}-{number}"));
+    named("authority", AUTHORITIES).chain(named("guard", GUARDS)).chain(named("exit", 1))
+}
+
+impl<'l> Member<'l> {
+    fn new(lab: &'l Lab, node: &str, name: &str, work: &Path) -> Result<Self, LabError> {
+        let node = lab.node(node).ok_or_else(|| no_node(node))?;
+        let directory = work.join(name);
+        create_private(&directory).map_err(LabError::system("making a folder for Tor"))?;
+        Ok(Self { name: name.to_owned(), node, directory })
+    }
+
+    /// As Tor calls it: letters and digits.
+    fn nickname(&self) -> String {
+        self.name.replace('-', "")
+    }
+
+    fn address(&self) -> Ipv4Addr {
+        self.node.ipv4().unwrap_or(Ipv4Addr::UNSPECIFIED)
+    }
+
+    fn is(&self, role: &str) -> bool {
+        self.name.contains(role)
+    }
+
+    /// The options of a relay.
+    fn options(&self) -> String {
+        let (nickname, address) = (self.nickname(), self.address());
+        let mut options = format!(
+            "Nickname {nickname}\nAddress {address}\nORPort {address}:{OR_PORT} IPv4Only\nSocksPort 0\n"
+        );
+        if self.is("authority") {
+            options.push_str(AUTHORITY);
+            options.push_str(&format!(
+                "DirPort {address}:{DIRECTORY_PORT}\n\
+                 V3AuthVotingInterval {INTERVAL}\nV3AuthVoteDelay {DELAY}\nV3AuthDistDelay {DELAY}\n\
+                 TestingV3AuthInitialVotingInterval {INTERVAL}\nTestingV3AuthInitialVoteDelay {DELAY}\n\
+                 TestingV3AuthInitialDistDelay {DELAY}\n"
+            ));
+        } else if self.is("exit") {
+            options.push_str("ExitRelay 1\nExitPolicy accept *:*\nServerDNSDetectHijacking 0\n");
+        } else {
+            options.push_str("ExitPolicy reject *:*\n");
+        }
+        options
+    }
+
+    fn torrc(&self) -> PathBuf {
+        self.directory.join("torrc")
+    }
+
+    /// Writes its configuration; `listed` are the authorities' lines.
+    fn configure(&self, listed: &str, options: &str) -> Result<(), LabError> {
+        let directory = self.directory.display();
+        let log = "Log notice stdout";
+        let text = format!("DataDirectory {directory}\n{log}\n{COMMON}{listed}{options}");
+        fs::write(self.torrc(), text).map_err(LabError::system("writing Tor's configuration"))
+    }
+
+    /// This Tor with nothing of the machine's own configuration.
+    fn command(&self) -> Command {
+        let mut command = self.node.command("tor");
+        command.arg("-f").arg(self.torrc()).args([
+            "--defaults-torrc",
+            "/dev/null",
+            "--ignore-missing-torrc",
+        ]);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self) -> Result<Process, LabError> {
+        let log = self.directory.join("log");
+        let file = File::create(&log).map_err(LabError::system("writing Tor's log"))?;
+        let copy = file.try_clone().map_err(LabError::system("writing Tor's log"))?;
+        let mut command = self.command();
+        command.stdout(file).stderr(copy);
+        let child = self.node.spawn(command).map_err(not_started)?;
+        Ok(Process { name: self.name.clone(), log, child })
+    }
+}
+
+/// The authorities among the relays, with their keys: made at the same time, since that is all arithmetic.
+fn authorities(relays: &[Member<'_>]) -> Result<Vec<Authority>, LabError> {
+    let own: Vec<_> = relays.iter().filter(|relay| relay.is("authority")).collect();
+    thread::scope(|scope| {
+        let making: Vec<_> =
+            own.into_iter().map(|relay| scope.spawn(|| Authority::make(relay))).collect();
+        let made = making
+            .into_iter()
+            .map(|making| making.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        made.collect()
+    })
+}
+
+/// The ways through the network are through the guards and the exit, which are known by their addresses.
+fn client_options(relays: &[Member<'_>]) -> String {
+    let list = |role: &str| {
+        let of = relays.iter().filter(|relay| relay.is(role));
+        of.map(|relay| relay.address().to_string()).collect::<Vec<_>>().join(",")
+    };
+    let (guards, exits) = (list("guard"), list("exit"));
+    format!(
+        "SocksPort {SOCKS}\nControlPort {CONTROL}\nEntryNodes {guards}\nExitNodes {exits}\n{CLIENT}"
+    )
+}
+
+/// Whether the first authority has a consensus in which all of them run.
+fn is_complete(relays: &[Member<'_>]) -> bool {
+    let file = relays.first().map(|relay| relay.directory.join("cached-microdesc-consensus"));
+    let text = file.and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
+    relays.iter().all(|relay| text.contains(&format!("\nr {} ", relay.nickname())))
+}
+
+fn wait(
+    until: Instant,
+    processes: &mut [Process],
+    what: &str,
+    mut done: impl FnMut() -> bool,
+) -> Result<(), LabError> {
+    while !done() {
+        let ended =
+            |process: &mut Process| matches!(process.child.try_wait(), Ok(Some(_)) | Err(_));
+        let (what, of) =
+            match processes.iter_mut().find_map(|process| ended(process).then_some(process)) {
+                Some(ended) => (format!("{} has ended", ended.name), Some(&*ended)),
+                None if Instant::now() < until => {
+                    thread::sleep(LOOK);
+                    continue;
+                }
+                None => (what.to_owned(), processes.last()),
+            };
+        let said = of.map_or_else(String::new, |process| tail(&process.log));
+        return Err(LabError::Tor { what, said });
+    }
+    Ok(())
+}
+
+/// The last lines of a log.
+fn tail(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<_> = text.lines().collect();
+    lines.get(lines.len().saturating_sub(TAIL)..).unwrap_or_default().join("\n")
+}
+
+fn not_started(error: io::Error) -> LabError {
+    match error.kind() {
+        ErrorKind::NotFound => LabError::TorMissing,
+        _ => LabError::System { what: "starting Tor".into(), source: error },
+    }
+}
+
+/// Tor refuses folders that others may read.
+fn create_private(directory: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

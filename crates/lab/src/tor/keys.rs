@@ -1,0 +1,74 @@
+use std::fs;
+use std::io::Write;
+use std::process::{Output, Stdio};
+
+use super::{DIRECTORY_PORT, Member, OR_PORT, create_private, not_started};
+use crate::error::LabError;
+
+/// Nobody needs the identity key again: it is forgotten with the network.
+const PASSPHRASE: &[u8] = b"forgotten with the network\n";
+
+/// An authority that the others are told of.
+pub(super) struct Authority {
+    line: String,
+}
+
+impl Authority {
+    /// Makes its keys, and finds out its fingerprint.
+    pub(super) fn make(member: &Member<'_>) -> Result<Self, LabError> {
+        let keys = member.directory.join("keys");
+        create_private(&keys).map_err(LabError::system("making a folder for Tor"))?;
+        let certificate = keys.join("authority_certificate");
+        let address = format!("{}:{DIRECTORY_PORT}", member.address());
+        let mut command = member.node.command("tor-gencert");
+        command
+            .args(["--create-identity-key", "-m", "12", "--passphrase-fd", "0", "-a", &address])
+            .arg("-i")
+            .arg(keys.join("authority_identity_key"))
+            .arg("-s")
+            .arg(keys.join("authority_signing_key"))
+            .arg("-c")
+            .arg(&certificate)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(not_started)?;
+        // One that has ended says why itself.
+        let _ = child.stdin.take().map(|mut stdin| stdin.write_all(PASSPHRASE));
+        let made = child.wait_with_output().map_err(LabError::system("making Tor's keys"))?;
+        let text = fs::read_to_string(&certificate).unwrap_or_default();
+        let v3 = text.lines().find_map(|line| line.strip_prefix("fingerprint "));
+        let v3 = v3.ok_or_else(|| failed("tor-gencert made no certificate", &made))?;
+        let fingerprint = fingerprint(member)?;
+        let nickname = member.nickname();
+        let line = format!(
+            "DirAuthority {nickname} orport={OR_PORT} no-v2 v3ident={v3} {address} {fingerprint}\n"
+        );
+        Ok(Self { line })
+    }
+
+    /// As all configurations have it.
+    pub(super) fn line(&self) -> &str {
+        &self.line
+    }
+}
+
+/// Tor makes the key of a relay with its first start. A private network without any authority is none, so here is one
+/// that nobody asks.
+fn fingerprint(member: &Member<'_>) -> Result<String, LabError> {
+    let nobody = format!("DirAuthority nobody orport=1 127.0.0.1:1 {}\n", "f".repeat(40));
+    member.configure(&nobody, &member.options())?;
+    let mut command = member.command();
+    command.args(["--list-fingerprint", "--quiet"]);
+    let said = command.output().map_err(not_started)?;
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    let own = text.lines().find_map(|line| line.strip_prefix(&member.nickname()));
+    let own = own.ok_or_else(|| failed("tor --list-fingerprint shows none", &said))?;
+    Ok(own.split_whitespace().collect())
+}
+
+fn failed(what: &str, output: &Output) -> LabError {
+    let said = [&output.stdout, &output.stderr]
+        .map(|text| String::from_utf8_lossy(text).trim().to_owned());
+    LabError::Tor { what: what.to_owned(), said: said.join("\n") }
+}

@@ -1,0 +1,256 @@
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
+use zeroize::Zeroizing;
+
+use super::exchange::Exchange;
+use super::{Patience, Step, UpstreamError};
+use crate::dns::{Event, Lookup};
+use crate::race::{ATTEMPT_DELAY, Race, Won};
+
+/// Bytes that greeting, login, request and a ClientHello of today take.
+const ROOM: usize = 3 * 1024;
+
+/// Connects to the proxy.
+pub(super) type Dial = Pin<Box<dyn Future<Output = Result<Won, io::ErrorKind>> + Send>>;
+
+/// One connection to the proxy, and what was said on it.
+pub(super) struct Lane {
+    dial: Option<Dial>,
+    tcp: Option<TcpStream>,
+    exchange: Exchange,
+    patience: Patience,
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// Bytes on their way into the socket.
+    out: Zeroizing<Vec<u8>>,
+    written: usize,
+    /// Bytes of the application that were given to this lane.
+    pub(super) sent: usize,
+    /// Those of them that were before the proxy had connected.
+    pub(super) sent_early: usize,
+    pub(super) address: Option<SocketAddr>,
+    pub(super) rtt: Option<Duration>,
+    /// When the proxy was connected to, or has last replied.
+    pub(super) heard: Option<Instant>,
+    /// Whether the target has answered.
+    pub(super) answered: bool,
+}
+
+impl Lane {
+    pub(super) fn new(dial: Dial, exchange: Exchange, patience: Patience) -> Self {
+        Self {
+            dial: Some(dial),
+            tcp: None,
+            exchange,
+            patience,
+            deadline: None,
+            out: Zeroizing::default(),
+            written: 0,
+            sent: 0,
+            sent_early: 0,
+            address: None,
+            rtt: None,
+            heard: None,
+            answered: false,
+        }
+    }
+
+    pub(super) fn is_granted(&self) -> bool {
+        self.exchange.is_granted()
+    }
+
+    /// Whether the request has been given to the lane, so that bytes may follow it.
+    pub(super) fn has_asked(&self) -> bool {
+        self.tcp.is_some() && self.exchange.has_asked()
+    }
+
+    /// Whether all that was given to the lane is in the socket.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.written == self.out.len()
+    }
+
+    /// Gives bytes of the application to the lane, behind the request.
+    pub(super) fn send(&mut self, bytes: &[u8]) {
+        self.queue(bytes);
+        self.sent += bytes.len();
+        if !self.is_granted() {
+            self.sent_early += bytes.len();
+        }
+    }
+
+    /// Connects, and reads what the proxy says; says whether anything was done.
+    ///
+    /// # Errors
+    /// Why this lane leads nowhere.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
+        let mut progress = self.poll_dial(cx)?;
+        if self.tcp.is_some() {
+            self.ask();
+            progress |= self.poll_replies(cx)?;
+            self.poll_deadline(cx)?;
+        }
+        Ok(progress)
+    }
+
+    /// Writes what was given to the lane, all that there is in one piece.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
+        let before = self.written;
+        while let (Some(tcp), Some(rest)) =
+            (&mut self.tcp, self.out.get(self.written..).filter(|rest| !rest.is_empty()))
+        {
+            match Pin::new(tcp).poll_write(cx, rest) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(count)) => self.written += count,
+                // What it has replied before it went tells more.
+                Poll::Ready(Err(_)) => {
+                    self.poll_replies(cx)?;
+                    let step = self.exchange.awaits().unwrap_or(Step::Request);
+                    return Err(UpstreamError::Closed(step));
+                }
+            }
+        }
+        Ok(self.written > before)
+    }
+
+    /// The target takes no more: what was given to the lane is lost, as with TCP, and what it said can be read.
+    pub(super) fn give_up_writing(&mut self) {
+        self.written = self.out.len();
+    }
+
+    /// Looks whether the target has said anything, and takes no byte of it. An end before any byte is none of the
+    /// target's: the proxy may have closed because of what came early.
+    pub(super) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
+        let Some(tcp) = self.tcp.as_mut().filter(|_| self.exchange.is_granted() && !self.answered)
+        else {
+            return Ok(false);
+        };
+        let mut first = [0];
+        match tcp.poll_peek(cx, &mut ReadBuf::new(&mut first)) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Ok(1..)) => {
+                self.answered = true;
+                Ok(true)
+            }
+            Poll::Ready(Ok(0) | Err(_)) => Err(UpstreamError::Closed(Step::Request)),
+        }
+    }
+
+    /// The application writes no more, and all it wrote is sent.
+    pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.tcp {
+            Some(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            None => Poll::Pending,
+        }
+    }
+
+    pub(super) fn into_tcp(self) -> Option<TcpStream> {
+        self.tcp
+    }
+
+    fn poll_dial(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
+        let Some(dial) = &mut self.dial else { return Ok(false) };
+        let Poll::Ready(dialled) = dial.as_mut().poll(cx) else { return Ok(false) };
+        self.dial = None;
+        let won = dialled.map_err(UpstreamError::Unreachable)?;
+        // The steps are small, and each is waited for.
+        let _ = won.stream.set_nodelay(true);
+        self.address = Some(won.addr);
+        self.rtt = Some(won.connected - won.started);
+        self.tcp = Some(won.stream);
+        self.hear(self.patience.negotiation);
+        Ok(true)
+    }
+
+    /// Notes a sign of life, and how long the next may take.
+    fn hear(&mut self, patience: Duration) {
+        let now = Instant::now();
+        self.heard = Some(now);
+        self.deadline = Some(Box::pin(sleep_until(now + patience)));
+    }
+
+    fn poll_replies(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
+        let mut progress = false;
+        while let Some(step) = self.exchange.awaits() {
+            let Some(tcp) = &mut self.tcp else { break };
+            let mut room = [0; super::Credentials::LENGTH_MAX];
+            let wanted = room.len().min(self.exchange.wants());
+            let mut read = ReadBuf::new(room.get_mut(..wanted).unwrap_or_default());
+            match Pin::new(tcp).poll_read(cx, &mut read) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(())) if !read.filled().is_empty() => {}
+                Poll::Ready(_) => return Err(UpstreamError::Closed(step)),
+            }
+            self.exchange.handle_bytes(read.filled())?;
+            progress = true;
+            if self.exchange.awaits() != Some(step) {
+                self.hear(self.patience.reply);
+            }
+            self.ask();
+        }
+        Ok(progress)
+    }
+
+    /// Queues the messages that may be sent by now.
+    fn ask(&mut self) {
+        while let Some(message) = self.exchange.poll_bytes() {
+            self.queue(&message);
+        }
+    }
+
+    /// Grows without leaving a copy of the login behind.
+    fn queue(&mut self, bytes: &[u8]) {
+        let length = self.out.len() + bytes.len();
+        if length > self.out.capacity() {
+            let mut grown = Zeroizing::new(Vec::with_capacity(length.max(ROOM)));
+            grown.extend_from_slice(&self.out);
+            self.out = grown;
+        }
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// What the target takes after it was connected to is not for the proxy's patience.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Result<(), UpstreamError> {
+        let Some(step) = self.exchange.awaits() else { return Ok(()) };
+        match self.deadline.as_mut().map(|deadline| deadline.as_mut().poll(cx)) {
+            Some(Poll::Ready(())) => Err(UpstreamError::Silent(step)),
+            Some(Poll::Pending) | None => Ok(()),
+        }
+    }
+}
+
+/// Connects to whichever address of the proxy answers first.
+pub(super) fn dial(lookup: Lookup, port: u16, limit: Duration) -> Dial {
+    Box::pin(connect(lookup, port, limit))
+}
+
+async fn connect(mut lookup: Lookup, port: u16, limit: Duration) -> Result<Won, io::ErrorKind> {
+    let mut race = Race::new([], ATTEMPT_DELAY).with_limit(limit);
+    race.expect_more(true);
+    let mut looking = true;
+    loop {
+        tokio::select! {
+            event = lookup.next(), if looking => match event {
+                Some(Event::Addresses(found)) => {
+                    race.add(found.into_iter().map(|address| SocketAddr::new(address, port)));
+                }
+                Some(Event::Failed(error)) => return Err(io::Error::from(error).kind()),
+                Some(Event::Advert(_)) => {}
+                None => {
+                    looking = false;
+                    race.expect_more(false);
+                }
+            },
+            won = race.winner() => return won.map_err(|error| error.kind()),
+        }
+    }
+}

@@ -1,0 +1,468 @@
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Context;
+
+use headstart_proto::hello::{self, Progress};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::exchange::Exchange;
+use super::lane::{self, Lane};
+use super::standing::Standing;
+use super::{
+    Credentials, FLIGHT_MAX, Objection, Optimistic, Standings, Upstream, UpstreamError,
+    UpstreamEvent,
+};
+use crate::clock::Clock;
+use crate::connector::{NotUsed, OpenedBy, Report, Target, What};
+use crate::dns::{DnsError, Resolver};
+
+/// Rounds over both lanes before the task gives way to others.
+const BUDGET: usize = 32;
+
+/// A connection through a proxy, until it carries the stream.
+///
+/// The first lane sends ahead of the replies, where that may be. If the proxy objects, or is silent and not known to
+/// bear that, a second lane goes step by step; whichever gets an answer carries the stream.
+pub(crate) struct Opening {
+    shared: Shared,
+    clock: Clock,
+    /// What the proxy is known for.
+    trust: Trust,
+    early: Option<Lane>,
+    waiting: Option<Lane>,
+    won: Option<Lane>,
+    /// Why there is a second lane.
+    objection: Option<Objection>,
+    silence: Option<Pin<Box<Sleep>>>,
+    /// All that the application has written so far; a lane knows how much of it it has.
+    flight: Vec<u8>,
+    hello: Hello,
+    /// Whether the application writes no more, and whether the proxy knows.
+    finished: bool,
+    finish_sent: bool,
+    pub(crate) report: Report,
+}
+
+/// What lanes are made with.
+struct Shared {
+    upstream: Arc<Upstream>,
+    standings: Arc<Standings>,
+    resolver: Resolver,
+    connect_timeout: std::time::Duration,
+    host: String,
+    port: u16,
+    login: Option<Credentials>,
+}
+
+/// What may be sent ahead of the replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trust {
+    /// Everything.
+    Full,
+    /// What may be sent twice.
+    Trial,
+    /// Nothing.
+    None,
+}
+
+/// The whole ClientHello at the beginning of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hello {
+    /// It may still become one.
+    Maybe,
+    /// It ends here.
+    Ends(usize),
+    /// There is none.
+    None,
+}
+
+impl Opening {
+    /// Begins to connect to `target`.
+    ///
+    /// # Errors
+    /// A target, or a proxy, of a name that cannot be one.
+    pub(crate) fn new(
+        upstream: Arc<Upstream>,
+        standings: Arc<Standings>,
+        resolver: Resolver,
+        connect_timeout: std::time::Duration,
+        target: &Target,
+    ) -> Result<Self, DnsError> {
+        let now = Instant::now().into_std();
+        let trust = match (upstream.optimistic, standings.of(&upstream, now)) {
+            (Optimistic::Always, _) | (Optimistic::Auto, Standing::Trusted) => Trust::Full,
+            (Optimistic::Auto, Standing::Unknown) => Trust::Trial,
+            (Optimistic::Never, _) | (Optimistic::Auto, Standing::Objects) => Trust::None,
+        };
+        let login = upstream.login.of(&target.context);
+        if upstream.login.is_by_context() && login.is_none() {
+            // Without the login that keeps it apart there is no connection.
+            return Err(DnsError::InvalidName);
+        }
+        let (host, port) = (target.host.clone(), target.port);
+        let shared = Shared { upstream, standings, resolver, connect_timeout, host, port, login };
+        let first = shared.lane(trust != Trust::None)?;
+        let (early, waiting) =
+            if trust == Trust::None { (None, Some(first)) } else { (Some(first), None) };
+        let mut report = Report::new();
+        report.opened_by = OpenedBy::Upstream;
+        report.not_used = Some(NotUsed::Upstream);
+        Ok(Self {
+            shared,
+            clock: Clock::start(),
+            trust,
+            early,
+            waiting,
+            won: None,
+            objection: None,
+            silence: None,
+            flight: Vec::new(),
+            hello: Hello::Maybe,
+            finished: false,
+            finish_sent: false,
+            report,
+        })
+    }
+
+    /// Does everything that can be done now; call again when woken. Says whether anything was.
+    ///
+    /// # Errors
+    /// Why there is no connection, or no longer: an [`UpstreamError`].
+    pub(crate) fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        for round in 0..BUDGET {
+            let driven = self.poll_round(cx);
+            if !driven.inspect_err(|error| self.on_failed(*error))? {
+                return Ok(round > 0);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Ok(true)
+    }
+
+    /// Takes bytes of the application; how many.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
+        let room = FLIGHT_MAX.saturating_sub(self.flight.len());
+        let taken = bytes.get(..bytes.len().min(room)).unwrap_or_default();
+        self.flight.extend_from_slice(taken);
+        if self.hello == Hello::Maybe {
+            self.hello = match hello::read(&self.flight) {
+                Ok(Progress::Complete(hello)) => Hello::Ends(hello.end),
+                Ok(Progress::Incomplete) => Hello::Maybe,
+                Err(_) => Hello::None,
+            };
+        }
+        taken.len()
+    }
+
+    /// The application writes no more.
+    pub(crate) const fn finish(&mut self) {
+        self.finished = true;
+    }
+
+    /// Whether the proxy has connected to the target.
+    pub(crate) fn is_connected(&self) -> bool {
+        let lanes = [&self.early, &self.waiting, &self.won];
+        lanes.into_iter().flatten().any(Lane::is_granted)
+    }
+
+    /// Whether all that was written, and the end of it, has been given to a connection that is one to the target by now.
+    /// Of what that says nothing was read.
+    pub(crate) fn is_transparent(&self) -> bool {
+        self.won.as_ref().is_some_and(|lane| lane.sent == self.flight.len() && lane.is_flushed())
+            && (!self.finished || self.finish_sent)
+    }
+
+    pub(crate) fn into_tcp(self) -> Option<(TcpStream, Report)> {
+        Some((self.won?.into_tcp()?, self.report))
+    }
+
+    /// Ends the connection so that the proxy sees a reset.
+    pub(crate) fn reset(self) {
+        let lanes = [self.early, self.waiting, self.won];
+        for tcp in lanes.into_iter().flatten().filter_map(Lane::into_tcp) {
+            let _ = tcp.set_zero_linger();
+        }
+    }
+
+    fn poll_round(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
+        let mut progress = self.poll_early(cx)?;
+        progress |= self.poll_waiting(cx)?;
+        progress |= self.poll_silence(cx)?;
+        progress |= self.decide();
+        progress |= self.poll_won(cx);
+        Ok(progress)
+    }
+
+    /// The first lane; where it ends in what may be an objection, the second begins.
+    fn poll_early(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
+        let allowed = self.allowed_early();
+        let trial = self.trust == Trust::Trial;
+        let Some(lane) = &mut self.early else { return Ok(false) };
+        let was_connected = lane.address.is_some();
+        let before = lane.sent_early;
+        let polled = Self::poll_lane(lane, cx, &self.flight, allowed, trial && before > 0);
+        let (connected, sent) =
+            (lane.address.is_some() && !was_connected, lane.sent_early - before);
+        if connected {
+            self.note(UpstreamEvent::Connected);
+        }
+        if sent > 0 {
+            self.note(UpstreamEvent::SentEarly(sent));
+        }
+        polled.or_else(|error| self.on_early_failed(error))
+    }
+
+    fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
+        let allowed = self.allowed_waiting();
+        let rival = self.early.is_some();
+        let Some(lane) = &mut self.waiting else { return Ok(false) };
+        let was_connected = lane.address.is_some();
+        let watch = rival && lane.sent > 0;
+        let polled = Self::poll_lane(lane, cx, &self.flight, allowed, watch);
+        let connected = lane.address.is_some() && !was_connected;
+        if connected && self.objection.is_none() {
+            self.note(UpstreamEvent::Connected);
+        }
+        match polled {
+            // The first lane may still do, and if not says itself why.
+            Err(_) if rival => {
+                self.waiting = None;
+                Ok(true)
+            }
+            polled => polled,
+        }
+    }
+
+    /// Gives a lane its bytes up to `allowed`, and moves what it has; `watch` for the target's answer.
+    fn poll_lane(
+        lane: &mut Lane,
+        cx: &mut Context<'_>,
+        flight: &[u8],
+        allowed: usize,
+        watch: bool,
+    ) -> Result<bool, UpstreamError> {
+        let mut progress = lane.poll(cx)?;
+        if lane.has_asked()
+            && let Some(more) = flight.get(lane.sent..allowed).filter(|more| !more.is_empty())
+        {
+            lane.send(more);
+            progress = true;
+        }
+        progress |= lane.poll_write(cx)?;
+        if watch {
+            progress |= lane.poll_answer(cx)?;
+        }
+        Ok(progress)
+    }
+
+    /// Bytes of the flight that the first lane may have before it is decided that it carries the stream.
+    fn allowed_early(&self) -> usize {
+        match self.trust {
+            Trust::Full => self.flight.len(),
+            Trust::Trial => self.repeatable(),
+            Trust::None => 0,
+        }
+    }
+
+    /// As for the first: what that one has, may be given to the second if it may be sent twice.
+    fn allowed_waiting(&self) -> usize {
+        match (&self.waiting, &self.early) {
+            (Some(lane), Some(early)) if lane.is_granted() && early.sent_early > 0 => {
+                self.repeatable()
+            }
+            _ => 0,
+        }
+    }
+
+    const fn repeatable(&self) -> usize {
+        match self.hello {
+            Hello::Ends(end) => end,
+            Hello::Maybe | Hello::None => 0,
+        }
+    }
+
+    fn on_early_failed(&mut self, error: UpstreamError) -> Result<bool, UpstreamError> {
+        let sent = self.early.take().map_or(0, |lane| lane.sent);
+        let known = self.trust == Trust::Full;
+        let objection = error.objection().filter(|objection| match objection {
+            Objection::Closed | Objection::Garbage => true,
+            // One that is known to bear early bytes means what it says, or is slow.
+            Objection::Refused | Objection::Silence => !known,
+        });
+        if let (true, Some(_)) = (known, objection) {
+            self.learn(Standing::Unknown);
+        }
+        match objection {
+            _ if self.waiting.is_some() => Ok(true),
+            Some(objection) if sent <= self.repeatable() => {
+                self.fall_back(objection)?;
+                Ok(true)
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn fall_back(&mut self, objection: Objection) -> Result<(), UpstreamError> {
+        let unreachable = |_| UpstreamError::Unreachable(io::ErrorKind::InvalidInput);
+        self.waiting = Some(self.shared.lane(false).map_err(unreachable)?);
+        self.objection = Some(objection);
+        self.note(UpstreamEvent::FellBack(objection));
+        Ok(())
+    }
+
+    /// A proxy on trial that does not go on is asked again, beside.
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
+        let heard = self.early.as_ref().and_then(|lane| lane.heard);
+        let Some(heard) = heard.filter(|_| self.trust == Trust::Trial && self.objection.is_none())
+        else {
+            return Ok(false);
+        };
+        let until = heard + self.shared.upstream.patience.silence;
+        let silence = self.silence.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if silence.deadline() != until {
+            silence.as_mut().reset(until);
+        }
+        if silence.as_mut().poll(cx).is_pending() {
+            return Ok(false);
+        }
+        tracing::info!(
+            upstream = %self.shared.upstream.host,
+            "the upstream proxy is silent since bytes were sent ahead of its replies; asking step by step beside"
+        );
+        self.fall_back(Objection::Silence)?;
+        Ok(true)
+    }
+
+    /// Whether one of the lanes carries the stream from now on.
+    fn decide(&mut self) -> bool {
+        let (trial, rival) = (self.trust == Trust::Trial, self.early.is_some());
+        let early = self.early.as_ref().is_some_and(|lane| {
+            lane.is_granted() && (!trial || lane.sent_early == 0 || lane.answered)
+        });
+        let waiting = self.waiting.as_ref().is_some_and(|lane| {
+            let both_sent = rival && self.early.as_ref().is_some_and(|early| early.sent_early > 0);
+            lane.is_granted() && (!both_sent || lane.answered)
+        });
+        match (early, waiting) {
+            (true, _) => self.on_early_won(),
+            (false, true) => self.on_waiting_won(),
+            (false, false) => return false,
+        }
+        true
+    }
+
+    fn on_early_won(&mut self) {
+        self.won = self.early.take();
+        self.waiting = None;
+        let sent_early = self.won.as_ref().map_or(0, |lane| lane.sent_early);
+        let answered = self.won.as_ref().is_some_and(|lane| lane.answered);
+        self.report.opened_by = OpenedBy::Optimistic;
+        self.note(UpstreamEvent::Granted);
+        if answered {
+            self.note(UpstreamEvent::Answered);
+        }
+        if answered && sent_early > 0 {
+            self.learn(Standing::Trusted);
+        }
+        self.on_won("optimistic");
+    }
+
+    fn on_waiting_won(&mut self) {
+        self.won = self.waiting.take();
+        self.early = None;
+        self.note(UpstreamEvent::Granted);
+        if let Some(objection) = self.objection {
+            tracing::warn!(
+                upstream = %self.shared.upstream.host, reason = objection.name(),
+                "the upstream proxy objects to bytes ahead of its replies; it gets none for an hour"
+            );
+            self.learn(Standing::Objects);
+        }
+        self.on_won(if self.objection.is_some() { "fallback" } else { "waiting" });
+    }
+
+    fn on_won(&mut self, manner: &'static str) {
+        if let Some(lane) = &self.won {
+            self.report.address = lane.address;
+            self.report.rtt = lane.rtt;
+        }
+        count(manner, "granted");
+    }
+
+    /// What the application wrote and the lane does not have yet, and the end of it.
+    fn poll_won(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(lane) = &mut self.won else { return false };
+        let polled = Self::poll_lane(lane, cx, &self.flight, self.flight.len(), false);
+        if polled.is_err() {
+            lane.give_up_writing();
+            (lane.sent, self.finish_sent) = (self.flight.len(), true);
+        }
+        let progress = polled.unwrap_or(true);
+        if self.finished
+            && !self.finish_sent
+            && lane.sent == self.flight.len()
+            && lane.is_flushed()
+            && lane.poll_shutdown(cx).is_ready()
+        {
+            self.finish_sent = true;
+            return true;
+        }
+        progress
+    }
+
+    fn on_failed(&self, error: UpstreamError) {
+        let manner = match (self.trust, self.objection) {
+            (_, Some(_)) => "fallback",
+            (Trust::None, None) => "waiting",
+            (Trust::Full | Trust::Trial, None) => "optimistic",
+        };
+        count(manner, error.name());
+        let Shared { upstream, .. } = &self.shared;
+        match error {
+            UpstreamError::Refused(_) => {
+                tracing::debug!(upstream = %upstream.host, %error, "not connected");
+            }
+            _ => {
+                tracing::warn!(upstream = %upstream.host, port = upstream.port, %error, hint = error.hint(), "not connected");
+            }
+        }
+    }
+
+    fn learn(&self, standing: Standing) {
+        let Shared { upstream, standings, .. } = &self.shared;
+        if upstream.optimistic == Optimistic::Auto {
+            standings.learn(upstream, standing, Instant::now().into_std());
+        }
+    }
+
+    fn note(&mut self, event: UpstreamEvent) {
+        self.report.note(self.clock.now().since_epoch(), What::Upstream(event));
+    }
+}
+
+impl Shared {
+    fn lane(&self, early: bool) -> Result<Lane, DnsError> {
+        let Self { upstream, .. } = self;
+        let exchange = Exchange::new(&self.host, self.port, self.login.as_ref(), early);
+        let exchange = exchange.ok_or(DnsError::InvalidName)?;
+        // No port: a proxy advertises nothing.
+        let lookup = self.resolver.resolve(&upstream.host, 0)?;
+        let dial = lane::dial(lookup, upstream.port, self.connect_timeout);
+        Ok(Lane::new(dial, exchange, upstream.patience))
+    }
+}
+
+impl fmt::Debug for Opening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opening").field("trust", &self.trust).finish_non_exhaustive()
+    }
+}
+
+fn count(manner: &'static str, result: &'static str) {
+    metrics::counter!("headstart_upstream_connections_total", "manner" => manner, "result" => result)
+        .increment(1);
+}

@@ -1,0 +1,63 @@
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::{OBJECTION_MEMORY, TRUST_MEMORY, Upstream};
+
+/// Proxies that are remembered; there is one, and another after each change of the configuration.
+const REMEMBERED_MAX: usize = 16;
+
+/// What is known of proxies: in memory only.
+#[derive(Debug, Default)]
+pub(crate) struct Standings(Mutex<HashMap<Address, Entry>>);
+
+type Address = (String, u16);
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    standing: Standing,
+    until: Instant,
+}
+
+/// Whether a proxy bears bytes ahead of its replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nobody knows.
+    Unknown,
+    /// It has answered what was sent so.
+    Trusted,
+    /// It has not, and it did answer when it was asked step by step.
+    Objects,
+}
+
+impl Standings {
+    pub(super) fn of(&self, upstream: &Upstream, now: Instant) -> Standing {
+        let known = self.known();
+        let entry = known.get(&address(upstream)).filter(|entry| now < entry.until);
+        entry.map_or(Standing::Unknown, |entry| entry.standing)
+    }
+
+    pub(super) fn learn(&self, upstream: &Upstream, standing: Standing, now: Instant) {
+        let memory = match standing {
+            Standing::Trusted => TRUST_MEMORY,
+            Standing::Objects => OBJECTION_MEMORY,
+            Standing::Unknown => {
+                self.known().remove(&address(upstream));
+                return;
+            }
+        };
+        let mut known = self.known();
+        known.retain(|_, entry| now < entry.until);
+        if known.len() < REMEMBERED_MAX {
+            known.insert(address(upstream), Entry { standing, until: now + memory });
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<Address, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn address(upstream: &Upstream) -> Address {
+    (upstream.host.to_ascii_lowercase(), upstream.port)
+}

@@ -1,0 +1,601 @@
+//! The way through a proxy on sockets of loopback, with proxies that follow a script.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::exchange::Exchange;
+use super::standing::Standing;
+use super::*;
+use crate::bridge::Handoff;
+use crate::connector::{ClientStream, Connector, ConnectorConfig, OpenedBy, Target, What};
+use crate::dns::{DnsConfig, Resolver};
+
+/// Nothing here takes long, but on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
+
+const GREETING: [u8; 3] = [5, 1, 0];
+const METHOD: [u8; 2] = [5, 0];
+const GRANTED: [u8; 10] = [5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+
+/// The request for port 443 of origin.test.
+fn asked() -> Vec<u8> {
+    [&[5, 1, 0, 3, 11][..], b"origin.test", &[1, 187]].concat()
+}
+
+/// A ClientHello, as far as one is read here.
+fn hello() -> Vec<u8> {
+    const LENGTH: usize = 300;
+    let two = |value: usize| u16::try_from(value).unwrap().to_be_bytes();
+    let padding = LENGTH - 56;
+    let mut bytes = vec![22, 3, 1];
+    bytes.extend(two(LENGTH - 5));
+    bytes.extend([1, 0]);
+    bytes.extend(two(LENGTH - 9));
+    bytes.extend([3, 3]);
+    bytes.extend([7; 32]);
+    bytes.extend([0, 0, 2, 0x13, 1, 1, 0]);
+    bytes.extend(two(padding + 4));
+    bytes.extend([0, 21]);
+    bytes.extend(two(padding));
+    bytes.resize(LENGTH, 0);
+    bytes
+}
+
+fn upstream(at: SocketAddr, optimistic: Optimistic) -> Upstream {
+    let (host, port) = (at.ip().to_string(), at.port());
+    let silence = Duration::from_secs(20);
+    let patience = Patience { silence, ..Patience::default() };
+    Upstream { host, port, login: Login::None, optimistic, patience }
+}
+
+fn connector(upstream: Upstream) -> Connector {
+    connector_asking(upstream, "127.0.0.1:1".parse().unwrap())
+}
+
+fn connector_asking(upstream: Upstream, name_server: SocketAddr) -> Connector {
+    let dns = DnsConfig { name_servers: vec![name_server], ..DnsConfig::default() };
+    let resolver = Resolver::new(&dns).unwrap();
+    let upstream = Some(Arc::new(upstream));
+    Connector::new(ConnectorConfig { upstream, ..ConnectorConfig::new(resolver) })
+}
+
+fn connect(connector: &Connector) -> ClientStream {
+    connector.connect(&Target::new("origin.test", 443)).unwrap()
+}
+
+/// A listener whose connections go through `script` one after the other; each is told its number, from 0.
+async fn proxy<F, W>(script: F) -> (SocketAddr, JoinHandle<()>)
+where
+    F: Fn(usize, TcpStream) -> W + Send + 'static,
+    W: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        let mut number = 0;
+        while let Ok((client, _)) = listener.accept().await {
+            client.set_nodelay(true).unwrap();
+            tokio::spawn(script(number, client));
+            number += 1;
+        }
+    });
+    (at, serving)
+}
+
+async fn expect(stream: &mut TcpStream, wanted: &[u8]) {
+    let mut read = vec![0; wanted.len()];
+    timeout(LONG, stream.read_exact(&mut read)).await.unwrap().unwrap();
+    assert_eq!(read, wanted);
+}
+
+/// Plays proxy and target behind it, step by step as far as RFC 1928 goes.
+async fn conventional(mut client: TcpStream) {
+    expect(&mut client, &GREETING).await;
+    client.write_all(&METHOD).await.unwrap();
+    expect(&mut client, &asked()).await;
+    client.write_all(&GRANTED).await.unwrap();
+    echo(client).await;
+}
+
+async fn echo(mut client: TcpStream) {
+    let (mut read, mut write) = client.split();
+    let _ = tokio::io::copy(&mut read, &mut write).await;
+}
+
+/// Says `flight` and hears the echo of it; how it was opened.
+async fn echoed(stream: &mut ClientStream, flight: &[u8]) -> OpenedBy {
+    let mut heard = vec![0; flight.len()];
+    timeout(LONG, async {
+        stream.write_all(flight).await.unwrap();
+        stream.read_exact(&mut heard).await.unwrap();
+    })
+    .await
+    .unwrap();
+    assert_eq!(heard, flight);
+    assert!(stream.is_transparent(), "what is left can be spliced");
+    stream.report().unwrap().opened_by
+}
+
+fn standing(connector: &Connector, at: SocketAddr) -> Standing {
+    let known = upstream(at, Optimistic::Auto);
+    connector.standings().of(&known, std::time::Instant::now())
+}
+
+fn error_of(error: &std::io::Error) -> UpstreamError {
+    *error.get_ref().unwrap().downcast_ref().unwrap()
+}
+
+async fn failure(stream: &mut ClientStream) -> UpstreamError {
+    error_of(&timeout(LONG, stream.connected()).await.unwrap().unwrap_err())
+}
+
+#[tokio::test]
+async fn steps_and_hello_leave_before_any_reply() {
+    let (at, _proxy) = proxy(|_, mut client| async move {
+        // All of it is there, and nothing was said.
+        expect(&mut client, &[&GREETING[..], &asked(), &hello()].concat()).await;
+        client.write_all(&[&METHOD[..], &GRANTED, &hello()].concat()).await.unwrap();
+        echo(client).await;
+    })
+    .await;
+    let connector = connector(upstream(at, Optimistic::Auto));
+    let mut stream = connect(&connector);
+    assert_eq!(echoed(&mut stream, &hello()).await, OpenedBy::Optimistic);
+    assert_eq!(standing(&connector, at), Standing::Trusted);
+    let events = &stream.report().unwrap().timeline;
+    let early = What::Upstream(UpstreamEvent::SentEarly(hello().len()));
+    assert!(events.iter().any(|moment| moment.what == early), "{events:?}");
+    // The stream goes on where the proxy left it.
+    assert_eq!(echoed(&mut stream, b"more").await, OpenedBy::Optimistic);
+}
+
+/// Of a proxy that nobody knows, what must not come twice waits for its word; of one that has shown it, it does not.
+#[tokio::test]
+async fn what_may_not_be_repeated_waits_until_the_proxy_is_known() {
+    let (at, _proxy) = proxy(|number, mut client| async move {
+        expect(&mut client, &[&GREETING[..], &asked()].concat()).await;
+        let flight = match number {
+            0 | 3 => b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+            _ => hello(),
+        };
+        if number > 0 {
+            expect(&mut client, &flight).await;
+        }
+        let mut room = [0];
+        let ahead = timeout(Duration::from_millis(50), client.peek(&mut room)).await;
+        assert!(ahead.is_err(), "{number}: more than it may send came ahead");
+        client.write_all(&[&METHOD[..], &GRANTED].concat()).await.unwrap();
+        if number > 0 {
+            client.write_all(&flight).await.unwrap();
+        }
+        echo(client).await;
+    })
+    .await;
+    let connector = connector(upstream(at, Optimistic::Auto));
+    let request = b"GET / HTTP/1.1\r\n\r\n";
+    echoed(&mut connect(&connector), request).await;
+    assert_eq!(standing(&connector, at), Standing::Unknown, "nothing was sent early");
+    let early_data = [hello(), b"early data".to_vec()].concat();
+    echoed(&mut connect(&connector), &early_data).await;
+    assert_eq!(standing(&connector, at), Standing::Trusted);
+    connector.standings().learn(
+        &upstream(at, Optimistic::Auto),
+        Standing::Unknown,
+        std::time::Instant::now(),
+    );
+    echoed(&mut connect(&connector), &hello()).await;
+    echoed(&mut connect(&connector), request).await;
+}
+
+#[tokio::test]
+async fn login_goes_along_and_names_stay_names() {
+    let name_server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let (at, _proxy) = proxy(|_, mut client| async move {
+        let login = [&[1, 4][..], b"user", &[6], b"secret"].concat();
+        expect(&mut client, &[&[5, 1, 2][..], &login, &asked()].concat()).await;
+        client.write_all(&[&[5, 2, 1, 0][..], &GRANTED].concat()).await.unwrap();
+        echo(client).await;
+    })
+    .await;
+    let login = Login::Fixed(Credentials::new(b"user", b"secret").unwrap());
+    assert!(!format!("{login:?} {:?}", Credentials::new(b"user", b"secret")).contains("secret"));
+    let upstream = Upstream { login, ..upstream(at, Optimistic::Auto) };
+    let connector = connector_asking(upstream, name_server.local_addr().unwrap());
+    assert_eq!(echoed(&mut connect(&connector), b"hello").await, OpenedBy::Optimistic);
+    let asked = name_server.try_recv(&mut [0; 512]);
+    assert_eq!(asked.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "a name was looked up");
+}
+
+#[tokio::test]
+async fn each_context_has_a_login_of_its_own() {
+    let logins = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&logins);
+    let (at, _proxy) = proxy(move |_, mut client| {
+        let seen = Arc::clone(&seen);
+        async move {
+            expect(&mut client, &[5, 1, 2, 1, 1]).await;
+            let mut login = [0; 3];
+            client.read_exact(&mut login).await.unwrap();
+            seen.lock().unwrap().push(login[0]);
+            expect(&mut client, &asked()).await;
+            client.write_all(&[&[5, 2, 1, 0][..], &GRANTED].concat()).await.unwrap();
+            echo(client).await;
+        }
+    })
+    .await;
+    let derive = |context: &Context| Credentials::new(&[u8::try_from(context.uid?).unwrap()], b"x");
+    let login = Login::ByContext(Arc::new(derive));
+    let connector = connector(Upstream { login, ..upstream(at, Optimistic::Auto) });
+    assert!(connector.uses_contexts());
+    for user in [3, 4, 3] {
+        let mut target = Target::new("origin.test", 443);
+        target.context = Context::user(user);
+        echoed(&mut connector.connect(&target).unwrap(), b"x").await;
+    }
+    assert_eq!(*logins.lock().unwrap(), [3, 4, 3]);
+    // No login, no connection: it would not be kept apart.
+    assert!(connector.connect(&Target::new("origin.test", 443)).is_err());
+}
+
+/// A proxy that reads what there is and looks at the first message of it.
+async fn discarding(mut client: TcpStream) {
+    let mut room = [0; 4096];
+    for reply in [&METHOD[..], &GRANTED] {
+        // Whatever comes together is read together, however the sender wrote it.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if !matches!(client.read(&mut room).await, Ok(1..)) {
+            return;
+        }
+        client.write_all(reply).await.unwrap();
+    }
+    echo(client).await;
+}
+
+async fn closing(mut client: TcpStream) {
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let mut room = [0; 4096];
+    let read = client.read(&mut room).await.unwrap();
+    if read > GREETING.len() {
+        return;
+    }
+    client.write_all(&METHOD).await.unwrap();
+    expect(&mut client, &asked()).await;
+    client.write_all(&GRANTED).await.unwrap();
+    echo(client).await;
+}
+
+/// Falls back, sends again what was lost, and remembers.
+#[tokio::test]
+async fn a_proxy_that_closes_on_early_bytes_is_asked_step_by_step() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&count);
+    let (at, _proxy) = proxy(move |_, client| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        closing(client)
+    })
+    .await;
+    let connector = connector(upstream(at, Optimistic::Auto));
+    let flight = [hello(), b"early data".to_vec()].concat();
+    assert_eq!(echoed(&mut connect(&connector), &flight).await, OpenedBy::Upstream);
+    assert_eq!(standing(&connector, at), Standing::Objects);
+    assert_eq!(count.load(Ordering::Relaxed), 2);
+    assert_eq!(echoed(&mut connect(&connector), &flight).await, OpenedBy::Upstream);
+    assert_eq!(count.load(Ordering::Relaxed), 3, "it is asked step by step at once");
+}
+
+#[tokio::test]
+async fn a_proxy_that_loses_early_bytes_is_asked_step_by_step_beside() {
+    for flight in [hello(), b"no TLS".to_vec()] {
+        let (at, _proxy) = proxy(|_, client| discarding(client)).await;
+        let patience = Patience { silence: Duration::from_millis(200), ..Patience::default() };
+        let connector = connector(Upstream { patience, ..upstream(at, Optimistic::Auto) });
+        assert_eq!(echoed(&mut connect(&connector), &flight).await, OpenedBy::Upstream);
+        assert_eq!(standing(&connector, at), Standing::Objects);
+    }
+}
+
+/// A slow proxy is no objecting one: the first lane gets its answer first, and the second is dropped.
+#[tokio::test]
+async fn a_slow_proxy_is_not_taken_for_one_that_objects() {
+    let (at, _proxy) = proxy(|number, mut client| async move {
+        if number > 0 {
+            // Whatever kept the first one, keeps the second too.
+            std::future::pending::<()>().await;
+        }
+        expect(&mut client, &[&GREETING[..], &asked(), &hello()].concat()).await;
+        client.write_all(&METHOD).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        client.write_all(&[&GRANTED[..], &hello()].concat()).await.unwrap();
+        echo(client).await;
+    })
+    .await;
+    let patience = Patience { silence: Duration::from_millis(50), ..Patience::default() };
+    let connector = connector(Upstream { patience, ..upstream(at, Optimistic::Auto) });
+    assert_eq!(echoed(&mut connect(&connector), &hello()).await, OpenedBy::Optimistic);
+    assert_eq!(standing(&connector, at), Standing::Trusted);
+}
+
+/// What may have reached the target is not sent again: the application hears of it, and the next connection waits.
+#[tokio::test]
+async fn what_may_not_be_repeated_is_not_sent_again() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&count);
+    let (at, _proxy) = proxy(move |number, mut client| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        async move {
+            if number == 0 {
+                let flight = [hello(), b"early data".to_vec()].concat();
+                expect(&mut client, &[&GREETING[..], &asked(), &flight].concat()).await;
+                client.write_all(&METHOD).await.unwrap();
+                return;
+            }
+            conventional(client).await;
+        }
+    })
+    .await;
+    let connector = connector(upstream(at, Optimistic::Auto));
+    let known = upstream(at, Optimistic::Auto);
+    connector.standings().learn(&known, Standing::Trusted, std::time::Instant::now());
+    let mut stream = connect(&connector);
+    stream.write_all(&[hello(), b"early data".to_vec()].concat()).await.unwrap();
+    assert_eq!(failure(&mut stream).await, UpstreamError::Closed(Step::Request));
+    assert_eq!(count.load(Ordering::Relaxed), 1, "it was asked again");
+    assert_eq!(standing(&connector, at), Standing::Unknown, "it is trusted no more");
+    echoed(&mut connect(&connector), &hello()).await;
+}
+
+#[tokio::test]
+async fn a_proxys_no_is_passed_on_and_no_objection() {
+    for (reply, expected) in [
+        (&[5, 0xff][..], UpstreamError::NoMethod),
+        (&[5, 0, 5, 1][..], UpstreamError::Refused(1)),
+        (&[5, 0, 5, 2, 0, 1][..], UpstreamError::Refused(2)),
+        (&[5, 0, 5, 5, 0, 1, 0, 0, 0, 0, 0, 0][..], UpstreamError::Refused(5)),
+        (&[5, 0, 5, 0xf0][..], UpstreamError::Refused(0xf0)),
+        (&[5, 2][..], UpstreamError::Garbage(Step::Method)),
+        (&[5, 0, 5, 0, 0, 9][..], UpstreamError::Garbage(Step::Request)),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", UpstreamError::Garbage(Step::Method)),
+        (&[4, 91][..], UpstreamError::Garbage(Step::Method)),
+        (&[5, 0, 4][..], UpstreamError::Garbage(Step::Request)),
+        (&[5, 0, 5, 0, 0, 3, 200, 1][..], UpstreamError::Closed(Step::Request)),
+        (&[5][..], UpstreamError::Closed(Step::Method)),
+        (&[][..], UpstreamError::Closed(Step::Method)),
+    ] {
+        for optimistic in [Optimistic::Auto, Optimistic::Always, Optimistic::Never] {
+            let (at, _proxy) = proxy(move |_, mut client| async move {
+                let mut room = [0; 4096];
+                let _ = client.read(&mut room).await;
+                client.write_all(reply).await.unwrap();
+                client.shutdown().await.unwrap();
+                let _ = client.read_to_end(&mut Vec::new()).await;
+            })
+            .await;
+            let connector = connector(upstream(at, optimistic));
+            let mut stream = connect(&connector);
+            assert_eq!(failure(&mut stream).await, expected, "{reply:?} {optimistic:?}");
+            assert!(stream.report().unwrap().address.is_none());
+            assert_eq!(standing(&connector, at), Standing::Unknown, "{reply:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_login_says_so() {
+    for optimistic in [Optimistic::Auto, Optimistic::Never] {
+        let (at, _proxy) = proxy(|_, mut client| async move {
+            let _ = client.read(&mut [0; 4096]).await;
+            client.write_all(&[5, 2, 1, 1]).await.unwrap();
+            let _ = client.read_to_end(&mut Vec::new()).await;
+        })
+        .await;
+        let login = Login::Fixed(Credentials::new(b"user", b"secret").unwrap());
+        let connector = connector(Upstream { login, ..upstream(at, optimistic) });
+        assert_eq!(failure(&mut connect(&connector)).await, UpstreamError::LoginRefused);
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_down_or_silent_is_not_waited_for() {
+    let down = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let refused = UpstreamError::Unreachable(std::io::ErrorKind::ConnectionRefused);
+    let connector_down = connector(upstream(down, Optimistic::Auto));
+    assert_eq!(failure(&mut connect(&connector_down)).await, refused);
+    for (said, step) in [(&b""[..], Step::Method), (&METHOD, Step::Request)] {
+        let (at, _proxy) = proxy(move |_, mut client| async move {
+            client.write_all(said).await.unwrap();
+            let _ = client.read_to_end(&mut Vec::new()).await;
+        })
+        .await;
+        let short = Duration::from_millis(100);
+        let patience = Patience { negotiation: short, reply: short, ..Patience::default() };
+        let connector = connector(Upstream { patience, ..upstream(at, Optimistic::Always) });
+        assert_eq!(failure(&mut connect(&connector)).await, UpstreamError::Silent(step));
+    }
+}
+
+/// An end of the application's that comes before the proxy has connected is passed on behind what it wrote.
+#[tokio::test]
+async fn an_early_end_comes_last() {
+    let (at, _proxy) = proxy(|_, mut client| async move {
+        expect(&mut client, &GREETING).await;
+        client.write_all(&METHOD).await.unwrap();
+        expect(&mut client, &asked()).await;
+        client.write_all(&GRANTED).await.unwrap();
+        let mut said = Vec::new();
+        client.read_to_end(&mut said).await.unwrap();
+        client.write_all(&said).await.unwrap();
+    })
+    .await;
+    let connector = connector(upstream(at, Optimistic::Auto));
+    let mut stream = connect(&connector);
+    stream.write_all(b"all there is").await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut heard = Vec::new();
+    timeout(LONG, stream.read_to_end(&mut heard)).await.unwrap().unwrap();
+    assert_eq!(heard, b"all there is");
+}
+
+#[tokio::test]
+async fn a_name_that_no_request_holds_is_refused() {
+    let connector = connector(upstream("127.0.0.1:1".parse().unwrap(), Optimistic::Auto));
+    assert!(connector.connect(&Target::new("a".repeat(256), 443)).is_err());
+    assert!(connector.connect(&Target::new("a".repeat(255), 443)).is_ok());
+}
+
+#[test]
+fn logins_are_within_their_limits() {
+    let login = |user: usize, password: usize| {
+        Credentials::new(&vec![b'u'; user], &vec![b'p'; password]).is_some()
+    };
+    assert!(login(1, 1) && login(255, 255));
+    assert!(!login(0, 1) && !login(1, 0) && !login(256, 1) && !login(1, 256));
+}
+
+#[test]
+fn what_is_remembered_ends() {
+    let standings = Standings::default();
+    let known = upstream("127.0.0.1:9050".parse().unwrap(), Optimistic::Auto);
+    let now = std::time::Instant::now();
+    for (standing, memory) in
+        [(Standing::Objects, OBJECTION_MEMORY), (Standing::Trusted, TRUST_MEMORY)]
+    {
+        standings.learn(&known, standing, now);
+        assert_eq!(standings.of(&known, now + memory - Duration::from_millis(1)), standing);
+        assert_eq!(standings.of(&known, now + memory), Standing::Unknown);
+    }
+}
+
+#[test]
+fn addresses_go_as_addresses() {
+    for (host, expected) in [
+        ("192.0.2.1", vec![5, 1, 0, 1, 192, 0, 2, 1, 0, 80]),
+        ("::1", [&[5, 1, 0, 4][..], &[0; 15], &[1, 0, 80]].concat()),
+        ("[::1]", [&[5, 1, 0, 4][..], &[0; 15], &[1, 0, 80]].concat()),
+        ("a", vec![5, 1, 0, 3, 1, b'a', 0, 80]),
+    ] {
+        let mut exchange = Exchange::new(host, 80, None, true).unwrap();
+        assert_eq!(exchange.poll_bytes().unwrap().as_slice(), GREETING);
+        assert_eq!(exchange.poll_bytes().unwrap().as_slice(), expected);
+        assert!(exchange.poll_bytes().is_none() && exchange.has_asked());
+    }
+}
+
+/// Replies of any kind of address, cut anywhere, and the target's bytes right behind.
+fn replies() -> impl Strategy<Value = (Vec<u8>, usize)> {
+    let address = prop_oneof![
+        Just(vec![1, 0, 0, 0, 0]),
+        Just([&[4][..], &[9; 16]].concat()),
+        (0..=255_u8).prop_map(|length| [&[3, length][..], &vec![b'n'; length.into()]].concat()),
+    ];
+    (address, proptest::collection::vec(any::<u8>(), 0..40)).prop_map(|(address, behind)| {
+        let replies = [&METHOD[..], &[5, 0, 0], &address, &[0, 0]].concat();
+        let length = replies.len();
+        ([replies, behind].concat(), length)
+    })
+}
+
+proptest! {
+    #[test]
+    fn exactly_the_replies_are_read((bytes, length) in replies(), cuts in proptest::collection::vec(1..30_usize, 1..20)) {
+        let mut exchange = Exchange::new("origin.test", 443, None, true).unwrap();
+        let (mut at, mut cuts) = (0, cuts.into_iter().cycle());
+        while exchange.wants() > 0 {
+            let take = exchange.wants().min(cuts.next().unwrap()).min(bytes.len() - at);
+            exchange.handle_bytes(&bytes[at..at + take]).unwrap();
+            at += take;
+        }
+        prop_assert!(exchange.is_granted());
+        prop_assert_eq!(at, length);
+    }
+
+    #[test]
+    fn nothing_that_a_proxy_says_is_too_much(bytes in proptest::collection::vec(any::<u8>(), 0..600), login in any::<bool>()) {
+        let login = login.then(|| Credentials::new(b"u", b"p").unwrap());
+        let mut exchange = Exchange::new("origin.test", 443, login.as_ref(), true).unwrap();
+        let mut rest = bytes.as_slice();
+        while exchange.wants() > 0 && !rest.is_empty() {
+            let (now, later) = rest.split_at(exchange.wants().min(rest.len()));
+            if exchange.handle_bytes(now).is_err() {
+                return Ok(());
+            }
+            rest = later;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// For any schedule of replies in pieces, and of the application's writes: the bytes pass once, in order.
+    #[test]
+    fn bytes_pass_exactly_once(
+        cuts in proptest::collection::vec((1..8_usize, any::<bool>()), 1..12),
+        writes in proptest::collection::vec(1..700_usize, 1..6),
+        tls in any::<bool>(),
+        objects in 0..3_u8,
+        trusted in any::<bool>(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let (at, _proxy) = proxy(move |_, client| {
+                let cuts = cuts.clone();
+                async move {
+                    match objects {
+                        0 => in_pieces(client, cuts).await,
+                        1 => closing(client).await,
+                        _ => conventional(client).await,
+                    }
+                }
+            })
+            .await;
+            let connector = connector(upstream(at, Optimistic::Auto));
+            if trusted && objects != 1 {
+                connector.standings().learn(&upstream(at, Optimistic::Auto), Standing::Trusted, std::time::Instant::now());
+            }
+            let rest: Vec<u8> = (0..3000_u32).map(|number| number.to_le_bytes()[0]).collect();
+            let said = if tls { [hello(), rest].concat() } else { rest };
+            let stream = connect(&connector);
+            let (mut read, mut write) = tokio::io::split(stream);
+            let saying = said.clone();
+            let writing = tokio::spawn(async move {
+                let (mut left, mut writes) = (saying.as_slice(), writes.into_iter().cycle());
+                while !left.is_empty() {
+                    let (now, later) = left.split_at(writes.next().unwrap().min(left.len()));
+                    write.write_all(now).await.unwrap();
+                    tokio::task::yield_now().await;
+                    left = later;
+                }
+                write.shutdown().await.unwrap();
+            });
+            let mut heard = Vec::new();
+            timeout(LONG, read.read_to_end(&mut heard)).await.unwrap().unwrap();
+            writing.await.unwrap();
+            assert!(heard == said, "{} of {} bytes", heard.len(), said.len());
+        });
+    }
+}
+
+/// A proxy that bears early bytes, with its replies in pieces, some of them late.
+async fn in_pieces(mut client: TcpStream, cuts: Vec<(usize, bool)>) {
+    expect(&mut client, &[&GREETING[..], &asked()].concat()).await;
+    let replies = [&METHOD[..], &GRANTED].concat();
+    let (mut left, mut cuts) = (replies.as_slice(), cuts.into_iter().cycle());
+    while !left.is_empty() {
+        let (length, pause) = cuts.next().unwrap();
+        let (now, later) = left.split_at(length.min(left.len()));
+        client.write_all(now).await.unwrap();
+        if pause {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        left = later;
+    }
+    echo(client).await;
+}
