@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process_group, test_kill_proces
 use serde_json::{Value, json};
 
 use super::devtools::{Devtools, Trouble};
+use super::load::Tab;
 use crate::failure::Failure;
 use crate::lab::interrupt::Interrupt;
 
@@ -97,6 +98,8 @@ pub(super) struct Settings {
 pub(super) struct Browser {
     child: Child,
     pub(super) devtools: Devtools,
+    /// Once a page was loaded.
+    pub(super) tab: Option<Tab>,
     /// Such as `Chrome/156.0.8078.79`.
     pub(super) version: String,
     tail: Tail,
@@ -172,7 +175,8 @@ impl Browser {
         let kept = Arc::clone(&tail);
         let tail_reader = thread::spawn(move || keep_tail(stderr, &kept));
         let devtools = Devtools::new(to, from, settings.interrupt.clone());
-        let mut browser = Self { child, devtools, version: String::new(), tail, tail_reader };
+        let (tab, version) = (None, String::new());
+        let mut browser = Self { child, devtools, tab, version, tail, tail_reader };
         browser.version = browser.begin().map_err(|trouble| browser.explain(trouble))?;
         Ok(browser)
     }
