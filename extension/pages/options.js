@@ -63,14 +63,13 @@ const age = (days) => (days === 0 ? "today" : days === 1 ? "a day old" : `${days
 async function tell(work) {
   const result = element("result");
   result.textContent = "…";
-  try {
-    result.textContent = await work();
-    result.className = "";
-  } catch (error) {
-    result.textContent = `Not taken: ${error instanceof Error ? error.message : error}`;
-    result.className = "bad";
-  }
+  const said = await work().then(
+    (text) => ({ text, className: "" }),
+    (error) => ({ text: `Not taken: ${error instanceof Error ? error.message : error}`, className: "bad" }),
+  );
   await show();
+  result.textContent = said.text;
+  result.className = said.className;
 }
 
 element("source").onsubmit = (event) => {
