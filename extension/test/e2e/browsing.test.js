@@ -227,8 +227,8 @@ describe("with third-party cookies", () => {
 });
 
 describe("without third-party cookies", () => {
-  test("no connection is opened that no request could use", async () => {
-    const stage = await Stage.build({ blocked: true });
+  test("no connection is opened that no request could use, with HTTP/1.1", async () => {
+    const stage = await Stage.build({ blocked: true, http1: true });
     try {
       serve(stage);
       await stage.load({ pages: SERVERS });
