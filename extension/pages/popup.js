@@ -27,7 +27,7 @@ async function show() {
     : !isUsed ? "The database is too old to be used. The options say where it comes from."
     : !isPage ? "There is nothing to do on this page."
     : off.includes(site) ? "Turned off for this site."
-    : !visit || (visit.redirects.length === 0 && visit.opened.length === 0) ? "The database says nothing of this page."
+    : !visit || host(visit.url) !== host(of?.url ?? "") || (visit.redirects.length === 0 && visit.opened.length === 0) ? "The database says nothing of this page."
     : undefined;
   element("nothing").hidden = nothing === undefined;
   element("something").hidden = nothing !== undefined;

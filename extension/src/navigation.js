@@ -66,12 +66,16 @@ async function known(url, isPrivate) {
 
 /**
  * A redirect: one of ours, or one of a server's. If one of ours led here, it is out of date.
- * @param {{ tabId: number, requestId: string, url: string, redirectUrl: string, ip?: string }} request
+ * @param {{
+ *   tabId: number, requestId: string, url: string, redirectUrl: string, ip?: string,
+ *   responseHeaders?: chrome.webRequest.HttpHeader[],
+ * }} request
  */
-export async function onRedirect({ tabId, requestId, url, redirectUrl, ip }) {
+export async function onRedirect({ tabId, requestId, url, redirectUrl, ip, responseHeaders = [] }) {
   const visit = await visits.begun(tabId, requestId, url);
-  // What the browser answers by itself comes from no address.
-  if (ip === undefined && (await store.leads(url)) === redirectUrl) {
+  // Chromium redirects to https by itself, too (HSTS), and says why in the answer that it makes up.
+  const isByRule = responseHeaders.some(({ name, value }) => name === "Non-Authoritative-Reason" && value === "WebRequest API");
+  if (isByRule && (await store.leads(url)) === redirectUrl) {
     const redirects = [...visit.redirects, { from: url, to: redirectUrl, state: /** @type {const} */ ("used") }];
     await visits.keep(tabId, { ...visit, redirects });
     await visits.count({ redirects: 1 });

@@ -86,6 +86,28 @@ export class Stage {
     return this.call(`chrome.tabs.query({}).then((tabs) => tabs.filter(({ url }) => url === ${JSON.stringify(url)}).at(-1)?.id)`);
   }
 
+  /**
+   * Goes to a page that the database knows: however slow this machine is, the answer comes after the worker looked it up.
+   * @param {import("./chromium.js").Session} tab
+   * @param {string} url
+   * @param {string} [page] that answers, by host and path
+   */
+  async goKnown(tab, url, page = url.replace("https://", "")) {
+    const isRule = "chrome.declarativeNetRequest.getSessionRules().then((all) => all.some((of) => of.action.type === 'modifyHeaders'))";
+    // A worker that is just starting has no such function yet.
+    const wait = until(() => this.call(isRule).catch(() => false));
+    this.web.pages[page] = { .../** @type {import("./web.js").Answer} */ (this.web.pages[page]), wait };
+    await tab.go(url);
+  }
+
+  /** What Chromium does with a worker to which nothing happens for half a minute. */
+  async endWorker() {
+    const is = (/** @type {any} */ of) => of.type === "service_worker" && of.url.includes(this.id);
+    const { targetId } = await this.browser.target(is);
+    await this.browser.send("Target.closeTarget", { targetId });
+    await until(async () => !(await this.browser.send("Target.getTargets")).targetInfos.some(is));
+  }
+
   /** What the user does on chrome://extensions. The extension is started anew by it. */
   async allowPrivate() {
     const tab = await this.browser.tab("chrome://extensions/");
