@@ -38,7 +38,8 @@ pub(crate) fn find(name: &str) -> Result<(Experiment, String), Failure> {
     if path.exists() || name.contains(['/', '.']) {
         return Experiment::read(path);
     }
-    let names: Vec<_> = known.iter().map(|(known, _)| known.name.as_str()).collect();
+    let names = known.iter().map(|(known, _)| known.name.as_str());
+    let names: Vec<_> = names.chain(["browser"]).collect();
     Err(Failure::usage(format!("there is no experiment '{name}'"))
         .hint(format!("there are {}; or name a file", names.join(", "))))
 }

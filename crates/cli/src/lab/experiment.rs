@@ -1,7 +1,7 @@
 //! An experiment as a file: what is measured over which links, how often, and what must come out.
 
 mod bar;
-mod text;
+pub(super) mod text;
 
 use std::fmt;
 use std::path::Path;

@@ -21,6 +21,7 @@ use openssl::ssl::{
     AlpnError, NameType, SniError, Ssl, SslAlert, SslContext, SslMethod, SslRef, SslVersion,
     select_next_proto,
 };
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -55,6 +56,8 @@ pub struct SiteOptions {
     pub think: Option<Duration>,
     /// Whether HTTP/2 is not offered.
     pub http1_only: bool,
+    /// `Link` fields (RFC 8288) of responses, by their URLs: what a server that knows its pages says with them.
+    pub links: Vec<(String, Vec<String>)>,
 }
 
 /// Serves sites on any number of listeners.
@@ -114,6 +117,9 @@ impl SiteOrigin {
                 contexts.insert(host.name.clone(), context(&identity, authority, options)?);
             }
         }
+        for (url, links) in &options.links {
+            add_links(&mut answers, url, links)?;
+        }
         let tls = front(contexts, authority, options)?;
         let connections = Arc::new(Semaphore::new(CONNECTIONS));
         let requests = AtomicU64::new(0);
@@ -131,6 +137,18 @@ impl SiteOrigin {
     /// # Errors
     /// The system gives no connections any more.
     pub async fn serve(&self, listener: TcpListener) -> io::Result<()> {
+        self.serve_all(listener, true).await
+    }
+
+    /// The same in clear, by HTTP/1.1: for a server before it that speaks TLS.
+    ///
+    /// # Errors
+    /// The system gives no connections any more.
+    pub async fn serve_in_clear(&self, listener: TcpListener) -> io::Result<()> {
+        self.serve_all(listener, false).await
+    }
+
+    async fn serve_all(&self, listener: TcpListener, over_tls: bool) -> io::Result<()> {
         loop {
             let place = Arc::clone(&self.shared.connections).acquire_owned().await;
             let stream = match listener.accept().await {
@@ -144,13 +162,35 @@ impl SiteOrigin {
             };
             let shared = Arc::clone(&self.shared);
             tokio::spawn(async move {
-                if let Err(reason) = connection(&shared, stream).await {
+                let served = match over_tls {
+                    true => connection(&shared, stream).await,
+                    false => connection_in_clear(&shared, stream).await,
+                };
+                if let Err(reason) = served {
                     tracing::debug!("{reason}");
                 }
                 drop(place);
             });
         }
     }
+}
+
+/// Puts `Link` fields into what is answered for a URL.
+fn add_links(
+    answers: &mut HashMap<(String, String), Answer>,
+    url: &str,
+    links: &[String],
+) -> Result<(), PeerError> {
+    let place = url.strip_prefix("https://").and_then(|rest| {
+        let (host, path) = rest.split_once('/')?;
+        Some((host.to_owned(), format!("/{path}")))
+    });
+    let answer = place.and_then(|place| answers.get_mut(&place));
+    let answer = answer.ok_or_else(|| PeerError::new(format!("{url} is of no site")))?;
+    for link in links {
+        answer.headers.append(header::LINK, value(link)?);
+    }
+    Ok(())
 }
 
 fn is_passing(error: &io::Error) -> bool {
@@ -283,18 +323,30 @@ async fn connection(shared: &Arc<Shared>, stream: TcpStream) -> Result<(), Strin
         Err(_) => return Err("no handshake in time".into()),
     }
     let is_h2 = stream.ssl().selected_alpn_protocol() == Some(b"h2");
+    if !is_h2 {
+        return by_http1(shared, stream).await;
+    }
     let serve = service_fn(|request| respond(Arc::clone(shared), request));
-    let io = TokioIo::new(stream);
-    let served = if is_h2 {
-        let mut builder = http2::Builder::new(TokioExecutor::new());
-        builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS);
-        builder.serve_connection(io, serve).await
-    } else {
-        let mut builder = http1::Builder::new();
-        builder.timer(TokioTimer::new()).header_read_timeout(None);
-        builder.serve_connection(io, serve).await
-    };
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS);
+    let served = builder.serve_connection(TokioIo::new(stream), serve).await;
     served.map_err(|error| failed("broken off")(&error))
+}
+
+async fn connection_in_clear(shared: &Arc<Shared>, stream: TcpStream) -> Result<(), String> {
+    stream.set_nodelay(true).map_err(|error| format!("no connection: {error}"))?;
+    by_http1(shared, stream).await
+}
+
+async fn by_http1(
+    shared: &Arc<Shared>,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+) -> Result<(), String> {
+    let serve = service_fn(|request| respond(Arc::clone(shared), request));
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(None);
+    let served = builder.serve_connection(TokioIo::new(stream), serve).await;
+    served.map_err(|error| format!("broken off: {error}"))
 }
 
 async fn respond(
@@ -396,6 +448,26 @@ mod tests {
         let authority = Authority::new().unwrap();
         let twice = SiteOrigin::new(&[site.clone(), site], &authority, &SiteOptions::default());
         assert!(twice.unwrap_err().to_string().contains("of two sites"));
+    }
+
+    #[test]
+    fn what_is_known_of_a_page_is_said_with_its_document() {
+        let site = Site::built_in("shop").unwrap();
+        let authority = Authority::new().unwrap();
+        let url = "https://www.bazaar.test/de/welcome".to_owned();
+        let link = "<https://a.test/b.js>; rel=preload; as=script".to_owned();
+        let links = vec![(url, vec![link.clone(), link.clone()])];
+        let options = SiteOptions { links, ..SiteOptions::default() };
+        let origin = SiteOrigin::new(std::slice::from_ref(&site), &authority, &options).unwrap();
+        let said = |path: &str| {
+            let headers = &answer(&origin, "www.bazaar.test", path).headers;
+            headers.get_all(header::LINK).iter().filter(|said| **said == link).count()
+        };
+        assert_eq!((said("/de/welcome"), said("/fr/welcome")), (2, 0));
+        let links = vec![("https://other.test/".to_owned(), vec![link])];
+        let options = SiteOptions { links, ..SiteOptions::default() };
+        let refused = SiteOrigin::new(&[site], &authority, &options).unwrap_err();
+        assert!(refused.to_string().contains("other.test/ is of no site"), "{refused}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, de::Error};
 
 /// A time such as `133.021ms`, `200us` or `1.5s`, as in the text of a link.
-pub(super) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+pub(in crate::lab) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
     parse_time(&text).ok_or_else(|| {
         D::Error::custom(format!("'{text}' is no time; write for example 50ms, 200us or 1.5s"))
