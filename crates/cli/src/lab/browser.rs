@@ -12,7 +12,7 @@ mod predict;
 mod run;
 mod servers;
 mod stage;
-mod table;
+pub(crate) mod table;
 
 pub(super) use experiment::{BrowserExperiment, Plan, find};
 pub(super) use run::run;

@@ -9,7 +9,7 @@ use crate::lab::stats::Estimate;
 pub(crate) const AIM: f64 = 0.15;
 
 /// All of it.
-pub(super) fn text(outcome: &Outcome) -> String {
+pub(crate) fn text(outcome: &Outcome) -> String {
     let mut text = format!("{}\n", outcome.browser);
     let mut under = None;
     for cell in &outcome.cells {

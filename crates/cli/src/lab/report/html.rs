@@ -3,7 +3,7 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::model::{Group, Run};
-use super::{distribution, figure, privacy, table, waterfall};
+use super::{browser, distribution, figure, privacy, table, waterfall};
 use crate::lab::stats::FEW;
 
 /// Colours, tables and plots of all reports.
@@ -89,6 +89,7 @@ fn whole(run: &Run, at: usize) -> Markup {
                 h2 { "Who can link a client's connections" }
                 (table)
             }
+            (browser::section(run))
             @if !run.verdicts.is_empty() {
                 h2 { "What the experiment demands" }
                 (table::verdicts(&run.verdicts))
