@@ -1,15 +1,15 @@
 //! Pages that misbehave, and a recorder that is ended.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
-use crate::place::{PATIENCE, Place, has_browser};
-use crate::server;
+use crate::place::{Place, has_browser, until};
+use crate::server::{self, Server};
 use crate::sites::read;
 
 fn note(said: &Value) -> String {
@@ -17,7 +17,7 @@ fn note(said: &Value) -> String {
 }
 
 #[test]
-fn pages_that_never_end_are_recorded_when_most_is_there() {
+fn an_answer_that_never_comes_is_not_waited_for() {
     if !has_browser() {
         return;
     }
@@ -27,11 +27,19 @@ fn pages_that_never_end_are_recorded_when_most_is_there() {
     assert_eq!(said["recordings"][0]["resources"], 41);
     let page = read(&place.recordings()[0]).page;
     assert_eq!(page.ignored().total(), 1, "what did not end is told as aborted");
-    let said = place.records(&[&format!("http://{server}/polls"), "--timeout", "20s"]);
-    assert!(note(&said).contains("not at rest within 20s"), "{said}");
-    let hardly = place.call(&[&format!("http://{server}/hardly"), "--timeout", "15s"]);
-    hardly.failed(1, "not loaded within 15s: 4 of 6 requests ended");
-    assert_eq!(place.recordings().len(), 2, "and nothing of what failed");
+}
+
+#[test]
+fn a_page_that_never_rests_is_recorded_until_its_time_is_over() {
+    if !has_browser() {
+        return;
+    }
+    let (place, server) = (Place::new(), server::start());
+    let said = place.records(&[&format!("http://{server}/polls"), "--timeout", "12s"]);
+    assert!(note(&said).contains("not at rest within 12s"), "{said}");
+    let hardly = place.call(&[&format!("http://{server}/hardly"), "--timeout", "8s"]);
+    hardly.failed(1, "not loaded within 8s: 4 of 6 requests ended");
+    assert_eq!(place.recordings().len(), 1, "and nothing of what failed");
 }
 
 #[test]
@@ -48,11 +56,12 @@ fn pages_that_lead_nowhere_are_told_apart() {
     ] {
         place.call(&[&format!("http://{server}/{path}")]).failed(1, words);
     }
-    place.call(&["http://127.0.0.1:1/"]).failed(1, "refuses connections");
+    let closed = closed();
+    place.call(&[&format!("http://{closed}/")]).failed(1, "refuses connections");
     let nowhere = "--browser-arg=--host-resolver-rules=MAP * ~NOTFOUND";
     place.call(&["http://nowhere.test/", nowhere]).failed(1, "has no address");
-    let proxy = ["http://nowhere.test/", "--proxy", "socks5://127.0.0.1:1"];
-    place.call(&proxy).failed(1, "the proxy cannot be reached");
+    let proxy = format!("socks5://{closed}");
+    place.call(&["http://nowhere.test/", "--proxy", &proxy]).failed(1, "proxy cannot be reached");
     assert!(place.recordings().is_empty());
     // One that fails does not keep others from being recorded.
     let (bad, good) = (format!("http://{server}/circle"), format!("http://{server}/plain"));
@@ -74,6 +83,11 @@ fn windows_dialogs_and_downloads_are_closed() {
     assert!(note(&said).contains("closed a dialog (confirm)"), "{said}");
     let said = place.records(&[&format!("http://{server}/saves")]);
     assert!(note(&said).contains("refused a download"), "{said}");
+    // Chromium itself lets no page open windows by itself.
+    let opens = format!("http://{server}/opens");
+    let said = place.records(&[&opens, "--browser-arg=--disable-popup-blocking"]);
+    assert!(note(&said).contains("closed a window"), "{said}");
+    assert_eq!(said["recordings"][0]["resources"], 2, "nothing of the window: {said}");
 }
 
 #[test]
@@ -111,6 +125,15 @@ fn wrong_certificates_are_refused_and_told_whom_to_trust() {
     assert!(fs::exists(format!("{certificates}/app.board.test.key")).unwrap());
 }
 
+/// An address that nobody listens on: as long as this runs, the kernel gives its port to nobody else.
+fn closed() -> SocketAddr {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    std::mem::forget(socket);
+    address
+}
+
 /// Killed when dropped.
 struct Ended(Child);
 
@@ -126,29 +149,49 @@ fn nothing_is_left_when_the_recorder_is_ended() {
     if !has_browser() {
         return;
     }
-    let server = server::start();
     for (signal, code) in
         [(Signal::TERM, Some(130)), (Signal::INT, Some(130)), (Signal::KILL, None)]
     {
-        let place = Place::new();
-        let mut recorder = place.start(&[&format!("http://{server}/hardly")]);
-        let until = Instant::now() + PATIENCE;
-        while !place.processes().iter().any(|line| line.contains("--type=renderer")) {
-            assert!(Instant::now() < until, "Chromium does not start");
-            thread::sleep(Duration::from_millis(20));
-        }
-        let pid = Pid::from_raw(i32::try_from(recorder.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
+        let (place, server) = (Place::new(), server::start());
+        let mut recorder = half_loaded(&place, &server);
+        kill_process(Pid::from_child(&recorder), signal).unwrap();
         assert_eq!(recorder.wait().unwrap().code(), code, "{signal:?}");
         if signal == Signal::KILL {
             // Chromium sees its pipe end; nobody is there to remove the profile.
-            while !place.processes().is_empty() {
-                assert!(Instant::now() < until, "{:?}", place.processes());
-                thread::sleep(Duration::from_millis(20));
-            }
+            until("Chromium's end", || place.processes().is_empty());
         } else {
             place.is_clean();
         }
         assert!(place.recordings().is_empty());
     }
+}
+
+#[test]
+fn a_browser_that_dies_while_a_page_loads_is_noticed() {
+    if !has_browser() {
+        return;
+    }
+    for (of_page, words) in [(true, "the page's process crashed"), (false, "Chromium ended")] {
+        let is_victim = |line: &str| match of_page {
+            true => line.contains("--type=renderer"),
+            false => !line.contains("--type=") && line.contains("--user-data-dir="),
+        };
+        let (place, server) = (Place::new(), server::start());
+        let recorder = half_loaded(&place, &server);
+        let victims = place.pids(is_victim);
+        assert!(!victims.is_empty(), "{words}");
+        for pid in victims {
+            // One that was kept ready for another page may be gone by itself.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        place.said(recorder.wait_with_output().unwrap()).failed(1, words);
+        assert!(place.recordings().is_empty());
+    }
+}
+
+/// A recorder whose page waits for an answer that never comes.
+fn half_loaded(place: &Place, server: &Server) -> Child {
+    let recorder = place.start(&[&format!("http://{server}/hardly")]);
+    until("the last requests of the page", || server.asked("/x/never") > 0);
+    recorder
 }

@@ -7,6 +7,8 @@ use headstart_peers::site::Site;
 use crate::place::{Place, has_browser};
 use crate::sites::{is_as_described, read};
 
+const ROUND_TRIP: Duration = Duration::from_millis(80);
+
 #[test]
 fn a_site_is_recorded_over_an_emulated_link() {
     if !has_browser() {
@@ -20,10 +22,11 @@ fn a_site_is_recorded_over_an_emulated_link() {
     place.records(&["news", "--link", "delay 40ms", "--timeout", "120s"]);
     let recording = read(&place.recordings()[0]);
     is_as_described(&recording, &Site::built_in("news").unwrap());
-    // What is emulated is seen, and little more: the shortest of several handshakes is not in anyone's way.
-    let shortest = recording.round_trips.iter().filter(|time| !time.is_zero()).min().unwrap();
-    assert!(*shortest >= Duration::from_millis(80), "{shortest:?}");
+    // What is emulated is seen. Not of each host alone: where the machine is busy, a request may be reported as sent late.
+    let mut round_trips = recording.round_trips.clone();
+    round_trips.sort();
+    assert!(round_trips[round_trips.len() / 2] >= ROUND_TRIP, "{round_trips:?}");
     let first = recording.page.resources()[0].measured.unwrap();
-    assert!(first.connect >= Duration::from_millis(80) && first.tls >= Duration::from_millis(80));
-    assert!(first.wait >= Duration::from_millis(80));
+    // Chromium begins to connect a little before it asks for the document.
+    assert!(first.tls >= ROUND_TRIP && first.send + first.wait >= ROUND_TRIP, "{first:?}");
 }

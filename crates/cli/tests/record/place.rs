@@ -2,15 +2,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// Far longer than anything here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Whether tests with a real browser are to run; says so if not.
 pub(crate) fn has_browser() -> bool {
@@ -53,7 +54,11 @@ impl Place {
     }
 
     pub(crate) fn call(&self, arguments: &[&str]) -> Said {
-        let output = self.command(arguments).output().unwrap();
+        self.said(self.command(arguments).output().unwrap())
+    }
+
+    /// How a call ended, of which nothing is to be left.
+    pub(crate) fn said(&self, output: Output) -> Said {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let said =
             Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) };
@@ -69,16 +74,12 @@ impl Place {
     }
 
     pub(crate) fn start(&self, arguments: &[&str]) -> Child {
-        self.command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
     /// No process is left that was told of this folder, and nothing but whole recordings.
     pub(crate) fn is_clean(&self) {
-        let until = Instant::now() + PATIENCE;
-        while !self.processes().is_empty() {
-            assert!(Instant::now() < until, "left behind: {:?}", self.processes());
-            thread::sleep(Duration::from_millis(20));
-        }
+        until("the end of all that was started", || self.processes().is_empty());
         assert_eq!(names(&self.path("tmp")), [""; 0], "profiles go with their browsers");
         let is_whole = |name: &String| {
             [".har", ".csv", ".png"].iter().any(|end| name.ends_with(end)) && !name.starts_with('.')
@@ -88,19 +89,38 @@ impl Place {
 
     /// Command lines of processes with this folder in them.
     pub(crate) fn processes(&self) -> Vec<String> {
+        self.all().into_iter().map(|(_, line)| line).collect()
+    }
+
+    /// Those of them with such command lines.
+    pub(crate) fn pids(&self, is_meant: impl Fn(&str) -> bool) -> Vec<Pid> {
+        self.all().into_iter().filter(|(_, line)| is_meant(line)).map(|(pid, _)| pid).collect()
+    }
+
+    fn all(&self) -> Vec<(Pid, String)> {
         let own = self.path("tmp").display().to_string();
         let all = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
         let lines = all.filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
             let bytes = fs::read(entry.path().join("cmdline")).ok()?;
-            Some(String::from_utf8_lossy(&bytes).replace('\0', " "))
+            Some((pid, String::from_utf8_lossy(&bytes).replace('\0', " ")))
         });
-        lines.filter(|line| line.contains(&own)).collect()
+        lines.filter(|(_, line)| line.contains(&own)).collect()
     }
 
     pub(crate) fn recordings(&self) -> Vec<PathBuf> {
         let folder = self.path("out");
         let all = names(&folder).into_iter().filter(|name| name.ends_with(".har"));
         all.map(|name| folder.join(name)).collect()
+    }
+}
+
+/// Waits for what happens soon.
+pub(crate) fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !happened() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for: {what}");
+        thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -1,27 +1,51 @@
 //! A small server of pages that misbehave.
 
+use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// Serves until the process ends; the address.
-pub(crate) fn start() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming().filter_map(Result::ok) {
-            thread::spawn(move || serve(stream));
-        }
-    });
-    address
+/// Serves until the process ends; written out it is its address.
+pub(crate) struct Server {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
 }
 
-fn serve(stream: TcpStream) {
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
+impl Server {
+    /// How often it was asked for a path so far.
+    pub(crate) fn asked(&self, path: &str) -> usize {
+        self.asked.lock().unwrap().iter().filter(|asked| *asked == path).count()
+    }
+}
+
+pub(crate) fn start() -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = Server { address, asked: Arc::default() };
+    let asked = Arc::clone(&server.asked);
+    thread::spawn(move || {
+        for stream in listener.incoming().filter_map(Result::ok) {
+            let asked = Arc::clone(&asked);
+            thread::spawn(move || serve(stream, &asked));
+        }
+    });
+    server
+}
+
+fn serve(stream: TcpStream, asked: &Mutex<Vec<String>>) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut line = String::new();
     while reader.read_line(&mut line).is_ok_and(|read| read > 0) {
         let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        asked.lock().unwrap().push(path.clone());
         // The rest of the head.
         while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
             line.clear();
@@ -57,6 +81,7 @@ fn answer(path: &str) -> Vec<u8> {
         "/talks" => {
             html("<script>alert('hello'); window.open('/plain'); confirm('really?')</script>")
         }
+        "/opens" => html(&(images(1) + "<script>window.open('/plain')</script>")),
         "/saves" => html("<p>Hello<a id=a href=/download download></a><script>a.click()</script>"),
         "/nothing" => head("204 No Content", ""),
         path if path.starts_with("/ever-on") => answer("/ever-on"),

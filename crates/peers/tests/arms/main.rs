@@ -1,5 +1,6 @@
-//! Every arm on loopback, in this process and as programs. What they cost in round trips is measured apart.
+//! Every arm on loopback, in this process and as programs, and the sites. What they cost in round trips is measured apart.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 mod loopback;
 mod programs;
+mod site;

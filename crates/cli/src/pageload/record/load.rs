@@ -193,6 +193,8 @@ impl<'b> Following<'b> {
         let session = text(params, "sessionId");
         if text(target, "type") == "page" && text(target, "targetId") != self.target {
             self.note("closed a window that the page had opened".into());
+            // It may share the process of the page, which stands still as long as it waits.
+            self.devtools.ask(Some(session), "Runtime.runIfWaitingForDebugger", json!({}))?;
             let id = json!({ "targetId": text(target, "targetId") });
             self.devtools.ask(None, "Target.closeTarget", id)?;
             return Ok(());

@@ -1,5 +1,4 @@
 //! Sites as clients see them over TLS.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 use std::net::SocketAddr;
 use std::pin::Pin;
