@@ -18,7 +18,7 @@ Examples:
 
   For a web server, and for an extension of a browser:
       headstart pageload db export pages.hsdb --format links --url https://www.example.com/
-      headstart pageload db export pages.hsdb --format extension > pages.json
+      headstart pageload db export pages.hsdb --format extension --sign maker.key --out pages.hsdx
 
   On a client: once a day, at a time that has nothing to do with what is visited:
       headstart pageload db fetch https://db.example/pages.hsdb --key maker.key.pub --file pages.hsdb --every 1day";
@@ -175,6 +175,14 @@ pub struct DbExportOptions {
     /// With redirects that are not permanent (extension)
     #[arg(long)]
     pub temporary: bool,
+
+    /// Signing key (extension): the extension takes no file without signature
+    #[arg(long, value_name = "FILE", requires = "out")]
+    pub sign: Option<PathBuf>,
+
+    /// File to write, instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 /// A format of servers or browsers.
@@ -184,7 +192,7 @@ pub enum DbFormat {
     SpeculationRules,
     /// `Link` fields by page, for responses and 103 Early Hints: preconnect and preload
     Links,
-    /// Rules of declarativeNetRequest, and lists by page
+    /// Where documents lead, and connections by page: JSON, with --sign a file for the browser extension
     Extension,
 }
 

@@ -89,7 +89,12 @@ fn from_recordings_to_what_browsers_read() {
     let rules = exported(&place, "speculation-rules");
     assert_eq!(rules["https://www.example.com"]["prefetch"][0]["urls"], json!(["/"]));
     let extension = exported(&place, "extension");
-    assert_eq!(extension["rules"][0]["action"]["redirect"]["url"], PAGE);
+    assert_eq!(extension["redirects"][0]["to"], PAGE);
+    let sign = ["--sign", "maker.key", "--out", "pages.hsdx"];
+    place.prints(&[&["export", "pages.hsdb", "--format", "extension"][..], &sign].concat());
+    assert!(fs::read(place.path("pages.hsdx")).unwrap().starts_with(b"\x89HSDE"));
+    let other = [&["export", "pages.hsdb", "--format", "links"][..], &sign].concat();
+    assert!(place.fails_as(&other, 2).contains("only the format of the extension is signed"));
     let summary = place.prints(&["show", "pages.hsdb"]);
     assert!(summary.contains("databases: redirect, server, http2, prefetch"), "{summary}");
     let (code, out, _) = place.call(&["show", "pages.hsdb", "--url", "https://other.example/"]);

@@ -20,8 +20,15 @@ pub const VERSION: u8 = 1;
 /// Bytes before the compressed columns.
 pub const HEADER_BYTES: usize = 132;
 
-/// What is signed begins with this, so that no signature of another kind can stand here.
-const CONTEXT: &[u8] = b"headstart page database\0";
+/// A kind of file with this header.
+pub(super) struct Form {
+    /// What it begins with.
+    pub(super) magic: [u8; 8],
+    /// What is signed begins with this, so that no signature of another kind can stand here.
+    pub(super) context: &'static [u8],
+}
+
+const DATABASE: Form = Form { magic: MAGIC, context: b"headstart page database\0" };
 
 /// Level of zstd: files are made once and read often; 22 takes twice the time for a hundredth.
 const LEVEL: i32 = 19;
@@ -117,20 +124,32 @@ pub(super) fn seal(
     key: Option<&SecretKey>,
 ) -> Result<Vec<u8>, FileError> {
     let compressed = zstd::bulk::compress(body, LEVEL).map_err(|_| FileError::Compression)?;
-    if body.len() > BODY_BYTES || HEADER_BYTES + compressed.len() > FILE_BYTES {
+    frame(&DATABASE, body.len(), &compressed, created, parts, key)
+}
+
+/// Makes a file of what is compressed already.
+pub(super) fn frame(
+    form: &Form,
+    body_bytes: usize,
+    compressed: &[u8],
+    created: UnixSeconds,
+    parts: Parts,
+    key: Option<&SecretKey>,
+) -> Result<Vec<u8>, FileError> {
+    if body_bytes > BODY_BYTES || HEADER_BYTES + compressed.len() > FILE_BYTES {
         return Err(FileError::TooLarge);
     }
-    let length = |bytes: &[u8]| u32::try_from(bytes.len()).map_err(|_| FileError::TooLarge);
+    let length = |bytes: usize| u32::try_from(bytes).map_err(|_| FileError::TooLarge);
     let mut file = Vec::with_capacity(HEADER_BYTES + compressed.len());
-    file.extend(MAGIC);
+    file.extend(form.magic);
     file.extend([VERSION, parts_number(parts), 0, 0]);
     file.extend(created.0.to_be_bytes());
-    file.extend(length(body)?.to_be_bytes());
-    file.extend(length(&compressed)?.to_be_bytes());
-    file.extend(checksum(&file, &compressed));
+    file.extend(length(body_bytes)?.to_be_bytes());
+    file.extend(length(compressed.len())?.to_be_bytes());
+    file.extend(checksum(&file, compressed));
     match key {
         Some(key) => {
-            let signature = key.0.sign(&signed(&file));
+            let signature = key.0.sign(&signed(form, &file));
             file.extend(key.public().id().0);
             file.extend(signature.to_bytes());
         }
@@ -197,7 +216,7 @@ impl Header {
     pub fn verify(&self, keys: &[PublicKey]) -> Result<(), FileError> {
         let id = self.key.ok_or(FileError::Unsigned)?;
         let signature = Signature::from_bytes(&self.signature);
-        let message = signed(&self.signed);
+        let message = signed(&DATABASE, &self.signed);
         let mut of_name = keys.iter().filter(|key| key.id() == id).peekable();
         if of_name.peek().is_none() {
             return Err(FileError::Key(id));
@@ -250,8 +269,8 @@ fn checksum(header: &[u8], compressed: &[u8]) -> [u8; 32] {
     Sha256::new().chain_update(header).chain_update(compressed).finalize().into()
 }
 
-fn signed(header: &[u8]) -> Vec<u8> {
-    [CONTEXT, header].concat()
+fn signed(form: &Form, header: &[u8]) -> Vec<u8> {
+    [form.context, header].concat()
 }
 
 fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], FileError> {

@@ -1,7 +1,16 @@
 //! What databases are written out as.
 
-use headstart_pageload::db::export::{Extension, LINK_BYTES, Links, SpeculationRules};
-use headstart_pageload::db::{Database, Hop, Kind, PageEntry, Parts, Prefetch, Redirect, Target};
+use std::io::Read;
+use std::path::Path;
+
+use flate2::read::GzDecoder;
+use headstart_pageload::db::export::{
+    EXTENSION_MAGIC, Extension, LINK_BYTES, Links, SpeculationRules,
+};
+use headstart_pageload::db::{
+    Database, FileError, HEADER_BYTES, Hop, Kind, PageEntry, Parts, Prefetch, Redirect, SecretKey,
+    Target, read,
+};
 use headstart_proto::UnixSeconds;
 use serde_json::json;
 
@@ -65,40 +74,25 @@ fn paths_that_look_like_hosts_are_written_whole() {
 }
 
 #[test]
-fn an_extension_gets_rules_and_lists() {
+fn an_extension_gets_redirects_and_connections() {
     let permanent = serde_json::to_value(Extension::of(&example(), false)).unwrap();
-    let rule = json!({
-        "id": 1,
-        "priority": 1,
-        "action": {"type": "redirect", "redirect": {"url": "https://static.example.com/new.js"}},
-        "condition": {
-            "urlFilter": "|https://www.example.com/old.js|",
-            "isUrlFilterCaseSensitive": true,
-            "requestMethods": ["get"],
-            "resourceTypes": ["sub_frame", "stylesheet", "script", "image", "font", "xmlhttprequest", "media", "other"],
-        },
-    });
-    assert_eq!(permanent["rules"], json!([rule]));
-    assert_eq!(
-        permanent["http2"],
-        json!(["fonts.example.net", "other.example", "www.example.com"])
-    );
-    assert_eq!(permanent["http3"], json!(["fonts.example.net"]));
-    assert_eq!(permanent["databases"], json!(["redirect", "server", "http2", "prefetch"]));
+    assert_eq!(permanent["version"], 2);
+    assert_eq!(permanent["databases"], json!(["redirect", "server"]));
+    // One step to the document is temporary, and no other URL than of documents is for the extension.
+    assert_eq!(permanent["redirects"], json!([]));
     let news = &permanent["pages"]["https://news.example.org/today"];
-    let preconnect =
+    let expected =
         json!([{"origin": "https://fonts.example.net", "anonymous": true, "connections": 1}]);
-    assert_eq!(*news, json!({"preconnect": preconnect, "prefetch": []}));
+    assert_eq!(*news, expected);
     // The http server of an https page stays where it is.
-    let home = &permanent["pages"]["https://www.example.com/"]["preconnect"];
+    let home = &permanent["pages"]["https://www.example.com/"];
     let origins: Vec<_> = home.as_array().unwrap().iter().map(|of| &of["origin"]).collect();
     let expected =
         ["https://static.example.com", "https://www.example.com", "https://fonts.example.net"];
     assert_eq!(origins, expected);
-    let all = Extension::of(&example(), true);
-    let to_document = all.rules.iter().find(|rule| rule.condition.resource_types == ["main_frame"]);
-    assert_eq!(to_document.unwrap().action.redirect.url, "https://www.example.com/");
-    assert_eq!(all.rules.len(), 2);
+    let all = serde_json::to_value(Extension::of(&example(), true)).unwrap();
+    let expected = json!([{"from": "http://example.com/", "to": "https://www.example.com/"}]);
+    assert_eq!(all["redirects"], expected);
 }
 
 #[test]
@@ -114,5 +108,32 @@ fn what_no_rule_can_say_is_counted() {
     let page = PageEntry { redirects, ..page_entry("https://a.test/") };
     let database = Database::new(UnixSeconds(1), Parts::ALL, vec![page], [].into()).unwrap();
     let extension = Extension::of(&database, false);
-    assert_eq!((extension.rules.len(), extension.rules_left_out), (1, 2));
+    assert_eq!((extension.redirects.len(), extension.redirects_left_out), (1, 2));
+}
+
+/// docs/vectors/extension_database.txt, which the extension's own tests read, too.
+#[test]
+fn a_file_for_the_extension_is_as_written_down() {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/vectors/extension_database.txt");
+    let text = std::fs::read_to_string(path).unwrap_or_default().replace("\n    ", " ");
+    let value = |name: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
+        value.map(str::to_owned).unwrap_or_default()
+    };
+    let key = SecretKey::from_bytes(&[0x5e; 32]);
+    let file = Extension::write(&example(), true, &key).unwrap();
+    assert_eq!(file[..8], EXTENSION_MAGIC);
+    assert_eq!(hex(&key.public().to_bytes()), value("public"));
+    assert_eq!(hex(&file), value("file"));
+    // No database for `db fetch`, whoever signed it.
+    assert_eq!(read(&file, &[key.public()]).unwrap_err(), FileError::Magic);
+    let mut json = String::new();
+    GzDecoder::new(&file[HEADER_BYTES..]).read_to_string(&mut json).unwrap();
+    assert_eq!(json, serde_json::to_string(&Extension::of(&example(), true)).unwrap());
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    bytes.chunks(32).map(|line| line.join(" ")).collect::<Vec<_>>().join(" ")
 }

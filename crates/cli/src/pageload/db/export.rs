@@ -1,12 +1,13 @@
 //! `db export`: the formats of servers and browsers.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use headstart_pageload::db::export::{Extension, Links, SpeculationRules, origins};
-use headstart_pageload::db::{Database, Target};
+use headstart_pageload::db::{Database, SecretKey, Target};
 use serde::Serialize;
 
-use super::{file, show};
+use super::{file, keys, show};
 use crate::failure::Failure;
 use crate::options::{DbExportOptions, DbFormat};
 use crate::output;
@@ -16,7 +17,11 @@ use crate::output;
 /// # Errors
 /// The file cannot be read, or does not know the page.
 pub(super) fn run(options: &DbExportOptions) -> Result<(), Failure> {
+    let key = options.sign.as_deref().map(keys::secret).transpose()?;
     let database = file::database(&options.file)?;
+    if let (Some(key), Some(path)) = (key, &options.out) {
+        return signed(&database, options, &key, path);
+    }
     let url = options.url.as_deref().map(show::target).transpose()?;
     let text = match (options.format, url) {
         (DbFormat::SpeculationRules, Some(url)) => {
@@ -29,13 +34,38 @@ pub(super) fn run(options: &DbExportOptions) -> Result<(), Failure> {
         (DbFormat::SpeculationRules, None) => json(&speculation_rules(&database))?,
         (DbFormat::Links, Some(url)) => links(&database, &url)?,
         (DbFormat::Links, None) => json(&all_links(&database))?,
-        (DbFormat::Extension, Some(_)) => {
-            return Err(Failure::usage("the format of the extension is of a whole database")
-                .hint("leave --url out"));
-        }
+        (DbFormat::Extension, Some(_)) => return Err(whole()),
         (DbFormat::Extension, None) => json(&Extension::of(&database, options.temporary))?,
     };
-    output::print(text.as_bytes())
+    match &options.out {
+        Some(path) => file::replace(path, text.as_bytes()),
+        None => output::print(text.as_bytes()),
+    }
+}
+
+/// The one format that is signed.
+fn signed(
+    database: &Database,
+    options: &DbExportOptions,
+    key: &SecretKey,
+    path: &Path,
+) -> Result<(), Failure> {
+    if options.format != DbFormat::Extension {
+        return Err(Failure::usage("only the format of the extension is signed")
+            .hint("leave --sign out; servers take the others from a place that they trust"));
+    }
+    if options.url.is_some() {
+        return Err(whole());
+    }
+    let bytes = Extension::write(database, options.temporary, key).map_err(|error| {
+        Failure::usage(format!("cannot make a file for the extension: {error}"))
+            .hint("build the database of fewer pages: as JSON they take more room")
+    })?;
+    file::replace(path, &bytes)
+}
+
+fn whole() -> Failure {
+    Failure::usage("the format of the extension is of a whole database").hint("leave --url out")
 }
 
 fn speculation_rules(database: &Database) -> BTreeMap<String, SpeculationRules> {

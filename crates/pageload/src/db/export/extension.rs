@@ -1,0 +1,129 @@
+//! For the browser extension: what it can use, as JSON, signed.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use flate2::write::GzEncoder;
+use serde::Serialize;
+
+use super::super::database::{Connect, Database, PageEntry, Parts};
+use super::super::file::{FileError, Form, SecretKey, frame};
+use super::super::limits::BODY_BYTES;
+use super::super::target::Target;
+use super::is_mixed;
+
+/// What every such file begins with.
+pub const EXTENSION_MAGIC: [u8; 8] = *b"\x89HSDE\r\n\x1a";
+
+/// Of the JSON. 1 had rules, and lists of what to prefetch.
+const VERSION: u32 = 2;
+
+const FORM: Form = Form { magic: EXTENSION_MAGIC, context: b"headstart extension database\0" };
+
+/// What the browser extension needs: where documents' URLs lead, and what their pages connect to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Extension {
+    /// Of this format.
+    pub version: u32,
+    /// When the database was made, in seconds since 1970.
+    pub created: u64,
+    /// Which of the two databases it had: `redirect`, `server`.
+    pub databases: Vec<&'static str>,
+    /// To documents, by where they begin.
+    pub redirects: Vec<Leads>,
+    /// Redirects to documents that no rule of declarativeNetRequest can say.
+    pub redirects_left_out: usize,
+    /// By the URL of the document: connections to open, without http on a page of https.
+    pub pages: BTreeMap<String, Vec<Preconnect>>,
+}
+
+/// Where a URL leads in the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Leads {
+    /// The URL.
+    pub from: String,
+    /// Where it leads.
+    pub to: String,
+}
+
+/// Connections to open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Preconnect {
+    /// Where.
+    pub origin: String,
+    /// Whether for requests without credentials.
+    pub anonymous: bool,
+    /// How many.
+    pub connections: u8,
+}
+
+impl Extension {
+    /// Of a whole database; without `temporary`, of redirects only those that are permanent at each step.
+    #[must_use]
+    pub fn of(database: &Database, temporary: bool) -> Self {
+        let (redirects, redirects_left_out) = redirects(database, temporary);
+        let pages = database.pages().iter().map(|page| (page.document.to_string(), servers(page)));
+        Self {
+            version: VERSION,
+            created: database.created().0,
+            databases: parts(database).names().collect(),
+            redirects,
+            redirects_left_out,
+            pages: pages.filter(|(_, servers)| !servers.is_empty()).collect(),
+        }
+    }
+
+    /// As a file: the header of databases, with a beginning and a context of its own, and the JSON in gzip (RFC 1952),
+    /// which browsers can decompress.
+    ///
+    /// # Errors
+    /// It is larger than files may be.
+    pub fn write(
+        database: &Database,
+        temporary: bool,
+        key: &SecretKey,
+    ) -> Result<Vec<u8>, FileError> {
+        let extension = Self::of(database, temporary);
+        let json = serde_json::to_vec(&extension).map_err(|_| FileError::Compression)?;
+        if json.len() > BODY_BYTES {
+            return Err(FileError::TooLarge);
+        }
+        let mut compressed = GzEncoder::new(Vec::new(), flate2::Compression::best());
+        let written = compressed.write_all(&json).and_then(|()| compressed.finish());
+        let compressed = written.map_err(|_| FileError::Compression)?;
+        let (created, parts) = (database.created(), parts(database));
+        frame(&FORM, json.len(), &compressed, created, parts, Some(key))
+    }
+}
+
+/// Those that the extension uses.
+fn parts(database: &Database) -> Parts {
+    let Parts { redirect, server, .. } = database.parts();
+    Parts { redirect, server, ..Parts::NONE }
+}
+
+fn redirects(database: &Database, temporary: bool) -> (Vec<Leads>, usize) {
+    let redirects = database.pages().iter().flat_map(|page| &page.redirects);
+    let wanted = redirects.filter(|of| of.of_document && (temporary || of.is_permanent()));
+    let (said, left_out): (Vec<_>, Vec<_>) =
+        wanted.partition(|redirect| can_be_said(&redirect.from));
+    let leads = said
+        .iter()
+        .map(|of| Leads { from: of.from.to_string(), to: of.to().to_string() })
+        .collect();
+    (leads, left_out.len())
+}
+
+/// Not where the URL has characters that mean something else in a filter (`urlFilter` of declarativeNetRequest).
+fn can_be_said(from: &Target) -> bool {
+    !from.to_string().contains(['*', '^', '|'])
+}
+
+fn servers(page: &PageEntry) -> Vec<Preconnect> {
+    let preconnect = |server: &Connect| Preconnect {
+        origin: server.origin.to_string(),
+        anonymous: server.anonymous,
+        connections: server.connections,
+    };
+    page.servers.iter().filter(|of| !is_mixed(page, &of.origin)).map(preconnect).collect()
+}
