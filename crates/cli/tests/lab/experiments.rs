@@ -59,6 +59,7 @@ fn the_list_has_every_experiment_and_its_time() {
         "sharing",
         "cs244",
         "pages",
+        "browser",
     ]
     .map(Some);
     assert_eq!(names, expected);

@@ -8,10 +8,8 @@ use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
 use headstart_lab::Node;
-use headstart_pageload::db::export::Links;
-use headstart_pageload::db::{
-    Database, Facts, Methods, Parts, Recordings, Rules, SecretKey, write,
-};
+use headstart_pageload::db::export::{Extension, Links};
+use headstart_pageload::db::{Database, Facts, Methods, Parts, Recordings, Rules, SecretKey};
 use headstart_pageload::har::Recording;
 use headstart_proto::UnixSeconds;
 use openssl::pkey::{PKey, Private};
@@ -133,7 +131,7 @@ pub(super) struct Served {
 
 impl Served {
     pub(super) fn url(&self, arm: Arm) -> String {
-        format!("http://{}/{}.hsdb", self.address, arm.name())
+        format!("http://{}/{}.hsdx", self.address, arm.name())
     }
 
     /// The public key, as `db keygen` writes it.
@@ -156,7 +154,8 @@ impl DatabaseFacts {
 fn signed(database: &Database, key: &PKey<Private>) -> Result<Vec<u8>, String> {
     let raw = key.raw_private_key().map_err(|error| error.to_string())?;
     let raw: &[u8; 32] = raw.as_slice().try_into().map_err(|_| "a key of another length")?;
-    write(database, Some(&SecretKey::from_bytes(raw))).map_err(|error| error.to_string())
+    // What a language decides is temporary, and the same for all loads here.
+    Extension::write(database, true, &SecretKey::from_bytes(raw)).map_err(|error| error.to_string())
 }
 
 fn links(database: &Database, said: &mut DatabaseFacts) -> Vec<(String, Vec<String>)> {
@@ -183,7 +182,7 @@ fn answer(mut stream: TcpStream, files: &BTreeMap<&'static str, Vec<u8>>) -> std
     }
     let text = String::from_utf8_lossy(&request);
     let name =
-        text.split(' ').nth(1).and_then(|path| path.strip_prefix('/')?.strip_suffix(".hsdb"));
+        text.split(' ').nth(1).and_then(|path| path.strip_prefix('/')?.strip_suffix(".hsdx"));
     let common =
         "Access-Control-Allow-Origin: *\r\nCache-Control: no-store\r\nConnection: close\r\n";
     match name.and_then(|name| files.get(name)) {
@@ -218,8 +217,8 @@ mod tests {
             stream.read_to_string(&mut text).unwrap();
             text
         };
-        assert!(ask("/redirect-db.hsdb").ends_with("\r\n\r\none"));
-        for other in ["/server-db.hsdb", "/", "/../redirect-db", "redirect-db.hsdb"] {
+        assert!(ask("/redirect-db.hsdx").ends_with("\r\n\r\none"));
+        for other in ["/server-db.hsdx", "/", "/../redirect-db", "redirect-db.hsdx"] {
             assert!(ask(other).starts_with("HTTP/1.1 404"), "{other}");
         }
     }

@@ -39,7 +39,7 @@ pub(super) fn install(session: &mut Session, url: &str, key: &str) -> Result<(),
     session.install(&folder, &format!("self.headstart.load({what})")).map(drop)
 }
 
-/// What it says that it did.
-pub(super) fn state(session: &mut Session) -> Result<Value, Stopped> {
+/// What it says that it did; none if it is asleep.
+pub(super) fn state(session: &mut Session) -> Option<Value> {
     session.ask_extension("self.headstart.state()")
 }

@@ -113,7 +113,7 @@ impl Lane<'_> {
         let before = agent.as_mut().map(settled).transpose()?;
         let seen = session.load(wanted.url, wanted.timeout)?;
         let asked = wanted.arm.has_extension().then(|| extension::state(&mut session));
-        let (extension, browser) = (asked.transpose()?, session.version().to_owned());
+        let (extension, browser) = (asked.flatten(), session.version().to_owned());
         // Agents count connections when they end.
         drop(session);
         let openings = match (agent.as_mut(), before) {

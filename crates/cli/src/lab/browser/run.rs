@@ -18,7 +18,7 @@ use super::experiment::{BrowserExperiment, BrowserLink, CellSpec, Plan};
 use super::load::{Lane, Loaded, Times, Wanted, keep};
 use super::outcome::{FILE, Known, Loads, Outcome, Predicted};
 use super::predict::Predictor;
-use super::stage::{LATE, NO_METRICS, Place, Stage, this_program};
+use super::stage::{LATE, Place, SYSCTLS, Stage, this_program};
 use super::{extension, table};
 use crate::demo;
 use crate::failure::Failure;
@@ -30,7 +30,6 @@ use crate::lab::progress::{Progress, in_words};
 use crate::lab::results::{self, Folder};
 use crate::lab::run::{Finished, interrupted};
 use crate::lab::summary::Groups;
-use crate::lab::topology::MTU_PROBING;
 use crate::lab::trial::Row;
 use crate::options::LabRunOptions;
 use crate::output;
@@ -44,6 +43,9 @@ const TRIES: usize = 3;
 
 /// Recorded loads, for `headstart pageload plan` and `show`.
 const RECORDINGS: &str = "recordings";
+
+/// Loads of the first round, each with all of its requests.
+const LOADS: &str = "loads";
 
 /// Runs it and writes its results. Call it while the process has one thread.
 ///
@@ -83,7 +85,7 @@ pub(crate) fn run(
         seed: plan.seed,
         late: Some(LATE),
         programs: BTreeMap::new(),
-        sysctls: BTreeMap::from([NO_METRICS, MTU_PROBING]),
+        sysctls: BTreeMap::from(SYSCTLS),
     };
     let mut run = Run {
         environment: Environment::of(about, root),
@@ -210,7 +212,7 @@ impl Run {
                     for (spec, one) in left.iter().zip(turned) {
                         match one.loaded {
                             Ok(loaded) => {
-                                self.keep(link, spec, &loaded)?;
+                                self.keep(RECORDINGS, link, spec, &loaded)?;
                                 let seen = loaded.seen;
                                 let recorded =
                                     Recorded { recording: seen.recording, har: seen.har };
@@ -236,10 +238,17 @@ impl Run {
         Ok(all)
     }
 
-    fn keep(&self, link: &BrowserLink, spec: &CellSpec, loaded: &Loaded) -> Result<(), Failure> {
-        let folder = self.folder.subfolder(RECORDINGS)?;
+    /// Puts what was seen of a load into a folder, under the next number that is free.
+    fn keep(
+        &self,
+        folder: &str,
+        link: &BrowserLink,
+        spec: &CellSpec,
+        loaded: &Loaded,
+    ) -> Result<(), Failure> {
+        let folder = self.folder.subfolder(folder)?;
         let name = |number: usize| {
-            let text = format!("{} {}", link.name, spec.variant);
+            let text = format!("{} {} {}", link.name, spec.variant, spec.arm);
             let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
             format!("{}-{number:04}.har.gz", text.chars().map(plain).collect::<String>())
         };
@@ -268,6 +277,10 @@ impl Run {
             let Some((spec, at)) = specs.get(one.cell).zip(turn.get(one.cell)) else { continue };
             let flagged = stage.lab.disturbed(one.from, one.to);
             self.add(link, spec, (round, flagged), &one.loaded, handshakes)?;
+            // One of each cell says more than its figures.
+            if let Some(loaded) = one.loaded.as_ref().ok().filter(|_| round == 1) {
+                self.keep(LOADS, link, spec, loaded)?;
+            }
             let times = one.loaded.as_ref().ok().map(|loaded| loaded.times);
             if let Some(own) = loads.get_mut(*at) {
                 own.rounds.push((round, times));

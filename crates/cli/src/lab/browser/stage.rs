@@ -15,7 +15,7 @@ use crate::lab::cell::{ClientSide, ServerSide};
 use crate::lab::interrupt::Interrupt;
 use crate::lab::process::Program;
 use crate::lab::site::failed;
-use crate::lab::topology::MTU_PROBING;
+use crate::lab::topology::{FAST_OPEN, MTU_PROBING};
 use crate::pageload::record::session;
 
 /// Hosts of all sites at most: addresses of one network.
@@ -23,7 +23,10 @@ const HOSTS_MAX: usize = 250;
 
 /// Loads come one after the other between the same addresses: what TCP learns of a path in one is not to be known in the next
 /// (ip-sysctl: 1).
-pub(super) const NO_METRICS: (&str, &str) = ("/proc/sys/net/ipv4/tcp_no_metrics_save", "1");
+const NO_METRICS: (&str, &str) = ("/proc/sys/net/ipv4/tcp_no_metrics_save", "1");
+
+/// Set on each node.
+pub(super) const SYSCTLS: [(&str, &str); 3] = [NO_METRICS, FAST_OPEN, MTU_PROBING];
 
 /// From when on the forwarder sends a packet late: loads take seconds, and their round trips 50 ms and more.
 pub(super) const LATE: std::time::Duration = std::time::Duration::from_millis(2);
@@ -201,7 +204,7 @@ fn build_lab(link: &BrowserLink, lanes: usize, hosts: usize) -> Result<Lab, Fail
     let options = LabOptions { late: LATE, pinned: false, ..LabOptions::default() };
     let lab = Lab::build_with(nodes, options).map_err(|error| demo::not_built(&error))?;
     for node in lab.nodes() {
-        for (file, value) in [NO_METRICS, MTU_PROBING] {
+        for (file, value) in SYSCTLS {
             node.run(|| std::fs::write(file, value)).flatten().map_err(|error| {
                 Failure::usage(format!("cannot set {file} on {}: {error}", node.name()))
             })?;

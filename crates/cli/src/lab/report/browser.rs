@@ -124,7 +124,8 @@ impl<'r> Row<'r> {
         let saved = cell.page_load_saved.as_ref()?;
         let share = cell.predicted_saved.filter(|share| *share < 1.0);
         // The share saved is of what `plan` says without anything.
-        let predicted = cell.predicted_ms.zip(share).map(|(ms, share)| ms / (1.0 - share) * share / 1e3);
+        let predicted =
+            cell.predicted_ms.zip(share).map(|(ms, share)| ms / (1.0 - share) * share / 1e3);
         Some(Self { name: format!("{}, {}", cell.variant, cell.arm), saved, predicted })
     }
 
@@ -253,7 +254,8 @@ mod tests {
 
     fn cell(arm: &str, differences_ms: &[f64]) -> CellOutcome {
         let mean = Estimate { value: 100.0, ci95: [50.0, 150.0] };
-        let saved = Saved { ms: mean, share: mean.scaled(1e-3), differences_ms: differences_ms.into() };
+        let saved =
+            Saved { ms: mean, share: mean.scaled(1e-3), differences_ms: differences_ms.into() };
         CellOutcome {
             link: "near".into(),
             variant: "news".into(),
@@ -279,7 +281,10 @@ mod tests {
         assert_eq!(kinds(&outcome), [("near".to_owned(), false)]);
         let picture = pairs(&outcome, &("near".to_owned(), false)).into_string();
         assert_eq!(picture.matches("<circle").count(), 3);
-        assert!(picture.contains("plan: 0.100 s") && picture.contains("class=\"axis\""), "{picture}");
+        assert!(
+            picture.contains("plan: 0.100 s") && picture.contains("class=\"axis\""),
+            "{picture}"
+        );
         let axis = Axis { low: -0.05, high: 0.16 };
         assert!(axis.ticks().contains(&0.0) && axis.ticks().len() > 3, "{:?}", axis.ticks());
         assert_eq!((places(&outcome).len(), of(&outcome, &places(&outcome)[0]).len()), (1, 2));

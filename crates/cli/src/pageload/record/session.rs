@@ -26,6 +26,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// For what the browser does behind a command that has been answered: closing connections takes some milliseconds.
 const SETTLE: Duration = Duration::from_millis(200);
 
+/// How long a service worker that is awake may take to be found.
+const NAP: Duration = Duration::from_secs(1);
+
 /// Chromium's own page whose button closes all connections.
 const SOCKETS: &str = "chrome://net-internals/#sockets";
 
@@ -177,31 +180,39 @@ impl Session {
 
     fn install_and_evaluate(&mut self, folder: &Path, promise: &str) -> Result<Value, Trouble> {
         self.call(None, "Extensions.loadUnpacked", json!({ "path": folder }))?;
-        self.in_worker(promise)
+        self.in_worker(promise, PATIENCE)
     }
 
-    /// Has the service worker of the one extension evaluate a promise; what that is fulfilled with.
-    pub(crate) fn ask_extension(&mut self, promise: &str) -> Result<Value, Stopped> {
-        let done = self.in_worker(promise);
-        Ok(done.map_err(|trouble| self.browser.explain(trouble))?)
+    /// Has the service worker of the one extension evaluate a promise; what that is fulfilled with. None if it does not, or
+    /// sleeps: Chromium ends service workers that have nothing to do.
+    pub(crate) fn ask_extension(&mut self, promise: &str) -> Option<Value> {
+        self.in_worker(promise, NAP).ok()
     }
 
-    fn in_worker(&mut self, promise: &str) -> Result<Value, Trouble> {
-        let until = Instant::now() + PATIENCE;
-        let worker = loop {
+    fn in_worker(&mut self, promise: &str, patience: Duration) -> Result<Value, Trouble> {
+        let session = self.worker(patience)?;
+        let value = self.evaluate(&session, promise)?;
+        self.call(None, "Target.detachFromTarget", json!({ "sessionId": session }))?;
+        self.forget_messages()?;
+        Ok(value)
+    }
+
+    /// A session with the service worker, once it has started.
+    fn worker(&mut self, patience: Duration) -> Result<String, Trouble> {
+        let until = Instant::now() + patience;
+        loop {
             if let Some(worker) = self.targets("service_worker")?.into_iter().next() {
-                break worker;
+                let session = self.attach(&worker)?;
+                if self.evaluate(&session, "!!self.headstart")? == json!(true) {
+                    return Ok(session);
+                }
+                self.call(None, "Target.detachFromTarget", json!({ "sessionId": session }))?;
             }
             if Instant::now() > until {
                 return Err(Trouble::Browser("starts no service worker of the extension".into()));
             }
             thread::sleep(LOOK);
-        };
-        let session = self.attach(&worker)?;
-        let value = self.evaluate(&session, promise)?;
-        self.call(None, "Target.detachFromTarget", json!({ "sessionId": session }))?;
-        self.forget_messages()?;
-        Ok(value)
+        }
     }
 
     /// The value of an expression, awaited if it is a promise.
