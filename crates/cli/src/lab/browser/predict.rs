@@ -16,8 +16,8 @@ use crate::pageload::simulated;
 const SEED: u64 = 1;
 
 /// Bytes of Chromium's ClientHello, which has a post-quantum share, and of one with a session (version 156).
-const CLIENT_HELLO: u64 = 1_800;
-const RESUMED_HELLO: u64 = 2_050;
+const CLIENT_HELLO: u64 = 1_960;
+const RESUMED_HELLO: u64 = 2_200;
 
 /// Predictions over one link, from recordings that were made there without anything.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! Chromium for measurements: loads one after the other, and what a user may do between them.
 
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
 use headstart_lab::Node;
 use headstart_pageload::devtools::About;
@@ -25,6 +25,11 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// For what the browser does behind a command that has been answered: closing connections takes some milliseconds.
 const SETTLE: Duration = Duration::from_millis(200);
+
+/// Third-party cookies as Chromium has them by itself. Debian's blocks them, and keeps connections apart for that; what servers are
+/// connected to ahead could not be used then.
+const PREFERENCES: &str =
+    r#"{"profile":{"block_third_party_cookies":false,"cookie_controls_mode":0}}"#;
 
 /// How long a service worker that is awake may take to be found.
 const NAP: Duration = Duration::from_secs(1);
@@ -97,6 +102,9 @@ impl Session {
         let profile = tempfile::Builder::new().prefix("headstart-").tempdir();
         let profile = profile.map_err(|error| {
             Stopped::Failed(format!("cannot make a folder for Chromium's profile: {error}"))
+        })?;
+        prefer(profile.path()).map_err(|error| {
+            Stopped::Failed(format!("cannot write Chromium's preferences: {error}"))
         })?;
         let Start { program, arguments, interrupt, extensions } = start.clone();
         let more = extensions.then(|| DEBUG_EXTENSIONS.to_owned());
@@ -253,6 +261,13 @@ impl Session {
     ) -> Result<Value, Trouble> {
         self.browser.devtools.call(session, method, params, PATIENCE)
     }
+}
+
+/// Writes the preferences of a profile that Chromium has not had yet.
+fn prefer(profile: &Path) -> io::Result<()> {
+    let folder = profile.join("Default");
+    fs::create_dir(&folder)?;
+    fs::write(folder.join("Preferences"), PREFERENCES)
 }
 
 fn text(value: &Value, key: &str) -> String {
