@@ -7,7 +7,7 @@ import { isOffRule, redirectRules } from "./rules.js";
 import * as settings from "./settings.js";
 import * as store from "./store.js";
 
-const rulesOf = chrome.declarativeNetRequest;
+const { declarativeNetRequest } = chrome;
 
 /** @typedef {import("./store.js").About & { isNew: boolean }} Loaded */
 
@@ -55,7 +55,7 @@ export function refresh() {
   return alone(async () => {
     const held = await store.about();
     const isUsed = held && !isStale(held.created, now());
-    await setRules(isUsed ? await rules(await store.redirects()) : []);
+    await setRules(isUsed ? (await made(await store.redirects())).rules : []);
   });
 }
 
@@ -67,12 +67,12 @@ export async function inUse() {
 
 /** @param {import("./file.js").Database} database */
 async function put(database) {
-  const before = await rulesOf.getDynamicRules();
-  const made = await rules(database.redirects);
-  // Chromium takes all rules or none; so does the store. What Chromium objects to comes to nothing.
-  await setRules(made);
+  const before = await declarativeNetRequest.getDynamicRules();
+  const { rules, leftOut } = await made(database.redirects);
+  // Chromium takes all rules or none, and so does the store: what either objects to changes nothing.
+  await setRules(rules);
   try {
-    return await store.replace({ ...database, leftOut: database.leftOut + database.redirects.length - made.length });
+    return await store.replace({ ...database, leftOut: database.leftOut + leftOut });
   } catch (error) {
     await setRules(before);
     throw error;
@@ -82,22 +82,22 @@ async function put(database) {
 }
 
 /** @param {import("./file.js").Redirect[]} redirects */
-async function rules(redirects) {
+async function made(redirects) {
   const off = new Set(await settings.off());
-  const { MAX_NUMBER_OF_DYNAMIC_RULES: all, MAX_NUMBER_OF_UNSAFE_DYNAMIC_RULES: unsafe } = rulesOf;
-  return redirectRules(redirects, { all, unsafe }, (site) => off.has(site)).rules;
+  const { MAX_NUMBER_OF_DYNAMIC_RULES: all, MAX_NUMBER_OF_UNSAFE_DYNAMIC_RULES: unsafe } = declarativeNetRequest;
+  return redirectRules(redirects, { all, unsafe }, (site) => off.has(site));
 }
 
 /** @param {chrome.declarativeNetRequest.Rule[]} addRules */
 async function setRules(addRules) {
-  const removeRuleIds = (await rulesOf.getDynamicRules()).map((rule) => rule.id);
-  await rulesOf.updateDynamicRules({ removeRuleIds, addRules });
+  const removeRuleIds = (await declarativeNetRequest.getDynamicRules()).map((rule) => rule.id);
+  await declarativeNetRequest.updateDynamicRules({ removeRuleIds, addRules });
 }
 
 /** A newer database knows better which redirects still are. */
 async function forgetOffRules() {
-  const rules = (await rulesOf.getSessionRules()).filter(isOffRule);
-  await rulesOf.updateSessionRules({ removeRuleIds: rules.map((rule) => rule.id) });
+  const rules = (await declarativeNetRequest.getSessionRules()).filter(isOffRule);
+  await declarativeNetRequest.updateSessionRules({ removeRuleIds: rules.map((rule) => rule.id) });
 }
 
 /**

@@ -102,8 +102,15 @@ chrome.runtime.onMessage.addListener((message, sender, respond) => {
 /** For measurements and tests: no page can reach it. */
 Object.assign(self, {
   headstart: {
-    /** Fetches, verifies and applies a database; rejects with the reason. @param {import("./settings.js").Source} source */
-    load: (source) => database.load(source),
+    /**
+     * Fetches, verifies and applies a database; rejects with the reason. A browser that has loaded no page yet does not know
+     * whether third-party cookies are allowed, so that it may be told.
+     * @param {import("./settings.js").Source & { thirdPartyCookies?: boolean }} source
+     */
+    load: async ({ url, key, thirdPartyCookies }) => {
+      if (thirdPartyCookies !== undefined) await settings.setThirdPartyBlocked(!thirdPartyCookies);
+      return database.load({ url, key });
+    },
     /** What was done since the browser started, and for the page of a tab. @param {number} [tab] */
     state: async (tab) => ({
       database: await store.about(),

@@ -210,8 +210,20 @@ export class Session {
   async go(url) {
     const loaded = this.event("Page.loadEventFired");
     const { errorText } = await this.send("Page.navigate", { url });
-    if (errorText) throw new Error(`${url}: ${errorText}`);
+    // Chromium's own page has the event, too.
     await loaded;
+    if (errorText) throw new Error(`${url}: ${errorText}`);
+  }
+
+  /**
+   * Chooses a file, as users do.
+   * @param {string} selector
+   * @param {string} file
+   */
+  async choose(selector, file) {
+    const { root } = await this.send("DOM.getDocument");
+    const { nodeId } = await this.send("DOM.querySelector", { nodeId: root.nodeId, selector });
+    await this.send("DOM.setFileInputFiles", { nodeId, files: [file] });
   }
 
   /** The next event of this name. @param {string} method @returns {Promise<any>} */
@@ -226,6 +238,10 @@ export class Session {
         resolve(message.params);
       });
     });
+  }
+
+  detach() {
+    return this.browser.send("Target.detachFromTarget", { sessionId: this.id });
   }
 
   close() {

@@ -9,8 +9,8 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 
 /**
- * @typedef {{ host: string, path: string, connection: number }} Asked
- * @typedef {{ status?: number, headers?: Record<string, string>, body?: string, wait?: number, hints?: string[] }} Answer
+ * @typedef {{ host: string, path: string, connection: number, opened: number }} Asked `connection` by its number, and how many there were then
+ * @typedef {{ status?: number, headers?: Record<string, string>, body?: string | Uint8Array, wait?: number, hints?: string[] }} Answer
  */
 
 export class Web {
@@ -20,6 +20,8 @@ export class Web {
   connections = [];
   /** By host and path. @type {Record<string, Answer | ((request: import("node:http2").Http2ServerRequest) => Answer)>} */
   pages = {};
+  /** @type {Set<import("node:tls").TLSSocket>} */
+  #sockets = new Set();
 
   /**
    * @param {import("node:http2").Http2SecureServer} server
@@ -33,12 +35,15 @@ export class Web {
     server.on("secureConnection", (socket) => {
       numbers.set(socket.remotePort, this.connections.length);
       this.connections.push(socket.servername);
+      this.#sockets.add(socket);
       socket.on("error", () => {});
+      socket.on("close", () => this.#sockets.delete(socket));
     });
     server.on("session", (session) => session.on("error", () => {}));
     server.on("request", (request, response) => {
       const host = (request.authority ?? request.headers.host ?? "").split(":")[0] ?? "";
-      this.asked.push({ host, path: request.url, connection: numbers.get(request.socket.remotePort) ?? -1 });
+      const connection = numbers.get(request.socket.remotePort) ?? -1;
+      this.asked.push({ host, path: request.url, connection, opened: this.connections.length });
       void this.#answer(host, request, response);
     });
   }
@@ -63,13 +68,17 @@ export class Web {
     ];
   }
 
-  /** Forgets what was asked for. */
-  forget() {
+  /** Ends all connections, and forgets what was asked for. */
+  async forget() {
+    const closed = Array.from(this.#sockets, (socket) => new Promise((resolve) => socket.once("close", resolve)));
+    for (const socket of this.#sockets) socket.destroy();
+    await Promise.all(closed);
     this.asked = [];
     this.connections = [];
   }
 
-  end() {
+  async end() {
+    await this.forget();
     this.server.close();
   }
 
