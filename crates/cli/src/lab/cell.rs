@@ -43,7 +43,7 @@ pub(crate) struct Cell {
     workload: Option<workload::Workload>,
     servers: Vec<Program>,
     /// What is attached to the interfaces of its servers.
-    fast_open: Vec<fast_open::ServerSide>,
+    fast_open: Vec<ServerSide>,
     /// Its cases so far, where they are what it does.
     cases: Vec<Case>,
     /// Rows so far, apart for each value of the column `variant`.

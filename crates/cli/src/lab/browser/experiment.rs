@@ -221,7 +221,8 @@ impl Plan {
 
     /// The turns over a link, round by round in an order that is drawn: places of cells that are loaded at the same time.
     pub(super) fn rounds(&self, link: &BrowserLink) -> Vec<Vec<Vec<usize>>> {
-        let mut draws = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ link.rtt.as_micros() as u64);
+        let mut draws =
+            Xoshiro256PlusPlus::seed_from_u64(self.seed ^ u64::from(link.rtt.subsec_micros()));
         let mut turns = self.turns(link);
         let mut round = || {
             turns.shuffle(&mut draws);
@@ -263,8 +264,9 @@ impl Plan {
     /// Turns of all links, recordings too.
     pub(crate) fn steps(&self) -> u64 {
         let of = |link: &BrowserLink| {
-            let recorded = self.recordings as usize * self.sites.len() / self.lanes(link);
-            (self.trials as usize * self.turns(link).len() + recorded) as u64
+            let recorded = self.sites.len().div_ceil(self.lanes(link)) as u64;
+            let turns = self.turns(link).len() as u64;
+            u64::from(self.trials) * turns + u64::from(self.recordings) * recorded
         };
         self.links.iter().map(of).sum()
     }

@@ -13,7 +13,7 @@ use super::agent::Openings;
 use super::arm::Arm;
 use super::databases::Served;
 use super::extension;
-use super::servers::Front;
+use super::servers::{BEFORE_CHROMIUM, Front};
 use super::stage::Stage;
 use crate::lab::cell::{Agent, Counts};
 use crate::lab::interrupt::Interrupt;
@@ -144,6 +144,7 @@ impl Lane<'_> {
         for (at, host) in self.stage.hosts.iter().enumerate() {
             command.args(["--edge", &format!("{host}={}:443{offer}", front.address(at))]);
         }
+        BEFORE_CHROMIUM.apply_to(&mut command);
         let agent = Agent::start(node, "agent".into(), command, 0, self.interrupt)?;
         if let Some(side) = self.stage.place().fast_open.as_ref().filter(|_| arm == Arm::ZeroRtt) {
             side.take(agent.program())?;

@@ -18,6 +18,7 @@ use super::experiment::{BrowserExperiment, BrowserLink, CellSpec, Plan};
 use super::load::{Lane, Loaded, Times, Wanted, keep};
 use super::outcome::{FILE, Known, Loads, Outcome, Predicted};
 use super::predict::Predictor;
+use super::servers::BEFORE_CHROMIUM;
 use super::stage::{LATE, Place, SYSCTLS, Stage, this_program};
 use super::{extension, table};
 use crate::demo;
@@ -186,11 +187,13 @@ impl Run {
             for turn in turns {
                 self.turn(&stage, link, &served, (round, &turn), &mut loads)?;
                 stage.check()?;
+                self.folder.flush()?;
                 self.progress.step();
             }
         }
         self.compare(link, &databases, &all, &loads);
-        let scheduled = json!({ "realtime": false, "pinned": false });
+        let realtime = BEFORE_CHROMIUM.granted().realtime;
+        let scheduled = json!({ "realtime": realtime, "pinned": false });
         self.environment.add_lab(&link.name, LATE, scheduled, &stage.lab);
         Ok(())
     }

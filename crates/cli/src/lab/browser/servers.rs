@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use headstart_lab::Node;
+use headstart_lab::{Node, Scheduling};
 use headstart_peers::site::{Authority, SiteOrigin};
 use tokio::net::TcpListener;
 
@@ -21,6 +21,10 @@ use crate::runtime;
 /// Behind an edge that passes TLS on, and behind one that speaks it.
 const BEHIND: u16 = 8443;
 const IN_CLEAR: u16 = 8080;
+
+/// How servers and agents run: before Chromium, which would otherwise keep the network and the sites waiting for the processors that
+/// it has them share. They need little.
+pub(super) const BEFORE_CHROMIUM: Scheduling = Scheduling { cpu: None, realtime: true };
 
 /// Which servers answer: host N of all sites has 10.`net`.0.N at each of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +112,7 @@ impl Edges<'_> {
         for address in front.listen(self.hosts) {
             command.args(["--listen", &address.to_string()]);
         }
+        BEFORE_CHROMIUM.apply_to(&mut command);
         command
     }
 
@@ -152,6 +157,7 @@ fn serve(
 ) -> Result<(), Failure> {
     let (started, ready) = sync_channel(1);
     let work = move || {
+        BEFORE_CHROMIUM.enter();
         let failed = started.clone();
         if let Err(failure) = runtime::run_here(serve_all(origin, addresses, over_tls, started)) {
             // Nobody waits any more if this comes later than the start.

@@ -17,7 +17,7 @@ const BOTTOM: f64 = 40.0;
 const ROW: f64 = 24.0;
 
 /// Marks of the axis, about.
-const TICKS: f64 = 8.0;
+const TICKS: u32 = 8;
 
 /// The section of a run with a browser.
 pub(super) fn section(run: &Run) -> Markup {
@@ -171,12 +171,12 @@ impl Axis {
     }
 
     fn ticks(&self) -> Vec<f64> {
-        let rough = (self.high - self.low) / TICKS;
+        let rough = (self.high - self.low) / f64::from(TICKS);
         let decade = 10_f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|of| of * decade);
         let step = step.into_iter().find(|step| *step >= rough).unwrap_or(rough);
         let first = (self.low / step).ceil();
-        (0..=(2.0 * TICKS) as u32)
+        (0..=2 * TICKS)
             .map(|number| (first + f64::from(number)) * step)
             .take_while(|tick| *tick <= self.high)
             .collect()
