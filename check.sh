@@ -162,7 +162,7 @@ extension() {
     HEADSTART_BINARY=${CARGO_TARGET_DIR:-$PWD/target}/debug/headstart extension/check.sh
 }
 
-# Every experiment in short: the shape of its results and its bars, at most 8 minutes together.
+# Every experiment in short: the shape of its results and its bars, at most 13 minutes together.
 lab() {
     if [ -z "${HEADSTART_TEST_NET:-}" ]; then
         echo "skipped: HEADSTART_TEST_NET=1 runs the experiments"
@@ -182,6 +182,10 @@ lab() {
                 echo "skipped: $file needs recorded pages (HEADSTART_DATA) and root"
                 continue
             fi
+        fi
+        if grep -q '^site = ' "$file" && ! command -v chromium >/dev/null; then
+            echo "skipped: $file needs Chromium"
+            continue
         fi
         # A few trials on a machine that does other things besides: what is wrong is wrong each time.
         name=$(basename "$file" .toml)

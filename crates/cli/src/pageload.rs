@@ -7,13 +7,13 @@ mod files;
 mod model;
 mod plan;
 mod progress;
-mod record;
+pub(crate) mod record;
 pub(crate) mod recordings;
 mod replay;
 mod sharing;
 mod show;
 mod simulate;
-mod simulated;
+pub(crate) mod simulated;
 mod text;
 mod validate;
 

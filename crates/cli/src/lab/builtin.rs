@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::browser;
 use super::experiment::Experiment;
 use super::tor;
 use crate::failure::Failure;
@@ -40,7 +41,7 @@ pub(crate) fn find(name: &str) -> Result<(Experiment, String), Failure> {
         return Experiment::read(path);
     }
     let usual = known.iter().map(|(known, _)| known.name.as_str());
-    let names: Vec<_> = usual.chain([tor::NAME]).collect();
+    let names: Vec<_> = usual.chain([tor::NAME, browser::NAME]).collect();
     Err(Failure::usage(format!("there is no experiment '{name}'"))
         .hint(format!("there are {}; or name a file", names.join(", "))))
 }

@@ -23,9 +23,9 @@ use super::topology::Topology;
 use super::trial::{Done, Key, Row, Said, failed};
 use start::Setting;
 
-pub(crate) use fast_open::ClientSide;
+pub(crate) use fast_open::{ClientSide, ServerSide};
 pub(crate) use origin::{check_tools, versions};
-pub(crate) use start::{Place, begin};
+pub(crate) use start::{Agent, Counts, Place, await_port, begin, scrape};
 
 /// How long a client may need beyond the time in which a connection fails, before it counts as hung.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,7 +43,7 @@ pub(crate) struct Cell {
     workload: Option<workload::Workload>,
     servers: Vec<Program>,
     /// What is attached to the interfaces of its servers.
-    fast_open: Vec<fast_open::ServerSide>,
+    fast_open: Vec<ServerSide>,
     /// Its cases so far, where they are what it does.
     cases: Vec<Case>,
     /// Rows so far, apart for each value of the column `variant`.
@@ -70,7 +70,7 @@ pub(crate) struct Cell {
 #[derive(Debug)]
 struct Client {
     program: Program,
-    agent: Option<start::Agent>,
+    agent: Option<Agent>,
 }
 
 /// What all loads of a cell came to.
@@ -272,7 +272,7 @@ impl Cell {
     ) -> Result<(Trial, Instant, Instant), Broken> {
         let patience = context.stage.timeout + PATIENCE;
         let Some(client) = self.clients.get_mut(self.turn) else { return Err(no_client()) };
-        let before = client.agent.as_mut().map(start::Agent::counts).transpose()?;
+        let before = client.agent.as_mut().map(Agent::counts).transpose()?;
         let from = Instant::now();
         client.program.tell(&format!("open {} {how}", context.stage.response))?;
         let line = client.program.line(patience, context.interrupt)?;
@@ -417,7 +417,7 @@ impl Cell {
 
     fn agent_cpu(&self) -> Duration {
         let agents = self.clients.iter().filter_map(|client| client.agent.as_ref());
-        agents.filter_map(start::Agent::cpu).sum()
+        agents.filter_map(Agent::cpu).sum()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use headstart_lab::{Counters, Exactness, Lab, Scheduling};
 use serde::Serialize;
@@ -48,9 +48,34 @@ pub(crate) struct Environment {
     begun: SystemTime,
 }
 
+/// What of a run is not of the machine.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct About {
+    pub(crate) quick: bool,
+    pub(crate) full: bool,
+    pub(crate) seed: u64,
+    pub(crate) late: Option<Duration>,
+    pub(crate) programs: BTreeMap<&'static str, String>,
+    pub(crate) sysctls: BTreeMap<&'static str, &'static str>,
+}
+
 impl Environment {
     /// As it is before the run; `root` says whether without a user namespace.
     pub(crate) fn new(plan: &Plan, root: bool) -> Self {
+        let about = About {
+            quick: plan.extent.is_quick(),
+            full: plan.extent == Extent::Full,
+            seed: plan.seed,
+            late: plan.experiment.late,
+            programs: cell::versions(plan),
+            sysctls: BTreeMap::from([topology::FAST_OPEN, topology::MTU_PROBING]),
+        };
+        Self::of(about, root)
+    }
+
+    /// The same of a run that is no such plan.
+    pub(crate) fn of(about: About, root: bool) -> Self {
+        let About { quick, full, seed, late, programs, sysctls } = about;
         let begun = SystemTime::now();
         Self {
             command: command(),
@@ -64,14 +89,14 @@ impl Environment {
             cpus: std::thread::available_parallelism().map_or(0, usize::from),
             openssl: openssl::version::version(),
             privilege: if root { "root" } else { "user namespace" },
-            quick: plan.extent.is_quick(),
-            full: plan.extent == Extent::Full,
-            seed: plan.seed,
+            quick,
+            full,
+            seed,
             load_before: load(),
             load_after: None,
-            late_us: plan.experiment.late.map(|late| late.as_secs_f64() * 1e6),
-            programs: cell::versions(plan),
-            sysctls: BTreeMap::from([topology::FAST_OPEN, topology::MTU_PROBING]),
+            late_us: late.map(|late| late.as_secs_f64() * 1e6),
+            programs,
+            sysctls,
             missed: 0,
             refused: 0,
             stages: Vec::new(),
@@ -81,10 +106,17 @@ impl Environment {
 
     /// Adds what the forwarder says of a stage that is over.
     pub(crate) fn add_stage(&mut self, stage: &Stage, lab: &Lab) {
+        let programs = stage.scheduling(0).map(Scheduling::granted).unwrap_or_default();
+        let programs = json!({ "realtime": programs.realtime, "pinned": programs.cpu.is_some() });
+        self.add_lab(&stage.name(), stage.late, programs, lab);
+    }
+
+    /// The same of an emulated network by itself; `programs` is how what ran in it was scheduled.
+    pub(crate) fn add_lab(&mut self, name: &str, late: Duration, programs: Value, lab: &Lab) {
         let counters = lab.counters();
         self.missed += counters.ports.iter().map(|port| port.missed).sum::<u64>();
         self.refused += counters.ports.iter().map(|port| port.refused).sum::<u64>();
-        self.stages.push(of_stage(stage, &counters, lab.exactness()));
+        self.stages.push(of_lab(name, late, programs, &counters, lab.exactness()));
     }
 
     /// What spoils a run, if it happened.
@@ -105,14 +137,19 @@ impl Environment {
     }
 }
 
-fn of_stage(stage: &Stage, counters: &Counters, exactness: Exactness) -> Value {
-    let programs = stage.scheduling(0).map(Scheduling::granted).unwrap_or_default();
+fn of_lab(
+    name: &str,
+    late: Duration,
+    programs: Value,
+    counters: &Counters,
+    exactness: Exactness,
+) -> Value {
     let sum =
         |of: fn(&headstart_lab::PortCounters) -> u64| counters.ports.iter().map(of).sum::<u64>();
     json!({
-        "name": stage.name(),
-        "late_us": stage.late.as_secs_f64() * 1e6,
-        "programs": { "realtime": programs.realtime, "pinned": programs.cpu.is_some() },
+        "name": name,
+        "late_us": late.as_secs_f64() * 1e6,
+        "programs": programs,
         "forwarder": {
             "realtime": exactness.realtime,
             "pinned": exactness.pinned,

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::browser::{self, BrowserExperiment};
 use super::builtin;
+use super::experiment::Experiment;
 use super::plan::{Extent, Plan};
 use super::progress::in_words;
 use super::tor;
@@ -16,96 +18,130 @@ use crate::output;
 
 /// Prints the experiments that are built in.
 pub(crate) fn run(options: &LabListOptions) -> Result<ExitCode, Failure> {
-    let (plans, tor) = (plans()?, tor::Experiment::parse()?);
+    let entries = entries()?;
     if options.json {
-        output::print(format!("{:#}\n", json(&plans, &tor)).as_bytes())?;
+        output::print(format!("{:#}\n", json(&entries)).as_bytes())?;
     } else {
-        output::print(text(&plans, &tor).as_bytes())?;
+        output::print(text(&entries).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// An experiment in full and in short, and its text.
+/// What is said of an experiment.
 struct Entry {
-    full: Plan,
-    quick: Plan,
+    name: String,
+    title: String,
+    about: String,
+    reference: Option<String>,
+    links: Vec<String>,
+    stages: usize,
+    cells: usize,
+    turns: u64,
+    full: Duration,
+    quick: Duration,
     text: &'static str,
 }
 
-fn plans() -> Result<Vec<Entry>, Failure> {
-    let entry = |(experiment, text)| {
-        let plan = |extent| Plan::new(Clone::clone(&experiment), extent, None);
-        Ok(Entry { full: plan(Extent::Usual)?, quick: plan(Extent::Quick)?, text })
-    };
-    builtin::all()?.into_iter().map(entry).collect()
+fn entries() -> Result<Vec<Entry>, Failure> {
+    let all = builtin::all()?.into_iter().map(|(experiment, text)| Entry::new(&experiment, text));
+    all.chain([Entry::with_tor(), Entry::with_browser()]).collect()
 }
 
-fn text(entries: &[Entry], tor: &tor::Experiment) -> String {
+impl Entry {
+    fn new(experiment: &Experiment, text: &'static str) -> Result<Self, Failure> {
+        let plan = |extent| Plan::new(experiment.clone(), extent, None);
+        let (full, quick) = (plan(Extent::Usual)?, plan(Extent::Quick)?);
+        Ok(Self {
+            name: experiment.name.clone(),
+            title: experiment.title.clone(),
+            about: experiment.about.clone(),
+            reference: experiment.reference.clone(),
+            links: experiment.link.iter().map(|link| link.name.clone()).collect(),
+            stages: full.stages.len(),
+            cells: full.cells(),
+            turns: full.turns(),
+            full: full.estimate(),
+            quick: quick.estimate(),
+            text,
+        })
+    }
+
+    fn with_tor() -> Result<Self, Failure> {
+        let experiment = tor::Experiment::parse()?;
+        let (full, quick) = (experiment.estimate(false), experiment.estimate(true));
+        let links: Vec<_> = experiment.link.iter().map(|link| link.name.clone()).collect();
+        Ok(Self {
+            stages: links.len(),
+            cells: experiment.cells(),
+            turns: experiment.visits(),
+            links,
+            full,
+            quick,
+            name: experiment.name,
+            title: experiment.title,
+            about: experiment.about,
+            reference: None,
+            text: tor::TEXT,
+        })
+    }
+
+    fn with_browser() -> Result<Self, Failure> {
+        let (experiment, text) = BrowserExperiment::built_in()?;
+        let plan = |quick| browser::Plan::new(experiment.clone(), quick, None);
+        let (full, quick) = (plan(false), plan(true));
+        Ok(Self {
+            links: full.links.iter().map(|link| link.name.clone()).collect(),
+            stages: full.links.len(),
+            cells: full.links.len() * full.cells.len(),
+            turns: full.steps(),
+            full: full.estimate(),
+            quick: quick.estimate(),
+            name: experiment.name,
+            title: experiment.title,
+            about: experiment.about,
+            reference: None,
+            text,
+        })
+    }
+}
+
+fn text(entries: &[Entry]) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
-    for Entry { full, quick, .. } in entries {
-        let experiment = &full.experiment;
-        let _ = writeln!(text, "{:<16} {}", experiment.name, experiment.title);
+    for entry in entries {
+        let _ = writeln!(text, "{:<16} {}", entry.name, entry.title);
         let _ = writeln!(
             text,
             "{:<16} {} links, {} stages, {} cells; about {}, --quick {}\n",
             "",
-            experiment.link.len(),
-            full.stages.len(),
-            full.cells(),
-            in_words(full.estimate()),
-            in_words(quick.estimate()),
+            entry.links.len(),
+            entry.stages,
+            entry.cells,
+            in_words(entry.full),
+            in_words(entry.quick),
         );
     }
-    let total = |of: fn(&Entry) -> &Plan| -> Duration {
-        entries.iter().map(|entry| of(entry).estimate()).sum()
-    };
-    let (tor_full, tor_quick) = (tor.estimate(false), tor.estimate(true));
-    let _ = writeln!(text, "{:<16} {}", tor.name, tor.title);
-    let _ = writeln!(
-        text,
-        "{:<16} {} links, {} cells; about {}, --quick {}\n",
-        "",
-        tor.link.len(),
-        4 * tor.link.len(),
-        in_words(tor_full),
-        in_words(tor_quick),
-    );
-    let (full, quick) =
-        (total(|entry| &entry.full) + tor_full, total(|entry| &entry.quick) + tor_quick);
+    let full = entries.iter().map(|entry| entry.full).sum();
+    let quick = entries.iter().map(|entry| entry.quick).sum();
     let _ = writeln!(text, "All: about {}, --quick {}", in_words(full), in_words(quick));
     text
 }
 
-fn json(entries: &[Entry], tor: &tor::Experiment) -> serde_json::Value {
-    let one = |Entry { full, quick, text }: &Entry| {
-        let experiment = &full.experiment;
+fn json(entries: &[Entry]) -> serde_json::Value {
+    let one = |entry: &Entry| {
         json!({
-            "name": experiment.name,
-            "title": experiment.title,
-            "about": experiment.about,
-            "reference": experiment.reference,
-            "links": experiment.link.iter().map(|link| &link.name).collect::<Vec<_>>(),
-            "stages": full.stages.len(),
-            "cells": full.cells(),
-            "turns": full.turns(),
-            "estimated_s": full.estimate().as_secs(),
-            "quick_estimated_s": quick.estimate().as_secs(),
-            "text": text,
+            "name": entry.name,
+            "title": entry.title,
+            "about": entry.about,
+            "reference": entry.reference,
+            "links": entry.links,
+            "stages": entry.stages,
+            "cells": entry.cells,
+            "turns": entry.turns,
+            "estimated_s": entry.full.as_secs(),
+            "quick_estimated_s": entry.quick.as_secs(),
+            "text": entry.text,
         })
     };
-    entries.iter().map(one).chain([of_tor(tor)]).collect()
-}
-
-fn of_tor(tor: &tor::Experiment) -> serde_json::Value {
-    json!({
-        "name": tor.name,
-        "title": tor.title,
-        "about": tor.about,
-        "links": tor.link.iter().map(|link| &link.name).collect::<Vec<_>>(),
-        "cells": 4 * tor.link.len(),
-        "estimated_s": tor.estimate(false).as_secs(),
-        "quick_estimated_s": tor.estimate(true).as_secs(),
-        "text": tor::TEXT,
-    })
+    entries.iter().map(one).collect()
 }

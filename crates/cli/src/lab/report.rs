@@ -1,6 +1,7 @@
 //! `headstart lab report`: one HTML file from the folders that runs have written, and a summary on
 //! the terminal, both from one model.
 
+mod browser;
 mod distribution;
 mod environment;
 pub(crate) mod figure;

@@ -86,9 +86,19 @@ impl Folder {
 
     /// For packet captures.
     pub(crate) fn captures(&self) -> Result<PathBuf, Failure> {
-        let captures = self.partial.join(CAPTURES);
-        fs::create_dir_all(&captures).map_err(|error| self.failed(&error))?;
-        Ok(captures)
+        self.subfolder(CAPTURES)
+    }
+
+    /// A folder in this one.
+    pub(crate) fn subfolder(&self, name: &str) -> Result<PathBuf, Failure> {
+        let folder = self.partial.join(name);
+        fs::create_dir_all(&folder).map_err(|error| self.failed(&error))?;
+        Ok(folder)
+    }
+
+    /// Writes a further file.
+    pub(crate) fn add_file(&self, name: &str, value: &impl Serialize) -> Result<(), Failure> {
+        write_json(&self.partial.join(name), value).map_err(|error| self.failed(&error))
     }
 
     /// Writes what belongs to the captures of a stage beside them.

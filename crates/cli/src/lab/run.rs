@@ -8,6 +8,7 @@ use headstart_lab::{CapturedPacket, Privilege, own_hosts_file, privilege, read_c
 use serde_json::{Value, json};
 
 use super::bars::{self, Verdict};
+use super::browser;
 use super::builtin;
 use super::capture::Captures;
 use super::cell::{self, Cell, ClientSide, Context, Place};
@@ -51,7 +52,7 @@ pub(crate) struct Finished {
     pub(crate) loads: Vec<LoadLine>,
     /// Where the results are.
     pub(crate) place: PathBuf,
-    verdicts: Vec<Verdict>,
+    pub(super) verdicts: Vec<Verdict>,
 }
 
 /// Runs an experiment and writes its results. Call it while the process has one thread.
@@ -59,6 +60,9 @@ pub(crate) struct Finished {
 /// # Errors
 /// The experiment is wrong, the machine does not allow it, or the user interrupted.
 pub(crate) fn run(options: &LabRunOptions) -> Result<ExitCode, Failure> {
+    if let Some((experiment, text)) = browser::find(&options.experiment)? {
+        return browser::run(options, experiment, &text);
+    }
     let finished = match options.experiment.as_str() {
         tor::NAME => tor::run(options)?,
         _ => run_usual(options)?,
@@ -391,7 +395,7 @@ fn idle(stage: &Stage, topology: &Topology) -> Option<String> {
     Some(format!("the box did nothing: it {did} no packet, so the figures show a link without it"))
 }
 
-fn interrupted(broken: Broken) -> Failure {
+pub(super) fn interrupted(broken: Broken) -> Failure {
     match broken {
         Broken::Interrupted => Failure::usage("interrupted; all programs of the run are ended")
             .hint("run it again; --quick takes minutes"),

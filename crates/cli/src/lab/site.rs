@@ -30,7 +30,8 @@ pub(crate) fn run(options: &LabSiteOptions) -> Result<ExitCode, Failure> {
             identity.store(&authority, folder, &host.name).map_err(|error| failed(&error))?;
         }
     }
-    let how = SiteOptions { think: options.think, http1_only: options.http1 };
+    let how =
+        SiteOptions { think: options.think, http1_only: options.http1, ..SiteOptions::default() };
     let origin = SiteOrigin::new(&sites, &authority, &how).map_err(|error| failed(&error))?;
     runtime::run(None, serve(options, &sites, &authority, origin))
 }

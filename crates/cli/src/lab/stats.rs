@@ -118,6 +118,11 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
+    /// With each figure changed.
+    pub(crate) fn map(self, change: impl Fn(f64) -> f64) -> Self {
+        Self { value: change(self.value), ci95: self.ci95.map(change) }
+    }
+
     /// The same in another unit.
     pub(crate) fn scaled(self, factor: f64) -> Self {
         Self { value: self.value * factor, ci95: self.ci95.map(|end| end * factor) }

@@ -4,6 +4,7 @@ mod browser;
 mod devtools;
 mod files;
 mod load;
+pub(crate) mod session;
 mod stage;
 mod tls;
 

@@ -111,7 +111,7 @@ fn by_host(page: &Page) -> Option<Page> {
 }
 
 /// The simulator's link for a path of the lab; none of paths that are more than a delay and a rate, which it is not told.
-pub(super) fn network(path: &str, rtt: Duration) -> Option<Link> {
+pub(crate) fn network(path: &str, rtt: Duration) -> Option<Link> {
     let mut link = Link { rtt, ..Link::default() };
     if STEADY.contains(&path) {
         return Some(link);

@@ -61,6 +61,7 @@ fn the_list_has_every_experiment_and_its_time() {
         "cs244",
         "pages",
         "tor",
+        "browser",
     ]
     .map(Some);
     assert_eq!(names, expected);

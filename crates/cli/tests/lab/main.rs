@@ -3,6 +3,7 @@
 //! Fast Open they need root, or fail: the kernel takes programs from nobody else.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
+mod browser;
 mod calibrate;
 #[path = "../support/call.rs"]
 #[allow(dead_code)] // the tests of the other commands use the rest

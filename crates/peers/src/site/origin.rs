@@ -56,6 +56,8 @@ pub struct SiteOptions {
     pub think: Option<Duration>,
     /// Whether HTTP/2 is not offered.
     pub http1_only: bool,
+    /// `Link` fields (RFC 8288) of responses, by their URLs: what a server that knows its pages says with them.
+    pub links: Vec<(String, Vec<String>)>,
 }
 
 /// Serves sites on any number of listeners.
@@ -115,6 +117,9 @@ impl SiteOrigin {
                 contexts.insert(host.name.clone(), context(&identity, authority, options)?);
             }
         }
+        for (url, links) in &options.links {
+            add_links(&mut answers, url, links)?;
+        }
         let tls = front(contexts, authority, options)?;
         let connections = Arc::new(Semaphore::new(CONNECTIONS));
         let requests = AtomicU64::new(0);
@@ -157,6 +162,8 @@ impl SiteOrigin {
             };
             let shared = Arc::clone(&self.shared);
             tokio::spawn(async move {
+                // Who is gone already is found out below.
+                let _ = stream.set_nodelay(true);
                 let served = match is_tls {
                     true => connection(&shared, stream).await,
                     false => serve_http1(&shared, stream).await,
@@ -168,6 +175,24 @@ impl SiteOrigin {
             });
         }
     }
+}
+
+/// Puts `Link` fields into what is answered for a URL.
+fn add_links(
+    answers: &mut HashMap<(String, String), Answer>,
+    url: &str,
+    links: &[String],
+) -> Result<(), PeerError> {
+    let place = url.strip_prefix("https://").and_then(|rest| {
+        let (host, path) = rest.split_once('/')?;
+        Some((host.to_owned(), format!("/{path}")))
+    });
+    let answer = place.and_then(|place| answers.get_mut(&place));
+    let answer = answer.ok_or_else(|| PeerError::new(format!("{url} is of no site")))?;
+    for link in links {
+        answer.headers.append(header::LINK, value(link)?);
+    }
+    Ok(())
 }
 
 fn is_passing(error: &io::Error) -> bool {
@@ -292,7 +317,6 @@ fn builder(options: &SiteOptions) -> Result<openssl::ssl::SslContextBuilder, Err
 async fn connection(shared: &Arc<Shared>, stream: TcpStream) -> Result<(), String> {
     let failed =
         |what: &'static str| move |error: &dyn std::error::Error| format!("{what}: {error}");
-    stream.set_nodelay(true).map_err(|error| failed("no connection")(&error))?;
     let ssl = Ssl::new(&shared.tls).map_err(|error| failed("no memory")(&error))?;
     let mut stream = SslStream::new(ssl, stream).map_err(|error| failed("no memory")(&error))?;
     match timeout(PATIENCE, Pin::new(&mut stream).accept()).await {
@@ -420,6 +444,26 @@ mod tests {
         let authority = Authority::new().unwrap();
         let twice = SiteOrigin::new(&[site.clone(), site], &authority, &SiteOptions::default());
         assert!(twice.unwrap_err().to_string().contains("of two sites"));
+    }
+
+    #[test]
+    fn what_is_known_of_a_page_is_said_with_its_document() {
+        let site = Site::built_in("shop").unwrap();
+        let authority = Authority::new().unwrap();
+        let url = "https://www.bazaar.test/de/welcome".to_owned();
+        let link = "<https://a.test/b.js>; rel=preload; as=script".to_owned();
+        let links = vec![(url, vec![link.clone(), link.clone()])];
+        let options = SiteOptions { links, ..SiteOptions::default() };
+        let origin = SiteOrigin::new(std::slice::from_ref(&site), &authority, &options).unwrap();
+        let said = |path: &str| {
+            let headers = &answer(&origin, "www.bazaar.test", path).headers;
+            headers.get_all(header::LINK).iter().filter(|said| **said == link).count()
+        };
+        assert_eq!((said("/de/welcome"), said("/fr/welcome")), (2, 0));
+        let links = vec![("https://other.test/".to_owned(), vec![link])];
+        let options = SiteOptions { links, ..SiteOptions::default() };
+        let refused = SiteOrigin::new(&[site], &authority, &options).unwrap_err();
+        assert!(refused.to_string().contains("other.test/ is of no site"), "{refused}");
     }
 
     #[test]

@@ -40,13 +40,19 @@ impl ClientSide {
     /// The user is not root, the kernel lacks something, or programs are refused.
     pub(crate) fn attach(plan: &Plan, program: &Path) -> Result<Option<Self>, Failure> {
         let cells = plan.stages.iter().flat_map(|stage| &stage.cells);
-        if !cells.map(|cell| cell.arm).any(|arm| arm.has_private_cookies()) {
-            return Ok(None);
-        }
+        let needed = cells.map(|cell| cell.arm).any(|arm| arm.has_private_cookies());
+        let name = &plan.experiment.name;
+        needed.then(|| Self::attach_for(name, program)).transpose()
+    }
+
+    /// Attaches it for an experiment of this name. Call it while the process has one thread.
+    ///
+    /// # Errors
+    /// As [`attach`](Self::attach).
+    pub(crate) fn attach_for(experiment: &str, program: &Path) -> Result<Self, Failure> {
         own_bpf_mount(BPF_MOUNT).map_err(|error| {
             Failure::usage(format!(
-                "{}: arms of FOP need a BPF file system, and there is none to be had: {error}",
-                plan.experiment.name
+                "{experiment}: arms of FOP need a BPF file system, and there is none to be had: {error}"
             ))
             .hint("run it as root: the kernel takes such programs from nobody else; other experiments need no root")
         })?;
@@ -62,11 +68,11 @@ impl ClientSide {
             Failure::usage(format!("headstart fastopen attach client: {why}"))
                 .hint("`headstart doctor` tells what this machine supports")
         })?;
-        Ok(Some(side))
+        Ok(side)
     }
 
     /// Takes a program among those whose connections may have cookies.
-    pub(super) fn take(&self, program: &Program) -> Result<(), Broken> {
+    pub(crate) fn take(&self, program: &Program) -> Result<(), Broken> {
         fs::write(self.group.join(MEMBERS), program.pid().to_string()).map_err(|error| {
             Broken::Program(format!("cannot use {}: {error}", self.group.display()))
         })
@@ -100,14 +106,14 @@ fn cgroup2(mounts: &str) -> Option<&str> {
 
 /// What is attached to the interface of one server.
 #[derive(Debug)]
-pub(in crate::lab) struct ServerSide {
+pub(crate) struct ServerSide {
     /// Where its maps are pinned.
     pub(super) dir: PathBuf,
 }
 
 impl ServerSide {
     /// Attaches it to a node; `label` is that of no other in the run.
-    pub(super) fn attach(program: &Path, node: &Node, label: &str) -> Result<Self, Broken> {
+    pub(crate) fn attach(program: &Path, node: &Node, label: &str) -> Result<Self, Broken> {
         let dir = Path::new(BPF_MOUNT).join(label);
         let mut command = node.command(program);
         command.args(ATTACH).args(["server", "--interface", INTERFACE]);
@@ -116,6 +122,13 @@ impl ServerSide {
         said(command.output())
             .map_err(|why| Broken::Program(format!("headstart fastopen attach server: {why}")))?;
         Ok(side)
+    }
+}
+
+impl ServerSide {
+    /// Where its maps are pinned.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 }
 

@@ -22,7 +22,7 @@ use crate::lab::topology::{HTTPS, Site, Topology};
 
 mod agent;
 
-pub(super) use agent::{Agent, scrape};
+pub(crate) use agent::{Agent, Counts, scrape};
 
 /// Port of the server behind an edge.
 const BEHIND: u16 = 8443;
@@ -423,7 +423,7 @@ fn option(command: &mut Command, name: &str, value: Option<impl ToString>) {
 }
 
 /// Waits until something listens at `address` of `node`.
-pub(super) fn await_port(
+pub(crate) fn await_port(
     node: &Node,
     address: SocketAddr,
     program: &mut Program,

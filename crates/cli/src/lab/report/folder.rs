@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
+use crate::lab::browser::outcome::{self, Outcome};
 use crate::lab::privacy::Finding;
 use crate::lab::stats::Summary;
 use crate::lab::workload::Handshakes;
@@ -31,6 +32,8 @@ pub(super) struct Folder {
     pub(super) verdicts: Vec<Verdict>,
     pub(super) environment: Map<String, Value>,
     pub(super) experiment: Experiment,
+    /// Of loads in a browser.
+    pub(super) browser: Option<Outcome>,
 }
 
 impl Folder {
@@ -53,6 +56,7 @@ impl Folder {
             verdicts: verdicts(path)?,
             environment: json(path, "environment.json")?,
             experiment: experiment(path)?,
+            browser: browser(path)?,
         })
     }
 }
@@ -266,6 +270,11 @@ fn json<T: DeserializeOwned>(path: &Path, name: &str) -> Result<T, Failure> {
 fn verdicts(path: &Path) -> Result<Vec<Verdict>, Failure> {
     let name = "bars.json";
     if path.join(name).exists() { json(path, name) } else { Ok(Vec::new()) }
+}
+
+/// Other experiments leave no such file.
+fn browser(path: &Path) -> Result<Option<Outcome>, Failure> {
+    path.join(outcome::FILE).exists().then(|| json(path, outcome::FILE)).transpose()
 }
 
 fn experiment(path: &Path) -> Result<Experiment, Failure> {

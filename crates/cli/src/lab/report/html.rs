@@ -3,7 +3,7 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::model::{Group, Run};
-use super::{distribution, figure, privacy, table, waterfall};
+use super::{browser, distribution, figure, privacy, table, waterfall};
 use crate::lab::stats::FEW;
 
 /// Colours, tables and plots of all reports.
@@ -89,6 +89,7 @@ fn whole(run: &Run, at: usize) -> Markup {
                 h2 { "Who can link a client's connections" }
                 (table)
             }
+            (browser::section(run))
             @if !run.verdicts.is_empty() {
                 h2 { "What the experiment demands" }
                 (table::verdicts(&run.verdicts))
@@ -173,7 +174,13 @@ fn reading(run: &Run) -> Markup {
     let compared = run.groups.iter().find(|group| group.cell(group.baseline()).is_some());
     html! {
         p.reading {
-            "Times are in ms from just before the first socket call. Percentiles are by nearest rank, over \
+            @if run.browser.is_some() {
+                "Times of page loads are in ms from the first request; the last response byte is that of 95 % of the \
+                 resources. "
+            } @else {
+                "Times are in ms from just before the first socket call. "
+            }
+            "Percentiles are by nearest rank, over \
              all trials, flagged ones included: one that failed counts as slower than all that did not, so a \
              percentile may be one of those that failed, and there is no ratio to such a median. Of fewer than \
              100 trials the maximum stands in place of the 99th percentile, of fewer than 10 there is no 90th. \

@@ -9,11 +9,12 @@ use super::environment::{self, List};
 use super::folder::{CellSummary, Experiment, Folder, Times, Trial, Verdict};
 use super::paper::{Comparison, Paper};
 use crate::failure::Failure;
+use crate::lab::browser::outcome::Outcome;
 use crate::lab::stats::{self, Estimate, Summary};
 
 /// The arm that all others are compared with, and the one in its place where an experiment has no such arm.
 pub(super) const BASELINE: &str = "tls13";
-const BASELINES: [&str; 4] = [BASELINE, "tls13-0rtt", "today", "http"];
+const BASELINES: [&str; 5] = [BASELINE, "tls13-0rtt", "today", "http", "plain"];
 
 /// Seed of intervals, so that a report is reproducible.
 pub(super) const SEED: u64 = 1;
@@ -79,6 +80,8 @@ pub(super) struct Run {
     pub(super) verdicts: Vec<Verdict>,
     pub(super) comparison: Option<Comparison>,
     pub(super) groups: Vec<Group>,
+    /// Of loads in a browser.
+    pub(super) browser: Option<Outcome>,
     /// Trials that failed, by cell and reason.
     pub(super) failures: Vec<Reason>,
     /// Trials that completed and say why not better.
@@ -139,7 +142,7 @@ impl Run {
         let groups = groups(&folder)?;
         let paper = folder.experiment.reference.as_deref().map(Paper::named).transpose()?;
         let named = folder.cells.first().map(|cell| cell.experiment.clone()).unwrap_or_default();
-        let Folder { trials, experiment, environment, path, cells, verdicts } = folder;
+        let Folder { trials, experiment, environment, path, cells, verdicts, browser } = folder;
         Ok(Self {
             title: if experiment.title.is_empty() { named.clone() } else { experiment.title },
             name: named,
@@ -154,6 +157,7 @@ impl Run {
             verdicts,
             comparison: paper.map(|paper| Comparison::new(paper, &groups)),
             groups,
+            browser,
             failures: reasons(&cells, &trials, |trial| {
                 (!trial.completed()).then(|| words([&trial.error, &trial.reason]))
             }),

@@ -6,6 +6,7 @@ use super::model::{Cell, Group, Moment, Run};
 use super::paper::{Comparison, Line};
 use super::table::{counterpart, demand, openings, printed};
 use super::{figure, privacy};
+use crate::lab::browser::table;
 use crate::lab::stats::FEW;
 
 /// Reasons for failures that are listed; the HTML has them all.
@@ -31,6 +32,9 @@ fn run(run: &Run) -> String {
         beside(&mut text, comparison);
     }
     text.push_str(&privacy::text(run));
+    if let Some(outcome) = &run.browser {
+        let _ = writeln!(text, "\n{}", table::text(outcome).trim_end());
+    }
     verdicts(&mut text, run);
     failures(&mut text, run);
     if run.groups.iter().any(Group::few) {

@@ -76,6 +76,16 @@ impl Experiment {
         if quick { self.quick_trials } else { self.trials }
     }
 
+    /// Each link with two kinds of requests, by both arms.
+    pub(in crate::lab) fn cells(&self) -> usize {
+        4 * self.link.len()
+    }
+
+    /// Visits of a whole run.
+    pub(in crate::lab) fn visits(&self) -> u64 {
+        self.link.iter().map(|_| 4 * u64::from(self.trials + self.warmup)).sum()
+    }
+
     /// How long a run takes, about.
     pub(in crate::lab) fn estimate(&self, quick: bool) -> Duration {
         let visits = 4 * (self.trials(quick) + self.warmup);

@@ -54,6 +54,8 @@ const LINE_MAX: u64 = 4 << 10;
 /// Makes standard input and output what Chromium takes for its pipes (3 and 4), then becomes Chromium.
 const PIPES: &str = r#"exec "$0" "$@" 3<&0 4>&1 </dev/null >&2"#;
 
+const NO_EXTENSIONS: &str = "--disable-extensions";
+
 /// No window, no history, nothing that others have installed, and nothing asked for but the page.
 const ARGUMENTS: [&str; 24] = [
     "--headless",
@@ -71,7 +73,7 @@ const ARGUMENTS: [&str; 24] = [
     "--disable-crash-reporter",
     "--disable-default-apps",
     "--disable-domain-reliability",
-    "--disable-extensions",
+    NO_EXTENSIONS,
     // The surface of the address field is made of pages, too, and is there without a window.
     "--disable-features=MediaRouter,OptimizationHints,PreloadTopChromeWebUI,Translate,\
      WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,WebUIOmniboxPopup",
@@ -83,6 +85,9 @@ const ARGUMENTS: [&str; 24] = [
     "--password-store=basic",
     "--window-size=1366,900",
 ];
+
+/// Lets extensions be installed over DevTools; without it, there are none at all.
+pub(super) const DEBUG_EXTENSIONS: &str = "--enable-unsafe-extension-debugging";
 
 /// How Chromium is to be started.
 #[derive(Debug, Clone)]
@@ -146,7 +151,9 @@ impl Browser {
             Some(node) => node.command("sh"),
             None => Command::new("sh"),
         };
-        command.args(["-c", PIPES]).arg(&settings.program).args(ARGUMENTS);
+        let has_extensions = settings.arguments.iter().any(|other| other == DEBUG_EXTENSIONS);
+        let usual = ARGUMENTS.iter().filter(|one| !has_extensions || **one != NO_EXTENSIONS);
+        command.args(["-c", PIPES]).arg(&settings.program).args(usual);
         command.arg(format!("--user-data-dir={}", profile.display()));
         if is_root() {
             command.arg("--no-sandbox");

@@ -24,22 +24,22 @@ const FALLBACKS: &str = "headstart_fallbacks_total";
 
 /// An agent; it is on the node of its client.
 #[derive(Debug)]
-pub(in crate::lab::cell) struct Agent {
+pub(crate) struct Agent {
     program: Program,
     namespace: Namespace,
     metrics: SocketAddr,
 }
 
 /// The counters of an agent, by metric and label.
-pub(in crate::lab::cell) type Counts = BTreeMap<String, u64>;
+pub(crate) type Counts = BTreeMap<String, u64>;
 
 impl Agent {
     /// Where the agent of a cell listens.
-    pub(in crate::lab::cell) fn listen(cell: usize) -> SocketAddr {
+    pub(crate) fn listen(cell: usize) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, port(cell)).into()
     }
 
-    pub(in crate::lab::cell) fn start(
+    pub(crate) fn start(
         node: &Node,
         title: String,
         mut command: Command,
@@ -55,21 +55,21 @@ impl Agent {
         Ok(Self { program, namespace: node.namespace().clone(), metrics })
     }
 
-    pub(super) const fn program(&self) -> &Program {
+    pub(crate) const fn program(&self) -> &Program {
         &self.program
     }
 
-    pub(in crate::lab::cell) fn cpu(&self) -> Option<Duration> {
+    pub(crate) fn cpu(&self) -> Option<Duration> {
         self.program.cpu()
     }
 
     /// The same to the nanosecond.
-    pub(in crate::lab::cell) fn run_time(&self) -> Option<Duration> {
+    pub(crate) fn run_time(&self) -> Option<Duration> {
         self.program.run_time()
     }
 
     /// Whether it runs.
-    pub(in crate::lab::cell) fn check(&mut self) -> Result<(), Broken> {
+    pub(crate) fn check(&mut self) -> Result<(), Broken> {
         self.program.check()
     }
 
@@ -77,7 +77,7 @@ impl Agent {
     ///
     /// # Errors
     /// It does not say: without it, nobody knows how connections are opened.
-    pub(in crate::lab::cell) fn counts(&mut self) -> Result<Counts, Broken> {
+    pub(crate) fn counts(&mut self) -> Result<Counts, Broken> {
         self.program.check()?;
         self.read_counts().ok_or_else(|| self.program.nonsense("no counters"))
     }
@@ -88,7 +88,7 @@ impl Agent {
 
     /// Puts into `trial` how the agent opened its connection, which the client cannot see: by its counters,
     /// which were `before`.
-    pub(in crate::lab::cell) fn tell_opening(
+    pub(crate) fn tell_opening(
         &mut self,
         before: &Counts,
         trial: &mut Trial,
@@ -113,7 +113,7 @@ impl Agent {
 }
 
 /// What a program of this namespace says at its address for metrics.
-pub(in crate::lab::cell) fn scrape(namespace: &Namespace, metrics: SocketAddr) -> Option<String> {
+pub(crate) fn scrape(namespace: &Namespace, metrics: SocketAddr) -> Option<String> {
     let get = move || -> std::io::Result<String> {
         let mut tcp = TcpStream::connect(metrics)?;
         tcp.set_read_timeout(Some(COUNTED))?;

@@ -1,0 +1,18 @@
+//! Pages in Chromium, with and without what saves round trips: recorded, learned from, loaded, and held against what
+//! was predicted.
+
+mod agent;
+mod arm;
+mod databases;
+mod experiment;
+mod extension;
+mod load;
+pub(crate) mod outcome;
+mod predict;
+mod run;
+mod servers;
+mod stage;
+pub(crate) mod table;
+
+pub(super) use experiment::{BrowserExperiment, NAME, Plan, find};
+pub(super) use run::run;

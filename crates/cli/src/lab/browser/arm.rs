@@ -1,0 +1,94 @@
+//! What is compared.
+
+use std::fmt;
+
+use headstart_pageload::sim::tcp::Technique;
+use serde::Deserialize;
+
+/// How pages are loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Arm {
+    /// Chromium and the sites, with nothing between them but the link.
+    Plain,
+    /// Through an agent to an edge that passes TLS on.
+    #[serde(rename = "turbotls")]
+    TurboTls,
+    /// Through an agent to an edge that speaks TLS itself and takes early data, and Fast Open where a ClientHello fits into a SYN.
+    #[serde(rename = "0rtt")]
+    ZeroRtt,
+    /// With the extension and a redirect database.
+    RedirectDb,
+    /// With the extension and a server database.
+    ServerDb,
+    /// The document's server says what the page needs, from a prefetch database.
+    PrefetchDb,
+    /// All three databases.
+    Databases,
+}
+
+impl Arm {
+    /// As results have it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::TurboTls => "turbotls",
+            Self::ZeroRtt => "0rtt",
+            Self::RedirectDb => "redirect-db",
+            Self::ServerDb => "server-db",
+            Self::PrefetchDb => "prefetch-db",
+            Self::Databases => "databases",
+        }
+    }
+
+    /// What it does, as the simulator names it. Those who come back resume their sessions in any case.
+    pub(super) fn techniques(self, again: bool) -> Vec<Technique> {
+        let own: &[Technique] = match self {
+            Self::Plain => &[],
+            Self::TurboTls => &[Technique::TurboTls],
+            Self::ZeroRtt => &[Technique::TurboTls, Technique::ZeroRtt],
+            Self::RedirectDb => &[Technique::RedirectDatabase],
+            Self::ServerDb => &[Technique::ServerDatabase],
+            Self::PrefetchDb => &[Technique::PrefetchDatabase],
+            Self::Databases => &[
+                Technique::RedirectDatabase,
+                Technique::ServerDatabase,
+                Technique::PrefetchDatabase,
+            ],
+        };
+        let resumed = again.then_some(Technique::Resumption);
+        own.iter().copied().chain(resumed).collect()
+    }
+
+    /// Whether there is an agent beside Chromium.
+    pub(super) const fn has_agent(self) -> bool {
+        matches!(self, Self::TurboTls | Self::ZeroRtt)
+    }
+
+    /// Whether Chromium has the extension, with a database of its own for each arm.
+    pub(super) const fn has_extension(self) -> bool {
+        matches!(self, Self::RedirectDb | Self::ServerDb | Self::Databases)
+    }
+
+    /// Whether the document's server says what the page needs.
+    pub(super) const fn has_hints(self) -> bool {
+        matches!(self, Self::PrefetchDb | Self::Databases)
+    }
+
+    /// What BLAST found for it over Tor: change of the page load time.
+    pub(super) const fn published(self) -> Option<f64> {
+        match self {
+            // Chapter 5: with real add-ons, then by the simulator.
+            Self::RedirectDb => Some(-0.147),
+            Self::ServerDb => Some(-0.094),
+            Self::PrefetchDb => Some(-0.35),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Arm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,237 @@
+//! One load of one cell: Chromium with what the arm has, from the start to the end.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headstart_lab::Node;
+use headstart_pageload::har::Recording;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::agent::Openings;
+use super::arm::Arm;
+use super::databases::Served;
+use super::extension;
+use super::servers::{BEFORE_CHROMIUM, Front};
+use super::stage::Stage;
+use crate::lab::cell::{Agent, Counts};
+use crate::lab::interrupt::Interrupt;
+use crate::lab::process::Broken;
+use crate::pageload::record::session::{Seen, Session, Start, Stopped};
+
+/// Counters of an agent rest if they are the same after this time: more than a round trip of what is measured.
+const REST: Duration = Duration::from_millis(1_000);
+
+/// How long that may take.
+const COUNTED: Duration = Duration::from_secs(10);
+
+/// What Chromium is told so that it sends early data: the setting of its policy TLS13EarlyDataEnabled, off by default (version 156).
+const EARLY_DATA: &str = "--enable-features=EnableTLS13EarlyData";
+
+/// What is loaded, and how.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted<'w> {
+    pub(super) url: &'w str,
+    pub(super) arm: Arm,
+    /// A second visit.
+    pub(super) again: bool,
+    pub(super) timeout: Duration,
+}
+
+/// What loads need beside the stage.
+#[derive(Debug)]
+pub(super) struct Lane<'l> {
+    pub(super) stage: &'l Stage,
+    pub(super) number: usize,
+    pub(super) chromium: &'l std::path::Path,
+    pub(super) interrupt: &'l Interrupt,
+    /// Databases on the client's node, where the extension finds them.
+    pub(super) served: Option<&'l Served>,
+}
+
+/// A load that came to its end.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) times: Times,
+    pub(super) openings: Openings,
+    pub(super) seen: Seen,
+    pub(super) browser: String,
+    /// What the extension says of itself.
+    pub(super) extension: Option<Value>,
+}
+
+/// Times in ms since the first request, and what came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(super) struct Times {
+    /// Until 95 % of the resources were there.
+    pub(super) page_load_ms: Option<f64>,
+    pub(super) largest_paint_ms: Option<f64>,
+    pub(super) on_load_ms: Option<f64>,
+    pub(super) first_request_ms: Option<f64>,
+    pub(super) first_response_ms: Option<f64>,
+    /// Until all of them were.
+    pub(super) all_ms: Option<f64>,
+    pub(super) resources: usize,
+    /// Requests that are no resources: cached, failed and so on.
+    pub(super) ignored: usize,
+    pub(super) connections: usize,
+    pub(super) bytes: u64,
+}
+
+impl Lane<'_> {
+    /// Loads a page; why it did not come to its end is told apart from the user's wish.
+    ///
+    /// # Errors
+    /// The user interrupted.
+    pub(super) fn load(&self, wanted: Wanted<'_>) -> Result<Result<Loaded, String>, Stopped> {
+        match self.try_load(wanted) {
+            Ok(loaded) => Ok(Ok(loaded)),
+            Err(Stopped::Failed(why)) => Ok(Err(why)),
+            Err(Stopped::Interrupted) => Err(Stopped::Interrupted),
+        }
+    }
+
+    fn try_load(&self, wanted: Wanted<'_>) -> Result<Loaded, Stopped> {
+        let node = self.node()?;
+        // Ended last: Chromium's connections go through it.
+        let mut agent = self.agent(wanted.arm, node)?;
+        let start = Start {
+            program: self.chromium.to_owned(),
+            arguments: self.arguments(wanted.arm),
+            interrupt: self.interrupt.clone(),
+            extensions: wanted.arm.has_extension(),
+        };
+        let mut session = Session::start(&start, node)?;
+        if wanted.arm.has_extension() {
+            self.install(&mut session, wanted.arm)?;
+        }
+        if wanted.again {
+            session.load(wanted.url, wanted.timeout)?;
+            session.leave()?;
+        }
+        let before = agent.as_mut().map(settled).transpose()?;
+        let seen = session.load(wanted.url, wanted.timeout)?;
+        let asked = wanted.arm.has_extension().then(|| extension::state(&mut session));
+        let (extension, browser) = (asked.flatten(), session.version().to_owned());
+        // Agents count connections when they end.
+        drop(session);
+        let openings = match (agent.as_mut(), before) {
+            (Some(agent), Some(before)) => Openings::between(&before, &settled(agent)?),
+            _ => Openings::default(),
+        };
+        Ok(Loaded { times: Times::of(&seen), openings, browser, extension, seen })
+    }
+
+    fn node(&self) -> Result<&Node, Stopped> {
+        let node = self.stage.client(self.number);
+        node.map_err(|failure| Stopped::Failed(failure.message().to_owned()))
+    }
+
+    fn agent(&self, arm: Arm, node: &Node) -> Result<Option<Agent>, Stopped> {
+        if !arm.has_agent() {
+            return Ok(None);
+        }
+        let (front, offer) = match arm {
+            Arm::ZeroRtt if self.stage.place().fast_open.is_some() => {
+                (Front::Terminating, ",fop=1,ed=1")
+            }
+            Arm::ZeroRtt => (Front::Terminating, ",ed=1"),
+            _ => (Front::PassThrough, ""),
+        };
+        let mut command = node.command(&self.stage.place().program);
+        command.args(["agent", "--log", "error"]);
+        for (at, host) in self.stage.hosts.iter().enumerate() {
+            command.args(["--edge", &format!("{host}={}:443{offer}", front.address(at))]);
+        }
+        BEFORE_CHROMIUM.apply_to(&mut command);
+        let agent = Agent::start(node, "agent".into(), command, 0, self.interrupt)?;
+        if let Some(side) = self.stage.place().fast_open.as_ref().filter(|_| arm == Arm::ZeroRtt) {
+            side.take(agent.program())?;
+        }
+        Ok(Some(agent))
+    }
+
+    fn arguments(&self, arm: Arm) -> Vec<String> {
+        let mut arguments = match arm {
+            arm if arm.has_agent() => self.stage.proxied(&format!("socks5://{}", Agent::listen(0))),
+            arm if arm.has_hints() => self.stage.arguments(Front::Hinting),
+            _ => self.stage.arguments(Front::Origin),
+        };
+        arguments.push("--accept-lang=en-US".into());
+        arguments.extend((arm == Arm::ZeroRtt).then(|| EARLY_DATA.to_owned()));
+        arguments
+    }
+
+    fn install(&self, session: &mut Session, arm: Arm) -> Result<(), Stopped> {
+        let served = self.served.ok_or_else(|| Stopped::Failed("there is no database".into()))?;
+        extension::install(session, &served.url(arm), served.key())
+    }
+}
+
+/// The counters of an agent whose connections have been closed, once they rest.
+fn settled(agent: &mut Agent) -> Result<Counts, Broken> {
+    let until = Instant::now() + COUNTED;
+    let mut last = agent.counts()?;
+    loop {
+        thread::sleep(REST);
+        let next = agent.counts()?;
+        if next == last || Instant::now() > until {
+            return Ok(next);
+        }
+        last = next;
+    }
+}
+
+impl From<Broken> for Stopped {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Program(why) => Self::Failed(why),
+            Broken::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
+impl Times {
+    pub(super) fn of(seen: &Seen) -> Self {
+        let Recording { page, .. } = &seen.recording;
+        let timings = || page.resources().iter().filter_map(|resource| resource.measured);
+        let sent = |it: headstart_pageload::page::Timings| {
+            it.started + it.queued + it.dns + it.connect + it.tls + it.send
+        };
+        let mut connections: Vec<u32> =
+            page.resources().iter().filter_map(|resource| resource.connection).collect();
+        connections.sort_unstable();
+        connections.dedup();
+        let first = timings().next();
+        Self {
+            page_load_ms: page.recorded().page_load_time.map(ms),
+            largest_paint_ms: seen.largest_paint_ms.map(rounded),
+            on_load_ms: page.recorded().on_load.map(ms),
+            first_request_ms: first.map(|first| ms(sent(first))),
+            first_response_ms: first.map(|first| ms(sent(first) + first.wait)),
+            all_ms: timings().map(|one| one.end()).max().map(ms),
+            resources: page.resources().len(),
+            ignored: page.ignored().total(),
+            connections: connections.len(),
+            bytes: page.resources().iter().map(|resource| resource.response_bytes).sum(),
+        }
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    rounded(time.as_secs_f64() * 1e3)
+}
+
+fn rounded(ms: f64) -> f64 {
+    (ms * 1e3).round() / 1e3
+}
+
+/// Writes a recording, compressed: it has some 300 kB of text.
+pub(super) fn keep(har: &[u8], file: &std::path::Path) -> std::io::Result<()> {
+    use std::io::Write as _;
+    let file = fs::File::create(file)?;
+    let mut packed = flate2::write::GzEncoder::new(file, flate2::Compression::default());
+    packed.write_all(har)?;
+    packed.finish().map(drop)
+}

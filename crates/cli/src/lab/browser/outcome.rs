@@ -1,0 +1,285 @@
+//! What the loads come to, beside what was predicted: browser.json.
+
+use serde::{Deserialize, Serialize};
+
+use super::arm::Arm;
+use super::databases::DatabaseFacts;
+use super::experiment::CellSpec;
+use super::load::Times;
+use crate::lab::stats::{self, Estimate};
+
+/// Seed of intervals, so that a report is reproducible.
+const SEED: u64 = 1;
+
+/// The file of it in a folder of results.
+pub(crate) const FILE: &str = "browser.json";
+
+/// Everything.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// What loaded the pages, such as `Chrome/156.0.8078.79`.
+    pub(crate) browser: String,
+    pub(crate) databases: Vec<DatabaseFacts>,
+    pub(crate) cells: Vec<CellOutcome>,
+    /// Over all sites of a link.
+    pub(crate) means: Vec<MeanOutcome>,
+}
+
+/// One site with one arm over one link.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct CellOutcome {
+    pub(crate) link: String,
+    pub(crate) variant: String,
+    pub(crate) arm: String,
+    pub(crate) again: bool,
+    pub(crate) n: usize,
+    pub(crate) failed: usize,
+    /// Means, in ms.
+    pub(crate) page_load_ms: Option<Estimate>,
+    pub(crate) largest_paint_ms: Option<Estimate>,
+    /// To `plain` of the same round.
+    pub(crate) page_load_saved: Option<Saved>,
+    pub(crate) largest_paint_saved: Option<Saved>,
+    /// What `plan` says of the recordings: the mean page load time in ms, and the share saved.
+    pub(crate) predicted_ms: Option<f64>,
+    pub(crate) predicted_saved: Option<f64>,
+    /// The same with a prefetch database that speaks with the document's head, as it does here.
+    pub(crate) hinted_ms: Option<f64>,
+    pub(crate) hinted_saved: Option<f64>,
+}
+
+/// Pairs of loads of one round.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Saved {
+    /// The mean of the differences, in ms: what `plain` takes longer.
+    pub(crate) ms: Estimate,
+    /// The mean of the shares of `plain` that are saved.
+    pub(crate) share: Estimate,
+    /// Each difference, in the order of the rounds.
+    pub(crate) differences_ms: Vec<f64>,
+}
+
+/// An arm over a link, as the mean of its sites.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct MeanOutcome {
+    pub(crate) link: String,
+    pub(crate) arm: String,
+    pub(crate) again: bool,
+    pub(crate) sites: usize,
+    pub(crate) page_load_ms: f64,
+    pub(crate) predicted_ms: Option<f64>,
+    /// By what share the prediction is too long.
+    pub(crate) error: Option<f64>,
+    pub(crate) saved: Option<f64>,
+    pub(crate) predicted_saved: Option<f64>,
+    pub(crate) hinted_saved: Option<f64>,
+    /// What BLAST found over Tor.
+    pub(crate) published_saved: Option<f64>,
+}
+
+/// The loads of one cell, each by its round; none of one that failed.
+#[derive(Debug, Default)]
+pub(super) struct Loads {
+    pub(super) rounds: Vec<(u32, Option<Times>)>,
+}
+
+/// What was predicted for a cell, in ms.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Predicted {
+    pub(super) page_load_ms: Option<f64>,
+    pub(super) hinted_ms: Option<f64>,
+}
+
+/// A cell with all that is known of it.
+#[derive(Debug)]
+pub(super) struct Known<'k> {
+    pub(super) link: &'k str,
+    pub(super) spec: &'k CellSpec,
+    pub(super) loads: &'k Loads,
+    pub(super) predicted: Predicted,
+}
+
+impl Outcome {
+    /// Adds the cells of a link.
+    pub(super) fn add(&mut self, cells: &[Known<'_>]) {
+        let plain = |cell: &Known<'_>| {
+            let of = |other: &&Known<'_>| {
+                other.spec.arm == Arm::Plain && other.spec.variant == cell.spec.variant
+            };
+            cells.iter().find(of).map(|plain| (plain.loads, plain.predicted))
+        };
+        let from = self.cells.len();
+        self.cells.extend(cells.iter().map(|cell| CellOutcome::new(cell, plain(cell))));
+        let added: Vec<CellOutcome> = self.cells.iter().skip(from).cloned().collect();
+        let mut seen: Vec<(Arm, bool)> = Vec::new();
+        for cell in cells {
+            let kind = (cell.spec.arm, cell.spec.again);
+            if !seen.contains(&kind) {
+                seen.push(kind);
+                self.means.extend(MeanOutcome::new(kind, &added));
+            }
+        }
+    }
+}
+
+impl CellOutcome {
+    fn new(cell: &Known<'_>, plain: Option<(&Loads, Predicted)>) -> Self {
+        let Known { link, spec, loads, predicted } = cell;
+        let mean = |of: fn(&Times) -> Option<f64>| {
+            stats::mean(&loads.values(of), SEED).map(|mean| mean.map(rounded))
+        };
+        // It is compared with others, not with itself.
+        let plain = plain.filter(|_| spec.arm != Arm::Plain);
+        let saved = |of: fn(&Times) -> Option<f64>| Saved::new(loads, plain?.0, of);
+        let share = |ms: Option<f64>| Some(rounded(1.0 - ms? / plain?.1.page_load_ms?));
+        Self {
+            link: (*link).to_owned(),
+            variant: spec.variant.clone(),
+            arm: spec.arm.name().to_owned(),
+            again: spec.again,
+            n: loads.rounds.len(),
+            failed: loads.rounds.iter().filter(|(_, times)| times.is_none()).count(),
+            page_load_ms: mean(page_load),
+            largest_paint_ms: mean(largest_paint),
+            page_load_saved: saved(page_load),
+            largest_paint_saved: saved(largest_paint),
+            predicted_ms: predicted.page_load_ms.map(rounded),
+            predicted_saved: share(predicted.page_load_ms),
+            hinted_ms: predicted.hinted_ms.map(rounded),
+            hinted_saved: share(predicted.hinted_ms),
+        }
+    }
+}
+
+fn page_load(times: &Times) -> Option<f64> {
+    times.page_load_ms
+}
+
+fn largest_paint(times: &Times) -> Option<f64> {
+    times.largest_paint_ms
+}
+
+impl Loads {
+    fn values(&self, of: fn(&Times) -> Option<f64>) -> Vec<f64> {
+        self.rounds.iter().filter_map(|(_, times)| of(times.as_ref()?)).collect()
+    }
+
+    fn in_round(&self, round: u32, of: fn(&Times) -> Option<f64>) -> Option<f64> {
+        let (_, times) = self.rounds.iter().find(|(own, _)| *own == round)?;
+        of(times.as_ref()?)
+    }
+}
+
+impl Saved {
+    /// None without any round in which both came to an end.
+    fn new(loads: &Loads, plain: &Loads, of: fn(&Times) -> Option<f64>) -> Option<Self> {
+        let pair = |(round, times): &(u32, Option<Times>)| {
+            Some((plain.in_round(*round, of)?, of(times.as_ref()?)?))
+        };
+        let pairs: Vec<(f64, f64)> = loads.rounds.iter().filter_map(pair).collect();
+        let differences: Vec<f64> = pairs.iter().map(|(plain, own)| plain - own).collect();
+        let shares: Vec<f64> = pairs.iter().map(|(plain, own)| 1.0 - own / plain).collect();
+        Some(Self {
+            ms: stats::mean(&differences, SEED)?.map(rounded),
+            share: stats::mean(&shares, SEED)?.map(rounded),
+            differences_ms: differences.into_iter().map(rounded).collect(),
+        })
+    }
+}
+
+impl MeanOutcome {
+    /// Of the cells of one link that came to an end; none if none did.
+    fn new((arm, again): (Arm, bool), cells: &[CellOutcome]) -> Option<Self> {
+        let own: Vec<&CellOutcome> = cells
+            .iter()
+            .filter(|cell| cell.arm == arm.name() && cell.again == again)
+            .filter(|cell| cell.page_load_ms.is_some())
+            .collect();
+        let mean = |of: &dyn Fn(&CellOutcome) -> Option<f64>| {
+            let all: Option<Vec<f64>> = own.iter().map(|cell| of(cell)).collect();
+            let all = all.filter(|all| !all.is_empty())?;
+            Some(all.iter().sum::<f64>() / all.len() as f64)
+        };
+        let page_load_ms = mean(&|cell| Some(cell.page_load_ms?.value))?;
+        let predicted_ms = mean(&|cell| cell.predicted_ms);
+        Some(Self {
+            link: own.first()?.link.clone(),
+            arm: arm.name().to_owned(),
+            again,
+            sites: own.len(),
+            page_load_ms: rounded(page_load_ms),
+            predicted_ms: predicted_ms.map(rounded),
+            error: predicted_ms.map(|predicted| rounded(predicted / page_load_ms - 1.0)),
+            saved: mean(&|cell| Some(cell.page_load_saved.as_ref()?.share.value)).map(rounded),
+            predicted_saved: mean(&|cell| cell.predicted_saved).map(rounded),
+            hinted_saved: mean(&|cell| cell.hinted_saved).map(rounded),
+            published_saved: arm.published().map(|change| -change),
+        })
+    }
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loads(ms: &[Option<f64>]) -> Loads {
+        let times = |ms: f64| Times {
+            page_load_ms: Some(ms),
+            largest_paint_ms: Some(ms / 2.0),
+            ..Times::default()
+        };
+        Loads { rounds: (1..).zip(ms.iter().map(|ms| ms.map(times))).collect() }
+    }
+
+    fn spec(arm: Arm, variant: &str) -> CellSpec {
+        CellSpec { variant: variant.into(), site: 0, again: false, arm }
+    }
+
+    #[test]
+    fn savings_are_of_pairs_and_errors_of_means() {
+        let plain = loads(&[Some(1000.0), Some(2000.0), None, Some(1500.0)]);
+        let turbo = loads(&[Some(900.0), Some(1600.0), Some(10.0), None]);
+        let specs = [spec(Arm::Plain, "news"), spec(Arm::TurboTls, "news")];
+        let predicted = |ms| Predicted { page_load_ms: Some(ms), hinted_ms: None };
+        let known = |spec, loads, ms| Known { link: "near", spec, loads, predicted: predicted(ms) };
+        let mut outcome = Outcome::default();
+        outcome.add(&[known(&specs[0], &plain, 1650.0), known(&specs[1], &turbo, 1320.0)]);
+        let [first, second] = &outcome.cells[..] else { panic!("two cells") };
+        assert_eq!((first.n, first.failed, second.failed), (4, 1, 1));
+        assert!(first.page_load_saved.is_none() && first.predicted_saved.is_none());
+        let saved = second.page_load_saved.as_ref().unwrap();
+        assert_eq!(saved.differences_ms, [100.0, 400.0]);
+        assert_eq!((saved.ms.value, saved.share.value), (250.0, 0.15));
+        assert_eq!(second.predicted_saved, Some(0.2));
+        assert_eq!(second.largest_paint_saved.as_ref().unwrap().differences_ms, [50.0, 200.0]);
+        let [mean, other] = &outcome.means[..] else { panic!("two arms") };
+        // 1650 said, 1500 measured.
+        assert_eq!((mean.error, mean.saved), (Some(0.1), None));
+        assert_eq!((other.saved, other.predicted_saved), (Some(0.15), Some(0.2)));
+    }
+
+    #[test]
+    fn a_cell_without_any_load_is_in_no_mean() {
+        let none = loads(&[None, None]);
+        let plain = loads(&[Some(100.0), Some(100.0)]);
+        let specs = [spec(Arm::Plain, "news"), spec(Arm::RedirectDb, "news")];
+        let known =
+            |spec, loads| Known { link: "near", spec, loads, predicted: Predicted::default() };
+        let mut outcome = Outcome::default();
+        outcome.add(&[known(&specs[0], &plain), known(&specs[1], &none)]);
+        assert_eq!(outcome.cells[1].failed, 2);
+        assert!(
+            outcome.cells[1].page_load_ms.is_none() && outcome.cells[1].page_load_saved.is_none()
+        );
+        assert_eq!(outcome.means.len(), 1);
+        assert_eq!(outcome.means[0].error, None);
+        // What is written is read again.
+        let text = serde_json::to_string(&outcome).unwrap();
+        let again: Outcome = serde_json::from_str(&text).unwrap();
+        assert_eq!(again.cells.len(), 2);
+    }
+}

@@ -1,0 +1,451 @@
+//! A run: over each link first recordings, then rounds of loads.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headstart_lab::{Privilege, privilege};
+use headstart_peers::site::Site;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::agent::Handshakes;
+use super::arm::Arm;
+use super::databases::{Databases, Recorded, Served};
+use super::experiment::{BrowserExperiment, BrowserLink, CellSpec, Plan};
+use super::load::{Lane, Loaded, Times, Wanted, keep};
+use super::outcome::{FILE, Known, Loads, Outcome, Predicted};
+use super::predict::Predictor;
+use super::servers::BEFORE_CHROMIUM;
+use super::stage::{LATE, Place, SYSCTLS, Stage, this_program};
+use super::{extension, table};
+use crate::demo;
+use crate::failure::Failure;
+use crate::lab::bars;
+use crate::lab::cell::ClientSide;
+use crate::lab::environment::{About, Environment};
+use crate::lab::interrupt::Interrupt;
+use crate::lab::progress::{Progress, in_words};
+use crate::lab::results::{self, Folder};
+use crate::lab::run::{Finished, interrupted};
+use crate::lab::summary::Groups;
+use crate::lab::trial::Row;
+use crate::options::LabRunOptions;
+use crate::output;
+use crate::pageload::record::session::{self, Stopped};
+
+/// An edge takes no early data in its first 20 s (docs/edge.md).
+const FILTER: Duration = Duration::from_secs(21);
+
+/// How often a recording is tried: a database must have all.
+const TRIES: usize = 3;
+
+/// Recorded loads, for `headstart pageload plan` and `show`.
+const RECORDINGS: &str = "recordings";
+
+/// Loads of the first round, each with all of its requests.
+const LOADS: &str = "loads";
+
+/// Runs it and writes its results. Call it while the process has one thread.
+///
+/// # Errors
+/// There is no Chromium, the machine makes no such network, nothing can be recorded, or the user interrupted.
+pub(crate) fn run(
+    options: &LabRunOptions,
+    experiment: BrowserExperiment,
+    text: &str,
+) -> Result<ExitCode, Failure> {
+    if options.full || options.pcap {
+        let what = if options.full { "--full" } else { "--pcap" };
+        return Err(Failure::usage(format!("{} has no {what}", experiment.name))
+            .hint("leave it out; loads.jsonl and recordings have the times of each request"));
+    }
+    let plan = Plan::new(experiment, options.quick, options.seed);
+    let sites = plan.read_sites()?;
+    let chromium = session::find()?;
+    if plan.cells.iter().any(|cell| cell.arm.has_extension()) {
+        extension::find()?;
+    }
+    let root = privilege() == Privilege::Root;
+    demo::become_privileged()?;
+    let program = this_program()?;
+    // Programs are attached to the kernel by root alone; without them there is early data, and no Fast Open.
+    let attaches = root && plan.cells.iter().any(|cell| cell.arm == Arm::ZeroRtt);
+    let fast_open =
+        attaches.then(|| ClientSide::attach_for(&plan.experiment.name, &program)).transpose()?;
+    let interrupt = Interrupt::listen()?;
+    let place =
+        options.out.clone().unwrap_or_else(|| results::default_place(&plan.experiment.name));
+    let folder = Folder::create(&place)?;
+    let place = Place { program, work: folder.work()?, fast_open: fast_open.map(Arc::new) };
+    let about = About {
+        quick: plan.quick,
+        full: false,
+        seed: plan.seed,
+        late: Some(LATE),
+        programs: BTreeMap::new(),
+        sysctls: BTreeMap::from(SYSCTLS),
+    };
+    let mut run = Run {
+        environment: Environment::of(about, root),
+        progress: Progress::new(plan.steps()),
+        groups: Groups::default(),
+        outcome: Outcome::default(),
+        chromium,
+        sites,
+        plan,
+        folder,
+        place,
+        interrupt,
+    };
+    let measured = run.measure();
+    run.progress.done();
+    measured?;
+    run.finish(text, options.json)
+}
+
+struct Run {
+    plan: Plan,
+    sites: Vec<Site>,
+    chromium: std::path::PathBuf,
+    folder: Folder,
+    place: Place,
+    environment: Environment,
+    groups: Groups,
+    outcome: Outcome,
+    progress: Progress,
+    interrupt: Interrupt,
+}
+
+/// What came of one load, and when.
+struct Turned {
+    /// Place in what was asked for.
+    cell: usize,
+    from: Instant,
+    to: Instant,
+    loaded: Result<Loaded, String>,
+}
+
+/// A line of loads.jsonl.
+#[derive(Serialize)]
+struct LoadLine<'l> {
+    link: &'l str,
+    variant: &'l str,
+    arm: &'static str,
+    trial: u32,
+    flagged: bool,
+    ok: bool,
+    error: &'l str,
+    #[serde(flatten)]
+    times: Option<Times>,
+    openings: BTreeMap<String, u64>,
+    fallbacks: BTreeMap<String, u64>,
+    notes: Vec<String>,
+    extension: Option<Value>,
+}
+
+impl Run {
+    fn measure(&mut self) -> Result<(), Failure> {
+        eprintln!(
+            "{}: {} links, {} cells on each, about {}; results in {}",
+            self.plan.experiment.name,
+            self.plan.links.len(),
+            self.plan.cells.len(),
+            in_words(self.plan.estimate()),
+            self.folder.place().display(),
+        );
+        for (number, link) in (1..).zip(self.plan.links.clone()) {
+            self.progress.stage(&link.name);
+            self.link(&link, number)?;
+            self.folder.flush()?;
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, link: &BrowserLink, number: usize) -> Result<(), Failure> {
+        let lanes = self.plan.lanes(link);
+        let mut stage =
+            Stage::build(&self.place, link, number, &self.sites, lanes, &self.interrupt)?;
+        let built = Instant::now();
+        let recorded = self.record(&stage, link)?;
+        let all: Vec<Recorded> = recorded.into_iter().flatten().collect();
+        let databases = Databases::learn(&link.name, &all)?;
+        self.outcome.databases.push(databases.said.clone());
+        stage.hint(databases.links.clone())?;
+        let served = (0..lanes).map(|lane| databases.serve(stage.client(lane)?));
+        let served = served.collect::<Result<Vec<_>, Failure>>()?;
+        if self.plan.cells.iter().any(|cell| cell.arm == Arm::ZeroRtt) {
+            thread::sleep(FILTER.saturating_sub(built.elapsed()));
+        }
+        for cell in &self.plan.cells {
+            self.groups.expect(self.plan.key(link, cell), link.rtt);
+        }
+        let mut loads: Vec<Loads> = self.plan.cells.iter().map(|_| Loads::default()).collect();
+        for (round, turns) in (1..).zip(self.plan.rounds(link)) {
+            for turn in turns {
+                self.turn(&stage, link, &served, (round, &turn), &mut loads)?;
+                stage.check()?;
+                self.folder.flush()?;
+                self.progress.step();
+            }
+        }
+        self.compare(link, &databases, &all, &loads);
+        let realtime = BEFORE_CHROMIUM.granted().realtime;
+        let scheduled = json!({ "realtime": realtime, "pinned": false });
+        self.environment.add_lab(&link.name, LATE, scheduled, &stage.lab);
+        Ok(())
+    }
+
+    /// Loads each site without anything, and keeps what was seen: by site.
+    fn record(&mut self, stage: &Stage, link: &BrowserLink) -> Result<Vec<Vec<Recorded>>, Failure> {
+        let mut all: Vec<Vec<Recorded>> = self.sites.iter().map(|_| Vec::new()).collect();
+        let spec = |site| CellSpec {
+            variant: self.plan.sites.get(site).cloned().unwrap_or_default(),
+            site,
+            again: false,
+            arm: Arm::Plain,
+        };
+        let specs: Vec<CellSpec> = (0..self.sites.len()).map(spec).collect();
+        for _ in 0..self.plan.recordings {
+            for turn in specs.chunks(self.plan.lanes(link)) {
+                let mut left: Vec<&CellSpec> = turn.iter().collect();
+                for attempt in 1..=TRIES {
+                    let turned = self.load_all(stage, &left, &[])?;
+                    let mut failed = Vec::new();
+                    for (spec, one) in left.iter().zip(turned) {
+                        match one.loaded {
+                            Ok(loaded) => {
+                                self.keep(RECORDINGS, link, spec, &loaded)?;
+                                let seen = loaded.seen;
+                                let recorded =
+                                    Recorded { recording: seen.recording, har: seen.har };
+                                if let Some(own) = all.get_mut(spec.site) {
+                                    own.push(recorded);
+                                }
+                            }
+                            Err(why) if attempt == TRIES => return Err(unrecorded(spec, &why)),
+                            Err(why) => {
+                                self.progress.note(&format!("recording {}: {why}", spec.variant));
+                                failed.push(*spec);
+                            }
+                        }
+                    }
+                    left = failed;
+                    if left.is_empty() {
+                        break;
+                    }
+                }
+                self.progress.step();
+            }
+        }
+        Ok(all)
+    }
+
+    /// Puts what was seen of a load into a folder, under the next number that is free.
+    fn keep(
+        &self,
+        folder: &str,
+        link: &BrowserLink,
+        spec: &CellSpec,
+        loaded: &Loaded,
+    ) -> Result<(), Failure> {
+        let folder = self.folder.subfolder(folder)?;
+        let name = |number: usize| {
+            let text = format!("{} {} {}", link.name, spec.variant, spec.arm);
+            let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+            format!("{}-{number:04}.har.gz", text.chars().map(plain).collect::<String>())
+        };
+        let free = (1..).map(|number| folder.join(name(number))).find(|file| !file.exists());
+        let kept = free.map_or(Ok(()), |file| keep(&loaded.seen.har, &file));
+        kept.map_err(|error| Failure::usage(format!("cannot write {}: {error}", folder.display())))
+    }
+
+    /// One turn: the loads of some cells at the same time.
+    fn turn(
+        &mut self,
+        stage: &Stage,
+        link: &BrowserLink,
+        served: &[Served],
+        (round, turn): (u32, &[usize]),
+        loads: &mut [Loads],
+    ) -> Result<(), Failure> {
+        let cells = self.plan.cells.clone();
+        let specs: Vec<&CellSpec> = turn.iter().filter_map(|at| cells.get(*at)).collect();
+        let early = specs.iter().any(|spec| spec.arm == Arm::ZeroRtt);
+        let before = early.then(|| stage.handshakes());
+        let turned = self.load_all(stage, &specs, served)?;
+        // Of all its loads together: edges do not say whose a handshake was.
+        let handshakes = before.map(|before| stage.handshakes().since(before));
+        for one in turned {
+            let Some((spec, at)) = specs.get(one.cell).zip(turn.get(one.cell)) else { continue };
+            let flagged = stage.lab.disturbed(one.from, one.to);
+            self.add(link, spec, (round, flagged), &one.loaded, handshakes)?;
+            // One of each cell says more than its figures.
+            if let Some(loaded) = one.loaded.as_ref().ok().filter(|_| round == 1) {
+                self.keep(LOADS, link, spec, loaded)?;
+            }
+            let times = one.loaded.as_ref().ok().map(|loaded| loaded.times);
+            if let Some(own) = loads.get_mut(*at) {
+                own.rounds.push((round, times));
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads them at the same time, each on a client of its own.
+    fn load_all(
+        &self,
+        stage: &Stage,
+        specs: &[&CellSpec],
+        served: &[Served],
+    ) -> Result<Vec<Turned>, Failure> {
+        let one = |cell: usize, spec: &CellSpec| -> Result<Turned, Stopped> {
+            let lane = Lane {
+                stage,
+                number: cell,
+                chromium: &self.chromium,
+                interrupt: &self.interrupt,
+                served: served.get(cell),
+            };
+            let url = self.sites.get(spec.site).map(Site::url).unwrap_or_default();
+            let (arm, again, timeout) = (spec.arm, spec.again, self.plan.experiment.timeout);
+            let from = Instant::now();
+            let loaded = lane.load(Wanted { url: &url, arm, again, timeout })?;
+            Ok(Turned { cell, from, to: Instant::now(), loaded })
+        };
+        let done: Vec<Result<Turned, Stopped>> = thread::scope(|scope| {
+            let one = &one;
+            let lanes = specs.iter().enumerate();
+            let lanes: Vec<_> =
+                lanes.map(|(cell, spec)| scope.spawn(move || one(cell, spec))).collect();
+            let join = |lane: thread::ScopedJoinHandle<'_, _>| {
+                lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            lanes.into_iter().map(join).collect()
+        });
+        let stopped = |stopped| match stopped {
+            Stopped::Interrupted => interrupted(crate::lab::process::Broken::Interrupted),
+            Stopped::Failed(why) => Failure::usage(why),
+        };
+        done.into_iter().map(|one| one.map_err(stopped)).collect()
+    }
+
+    fn add(
+        &mut self,
+        link: &BrowserLink,
+        spec: &CellSpec,
+        (round, flagged): (u32, bool),
+        loaded: &Result<Loaded, String>,
+        handshakes: Option<Handshakes>,
+    ) -> Result<(), Failure> {
+        let error = loaded.as_ref().err().cloned().unwrap_or_default().replace(['\n', '\r'], " ");
+        if !error.is_empty() {
+            let name = format!("{}, {}, {}", link.name, spec.variant, spec.arm);
+            self.progress.note(&format!("failed: {name}: {error}"));
+        }
+        let loaded = loaded.as_ref().ok();
+        let times = loaded.map(|loaded| loaded.times);
+        let openings = loaded.map(|loaded| loaded.openings.clone()).unwrap_or_default();
+        let most =
+            |count: fn(Handshakes) -> u64| handshakes.is_some_and(|all| 2 * count(all) > all.all);
+        let key = self.plan.key(link, spec);
+        let request = times.and_then(|times| times.first_request_ms);
+        let row = Row {
+            experiment: key.experiment,
+            arm: key.arm,
+            suite: key.suite,
+            link: key.link,
+            trial: round,
+            opening: match loaded {
+                Some(_) => openings.most().unwrap_or("plain").to_owned(),
+                None => String::new(),
+            },
+            ms_to_first_request_byte: request,
+            ms_to_first_response_byte: times.and_then(|times| times.first_response_ms),
+            ms_to_last_response_byte: times.and_then(|times| times.page_load_ms),
+            rtts: request.map(|ms| ms / (link.rtt.as_secs_f64() * 1e3)),
+            reason: openings.words(),
+            flagged,
+            variant: key.variant,
+            ok: times.is_some(),
+            resumed: most(|all| all.resumed),
+            early_data: most(|all| all.early),
+            bytes: times.map_or(0, |times| times.bytes),
+            error: error.clone(),
+            round,
+        };
+        self.folder.add(&row)?;
+        self.groups.add(&row, link.rtt);
+        if let Some(loaded) = loaded.filter(|_| self.outcome.browser.is_empty()) {
+            self.outcome.browser.clone_from(&loaded.browser);
+        }
+        self.folder.add_load(&LoadLine {
+            link: &link.name,
+            variant: &spec.variant,
+            arm: spec.arm.name(),
+            trial: round,
+            flagged,
+            ok: times.is_some(),
+            error: &error,
+            times,
+            openings: openings.by_name,
+            fallbacks: openings.fallbacks,
+            notes: loaded.map(|loaded| loaded.seen.notes.clone()).unwrap_or_default(),
+            extension: loaded.and_then(|loaded| loaded.extension.clone()),
+        })
+    }
+
+    /// Puts what was predicted beside what was measured.
+    fn compare(
+        &mut self,
+        link: &BrowserLink,
+        databases: &Databases,
+        recorded: &[Recorded],
+        loads: &[Loads],
+    ) {
+        let predictor = Predictor::new(link, &databases.all, &databases.links);
+        let known = |(spec, loads): (_, _)| {
+            let spec: &CellSpec = spec;
+            let url = self.sites.get(spec.site).map(Site::url).unwrap_or_default();
+            let pages: Vec<_> = recorded
+                .iter()
+                .map(|one| &one.recording.page)
+                .filter(|page| page.resources().first().is_some_and(|first| first.url == url))
+                .collect();
+            let predicted = Predicted {
+                page_load_ms: predictor.page_load_ms(&pages, spec.arm, spec.again),
+                hinted_ms: predictor.hinted_ms(&pages, spec.arm, spec.again),
+            };
+            Known { link: &link.name, spec, loads, predicted }
+        };
+        let cells: Vec<Known<'_>> = self.plan.cells.iter().zip(loads).map(known).collect();
+        self.outcome.add(&cells);
+    }
+
+    fn finish(mut self, text: &str, as_json: bool) -> Result<ExitCode, Failure> {
+        self.environment.end();
+        let cells = self.groups.summaries();
+        let bars = &self.plan.experiment.bar;
+        let verdicts = bars::judge(bars, &self.groups, self.plan.quick, self.plan.seed);
+        if let Some(warning) = self.environment.warning() {
+            eprintln!("{warning}");
+        }
+        self.folder.add_file(FILE, &self.outcome)?;
+        let place = self.folder.finish(&cells, &verdicts, &self.environment, text)?;
+        let said = match as_json {
+            true => {
+                format!("{}\n", serde_json::to_string_pretty(&self.outcome).unwrap_or_default())
+            }
+            false => table::text(&self.outcome),
+        };
+        output::print(said.as_bytes())?;
+        Ok(Finished { cells, loads: Vec::new(), place, verdicts }.conclusion())
+    }
+}
+
+fn unrecorded(spec: &CellSpec, why: &str) -> Failure {
+    Failure::negative(format!("{} cannot be recorded: {why}", spec.variant))
+        .hint("`headstart pageload record` loads it alone and says more")
+}

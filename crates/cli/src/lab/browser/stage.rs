@@ -1,0 +1,226 @@
+//! The emulated network of a link, with everything in it but Chromium.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use headstart_lab::{Host, Lab, LabOptions, Node};
+use headstart_peers::site::{Authority, Site, SiteOptions, SiteOrigin};
+
+use super::agent::Handshakes;
+use super::experiment::BrowserLink;
+use super::servers::{self, Edges, Front, addresses, broken, identities};
+use crate::demo;
+use crate::failure::Failure;
+use crate::lab::cell::{ClientSide, ServerSide};
+use crate::lab::interrupt::Interrupt;
+use crate::lab::process::Program;
+use crate::lab::site::failed;
+use crate::lab::topology::{FAST_OPEN, MTU_PROBING};
+use crate::pageload::record::session;
+
+/// Hosts of all sites at most: addresses of one network.
+const HOSTS_MAX: usize = 250;
+
+/// Loads come one after the other between the same addresses: what TCP learns of a path in one is not to be known in the next
+/// (ip-sysctl: 1).
+const NO_METRICS: (&str, &str) = ("/proc/sys/net/ipv4/tcp_no_metrics_save", "1");
+
+/// Set on each node.
+pub(super) const SYSCTLS: [(&str, &str); 3] = [NO_METRICS, FAST_OPEN, MTU_PROBING];
+
+/// From when on the forwarder sends a packet late: a tenth of the shortest round trip. Loads have thousands of packets, of which one
+/// that is late by less changes nothing.
+pub(super) const LATE: Duration = Duration::from_millis(5);
+
+const SERVER: &str = "server";
+
+/// A node of its own: the kernel's program of Fast Open acts on a port of a whole interface.
+const EDGE: &str = "edge";
+
+/// What all stages of a run share.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// This program.
+    pub(super) program: PathBuf,
+    /// For keys; goes with the run.
+    pub(super) work: PathBuf,
+    /// What is attached to the control group of agents, where the user is root.
+    pub(super) fast_open: Option<Arc<ClientSide>>,
+}
+
+/// A link, clients behind it, and servers.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) lab: Lab,
+    /// Of all sites, in the order of their addresses.
+    pub(super) hosts: Vec<String>,
+    sites: Vec<Site>,
+    authority: Authority,
+    fingerprint: String,
+    place: Place,
+    interrupt: Interrupt,
+    // Behind a lock only since a program is for one thread at a time.
+    edges: Mutex<Vec<Program>>,
+    _fast_open: Option<ServerSide>,
+}
+
+impl Stage {
+    /// Builds it; `number` is that of no other stage of the run.
+    ///
+    /// # Errors
+    /// The machine makes no such network, or a server does not start.
+    pub(super) fn build(
+        place: &Place,
+        link: &BrowserLink,
+        number: usize,
+        sites: &[Site],
+        lanes: usize,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let hosts: Vec<String> =
+            sites.iter().flat_map(Site::hosts).map(|host| host.name.clone()).collect();
+        if hosts.len() > HOSTS_MAX {
+            return Err(Failure::usage(format!("{} hosts are more than {HOSTS_MAX}", hosts.len())));
+        }
+        let authority = Authority::new().map_err(|error| failed(&error))?;
+        let fingerprint = authority.fingerprint().map_err(|error| failed(&error))?;
+        let mut stage = Self {
+            lab: build_lab(link, lanes, hosts.len())?,
+            hosts,
+            sites: sites.to_vec(),
+            authority,
+            fingerprint,
+            place: place.clone(),
+            interrupt: interrupt.clone(),
+            edges: Mutex::default(),
+            _fast_open: None,
+        };
+        stage.serve(number)?;
+        Ok(stage)
+    }
+
+    fn serve(&mut self, number: usize) -> Result<(), Failure> {
+        let origin = self.origin(Vec::new())?;
+        let folder = self.place.work.join(format!("identities-{number}"));
+        let identities = identities(&self.authority, &self.hosts, &folder)?;
+        let (server, edge) = (self.node(SERVER)?, self.node(EDGE)?);
+        servers::origin(server, &origin, self.hosts.len())?;
+        let passing = self.edges_on(server).pass_through().map_err(broken)?;
+        let side =
+            self.place.fast_open.as_ref().map(|_| {
+                ServerSide::attach(&self.place.program, edge, &format!("browser-{number}"))
+            });
+        let side = side.transpose().map_err(broken)?;
+        let maps = side.as_ref().map(ServerSide::dir);
+        let terminating = self.edges_on(edge).terminating(&origin, &identities, maps)?;
+        self.edges().extend([passing, terminating]);
+        self._fast_open = side;
+        Ok(())
+    }
+
+    /// Starts the sites whose documents say more: values of `Link` fields by URL.
+    pub(super) fn hint(&mut self, links: Vec<(String, Vec<String>)>) -> Result<(), Failure> {
+        let origin = self.origin(links)?;
+        let hinting = self.edges_on(self.node(SERVER)?).hinting(origin)?;
+        self.edges().push(hinting);
+        Ok(())
+    }
+
+    fn origin(&self, links: Vec<(String, Vec<String>)>) -> Result<SiteOrigin, Failure> {
+        let options = SiteOptions { links, ..SiteOptions::default() };
+        SiteOrigin::new(&self.sites, &self.authority, &options).map_err(|error| failed(&error))
+    }
+
+    fn edges(&self) -> MutexGuard<'_, Vec<Program>> {
+        self.edges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn edges_on<'s>(&'s self, node: &'s Node) -> Edges<'s> {
+        let (program, interrupt) = (self.place.program.as_path(), &self.interrupt);
+        Edges { program, node, hosts: self.hosts.len(), interrupt }
+    }
+
+    fn node(&self, name: &str) -> Result<&Node, Failure> {
+        self.lab.node(name).ok_or_else(|| Failure::usage(format!("the lab has no {name}")))
+    }
+
+    /// The node of a client.
+    pub(super) fn client(&self, lane: usize) -> Result<&Node, Failure> {
+        self.node(&client_name(lane))
+    }
+
+    pub(super) const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Whether edges still run.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        self.edges().iter_mut().try_for_each(Program::check).map_err(broken)
+    }
+
+    /// Of the edge that speaks TLS.
+    pub(super) fn handshakes(&self) -> Handshakes {
+        let edge = self.lab.node(EDGE);
+        edge.and_then(|edge| Handshakes::read(edge.namespace())).unwrap_or_default()
+    }
+
+    /// What Chromium is told of names and certificates.
+    pub(super) fn arguments(&self, front: Front) -> Vec<String> {
+        let map = |(at, host): (usize, &String)| format!("MAP {host} {}", front.address(at));
+        let mut rules: Vec<String> = self.hosts.iter().enumerate().map(map).collect();
+        // Nothing else is there; what is asked of this machine itself is.
+        rules.push("MAP * ~NOTFOUND".into());
+        rules.push("EXCLUDE 127.0.0.1".into());
+        vec![
+            format!("--host-resolver-rules={}", rules.join(", ")),
+            session::trusting(&self.fingerprint),
+        ]
+    }
+
+    /// What Chromium is told that finds everything through a proxy.
+    pub(super) fn proxied(&self, proxy: &str) -> Vec<String> {
+        vec![
+            format!("--proxy-server={proxy}"),
+            "--proxy-bypass-list=<-loopback>".into(),
+            session::trusting(&self.fingerprint),
+        ]
+    }
+}
+
+fn build_lab(link: &BrowserLink, lanes: usize, hosts: usize) -> Result<Lab, Failure> {
+    let mut nodes = Vec::new();
+    for lane in 0..lanes {
+        let path = link.path.parse().map_err(|error| {
+            Failure::usage(format!("link '{}': '{}': {error}", link.name, link.path))
+        })?;
+        nodes.push(Host::new(client_name(lane)).path(path));
+    }
+    for (name, fronts) in [
+        (SERVER, &[Front::Origin, Front::PassThrough, Front::Hinting][..]),
+        (EDGE, &[Front::Terminating]),
+    ] {
+        nodes.push(addresses(fronts, hosts).into_iter().fold(Host::new(name), Host::address));
+    }
+    // Chromium needs every processor there is: the forwarder has none for itself.
+    let options = LabOptions { late: LATE, pinned: false, ..LabOptions::default() };
+    let lab = Lab::build_with(nodes, options).map_err(|error| demo::not_built(&error))?;
+    for node in lab.nodes() {
+        for (file, value) in SYSCTLS {
+            node.run(|| std::fs::write(file, value)).flatten().map_err(|error| {
+                Failure::usage(format!("cannot set {file} on {}: {error}", node.name()))
+            })?;
+        }
+    }
+    Ok(lab)
+}
+
+fn client_name(lane: usize) -> String {
+    format!("client-{}", lane + 1)
+}
+
+/// Where programs are found that are no part of this one.
+pub(super) fn this_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe()
+        .map_err(|error| Failure::usage(format!("cannot find this program: {error}")))
+}

@@ -1,0 +1,181 @@
+//! The outcome as a table for the terminal.
+
+use std::fmt::Write as _;
+
+use super::outcome::{CellOutcome, MeanOutcome, Outcome, Saved};
+use crate::lab::stats::Estimate;
+
+/// What the prediction error of the mean is to be at most.
+pub(crate) const AIM: f64 = 0.15;
+
+/// All of it.
+pub(crate) fn text(outcome: &Outcome) -> String {
+    let mut text = format!("{}\n", outcome.browser);
+    let mut under = None;
+    for cell in &outcome.cells {
+        let place = (&cell.link, &cell.variant);
+        if under != Some(place) {
+            under = Some(place);
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "\n{}, {}", cell.link, cell.variant);
+            text.push_str(&row(HEADER));
+        }
+        text.push_str(&row(&columns(cell).each_ref().map(String::as_str)));
+    }
+    text.push_str("\nOver all sites\n");
+    text.push_str(&mean_row(MEAN_HEADER));
+    for mean in &outcome.means {
+        text.push_str(&mean_row(&mean_columns(mean).each_ref().map(String::as_str)));
+    }
+    let _ = writeln!(text, "\n{}", verdict(&outcome.means));
+    for said in &outcome.databases {
+        let _ = writeln!(
+            text,
+            "{}: of {} recordings {} redirects, {} servers and {} URLs to prefetch; {} Link fields, which leave out {}",
+            said.link,
+            said.recordings,
+            said.redirects,
+            said.servers,
+            said.prefetch,
+            said.links,
+            said.links_left_out,
+        );
+    }
+    text
+}
+
+/// The prediction error of the mean, and where it is largest.
+pub(crate) fn verdict(means: &[MeanOutcome]) -> String {
+    let with = |mean: &MeanOutcome| Some((mean.error?, name(mean)));
+    let errors: Vec<(f64, String)> = means.iter().filter_map(with).collect();
+    let largest = errors.iter().max_by(|one, other| one.0.abs().total_cmp(&other.0.abs()));
+    let Some((worst, at)) = largest else { return "nothing was predicted".into() };
+    let all = errors.iter().map(|(error, _)| error.abs()).sum::<f64>() / errors.len() as f64;
+    let within = errors.iter().filter(|(error, _)| error.abs() <= AIM).count();
+    format!(
+        "prediction error of the mean: {} on average, {} at most ({at}); {within} of {} within {}",
+        percent(all),
+        signed(*worst),
+        errors.len(),
+        percent(AIM),
+    )
+}
+
+fn name(mean: &MeanOutcome) -> String {
+    let again = if mean.again { " again" } else { "" };
+    format!("{}, {}{again}", mean.link, mean.arm)
+}
+
+const HEADER: &[&str; 8] =
+    &["", "page load, s", "saved", "plan: s", "plan: saved", "largest paint, s", "saved", "loads"];
+
+fn row(columns: &[&str; 8]) -> String {
+    let [arm, load, saved, plan, plan_saved, paint, paint_saved, loads] = columns;
+    let line = format!(
+        "  {arm:<12} {load:>20}  {saved:>24}  {plan:>8}  {plan_saved:>14}  {paint:>20}  {paint_saved:>24}  {loads}"
+    );
+    format!("{}\n", line.trim_end())
+}
+
+fn columns(cell: &CellOutcome) -> [String; 8] {
+    let failed = if cell.failed > 0 { format!(", {} failed", cell.failed) } else { String::new() };
+    let hinted = cell.hinted_saved.map_or(String::new(), |share| format!(" ({})", percent(share)));
+    [
+        cell.arm.clone(),
+        seconds(cell.page_load_ms),
+        saved(cell.page_load_saved.as_ref()),
+        cell.predicted_ms.map_or("–".into(), |ms| format!("{:.2}", ms / 1e3)),
+        cell.predicted_saved.map_or("–".into(), |share| format!("{}{hinted}", percent(share))),
+        seconds(cell.largest_paint_ms),
+        saved(cell.largest_paint_saved.as_ref()),
+        format!("{}{failed}", cell.n),
+    ]
+}
+
+const MEAN_HEADER: &[&str; 7] =
+    &["", "page load, s", "plan: s", "error", "saved", "plan: saved", "BLAST over Tor"];
+
+fn mean_row(columns: &[&str; 7]) -> String {
+    let [name, load, plan, error, saved, plan_saved, published] = columns;
+    let line = format!(
+        "  {name:<26} {load:>12}  {plan:>8}  {error:>8}  {saved:>8}  {plan_saved:>16}  {published:>14}"
+    );
+    format!("{}\n", line.trim_end())
+}
+
+fn mean_columns(mean: &MeanOutcome) -> [String; 7] {
+    let share = |share: Option<f64>| share.map_or("–".into(), percent);
+    let hinted = mean.hinted_saved.map_or(String::new(), |share| format!(" ({})", percent(share)));
+    [
+        name(mean),
+        format!("{:.2}", mean.page_load_ms / 1e3),
+        mean.predicted_ms.map_or("–".into(), |ms| format!("{:.2}", ms / 1e3)),
+        mean.error.map_or("–".into(), signed),
+        share(mean.saved),
+        format!("{}{hinted}", share(mean.predicted_saved)),
+        mean.published_saved.map_or(String::new(), percent),
+    ]
+}
+
+fn seconds(time: Option<Estimate>) -> String {
+    time.map_or("–".into(), |time| {
+        let Estimate { value, ci95: [low, high] } = time.scaled(1e-3);
+        format!("{value:.2} [{low:.2}, {high:.2}]")
+    })
+}
+
+fn saved(saved: Option<&Saved>) -> String {
+    saved.map_or("–".into(), |saved| {
+        let Estimate { value, ci95: [low, high] } = saved.share.scaled(100.0);
+        format!("{value:.1} % [{low:.1}, {high:.1}]")
+    })
+}
+
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+pub(crate) fn signed(share: f64) -> String {
+    format!("{:+.1} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mean(arm: &str, error: Option<f64>) -> MeanOutcome {
+        MeanOutcome {
+            link: "near".into(),
+            arm: arm.into(),
+            again: false,
+            sites: 3,
+            page_load_ms: 2_000.0,
+            predicted_ms: error.map(|error| 2_000.0 * (1.0 + error)),
+            error,
+            saved: None,
+            predicted_saved: None,
+            hinted_saved: None,
+            published_saved: None,
+        }
+    }
+
+    #[test]
+    fn the_largest_error_is_named_with_its_sign() {
+        let means = [mean("plain", Some(0.05)), mean("turbotls", Some(-0.25)), mean("x", None)];
+        assert_eq!(
+            verdict(&means),
+            "prediction error of the mean: 15.0 % on average, -25.0 % at most (near, turbotls); 1 of 2 within 15.0 %"
+        );
+        assert_eq!(verdict(&[]), "nothing was predicted");
+    }
+
+    #[test]
+    fn what_was_not_measured_has_a_dash() {
+        let outcome = Outcome { means: vec![mean("plain", None)], ..Outcome::default() };
+        let text = text(&outcome);
+        assert!(
+            text.contains("  near, plain                        2.00         –         –"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,292 @@
+//! Loads in a browser: savings with the prediction beside them, and each pair as a dot.
+
+use maud::{Markup, html};
+
+use super::figure;
+use super::model::Run;
+use crate::lab::browser::outcome::{CellOutcome, MeanOutcome, Outcome, Saved};
+use crate::lab::browser::table::{percent, signed, verdict};
+use crate::lab::stats::Estimate;
+
+/// Sizes in CSS pixels.
+const WIDTH: f64 = 1_100.0;
+const LEFT: f64 = 210.0;
+const RIGHT: f64 = 30.0;
+const TOP: f64 = 8.0;
+const BOTTOM: f64 = 40.0;
+const ROW: f64 = 24.0;
+
+/// Marks of the axis, about.
+const TICKS: u32 = 8;
+
+/// The section of a run with a browser.
+pub(super) fn section(run: &Run) -> Markup {
+    let Some(outcome) = &run.browser else { return html! {} };
+    html! {
+        h2 { "Page loads beside the prediction" }
+        p.reading {
+            (outcome.browser) ". Page load time is until 95 % of the resources are there. Means, in brackets 95 % bootstrap "
+            "intervals; savings are of pairs: the mean share of the load of " code { "plain" } " in the same round that is saved. "
+            code { "plan" } " is what the simulator says of the recordings, which were made with nothing; in brackets with a "
+            "prefetch database that speaks with the document's head, as it does here, and not at the start. "
+            (verdict(&outcome.means)) "."
+        }
+        (means(&outcome.means))
+        @for place in places(outcome) {
+            h3 { (place.0) ", " (place.1) }
+            (cells(&of(outcome, &place)))
+        }
+        @for kind in kinds(outcome) {
+            figure {
+                (pairs(outcome, &kind))
+                figcaption {
+                    (kind.0) @if kind.1 { ", second visits" } @else { ", first visits" }
+                    ": what each load took less than " code { "plain" } " in the same round, in s. The bar is the mean with its "
+                    "interval, the diamond what " code { "plan" } " says."
+                }
+            }
+        }
+    }
+}
+
+fn means(means: &[MeanOutcome]) -> Markup {
+    html! {
+        div.wide { table {
+            thead { tr {
+                th { "link" } th { "arm" } th.n { "sites" } th.n { "page load, s" } th.n { "plan, s" } th.n { "error" }
+                th.n { "saved" } th.n { "plan" } th.n { "BLAST over Tor" }
+            } }
+            tbody { @for mean in means { tr {
+                td { (mean.link) }
+                td { (mean.arm) @if mean.again { small { "second visit" } } }
+                td.n { (mean.sites) }
+                td.n { (seconds(mean.page_load_ms)) }
+                td.n { (mean.predicted_ms.map_or("–".into(), seconds)) }
+                td.n { (mean.error.map_or("–".into(), signed)) }
+                td.n { (share(mean.saved)) }
+                td.n { (share(mean.predicted_saved)) @if let Some(hinted) = mean.hinted_saved { small { "(" (percent(hinted)) ")" } } }
+                td.n { (mean.published_saved.map_or(String::new(), percent)) }
+            } } }
+        } }
+    }
+}
+
+fn cells(cells: &[&CellOutcome]) -> Markup {
+    html! {
+        div.wide { table {
+            thead { tr {
+                th { "arm" } th.n { "loads" } th.n { "page load, s" } th.n { "saved" } th.n { "plan, s" } th.n { "plan, saved" }
+                th.n { "largest paint, s" } th.n { "saved" }
+            } }
+            tbody { @for cell in cells { tr {
+                td { (cell.arm) }
+                td.n { (cell.n) @if cell.failed > 0 { small.bad { (cell.failed) " failed" } } }
+                td.n { (estimate(cell.page_load_ms)) }
+                td.n { (saved(cell.page_load_saved.as_ref())) }
+                td.n { (cell.predicted_ms.map_or("–".into(), seconds)) }
+                td.n { (share(cell.predicted_saved)) @if let Some(hinted) = cell.hinted_saved { small { "(" (percent(hinted)) ")" } } }
+                td.n { (estimate(cell.largest_paint_ms)) }
+                td.n { (saved(cell.largest_paint_saved.as_ref())) }
+            } } }
+        } }
+    }
+}
+
+/// Each pair as a dot, in rows by site and arm.
+fn pairs(outcome: &Outcome, kind: &(String, bool)) -> Markup {
+    let is_of = |cell: &&CellOutcome| (&cell.link, cell.again) == (&kind.0, kind.1);
+    let rows = outcome.cells.iter().filter(is_of);
+    let rows: Vec<Row<'_>> = rows.filter_map(Row::new).collect();
+    let axis = Axis::of(&rows);
+    let height = TOP + BOTTOM + ROW * rows.len() as f64;
+    html! {
+        svg.chart viewBox=(format!("0 0 {WIDTH} {height:.0}")) role="img" aria-label=(format!("{}: savings, pair by pair", kind.0)) {
+            g.grid {
+                @for tick in axis.ticks() {
+                    line class=[(tick == 0.0).then_some("axis")] x1=(at(axis.x(tick))) x2=(at(axis.x(tick))) y1=(TOP) y2=(height - BOTTOM) {}
+                    text x=(at(axis.x(tick))) y=(height - BOTTOM + 16.0) text-anchor="middle" { (figure::ms(tick).trim_end_matches('0').trim_end_matches('.')) }
+                }
+            }
+            text.axis-title x=(LEFT + (WIDTH - LEFT - RIGHT) / 2.0) y=(height - 6.0) text-anchor="middle" { "s saved" }
+            @for (number, row) in rows.iter().enumerate() { (row.draw(&axis, TOP + ROW * (number as f64 + 0.5))) }
+        }
+    }
+}
+
+struct Row<'r> {
+    name: String,
+    saved: &'r Saved,
+    predicted: Option<f64>,
+}
+
+impl<'r> Row<'r> {
+    fn new(cell: &'r CellOutcome) -> Option<Self> {
+        let saved = cell.page_load_saved.as_ref()?;
+        let share = cell.predicted_saved.filter(|share| *share < 1.0);
+        // The share saved is of what `plan` says without anything.
+        let predicted =
+            cell.predicted_ms.zip(share).map(|(ms, share)| ms / (1.0 - share) * share / 1e3);
+        Some(Self { name: format!("{}, {}", cell.variant, cell.arm), saved, predicted })
+    }
+
+    fn values(&self) -> impl Iterator<Item = f64> + '_ {
+        let own = self.saved.differences_ms.iter().map(|ms| ms / 1e3);
+        own.chain(self.saved.ms.ci95.map(|ms| ms / 1e3)).chain(self.predicted)
+    }
+
+    fn draw(&self, axis: &Axis, y: f64) -> Markup {
+        let Estimate { value, ci95: [low, high] } = self.saved.ms.scaled(1e-3);
+        html! {
+            text x=(LEFT - 10.0) y=(y + 4.0) text-anchor="end" { (self.name) }
+            rect.waiting x=(at(axis.x(low))) y=(y - 6.0) width=(at(axis.x(high) - axis.x(low))) height="12" {}
+            line.leader.turbo x1=(at(axis.x(value))) x2=(at(axis.x(value))) y1=(y - 8.0) y2=(y + 8.0) {}
+            @for ms in &self.saved.differences_ms {
+                circle.turbo cx=(at(axis.x(ms / 1e3))) cy=(y) r="3.5" { title { (format!("{:.3} s", ms / 1e3)) } }
+            }
+            @if let Some(predicted) = self.predicted {
+                @let x = axis.x(predicted);
+                path.line.quic d=(format!("M{:.1} {:.1}l5 6l-5 6l-5 -6z", x, y - 6.0)) { title { (format!("plan: {predicted:.3} s")) } }
+            }
+        }
+    }
+}
+
+/// From the smallest value to the largest, and zero.
+struct Axis {
+    low: f64,
+    high: f64,
+}
+
+impl Axis {
+    fn of(rows: &[Row<'_>]) -> Self {
+        let values = || rows.iter().flat_map(Row::values).filter(|value| value.is_finite());
+        let (low, high) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
+        // With room for a dot at either end.
+        let room = ((high - low) * 0.03).max(0.001);
+        Self { low: low - room, high: high + room }
+    }
+
+    fn x(&self, value: f64) -> f64 {
+        LEFT + (value - self.low) / (self.high - self.low) * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        let rough = (self.high - self.low) / f64::from(TICKS);
+        let decade = 10_f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].map(|of| of * decade);
+        let step = step.into_iter().find(|step| *step >= rough).unwrap_or(rough);
+        let first = (self.low / step).ceil();
+        (0..=2 * TICKS)
+            .map(|number| (first + f64::from(number)) * step)
+            .take_while(|tick| *tick <= self.high)
+            .collect()
+    }
+}
+
+fn at(place: f64) -> String {
+    format!("{place:.1}")
+}
+
+/// Links and variants, in their order.
+fn places(outcome: &Outcome) -> Vec<(String, String)> {
+    let mut places: Vec<(String, String)> = Vec::new();
+    for cell in &outcome.cells {
+        let place = (cell.link.clone(), cell.variant.clone());
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    places
+}
+
+fn of<'o>(outcome: &'o Outcome, place: &(String, String)) -> Vec<&'o CellOutcome> {
+    let is_of = |cell: &&CellOutcome| (&cell.link, &cell.variant) == (&place.0, &place.1);
+    outcome.cells.iter().filter(is_of).collect()
+}
+
+/// Links, with first visits and second ones, of which there are pairs.
+fn kinds(outcome: &Outcome) -> Vec<(String, bool)> {
+    let mut kinds: Vec<(String, bool)> = Vec::new();
+    for cell in outcome.cells.iter().filter(|cell| cell.page_load_saved.is_some()) {
+        let kind = (cell.link.clone(), cell.again);
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    kinds
+}
+
+fn seconds(ms: f64) -> String {
+    format!("{:.2}", ms / 1e3)
+}
+
+fn share(share: Option<f64>) -> String {
+    share.map_or("–".into(), percent)
+}
+
+fn estimate(time: Option<Estimate>) -> Markup {
+    html! {
+        @match time {
+            None => { "–" }
+            Some(time) => {
+                @let [low, high] = time.ci95;
+                (seconds(time.value)) small { "[" (seconds(low)) ", " (seconds(high)) "]" }
+            }
+        }
+    }
+}
+
+fn saved(saved: Option<&Saved>) -> Markup {
+    html! {
+        @match saved {
+            None => { "–" }
+            Some(saved) => {
+                @let [low, high] = saved.share.ci95;
+                (percent(saved.share.value)) small { "[" (percent(low)) ", " (percent(high)) "]" }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(arm: &str, differences_ms: &[f64]) -> CellOutcome {
+        let mean = Estimate { value: 100.0, ci95: [50.0, 150.0] };
+        let saved =
+            Saved { ms: mean, share: mean.scaled(1e-3), differences_ms: differences_ms.into() };
+        CellOutcome {
+            link: "near".into(),
+            variant: "news".into(),
+            arm: arm.into(),
+            again: false,
+            n: 2,
+            failed: 0,
+            page_load_ms: Some(mean),
+            largest_paint_ms: None,
+            page_load_saved: (!differences_ms.is_empty()).then_some(saved),
+            largest_paint_saved: None,
+            predicted_ms: Some(900.0),
+            predicted_saved: Some(0.1),
+            hinted_ms: None,
+            hinted_saved: None,
+        }
+    }
+
+    #[test]
+    fn every_pair_is_a_dot_and_the_axis_has_zero() {
+        let cells = vec![cell("plain", &[]), cell("turbotls", &[80.0, -40.0, 120.0])];
+        let outcome = Outcome { cells, ..Outcome::default() };
+        assert_eq!(kinds(&outcome), [("near".to_owned(), false)]);
+        let picture = pairs(&outcome, &("near".to_owned(), false)).into_string();
+        assert_eq!(picture.matches("<circle").count(), 3);
+        assert!(
+            picture.contains("plan: 0.100 s") && picture.contains("class=\"axis\""),
+            "{picture}"
+        );
+        let axis = Axis { low: -0.05, high: 0.16 };
+        assert!(axis.ticks().contains(&0.0) && axis.ticks().len() > 3, "{:?}", axis.ticks());
+        assert_eq!((places(&outcome).len(), of(&outcome, &places(&outcome)[0]).len()), (1, 2));
+    }
+}
