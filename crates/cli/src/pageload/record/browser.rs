@@ -55,7 +55,7 @@ const LINE_MAX: u64 = 4 << 10;
 const PIPES: &str = r#"exec "$0" "$@" 3<&0 4>&1 </dev/null >&2"#;
 
 /// No window, no history, nothing that others have installed, and nothing asked for but the page.
-const ARGUMENTS: [&str; 24] = [
+const ARGUMENTS: [&str; 26] = [
     "--headless",
     "--remote-debugging-pipe",
     "--no-first-run",
@@ -63,6 +63,9 @@ const ARGUMENTS: [&str; 24] = [
     "--no-pings",
     "--no-service-autorun",
     "--disable-background-networking",
+    // Otherwise it asks these all the same, if not this port, which it takes nothing from (discard, RFC 863).
+    "--component-updater=url-source=http://127.0.0.1:9/",
+    "--gaia-url=http://127.0.0.1:9/",
     "--disable-background-timer-throttling",
     "--disable-backgrounding-occluded-windows",
     "--disable-breakpad",
