@@ -57,7 +57,7 @@ const PIPES: &str = r#"exec "$0" "$@" 3<&0 4>&1 </dev/null >&2"#;
 const NO_EXTENSIONS: &str = "--disable-extensions";
 
 /// No window, no history, nothing that others have installed, and nothing asked for but the page.
-const ARGUMENTS: [&str; 24] = [
+const ARGUMENTS: [&str; 26] = [
     "--headless",
     "--remote-debugging-pipe",
     "--no-first-run",
@@ -65,6 +65,9 @@ const ARGUMENTS: [&str; 24] = [
     "--no-pings",
     "--no-service-autorun",
     "--disable-background-networking",
+    // Otherwise it asks these all the same, if not this port, which it takes nothing from (discard, RFC 863).
+    "--component-updater=url-source=http://127.0.0.1:9/",
+    "--gaia-url=http://127.0.0.1:9/",
     "--disable-background-timer-throttling",
     "--disable-backgrounding-occluded-windows",
     "--disable-breakpad",
