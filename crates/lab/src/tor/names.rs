@@ -64,7 +64,8 @@ fn answer(question: &[u8], known: &HashMap<String, Ipv4Addr>) -> Option<Vec<u8>>
     let (name, end) = name(question)?;
     let asked = question.get(HEADER..end + 4)?;
     let address = known.get(&name.to_ascii_lowercase());
-    let found = address.filter(|_| asked.get(asked.len() - 4..asked.len() - 2) == Some(TYPE_A.as_slice()));
+    let found =
+        address.filter(|_| asked.get(asked.len() - 4..asked.len() - 2) == Some(TYPE_A.as_slice()));
     // A response that is authoritative; no such name is code 3.
     let code = if address.is_some() { 0 } else { 3 };
     let count = u8::from(found.is_some());
