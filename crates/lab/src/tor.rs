@@ -1,8 +1,8 @@
-//! A private Tor network on the nodes of a lab: three authorities, two guards, an exit and a client.
+//! A private Tor network on the nodes of a lab: three authorities, two other relays, an exit and a client.
 //!
 //! It is a whole network of the `tor` that is installed, with its own directory, and knows no other: the nodes have no way
-//! out. Its clocks are short (a consensus every ten seconds), all else is as it comes. Circuits have three hops: one of the
-//! guards, one of the authorities or the other guard, and the exit.
+//! out. Its clocks are short (a consensus every ten seconds), all else is as it comes. Circuits have three hops, of which the
+//! last is the exit and the others are relays or authorities.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -12,13 +12,15 @@
 //! hosts.extend(TorNetwork::hosts(Duration::from_millis(20)));
 //! let lab = Lab::build(hosts)?;
 //! let work = std::env::temp_dir().join("private-tor");
-//! let tor = TorNetwork::start(&lab, "client", &work)?;
+//! let origin = ("www.test".to_owned(), lab.node("origin").unwrap().ipv4().unwrap());
+//! let tor = TorNetwork::start(&lab, "client", &[origin], &work)?;
 //! let curl = lab.node("client").unwrap().command("curl").args(["--proxy", &format!("socks5h://{}", tor.socks())]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod control;
 mod keys;
+mod names;
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -35,12 +37,16 @@ use crate::lab::no_node;
 use crate::{Host, Lab, Node};
 use control::Control;
 use keys::Authority;
+use names::Names;
 
 /// Enough for a majority of two when one is late.
 const AUTHORITIES: usize = 3;
 
-/// Any circuit needs three relays; with two guards there is another when one is to be the middle.
-const GUARDS: usize = 2;
+/// Besides authorities, which are relays as well.
+const RELAYS: usize = 2;
+
+/// What the exit looks up to find out whether it can look up anything.
+const EXIT_NAME: &str = "exit.test";
 
 /// Between Tor processes. Each has an address of its own, so all have the same ports.
 const OR_PORT: u16 = 5001;
@@ -105,6 +111,7 @@ ExitPolicy reject *:*
 pub struct TorNetwork {
     processes: Vec<Process>,
     control: Control,
+    _names: Names,
     stood_after: Duration,
 }
 
@@ -130,22 +137,28 @@ impl TorNetwork {
     /// client and origin.
     #[must_use]
     pub fn hosts(each_way: Duration) -> Vec<Host> {
-        names().map(|name| Host::new(name).delay(each_way)).collect()
+        node_names().map(|name| Host::new(name).delay(each_way)).collect()
     }
 
     /// The names of its nodes.
     pub fn nodes() -> impl Iterator<Item = String> {
-        names()
+        node_names()
     }
 
     /// Starts it on the nodes of [`hosts`](Self::hosts), with a client on node `client`, and waits until that has a circuit.
+    /// The exit can look up `names`, and no others.
     ///
     /// Keys, descriptors and logs are kept below `work`, which must not hold another network. It takes 20 to 40 s.
     ///
     /// # Errors
     /// Tor is not installed, or the network does not stand in time: the error shows what the logs say.
-    pub fn start(lab: &Lab, client: &str, work: &Path) -> Result<Self, LabError> {
-        Self::start_within(lab, client, work, PATIENCE)
+    pub fn start(
+        lab: &Lab,
+        client: &str,
+        names: &[(String, Ipv4Addr)],
+        work: &Path,
+    ) -> Result<Self, LabError> {
+        Self::start_within(lab, client, names, work, PATIENCE)
     }
 
     /// The same with another patience.
@@ -155,13 +168,18 @@ impl TorNetwork {
     pub fn start_within(
         lab: &Lab,
         client: &str,
+        names: &[(String, Ipv4Addr)],
         work: &Path,
         patience: Duration,
     ) -> Result<Self, LabError> {
         let begun = Instant::now();
         let until = begun + patience;
-        let relays: Vec<_> =
-            names().map(|name| Member::new(lab, &name, &name, work)).collect::<Result<_, _>>()?;
+        lab.node(client).ok_or_else(|| no_node(client))?;
+        let relays: Vec<_> = node_names()
+            .map(|name| Member::new(lab, &name, &name, work))
+            .collect::<Result<_, _>>()?;
+        let exit = relays.last().ok_or_else(|| no_node("exit"))?;
+        let served = Names::serve(exit.node, names)?;
         let authorities = authorities(&relays)?;
         let listed: String = authorities.iter().map(Authority::line).collect();
         let mut processes = Vec::new();
@@ -177,7 +195,7 @@ impl TorNetwork {
         wait(until, &mut processes, "the client has no circuit", || {
             control.has_circuit("torexit1")
         })?;
-        Ok(Self { processes, control, stood_after: begun.elapsed() })
+        Ok(Self { processes, control, _names: served, stood_after: begun.elapsed() })
     }
 
     /// Where the client takes SOCKS5, in its own network namespace.
@@ -214,10 +232,10 @@ impl TorNetwork {
     }
 }
 
-fn names() -> impl Iterator<Item = String> {
+fn node_names() -> impl Iterator<Item = String> {
     let named =
         |role: &'static str, count| (1..=count).map(move |number| format!("tor-{role}-{number}"));
-    named("authority", AUTHORITIES).chain(named("guard", GUARDS)).chain(named("exit", 1))
+    named("authority", AUTHORITIES).chain(named("relay", RELAYS)).chain(named("exit", 1))
 }
 
 impl<'l> Member<'l> {
@@ -257,6 +275,11 @@ impl<'l> Member<'l> {
             ));
         } else if self.is("exit") {
             options.push_str("ExitRelay 1\nExitPolicy accept *:*\nServerDNSDetectHijacking 0\n");
+            let resolver = self.resolver().display().to_string();
+            options.push_str(&format!(
+                "ServerDNSResolvConfFile {resolver}\nServerDNSTestAddresses {EXIT_NAME}\n\
+                 ServerDNSSearchDomains 0\n"
+            ));
         } else {
             options.push_str("ExitPolicy reject *:*\n");
         }
@@ -267,12 +290,20 @@ impl<'l> Member<'l> {
         self.directory.join("torrc")
     }
 
+    /// Where it looks up names.
+    fn resolver(&self) -> PathBuf {
+        self.directory.join("resolv.conf")
+    }
+
     /// Writes its configuration; `listed` are the authorities' lines.
     fn configure(&self, listed: &str, options: &str) -> Result<(), LabError> {
         let directory = self.directory.display();
         let log = "Log notice stdout";
         let text = format!("DataDirectory {directory}\n{log}\n{COMMON}{listed}{options}");
-        fs::write(self.torrc(), text).map_err(LabError::system("writing Tor's configuration"))
+        let resolver = format!("nameserver {}\n", names::AT.ip());
+        fs::write(self.torrc(), text)
+            .and_then(|()| fs::write(self.resolver(), resolver))
+            .map_err(LabError::system("writing Tor's configuration"))
     }
 
     /// This Tor with nothing of the machine's own configuration.
@@ -311,13 +342,14 @@ fn authorities(relays: &[Member<'_>]) -> Result<Vec<Authority>, LabError> {
     })
 }
 
-/// The ways through the network are through the guards and the exit, which are known by their addresses.
+/// The exit is known by its address, and is nothing else: the way to the origin is the same for all. Guards must be
+/// stable, which relays are after a while, and authorities at once.
 fn client_options(relays: &[Member<'_>]) -> String {
-    let list = |role: &str| {
-        let of = relays.iter().filter(|relay| relay.is(role));
+    let list = |exit: bool| {
+        let of = relays.iter().filter(|relay| relay.is("exit") == exit);
         of.map(|relay| relay.address().to_string()).collect::<Vec<_>>().join(",")
     };
-    let (guards, exits) = (list("guard"), list("exit"));
+    let (guards, exits) = (list(false), list(true));
     format!(
         "SocksPort {SOCKS}\nControlPort {CONTROL}\nEntryNodes {guards}\nExitNodes {exits}\n{CLIENT}"
     )

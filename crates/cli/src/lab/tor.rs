@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use headstart_lab::{Capture, Host, Lab, Link, Node, TorNetwork, own_hosts_file};
+use headstart_lab::{Capture, Host, Lab, Link, Node, TorNetwork};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
@@ -110,9 +110,6 @@ pub(super) fn run(options: &LabRunOptions) -> Result<Finished, Failure> {
     demo::become_privileged()?;
     let program = std::env::current_exe()
         .map_err(|error| Failure::usage(format!("cannot find this program: {error}")))?;
-    // Before there is a node: its address is what the lab gives the second one.
-    own_hosts_file(&format!("127.0.0.1 localhost\n{} {ORIGIN}\n", origin_address()))
-        .map_err(|error| Failure::usage(format!("cannot give Tor its hosts: {error}")))?;
     let interrupt = Interrupt::listen()?;
     let place = options.out.clone().unwrap_or_else(|| results::default_place(&experiment.name));
     let folder = Folder::create(&place)?;
@@ -123,11 +120,6 @@ pub(super) fn run(options: &LabRunOptions) -> Result<Finished, Failure> {
     run.progress.done();
     measured?;
     run.finish(begun)
-}
-
-/// 10.77.2.1: the origin is the second node.
-const fn origin_address() -> std::net::Ipv4Addr {
-    std::net::Ipv4Addr::new(10, 77, 2, 1)
 }
 
 /// A run that goes on.
@@ -166,7 +158,11 @@ impl Run {
         hosts.extend(TorNetwork::hosts(Duration::ZERO));
         let lab = Lab::build(hosts).map_err(|error| demo::not_built(&error))?;
         set_links(&lab, first);
-        let tor = TorNetwork::start(&lab, CLIENT, &folder.work()?.join("tor"));
+        let server = node(&lab, SERVER)?
+            .ipv4()
+            .ok_or_else(|| Failure::usage("the origin has no address"))?;
+        let names = [(ORIGIN.to_owned(), server)];
+        let tor = TorNetwork::start(&lab, CLIENT, &names, &folder.work()?.join("tor"));
         let tor = tor.map_err(|error| {
             let failure = Failure::usage(error.to_string());
             failure

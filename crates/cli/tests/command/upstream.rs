@@ -192,7 +192,12 @@ fn a_proxy_of_other_making_that_loses_early_bytes() {
     let (daemon, at) = agent(&format!("socks5://{}", microsocks.at), &["--tls-ports", &ports]);
     for round in 0..3_u8 {
         let said = [hello(), vec![round; 30_000]].concat();
-        echoed(&mut socks(at, None, "localhost", port).unwrap(), &said);
+        // It knows no half-closed connections.
+        let mut stream = socks(at, None, "localhost", port).unwrap();
+        stream.write_all(&said).unwrap();
+        let mut heard = vec![0; said.len()];
+        stream.read_exact(&mut heard).unwrap();
+        assert!(heard == said);
     }
     let all = ["optimistic", "fallback", "waiting"].map(|manner| granted(&daemon, manner));
     assert_eq!(all.iter().sum::<u64>(), 3, "{all:?}");

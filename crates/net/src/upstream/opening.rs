@@ -375,7 +375,8 @@ impl Opening {
         self.won = self.waiting.take();
         self.early = None;
         self.note(UpstreamEvent::Granted);
-        if let Some(objection) = self.objection {
+        // One that has borne it before, or is said to, broke off for another reason.
+        if let Some(objection) = self.objection.filter(|_| self.trust == Trust::Trial) {
             tracing::warn!(
                 upstream = %self.shared.upstream.host, reason = objection.name(),
                 "the upstream proxy objects to bytes ahead of its replies; it gets none for an hour"

@@ -352,6 +352,23 @@ async fn what_may_not_be_repeated_is_not_sent_again() {
     echoed(&mut connect(&connector), &hello()).await;
 }
 
+/// It may have been restarted: a ClientHello goes again, and it has to show anew what it bears.
+#[tokio::test]
+async fn a_known_proxy_that_breaks_off_is_not_taken_for_one_that_objects() {
+    let (at, _proxy) = proxy(|number, mut client| async move {
+        match number {
+            0 => expect(&mut client, &[&GREETING[..], &asked(), &hello()].concat()).await,
+            _ => conventional(client).await,
+        }
+    })
+    .await;
+    let connector = connector(upstream(at, Optimistic::Auto));
+    let known = upstream(at, Optimistic::Auto);
+    connector.standings().learn(&known, Standing::Trusted, std::time::Instant::now());
+    assert_eq!(echoed(&mut connect(&connector), &hello()).await, OpenedBy::Upstream);
+    assert_eq!(standing(&connector, at), Standing::Unknown);
+}
+
 #[tokio::test]
 async fn a_proxys_no_is_passed_on_and_no_objection() {
     for (reply, expected) in [
