@@ -77,6 +77,8 @@ struct Shared {
     answers: HashMap<(String, String), Answer>,
     connections: Arc<Semaphore>,
     requests: AtomicU64,
+    handshakes: AtomicU64,
+    resumed: AtomicU64,
 }
 
 /// What is answered to a request for one path.
@@ -122,14 +124,22 @@ impl SiteOrigin {
         }
         let tls = front(contexts, authority, options)?;
         let connections = Arc::new(Semaphore::new(CONNECTIONS));
-        let requests = AtomicU64::new(0);
-        Ok(Self { shared: Arc::new(Shared { tls, answers, connections, requests }) })
+        let [requests, handshakes, resumed] = [const { AtomicU64::new(0) }; 3];
+        let shared = Shared { tls, answers, connections, requests, handshakes, resumed };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// How many requests were answered so far.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::Relaxed)
+    }
+
+    /// How many connections over TLS there were so far, and how many of them resumed a session.
+    #[must_use]
+    pub fn handshakes(&self) -> (u64, u64) {
+        let Shared { handshakes, resumed, .. } = &*self.shared;
+        (handshakes.load(Ordering::Relaxed), resumed.load(Ordering::Relaxed))
     }
 
     /// Serves those who connect to `listener`, until this is dropped; connections go on until they end.
@@ -323,6 +333,8 @@ async fn connection(shared: &Arc<Shared>, stream: TcpStream) -> Result<(), Strin
         Ok(accepted) => accepted.map_err(|error| failed("no handshake")(&error))?,
         Err(_) => return Err("no handshake in time".into()),
     }
+    shared.handshakes.fetch_add(1, Ordering::Relaxed);
+    shared.resumed.fetch_add(stream.ssl().session_reused().into(), Ordering::Relaxed);
     let is_h2 = stream.ssl().selected_alpn_protocol() == Some(b"h2");
     if !is_h2 {
         return serve_http1(shared, stream).await;

@@ -128,6 +128,27 @@ struct Turned {
     loaded: Result<Loaded, String>,
 }
 
+/// A turn of second visits: of all its loads together, as servers do not say whose a handshake was. First visits, which go before, never
+/// resume anything.
+#[derive(Debug, Clone, Copy)]
+struct Again {
+    handshakes: Handshakes,
+    /// That the second visits used.
+    connections: u64,
+}
+
+impl Again {
+    /// Whether most connections resumed a session.
+    const fn resumed(self) -> bool {
+        2 * self.handshakes.resumed > self.connections
+    }
+
+    /// Whether with most of those early data were taken.
+    const fn early(self) -> bool {
+        2 * self.handshakes.early > self.handshakes.resumed
+    }
+}
+
 /// A line of loads.jsonl.
 #[derive(Serialize)]
 struct LoadLine<'l> {
@@ -273,15 +294,21 @@ impl Run {
     ) -> Result<(), Failure> {
         let cells = self.plan.cells.clone();
         let specs: Vec<&CellSpec> = turn.iter().filter_map(|at| cells.get(*at)).collect();
-        let early = specs.iter().any(|spec| spec.arm == Arm::ZeroRtt);
-        let before = early.then(|| stage.handshakes());
+        // Cells of a turn are of one arm.
+        let again = specs.first().filter(|spec| spec.again).map(|spec| spec.arm);
+        let before = again.map(|arm| stage.handshakes(arm));
         let turned = self.load_all(stage, &specs, served)?;
-        // Of all its loads together: edges do not say whose a handshake was.
-        let handshakes = before.map(|before| stage.handshakes().since(before));
+        let again = again.zip(before).map(|(arm, before)| {
+            let connections = turned.iter().filter_map(|one| one.loaded.as_ref().ok());
+            Again {
+                handshakes: stage.handshakes(arm).since(before),
+                connections: connections.map(|loaded| loaded.times.connections as u64).sum(),
+            }
+        });
         for one in turned {
             let Some((spec, at)) = specs.get(one.cell).zip(turn.get(one.cell)) else { continue };
             let flagged = stage.lab.disturbed(one.from, one.to);
-            self.add(link, spec, (round, flagged), &one.loaded, handshakes)?;
+            self.add(link, spec, (round, flagged), &one.loaded, again)?;
             // One of each cell says more than its figures.
             if let Some(loaded) = one.loaded.as_ref().ok().filter(|_| round == 1) {
                 self.keep(LOADS, link, spec, loaded)?;
@@ -338,7 +365,7 @@ impl Run {
         spec: &CellSpec,
         (round, flagged): (u32, bool),
         loaded: &Result<Loaded, String>,
-        handshakes: Option<Handshakes>,
+        again: Option<Again>,
     ) -> Result<(), Failure> {
         let error = loaded.as_ref().err().cloned().unwrap_or_default().replace(['\n', '\r'], " ");
         if !error.is_empty() {
@@ -348,8 +375,6 @@ impl Run {
         let loaded = loaded.as_ref().ok();
         let times = loaded.map(|loaded| loaded.times);
         let openings = loaded.map(|loaded| loaded.openings.clone()).unwrap_or_default();
-        let most =
-            |count: fn(Handshakes) -> u64| handshakes.is_some_and(|all| 2 * count(all) > all.all);
         let key = self.plan.key(link, spec);
         let request = times.and_then(|times| times.first_request_ms);
         let row = Row {
@@ -370,8 +395,8 @@ impl Run {
             flagged,
             variant: key.variant,
             ok: times.is_some(),
-            resumed: most(|all| all.resumed),
-            early_data: most(|all| all.early),
+            resumed: again.is_some_and(Again::resumed),
+            early_data: again.is_some_and(Again::early),
             bytes: times.map_or(0, |times| times.bytes),
             error: error.clone(),
             round,
@@ -448,4 +473,21 @@ impl Run {
 fn unrecorded(spec: &CellSpec, why: &str) -> Failure {
     Failure::negative(format!("{} cannot be recorded: {why}", spec.variant))
         .hint("`headstart pageload record` loads it alone and says more")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_visits_do_not_hide_what_second_ones_resume() {
+        let of = |all, resumed, early| Again {
+            handshakes: Handshakes { all, resumed, early },
+            connections: 28,
+        };
+        // 30 full ones go before.
+        assert!(of(60, 28, 25).resumed() && of(60, 28, 25).early());
+        assert!(of(60, 28, 3).resumed() && !of(60, 28, 3).early());
+        assert!(!of(60, 4, 4).resumed() && !of(60, 0, 0).early());
+    }
 }

@@ -8,6 +8,7 @@ use headstart_lab::{Host, Lab, LabOptions, Node};
 use headstart_peers::site::{Authority, Site, SiteOptions, SiteOrigin};
 
 use super::agent::Handshakes;
+use super::arm::Arm;
 use super::experiment::BrowserLink;
 use super::servers::{self, Edges, Front, addresses, broken, identities};
 use crate::demo;
@@ -62,6 +63,8 @@ pub(super) struct Stage {
     interrupt: Interrupt,
     // Behind a lock only since a program is for one thread at a time.
     edges: Mutex<Vec<Program>>,
+    /// The sites as they are.
+    origin: Option<SiteOrigin>,
     _fast_open: Option<ServerSide>,
 }
 
@@ -94,6 +97,7 @@ impl Stage {
             place: place.clone(),
             interrupt: interrupt.clone(),
             edges: Mutex::default(),
+            origin: None,
             _fast_open: None,
         };
         stage.serve(number)?;
@@ -116,6 +120,7 @@ impl Stage {
         let terminating = self.edges_on(edge).terminating(&origin, &identities, maps)?;
         self.edges().extend([passing, terminating]);
         self._fast_open = side;
+        self.origin = Some(origin);
         Ok(())
     }
 
@@ -159,10 +164,14 @@ impl Stage {
         self.edges().iter_mut().try_for_each(Program::check).map_err(broken)
     }
 
-    /// Of the edge that speaks TLS.
-    pub(super) fn handshakes(&self) -> Handshakes {
-        let edge = self.lab.node(EDGE);
-        edge.and_then(|edge| Handshakes::read(edge.namespace())).unwrap_or_default()
+    /// Of those who speak TLS with Chromium where it loads pages in this way.
+    pub(super) fn handshakes(&self, arm: Arm) -> Handshakes {
+        if arm == Arm::ZeroRtt {
+            let edge = self.lab.node(EDGE);
+            return edge.and_then(|edge| Handshakes::read(edge.namespace())).unwrap_or_default();
+        }
+        let (all, resumed) = self.origin.as_ref().map(SiteOrigin::handshakes).unwrap_or_default();
+        Handshakes { all, resumed, early: 0 }
     }
 
     /// What Chromium is told of names and certificates.

@@ -42,7 +42,8 @@ pub(super) fn section(run: &Run) -> Markup {
                 figcaption {
                     (kind.0) @if kind.1 { ", second visits" } @else { ", first visits" }
                     ": what each load took less than " code { "plain" } " in the same round, in s. The bar is the mean with its "
-                    "interval, the diamond what " code { "plan" } " says."
+                    "interval, the diamond what " code { "plan" } " says, the second one what it says where a prefetch database speaks with the \
+                     document's head."
                 }
             }
         }
@@ -116,22 +117,30 @@ fn pairs(outcome: &Outcome, kind: &(String, bool)) -> Markup {
 struct Row<'r> {
     name: String,
     saved: &'r Saved,
+    /// In s.
     predicted: Option<f64>,
+    hinted: Option<f64>,
 }
 
 impl<'r> Row<'r> {
     fn new(cell: &'r CellOutcome) -> Option<Self> {
         let saved = cell.page_load_saved.as_ref()?;
-        let share = cell.predicted_saved.filter(|share| *share < 1.0);
         // The share saved is of what `plan` says without anything.
-        let predicted =
-            cell.predicted_ms.zip(share).map(|(ms, share)| ms / (1.0 - share) * share / 1e3);
-        Some(Self { name: format!("{}, {}", cell.variant, cell.arm), saved, predicted })
+        let saving = |ms: Option<f64>, share: Option<f64>| {
+            let share = share.filter(|share| *share < 1.0)?;
+            Some(ms? / (1.0 - share) * share / 1e3)
+        };
+        Some(Self {
+            name: format!("{}, {}", cell.variant, cell.arm),
+            saved,
+            predicted: saving(cell.predicted_ms, cell.predicted_saved),
+            hinted: saving(cell.hinted_ms, cell.hinted_saved),
+        })
     }
 
     fn values(&self) -> impl Iterator<Item = f64> + '_ {
         let own = self.saved.differences_ms.iter().map(|ms| ms / 1e3);
-        own.chain(self.saved.ms.ci95.map(|ms| ms / 1e3)).chain(self.predicted)
+        own.chain(self.saved.ms.ci95.map(|ms| ms / 1e3)).chain(self.predicted).chain(self.hinted)
     }
 
     fn draw(&self, axis: &Axis, y: f64) -> Markup {
@@ -143,9 +152,11 @@ impl<'r> Row<'r> {
             @for ms in &self.saved.differences_ms {
                 circle.turbo cx=(at(axis.x(ms / 1e3))) cy=(y) r="3.5" { title { (format!("{:.3} s", ms / 1e3)) } }
             }
-            @if let Some(predicted) = self.predicted {
-                @let x = axis.x(predicted);
-                path.line.quic d=(format!("M{:.1} {:.1}l5 6l-5 6l-5 -6z", x, y - 6.0)) { title { (format!("plan: {predicted:.3} s")) } }
+            @for (class, said) in [("line quic", self.predicted), ("line agent", self.hinted)] {
+                @if let Some(said) = said {
+                    @let diamond = format!("M{:.1} {:.1}l5 6l-5 6l-5 -6z", axis.x(said), y - 6.0);
+                    path class=(class) d=(diamond) { title { (format!("plan: {said:.3} s")) } }
+                }
             }
         }
     }
