@@ -80,6 +80,9 @@ pub enum Optimistic {
     Never,
 }
 
+/// Makes the login of a context, or none where it has none.
+pub type Derive = dyn Fn(&Context) -> Option<Credentials> + Send + Sync;
+
 /// How to log in to a proxy.
 #[derive(Clone, Default)]
 pub enum Login {
@@ -89,7 +92,7 @@ pub enum Login {
     /// With these, always.
     Fixed(Credentials),
     /// With those of the connection's context, so that the proxy can keep contexts apart.
-    ByContext(Arc<dyn Fn(&Context) -> Option<Credentials> + Send + Sync>),
+    ByContext(Arc<Derive>),
 }
 
 impl Login {
