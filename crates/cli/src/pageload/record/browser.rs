@@ -76,8 +76,8 @@ const ARGUMENTS: [&str; 26] = [
     "--disable-domain-reliability",
     "--disable-extensions",
     // The surface of the address field is made of pages, too, and is there without a window.
-    "--disable-features=MediaRouter,OptimizationHints,PreloadTopChromeWebUI,Translate,\
-     WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,WebUIOmniboxPopup",
+    "--disable-features=MediaRouter,NetworkTimeServiceQuerying,OptimizationHints,\
+     PreloadTopChromeWebUI,Translate,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,WebUIOmniboxPopup",
     "--disable-renderer-backgrounding",
     "--disable-sync",
     "--hide-scrollbars",
