@@ -70,7 +70,6 @@ fn visit_by(world: &World, way: &str, group: Option<u32>) -> Opened {
             recorder.gid(group);
         }
         is_as_described(&world.records(recorder), &Site::built_in(SITE).unwrap());
-        assert!(!agent.log().contains("google"), "Chromium asks for nothing but the page");
     })
 }
 

@@ -78,8 +78,8 @@ const ARGUMENTS: [&str; 26] = [
     "--disable-domain-reliability",
     NO_EXTENSIONS,
     // The surface of the address field is made of pages, too, and is there without a window.
-    "--disable-features=MediaRouter,OptimizationHints,PreloadTopChromeWebUI,Translate,\
-     WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,WebUIOmniboxPopup",
+    "--disable-features=MediaRouter,NetworkTimeServiceQuerying,OptimizationHints,\
+     PreloadTopChromeWebUI,Translate,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,WebUIOmniboxPopup",
     "--disable-renderer-backgrounding",
     "--disable-sync",
     "--hide-scrollbars",
