@@ -43,6 +43,12 @@ pub struct RecordOptions {
     #[arg(long)]
     pub warm: bool,
 
+    /// Record a second load by the same browser, so long after a first: with its cache and its TLS sessions
+    ///
+    /// Connections that servers keep open so long are there as well.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "warm")]
+    pub revisit: Option<Duration>,
+
     /// Folder for the recordings; made if it is not there
     #[arg(long, value_name = "DIR", default_value = "recordings")]
     pub out: PathBuf,
@@ -103,7 +109,7 @@ pub enum BrowserTls {
     NoEch,
     /// No X25519MLKEM768: with a copy of Chromium that is changed, as there is no setting for it
     NoPostQuantum,
-    /// Early data where servers take it (as policy TLS13EarlyDataEnabled=true)
+    /// Early data where servers take it (as chrome://flags/#enable-tls13-early-data)
     EarlyData,
 }
 

@@ -128,6 +128,7 @@ fn arguments(options: &RecordOptions) -> Result<Vec<String>, Failure> {
     if options.insecure {
         arguments.push("--ignore-certificate-errors".into());
     }
+    arguments.extend(tls::arguments(&options.tls));
     arguments.extend(options.browser_arg.iter().cloned());
     Ok(arguments)
 }
@@ -211,6 +212,10 @@ impl Recorder<'_> {
             browser.close()?;
         }
         let mut browser = self.start(profile)?;
+        if let Some(pause) = self.options.revisit {
+            load::load(&mut browser, wanted)?;
+            load::leave(&mut browser, pause)?;
+        }
         let wanted = Wanted { screenshot: self.options.screenshot, ..wanted };
         let loaded = load::load(&mut browser, wanted)?;
         Ok((browser.version.clone(), loaded))
@@ -257,10 +262,12 @@ impl Recorder<'_> {
     /// What of a load is not in Chromium's events.
     fn about(&self, url: &str, version: &str, notes: &[String]) -> About {
         let (program, number) = version.split_once('/').unwrap_or((version, ""));
-        let cache = if self.options.warm {
-            "with the cache of a load before"
-        } else {
-            "with nothing cached"
+        let cache = match self.options.revisit {
+            Some(pause) => {
+                format!("again by the same browser after {}", humantime::format_duration(pause))
+            }
+            None if self.options.warm => "with the cache of a load before".into(),
+            None => "with nothing cached".into(),
         };
         let by = match (&self.options.link, &self.options.proxy) {
             (Some(link), _) => format!(", over the emulated link {link}"),

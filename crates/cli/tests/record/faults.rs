@@ -161,29 +161,30 @@ fn nothing_is_left_when_the_recorder_is_ended() {
 }
 
 #[test]
-fn a_browser_that_dies_while_a_page_loads_is_noticed() {
+fn a_browser_that_dies_or_hangs_while_a_page_loads_is_noticed() {
     let Some(_turn) = browser() else { return };
-    for (of_page, words) in [(true, "the page's process crashed"), (false, "Chromium ended")] {
-        let is_victim = |line: &str| match of_page {
-            true => line.contains("--type=renderer"),
-            false => !line.contains("--type=") && line.contains("--user-data-dir="),
-        };
+    let of_page = |line: &str| line.contains("--type=renderer");
+    let of_browser = |line: &str| !line.contains("--type=") && line.contains("--user-data-dir=");
+    let ends = |is_victim: &dyn Fn(&str) -> bool, signal, words| {
         let (place, server) = (Place::new(), server::start());
         let recorder = half_loaded(&place, &server);
         let victims = place.pids(is_victim);
         assert!(!victims.is_empty(), "{words}");
         for pid in victims {
             // One that was kept ready for another page may be gone by itself.
-            let _ = kill_process(pid, Signal::KILL);
+            let _ = kill_process(pid, signal);
         }
         place.said(recorder.wait_with_output().unwrap()).failed(1, words);
         assert!(place.recordings().is_empty());
-    }
+    };
+    ends(&of_page, Signal::KILL, "the page's process crashed");
+    ends(&of_browser, Signal::KILL, "Chromium ended");
+    ends(&of_browser, Signal::STOP, "not loaded within 10s");
 }
 
 /// A recorder whose page waits for an answer that never comes.
 fn half_loaded(place: &Place, server: &Server) -> Child {
-    let recorder = place.start(&[&format!("http://{server}/hardly")]);
+    let recorder = place.start(&[&format!("http://{server}/hardly"), "--timeout", "10s"]);
     until("the last requests of the page", || server.asked("/x/never") > 0);
     recorder
 }

@@ -14,8 +14,8 @@ use tempfile::TempDir;
 /// Far longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Browsers at a time: each keeps a processor busy, and more would only be slower.
-const BROWSERS: usize = 2;
+/// Tests with a browser at a time: half of the time they wait, and more would only be slower.
+const BROWSERS: usize = 4;
 
 /// Tests that have a browser now.
 static TURNS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());

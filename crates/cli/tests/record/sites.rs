@@ -114,6 +114,19 @@ fn a_second_visit_finds_most_of_it_cached() {
 }
 
 #[test]
+fn a_revisit_has_what_the_browser_still_has() {
+    let Some(_turn) = browser() else { return };
+    let place = Place::new();
+    let said = place.records(&["app", "--revisit", "0s"]);
+    assert!(said["recordings"][0]["ignored"].as_u64().unwrap() > 60, "{said}");
+    let again = read(&place.recordings()[0]);
+    let first = again.page.resources()[0].measured.unwrap();
+    assert!(first.connect.is_zero() && first.tls.is_zero(), "its connection is there: {first:?}");
+    let har = std::fs::read_to_string(&place.recordings()[0]).unwrap();
+    assert!(har.contains("again by the same browser after 0s"));
+}
+
+#[test]
 fn several_loads_have_numbers_and_languages_their_pages() {
     let Some(_turn) = browser() else { return };
     let place = Place::new();

@@ -40,9 +40,15 @@ pub(super) fn settle(profile: &Path, tls: &[BrowserTls]) -> io::Result<()> {
 fn setting(tls: &BrowserTls) -> Option<(String, Value)> {
     match tls {
         BrowserTls::NoEch => Some(("ech_enabled".into(), false.into())),
-        BrowserTls::EarlyData => Some(("tls13_early_data_enabled".into(), true.into())),
-        BrowserTls::NoPostQuantum => None,
+        BrowserTls::EarlyData | BrowserTls::NoPostQuantum => None,
     }
+}
+
+/// What Chromium is told when it starts.
+pub(super) fn arguments(tls: &[BrowserTls]) -> Vec<String> {
+    // Its setting counts only where it comes by policy.
+    let early = "--enable-features=EnableTLS13EarlyData";
+    tls.iter().filter(|one| **one == BrowserTls::EarlyData).map(|_| early.to_owned()).collect()
 }
 
 /// A copy of Chromium that offers no post-quantum key share: there is no setting for it any more. It is gone when dropped.
@@ -151,10 +157,9 @@ mod tests {
         settle(profile.path(), &[BrowserTls::NoEch, BrowserTls::EarlyData]).unwrap();
         let written: Value =
             serde_json::from_slice(&fs::read(profile.path().join(LOCAL_STATE)).unwrap()).unwrap();
-        assert_eq!(
-            written,
-            json!({ "ssl": { "ech_enabled": false, "tls13_early_data_enabled": true } })
-        );
+        assert_eq!(written, json!({ "ssl": { "ech_enabled": false } }));
+        assert_eq!(arguments(&[BrowserTls::NoEch]), [""; 0]);
+        assert!(arguments(&[BrowserTls::EarlyData])[0].contains("EarlyData"));
     }
 
     #[test]
