@@ -70,7 +70,7 @@ pub enum IsolationName {
 
 /// The text of `--upstream`, which may hold a password: never shown, and wiped.
 ///
-/// Any text is taken, since mistakes are shown with the value they are in; [`UpstreamOptions::resolve`] finds them.
+/// Any text is taken, since mistakes are shown with the value they are in, and found when all options are read.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UpstreamUrl(Zeroizing<String>);
 
