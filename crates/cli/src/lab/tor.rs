@@ -241,13 +241,16 @@ impl Run {
         let at = SocketAddr::from(([127, 0, 0, 1], arm.port()));
         let (timeout, response) = (self.experiment.timeout, self.experiment.response);
         let begun = Instant::now();
+        // When the exit has connected, Tor shows the address that it found.
+        let origin = node(&self.lab, SERVER)?.ipv4().map(|address| format!("{address}:"));
+        let is_own = |target: &str| {
+            let address = origin.as_ref().is_some_and(|origin| target.starts_with(origin));
+            address || target.starts_with(ORIGIN)
+        };
         let circuit = || {
             let streams = tor.streams().unwrap_or_default();
-            streams
-                .into_iter()
-                .rev()
-                .find(|stream| stream.target.starts_with(ORIGIN))
-                .map(|stream| stream.circuit)
+            let own = streams.into_iter().rev().find(|stream| is_own(&stream.target));
+            own.map(|stream| stream.circuit)
         };
         let visited = client.run(|| visit::visit(at, ORIGIN, suite, response, timeout, circuit));
         let mut visited = visited.map_err(|error| demo::not_started(&error))?;

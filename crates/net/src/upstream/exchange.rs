@@ -108,6 +108,9 @@ impl Exchange {
     /// What the proxy says, if that is no, and what is not SOCKS5.
     pub(super) fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), UpstreamError> {
         self.reply.extend_from_slice(bytes);
+        if self.is_answered_as_one() {
+            self.stage = Stage::Awaits(Step::Login);
+        }
         let Stage::Awaits(step) = self.stage else { return Ok(()) };
         self.check(step)?;
         if self.wants() == 0 {
@@ -120,6 +123,15 @@ impl Exchange {
             self.open = self.messages.len().min(self.open.max(1));
         }
         Ok(())
+    }
+
+    /// Tor (0.4.9) answers a greeting and a login that come together by its word on the login alone. Its version says
+    /// which reply that is, and who takes a login has taken its kind.
+    fn is_answered_as_one(&self) -> bool {
+        self.stage == Stage::Awaits(Step::Method)
+            && self.method == USER_AND_PASSWORD
+            && self.has_asked()
+            && self.reply.first() == Some(&LOGIN_VERSION)
     }
 
     /// Judges what has come so far: a no need not be complete.

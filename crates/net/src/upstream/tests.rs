@@ -490,6 +490,26 @@ fn what_is_remembered_ends() {
     }
 }
 
+/// As Tor does. Who asks step by step has said no login yet, and is not answered so.
+#[test]
+fn a_login_that_is_good_says_that_its_kind_is() {
+    let login = Credentials::new(b"u", b"p").unwrap();
+    let exchange = |early| {
+        let mut exchange = Exchange::new("origin.test", 443, Some(&login), early).unwrap();
+        while exchange.poll_bytes().is_some() {}
+        exchange
+    };
+    let mut early = exchange(true);
+    for byte in [&[1, 0][..], &GRANTED].concat() {
+        assert!(early.wants() > 0);
+        early.handle_bytes(&[byte]).unwrap();
+    }
+    assert!(early.is_granted() && early.wants() == 0);
+    assert_eq!(exchange(true).handle_bytes(&[1, 1]), Err(UpstreamError::LoginRefused));
+    let garbage = Err(UpstreamError::Garbage(Step::Method));
+    assert_eq!(exchange(false).handle_bytes(&[1]), garbage);
+}
+
 #[test]
 fn addresses_go_as_addresses() {
     for (host, expected) in [
