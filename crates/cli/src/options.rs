@@ -21,6 +21,7 @@ mod pageload_db;
 mod pageload_plan;
 mod pageload_record;
 mod place;
+mod port_context;
 mod run;
 mod sessions;
 mod value;
@@ -53,8 +54,9 @@ pub use pageload_db::{
 };
 pub use pageload_plan::{Arm, PlanOptions, SimulateOptions, ValidateOptions};
 pub(crate) use pageload_plan::{ProfileName, SimulatorOptions, Visit, rate};
-pub use pageload_record::RecordOptions;
+pub use pageload_record::{BrowserTls, RecordOptions};
 pub use place::{FilterPlace, KeySource, RedisAddress};
+pub use port_context::PortContext;
 pub use run::RunOptions;
 pub use sessions::{
     AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,

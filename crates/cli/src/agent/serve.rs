@@ -49,11 +49,14 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
     let daemon = Daemon::new(Role::Agent, settings, options.max_connections)?;
     let following = tokio::spawn(follow_networks(connector));
     let mut listeners = JoinSet::new();
-    for address in options.listen()? {
-        let listener = listen::tcp(*address)?;
-        let address = listener.local_addr().unwrap_or(*address);
-        tracing::info!(%address, "listening");
-        listeners.spawn(accept(listener, daemon.running()));
+    for (wanted, context) in options.listen()? {
+        let listener = listen::tcp(wanted)?;
+        let address = listener.local_addr().unwrap_or(wanted);
+        match context {
+            Some(context) => tracing::info!(context, %address, "listening for a context"),
+            None => tracing::info!(%address, "listening"),
+        }
+        listeners.spawn(accept(listener, context.map(Arc::from), daemon.running()));
     }
     let _managed = managed::start(&options, || daemon.running(), &mut listeners)?;
     let tidying = tokio::spawn(tidy(known));
@@ -126,7 +129,8 @@ fn connector_config(options: &AgentOptions) -> Result<ConnectorConfig, Failure> 
     })
 }
 
-async fn accept(listener: TcpListener, mut running: Running<Settings>) {
+/// Takes connections of a listener, which may be for one context.
+async fn accept(listener: TcpListener, context: Option<Arc<str>>, mut running: Running<Settings>) {
     loop {
         let places = running.places.clone();
         // In this order: a listener that waits takes no place from the others.
@@ -136,10 +140,10 @@ async fn accept(listener: TcpListener, mut running: Running<Settings>) {
         };
         match running.until_stop(next).await {
             Some(Ok((client, place))) => {
-                let settings = running.settings();
+                let (settings, context) = (running.settings(), context.clone());
                 tokio::spawn(async move {
                     let _place = place;
-                    serve(client, &settings).await;
+                    serve(client, context.as_deref(), &settings).await;
                 });
             }
             Some(Err(error)) => daemon::after_failed_accept(&error).await,
@@ -148,19 +152,20 @@ async fn accept(listener: TcpListener, mut running: Running<Settings>) {
     }
 }
 
-async fn serve(client: TcpStream, settings: &Settings) {
+async fn serve(client: TcpStream, context: Option<&str>, settings: &Settings) {
     let counted = Connection::accepted(Role::Agent);
     let _ = client.set_nodelay(true);
     let inbound = async {
         let redirected = original_destination(&client)?;
         let matters = settings.connector.uses_contexts();
         let user = matters.then(|| context::tcp_user(&client, redirected)).flatten();
-        let inbound = inbound::accept(client, redirected, Patience::default()).await?;
-        Ok::<_, inbound::Refusal>((inbound, user))
+        let mut inbound = inbound::accept(client, redirected, Patience::default()).await?;
+        let label = inbound.target.context.take().or_else(|| context.map(str::to_owned));
+        Ok::<_, inbound::Refusal>((inbound, Context { uid: user, label }))
     };
     match inbound.await {
-        Ok((inbound, user)) => {
-            let (opening, outcome) = pass(inbound, user, settings).await;
+        Ok((inbound, context)) => {
+            let (opening, outcome) = pass(inbound, &context, settings).await;
             counted.finish(opening, outcome);
         }
         Err(refusal) => {
@@ -177,13 +182,12 @@ struct Client {
     head: Bytes,
 }
 
-async fn pass(inbound: Inbound, user: Option<u32>, settings: &Settings) -> (Opening, Outcome) {
+async fn pass(inbound: Inbound, context: &Context, settings: &Settings) -> (Opening, Outcome) {
     let Inbound { target, answer } = inbound;
     let tls = settings.options.is_tls_port(target.port);
     let late = settings.options.late_answer || !tls;
     let mut to = Target::new(target.host.to_string(), target.port);
-    let context = Context { uid: user, label: target.context.clone() };
-    to.context = settings.known.context_of_cookies(&context);
+    to.context = settings.known.context_of_cookies(context);
     // A client that is answered late waits for the connection; a redirected one waits for nothing.
     to.speaks_first = !late || (tls && target.via == Via::Redirect);
     let mut answer = Some(answer);
@@ -249,7 +253,8 @@ async fn relay(
         };
         let not_used = report.not_used.map(|reason| reason.name());
         let fop_not_used = report.fast_open_not_used.map(|reason| reason.name());
-        tracing::debug!(host = %to.host, port = to.port, ?opening, not_used, fop_not_used, rtt = ?report.rtt, "opened");
+        let context = to.context.label.as_deref();
+        tracing::debug!(host = %to.host, port = to.port, context, ?opening, not_used, fop_not_used, rtt = ?report.rtt, "opened");
     });
     let relayed = outcome.await;
     let outcome = harm.unwrap_or(relayed);

@@ -1,5 +1,6 @@
 //! `headstart lab site`: generated web sites, served until the command is ended.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -41,9 +42,12 @@ async fn serve(
     authority: &Authority,
     origin: SiteOrigin,
 ) -> Result<ExitCode, Failure> {
-    let bound = |error| Failure::bind(options.listen, &error);
-    let listener = TcpListener::bind(options.listen).await.map_err(bound)?;
-    let address = listener.local_addr().map_err(bound)?;
+    let (listener, address) = listen(options.listen).await?;
+    let without_tls = match options.without_tls {
+        Some(wanted) => Some(listen(wanted).await?),
+        None => None,
+    };
+    let clear = without_tls.as_ref().map(|(_, address)| *address);
     let fingerprint = authority.fingerprint().map_err(|error| failed(&error))?;
     let text = if options.json {
         let of = |site: &Site| {
@@ -51,11 +55,15 @@ async fn serve(
             json!({ "name": site.name(), "url": site.url(), "hosts": hosts })
         };
         let sites: Vec<_> = sites.iter().map(of).collect();
-        format!("{}\n", json!({ "address": address, "fingerprint": fingerprint, "sites": sites }))
+        let said = json!({
+            "address": address, "without_tls": clear, "fingerprint": fingerprint, "sites": sites,
+        });
+        format!("{said}\n")
     } else {
         let urls: Vec<String> = sites.iter().map(Site::url).collect();
+        let clear = clear.map_or(String::new(), |clear| format!(", without TLS at {clear}"));
         format!(
-            "serving {} at {address}\n\
+            "serving {} at {address}{clear}\n\
              chromium --host-resolver-rules='MAP * {address}' \
              --ignore-certificate-errors-spki-list={fingerprint} --user-data-dir=$(mktemp -d) {}\n",
             sites.iter().map(Site::name).collect::<Vec<_>>().join(", "),
@@ -63,9 +71,21 @@ async fn serve(
         )
     };
     output::print(text.as_bytes())?;
-    let served = origin.serve(listener).await;
+    let served = match without_tls {
+        Some((clear, _)) => {
+            tokio::try_join!(origin.serve(listener), origin.serve_without_tls(clear)).map(drop)
+        }
+        None => origin.serve(listener).await,
+    };
     served.map_err(|error| Failure::usage(format!("cannot serve any more: {error}")))?;
     Ok(ExitCode::SUCCESS)
+}
+
+async fn listen(wanted: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
+    let failed = |error| Failure::bind(wanted, &error);
+    let listener = TcpListener::bind(wanted).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
 }
 
 /// The site of this name, or in this file.

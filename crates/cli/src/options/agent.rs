@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 
 use super::{
-    EdgeAddress, EdgeAddresses, LogOptions, ManagedOptions, NameMap, OpeningPolicy, SOURCES,
-    edge_address,
+    EdgeAddress, EdgeAddresses, LogOptions, ManagedOptions, NameMap, OpeningPolicy, PortContext,
+    SOURCES, edge_address,
 };
 use crate::failure::Failure;
 
@@ -28,6 +28,10 @@ const EXAMPLES: &str = r#"Examples:
       [agent]
       edge = ["www.example.com=192.0.2.1:443"]
       idle-timeout = "30m"
+
+  A browser's profiles, each with a context of its own (docs/browsers.md):
+      headstart agent --listen-for work=127.0.0.1:1081 --listen-for private=127.0.0.1:1082
+      chromium --user-data-dir=work --proxy-server=socks5://127.0.0.1:1081
 
   Without changing programs, redirect their connections (here those of group web):
       nft add rule ip nat output meta skgid web tcp dport 443 redirect to :1080
@@ -57,6 +61,14 @@ pub struct AgentOptions {
     /// Address to listen on; may be given several times
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',', default_values = ["127.0.0.1:1080", "[::1]:1080"])]
     pub listen: Vec<SocketAddr>,
+
+    /// A further address to listen on, for one context; may be given several times
+    ///
+    /// For programs that cannot give a SOCKS5 user name, such as browsers: a port for each profile
+    /// (docs/browsers.md). What is kept of those who connect there is kept apart from all else, within
+    /// their user; a SOCKS5 user name goes before it.
+    #[arg(long, value_name = "CONTEXT=ADDR:PORT", value_delimiter = ',')]
+    pub listen_for: Vec<PortContext>,
 
     /// Allow --listen on addresses that other machines can reach
     ///
@@ -149,18 +161,21 @@ impl AgentOptions {
         edge_address::by_name(self.edge.iter().flat_map(|edges| &edges.0))
     }
 
-    /// The addresses to listen on.
+    /// The addresses to listen on, with the contexts of those that are for one.
     ///
     /// # Errors
     /// An address that is not loopback, without `--allow-remote`.
-    pub fn listen(&self) -> Result<&[SocketAddr], Failure> {
-        let open = self.listen.iter().find(|at| !at.ip().to_canonical().is_loopback());
+    pub fn listen(&self) -> Result<Vec<(SocketAddr, Option<&str>)>, Failure> {
+        let common = self.listen.iter().map(|at| (*at, None));
+        let apart = self.listen_for.iter().map(|one| (one.address, Some(one.context.as_str())));
+        let all: Vec<_> = common.chain(apart).collect();
+        let open = all.iter().find(|(at, _)| !at.ip().to_canonical().is_loopback());
         match open {
-            Some(at) if !self.allow_remote => Err(Failure::usage(format!(
+            Some((at, _)) if !self.allow_remote => Err(Failure::usage(format!(
                 "{at} is reachable by other machines, which could use this one as their proxy"
             ))
             .hint("listen on 127.0.0.1 or [::1], or add --allow-remote and let a firewall choose")),
-            _ => Ok(&self.listen),
+            _ => Ok(all),
         }
     }
 

@@ -31,6 +31,10 @@ pub struct LabSiteOptions {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8443")]
     pub listen: SocketAddr,
 
+    /// Serve the same without TLS here as well, for an edge that speaks TLS itself (HTTP/1.1)
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub without_tls: Option<SocketAddr>,
+
     /// How long hosts think about a request, instead of what the sites say
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub think: Option<Duration>,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,6 +43,12 @@ pub struct RecordOptions {
     #[arg(long)]
     pub warm: bool,
 
+    /// Record a second load by the same browser, so long after a first: with its cache and its TLS sessions
+    ///
+    /// Connections that servers keep open so long are there as well.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "warm")]
+    pub revisit: Option<Duration>,
+
     /// Folder for the recordings; made if it is not there
     #[arg(long, value_name = "DIR", default_value = "recordings")]
     pub out: PathBuf,
@@ -79,6 +85,10 @@ pub struct RecordOptions {
     #[arg(long, value_name = "ARG", allow_hyphen_values = true, help_heading = "Browser")]
     pub browser_arg: Vec<String>,
 
+    /// Have Chromium speak TLS otherwise than by itself, for measurements; several are separated by commas
+    #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',', help_heading = "Browser")]
+    pub tls: Vec<BrowserTls>,
+
     /// Trust certificates of this authority, beside those that the browser knows (PEM)
     #[arg(long, value_name = "FILE", help_heading = "Browser")]
     pub trust: Option<PathBuf>,
@@ -90,4 +100,27 @@ pub struct RecordOptions {
     /// Print what was recorded as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// How Chromium speaks TLS, other than by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BrowserTls {
+    /// No Encrypted ClientHello, not even a made-up one (as policy EncryptedClientHelloEnabled=false)
+    NoEch,
+    /// No X25519MLKEM768: with a copy of Chromium that is changed, as there is no setting for it
+    NoPostQuantum,
+    /// Early data where servers take it (as chrome://flags/#enable-tls13-early-data)
+    EarlyData,
+}
+
+impl BrowserTls {
+    /// As it is called on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoEch => "no-ech",
+            Self::NoPostQuantum => "no-post-quantum",
+            Self::EarlyData => "early-data",
+        }
+    }
 }

@@ -6,6 +6,7 @@ mod files;
 mod load;
 pub(crate) mod session;
 mod stage;
+mod tls;
 
 use std::fs;
 use std::path::Path;
@@ -24,9 +25,10 @@ use self::devtools::Trouble;
 use self::files::Summary;
 use self::load::{Loaded, Wanted};
 use self::stage::Stage;
+use self::tls::Classical;
 use crate::failure::{Failure, NEGATIVE};
 use crate::lab::interrupt::Interrupt;
-use crate::options::RecordOptions;
+use crate::options::{BrowserTls, RecordOptions};
 use crate::{demo, output};
 
 /// Exit code when interrupted, as of a shell: 128 + SIGINT.
@@ -39,7 +41,7 @@ const INTERRUPTED: u8 = 130;
 pub(super) fn run(options: &RecordOptions) -> Result<ExitCode, Failure> {
     let pages = pages(options)?;
     let arguments = arguments(options)?;
-    let program = browser::find(options.browser.as_ref())?;
+    let mut program = browser::find(options.browser.as_ref())?;
     if let Some(link) = &options.link {
         stage::path(link)?;
         demo::become_privileged()?;
@@ -53,6 +55,12 @@ pub(super) fn run(options: &RecordOptions) -> Result<ExitCode, Failure> {
         eprintln!("note: Chromium runs without its sandbox, as it does not start as root with it");
     }
     let interrupt = Interrupt::listen()?;
+    let classical = options.tls.contains(&BrowserTls::NoPostQuantum);
+    // It is there as long as the browser is to be started.
+    let classical = classical.then(|| Classical::copy(&program)).transpose()?;
+    if let Some(copy) = &classical {
+        program = copy.program();
+    }
     let settings = Settings { program, arguments, interrupt };
     Recorder { options, settings, stage, said: Vec::new(), doubted: false }.run(&pages)
 }
@@ -121,6 +129,7 @@ fn arguments(options: &RecordOptions) -> Result<Vec<String>, Failure> {
     if options.insecure {
         arguments.push("--ignore-certificate-errors".into());
     }
+    arguments.extend(tls::arguments(&options.tls));
     arguments.extend(options.browser_arg.iter().cloned());
     Ok(arguments)
 }
@@ -186,6 +195,8 @@ impl Recorder<'_> {
         let profile = profile.map_err(|error| {
             Failure::usage(format!("cannot make a folder for Chromium's profile: {error}"))
         })?;
+        tls::settle(profile.path(), &self.options.tls)
+            .map_err(|error| files::unusable(profile.path(), &error))?;
         let loaded = match self.load(url, profile.path()) {
             Ok(loaded) => loaded,
             Err(trouble) => return Ok(Err(trouble)),
@@ -202,6 +213,10 @@ impl Recorder<'_> {
             browser.close()?;
         }
         let mut browser = self.start(profile)?;
+        if let Some(pause) = self.options.revisit {
+            load::load(&mut browser, wanted)?;
+            load::leave(&mut browser, pause)?;
+        }
         let wanted = Wanted { screenshot: self.options.screenshot, ..wanted };
         let loaded = load::load(&mut browser, wanted)?;
         Ok((browser.version.clone(), loaded))
@@ -248,23 +263,28 @@ impl Recorder<'_> {
     /// What of a load is not in Chromium's events.
     fn about(&self, url: &str, version: &str, notes: &[String]) -> About {
         let (program, number) = version.split_once('/').unwrap_or((version, ""));
-        let cache = if self.options.warm {
-            "with the cache of a load before"
-        } else {
-            "with nothing cached"
+        let cache = match self.options.revisit {
+            Some(pause) => {
+                format!("again by the same browser after {}", humantime::format_duration(pause))
+            }
+            None if self.options.warm => "with the cache of a load before".into(),
+            None => "with nothing cached".into(),
         };
         let by = match (&self.options.link, &self.options.proxy) {
             (Some(link), _) => format!(", over the emulated link {link}"),
             (None, Some(proxy)) => format!(", through {proxy}"),
             (None, None) => String::new(),
         };
+        let tls: Vec<&str> = self.options.tls.iter().map(|one| one.name()).collect();
+        let tls =
+            if tls.is_empty() { String::new() } else { format!(", with TLS {}", tls.join(",")) };
         let notes =
             if notes.is_empty() { String::new() } else { format!("; {}", notes.join("; ")) };
         About {
             title: url.to_owned(),
             browser: (program.to_owned(), number.to_owned()),
             creator: ("headstart".into(), env!("CARGO_PKG_VERSION").into()),
-            comment: format!("loaded {cache}{by}{notes}"),
+            comment: format!("loaded {cache}{by}{tls}{notes}"),
         }
     }
 }

@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use headstart_peers::site::Site;
 
-use crate::place::{Place, has_browser};
+use crate::place::{Place, browser};
 use crate::sites::{is_as_described, read};
 
 const ROUND_TRIP: Duration = Duration::from_millis(80);
 
 #[test]
 fn a_site_is_recorded_over_an_emulated_link() {
-    if !has_browser() {
-        return;
-    }
+    let Some(_turn) = browser() else { return };
     if std::env::var_os("HEADSTART_TEST_NET").is_none() {
         eprintln!("skipped: HEADSTART_TEST_NET=1 runs it");
         return;

@@ -3,9 +3,11 @@
 //! What needs no browser is in the tests of the modules; what a browser does wrong is played by scripts.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
+mod agent;
 mod browsers;
 mod faults;
 mod lab;
 mod place;
 mod server;
 mod sites;
+mod world;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,13 +14,34 @@ use tempfile::TempDir;
 /// Far longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Whether tests with a real browser are to run; says so if not.
-pub(crate) fn has_browser() -> bool {
-    let wanted = std::env::var_os("HEADSTART_TEST_BROWSER").is_some();
-    if !wanted {
+/// Tests with a browser at a time: half of the time they wait, and more would only be slower.
+const BROWSERS: usize = 4;
+
+/// Tests that have a browser now.
+static TURNS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// The turn of a test that has a browser.
+pub(crate) struct Turn(());
+
+/// A turn, once there is one, if tests with a real browser are to run; says so if not.
+pub(crate) fn browser() -> Option<Turn> {
+    if std::env::var_os("HEADSTART_TEST_BROWSER").is_none() {
         eprintln!("skipped: HEADSTART_TEST_BROWSER=1 runs it, with Chromium");
+        return None;
     }
-    wanted
+    let mut turns = TURNS.0.lock().unwrap();
+    while *turns >= BROWSERS {
+        turns = TURNS.1.wait(turns).unwrap();
+    }
+    *turns += 1;
+    Some(Turn(()))
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *TURNS.0.lock().unwrap() -= 1;
+        TURNS.1.notify_one();
+    }
 }
 
 /// Recordings go to `out` in it, and what programs need for a while to `tmp`.
@@ -47,7 +69,11 @@ impl Place {
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+        self.arm(Command::new(env!("CARGO_BIN_EXE_headstart")), arguments)
+    }
+
+    /// A command that is to be the recorder, wherever it runs.
+    pub(crate) fn arm(&self, mut command: Command, arguments: &[&str]) -> Command {
         command.args(["pageload", "record", "--out"]).arg(self.path("out")).args(arguments);
         command.env("TMPDIR", self.path("tmp")).current_dir(self.dir.path()).stdin(Stdio::null());
         command

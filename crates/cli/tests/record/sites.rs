@@ -10,7 +10,7 @@ use headstart_pageload::tree::Tree;
 use headstart_peers::site::{Site, SiteKind};
 use serde_json::json;
 
-use crate::place::{Place, has_browser};
+use crate::place::{Place, browser};
 
 /// Levels that a tree may have more or less than described, where other data is taken for what a script waited for.
 const OTHER_DATA: usize = 3;
@@ -57,9 +57,7 @@ pub(crate) fn is_as_described(recording: &Recording, site: &Site) {
 
 #[test]
 fn sites_are_recorded_as_they_are_described() {
-    if !has_browser() {
-        return;
-    }
+    let Some(_turn) = browser() else { return };
     let place = Place::new();
     let said = place.records(&["news", "shop", "app", "--screenshot"]);
     assert_eq!(said["failures"], json!([]));
@@ -96,9 +94,7 @@ fn goes_on_to_show_and_plan(place: &Place) {
 
 #[test]
 fn a_second_visit_finds_most_of_it_cached() {
-    if !has_browser() {
-        return;
-    }
+    let Some(_turn) = browser() else { return };
     let place = Place::new();
     let said = place.records(&["app", "--warm"]);
     let again = read(&place.recordings()[0]);
@@ -118,10 +114,21 @@ fn a_second_visit_finds_most_of_it_cached() {
 }
 
 #[test]
+fn a_revisit_has_what_the_browser_still_has() {
+    let Some(_turn) = browser() else { return };
+    let place = Place::new();
+    let said = place.records(&["app", "--revisit", "0s"]);
+    assert!(said["recordings"][0]["ignored"].as_u64().unwrap() > 60, "{said}");
+    let again = read(&place.recordings()[0]);
+    let first = again.page.resources()[0].measured.unwrap();
+    assert!(first.connect.is_zero() && first.tls.is_zero(), "its connection is there: {first:?}");
+    let har = std::fs::read_to_string(&place.recordings()[0]).unwrap();
+    assert!(har.contains("again by the same browser after 0s"));
+}
+
+#[test]
 fn several_loads_have_numbers_and_languages_their_pages() {
-    if !has_browser() {
-        return;
-    }
+    let Some(_turn) = browser() else { return };
     let place = Place::new();
     let said = place.records(&["shop", "--runs", "2", "--language", "de-DE", "--think", "0ms"]);
     let files: Vec<String> = place

@@ -147,18 +147,18 @@ impl SiteOrigin {
     /// # Errors
     /// The system gives no connections any more.
     pub async fn serve(&self, listener: TcpListener) -> io::Result<()> {
-        self.serve_all(listener, true).await
+        self.serve_by(listener, true).await
     }
 
-    /// The same in clear, by HTTP/1.1: for a server before it that speaks TLS.
+    /// The same without TLS, over HTTP/1.1, for an edge that speaks TLS itself.
     ///
     /// # Errors
     /// The system gives no connections any more.
-    pub async fn serve_in_clear(&self, listener: TcpListener) -> io::Result<()> {
-        self.serve_all(listener, false).await
+    pub async fn serve_without_tls(&self, listener: TcpListener) -> io::Result<()> {
+        self.serve_by(listener, false).await
     }
 
-    async fn serve_all(&self, listener: TcpListener, over_tls: bool) -> io::Result<()> {
+    async fn serve_by(&self, listener: TcpListener, is_tls: bool) -> io::Result<()> {
         loop {
             let place = Arc::clone(&self.shared.connections).acquire_owned().await;
             let stream = match listener.accept().await {
@@ -172,9 +172,9 @@ impl SiteOrigin {
             };
             let shared = Arc::clone(&self.shared);
             tokio::spawn(async move {
-                let served = match over_tls {
+                let served = match is_tls {
                     true => connection(&shared, stream).await,
-                    false => connection_in_clear(&shared, stream).await,
+                    false => serve_http1(&shared, stream).await,
                 };
                 if let Err(reason) = served {
                     tracing::debug!("{reason}");
@@ -336,7 +336,7 @@ async fn connection(shared: &Arc<Shared>, stream: TcpStream) -> Result<(), Strin
     shared.resumed.fetch_add(stream.ssl().session_reused().into(), Ordering::Relaxed);
     let is_h2 = stream.ssl().selected_alpn_protocol() == Some(b"h2");
     if !is_h2 {
-        return by_http1(shared, stream).await;
+        return serve_http1(shared, stream).await;
     }
     let serve = service_fn(|request| respond(Arc::clone(shared), request));
     let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -345,15 +345,10 @@ async fn connection(shared: &Arc<Shared>, stream: TcpStream) -> Result<(), Strin
     served.map_err(|error| failed("broken off")(&error))
 }
 
-async fn connection_in_clear(shared: &Arc<Shared>, stream: TcpStream) -> Result<(), String> {
-    stream.set_nodelay(true).map_err(|error| format!("no connection: {error}"))?;
-    by_http1(shared, stream).await
-}
-
-async fn by_http1(
-    shared: &Arc<Shared>,
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-) -> Result<(), String> {
+async fn serve_http1<S>(shared: &Arc<Shared>, stream: S) -> Result<(), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let serve = service_fn(|request| respond(Arc::clone(shared), request));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(None);

@@ -73,6 +73,21 @@ async fn each_host_answers_for_itself() {
 }
 
 #[tokio::test]
+async fn without_tls_the_host_is_told_by_the_request() {
+    let serving = serving().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let served = serving.origin.clone();
+    tokio::spawn(async move { served.serve_without_tls(listener).await });
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = b"GET /app.js HTTP/1.1\r\nHost: static.daily.test\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200") && answer.len() > 96_000);
+}
+
+#[tokio::test]
 async fn protocols_are_agreed_on() {
     let serving = serving().await;
     let agreed = async |alpn: &'static [u8]| {

@@ -183,7 +183,7 @@ async fn serve_all(
         served.push(tokio::spawn(async move {
             match over_tls {
                 true => origin.serve(listener).await,
-                false => origin.serve_in_clear(listener).await,
+                false => origin.serve_without_tls(listener).await,
             }
         }));
     }

@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process_group, test_kill_proces
 use serde_json::{Value, json};
 
 use super::devtools::{Devtools, Trouble};
+use super::load::Tab;
 use crate::failure::Failure;
 use crate::lab::interrupt::Interrupt;
 
@@ -56,7 +57,7 @@ const PIPES: &str = r#"exec "$0" "$@" 3<&0 4>&1 </dev/null >&2"#;
 const NO_EXTENSIONS: &str = "--disable-extensions";
 
 /// No window, no history, nothing that others have installed, and nothing asked for but the page.
-const ARGUMENTS: [&str; 24] = [
+const ARGUMENTS: [&str; 26] = [
     "--headless",
     "--remote-debugging-pipe",
     "--no-first-run",
@@ -64,6 +65,9 @@ const ARGUMENTS: [&str; 24] = [
     "--no-pings",
     "--no-service-autorun",
     "--disable-background-networking",
+    // Otherwise it asks these all the same, if not this port, which it takes nothing from (discard, RFC 863).
+    "--component-updater=url-source=http://127.0.0.1:9/",
+    "--gaia-url=http://127.0.0.1:9/",
     "--disable-background-timer-throttling",
     "--disable-backgrounding-occluded-windows",
     "--disable-breakpad",
@@ -74,8 +78,8 @@ const ARGUMENTS: [&str; 24] = [
     "--disable-domain-reliability",
     NO_EXTENSIONS,
     // The surface of the address field is made of pages, too, and is there without a window.
-    "--disable-features=MediaRouter,OptimizationHints,PreloadTopChromeWebUI,Translate,\
-     WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,WebUIOmniboxPopup",
+    "--disable-features=MediaRouter,NetworkTimeServiceQuerying,OptimizationHints,\
+     PreloadTopChromeWebUI,Translate,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,WebUIOmniboxPopup",
     "--disable-renderer-backgrounding",
     "--disable-sync",
     "--hide-scrollbars",
@@ -102,6 +106,8 @@ pub(super) struct Settings {
 pub(super) struct Browser {
     child: Child,
     pub(super) devtools: Devtools,
+    /// Once a page was loaded.
+    pub(super) tab: Option<Tab>,
     /// Such as `Chrome/156.0.8078.79`.
     pub(super) version: String,
     tail: Tail,
@@ -179,7 +185,8 @@ impl Browser {
         let kept = Arc::clone(&tail);
         let tail_reader = thread::spawn(move || keep_tail(stderr, &kept));
         let devtools = Devtools::new(to, from, settings.interrupt.clone());
-        let mut browser = Self { child, devtools, version: String::new(), tail, tail_reader };
+        let (tab, version) = (None, String::new());
+        let mut browser = Self { child, devtools, tab, version, tail, tail_reader };
         browser.version = browser.begin().map_err(|trouble| browser.explain(trouble))?;
         Ok(browser)
     }

@@ -48,10 +48,36 @@ pub(super) struct Loaded {
     pub(super) screenshot: Option<Vec<u8>>,
 }
 
+/// The one tab that a browser has.
+#[derive(Debug)]
+pub(super) struct Tab {
+    target: String,
+    session: String,
+    frame: String,
+}
+
 /// Loads a page in the one tab that the browser has.
 pub(super) fn load(browser: &mut Browser, wanted: Wanted<'_>) -> Result<Loaded, Trouble> {
-    let loaded = Following::begin(&mut browser.devtools, wanted).and_then(Following::until_it_ends);
+    let Browser { devtools, tab, .. } = browser;
+    let tab = match tab {
+        Some(tab) => Ok(tab),
+        None => Tab::open(devtools).map(|opened| tab.insert(opened)),
+    };
+    let loaded = tab.and_then(|tab| Following::begin(devtools, tab, wanted)?.until_it_ends());
     loaded.map_err(|trouble| browser.explain(trouble))
+}
+
+/// Leaves the page, and waits: what comes meanwhile is of no load.
+pub(super) fn leave(browser: &mut Browser, pause: Duration) -> Result<(), Trouble> {
+    let Browser { devtools, tab, .. } = browser;
+    let session = tab.as_ref().map(|tab| tab.session.as_str());
+    let left = devtools.call(session, "Page.navigate", json!({ "url": "about:blank" }), PATIENCE);
+    let waited = left.and_then(|_| {
+        let until = Instant::now() + pause;
+        while devtools.next(until)?.is_some() {}
+        Ok(())
+    });
+    waited.map_err(|trouble| browser.explain(trouble))
 }
 
 /// A load that goes on.
@@ -59,8 +85,7 @@ struct Following<'b> {
     devtools: &'b mut Devtools,
     wanted: Wanted<'b>,
     load: Load,
-    target: String,
-    session: String,
+    tab: &'b Tab,
     navigation: u64,
     began: Instant,
     /// When something last went over the wire.
@@ -70,26 +95,20 @@ struct Following<'b> {
 }
 
 impl<'b> Following<'b> {
-    fn begin(devtools: &'b mut Devtools, wanted: Wanted<'b>) -> Result<Self, Trouble> {
-        let denied = json!({ "behavior": "deny", "eventsEnabled": true });
-        devtools.call(None, "Browser.setDownloadBehavior", denied, PATIENCE)?;
-        let (target, session) = tab(devtools)?;
-        prepare(devtools, &session)?;
-        let paints = json!({ "eventTypes": ["largest-contentful-paint"] });
-        devtools.ask(Some(&session), "PerformanceTimeline.enable", paints)?;
-        devtools.call(Some(&session), "Page.enable", json!({}), PATIENCE)?;
-        let tree = devtools.call(Some(&session), "Page.getFrameTree", json!({}), PATIENCE)?;
-        let frame = tree.pointer("/frameTree/frame/id").and_then(Value::as_str);
-        let load = Load::of_frame(frame.unwrap_or(&target).to_owned());
+    fn begin(
+        devtools: &'b mut Devtools,
+        tab: &'b Tab,
+        wanted: Wanted<'b>,
+    ) -> Result<Self, Trouble> {
+        let load = Load::of_frame(tab.frame.clone());
         let to = json!({ "url": wanted.url });
-        let navigation = devtools.ask(Some(&session), "Page.navigate", to)?;
+        let navigation = devtools.ask(Some(&tab.session), "Page.navigate", to)?;
         let (began, notes) = (Instant::now(), Vec::new());
         Ok(Self {
             devtools,
             wanted,
             load,
-            target,
-            session,
+            tab,
             navigation,
             began,
             changed: began,
@@ -150,10 +169,10 @@ impl<'b> Following<'b> {
         method: &str,
         params: &Value,
     ) -> Result<(), Trouble> {
-        let is_own = session == Some(self.session.as_str());
+        let is_own = session == Some(self.tab.session.as_str());
         match method {
             "Target.attachedToTarget" => return self.on_attached(params),
-            "Target.detachedFromTarget" if text(params, "sessionId") == self.session => {
+            "Target.detachedFromTarget" if text(params, "sessionId") == self.tab.session => {
                 return Err(Trouble::Page("the page closed itself".into()));
             }
             "Inspector.targetCrashed" if is_own => {
@@ -191,7 +210,7 @@ impl<'b> Following<'b> {
     fn on_attached(&mut self, params: &Value) -> Result<(), Trouble> {
         let target = params.get("targetInfo").unwrap_or(&Value::Null);
         let session = text(params, "sessionId");
-        if text(target, "type") == "page" && text(target, "targetId") != self.target {
+        if text(target, "type") == "page" && text(target, "targetId") != self.tab.target {
             self.note("closed a window that the page had opened".into());
             // It may share the process of the page, which stands still as long as it waits.
             self.devtools.ask(Some(session), "Runtime.runIfWaitingForDebugger", json!({}))?;
@@ -216,7 +235,7 @@ impl<'b> Following<'b> {
 
     fn screenshot(&mut self) -> Result<Vec<u8>, Trouble> {
         let png = json!({ "format": "png" });
-        let session = Some(self.session.as_str());
+        let session = Some(self.tab.session.as_str());
         let answer = self.devtools.call(session, "Page.captureScreenshot", png, PATIENCE)?;
         base64::decode_block(text(&answer, "data"))
             .map_err(|_| Trouble::Browser("made no picture".into()))
@@ -229,8 +248,25 @@ impl<'b> Following<'b> {
     }
 }
 
-/// The target and the session of the tab that Chromium starts with.
-fn tab(devtools: &mut Devtools) -> Result<(String, String), Trouble> {
+impl Tab {
+    /// The tab that Chromium starts with, made ready to tell what it loads.
+    fn open(devtools: &mut Devtools) -> Result<Self, Trouble> {
+        let denied = json!({ "behavior": "deny", "eventsEnabled": true });
+        devtools.call(None, "Browser.setDownloadBehavior", denied, PATIENCE)?;
+        let (target, session) = first_tab(devtools)?;
+        prepare(devtools, &session)?;
+        let paints = json!({ "eventTypes": ["largest-contentful-paint"] });
+        devtools.ask(Some(&session), "PerformanceTimeline.enable", paints)?;
+        devtools.call(Some(&session), "Page.enable", json!({}), PATIENCE)?;
+        let tree = devtools.call(Some(&session), "Page.getFrameTree", json!({}), PATIENCE)?;
+        let frame = tree.pointer("/frameTree/frame/id").and_then(Value::as_str);
+        let frame = frame.unwrap_or(&target).to_owned();
+        Ok(Self { target, session, frame })
+    }
+}
+
+/// Its target and its session.
+fn first_tab(devtools: &mut Devtools) -> Result<(String, String), Trouble> {
     // Chromium's own surface has targets as well, which are of no page.
     let attach = json!({
         "autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true, "filter": [{ "type": "page" }],
