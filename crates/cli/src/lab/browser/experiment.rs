@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn what_is_wrong_in_a_file_is_said() {
         for (from, to, why) in [
-            ("site = \"app\"", "site = \"weather\"", "there are app, news, shop"),
+            ("site = \"app\"", "site = \"weather\"", "there are news, shop, app"),
             ("trials = 10", "trials = 0", "trials: 0"),
             ("timeout = \"120s\"", "timeout = \"1ms\"", "timeout"),
             ("arms = [\"plain\", \"0rtt\"]", "arms = [\"0rtt\"]", "plain is missing"),

@@ -31,7 +31,7 @@ use crate::lab::progress::{Progress, in_words};
 use crate::lab::results::{self, Folder};
 use crate::lab::run::{Finished, interrupted};
 use crate::lab::summary::Groups;
-use crate::lab::trial::Row;
+use crate::lab::trial::{Row, rounded};
 use crate::options::LabRunOptions;
 use crate::output;
 use crate::pageload::record::session::{self, Stopped};
@@ -390,7 +390,7 @@ impl Run {
             ms_to_first_request_byte: request,
             ms_to_first_response_byte: times.and_then(|times| times.first_response_ms),
             ms_to_last_response_byte: times.and_then(|times| times.page_load_ms),
-            rtts: request.map(|ms| ms / (link.rtt.as_secs_f64() * 1e3)),
+            rtts: request.map(|ms| rounded(ms / (link.rtt.as_secs_f64() * 1e3))),
             reason: openings.words(),
             flagged,
             variant: key.variant,

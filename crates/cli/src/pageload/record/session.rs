@@ -146,6 +146,7 @@ impl Session {
         // Sessions of the load before end with this, so that the next load begins as the first did.
         let stop = json!({ "autoAttach": false, "waitForDebuggerOnStart": false, "flatten": true });
         self.call(None, "Target.setAutoAttach", stop)?;
+        self.browser.tab = None;
         let page = self.targets("page")?.into_iter().next();
         let page = page.ok_or_else(|| Trouble::Browser("has no tab any more".into()))?;
         let session = self.attach(&page)?;
