@@ -2,7 +2,7 @@
 # Everything that has to hold before a change lands; what CI runs. Installs what it needs.
 #
 #   ./check.sh          all of it
-#   ./check.sh STEP...  only these: tools bpf format clippy no_std docs deny test valgrind examples python lab
+#   ./check.sh STEP...  only these: tools bpf format clippy no_std docs deny test valgrind examples python extension lab
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -11,7 +11,7 @@ export CARGO_INCREMENTAL=0
 
 DENY=0.20.2
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(tools bpf format clippy no_std docs deny test valgrind examples python lab)
+[ ${#steps[@]} -gt 0 ] || steps=(tools bpf format clippy no_std docs deny test valgrind examples python extension lab)
 
 # Network tests need namespaces. Where they are switched on they fail if they cannot run.
 if [ -z "${HEADSTART_TEST_NET:-}" ] && [ "$(id -u)" = 0 ]; then
@@ -41,6 +41,7 @@ redis-server redis-server
 ip iproute2
 nft nftables
 node nodejs
+npm npm
 cmake cmake
 php php-cli
 wget wget
@@ -117,6 +118,12 @@ programs() { cargo build --locked --workspace --lib --bins --tests; }
 python() {
     programs
     HEADSTART_BINARY=${CARGO_TARGET_DIR:-$PWD/target}/debug/headstart bindings/python/check.sh
+}
+
+# The browser extension: its types, and its tests in real Chromium. npm brings the compiler, into extension/node_modules.
+extension() {
+    programs
+    HEADSTART_BINARY=${CARGO_TARGET_DIR:-$PWD/target}/debug/headstart extension/check.sh
 }
 
 # Every experiment in short: the shape of its results and its bars, at most 11 minutes together.

@@ -5,6 +5,7 @@ import { publicKey } from "../src/file.js";
 import { ask, element, item } from "./page.js";
 import * as settings from "../src/settings.js";
 import * as store from "../src/store.js";
+import * as visits from "../src/visit.js";
 
 const url = /** @type {HTMLInputElement} */ (element("url"));
 const key = /** @type {HTMLTextAreaElement} */ (element("key"));
@@ -25,6 +26,10 @@ async function show() {
     element("redirects").textContent = count(held.redirects) + leftOut;
     element("pages").textContent = `${count(held.pages)}, with ${count(held.servers)} connections`;
     element("checked").textContent = checked ? `${date(checked.at)}: ${checked.said}` : "not yet";
+    const sums = await visits.totals();
+    element("used").textContent =
+      `since the browser started: redirects ${count(sums.redirects)}, of which undone ${count(sums.undone)}, ` +
+      `out of date ${count(sums.retired)}; connections ${count(sums.connections)}, pages ${count(sums.pages)}`;
     element("checked").classList.toggle("bad", checked?.isGood === false);
   }
   await showSites();
@@ -63,14 +68,13 @@ const age = (days) => (days === 0 ? "today" : days === 1 ? "a day old" : `${days
 async function tell(work) {
   const result = element("result");
   result.textContent = "…";
-  try {
-    result.textContent = await work();
-    result.className = "";
-  } catch (error) {
-    result.textContent = `Not taken: ${error instanceof Error ? error.message : error}`;
-    result.className = "bad";
-  }
+  const said = await work().then(
+    (text) => ({ text, className: "" }),
+    (error) => ({ text: `Not taken: ${error instanceof Error ? error.message : error}`, className: "bad" }),
+  );
   await show();
+  result.textContent = said.text;
+  result.className = said.className;
 }
 
 element("source").onsubmit = (event) => {

@@ -27,7 +27,7 @@ async function show() {
     : !isUsed ? "The database is too old to be used. The options say where it comes from."
     : !isPage ? "There is nothing to do on this page."
     : off.includes(site) ? "Turned off for this site."
-    : !visit || (visit.redirects.length === 0 && visit.opened.length === 0) ? "The database says nothing of this page."
+    : !visit || host(visit.url) !== host(of?.url ?? "") || (visit.redirects.length === 0 && visit.opened.length === 0) ? "The database says nothing of this page."
     : undefined;
   element("nothing").hidden = nothing === undefined;
   element("something").hidden = nothing !== undefined;
@@ -48,7 +48,7 @@ async function showVisit(tab, visit) {
   element("time").textContent = times.handshake === undefined ? "?" : `${Math.round(sum)} ms`;
   element("when").textContent = times.handshake === undefined
     ? "saved: the page's own connection was there before, which leaves nothing to estimate by"
-    : "of waiting saved, estimated";
+    : "saved, by estimate";
   element("how").hidden = false;
 }
 
@@ -71,7 +71,7 @@ function showRedirect({ redirects }) {
 function showConnections({ opened }, used) {
   element("connections").hidden = opened.length === 0;
   const count = Object.keys(used).length;
-  element("opened").textContent = `Opened ${opened.length} connection${opened.length === 1 ? "" : "s"} early, of which the page has used ${count}`;
+  element("opened").textContent = `${opened.length} connection${opened.length === 1 ? "" : "s"} opened early, ${count} used`;
   const items = opened.map(({ origin }) => {
     const isUsed = origin in used;
     const ms = used[origin];

@@ -13,7 +13,9 @@ const rules = chrome.declarativeNetRequest;
 const GONE = [404, 410];
 
 /**
- * The page's servers are looked up while its request is under way, and stand in a Link field of the answer.
+ * The page's servers are looked up while its request is under way, and stand in a Link field of the answer: what the page
+ * itself is told to open is in the partition that its requests use. A document of the same site, which is left, has the same
+ * partition, and can open them at once.
  * @param {{ tabId: number, requestId: string, url: string }} request
  */
 export async function onRequest({ tabId, requestId, url }) {
@@ -22,6 +24,32 @@ export async function onRequest({ tabId, requestId, url }) {
   await visits.keep(tabId, { ...visit, offered: open, skipped });
   const addRules = open.length > 0 ? [linkRule(tabId, url, linkField(open))] : [];
   await rules.updateSessionRules({ removeRuleIds: [tabId], addRules });
+  if (open.length > 0) await openNow(tabId, url, open);
+}
+
+/**
+ * @param {number} tabId
+ * @param {string} url where it goes
+ * @param {import("./file.js").Server[]} servers
+ */
+async function openNow(tabId, url, servers) {
+  const { url: left = "" } = await chrome.tabs.get(tabId);
+  if (!left.startsWith(new URL(url).protocol) || siteOf(left) !== siteOf(url)) return;
+  const { scripting } = chrome;
+  // Some documents take no scripts, and this one may be gone already.
+  await scripting.executeScript({ target: { tabId }, injectImmediately: true, func: preconnect, args: [servers] }).catch(() => {});
+}
+
+/** Runs in the document that is left. @param {import("./file.js").Server[]} servers */
+function preconnect(servers) {
+  for (const { origin, anonymous } of servers) {
+    const link = document.createElement("link");
+    link.rel = "preconnect";
+    link.href = origin;
+    if (anonymous) link.crossOrigin = "anonymous";
+    document.head?.append(link);
+    link.remove();
+  }
 }
 
 /**
@@ -38,12 +66,16 @@ async function known(url, isPrivate) {
 
 /**
  * A redirect: one of ours, or one of a server's. If one of ours led here, it is out of date.
- * @param {{ tabId: number, requestId: string, url: string, redirectUrl: string, ip?: string }} request
+ * @param {{
+ *   tabId: number, requestId: string, url: string, redirectUrl: string, ip?: string,
+ *   responseHeaders?: chrome.webRequest.HttpHeader[],
+ * }} request
  */
-export async function onRedirect({ tabId, requestId, url, redirectUrl, ip }) {
+export async function onRedirect({ tabId, requestId, url, redirectUrl, ip, responseHeaders = [] }) {
   const visit = await visits.begun(tabId, requestId, url);
-  // What the browser answers by itself comes from no address.
-  if (ip === undefined && (await store.leads(url)) === redirectUrl) {
+  // Chromium redirects to https by itself, too (HSTS), and says why in the answer that it makes up.
+  const isByRule = responseHeaders.some(({ name, value }) => name === "Non-Authoritative-Reason" && value === "WebRequest API");
+  if (isByRule && (await store.leads(url)) === redirectUrl) {
     const redirects = [...visit.redirects, { from: url, to: redirectUrl, state: /** @type {const} */ ("used") }];
     await visits.keep(tabId, { ...visit, redirects });
     await visits.count({ redirects: 1 });

@@ -18,22 +18,23 @@ const PARTS = { urls: DOCUMENTS.urls, types: ["image", "script", "sub_frame"] };
 const tabs = new Map();
 
 /**
- * @param {number} tab
+ * @param {{ tabId: number, documentLifecycle?: string }} of
  * @param {() => Promise<void>} work
  */
-function inOrder(tab, work) {
-  if (tab < 0) return;
+function inOrder({ tabId: tab, documentLifecycle }, work) {
+  // What is prerendered may never be looked at, and the tab's page is another.
+  if (tab < 0 || documentLifecycle === "prerender") return;
   const done = (tabs.get(tab) ?? Promise.resolve()).then(work).catch((error) => console.warn(error));
   tabs.set(tab, done);
   void done.then(() => tabs.get(tab) === done && tabs.delete(tab));
 }
 
 const { webRequest } = chrome;
-webRequest.onBeforeRequest.addListener((of) => void inOrder(of.tabId, () => navigation.onRequest(of)), DOCUMENTS);
-webRequest.onBeforeRedirect.addListener((of) => inOrder(of.tabId, () => navigation.onRedirect(of)), DOCUMENTS);
-webRequest.onResponseStarted.addListener((of) => inOrder(of.tabId, () => navigation.onResponse(of)), DOCUMENTS, ["responseHeaders"]);
-webRequest.onErrorOccurred.addListener((of) => inOrder(of.tabId, () => navigation.onFailure(of)), DOCUMENTS);
-chrome.tabs.onRemoved.addListener((tab) => inOrder(tab, () => navigation.onClosed(tab)));
+webRequest.onBeforeRequest.addListener((of) => void inOrder(of, () => navigation.onRequest(of)), DOCUMENTS);
+webRequest.onBeforeRedirect.addListener((of) => inOrder(of, () => navigation.onRedirect(of)), DOCUMENTS, ["responseHeaders"]);
+webRequest.onResponseStarted.addListener((of) => inOrder(of, () => navigation.onResponse(of)), DOCUMENTS, ["responseHeaders"]);
+webRequest.onErrorOccurred.addListener((of) => inOrder(of, () => navigation.onFailure(of)), DOCUMENTS);
+chrome.tabs.onRemoved.addListener((tabId) => inOrder({ tabId }, () => navigation.onClosed(tabId)));
 
 /**
  * Requests with credentials to other sites say whether cookies went with them (Sec-Fetch-Storage-Access).

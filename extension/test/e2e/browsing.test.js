@@ -7,13 +7,13 @@ import { Stage } from "../support/stage.js";
 
 const PAGE = "https://www.site.test/";
 
-/** A page that asks for something of other servers some time after it came. */
+/** A page that asks for something of other servers once it is told to. */
 const ASKS = `<!doctype html><title>page</title><link rel="icon" href="data:,"><script>
-  setTimeout(() => {
+  function ask() {
     new Image().src = "https://img.site.test/1.png";
     new Image().src = "https://ads.other.test/2.png";
-    fetch("https://fonts.other.test/3.json", { credentials: "omit" });
-  }, 400);
+    void fetch("https://fonts.other.test/3.json", { credentials: "omit" });
+  }
 </script>`;
 
 const SERVERS = { [PAGE]: ["https://img.site.test", "https://ads.other.test", /** @type {[string]} */ (["https://fonts.other.test"])] };
@@ -24,8 +24,7 @@ const ICON = '<link rel="icon" href="data:,">';
 /** @param {Stage} stage */
 function serve(stage) {
   stage.web.pages = {
-    // As far away as most servers are, so that there is time to look the page up.
-    "www.site.test/": { body: ASKS, wait: 300 },
+    "www.site.test/": { body: ASKS },
     "img.site.test/1.png": {},
     "ads.other.test/2.png": {},
     "fonts.other.test/3.json": { ...CORS, body: "{}" },
@@ -40,12 +39,15 @@ function serve(stage) {
 }
 
 /**
- * Goes to the page, and waits until it has asked for all.
+ * Goes to the page, which asks for all once as many connections as expected are there.
  * @param {Stage} stage
+ * @param {number} early
  */
-async function visit(stage) {
+async function visit(stage, early) {
   const tab = await stage.browser.tab();
-  await tab.go(PAGE);
+  await (early > 0 ? stage.goKnown(tab, PAGE) : tab.go(PAGE));
+  await until(() => others(stage).length === early);
+  await tab.evaluate("ask()");
   await until(() => stage.web.asked.length === 4);
   return tab;
 }
@@ -66,7 +68,7 @@ describe("with third-party cookies", () => {
   });
 
   test("connections are opened before the page asks, and its requests use them", async () => {
-    const plain = await visit(stage);
+    const plain = await visit(stage, 0);
     const without = others(stage);
     await plain.close();
     // The browser said meanwhile that it sends cookies to other sites.
@@ -75,7 +77,7 @@ describe("with third-party cookies", () => {
     const made = await stage.load({ pages: SERVERS });
     assert.deepEqual([made.pages, made.servers, made.redirects], [1, 3, 0]);
     await stage.web.forget();
-    const tab = await visit(stage);
+    const tab = await visit(stage, 3);
     // As many connections as without, each with the one request that it was opened for, and all there before any of these.
     assert.deepEqual([without.length, others(stage)], [3, without]);
     const asked = stage.web.asked.filter(({ host }) => host !== "www.site.test");
@@ -83,6 +85,27 @@ describe("with third-party cookies", () => {
     assert.deepEqual(asked.map(({ opened }) => opened), Array(3).fill(stage.web.connections.length));
     const state = await stage.state(tab);
     assert.deepEqual([state.pages, state.connections, state.tab.opened.length], [1, 3, 3]);
+    await tab.close();
+  });
+
+  test("between pages of a site they are opened before the answer comes", async () => {
+    await stage.load({ pages: SERVERS }, { thirdPartyCookies: true });
+    stage.web.pages["www.site.test/first"] = { body: ICON };
+    const tab = await stage.browser.tab();
+    await tab.go(`${PAGE}first`);
+    await stage.web.forget();
+    /** @type {() => void} */
+    let release = () => {};
+    const answer = new Promise((resolve) => (release = () => resolve(undefined)));
+    stage.web.pages["www.site.test/"] = { body: ASKS, wait: answer };
+    const loaded = tab.go(PAGE);
+    await until(() => others(stage).length === 3);
+    assert.deepEqual(stage.asked("www.site.test"), ["/"]);
+    release();
+    await loaded;
+    await tab.evaluate("ask()");
+    await until(() => stage.web.asked.length === 4);
+    assert.equal(others(stage).length, 3);
     await tab.close();
   });
 
@@ -168,11 +191,9 @@ describe("with third-party cookies", () => {
   test("a worker that was ended goes on", async () => {
     await stage.load({ redirects: [["https://old.test/", "https://new.test/"]], pages: { "https://new.test/": ["https://ads.other.test"] } });
     const { connections } = await stage.state();
-    const worker = await stage.browser.target((of) => of.type === "service_worker" && of.url.includes(stage.id));
-    await stage.browser.send("Target.closeTarget", { targetId: worker.targetId });
+    await stage.endWorker();
     const tab = await stage.browser.tab();
-    stage.web.pages["new.test/"] = { body: `${ICON}new`, wait: 1000 };
-    await tab.go("https://old.test/");
+    await stage.goKnown(tab, "https://old.test/", "new.test/");
     assert.deepEqual(stage.asked("old.test"), []);
     await until(async () => (await stage.state()).connections === connections + 1);
     await tab.close();
@@ -206,13 +227,13 @@ describe("with third-party cookies", () => {
 });
 
 describe("without third-party cookies", () => {
-  test("no connection is opened that no request could use", async () => {
-    const stage = await Stage.build({ blocked: true });
+  test("no connection is opened that no request could use, with HTTP/1.1", async () => {
+    const stage = await Stage.build({ blocked: true, http1: true });
     try {
       serve(stage);
       await stage.load({ pages: SERVERS });
       await stage.web.forget();
-      const tab = await visit(stage);
+      const tab = await visit(stage, 2);
       assert.equal(others(stage).length, 3);
       const state = await stage.state(tab);
       assert.deepEqual([state.tab.opened.length, state.tab.skipped], [2, 1]);

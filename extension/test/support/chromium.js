@@ -226,6 +226,23 @@ export class Session {
     await this.send("DOM.setFileInputFiles", { nodeId, files: [file] });
   }
 
+  /**
+   * By host: the first answer's times, as the browser has them. Where a connection was there before the request,
+   * `connectStart` is -1.
+   */
+  async connections() {
+    await this.send("Network.enable");
+    /** @type {Map<string, any>} */
+    const connections = new Map();
+    const stop = this.browser.listen(({ method, params, sessionId }) => {
+      if (method !== "Network.responseReceived" || sessionId !== this.id) return;
+      const { url, timing, connectionId, connectionReused } = params.response;
+      const { host } = new URL(url);
+      if (!connections.has(host)) connections.set(host, { connectionId, connectionReused, connectStart: timing?.connectStart });
+    });
+    return { connections, stop };
+  }
+
   /** The next event of this name. @param {string} method @returns {Promise<any>} */
   event(method) {
     return new Promise((resolve, reject) => {

@@ -8,7 +8,7 @@ import { Web } from "./web.js";
 const EXTENSION = fileURLToPath(new URL("../..", import.meta.url));
 
 /** What Chromium has by default; Debian's blocks third-party cookies. */
-const COOKIES_ALLOWED = { profile: { block_third_party_cookies: false, cookie_controls_mode: 0 } };
+export const COOKIES_ALLOWED = { profile: { block_third_party_cookies: false, cookie_controls_mode: 0 } };
 
 export class Stage {
   by = maker();
@@ -28,9 +28,17 @@ export class Stage {
   /** @param {{ blocked?: boolean, http1?: boolean }} [how] third-party cookies blocked; HTTP/1.1 alone */
   static async build({ blocked = false, http1 = false } = {}) {
     const web = await Web.start(http1);
-    const browser = await Chromium.start(web.arguments, blocked ? {} : COOKIES_ALLOWED);
-    const id = await browser.loadExtension(EXTENSION);
-    const stage = new Stage(web, browser, id);
+    return Stage.of(web, web.arguments, blocked ? {} : COOKIES_ALLOWED);
+  }
+
+  /**
+   * @param {Web} web
+   * @param {string[]} more what Chromium is to be told
+   * @param {object} [preferences]
+   */
+  static async of(web, more, preferences = COOKIES_ALLOWED) {
+    const browser = await Chromium.start(more, preferences);
+    const stage = new Stage(web, browser, await browser.loadExtension(EXTENSION));
     await until(() => stage.call("!!self.headstart"));
     return stage;
   }
@@ -76,6 +84,28 @@ export class Stage {
   async number(tab) {
     const url = await tab.evaluate("location.href");
     return this.call(`chrome.tabs.query({}).then((tabs) => tabs.filter(({ url }) => url === ${JSON.stringify(url)}).at(-1)?.id)`);
+  }
+
+  /**
+   * Goes to a page that the database knows: however slow this machine is, the answer comes after the worker looked it up.
+   * @param {import("./chromium.js").Session} tab
+   * @param {string} url
+   * @param {string} [page] that answers, by host and path
+   */
+  async goKnown(tab, url, page = url.replace("https://", "")) {
+    const isRule = "chrome.declarativeNetRequest.getSessionRules().then((all) => all.some((of) => of.action.type === 'modifyHeaders'))";
+    // A worker that is just starting has no such function yet.
+    const wait = until(() => this.call(isRule).catch(() => false));
+    this.web.pages[page] = { .../** @type {import("./web.js").Answer} */ (this.web.pages[page]), wait };
+    await tab.go(url);
+  }
+
+  /** What Chromium does with a worker to which nothing happens for half a minute. */
+  async endWorker() {
+    const is = (/** @type {any} */ of) => of.type === "service_worker" && of.url.includes(this.id);
+    const { targetId } = await this.browser.target(is);
+    await this.browser.send("Target.closeTarget", { targetId });
+    await until(async () => !(await this.browser.send("Target.getTargets")).targetInfos.some(is));
   }
 
   /** What the user does on chrome://extensions. The extension is started anew by it. */

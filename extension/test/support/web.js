@@ -9,8 +9,9 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 
 /**
- * @typedef {{ host: string, path: string, connection: number, opened: number }} Asked `connection` by its number, and how many there were then
- * @typedef {{ status?: number, headers?: Record<string, string>, body?: string | Uint8Array, wait?: number, hints?: string[] }} Answer
+ * @typedef {{ host: string, path: string, connection: number, opened: number, at: number }} Asked `connection` by its number, how many
+ * there were then, and when, in ms
+ * @typedef {{ status?: number, headers?: Record<string, string>, body?: string | Uint8Array, wait?: number | Promise<unknown>, hints?: string[] }} Answer
  */
 
 export class Web {
@@ -18,6 +19,8 @@ export class Web {
   asked = [];
   /** Names of all connections, in their order. @type {string[]} */
   connections = [];
+  /** When, in ms. @type {number[]} */
+  connected = [];
   /** By host and path. @type {Record<string, Answer | ((request: import("node:http2").Http2ServerRequest) => Answer)>} */
   pages = {};
   /** @type {Set<import("node:tls").TLSSocket>} */
@@ -35,6 +38,7 @@ export class Web {
     server.on("secureConnection", (socket) => {
       numbers.set(socket.remotePort, this.connections.length);
       this.connections.push(socket.servername);
+      this.connected.push(performance.now());
       this.#sockets.add(socket);
       socket.on("error", () => {});
       socket.on("close", () => this.#sockets.delete(socket));
@@ -43,7 +47,7 @@ export class Web {
     server.on("request", (request, response) => {
       const host = (request.authority ?? request.headers.host ?? "").split(":")[0] ?? "";
       const connection = numbers.get(request.socket.remotePort) ?? -1;
-      this.asked.push({ host, path: request.url, connection, opened: this.connections.length });
+      this.asked.push({ host, path: request.url, connection, opened: this.connections.length, at: performance.now() });
       void this.#answer(host, request, response);
     });
   }
@@ -75,6 +79,7 @@ export class Web {
     await Promise.all(closed);
     this.asked = [];
     this.connections = [];
+    this.connected = [];
   }
 
   async end() {
@@ -92,7 +97,7 @@ export class Web {
     const answer = typeof found === "function" ? found(request) : found;
     const { status = answer ? 200 : 404, headers = {}, body = "", wait = 0, hints } = answer ?? {};
     if (hints) response.writeEarlyHints({ link: hints });
-    if (wait) await new Promise((resolve) => setTimeout(resolve, wait));
+    await (typeof wait === "number" ? new Promise((resolve) => setTimeout(resolve, wait)) : wait);
     response.writeHead(status, { "content-type": "text/html; charset=utf-8", "cache-control": "no-store", ...headers });
     response.end(body);
   }
