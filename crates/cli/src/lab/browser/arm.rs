@@ -41,11 +41,13 @@ impl Arm {
         }
     }
 
-    /// What it does, as the simulator names it. Those who come back resume their sessions in any case.
-    pub(super) fn techniques(self, again: bool) -> Vec<Technique> {
+    /// What it does, as the simulator names it. Those who come back resume their sessions in any case; `classical` ClientHellos fit a
+    /// SYN.
+    pub(super) fn techniques(self, again: bool, classical: bool) -> Vec<Technique> {
         let own: &[Technique] = match self {
             Self::Plain => &[],
             Self::TurboTls => &[Technique::TurboTls],
+            Self::ZeroRtt if classical => &[Technique::FastOpenPrivacy, Technique::ZeroRtt],
             Self::ZeroRtt => &[Technique::TurboTls, Technique::ZeroRtt],
             Self::RedirectDb => &[Technique::RedirectDatabase],
             Self::ServerDb => &[Technique::ServerDatabase],

@@ -86,6 +86,11 @@ pub(crate) struct BrowserVariant {
     /// A second visit: cookies and TLS sessions are there, the cache is empty and no connection is open.
     #[serde(default)]
     pub(crate) again: bool,
+    /// By a copy of Chromium without a post-quantum key share, for measurements alone: there is no such setting.
+    #[serde(default)]
+    pub(crate) classical: bool,
+    /// Only over these links.
+    pub(crate) links: Option<Vec<String>>,
     pub(crate) arms: Vec<Arm>,
     #[serde(default = "yes")]
     pub(crate) quick: bool,
@@ -154,6 +159,10 @@ impl BrowserExperiment {
             if let Some(arm) = variant.arms.iter().find(|arm| !self.arms.contains(arm)) {
                 return Err(format!("variant '{}': {arm} is not among the arms", variant.name));
             }
+            let is_link = |name: &String| self.link.iter().any(|link| link.name == *name);
+            if let Some(name) = variant.links.iter().flatten().find(|name| !is_link(name)) {
+                return Err(format!("variant '{}': there is no link '{name}'", variant.name));
+            }
             // Savings and predictions are to it.
             if !variant.arms.contains(&Arm::Plain) {
                 return Err(format!("variant '{}': the arm plain is missing", variant.name));
@@ -188,7 +197,21 @@ pub(crate) struct CellSpec {
     /// Place in [`Plan::sites`].
     pub(crate) site: usize,
     pub(crate) again: bool,
+    pub(crate) classical: bool,
     pub(crate) arm: Arm,
+    links: Option<Vec<String>>,
+}
+
+impl CellSpec {
+    /// A first visit by Chromium as it is, over any link.
+    pub(super) fn first(variant: impl Into<String>, site: usize, arm: Arm) -> Self {
+        let variant = variant.into();
+        Self { variant, site, again: false, classical: false, arm, links: None }
+    }
+
+    pub(super) fn is_on(&self, link: &BrowserLink) -> bool {
+        self.links.as_ref().is_none_or(|links| links.contains(&link.name))
+    }
 }
 
 impl Plan {
@@ -206,7 +229,9 @@ impl Plan {
                 variant: variant.name.clone(),
                 site,
                 again: variant.again,
+                classical: variant.classical,
                 arm: *arm,
+                links: variant.links.clone(),
             };
             cells.extend(variant.arms.iter().map(of));
         }
@@ -237,10 +262,12 @@ impl Plan {
 
     fn turns(&self, link: &BrowserLink) -> Vec<Vec<usize>> {
         let mut turns: Vec<Vec<usize>> = Vec::new();
-        for (place, cell) in self.cells.iter().enumerate() {
-            let kind = |at: &usize| self.cells.get(*at).map(|other| (other.arm, other.again));
+        let here = self.cells.iter().enumerate().filter(|(_, cell)| cell.is_on(link));
+        for (place, cell) in here {
+            let kind = |of: &CellSpec| (of.arm, of.again, of.classical);
             let beside = turns.iter_mut().find(|turn| {
-                link.side_by_side && turn.first().and_then(kind) == Some((cell.arm, cell.again))
+                let first = turn.first().and_then(|at| self.cells.get(*at));
+                link.side_by_side && first.map(kind) == Some(kind(cell))
             });
             match beside {
                 Some(turn) => turn.push(place),
@@ -317,7 +344,8 @@ mod tests {
             for round in plan.rounds(link) {
                 let mut places: Vec<usize> = round.concat();
                 places.sort_unstable();
-                assert_eq!(places, (0..plan.cells.len()).collect::<Vec<_>>());
+                let here = plan.cells.iter().enumerate().filter(|(_, cell)| cell.is_on(link));
+                assert_eq!(places, here.map(|(place, _)| place).collect::<Vec<_>>());
                 let widest = round.iter().map(Vec::len).max();
                 assert_eq!(widest, Some(plan.lanes(link)), "{}", link.name);
             }
@@ -332,6 +360,7 @@ mod tests {
             ("trials = 10", "trials = 0", "trials: 0"),
             ("timeout = \"120s\"", "timeout = \"1ms\"", "timeout"),
             ("arms = [\"plain\", \"0rtt\"]", "arms = [\"0rtt\"]", "plain is missing"),
+            ("links = [\"50 ms\"]", "links = [\"51 ms\"]", "there is no link '51 ms'"),
             ("seed = 1", "sead = 1", "sead"),
         ] {
             let failure = BrowserExperiment::parse("x", &TEXT.replace(from, to)).unwrap_err();

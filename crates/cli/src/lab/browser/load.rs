@@ -1,6 +1,7 @@
 //! One load of one cell: Chromium with what the arm has, from the start to the end.
 
 use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use super::stage::Stage;
 use crate::lab::cell::{Agent, Counts};
 use crate::lab::interrupt::Interrupt;
 use crate::lab::process::Broken;
+use crate::options::BrowserTls;
 use crate::pageload::record::session::{Seen, Session, Start, Stopped};
 
 /// Counters of an agent rest if they are the same after this time: more than a round trip of what is measured.
@@ -26,9 +28,6 @@ const REST: Duration = Duration::from_millis(1_000);
 /// How long that may take.
 const COUNTED: Duration = Duration::from_secs(10);
 
-/// What Chromium is told so that it sends early data: the setting of its policy TLS13EarlyDataEnabled, off by default (version 156).
-const EARLY_DATA: &str = "--enable-features=EnableTLS13EarlyData";
-
 /// What is loaded, and how.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'w> {
@@ -36,6 +35,8 @@ pub(super) struct Wanted<'w> {
     pub(super) arm: Arm,
     /// A second visit.
     pub(super) again: bool,
+    /// By a Chromium whose ClientHello fits a SYN.
+    pub(super) classical: bool,
     pub(super) timeout: Duration,
 }
 
@@ -44,7 +45,9 @@ pub(super) struct Wanted<'w> {
 pub(super) struct Lane<'l> {
     pub(super) stage: &'l Stage,
     pub(super) number: usize,
-    pub(super) chromium: &'l std::path::Path,
+    pub(super) chromium: &'l Path,
+    /// Without a post-quantum key share, if there is one.
+    pub(super) classical: Option<&'l Path>,
     pub(super) interrupt: &'l Interrupt,
     /// Databases on the client's node, where the extension finds them.
     pub(super) served: Option<&'l Served>,
@@ -96,11 +99,17 @@ impl Lane<'_> {
         let node = self.node()?;
         // Ended last: Chromium's connections go through it.
         let mut agent = self.agent(wanted.arm, node)?;
+        let program = if wanted.classical { self.classical } else { Some(self.chromium) };
+        let program = program.ok_or_else(|| Stopped::Failed("there is no such Chromium".into()))?;
+        let early = (wanted.arm == Arm::ZeroRtt).then_some(BrowserTls::EarlyData);
+        // With Encrypted ClientHello an agent leaves the ticket alone that has the cookie.
+        let no_ech = wanted.classical.then_some(BrowserTls::NoEch);
         let start = Start {
-            program: self.chromium.to_owned(),
+            program: program.to_owned(),
             arguments: self.arguments(wanted.arm),
             interrupt: self.interrupt.clone(),
             extensions: wanted.arm.has_extension(),
+            tls: early.into_iter().chain(no_ech).collect(),
         };
         let mut session = Session::start(&start, node)?;
         if wanted.arm.has_extension() {
@@ -159,7 +168,6 @@ impl Lane<'_> {
             _ => self.stage.arguments(Front::Origin),
         };
         arguments.push("--accept-lang=en-US".into());
-        arguments.extend((arm == Arm::ZeroRtt).then(|| EARLY_DATA.to_owned()));
         arguments
     }
 
@@ -228,7 +236,7 @@ fn rounded(ms: f64) -> f64 {
 }
 
 /// Writes a recording, compressed: it has some 300 kB of text.
-pub(super) fn keep(har: &[u8], file: &std::path::Path) -> std::io::Result<()> {
+pub(super) fn keep(har: &[u8], file: &Path) -> std::io::Result<()> {
     use std::io::Write as _;
     let file = fs::File::create(file)?;
     let mut packed = flate2::write::GzEncoder::new(file, flate2::Compression::default());

@@ -32,6 +32,9 @@ pub(crate) struct CellOutcome {
     pub(crate) variant: String,
     pub(crate) arm: String,
     pub(crate) again: bool,
+    /// By a Chromium without a post-quantum key share.
+    #[serde(default)]
+    pub(crate) classical: bool,
     pub(crate) n: usize,
     pub(crate) failed: usize,
     /// Means, in ms.
@@ -65,6 +68,9 @@ pub(crate) struct MeanOutcome {
     pub(crate) link: String,
     pub(crate) arm: String,
     pub(crate) again: bool,
+    /// By a Chromium without a post-quantum key share.
+    #[serde(default)]
+    pub(crate) classical: bool,
     pub(crate) sites: usize,
     pub(crate) page_load_ms: f64,
     pub(crate) predicted_ms: Option<f64>,
@@ -99,6 +105,9 @@ pub(super) struct Known<'k> {
     pub(super) predicted: Predicted,
 }
 
+/// What cells of several sites have in common: arm, whether it is a second visit, and whether by another Chromium.
+type Kind = (Arm, bool, bool);
+
 impl Outcome {
     /// Adds the cells of a link.
     pub(super) fn add(&mut self, cells: &[Known<'_>]) {
@@ -111,9 +120,9 @@ impl Outcome {
         let from = self.cells.len();
         self.cells.extend(cells.iter().map(|cell| CellOutcome::new(cell, plain(cell))));
         let added: Vec<CellOutcome> = self.cells.iter().skip(from).cloned().collect();
-        let mut seen: Vec<(Arm, bool)> = Vec::new();
+        let mut seen: Vec<Kind> = Vec::new();
         for cell in cells {
-            let kind = (cell.spec.arm, cell.spec.again);
+            let kind = (cell.spec.arm, cell.spec.again, cell.spec.classical);
             if !seen.contains(&kind) {
                 seen.push(kind);
                 self.means.extend(MeanOutcome::new(kind, &added));
@@ -137,6 +146,7 @@ impl CellOutcome {
             variant: spec.variant.clone(),
             arm: spec.arm.name().to_owned(),
             again: spec.again,
+            classical: spec.classical,
             n: loads.rounds.len(),
             failed: loads.rounds.iter().filter(|(_, times)| times.is_none()).count(),
             page_load_ms: mean(page_load),
@@ -189,10 +199,11 @@ impl Saved {
 
 impl MeanOutcome {
     /// Of the cells of one link that came to an end; none if none did.
-    fn new((arm, again): (Arm, bool), cells: &[CellOutcome]) -> Option<Self> {
+    fn new((arm, again, classical): Kind, cells: &[CellOutcome]) -> Option<Self> {
         let own: Vec<&CellOutcome> = cells
             .iter()
-            .filter(|cell| cell.arm == arm.name() && cell.again == again)
+            .filter(|cell| cell.arm == arm.name())
+            .filter(|cell| (cell.again, cell.classical) == (again, classical))
             .filter(|cell| cell.page_load_ms.is_some())
             .collect();
         let mean = |of: &dyn Fn(&CellOutcome) -> Option<f64>| {
@@ -206,6 +217,7 @@ impl MeanOutcome {
             link: own.first()?.link.clone(),
             arm: arm.name().to_owned(),
             again,
+            classical,
             sites: own.len(),
             page_load_ms: rounded(page_load_ms),
             predicted_ms: predicted_ms.map(rounded),
@@ -236,7 +248,7 @@ mod tests {
     }
 
     fn spec(arm: Arm, variant: &str) -> CellSpec {
-        CellSpec { variant: variant.into(), site: 0, again: false, arm }
+        CellSpec::first(variant, 0, arm)
     }
 
     #[test]

@@ -8,8 +8,7 @@ use headstart_pageload::sim::tcp::{self, Handshake, Link, Revisit, Settings, Tec
 use std::time::Duration;
 use url::Url;
 
-use super::arm::Arm;
-use super::experiment::BrowserLink;
+use super::experiment::{BrowserLink, CellSpec};
 use crate::pageload::simulated;
 
 /// Seed of the simulator. Without loss it draws nothing that matters.
@@ -18,6 +17,10 @@ const SEED: u64 = 1;
 /// Bytes of Chromium's ClientHello, which has a post-quantum share, and of one with a session (version 156).
 const CLIENT_HELLO: u64 = 1_960;
 const RESUMED_HELLO: u64 = 2_200;
+
+/// The same without that share, and without Encrypted ClientHello.
+const CLASSICAL_HELLO: u64 = 510;
+const CLASSICAL_RESUMED: u64 = 750;
 
 /// Predictions over one link, from recordings that were made there without anything.
 #[derive(Debug)]
@@ -38,36 +41,34 @@ impl<'p> Predictor<'p> {
     }
 
     /// The mean page load time of recorded loads with what an arm does, in ms.
-    pub(super) fn page_load_ms(&self, pages: &[&Page], arm: Arm, again: bool) -> Option<f64> {
-        let techniques = Techniques::of(&arm.techniques(again));
-        self.mean(pages, techniques, again, |page| page.clone())
+    pub(super) fn page_load_ms(&self, pages: &[&Page], cell: &CellSpec) -> Option<f64> {
+        self.mean(pages, techniques(cell), cell, Page::clone)
     }
 
     /// The same, but what a prefetch database knows is asked for when the document's head is there, as far as `Link` fields
     /// say it: `plan` has it asked for at the start. None of arms that have no such database.
-    pub(super) fn hinted_ms(&self, pages: &[&Page], arm: Arm, again: bool) -> Option<f64> {
-        if !arm.has_hints() {
+    pub(super) fn hinted_ms(&self, pages: &[&Page], cell: &CellSpec) -> Option<f64> {
+        if !cell.arm.has_hints() {
             return None;
         }
-        let techniques = Techniques::of(&arm.techniques(again));
-        let techniques = Techniques { prefetch_database: false, ..techniques };
-        self.mean(pages, techniques, again, |page| hinted(page, self.links))
+        let techniques = Techniques { prefetch_database: false, ..techniques(cell) };
+        self.mean(pages, techniques, cell, |page| hinted(page, self.links))
     }
 
     fn mean(
         &self,
         pages: &[&Page],
         techniques: Techniques,
-        again: bool,
+        cell: &CellSpec,
         change: impl Fn(&Page) -> Page,
     ) -> Option<f64> {
         let settings = Settings {
             link: self.link?,
             techniques,
-            revisit: if again { Revisit::again() } else { Revisit::default() },
+            revisit: if cell.again { Revisit::again() } else { Revisit::default() },
             tls: Handshake {
-                client_hello: CLIENT_HELLO,
-                resumed_hello: RESUMED_HELLO,
+                client_hello: if cell.classical { CLASSICAL_HELLO } else { CLIENT_HELLO },
+                resumed_hello: if cell.classical { CLASSICAL_RESUMED } else { RESUMED_HELLO },
                 ..Handshake::default()
             },
             ..Settings::default()
@@ -79,6 +80,10 @@ impl<'p> Predictor<'p> {
         let all: Vec<f64> = pages.iter().map(load).collect();
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
     }
+}
+
+fn techniques(cell: &CellSpec) -> Techniques {
+    Techniques::of(&cell.arm.techniques(cell.again, cell.classical))
 }
 
 /// The page with what its document's `Link` fields name asked for when the document's first bytes come.
@@ -112,7 +117,12 @@ fn preloaded(document: &str, link: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::browser::arm::Arm;
     use headstart_pageload::page::{Protocol, Server};
+
+    fn cell(arm: Arm) -> CellSpec {
+        CellSpec::first("p", 0, arm)
+    }
 
     /// A document, a script that it names, and another that this one asks for.
     fn chain() -> Page {
@@ -161,15 +171,15 @@ mod tests {
         let link: BrowserLink = toml::from_str(text).unwrap();
         let predictor = Predictor::new(&link, &database, &links);
         let pages = [&chain()];
-        let ms = |arm| predictor.page_load_ms(&pages, arm, false).unwrap();
+        let ms = |arm| predictor.page_load_ms(&pages, &cell(arm)).unwrap();
         // One after the other: TCP, TLS, and four requests; TurboTLS spares the first.
         let (plain, turbo) = (ms(Arm::Plain), ms(Arm::TurboTls));
         assert!((plain - turbo - 100.0).abs() < 5.0, "{plain} {turbo}");
-        let hinted = predictor.hinted_ms(&pages, Arm::PrefetchDb, false).unwrap();
+        let hinted = predictor.hinted_ms(&pages, &cell(Arm::PrefetchDb)).unwrap();
         assert!((plain - hinted - 100.0).abs() < 5.0, "{plain} {hinted}");
-        assert_eq!(predictor.hinted_ms(&pages, Arm::Plain, false), None);
+        assert_eq!(predictor.hinted_ms(&pages, &cell(Arm::Plain)), None);
         let other = BrowserLink { path: "preset wifi".into(), ..link };
         let predictor = Predictor::new(&other, &database, &links);
-        assert_eq!(predictor.page_load_ms(&pages, Arm::Plain, false), None);
+        assert_eq!(predictor.page_load_ms(&pages, &cell(Arm::Plain)), None);
     }
 }

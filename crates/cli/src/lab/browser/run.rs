@@ -1,6 +1,7 @@
 //! A run: over each link first recordings, then rounds of loads.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -34,7 +35,7 @@ use crate::lab::summary::Groups;
 use crate::lab::trial::{Row, rounded};
 use crate::options::LabRunOptions;
 use crate::output;
-use crate::pageload::record::session::{self, Stopped};
+use crate::pageload::record::session::{self, Classical, Stopped};
 
 /// An edge takes no early data in its first 20 s (docs/edge.md).
 const FILTER: Duration = Duration::from_secs(21);
@@ -68,6 +69,8 @@ pub(crate) fn run(
     if plan.cells.iter().any(|cell| cell.arm.has_extension()) {
         extension::find()?;
     }
+    let classical = plan.cells.iter().any(|cell| cell.classical);
+    let classical = classical.then(|| Classical::copy(&chromium)).transpose()?;
     let root = privilege() == Privilege::Root;
     demo::become_privileged()?;
     let program = this_program()?;
@@ -94,6 +97,7 @@ pub(crate) fn run(
         groups: Groups::default(),
         outcome: Outcome::default(),
         chromium,
+        classical,
         sites,
         plan,
         folder,
@@ -109,7 +113,8 @@ pub(crate) fn run(
 struct Run {
     plan: Plan,
     sites: Vec<Site>,
-    chromium: std::path::PathBuf,
+    chromium: PathBuf,
+    classical: Option<Classical>,
     folder: Folder,
     place: Place,
     environment: Environment,
@@ -200,7 +205,7 @@ impl Run {
         if self.plan.cells.iter().any(|cell| cell.arm == Arm::ZeroRtt) {
             thread::sleep(FILTER.saturating_sub(built.elapsed()));
         }
-        for cell in &self.plan.cells {
+        for cell in self.plan.cells.iter().filter(|cell| cell.is_on(link)) {
             self.groups.expect(self.plan.key(link, cell), link.rtt);
         }
         let mut loads: Vec<Loads> = self.plan.cells.iter().map(|_| Loads::default()).collect();
@@ -222,11 +227,9 @@ impl Run {
     /// Loads each site without anything, and keeps what was seen: by site.
     fn record(&mut self, stage: &Stage, link: &BrowserLink) -> Result<Vec<Vec<Recorded>>, Failure> {
         let mut all: Vec<Vec<Recorded>> = self.sites.iter().map(|_| Vec::new()).collect();
-        let spec = |site| CellSpec {
-            variant: self.plan.sites.get(site).cloned().unwrap_or_default(),
-            site,
-            again: false,
-            arm: Arm::Plain,
+        let spec = |site: usize| {
+            let name = self.plan.sites.get(site).cloned().unwrap_or_default();
+            CellSpec::first(name, site, Arm::Plain)
         };
         let specs: Vec<CellSpec> = (0..self.sites.len()).map(spec).collect();
         for _ in 0..self.plan.recordings {
@@ -328,18 +331,21 @@ impl Run {
         specs: &[&CellSpec],
         served: &[Served],
     ) -> Result<Vec<Turned>, Failure> {
+        let classical = self.classical.as_ref().map(Classical::program);
         let one = |cell: usize, spec: &CellSpec| -> Result<Turned, Stopped> {
             let lane = Lane {
                 stage,
                 number: cell,
                 chromium: &self.chromium,
+                classical: classical.as_deref(),
                 interrupt: &self.interrupt,
                 served: served.get(cell),
             };
             let url = self.sites.get(spec.site).map(Site::url).unwrap_or_default();
-            let (arm, again, timeout) = (spec.arm, spec.again, self.plan.experiment.timeout);
+            let CellSpec { arm, again, classical, .. } = *spec;
+            let timeout = self.plan.experiment.timeout;
             let from = Instant::now();
-            let loaded = lane.load(Wanted { url: &url, arm, again, timeout })?;
+            let loaded = lane.load(Wanted { url: &url, arm, again, classical, timeout })?;
             Ok(Turned { cell, from, to: Instant::now(), loaded })
         };
         let done: Vec<Result<Turned, Stopped>> = thread::scope(|scope| {
@@ -440,12 +446,13 @@ impl Run {
                 .filter(|page| page.resources().first().is_some_and(|first| first.url == url))
                 .collect();
             let predicted = Predicted {
-                page_load_ms: predictor.page_load_ms(&pages, spec.arm, spec.again),
-                hinted_ms: predictor.hinted_ms(&pages, spec.arm, spec.again),
+                page_load_ms: predictor.page_load_ms(&pages, spec),
+                hinted_ms: predictor.hinted_ms(&pages, spec),
             };
             Known { link: &link.name, spec, loads, predicted }
         };
-        let cells: Vec<Known<'_>> = self.plan.cells.iter().zip(loads).map(known).collect();
+        let all = self.plan.cells.iter().zip(loads).filter(|(spec, _)| spec.is_on(link));
+        let cells: Vec<Known<'_>> = all.map(known).collect();
         self.outcome.add(&cells);
     }
 

@@ -63,7 +63,8 @@ pub(crate) fn verdict(means: &[MeanOutcome]) -> String {
 
 fn name(mean: &MeanOutcome) -> String {
     let again = if mean.again { " again" } else { "" };
-    format!("{}, {}{again}", mean.link, mean.arm)
+    let classical = if mean.classical { ", X25519" } else { "" };
+    format!("{}, {}{again}{classical}", mean.link, mean.arm)
 }
 
 const HEADER: &[&str; 8] =
@@ -98,7 +99,7 @@ const MEAN_HEADER: &[&str; 7] =
 fn mean_row(columns: &[&str; 7]) -> String {
     let [name, load, plan, error, saved, plan_saved, published] = columns;
     let line = format!(
-        "  {name:<26} {load:>12}  {plan:>8}  {error:>8}  {saved:>8}  {plan_saved:>16}  {published:>14}"
+        "  {name:<28} {load:>12}  {plan:>8}  {error:>8}  {saved:>8}  {plan_saved:>16}  {published:>14}"
     );
     format!("{}\n", line.trim_end())
 }
@@ -148,6 +149,7 @@ mod tests {
             link: "near".into(),
             arm: arm.into(),
             again: false,
+            classical: false,
             sites: 3,
             page_load_ms: 2_000.0,
             predicted_ms: error.map(|error| 2_000.0 * (1.0 + error)),
@@ -174,7 +176,7 @@ mod tests {
         let outcome = Outcome { means: vec![mean("plain", None)], ..Outcome::default() };
         let text = text(&outcome);
         assert!(
-            text.contains("  near, plain                        2.00         –         –"),
+            text.contains("  near, plain                          2.00         –         –"),
             "{text}"
         );
     }

@@ -59,7 +59,7 @@ fn means(means: &[MeanOutcome]) -> Markup {
             } }
             tbody { @for mean in means { tr {
                 td { (mean.link) }
-                td { (mean.arm) @if mean.again { small { "second visit" } } }
+                td { (mean.arm) @if mean.again { small { "second visit" @if mean.classical { ", X25519" } } } }
                 td.n { (mean.sites) }
                 td.n { (seconds(mean.page_load_ms)) }
                 td.n { (mean.predicted_ms.map_or("–".into(), seconds)) }
@@ -272,6 +272,7 @@ mod tests {
             variant: "news".into(),
             arm: arm.into(),
             again: false,
+            classical: false,
             n: 2,
             failed: 0,
             page_load_ms: Some(mean),

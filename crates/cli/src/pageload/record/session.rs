@@ -14,8 +14,10 @@ use super::browser::{self, Browser, DEBUG_EXTENSIONS, Settings};
 use super::devtools::Trouble;
 use super::files;
 use super::load::{self, Loaded, Wanted};
+use super::tls;
 use crate::failure::Failure;
 use crate::lab::interrupt::Interrupt;
+use crate::options::BrowserTls;
 
 /// Longest that Chromium takes for a command that needs no network.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -63,6 +65,26 @@ pub(crate) struct Start {
     pub(crate) interrupt: Interrupt,
     /// Whether [`Session::install`] is to be called.
     pub(crate) extensions: bool,
+    /// Other than by itself.
+    pub(crate) tls: Vec<BrowserTls>,
+}
+
+/// A copy of Chromium without a post-quantum key share (docs/browsers.md); gone when dropped.
+#[derive(Debug)]
+pub(crate) struct Classical(tls::Classical);
+
+impl Classical {
+    /// Copies it.
+    ///
+    /// # Errors
+    /// No room, or a version that is made otherwise.
+    pub(crate) fn copy(program: &Path) -> Result<Self, Failure> {
+        tls::Classical::copy(program).map(Self)
+    }
+
+    pub(crate) fn program(&self) -> PathBuf {
+        self.0.program()
+    }
 }
 
 /// What a load was.
@@ -106,9 +128,12 @@ impl Session {
         prefer(profile.path()).map_err(|error| {
             Stopped::Failed(format!("cannot write Chromium's preferences: {error}"))
         })?;
-        let Start { program, arguments, interrupt, extensions } = start.clone();
+        let Start { program, arguments, interrupt, extensions, tls } = start.clone();
+        tls::settle(profile.path(), &tls).map_err(|error| {
+            Stopped::Failed(format!("cannot write Chromium's settings: {error}"))
+        })?;
         let more = extensions.then(|| DEBUG_EXTENSIONS.to_owned());
-        let arguments = arguments.into_iter().chain(more).collect();
+        let arguments = arguments.into_iter().chain(tls::arguments(&tls)).chain(more).collect();
         let settings = Settings { program, arguments, interrupt };
         let browser = Browser::start(&settings, Some(node), profile.path())?;
         Ok(Self { browser, _profile: profile })
