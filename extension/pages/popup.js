@@ -58,10 +58,9 @@ function showRedirect({ redirects }) {
   element("redirect").hidden = first === undefined;
   if (!first) return;
   element("from").textContent = shortened(first.from);
-  element("to").textContent = shortened(redirects.at(-1)?.to ?? "");
-  if (redirects.some(({ state }) => state === "outdated")) {
-    element("to").after(" (which is out of date: it will not be used again)");
-  }
+  const isOutdated = redirects.some(({ state }) => state === "outdated");
+  const to = shortened(redirects.at(-1)?.to ?? "");
+  element("to").textContent = isOutdated ? `${to} (which is out of date: it will not be used again)` : to;
 }
 
 /**

@@ -14,7 +14,7 @@ const GONE = [404, 410];
 
 /**
  * The page's servers are looked up while its request is under way, and stand in a Link field of the answer: what the page
- * itself is told to open is in the partition that its requests use. A document of the same site, which is left, has the same
+ * itself is told to open is in the partition that its requests use. A document of the same origin, which is left, has the same
  * partition, and can open them at once.
  * @param {{ tabId: number, requestId: string, url: string }} request
  */
@@ -28,20 +28,28 @@ export async function onRequest({ tabId, requestId, url }) {
 }
 
 /**
+ * The document that is left sees what is put into it, and where it goes by that: only one whose server is told of it anyway.
+ * Others of the site have the partition, too, but not all that browsers take for one site has one owner.
  * @param {number} tabId
  * @param {string} url where it goes
  * @param {import("./file.js").Server[]} servers
  */
 async function openNow(tabId, url, servers) {
+  const { origin } = new URL(url);
   const { url: left = "" } = await chrome.tabs.get(tabId);
-  if (!left.startsWith(new URL(url).protocol) || siteOf(left) !== siteOf(url)) return;
+  if (!left.startsWith(`${origin}/`)) return;
   const { scripting } = chrome;
   // Some documents take no scripts, and this one may be gone already.
-  await scripting.executeScript({ target: { tabId }, injectImmediately: true, func: preconnect, args: [servers] }).catch(() => {});
+  await scripting.executeScript({ target: { tabId }, injectImmediately: true, func: preconnect, args: [origin, servers] }).catch(() => {});
 }
 
-/** Runs in the document that is left. @param {import("./file.js").Server[]} servers */
-function preconnect(servers) {
+/**
+ * Runs in the document that is left, or in what has come after it.
+ * @param {string} own
+ * @param {import("./file.js").Server[]} servers
+ */
+function preconnect(own, servers) {
+  if (location.origin !== own) return;
   for (const { origin, anonymous } of servers) {
     const link = document.createElement("link");
     link.rel = "preconnect";

@@ -31,6 +31,10 @@ export function redirectRules(redirects, most, isOff) {
       leftOut += 1;
       continue;
     }
+    if (!isExact(from)) {
+      leftOut += 1;
+      continue;
+    }
     unsafe += isUpgrade ? 0 : 1;
     rules.push({ id: rules.length + 1, priority: PRIORITY.redirect, action: leading(isUpgrade, to), condition: at(from) });
   }
@@ -44,6 +48,14 @@ export function redirectRules(redirects, most, isOff) {
  */
 function leading(isUpgrade, to) {
   return isUpgrade ? { type: "upgradeScheme" } : { type: "redirect", redirect: { url: to } };
+}
+
+/**
+ * Whether a filter can say this URL alone: `*` stands for anything in one, `^` for all that separates, and `|` is its end.
+ * @param {string} url
+ */
+function isExact(url) {
+  return !/[*^|]/.test(url);
 }
 
 /**

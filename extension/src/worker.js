@@ -90,9 +90,15 @@ const ASKED = {
   update,
 };
 
+/** Where the pages of the extension are. */
+const OWN = new URL(chrome.runtime.getURL("")).origin;
+
 chrome.runtime.onMessage.addListener((message, sender, respond) => {
-  const ask = ASKED[message?.ask];
-  if (sender.id !== chrome.runtime.id || !ask) return false;
+  // Functions of the extension run in web pages as well: the process of a page that has broken out of its sandbox can send what
+  // these could.
+  const isOwn = sender.id === chrome.runtime.id && sender.origin === OWN;
+  const ask = isOwn && Object.hasOwn(ASKED, message?.ask) ? ASKED[message.ask] : undefined;
+  if (!ask) return false;
   ask(message).then(
     (value) => respond({ value }),
     (error) => respond({ error: String(error.message) }),

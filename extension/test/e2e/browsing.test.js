@@ -109,6 +109,32 @@ describe("with third-party cookies", () => {
     await tab.close();
   });
 
+  test("a page of another origin does not see where it is left for", async () => {
+    await stage.load({ pages: SERVERS }, { thirdPartyCookies: true });
+    stage.web.pages["img.site.test/"] = {
+      body: `${ICON}<script>
+        const see = ({ addedNodes }) => addedNodes.forEach((node) => node.rel === "preconnect" && fetch("/seen"));
+        new MutationObserver((all) => all.forEach(see)).observe(document, { childList: true, subtree: true });
+      </script>`,
+    };
+    const tab = await stage.browser.tab();
+    await tab.go("https://img.site.test/");
+    /** @type {() => void} */
+    let release = () => {};
+    const answer = new Promise((resolve) => (release = () => resolve(undefined)));
+    stage.web.pages["www.site.test/"] = { body: ASKS, wait: answer };
+    const loaded = tab.go(PAGE);
+    await until(async () => (await stage.call("chrome.declarativeNetRequest.getSessionRules()")).length > 0);
+    // What would be put there comes right after the rule.
+    await stage.call("new Promise((resolve) => setTimeout(resolve, 300))");
+    release();
+    await loaded;
+    assert.deepEqual(stage.asked("img.site.test"), ["/"]);
+    // The page itself is told all the same.
+    await until(async () => (await stage.state(tab)).tab.opened.length === 3);
+    await tab.close();
+  });
+
   test("a redirect is followed at once", async () => {
     await stage.load({ redirects: [["https://old.test/", "https://new.test/"], ["http://up.test/", "https://up.test/"]] });
     const tab = await stage.browser.tab();

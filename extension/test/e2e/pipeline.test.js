@@ -57,7 +57,7 @@ test("recordings become a database that a browser uses", { skip: HEADSTART ? fal
   await db("export", "pages.hsdb", "--format", "extension", "--temporary", "--sign", "maker.key", "--out", "pages.hsdx");
   const key = await readFile(join(folder, "maker.key.pub"), "utf8");
 
-  const site = spawn(command, ["lab", "site", "shop", "--listen", "127.0.0.1:0", "--think", "200ms", "--json"], {
+  const site = spawn(command, ["lab", "site", "shop", "--listen", "127.0.0.1:0", "--think", "400ms", "--json"], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   /** @type {Buffer} */

@@ -43,7 +43,9 @@ export class Chromium {
     this.profile = profile;
     this.ended = new Promise((resolve) => child.once("exit", resolve));
     const [, , errors, , input] = child.stdio;
-    input?.on("data", (/** @type {Buffer} */ bytes) => this.#read(bytes.toString("utf8")));
+    // A character may lie across two reads.
+    /** @type {import("node:stream").Readable | null | undefined} */ (input)?.setEncoding("utf8");
+    input?.on("data", (/** @type {string} */ text) => this.#read(text));
     input?.on("error", () => {});
     child.stdio[3]?.on("error", () => {});
     errors?.on("data", (/** @type {Buffer} */ bytes) => {

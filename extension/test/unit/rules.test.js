@@ -38,6 +38,12 @@ test("rules keep to what Chromium takes", () => {
   assert.equal(server.rules[0]?.action.type, "redirect");
 });
 
+test("a redirect leads nothing away but what it names", () => {
+  const from = ["https://a.test/*", "https://*/", "https://a.test/?q=^", "https://a.test/?a|b"];
+  const { rules, leftOut } = redirectRules(from.map((from) => ({ from, to: "https://b.test/" })), { all: 10, unsafe: 10 }, never);
+  assert.deepEqual([rules, leftOut], [[], 4]);
+});
+
 test("sites that are turned off have no rules, at either end", () => {
   const redirects = [
     { from: "https://www.a.test/", to: "https://b.test/" },
