@@ -41,6 +41,8 @@ pub(super) struct Lane {
     pub(super) heard: Option<Instant>,
     /// Whether the target has answered.
     pub(super) answered: bool,
+    /// Whether that was TLS, so an answer to a ClientHello.
+    pub(super) answered_by_tls: bool,
 }
 
 impl Lane {
@@ -59,6 +61,7 @@ impl Lane {
             rtt: None,
             heard: None,
             answered: false,
+            answered_by_tls: false,
         }
     }
 
@@ -114,8 +117,11 @@ impl Lane {
                 // What it has replied before it went tells more.
                 Poll::Ready(Err(_)) => {
                     self.poll_replies(cx)?;
-                    let step = self.exchange.awaits().unwrap_or(Step::Request);
-                    return Err(UpstreamError::Closed(step));
+                    match self.exchange.awaits() {
+                        Some(step) => return Err(UpstreamError::Closed(step)),
+                        // The proxy has connected: it is the target that takes no more, and may have said why.
+                        None => self.give_up_writing(),
+                    }
                 }
             }
         }
@@ -135,10 +141,13 @@ impl Lane {
             return Ok(false);
         };
         let mut first = [0];
-        match tcp.poll_peek(cx, &mut ReadBuf::new(&mut first)) {
+        let peeked = tcp.poll_peek(cx, &mut ReadBuf::new(&mut first));
+        match peeked {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(1..)) => {
                 self.answered = true;
+                // Alert and handshake (RFC 8446 section 5.1): a target that speaks first says something else.
+                self.answered_by_tls = matches!(first, [21 | 22]);
                 Ok(true)
             }
             Poll::Ready(Ok(0) | Err(_)) => Err(UpstreamError::Closed(Step::Request)),
@@ -193,7 +202,9 @@ impl Lane {
             self.exchange.handle_bytes(read.filled())?;
             progress = true;
             if self.exchange.awaits() != Some(step) {
-                self.hear(self.patience.reply);
+                let Patience { negotiation, reply, .. } = self.patience;
+                let asks = self.exchange.awaits() == Some(Step::Request);
+                self.hear(if asks { reply } else { negotiation });
             }
             self.ask();
         }
@@ -211,7 +222,8 @@ impl Lane {
     fn queue(&mut self, bytes: &[u8]) {
         let length = self.out.len() + bytes.len();
         if length > self.out.capacity() {
-            let mut grown = Zeroizing::new(Vec::with_capacity(length.max(ROOM)));
+            let mut grown =
+                Zeroizing::new(Vec::with_capacity(length.next_power_of_two().max(ROOM)));
             grown.extend_from_slice(&self.out);
             self.out = grown;
         }

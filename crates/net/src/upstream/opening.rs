@@ -37,6 +37,8 @@ pub(crate) struct Opening {
     won: Option<Lane>,
     /// Why there is a second lane.
     objection: Option<Objection>,
+    /// The first lane's proxy had connected: what ended it then may have been the target.
+    was_granted: bool,
     silence: Option<Pin<Box<Sleep>>>,
     /// All that the application has written so far; a lane knows how much of it it has.
     flight: Vec<u8>,
@@ -96,7 +98,9 @@ impl Opening {
         let trust = match (upstream.optimistic, standings.of(&upstream, now)) {
             (Optimistic::Always, _) | (Optimistic::Auto, Standing::Trusted) => Trust::Full,
             (Optimistic::Auto, Standing::Unknown) => Trust::Trial,
-            (Optimistic::Never, _) | (Optimistic::Auto, Standing::Objects) => Trust::None,
+            (Optimistic::Never, _) | (Optimistic::Auto, Standing::Objects | Standing::Silent) => {
+                Trust::None
+            }
         };
         let login = upstream.login.of(&target.context);
         if upstream.login.is_by_context() && login.is_none() {
@@ -119,6 +123,7 @@ impl Opening {
             waiting,
             won: None,
             objection: None,
+            was_granted: false,
             silence: None,
             flight: Vec::new(),
             hello: Hello::Maybe,
@@ -210,7 +215,8 @@ impl Opening {
         if connected {
             self.note(UpstreamEvent::Connected);
         }
-        if sent > 0 {
+        // Once: a timeline has few places.
+        if before == 0 && sent > 0 {
             self.note(UpstreamEvent::SentEarly(sent));
         }
         polled.or_else(|error| self.on_early_failed(error))
@@ -219,6 +225,7 @@ impl Opening {
     fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
         let allowed = self.allowed_waiting();
         let rival = self.early.is_some();
+        let undecided = self.early.as_ref().is_some_and(|early| !early.is_granted());
         let Some(lane) = &mut self.waiting else { return Ok(false) };
         let was_connected = lane.address.is_some();
         let watch = rival && lane.sent > 0;
@@ -228,6 +235,8 @@ impl Opening {
             self.note(UpstreamEvent::Connected);
         }
         match polled {
+            // What it says of the target holds for the first lane too, whose answer may never come.
+            Err(error @ UpstreamError::Refused(3..=6)) if undecided => Err(error),
             // The first lane may still do, and if not says itself why.
             Err(_) if rival => {
                 self.waiting = None;
@@ -286,7 +295,9 @@ impl Opening {
     }
 
     fn on_early_failed(&mut self, error: UpstreamError) -> Result<bool, UpstreamError> {
-        let sent = self.early.take().map_or(0, |lane| lane.sent);
+        let lane = self.early.take();
+        self.was_granted = lane.as_ref().is_some_and(Lane::is_granted);
+        let sent = lane.map_or(0, |lane| lane.sent);
         let known = self.trust == Trust::Full;
         let objection = error.objection().filter(|objection| match objection {
             Objection::Closed | Objection::Garbage => true,
@@ -298,7 +309,8 @@ impl Opening {
         }
         match objection {
             _ if self.waiting.is_some() => Ok(true),
-            Some(objection) if sent <= self.repeatable() => {
+            // Once: a second lane that led nowhere is not tried again.
+            Some(objection) if self.objection.is_none() && sent <= self.repeatable() => {
                 self.fall_back(objection)?;
                 Ok(true)
             }
@@ -360,12 +372,13 @@ impl Opening {
         self.waiting = None;
         let sent_early = self.won.as_ref().map_or(0, |lane| lane.sent_early);
         let answered = self.won.as_ref().is_some_and(|lane| lane.answered);
+        let proven = self.won.as_ref().is_some_and(|lane| lane.answered_by_tls);
         self.report.opened_by = OpenedBy::Optimistic;
         self.note(UpstreamEvent::Granted);
         if answered {
             self.note(UpstreamEvent::Answered);
         }
-        if answered && sent_early > 0 {
+        if proven && sent_early > 0 {
             self.learn(Standing::Trusted);
         }
         self.on_won("optimistic");
@@ -376,12 +389,18 @@ impl Opening {
         self.early = None;
         self.note(UpstreamEvent::Granted);
         // One that has borne it before, or is said to, broke off for another reason.
-        if let Some(objection) = self.objection.filter(|_| self.trust == Trust::Trial) {
+        let judged = self.trust == Trust::Trial && !self.was_granted;
+        if let Some(objection) = self.objection.filter(|_| judged) {
+            // What is silent may have been slow.
+            let standing = match objection {
+                Objection::Silence => Standing::Silent,
+                _ => Standing::Objects,
+            };
             tracing::warn!(
-                upstream = %self.shared.upstream.host, reason = objection.name(),
-                "the upstream proxy objects to bytes ahead of its replies; it gets none for an hour"
+                upstream = %self.shared.upstream.host, reason = objection.name(), memory = ?standing.memory(),
+                "the upstream proxy objects to bytes ahead of its replies, and gets none for a while"
             );
-            self.learn(Standing::Objects);
+            self.learn(standing);
         }
         self.on_won(if self.objection.is_some() { "fallback" } else { "waiting" });
     }

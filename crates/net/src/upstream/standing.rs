@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{OBJECTION_MEMORY, TRUST_MEMORY, Upstream};
 
@@ -28,6 +28,19 @@ pub(super) enum Standing {
     Trusted,
     /// It has not, and it did answer when it was asked step by step.
     Objects,
+    /// So it seemed, because it was silent, which may have other reasons.
+    Silent,
+}
+
+impl Standing {
+    /// How long it is remembered.
+    pub(super) const fn memory(self) -> Duration {
+        match self {
+            Self::Unknown => Duration::ZERO,
+            Self::Trusted | Self::Silent => TRUST_MEMORY,
+            Self::Objects => OBJECTION_MEMORY,
+        }
+    }
 }
 
 impl Standings {
@@ -38,18 +51,13 @@ impl Standings {
     }
 
     pub(super) fn learn(&self, upstream: &Upstream, standing: Standing, now: Instant) {
-        let memory = match standing {
-            Standing::Trusted => TRUST_MEMORY,
-            Standing::Objects => OBJECTION_MEMORY,
-            Standing::Unknown => {
-                self.known().remove(&address(upstream));
-                return;
-            }
-        };
+        let (address, until) = (address(upstream), now + standing.memory());
         let mut known = self.known();
+        // Nothing is known of one that is unknown, and nothing kept.
+        known.remove(&address);
         known.retain(|_, entry| now < entry.until);
-        if known.len() < REMEMBERED_MAX {
-            known.insert(address(upstream), Entry { standing, until: now + memory });
+        if now < until && known.len() < REMEMBERED_MAX {
+            known.insert(address, Entry { standing, until });
         }
     }
 

@@ -298,8 +298,75 @@ async fn a_proxy_that_loses_early_bytes_is_asked_step_by_step_beside() {
         let patience = Patience { silence: Duration::from_millis(200), ..Patience::default() };
         let connector = connector(Upstream { patience, ..upstream(at, Optimistic::Auto) });
         assert_eq!(echoed(&mut connect(&connector), &flight).await, OpenedBy::Upstream);
-        assert_eq!(standing(&connector, at), Standing::Objects);
+        assert_eq!(standing(&connector, at), Standing::Silent);
     }
+}
+
+/// The proxy understood all of it: what a target does with a ClientHello says nothing of it.
+#[tokio::test]
+async fn a_target_that_closes_is_no_objection_of_the_proxy() {
+    let (at, _proxy) = proxy(|_, mut client| async move {
+        expect(&mut client, &GREETING).await;
+        client.write_all(&METHOD).await.unwrap();
+        expect(&mut client, &asked()).await;
+        client.write_all(&GRANTED).await.unwrap();
+        expect(&mut client, &hello()).await;
+    })
+    .await;
+    let connector = connector(upstream(at, Optimistic::Auto));
+    let mut stream = connect(&connector);
+    stream.write_all(&hello()).await.unwrap();
+    let read = timeout(LONG, stream.read(&mut [0; 1])).await.unwrap();
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    assert_eq!(standing(&connector, at), Standing::Unknown);
+}
+
+/// What is refused step by step is refused, whatever becomes of the bytes that a proxy lost.
+#[tokio::test]
+async fn a_proxy_that_loses_early_bytes_can_still_say_no() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&count);
+    let (at, _proxy) = proxy(move |number, mut client| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        async move {
+            if number == 0 {
+                client.write_all(&METHOD).await.unwrap();
+                let _ = client.read_to_end(&mut Vec::new()).await;
+                return;
+            }
+            expect(&mut client, &GREETING).await;
+            client.write_all(&METHOD).await.unwrap();
+            expect(&mut client, &asked()).await;
+            client.write_all(&[5, 5, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
+        }
+    })
+    .await;
+    let (silence, reply) = (Duration::from_millis(200), 10 * LONG);
+    let patience = Patience { silence, reply, ..Patience::default() };
+    let connector = connector(Upstream { patience, ..upstream(at, Optimistic::Auto) });
+    let mut stream = connect(&connector);
+    stream.write_all(&hello()).await.unwrap();
+    assert_eq!(failure(&mut stream).await, UpstreamError::Refused(5));
+    assert_eq!(count.load(Ordering::Relaxed), 2);
+}
+
+/// A server that speaks first says nothing of what became of a ClientHello.
+#[tokio::test]
+async fn trust_needs_an_answer_to_the_hello() {
+    let (at, _proxy) = proxy(|_, mut client| async move {
+        expect(&mut client, &GREETING).await;
+        client.write_all(&METHOD).await.unwrap();
+        expect(&mut client, &asked()).await;
+        client.write_all(&[&GRANTED[..], b"SSH-2.0-peer"].concat()).await.unwrap();
+        let _ = client.read_to_end(&mut Vec::new()).await;
+    })
+    .await;
+    let connector = connector(upstream(at, Optimistic::Auto));
+    let mut stream = connect(&connector);
+    stream.write_all(&hello()).await.unwrap();
+    let mut heard = [0; 12];
+    timeout(LONG, stream.read_exact(&mut heard)).await.unwrap().unwrap();
+    assert_eq!(standing(&connector, at), Standing::Unknown);
 }
 
 /// A slow proxy is no objecting one: the first lane gets its answer first, and the second is dropped.
@@ -432,7 +499,8 @@ async fn a_proxy_that_is_down_or_silent_is_not_waited_for() {
         })
         .await;
         let short = Duration::from_millis(100);
-        let patience = Patience { negotiation: short, reply: short, ..Patience::default() };
+        let negotiation = if said.is_empty() { short } else { LONG };
+        let patience = Patience { negotiation, reply: short, ..Patience::default() };
         let connector = connector(Upstream { patience, ..upstream(at, Optimistic::Always) });
         assert_eq!(failure(&mut connect(&connector)).await, UpstreamError::Silent(step));
     }
