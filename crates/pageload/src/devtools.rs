@@ -24,11 +24,15 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use self::entry::{Hop, number, text};
+use self::entry::{Hop, number, size, text};
 pub use crate::har::limits::ENTRIES;
 
 /// Names of requests that extra information is kept for before the request itself is told of.
 const EARLY: usize = 1024;
+
+/// Bytes that are kept of all events of a load, about: the largest published pages have 3,000 requests, and one with a long stack
+/// takes 80 kB.
+const KEPT: usize = 256 << 20;
 
 /// What is known of one load.
 #[derive(Debug, Default)]
@@ -39,8 +43,10 @@ pub struct Load {
     /// Headers as they were on the wire, which come apart from the rest, and before or after it.
     extra: HashMap<String, Extra>,
     ended: usize,
-    /// Requests beyond [`ENTRIES`].
+    /// Requests beyond [`ENTRIES`] or [`KEPT`].
     left_out: usize,
+    /// Bytes that the events which something is kept of take, about.
+    kept: usize,
     main_frame: Option<String>,
     documents: usize,
     content_loaded: Option<f64>,
@@ -85,7 +91,10 @@ impl Load {
             "Network.responseReceivedExtraInfo" => {
                 self.on_extra(event, |extra| &mut extra.responses)
             }
-            "Network.responseReceived" => self.on_hop(event, |hop| hop.on_response(event)),
+            "Network.responseReceived" => {
+                let has_room = self.has_room(size(event));
+                self.on_hop(event, |hop| hop.on_response(event, has_room))
+            }
             "Network.requestServedFromCache" => self.on_hop(event, Hop::on_memory_cache),
             "Network.dataReceived" => self.on_hop(event, |hop| hop.on_data(event)),
             "Network.resourceChangedPriority" => self.on_hop(event, |hop| hop.on_priority(event)),
@@ -101,6 +110,12 @@ impl Load {
     #[must_use]
     pub fn requests(&self) -> usize {
         self.hops.len() + self.left_out
+    }
+
+    /// Of these, those that are not in the file, as there were more, or they were larger, than is kept.
+    #[must_use]
+    pub fn left_out(&self) -> usize {
+        self.left_out
     }
 
     /// Of these, those that have not ended.
@@ -180,11 +195,12 @@ impl Load {
         let Some(id) = text(event, "requestId") else { return false };
         let is_redirected = event.get("redirectResponse").is_some_and(Value::is_object);
         if is_redirected {
-            self.on_hop(event, |hop| hop.on_redirect(event));
+            let has_room = event.get("redirectResponse").is_some_and(|of| self.has_room(size(of)));
+            self.on_hop(event, |hop| hop.on_redirect(event, has_room));
             self.count_ends(id);
         }
         let Some(mut hop) = Hop::new(event) else { return false };
-        if self.hops.len() >= ENTRIES {
+        if self.hops.len() >= ENTRIES || !self.has_room(hop.size()) {
             self.left_out += 1;
             return true;
         }
@@ -202,10 +218,21 @@ impl Load {
 
     fn on_extra(&mut self, event: &Value, list: fn(&mut Extra) -> &mut Vec<Value>) -> bool {
         let Some(id) = text(event, "requestId") else { return false };
-        if self.extra.len() < ENTRIES + EARLY || self.extra.contains_key(id) {
+        let is_known = self.extra.len() < ENTRIES + EARLY || self.extra.contains_key(id);
+        if is_known && self.has_room(size(event)) {
             list(self.extra.entry(id.to_owned()).or_default()).push(event.clone());
         }
         false
+    }
+
+    /// Whether so many bytes more may be kept; they count then.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let all = self.kept.saturating_add(bytes);
+        let has_room = all <= KEPT;
+        if has_room {
+            self.kept = all;
+        }
+        has_room
     }
 
     /// The last hop of a request.

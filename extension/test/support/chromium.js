@@ -5,8 +5,8 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** Longest that one command may take: seconds on a busy machine. */
-const PATIENCE_MS = 30_000;
+/** Longest that a command, a load or anything else may take: where much else runs, half a minute was not far off. */
+const PATIENCE_MS = 120_000;
 
 const ARGUMENTS = [
   "--headless",

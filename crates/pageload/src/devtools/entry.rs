@@ -50,10 +50,12 @@ impl Hop {
             return None;
         }
         let issued = number(event, "timestamp")?;
+        let mut initiator = event.get("initiator").cloned().unwrap_or_default();
+        cut(&mut initiator);
         Some(Self {
             id: text(event, "requestId")?.to_owned(),
             request: request.clone(),
-            initiator: event.get("initiator").cloned().unwrap_or_default(),
+            initiator,
             kind: text(event, "type").unwrap_or_default().to_owned(),
             priority: text(request, "initialPriority").map(str::to_owned),
             issued,
@@ -61,6 +63,11 @@ impl Hop {
             last_sign: issued,
             ..Self::default()
         })
+    }
+
+    /// Bytes that it takes so far, about.
+    pub(super) fn size(&self) -> usize {
+        size_of::<Self>() + size(&self.request) + size(&self.initiator)
     }
 
     pub(super) fn id(&self) -> &str {
@@ -94,8 +101,9 @@ impl Hop {
         self.has_extra.unwrap_or(true)
     }
 
-    pub(super) fn on_response(&mut self, event: &Value) {
-        self.response = event.get("response").cloned();
+    /// Without `has_room`, only that there was one.
+    pub(super) fn on_response(&mut self, event: &Value, has_room: bool) {
+        self.response = event.get("response").filter(|_| has_room).cloned();
         self.has_extra = event.get("hasExtraInfo").and_then(Value::as_bool);
         if let Some(kind) = text(event, "type") {
             self.kind = kind.to_owned();
@@ -103,9 +111,9 @@ impl Hop {
         self.sign(event);
     }
 
-    /// Ends with a redirect, of which the next hop's event tells.
-    pub(super) fn on_redirect(&mut self, event: &Value) {
-        self.response = event.get("redirectResponse").cloned();
+    /// Ends with a redirect, of which the next hop's event tells. Without `has_room`, only that there was one.
+    pub(super) fn on_redirect(&mut self, event: &Value, has_room: bool) {
+        self.response = event.get("redirectResponse").filter(|_| has_room).cloned();
         self.has_extra = event.get("redirectHasExtraInfo").and_then(Value::as_bool);
         self.transferred = self.response.as_ref().and_then(|one| number(one, "encodedDataLength"));
         self.sign(event);
@@ -279,6 +287,30 @@ pub(super) fn text<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
 
 pub(super) fn number(value: &Value, key: &str) -> Option<f64> {
     value.get(key).and_then(Value::as_f64).filter(|number| number.is_finite())
+}
+
+/// Bytes that a value takes in memory, about.
+pub(super) fn size(value: &Value) -> usize {
+    let more = match value {
+        Value::String(text) => text.len(),
+        Value::Array(list) => list.iter().map(size).sum(),
+        Value::Object(object) => object.iter().map(|(key, value)| key.len() + size(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    size_of::<Value>() + more
+}
+
+/// Cuts texts to what is read of them: each line of the stack of a script in a `data:` URL has all of that script.
+fn cut(value: &mut Value) {
+    match value {
+        Value::String(text) if text.len() > URL_MAX => {
+            text.truncate(text.floor_char_boundary(URL_MAX));
+            text.shrink_to_fit();
+        }
+        Value::Array(list) => list.iter_mut().for_each(cut),
+        Value::Object(object) => object.values_mut().for_each(cut),
+        _ => {}
+    }
 }
 
 #[allow(clippy::cast_possible_truncation)] // within what a float has exactly

@@ -213,3 +213,37 @@ fn requests_are_bounded_and_counted() {
     }
     assert_eq!((load.requests(), load.outstanding()), (ENTRIES + 10, ENTRIES));
 }
+
+#[test]
+fn what_is_kept_of_large_events_is_bounded() {
+    let mut load = Load::of_frame("main".into());
+    let large = "x".repeat(1 << 20);
+    let most = KEPT >> 20;
+    for number in 0..most + 10 {
+        let id = number.to_string();
+        let mut event = request(&id, 10.0, "Fetch", "https://a.test/", json!({ "type": "other" }));
+        event["request"]["headers"]["large"] = json!(large);
+        assert!(load.on_event("Network.requestWillBeSent", &event));
+        let extra = json!({ "requestId": id, "headers": { "large": large } });
+        load.on_event("Network.requestWillBeSentExtraInfo", &extra);
+        load.on_event("Network.loadingFinished", &json!({ "requestId": id, "timestamp": 11.0 }));
+    }
+    assert!(load.kept <= KEPT);
+    assert_eq!(load.requests(), most + 10);
+    assert!(load.left_out() > most / 2 && load.left_out() < most, "{}", load.left_out());
+    assert!(load.is_mostly_there(), "what is left out is not waited for");
+}
+
+#[test]
+fn a_script_in_a_url_is_not_kept_in_each_line_of_a_stack() {
+    let url = format!("data:text/javascript,{}", "\u{e4}".repeat(1 << 20));
+    let stack =
+        json!({ "type": "script", "stack": { "callFrames": [{ "url": url }, { "url": url }] } });
+    let mut load = Load::default();
+    load.on_event(
+        "Network.requestWillBeSent",
+        &request("1", 1.0, "Fetch", "https://a.test/", stack),
+    );
+    assert!((100_000..200_000).contains(&load.kept), "{}", load.kept);
+    assert!(load.har(&About::default()).to_string().len() < 200_000);
+}
