@@ -291,6 +291,12 @@ impl Connector {
         Ok(ClientStream::new(Box::new(opening)))
     }
 
+    /// Whether all connections go through a proxy.
+    #[must_use]
+    pub fn has_upstream(&self) -> bool {
+        self.inner.config.upstream.is_some()
+    }
+
     #[cfg(test)]
     pub(crate) fn standings(&self) -> &Standings {
         &self.inner.standings

@@ -249,7 +249,9 @@ impl Run {
         };
         let circuit = || {
             let streams = tor.streams().unwrap_or_default();
-            let own = streams.into_iter().rev().find(|stream| is_own(&stream.target));
+            // The last one: Tor lists them in no order.
+            let own = streams.into_iter().filter(|stream| is_own(&stream.target));
+            let own = own.max_by_key(|stream| stream.id.parse::<u64>().unwrap_or_default());
             own.map(|stream| stream.circuit)
         };
         let visited = client.run(|| visit::visit(at, ORIGIN, suite, response, timeout, circuit));

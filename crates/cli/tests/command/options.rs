@@ -270,6 +270,9 @@ fn wrong_files_are_explained() {
     );
     let not_toml = File::said_of("[edge]\nudp-workers =\n");
     assert!(not_toml.contains("is not TOML: TOML parse error at line 2, column"), "{not_toml}");
+    let secret = File::said_of("[agent]\nupstream = \"socks5://user:hunter2@proxy.test:1080\n");
+    assert!(secret.contains("is not TOML: TOML parse error at line 2, column"), "{secret}");
+    assert!(!secret.contains("hunter2"), "{secret}");
 }
 
 #[test]

@@ -95,7 +95,10 @@ async fn managed(
     let asked = Instant::now();
     let client = client(tls, context.uid, settings).await?;
     let begun = Visit::begin(&settings.known, &client, tls, ask.port, context);
-    let to = target(ask, tls, begun.cookies.clone());
+    // On the way through a proxy there are no cookies.
+    let through_proxy = settings.connector.has_upstream();
+    let context = if through_proxy { begun.login() } else { begun.cookies.clone() };
+    let to = target(ask, tls, context);
     let before = asked.elapsed();
     let stream = match stream(&client, tls, &to, &begun, settings) {
         Ok(stream) => stream,

@@ -35,6 +35,14 @@ pub(super) struct Begun {
     pub(super) cookies: Context,
 }
 
+impl Begun {
+    /// Whose the connection is to an upstream proxy: nobody's only if it shares no sessions, which tell a server the same.
+    pub(super) fn login(&self) -> Context {
+        let sessions = &self.visit.context;
+        if sessions.is_shared() { sessions.clone() } else { self.cookies.clone() }
+    }
+}
+
 impl Visit {
     /// Begins a connection of `caller` to `port`, which may take a session out of the store.
     pub(super) fn begin(
