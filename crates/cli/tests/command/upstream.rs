@@ -220,9 +220,11 @@ struct Microsocks {
 impl Microsocks {
     /// None where network tests are not asked for and it is not there.
     fn start() -> Option<Self> {
-        let at = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        // Nobody else listens at this address, so that nobody takes the port meanwhile.
+        let own = Ipv4Addr::new(127, 77, 0, 1);
+        let at = TcpListener::bind((own, 0)).unwrap().local_addr().unwrap();
         let mut command = Command::new("microsocks");
-        command.args(["-i", "127.0.0.1", "-p", &at.port().to_string()]);
+        command.args(["-i", &own.to_string(), "-p", &at.port().to_string()]);
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let Ok(child) = child else {

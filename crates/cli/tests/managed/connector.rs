@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 
 use crate::agent::Agent;
-use crate::edge::{Edge, closed};
+use crate::edge::{Edge, closed, until};
 use crate::files::Files;
 use crate::origin::Origin;
 use crate::server::{NAME, files};
@@ -96,8 +96,10 @@ fn hyper_speaks_what_was_agreed_on() {
         }
     });
     assert_eq!(site.origin.asked("GET /head"), 8);
-    // Each client has used its connection again.
-    site.agent.until_audited(&["managed connection"], 4);
+    // Clients have used connections again. On a busy machine one is not back when the next request looks for it.
+    let words = ["managed connection"];
+    until("four clients have connected", || site.agent.audited(&words) >= 4);
+    assert!(site.agent.audited(&words) < 8);
 }
 
 #[test]
