@@ -104,7 +104,7 @@ fn every_file_is_checked_by_a_test() {
     let cookies = ["cookie_checks.txt", "cookies.txt", "fop_extension.txt", "siphash.txt"];
     // Of keys by crates/tls/tests/keys/vectors.rs, of cookies by cookie_vectors.rs, of databases by
     // crates/pageload/tests/databases.
-    let others = ["keys.txt", "page_databases.txt"];
+    let others = ["extension_database.txt", "keys.txt", "page_databases.txt"];
     let checked = frames.into_iter().chain(cookies).chain(others);
     let mut checked: BTreeSet<String> = checked.map(str::to_owned).collect();
     checked.extend(transcript::files());
