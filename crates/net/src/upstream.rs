@@ -1,10 +1,10 @@
 //! Through a SOCKS5 proxy (RFC 1928, RFC 1929), with optimistic data: method negotiation, user name and password, the
 //! request and the application's first flight leave together, and the proxy's replies are read afterwards, in order.
 //!
-//! * [`Exchange`](exchange::Exchange) is the proxy protocol without IO.
-//! * A [`Lane`](lane::Lane) is one connection to the proxy on which it is spoken.
-//! * [`Opening`] decides: which lane carries the stream, what may be sent on it and when.
-//! * [`Standings`] remembers which proxies bear bytes ahead of their replies.
+//! * `Exchange` is the proxy protocol without IO.
+//! * A `Lane` is one connection to the proxy on which it is spoken.
+//! * `Opening` decides: which lane carries the stream, what may be sent on it and when.
+//! * `Standings` remembers which proxies bear bytes ahead of their replies.
 //!
 //! **Nothing is lost or doubled.** What may be sent to a proxy twice is a whole ClientHello and nothing else: it has no
 //! effect on a server but an answer, and the answer to one of them is thrown away unread. Early data behind it, a
