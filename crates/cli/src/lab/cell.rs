@@ -1,6 +1,7 @@
 //! One arm with one suite on a lab: its servers and clients as processes, and their turns.
 
 mod case;
+mod counted;
 mod ech;
 mod fast_open;
 mod origin;
@@ -23,9 +24,10 @@ use super::topology::Topology;
 use super::trial::{Done, Key, Row, Said, failed};
 use start::Setting;
 
+pub(crate) use counted::Counted;
 pub(crate) use fast_open::{ClientSide, ServerSide};
 pub(crate) use origin::{check_tools, versions};
-pub(crate) use start::{Agent, Counts, Place, await_port, begin, scrape};
+pub(crate) use start::{Agent, Counts, Place, await_port, begin};
 
 /// How long a client may need beyond the time in which a connection fails, before it counts as hung.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use headstart_lab::Namespace;
-
-use crate::lab::cell::{Counts, scrape};
+use crate::lab::cell::Counts;
 
 /// Where an edge tells its counters, on its own node.
 pub(super) const METRICS: SocketAddr =
@@ -13,7 +11,6 @@ pub(super) const METRICS: SocketAddr =
 
 const CONNECTIONS: &str = "headstart_connections_total";
 const FALLBACKS: &str = "headstart_fallbacks_total";
-const HANDSHAKES: &str = "headstart_tls_handshakes_total";
 
 /// How connections were opened, and why not better.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,46 +40,6 @@ impl Openings {
         let others = self.by_name.iter().filter(|(name, _)| *name != most);
         let all = others.chain(&self.fallbacks);
         all.map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
-    }
-}
-
-/// Handshakes of an edge that speaks TLS.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Handshakes {
-    pub(super) all: u64,
-    pub(super) resumed: u64,
-    /// With early data that was taken.
-    pub(super) early: u64,
-}
-
-impl Handshakes {
-    /// All so far; none if the edge does not say.
-    pub(super) fn read(edge: &Namespace) -> Option<Self> {
-        Some(Self::of(&scrape(edge, METRICS)?))
-    }
-
-    pub(super) fn since(self, before: Self) -> Self {
-        Self {
-            all: self.all.saturating_sub(before.all),
-            resumed: self.resumed.saturating_sub(before.resumed),
-            early: self.early.saturating_sub(before.early),
-        }
-    }
-
-    fn of(text: &str) -> Self {
-        let done = text
-            .lines()
-            .filter(|line| line.starts_with(HANDSHAKES) && line.contains("result=\"done\""));
-        let count = |line: &str| line.rsplit(' ').next()?.parse::<u64>().ok();
-        done.fold(Self::default(), |sum, line| {
-            let more = count(line).unwrap_or_default();
-            let is = |label: &str| if line.contains(label) { more } else { 0 };
-            Self {
-                all: sum.all + more,
-                resumed: sum.resumed + is("resumed=\"yes\""),
-                early: sum.early + is("early_data=\"accepted\""),
-            }
-        })
     }
 }
 
@@ -121,18 +78,5 @@ mod tests {
             (Some("turbo"), "2 plain, 2 silence".into())
         );
         assert_eq!(Openings::between(&after, &after).most(), None);
-    }
-
-    #[test]
-    fn handshakes_are_counted_by_what_they_were() {
-        let text = "# TYPE headstart_tls_handshakes_total counter\n\
-            headstart_tls_handshakes_total{result=\"done\",version=\"1.3\",resumed=\"no\",early_data=\"none\"} 20\n\
-            headstart_tls_handshakes_total{result=\"done\",version=\"1.3\",resumed=\"yes\",early_data=\"accepted\"} 18\n\
-            headstart_tls_handshakes_total{result=\"done\",version=\"1.3\",resumed=\"yes\",early_data=\"refused\"} 2\n\
-            headstart_tls_handshakes_total{result=\"failed\",version=\"1.3\",resumed=\"yes\",early_data=\"accepted\"} 5\n";
-        let all = Handshakes::of(text);
-        assert_eq!(all, Handshakes { all: 40, resumed: 20, early: 18 });
-        let before = Handshakes { all: 20, ..Handshakes::default() };
-        assert_eq!(all.since(before), Handshakes { all: 20, resumed: 20, early: 18 });
     }
 }

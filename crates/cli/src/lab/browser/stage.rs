@@ -7,13 +7,13 @@ use std::time::Duration;
 use headstart_lab::{Host, Lab, LabOptions, Node};
 use headstart_peers::site::{Authority, Site, SiteOptions, SiteOrigin};
 
-use super::agent::Handshakes;
+use super::agent::METRICS;
 use super::arm::Arm;
 use super::experiment::BrowserLink;
 use super::servers::{self, Edges, Front, addresses, broken, identities};
 use crate::demo;
 use crate::failure::Failure;
-use crate::lab::cell::{ClientSide, ServerSide};
+use crate::lab::cell::{ClientSide, Counted, ServerSide};
 use crate::lab::interrupt::Interrupt;
 use crate::lab::process::Program;
 use crate::lab::site::failed;
@@ -165,13 +165,14 @@ impl Stage {
     }
 
     /// Of those who speak TLS with Chromium where it loads pages in this way.
-    pub(super) fn handshakes(&self, arm: Arm) -> Handshakes {
+    pub(super) fn handshakes(&self, arm: Arm) -> Counted {
         if arm == Arm::ZeroRtt {
             let edge = self.lab.node(EDGE);
-            return edge.and_then(|edge| Handshakes::read(edge.namespace())).unwrap_or_default();
+            let read = |edge: &Node| Counted::read(edge.namespace(), METRICS);
+            return edge.and_then(read).unwrap_or_default();
         }
         let (all, resumed) = self.origin.as_ref().map(SiteOrigin::handshakes).unwrap_or_default();
-        Handshakes { all, resumed, early: 0 }
+        Counted { full: all.saturating_sub(resumed), resumed, ..Counted::default() }
     }
 
     /// What Chromium is told of names and certificates.

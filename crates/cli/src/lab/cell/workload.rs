@@ -16,7 +16,8 @@ use headstart_lab::{Namespace, Node};
 use headstart_peers::{Opening, Trial};
 use serde::Serialize;
 
-use super::start::{Agent, Setting, scrape};
+use super::counted::Counted;
+use super::start::{Agent, Setting};
 use super::{Cell, Context, PATIENCE, Timed, no_client};
 use crate::lab::interrupt::Interrupt;
 use crate::lab::process::{Broken, Program, cpu_of_children};
@@ -32,9 +33,6 @@ const COUNTED: Duration = Duration::from_secs(2);
 /// How often it is asked meanwhile.
 const ASK: Duration = Duration::from_millis(5);
 
-/// The counter of handshakes at an edge.
-const HANDSHAKES: &str = "headstart_tls_handshakes_total";
-
 /// The clients of a cell.
 #[derive(Debug)]
 pub(super) struct Workload {
@@ -46,18 +44,9 @@ pub(super) struct Workload {
     proxies: BTreeMap<Application, Program>,
     /// Where edges tell what they have counted.
     edges: Vec<(Namespace, SocketAddr)>,
-    counted: Counts,
+    counted: Counted,
     handshakes: Handshakes,
     done: Vec<Visited>,
-}
-
-/// Handshakes of all edges of a cell.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Counts {
-    full: u64,
-    resumed: u64,
-    /// Those that came to nothing.
-    failed: u64,
 }
 
 /// A connection of a workload, for whoever looks at the results.
@@ -102,7 +91,7 @@ impl Cell {
             socket,
             proxies,
             edges: edges.collect(),
-            counted: Counts::default(),
+            counted: Counted::default(),
             handshakes: Handshakes::default(),
             done: Vec::new(),
         };
@@ -212,7 +201,7 @@ impl Workload {
             thread::sleep(ASK);
             now = self.count()?;
         }
-        let (full, resumed) = (now.full - self.counted.full, now.resumed - self.counted.resumed);
+        let Counted { full, resumed, .. } = now.since(self.counted);
         self.counted = now;
         self.handshakes.add(visit.program, full, resumed);
         trial.resumed = resumed > 0 && full == 0;
@@ -225,18 +214,12 @@ impl Workload {
     }
 
     /// What the edges have counted so far.
-    fn count(&self) -> Result<Counts, Broken> {
-        let mut all = Counts::default();
-        for (namespace, metrics) in &self.edges {
-            let text = scrape(namespace, *metrics)
-                .ok_or_else(|| Broken::Program(format!("the edge at {metrics} has no metrics")))?;
-            let one = counts(&text);
-            // A process's counters never go back.
-            all.full += one.full;
-            all.resumed += one.resumed;
-            all.failed += one.failed;
-        }
-        Ok(all)
+    fn count(&self) -> Result<Counted, Broken> {
+        self.edges.iter().try_fold(Counted::default(), |all, (namespace, metrics)| {
+            let one = Counted::read(namespace, *metrics);
+            let why = || Broken::Program(format!("the edge at {metrics} has no metrics"));
+            Ok(all.and(one.ok_or_else(why)?))
+        })
     }
 }
 
@@ -247,36 +230,5 @@ impl Drop for Workload {
         for file in [self.socket.clone(), self.socket.with_extension("sock.lock")] {
             let _ = fs::remove_file(file);
         }
-    }
-}
-
-fn counts(text: &str) -> Counts {
-    let mut counts = Counts::default();
-    let lines = text.lines().filter(|line| line.starts_with(HANDSHAKES));
-    for (labels, value) in lines.filter_map(|line| line.rsplit_once(' ')) {
-        let value: u64 = value.parse().unwrap_or(0);
-        match (labels.contains("result=\"done\""), labels.contains("resumed=\"yes\"")) {
-            (true, false) => counts.full += value,
-            (true, true) => counts.resumed += value,
-            (false, _) => counts.failed += value,
-        }
-    }
-    counts
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn handshakes_are_what_the_edge_counts() {
-        let text = "# TYPE headstart_tls_handshakes_total counter\n\
-             headstart_tls_handshakes_total{result=\"done\",version=\"1.3\",resumed=\"no\",early_data=\"none\"} 3\n\
-             headstart_tls_handshakes_total{result=\"done\",version=\"1.2\",resumed=\"no\",early_data=\"none\"} 1\n\
-             headstart_tls_handshakes_total{result=\"done\",version=\"1.3\",resumed=\"yes\",early_data=\"none\"} 5\n\
-             headstart_tls_handshakes_total{result=\"failed\",version=\"none\",resumed=\"no\",early_data=\"none\"} 2\n\
-             headstart_connections_total{result=\"done\"} 9\n";
-        assert_eq!(counts(text), Counts { full: 4, resumed: 5, failed: 2 });
-        assert_eq!(counts(""), Counts::default());
     }
 }
