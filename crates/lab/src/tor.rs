@@ -14,7 +14,7 @@
 //! let work = std::env::temp_dir().join("private-tor");
 //! let origin = ("www.test".to_owned(), lab.node("origin").unwrap().ipv4().unwrap());
 //! let tor = TorNetwork::start(&lab, "client", &[origin], &work)?;
-//! let curl = lab.node("client").unwrap().command("curl").args(["--proxy", &format!("socks5h://{}", tor.socks())]);
+//! let curl = lab.node("client").unwrap().command("curl").args(["--proxy", &format!("socks5h://{}", TorNetwork::SOCKS)]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -53,17 +53,12 @@ const OR_PORT: u16 = 5001;
 const DIRECTORY_PORT: u16 = 7001;
 
 /// Of the client, in its own namespace.
-const SOCKS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9050);
 const CONTROL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9051);
 
 /// Seconds from one consensus to the next, and how long before it authorities vote and sign: the least that Tor
 /// allows, and what three processes on a busy machine keep.
 const INTERVAL: u32 = 10;
 const DELAY: u32 = 2;
-
-/// How long all of it may take to stand. It takes 20 to 40 s, most of them two consensuses: relays publish themselves when
-/// they have seen the first.
-const PATIENCE: Duration = Duration::from_secs(240);
 
 /// How often it is looked how far it has come.
 const LOOK: Duration = Duration::from_millis(200);
@@ -123,6 +118,23 @@ struct Process {
     child: Child,
 }
 
+/// How long anything is waited for.
+#[derive(Clone, Copy)]
+struct Limits<'w> {
+    until: Instant,
+    wanted: &'w (dyn Fn() -> bool + Sync),
+}
+
+impl Limits<'_> {
+    /// Why nothing is waited for any more, if so; `what` is not there yet.
+    fn over(self, what: &str) -> Option<String> {
+        if !(self.wanted)() {
+            return Some(format!("given up: {what}"));
+        }
+        (Instant::now() >= self.until).then(|| what.to_owned())
+    }
+}
+
 /// A relay, or the client.
 struct Member<'l> {
     name: String,
@@ -131,6 +143,13 @@ struct Member<'l> {
 }
 
 impl TorNetwork {
+    /// How long all of it may take to stand. It takes 20 to 40 s, most of them two consensuses: relays publish themselves
+    /// when they have seen the first.
+    pub const PATIENCE: Duration = Duration::from_secs(240);
+
+    /// Where the client takes SOCKS5, in its own network namespace.
+    pub const SOCKS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9050);
+
     /// The nodes that a lab needs for it, with links that delay by this much each way.
     ///
     /// So one hop between two of them takes twice as long, and a circuit's round trip twelve times, besides the links of
@@ -158,50 +177,45 @@ impl TorNetwork {
         names: &[(String, Ipv4Addr)],
         work: &Path,
     ) -> Result<Self, LabError> {
-        Self::start_within(lab, client, names, work, PATIENCE)
+        Self::start_while(lab, client, names, work, Self::PATIENCE, &|| true)
     }
 
-    /// The same with another patience.
+    /// The same with another patience, and given up when it is no more `wanted`, which is asked several times a second.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
-    pub fn start_within(
+    /// As [`start`](Self::start); and it was given up.
+    pub fn start_while(
         lab: &Lab,
         client: &str,
         names: &[(String, Ipv4Addr)],
         work: &Path,
         patience: Duration,
+        wanted: &(dyn Fn() -> bool + Sync),
     ) -> Result<Self, LabError> {
         let begun = Instant::now();
-        let until = begun + patience;
+        let limits = Limits { until: begun + patience, wanted };
         lab.node(client).ok_or_else(|| no_node(client))?;
         let relays: Vec<_> = node_names()
             .map(|name| Member::new(lab, &name, &name, work))
             .collect::<Result<_, _>>()?;
         let exit = relays.last().ok_or_else(|| no_node("exit"))?;
         let served = Names::serve(exit.node, names)?;
-        let authorities = authorities(&relays)?;
+        let authorities = authorities(&relays, limits)?;
         let listed: String = authorities.iter().map(Authority::line).collect();
         let mut processes = Vec::new();
         for relay in &relays {
             relay.configure(&listed, &relay.options())?;
             processes.push(relay.run()?);
         }
-        wait(until, &mut processes, "no consensus has all relays", || is_complete(&relays))?;
+        wait(limits, &mut processes, "no consensus has all relays", || is_complete(&relays))?;
         let client = Member::new(lab, client, "tor-client", work)?;
         client.configure(&listed, &client_options(&relays))?;
         processes.push(client.run()?);
         let control = Control::new(client.node.namespace().clone(), CONTROL);
-        wait(until, &mut processes, "the client has no circuit", || {
+        wait(limits, &mut processes, "the client has no circuit", || {
             control.has_circuit("torexit1")
         })?;
         Ok(Self { processes, control, _names: served, stood_after: begun.elapsed() })
-    }
-
-    /// Where the client takes SOCKS5, in its own network namespace.
-    #[must_use]
-    pub const fn socks(&self) -> SocketAddr {
-        SOCKS
     }
 
     /// How long it took from the beginning to the client's first circuit.
@@ -330,11 +344,13 @@ impl<'l> Member<'l> {
 }
 
 /// The authorities among the relays, with their keys: made at the same time, since that is all arithmetic.
-fn authorities(relays: &[Member<'_>]) -> Result<Vec<Authority>, LabError> {
+fn authorities(relays: &[Member<'_>], limits: Limits<'_>) -> Result<Vec<Authority>, LabError> {
     let own: Vec<_> = relays.iter().filter(|relay| relay.is("authority")).collect();
     thread::scope(|scope| {
-        let making: Vec<_> =
-            own.into_iter().map(|relay| scope.spawn(|| Authority::make(relay))).collect();
+        let making: Vec<_> = own
+            .into_iter()
+            .map(|relay| scope.spawn(move || Authority::make(relay, limits)))
+            .collect();
         let made = making
             .into_iter()
             .map(|making| making.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
@@ -350,8 +366,9 @@ fn client_options(relays: &[Member<'_>]) -> String {
         of.map(|relay| relay.address().to_string()).collect::<Vec<_>>().join(",")
     };
     let (guards, exits) = (list(false), list(true));
+    let socks = TorNetwork::SOCKS;
     format!(
-        "SocksPort {SOCKS}\nControlPort {CONTROL}\nEntryNodes {guards}\nExitNodes {exits}\n{CLIENT}"
+        "SocksPort {socks}\nControlPort {CONTROL}\nEntryNodes {guards}\nExitNodes {exits}\n{CLIENT}"
     )
 }
 
@@ -363,7 +380,7 @@ fn is_complete(relays: &[Member<'_>]) -> bool {
 }
 
 fn wait(
-    until: Instant,
+    limits: Limits<'_>,
     processes: &mut [Process],
     what: &str,
     mut done: impl FnMut() -> bool,
@@ -374,11 +391,13 @@ fn wait(
         let (what, of) =
             match processes.iter_mut().find_map(|process| ended(process).then_some(process)) {
                 Some(ended) => (format!("{} has ended", ended.name), Some(&*ended)),
-                None if Instant::now() < until => {
-                    thread::sleep(LOOK);
-                    continue;
-                }
-                None => (what.to_owned(), processes.last()),
+                None => match limits.over(what) {
+                    Some(what) => (what, processes.last()),
+                    None => {
+                        thread::sleep(LOOK);
+                        continue;
+                    }
+                },
             };
         let said = of.map_or_else(String::new, |process| tail(&process.log));
         return Err(LabError::Tor { what, said });

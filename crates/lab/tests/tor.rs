@@ -18,13 +18,19 @@ fn a_network_that_does_not_bootstrap_says_so() {
     let lab = Lab::build(hosts).unwrap();
     let unknown = TorNetwork::start(&lab, "nobody", &[], &work).unwrap_err();
     assert!(matches!(unknown, LabError::Topology(_)), "{unknown}");
-    // Before the first vote there is nothing.
-    let late = TorNetwork::start_within(&lab, "client", &[], &work, Duration::ZERO).unwrap_err();
+    let start = |place: &str, patience, wanted: &(dyn Fn() -> bool + Sync)| {
+        TorNetwork::start_while(&lab, "client", &[], &work.join(place), patience, wanted)
+    };
+    let late = start("late", Duration::ZERO, &|| true).unwrap_err();
+    // When the last relay has begun; before the first vote there is nothing.
+    let exit = work.join("ended/tor-exit-1/log");
+    let ended = start("ended", TorNetwork::PATIENCE, &|| !exit.exists()).unwrap_err();
     std::fs::remove_dir_all(&work).unwrap();
-    assert!(matches!(late, LabError::Tor { .. }) && late.hint().is_some(), "{late}");
-    let said = late.to_string();
-    assert!(
-        said.contains("not bootstrapped: no consensus has all relays; Tor said last:"),
-        "{said}"
-    );
+    for (error, why) in [
+        (&late, "not bootstrapped: tor-gencert has made no keys"),
+        (&ended, "not bootstrapped: given up: no consensus has all relays; Tor said last:"),
+    ] {
+        assert!(matches!(error, LabError::Tor { .. }) && error.hint().is_some(), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
 }

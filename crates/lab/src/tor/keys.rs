@@ -1,8 +1,9 @@
 use std::fs;
 use std::io::Write;
-use std::process::{Output, Stdio};
+use std::process::{Child, Output, Stdio};
+use std::thread;
 
-use super::{DIRECTORY_PORT, Member, OR_PORT, create_private, not_started};
+use super::{DIRECTORY_PORT, LOOK, Limits, Member, OR_PORT, create_private, not_started};
 use crate::error::LabError;
 
 /// Nobody needs the identity key again: it is forgotten with the network.
@@ -15,7 +16,7 @@ pub(super) struct Authority {
 
 impl Authority {
     /// Makes its keys, and finds out its fingerprint.
-    pub(super) fn make(member: &Member<'_>) -> Result<Self, LabError> {
+    pub(super) fn make(member: &Member<'_>, limits: Limits<'_>) -> Result<Self, LabError> {
         let keys = member.directory.join("keys");
         create_private(&keys).map_err(LabError::system("making a folder for Tor"))?;
         let certificate = keys.join("authority_certificate");
@@ -35,11 +36,11 @@ impl Authority {
         let mut child = command.spawn().map_err(not_started)?;
         // One that has ended says why itself.
         let _ = child.stdin.take().map(|mut stdin| stdin.write_all(PASSPHRASE));
-        let made = child.wait_with_output().map_err(LabError::system("making Tor's keys"))?;
+        let made = finish(child, limits, "tor-gencert has made no keys")?;
         let text = fs::read_to_string(&certificate).unwrap_or_default();
         let v3 = text.lines().find_map(|line| line.strip_prefix("fingerprint "));
         let v3 = v3.ok_or_else(|| failed("tor-gencert made no certificate", &made))?;
-        let fingerprint = fingerprint(member)?;
+        let fingerprint = fingerprint(member, limits)?;
         let nickname = member.nickname();
         let line = format!(
             "DirAuthority {nickname} orport={OR_PORT} no-v2 v3ident={v3} {address} {fingerprint}\n"
@@ -55,16 +56,32 @@ impl Authority {
 
 /// Tor makes the key of a relay with its first start. A private network without any authority is none, so here is one
 /// that nobody asks.
-fn fingerprint(member: &Member<'_>) -> Result<String, LabError> {
+fn fingerprint(member: &Member<'_>, limits: Limits<'_>) -> Result<String, LabError> {
     let nobody = format!("DirAuthority nobody orport=1 127.0.0.1:1 {}\n", "f".repeat(40));
     member.configure(&nobody, &member.options())?;
     let mut command = member.command();
     command.args(["--list-fingerprint", "--quiet"]);
-    let said = command.output().map_err(not_started)?;
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().map_err(not_started)?;
+    let said = finish(child, limits, "tor --list-fingerprint says nothing")?;
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
     let own = text.lines().find_map(|line| line.strip_prefix(&member.nickname()));
     let own = own.ok_or_else(|| failed("tor --list-fingerprint shows none", &said))?;
     Ok(own.split_whitespace().collect())
+}
+
+/// Waits for the end of a program that says a few lines; `what` if it does not come in time.
+fn finish(mut child: Child, limits: Limits<'_>, what: &str) -> Result<Output, LabError> {
+    let cannot = || LabError::system("making Tor's keys");
+    while child.try_wait().map_err(cannot())?.is_none() {
+        if let Some(what) = limits.over(what) {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(LabError::Tor { what, said: String::new() });
+        }
+        thread::sleep(LOOK / 10);
+    }
+    child.wait_with_output().map_err(cannot())
 }
 
 fn failed(what: &str, output: &Output) -> LabError {
