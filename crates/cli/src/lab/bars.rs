@@ -141,6 +141,8 @@ fn found(
         "zero_rtt_min" | "zero_rtt_max" => {
             (group.n > 0).then(|| group.zero_rtt as f64 / group.n as f64)
         }
+        "resumed_min" => (group.n > 0).then(|| group.resumed as f64 / group.n as f64),
+        "plain_max" => (group.n > 0).then(|| group.plain() as f64 / group.n as f64),
         "full_max" => full(group),
         "fewer_full_min" => Some(full(other?)? - full(group)?),
         "paired_ratio_max" => group.paired_ratio(other?),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use headstart_peers::Opening;
 use serde::{Deserialize, Serialize};
 
 use super::cell::{LinkActs, LoadTotals};
@@ -32,6 +33,7 @@ pub(crate) struct Group {
     flagged: u64,
     /// Trials whose request left with the first packet.
     pub(crate) zero_rtt: u64,
+    pub(crate) resumed: u64,
     openings: BTreeMap<String, u64>,
     request: Vec<f64>,
     response: Vec<f64>,
@@ -176,6 +178,7 @@ impl Group {
             failed: 0,
             flagged: 0,
             zero_rtt: 0,
+            resumed: 0,
             openings: BTreeMap::new(),
             request: Vec::new(),
             response: Vec::new(),
@@ -201,10 +204,16 @@ impl Group {
         }
         *self.openings.entry(row.opening.clone()).or_default() += 1;
         self.zero_rtt += u64::from(row.is_zero_rtt());
+        self.resumed += u64::from(row.resumed);
         self.request.extend(row.ms_to_first_request_byte);
         self.response.extend(row.ms_to_first_response_byte);
         self.last.extend(row.ms_to_last_response_byte);
         self.rounds.extend(row.ms_to_last_response_byte.map(|last| (row.round, last)));
+    }
+
+    /// Trials that were opened like plain TLS over TCP.
+    pub(crate) fn plain(&self) -> u64 {
+        self.openings.get(Opening::Plain.name()).copied().unwrap_or_default()
     }
 
     /// The median of the ratios of whole connections to those of `other` in the same round: where rounds differ more

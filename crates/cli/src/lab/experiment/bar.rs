@@ -53,6 +53,12 @@ pub(crate) struct Bar {
     pub(crate) zero_rtt_min: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) zero_rtt_max: Option<f64>,
+    /// Smallest share of trials that resumed a session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) resumed_min: Option<f64>,
+    /// Largest share of trials that were opened like plain TLS over TCP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) plain_max: Option<f64>,
     /// Largest share of full handshakes, as the servers count them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) full_max: Option<f64>,
@@ -114,6 +120,8 @@ impl Bar {
             ("complete_less_max", self.complete_less_max),
             ("zero_rtt_min", self.zero_rtt_min),
             ("zero_rtt_max", self.zero_rtt_max),
+            ("resumed_min", self.resumed_min),
+            ("plain_max", self.plain_max),
             ("full_max", self.full_max),
             ("fewer_full_min", self.fewer_full_min),
             ("paired_ratio_max", self.paired_ratio_max),
@@ -127,7 +135,7 @@ impl Bar {
         let conditions: Vec<_> = self.conditions().collect();
         let [(condition, limit)] = conditions[..] else {
             let hint = "ratio_max, difference_max_ms, ratio_interval_below, saved_rtts_min, saved_rtts_max, rtts_max, rtts_min, \
-                        complete_min, complete_less_max, zero_rtt_min, zero_rtt_max, full_max, fewer_full_min, \
+                        complete_min, complete_less_max, zero_rtt_min, zero_rtt_max, resumed_min, plain_max, full_max, fewer_full_min, \
                         paired_ratio_max, linkable_min or linkable_max";
             return wrong("bar", format!("{} conditions, not one", conditions.len()), hint);
         };
