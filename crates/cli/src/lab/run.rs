@@ -76,8 +76,34 @@ pub(crate) fn run(options: &LabRunOptions) -> Result<ExitCode, Failure> {
     Ok(finished.conclusion())
 }
 
+/// Leaves those of an experiment's links that the user names; all if none are named.
+///
+/// # Errors
+/// There is no such link.
+pub(super) fn keep_links<L>(
+    named: &[String],
+    links: &mut Vec<L>,
+    name: impl Fn(&L) -> &str,
+) -> Result<(), Failure> {
+    if let Some(unknown) =
+        named.iter().find(|named| !links.iter().any(|link| name(link) == **named))
+    {
+        let known: Vec<String> = links.iter().map(|link| format!("'{}'", name(link))).collect();
+        return Err(Failure::usage(format!("the experiment has no link '{unknown}'"))
+            .hint(format!("it has {}", known.join(", "))));
+    }
+    links.retain(|link| named.is_empty() || named.iter().any(|named| named == name(link)));
+    Ok(())
+}
+
+/// None of the links that are named is in the short form.
+pub(super) fn no_links() -> Failure {
+    Failure::usage("the short form has none of these links").hint("leave out --quick or --link")
+}
+
 fn run_usual(options: &LabRunOptions) -> Result<Finished, Failure> {
-    let (experiment, text) = builtin::find(&options.experiment)?;
+    let (mut experiment, text) = builtin::find(&options.experiment)?;
+    keep_links(&options.links, &mut experiment.link, |link| &link.name)?;
     let extent = match (options.quick, options.full) {
         (true, _) => Extent::Quick,
         (false, true) => Extent::Full,

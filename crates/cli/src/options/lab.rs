@@ -76,6 +76,10 @@ pub struct LabRunOptions {
     #[arg(long, conflicts_with = "quick")]
     pub full: bool,
 
+    /// Only this link of the experiment; may be given again [default: all]
+    #[arg(long = "link", value_name = "NAME")]
+    pub links: Vec<String>,
+
     /// Where to write the results; must not exist [default: lab-results/NAME-DATE]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
