@@ -13,6 +13,7 @@ mod run;
 mod servers;
 mod stage;
 pub(crate) mod table;
+mod whole;
 
 pub(super) use experiment::{BrowserExperiment, NAME, Plan, find};
 pub(super) use run::run;

@@ -92,7 +92,7 @@ impl Entry {
         Ok(Self {
             links: full.links.iter().map(|link| link.name.clone()).collect(),
             stages: full.links.len(),
-            cells: full.links.len() * full.cells.len(),
+            cells: full.cell_count(),
             turns: full.steps(),
             full: full.estimate(),
             quick: quick.estimate(),

@@ -8,8 +8,8 @@ mod spec;
 mod visit;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -20,12 +20,13 @@ use rand::seq::SliceRandom;
 use serde_json::{Value, json};
 
 use super::bars;
+use super::cell::await_port;
 use super::environment;
 use super::interrupt::Interrupt;
 use super::process::{Broken, Program};
 use super::progress::Progress;
 use super::results::{self, Folder};
-use super::run::Finished;
+use super::run::{Finished, interrupted, keep_links, no_links};
 use super::stats::Summary;
 use super::summary::{Groups, Told};
 use super::trial::{Key, Row};
@@ -45,14 +46,11 @@ const ORIGIN: &str = "origin.test";
 const CLIENT: &str = "client";
 const SERVER: &str = "origin";
 
-/// The login of both agents: streams of one login share a circuit.
-const UPSTREAM_LOGIN: &str = "lab:lab";
+/// Whom both agents log in as: streams of one login share a circuit.
+const UPSTREAM_USER: &str = "lab";
 
 /// Bytes of a capture at most; a trial has some 10 kB.
 const CAPTURE_MAX: u64 = 64 << 20;
-
-/// How long an agent may take until it listens.
-const AGENT_TIME: Duration = Duration::from_secs(30);
 
 /// Share of the pairs that must have been on one circuit, for the comparison to be one.
 const SAME_CIRCUIT_MIN: f64 = 0.9;
@@ -106,7 +104,11 @@ pub(super) fn run(options: &LabRunOptions) -> Result<Finished, Failure> {
     if options.full {
         return Err(Failure::usage("the experiment tor has no --full").hint("leave it out"));
     }
-    let experiment = Experiment::parse()?;
+    let mut experiment = Experiment::parse()?;
+    keep_links(&options.links, &mut experiment.link, |link| &link.name)?;
+    if experiment.links(options.quick).is_empty() {
+        return Err(no_links());
+    }
     demo::become_privileged()?;
     let program = std::env::current_exe()
         .map_err(|error| Failure::usage(format!("cannot find this program: {error}")))?;
@@ -162,14 +164,9 @@ impl Run {
             .ipv4()
             .ok_or_else(|| Failure::usage("the origin has no address"))?;
         let names = [(ORIGIN.to_owned(), server)];
-        let tor = TorNetwork::start(&lab, CLIENT, &names, &folder.work()?.join("tor"));
-        let tor = tor.map_err(|error| {
-            let failure = Failure::usage(error.to_string());
-            failure
-                .hint(error.hint().unwrap_or("`headstart doctor` checks what this machine allows"))
-        })?;
+        let tor = start(&lab, CLIENT, &names, &folder.work()?.join("tor"), &interrupt)?;
         let origin = Origin::start(node(&lab, SERVER)?, ORIGIN, experiment.response)?;
-        let agents = Arm::ALL.map(|arm| agent(&lab, &program, &tor, arm, &interrupt));
+        let agents = Arm::ALL.map(|arm| agent(&lab, &program, arm, &interrupt));
         let agents = agents.into_iter().collect::<Result<_, _>>()?;
         let (groups, stages) = (Groups::default(), Vec::new());
         Ok(Self {
@@ -228,14 +225,13 @@ impl Run {
     /// One connection of a client through the agent of `arm`, and the circuit that it was on.
     fn visit(&mut self, suite: Suite, arm: Arm, round: u32) -> Result<Visited, Failure> {
         if self.interrupt.is_set() {
-            return Err(Failure::usage("interrupted; all programs of the run are ended"));
+            return Err(interrupted(Broken::Interrupted));
         }
         for agent in &mut self.agents {
-            agent.check().map_err(broken)?;
+            agent.check().map_err(interrupted)?;
         }
         if !self.tor.is_running() {
-            return Err(Failure::usage("a process of the private Tor network has ended")
-                .hint("run it again; if it ends again, is there memory?"));
+            return Err(ended());
         }
         let (client, tor) = (node(&self.lab, CLIENT)?, &self.tor);
         let at = SocketAddr::from(([127, 0, 0, 1], arm.port()));
@@ -264,7 +260,7 @@ impl Run {
     fn evidence(
         &self,
         capture: Capture,
-        file: &std::path::Path,
+        file: &Path,
         order: &[Arm],
         before: u64,
     ) -> Result<Evidence, Failure> {
@@ -382,41 +378,55 @@ fn set_links(lab: &Lab, link: &LinkSpec) {
     }
 }
 
-/// An agent beside the client, that goes through Tor.
-fn agent(
+/// A private Tor network with a client on node `client`, whose exit finds `names`.
+pub(super) fn start(
     lab: &Lab,
-    program: &std::path::Path,
-    tor: &TorNetwork,
-    arm: Arm,
+    client: &str,
+    names: &[(String, Ipv4Addr)],
+    work: &Path,
     interrupt: &Interrupt,
-) -> Result<Program, Failure> {
-    let client = node(lab, CLIENT)?;
-    let at = SocketAddr::from(([127, 0, 0, 1], arm.port()));
+) -> Result<TorNetwork, Failure> {
+    let wanted = || !interrupt.is_set();
+    let tor = TorNetwork::start_while(lab, client, names, work, TorNetwork::PATIENCE, &wanted);
+    tor.map_err(|error| match interrupt.is_set() {
+        true => interrupted(Broken::Interrupted),
+        false => Failure::usage(error.to_string())
+            .hint(error.hint().unwrap_or("`headstart doctor` checks what this machine allows")),
+    })
+}
+
+/// What is said when [`TorNetwork::is_running`] says no.
+pub(super) fn ended() -> Failure {
+    Failure::usage("a process of the private Tor network has ended")
+        .hint("run it again; if it ends again, is there memory?")
+}
+
+/// The command of an agent that goes through the Tor client on its node as this user, and is told when to wait for it.
+pub(super) fn agent_command(
+    client: &Node,
+    program: &Path,
+    user: &str,
+    optimistic: &str,
+) -> Command {
     let mut command = client.command(program);
-    command.args(["agent", "--listen", &at.to_string(), "--upstream-optimistic", arm.option()]);
+    command.args(["agent", "--upstream-optimistic", optimistic]);
     // Nothing of the user's own agent; and no password on a command line, as docs/optimistic.md has it.
     command
         .env_clear()
-        .env("HEADSTART_AGENT_UPSTREAM", format!("socks5://{UPSTREAM_LOGIN}@{}", tor.socks()));
-    let mut agent =
-        Program::start(client, format!("the agent of {}", arm.name()), command).map_err(broken)?;
-    let until = Instant::now() + AGENT_TIME;
-    let listens = || client.run(|| std::net::TcpStream::connect(at).is_ok()).unwrap_or(false);
-    while !listens() {
-        agent.check().map_err(broken)?;
-        if Instant::now() > until || interrupt.is_set() {
-            return Err(Failure::usage("an agent does not listen"));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(agent)
+        .env("HEADSTART_AGENT_UPSTREAM", format!("socks5://{user}:lab@{}", TorNetwork::SOCKS));
+    command
 }
 
-fn broken(broken: Broken) -> Failure {
-    match broken {
-        Broken::Interrupted => Failure::usage("interrupted; all programs of the run are ended"),
-        Broken::Program(why) => Failure::usage(why),
-    }
+/// An agent beside the client.
+fn agent(lab: &Lab, program: &Path, arm: Arm, interrupt: &Interrupt) -> Result<Program, Failure> {
+    let client = node(lab, CLIENT)?;
+    let at = SocketAddr::from(([127, 0, 0, 1], arm.port()));
+    let mut command = agent_command(client, program, UPSTREAM_USER, arm.option());
+    command.args(["--listen", &at.to_string()]);
+    let mut agent = Program::start(client, format!("the agent of {}", arm.name()), command)
+        .map_err(interrupted)?;
+    await_port(client, at, &mut agent, interrupt).map_err(interrupted)?;
+    Ok(agent)
 }
 
 /// The share of pairs whose arms were on one circuit; none without pairs.

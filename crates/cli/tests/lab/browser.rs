@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use crate::{alone, has_network};
 
-/// A site without anything but one load of each of two rounds.
+/// A site without anything but one load of each of three rounds.
 const EXPERIMENT: &str = r#"
 name = "crash"
 title = "A browser that crashes"
 about = "A test: what becomes of the load, and of the run"
-trials = 2
+trials = 3
 quick_trials = 2
 recordings = 3
 quick_recordings = 3
@@ -96,7 +96,7 @@ fn a_browser_that_crashes_is_one_failed_load() {
     let text = fs::read_to_string(place.path().join("results/browser.json")).unwrap();
     let outcome: Value = serde_json::from_str(&text).unwrap();
     let cell = &outcome["cells"][0];
-    assert_eq!((cell["n"].as_u64(), cell["failed"].as_u64()), (Some(2), Some(1)), "{text}");
+    assert_eq!((cell["n"].as_u64(), cell["failed"].as_u64()), (Some(3), Some(1)), "{text}");
     assert!(cell["page_load_ms"]["value"].as_f64().unwrap() > 0.0);
     assert!(cell["predicted_ms"].as_f64().unwrap() > 0.0);
     let report = Command::new(env!("CARGO_BIN_EXE_headstart"))

@@ -25,6 +25,8 @@ pub(crate) enum Arm {
     PrefetchDb,
     /// All three databases.
     Databases,
+    /// Over a link with Tor: through an agent that does not wait for Tor's word. `plain` is through one that does.
+    Optimistic,
 }
 
 impl Arm {
@@ -38,6 +40,7 @@ impl Arm {
             Self::ServerDb => "server-db",
             Self::PrefetchDb => "prefetch-db",
             Self::Databases => "databases",
+            Self::Optimistic => "optimistic",
         }
     }
 
@@ -57,14 +60,24 @@ impl Arm {
                 Technique::ServerDatabase,
                 Technique::PrefetchDatabase,
             ],
+            Self::Optimistic => &[Technique::OptimisticData],
         };
         let resumed = again.then_some(Technique::Resumption);
         own.iter().copied().chain(resumed).collect()
     }
 
-    /// Whether there is an agent beside Chromium.
+    /// Whether there is an agent beside Chromium, over a link without Tor.
     pub(super) const fn has_agent(self) -> bool {
         matches!(self, Self::TurboTls | Self::ZeroRtt)
+    }
+
+    /// Whether it can be loaded through Tor, or without.
+    pub(super) const fn goes(self, through_tor: bool) -> bool {
+        match self {
+            Self::Plain => true,
+            Self::Optimistic => through_tor,
+            _ => !through_tor,
+        }
     }
 
     /// Whether Chromium has the extension, with a database of its own for each arm.

@@ -34,6 +34,9 @@ const ROUND_TRIPS: u32 = 42;
 /// Building an emulated network, starting servers and making what sites consist of.
 const SET_UP: Duration = Duration::from_secs(5);
 
+/// The same with a Tor network.
+const SET_UP_TOR: Duration = Duration::from_secs(40);
+
 /// An experiment with a browser.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,11 +73,25 @@ pub(crate) struct BrowserLink {
     pub(crate) rtt: Duration,
     /// Elements of the path.
     pub(crate) path: String,
-    /// Whether the sites are loaded at the same time, each by a client of its own with a link of its own.
+    /// With how many arms all sites are loaded at the same time, each by a client of its own with a link of its own; none: one load after
+    /// the other.
     #[serde(default)]
-    pub(crate) side_by_side: bool,
+    pub(crate) side_by_side: usize,
+    /// A private Tor network between the clients behind `path` and the sites.
+    pub(crate) tor: Option<TorDelays>,
     #[serde(default = "yes")]
     pub(crate) quick: bool,
+}
+
+/// Delays behind a client's own, each way: of each of Tor's nodes, and of the sites. A circuit has three hops, and passes each of
+/// its nodes' links twice each way: the round trip is that of `path`, 12 `relay` and 2 `origin`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TorDelays {
+    #[serde(deserialize_with = "text::time")]
+    pub(crate) relay: Duration,
+    #[serde(deserialize_with = "text::time")]
+    pub(crate) origin: Duration,
 }
 
 /// A site as it is loaded: by somebody who was never there, or comes back.
@@ -89,7 +106,7 @@ pub(crate) struct BrowserVariant {
     /// By a copy of Chromium without a post-quantum key share, for measurements alone: there is no such setting.
     #[serde(default)]
     pub(crate) classical: bool,
-    /// Only over these links.
+    /// Only over these links; all without Tor if none are named.
     pub(crate) links: Option<Vec<String>>,
     pub(crate) arms: Vec<Arm>,
     #[serde(default = "yes")]
@@ -136,14 +153,16 @@ impl BrowserExperiment {
     }
 
     fn check(&self) -> Result<(), String> {
+        // A single pair has no interval.
         let counts = [
-            ("trials", self.trials),
-            ("quick_trials", self.quick_trials),
-            ("recordings", self.recordings),
-            ("quick_recordings", self.quick_recordings),
+            ("trials", self.trials, 2),
+            ("quick_trials", self.quick_trials, 2),
+            ("recordings", self.recordings, 1),
+            ("quick_recordings", self.quick_recordings, 1),
         ];
-        if let Some((key, count)) = counts.iter().find(|(_, n)| !(1..=TRIALS_MAX).contains(n)) {
-            return Err(format!("{key}: {count} is not 1 to {TRIALS_MAX}"));
+        let wrong = |(_, count, least): &(_, u32, u32)| !(*least..=TRIALS_MAX).contains(count);
+        if let Some((key, count, least)) = counts.into_iter().find(wrong) {
+            return Err(format!("{key}: {count} is not {least} to {TRIALS_MAX}"));
         }
         if self.timeout < Duration::from_secs(1) || self.timeout > Duration::from_secs(600) {
             return Err(format!("timeout: {:?} is not 1s to 10min", self.timeout));
@@ -163,6 +182,17 @@ impl BrowserExperiment {
             if let Some(name) = variant.links.iter().flatten().find(|name| !is_link(name)) {
                 return Err(format!("variant '{}': there is no link '{name}'", variant.name));
             }
+            let own = self.link.iter().filter(|link| variant.is_on(link));
+            for link in own {
+                let through = link.tor.is_some();
+                if let Some(arm) = variant.arms.iter().find(|arm| !arm.goes(through)) {
+                    let how = if through { "through" } else { "without" };
+                    let (variant, link) = (&variant.name, &link.name);
+                    return Err(format!(
+                        "variant '{variant}': {arm} cannot be loaded {how} Tor, as over the link '{link}'"
+                    ));
+                }
+            }
             // Savings and predictions are to it.
             if !variant.arms.contains(&Arm::Plain) {
                 return Err(format!("variant '{}': the arm plain is missing", variant.name));
@@ -172,6 +202,12 @@ impl BrowserExperiment {
             true => Err("there is no link, or no variant".into()),
             false => Ok(()),
         }
+    }
+}
+
+impl BrowserVariant {
+    fn is_on(&self, link: &BrowserLink) -> bool {
+        self.links.as_ref().map_or(link.tor.is_none(), |links| links.contains(&link.name))
     }
 }
 
@@ -199,24 +235,26 @@ pub(crate) struct CellSpec {
     pub(crate) again: bool,
     pub(crate) classical: bool,
     pub(crate) arm: Arm,
-    links: Option<Vec<String>>,
+    /// Their names.
+    links: Vec<String>,
 }
 
 impl CellSpec {
-    /// A first visit by Chromium as it is, over any link.
+    /// A first visit by Chromium as it is, of no rounds.
     pub(super) fn first(variant: impl Into<String>, site: usize, arm: Arm) -> Self {
         let variant = variant.into();
-        Self { variant, site, again: false, classical: false, arm, links: None }
+        Self { variant, site, again: false, classical: false, arm, links: Vec::new() }
     }
 
     pub(super) fn is_on(&self, link: &BrowserLink) -> bool {
-        self.links.as_ref().is_none_or(|links| links.contains(&link.name))
+        self.links.contains(&link.name)
     }
 }
 
 impl Plan {
     pub(crate) fn new(experiment: BrowserExperiment, quick: bool, seed: Option<u64>) -> Self {
-        let links = experiment.link.iter().filter(|link| !quick || link.quick).cloned().collect();
+        let links: Vec<BrowserLink> =
+            experiment.link.iter().filter(|link| !quick || link.quick).cloned().collect();
         let mut sites: Vec<String> = Vec::new();
         let mut cells = Vec::new();
         for variant in experiment.variant.iter().filter(|variant| !quick || variant.quick) {
@@ -225,13 +263,15 @@ impl Plan {
                 sites.push(variant.site.clone());
                 sites.len() - 1
             });
+            let own = links.iter().filter(|link| variant.is_on(link));
+            let own: Vec<String> = own.map(|link| link.name.clone()).collect();
             let of = |arm: &Arm| CellSpec {
                 variant: variant.name.clone(),
                 site,
                 again: variant.again,
                 classical: variant.classical,
                 arm: *arm,
-                links: variant.links.clone(),
+                links: own.clone(),
             };
             cells.extend(variant.arms.iter().map(of));
         }
@@ -252,34 +292,61 @@ impl Plan {
     pub(super) fn rounds(&self, link: &BrowserLink) -> Vec<Vec<Vec<usize>>> {
         let mut draws =
             Xoshiro256PlusPlus::seed_from_u64(self.seed ^ u64::from(link.rtt.subsec_micros()));
-        let mut turns = self.turns(link);
+        let mut arms = self.arms(link);
         let mut round = || {
-            turns.shuffle(&mut draws);
-            turns.clone()
+            arms.shuffle(&mut draws);
+            self.beside(link, &arms)
         };
         (0..self.trials).map(|_| round()).collect()
     }
 
-    fn turns(&self, link: &BrowserLink) -> Vec<Vec<usize>> {
-        let mut turns: Vec<Vec<usize>> = Vec::new();
+    /// Places of cells by their arm, where sites are loaded side by side; each alone where not.
+    fn arms(&self, link: &BrowserLink) -> Vec<Vec<usize>> {
+        let mut arms: Vec<Vec<usize>> = Vec::new();
         let here = self.cells.iter().enumerate().filter(|(_, cell)| cell.is_on(link));
         for (place, cell) in here {
             let kind = |of: &CellSpec| (of.arm, of.again, of.classical);
-            let beside = turns.iter_mut().find(|turn| {
-                let first = turn.first().and_then(|at| self.cells.get(*at));
-                link.side_by_side && first.map(kind) == Some(kind(cell))
-            });
-            match beside {
-                Some(turn) => turn.push(place),
-                None => turns.push(vec![place]),
+            let same = arms
+                .iter_mut()
+                .find(|arm| link.side_by_side > 0 && self.first(arm).map(kind) == Some(kind(cell)));
+            match same {
+                Some(arm) => arm.push(place),
+                None => arms.push(vec![place]),
             }
         }
-        turns
+        arms
+    }
+
+    /// As many of these arms in a turn as may be: first visits, or second ones, as they take as long as each other.
+    fn beside(&self, link: &BrowserLink, arms: &[Vec<usize>]) -> Vec<Vec<usize>> {
+        let mut turns: Vec<(usize, Vec<usize>)> = Vec::new();
+        for arm in arms {
+            let kind = |turn: &[usize]| self.first(turn).map(|of| (of.again, of.classical));
+            let with_room = turns
+                .iter_mut()
+                .find(|(count, turn)| *count < link.side_by_side && kind(turn) == kind(arm));
+            match with_room {
+                Some((count, turn)) => {
+                    *count += 1;
+                    turn.extend(arm);
+                }
+                None => turns.push((1, arm.clone())),
+            }
+        }
+        turns.into_iter().map(|(_, turn)| turn).collect()
+    }
+
+    fn first(&self, turn: &[usize]) -> Option<&CellSpec> {
+        self.cells.get(*turn.first()?)
+    }
+
+    fn turns(&self, link: &BrowserLink) -> Vec<Vec<usize>> {
+        self.beside(link, &self.arms(link))
     }
 
     /// Clients that are needed over a link.
     pub(super) fn lanes(&self, link: &BrowserLink) -> usize {
-        if link.side_by_side { self.sites.len() } else { 1 }
+        self.turns(link).iter().map(Vec::len).max().unwrap_or(1)
     }
 
     pub(super) fn key(&self, link: &BrowserLink, cell: &CellSpec) -> Key {
@@ -290,6 +357,11 @@ impl Plan {
             suite: self.experiment.suites[0].clone(),
             arm: cell.arm.name().to_owned(),
         }
+    }
+
+    /// How many cells there are, over all links.
+    pub(crate) fn cell_count(&self) -> usize {
+        self.cells.iter().map(|cell| cell.links.len()).sum()
     }
 
     /// Turns of all links, recordings too.
@@ -307,14 +379,13 @@ impl Plan {
         let of = |link: &BrowserLink| {
             let one = link.rtt * ROUND_TRIPS + OVERHEAD;
             let loads = |turn: &Vec<usize>| {
-                let again =
-                    turn.first().and_then(|at| self.cells.get(*at)).is_some_and(|it| it.again);
-                if again { 2 } else { 1 }
+                if self.first(turn).is_some_and(|it| it.again) { 2 } else { 1 }
             };
             let loads: u32 = self.turns(link).iter().map(loads).sum();
-            let recorded =
-                self.recordings * u32::try_from(self.sites.len() / self.lanes(link)).unwrap_or(1);
-            SET_UP + one * (loads * self.trials + recorded)
+            let recorded = self.sites.len().div_ceil(self.lanes(link));
+            let recorded = self.recordings * u32::try_from(recorded).unwrap_or(1);
+            let set_up = if link.tor.is_some() { SET_UP_TOR } else { SET_UP };
+            set_up + one * (loads * self.trials + recorded)
         };
         self.links.iter().map(of).sum()
     }
@@ -333,8 +404,21 @@ mod tests {
         let (full, quick) = (plan(false), plan(true));
         assert!(full.estimate() < Duration::from_secs(2 * 3600), "{:?}", full.estimate());
         assert!(quick.estimate() < Duration::from_secs(180), "{:?}", quick.estimate());
-        assert_eq!((full.sites.len(), full.links.len(), full.trials), (3, 2, 10));
+        assert_eq!((full.sites.len(), full.links.len(), full.trials), (3, 3, 10));
         assert_eq!((quick.sites.len(), quick.links.len()), (1, 1));
+    }
+
+    #[test]
+    fn round_trips_through_tor_are_those_of_its_links() {
+        let (experiment, _) = BrowserExperiment::built_in().unwrap();
+        let links: Vec<_> = experiment.link.iter().filter(|link| link.tor.is_some()).collect();
+        assert_eq!(links.len(), 1);
+        for link in links {
+            let path: headstart_lab::Path = link.path.parse().unwrap();
+            let tor = link.tor.unwrap();
+            let made = path.nominal_delay().unwrap() + 12 * tor.relay + 2 * tor.origin;
+            assert_eq!(made, link.rtt);
+        }
     }
 
     #[test]
@@ -357,10 +441,12 @@ mod tests {
     fn what_is_wrong_in_a_file_is_said() {
         for (from, to, why) in [
             ("site = \"app\"", "site = \"weather\"", "there are news, shop, app"),
-            ("trials = 10", "trials = 0", "trials: 0"),
+            ("trials = 10", "trials = 1", "trials: 1"),
             ("timeout = \"120s\"", "timeout = \"1ms\"", "timeout"),
             ("arms = [\"plain\", \"0rtt\"]", "arms = [\"0rtt\"]", "plain is missing"),
             ("links = [\"50 ms\"]", "links = [\"51 ms\"]", "there is no link '51 ms'"),
+            ("links = [\"Tor\"]", "links = [\"50 ms\"]", "cannot be loaded without Tor"),
+            ("links = [\"50 ms\"]", "links = [\"Tor\"]", "cannot be loaded through Tor"),
             ("seed = 1", "sead = 1", "sead"),
         ] {
             let failure = BrowserExperiment::parse("x", &TEXT.replace(from, to)).unwrap_err();

@@ -1,12 +1,15 @@
 //! One load of one cell: Chromium with what the arm has, from the start to the end.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_lab::Node;
 use headstart_pageload::har::Recording;
+use headstart_peers::site::Site;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -14,15 +17,18 @@ use super::agent::Openings;
 use super::arm::Arm;
 use super::databases::Served;
 use super::extension;
-use super::servers::{BEFORE_CHROMIUM, Front};
+use super::servers::Front;
 use super::stage::Stage;
+use super::whole;
 use crate::lab::cell::{Agent, Counts};
 use crate::lab::interrupt::Interrupt;
 use crate::lab::process::Broken;
+use crate::lab::tor;
 use crate::options::BrowserTls;
 use crate::pageload::record::session::{Seen, Session, Start, Stopped};
 
-/// Counters of an agent rest if they are the same after this time: more than a round trip of what is measured.
+/// How long Chromium rests before what is counted, in all arms: after its start, and after leaving a page, it has work of its own.
+/// Counters of an agent rest if they are the same after this time: it is more than a round trip of what is measured.
 const REST: Duration = Duration::from_millis(1_000);
 
 /// How long that may take.
@@ -31,7 +37,7 @@ const COUNTED: Duration = Duration::from_secs(10);
 /// What is loaded, and how.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'w> {
-    pub(super) url: &'w str,
+    pub(super) site: &'w Site,
     pub(super) arm: Arm,
     /// A second visit.
     pub(super) again: bool,
@@ -57,7 +63,14 @@ pub(super) struct Lane<'l> {
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) times: Times,
+    /// What is counted, on the clock of this process.
+    pub(super) from: Instant,
+    pub(super) to: Instant,
+    /// URLs that did not come.
+    pub(super) missing: Vec<String>,
     pub(super) openings: Openings,
+    /// Tor's names of those that connections were on at the end.
+    pub(super) circuits: BTreeSet<String>,
     pub(super) seen: Seen,
     pub(super) browser: String,
     /// What the extension says of itself.
@@ -96,9 +109,9 @@ impl Lane<'_> {
     }
 
     fn try_load(&self, wanted: Wanted<'_>) -> Result<Loaded, Stopped> {
-        let node = self.node()?;
+        let (node, url) = (self.node()?, wanted.site.url());
         // Ended last: Chromium's connections go through it.
-        let mut agent = self.agent(wanted.arm, node)?;
+        let mut agent = self.agent(wanted, node)?;
         let program = if wanted.classical { self.classical } else { Some(self.chromium) };
         let program = program.ok_or_else(|| Stopped::Failed("there is no such Chromium".into()))?;
         let early = (wanted.arm == Arm::ZeroRtt).then_some(BrowserTls::EarlyData);
@@ -116,11 +129,16 @@ impl Lane<'_> {
             self.install(&mut session, wanted.arm)?;
         }
         if wanted.again {
-            session.load(wanted.url, wanted.timeout)?;
+            session.load(&url, wanted.timeout)?;
             session.leave()?;
         }
+        let rested = Instant::now() + REST;
         let before = agent.as_mut().map(settled).transpose()?;
-        let seen = session.load(wanted.url, wanted.timeout)?;
+        thread::sleep(rested.saturating_duration_since(Instant::now()));
+        let from = Instant::now();
+        let seen = session.load(&url, wanted.timeout)?;
+        let to = Instant::now();
+        let circuits = self.stage.circuits(wanted.site);
         let asked = wanted.arm.has_extension().then(|| extension::state(&mut session));
         let (extension, browser) = (asked.flatten(), session.version().to_owned());
         // Agents count connections when they end.
@@ -129,7 +147,12 @@ impl Lane<'_> {
             (Some(agent), Some(before)) => Openings::between(&before, &settled(agent)?),
             _ => Openings::default(),
         };
-        Ok(Loaded { times: Times::of(&seen), openings, browser, extension, seen })
+        let times = Times::of(&seen);
+        let missing = whole::missing(wanted.site, &seen.recording.page);
+        if let Some(why) = whole::too_many(&missing, wanted.site) {
+            return Err(Stopped::Failed(why));
+        }
+        Ok(Loaded { times, from, to, missing, openings, circuits, browser, extension, seen })
     }
 
     fn node(&self) -> Result<&Node, Stopped> {
@@ -137,7 +160,15 @@ impl Lane<'_> {
         node.map_err(|failure| Stopped::Failed(failure.message().to_owned()))
     }
 
-    fn agent(&self, arm: Arm, node: &Node) -> Result<Option<Agent>, Stopped> {
+    fn agent(&self, wanted: Wanted<'_>, node: &Node) -> Result<Option<Agent>, Stopped> {
+        let arm = wanted.arm;
+        if self.stage.has_tor() {
+            let optimistic = if arm == Arm::Optimistic { "always" } else { "never" };
+            let program = &self.stage.place().program;
+            // A login, so a circuit, for each site; the same in both arms.
+            let command = tor::agent_command(node, program, wanted.site.name(), optimistic);
+            return self.start(command, node).map(Some);
+        }
         if !arm.has_agent() {
             return Ok(None);
         }
@@ -149,21 +180,27 @@ impl Lane<'_> {
             _ => (Front::PassThrough, ""),
         };
         let mut command = node.command(&self.stage.place().program);
-        command.args(["agent", "--log", "error"]);
+        command.arg("agent");
         for (at, host) in self.stage.hosts.iter().enumerate() {
             command.args(["--edge", &format!("{host}={}:443{offer}", front.address(at))]);
         }
-        BEFORE_CHROMIUM.apply_to(&mut command);
-        let agent = Agent::start(node, "agent".into(), command, 0, self.interrupt)?;
+        let agent = self.start(command, node)?;
         if let Some(side) = self.stage.place().fast_open.as_ref().filter(|_| arm == Arm::ZeroRtt) {
             side.take(agent.program())?;
         }
         Ok(Some(agent))
     }
 
+    fn start(&self, mut command: Command, node: &Node) -> Result<Agent, Stopped> {
+        command.args(["--log", "error"]);
+        Ok(Agent::start(node, "agent".into(), command, self.number, self.interrupt)?)
+    }
+
     fn arguments(&self, arm: Arm) -> Vec<String> {
         let mut arguments = match arm {
-            arm if arm.has_agent() => self.stage.proxied(&format!("socks5://{}", Agent::listen(0))),
+            arm if arm.has_agent() || self.stage.has_tor() => {
+                self.stage.proxied(&format!("socks5://{}", Agent::listen(self.number)))
+            }
             arm if arm.has_hints() => self.stage.arguments(Front::Hinting),
             _ => self.stage.arguments(Front::Origin),
         };

@@ -1,5 +1,7 @@
 //! What the loads come to, beside what was predicted: browser.json.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::arm::Arm;
@@ -8,8 +10,8 @@ use super::experiment::CellSpec;
 use super::load::Times;
 use crate::lab::stats::{self, Estimate};
 
-/// Seed of intervals, so that a report is reproducible.
-const SEED: u64 = 1;
+/// Loads of a cell that fail, one after the other from the first on, until it is given up.
+const GIVEN_UP: usize = 3;
 
 /// The file of it in a folder of results.
 pub(crate) const FILE: &str = "browser.json";
@@ -37,6 +39,12 @@ pub(crate) struct CellOutcome {
     pub(crate) classical: bool,
     pub(crate) n: usize,
     pub(crate) failed: usize,
+    /// Loads while the forwarder sent a packet late: they count like others.
+    #[serde(default)]
+    pub(crate) flagged: usize,
+    /// Through Tor: the circuits that connections were on, by Tor's names.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) circuits: BTreeSet<String>,
     /// Means, in ms.
     pub(crate) page_load_ms: Option<Estimate>,
     pub(crate) largest_paint_ms: Option<Estimate>,
@@ -87,6 +95,10 @@ pub(crate) struct MeanOutcome {
 #[derive(Debug, Default)]
 pub(super) struct Loads {
     pub(super) rounds: Vec<(u32, Option<Times>)>,
+    /// Loads while the forwarder sent a packet late.
+    pub(super) flagged: usize,
+    /// Tor's names of those that their connections were on.
+    pub(super) circuits: BTreeSet<String>,
 }
 
 /// What was predicted for a cell, in ms.
@@ -135,7 +147,7 @@ impl CellOutcome {
     fn new(cell: &Known<'_>, plain: Option<(&Loads, Predicted)>) -> Self {
         let Known { link, spec, loads, predicted } = cell;
         let mean = |of: fn(&Times) -> Option<f64>| {
-            stats::mean(&loads.values(of), SEED).map(|mean| mean.map(rounded))
+            stats::mean_of_few(&loads.values(of)).map(|mean| mean.map(rounded))
         };
         // It is compared with others, not with itself.
         let plain = plain.filter(|_| spec.arm != Arm::Plain);
@@ -149,6 +161,8 @@ impl CellOutcome {
             classical: spec.classical,
             n: loads.rounds.len(),
             failed: loads.rounds.iter().filter(|(_, times)| times.is_none()).count(),
+            flagged: loads.flagged,
+            circuits: loads.circuits.clone(),
             page_load_ms: mean(page_load),
             largest_paint_ms: mean(largest_paint),
             page_load_saved: saved(page_load),
@@ -170,6 +184,11 @@ fn largest_paint(times: &Times) -> Option<f64> {
 }
 
 impl Loads {
+    /// Whether so many failed, and none came to its end, that no more are tried.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.rounds.len() >= GIVEN_UP && self.rounds.iter().all(|(_, times)| times.is_none())
+    }
+
     fn values(&self, of: fn(&Times) -> Option<f64>) -> Vec<f64> {
         self.rounds.iter().filter_map(|(_, times)| of(times.as_ref()?)).collect()
     }
@@ -190,8 +209,8 @@ impl Saved {
         let differences: Vec<f64> = pairs.iter().map(|(plain, own)| plain - own).collect();
         let shares: Vec<f64> = pairs.iter().map(|(plain, own)| 1.0 - own / plain).collect();
         Some(Self {
-            ms: stats::mean(&differences, SEED)?.map(rounded),
-            share: stats::mean(&shares, SEED)?.map(rounded),
+            ms: stats::mean_of_few(&differences)?.map(rounded),
+            share: stats::mean_of_few(&shares)?.map(rounded),
             differences_ms: differences.into_iter().map(rounded).collect(),
         })
     }
@@ -244,7 +263,8 @@ mod tests {
             largest_paint_ms: Some(ms / 2.0),
             ..Times::default()
         };
-        Loads { rounds: (1..).zip(ms.iter().map(|ms| ms.map(times))).collect() }
+        let rounds = (1..).zip(ms.iter().map(|ms| ms.map(times))).collect();
+        Loads { rounds, ..Loads::default() }
     }
 
     fn spec(arm: Arm, variant: &str) -> CellSpec {

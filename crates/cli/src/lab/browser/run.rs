@@ -1,6 +1,6 @@
 //! A run: over each link first recordings, then rounds of loads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::lab::environment::{About, Environment};
 use crate::lab::interrupt::Interrupt;
 use crate::lab::progress::{Progress, in_words};
 use crate::lab::results::{self, Folder};
-use crate::lab::run::{Finished, interrupted};
+use crate::lab::run::{Finished, interrupted, keep_links, no_links};
 use crate::lab::summary::Groups;
 use crate::lab::trial::{Row, rounded};
 use crate::options::LabRunOptions;
@@ -62,7 +62,12 @@ pub(crate) fn run(
         return Err(Failure::usage(format!("{} has no {what}", experiment.name))
             .hint("leave it out; its results have the times of each request (loads/*.har.gz)"));
     }
+    let mut experiment = experiment;
+    keep_links(&options.links, &mut experiment.link, |link| &link.name)?;
     let plan = Plan::new(experiment, options.quick, options.seed);
+    if plan.links.is_empty() {
+        return Err(no_links());
+    }
     let sites = plan.read_sites()?;
     let chromium = session::find()?;
     if plan.cells.iter().any(|cell| cell.arm.has_extension()) {
@@ -127,13 +132,11 @@ struct Run {
 struct Turned {
     /// Place in what was asked for.
     cell: usize,
-    from: Instant,
-    to: Instant,
     loaded: Result<Loaded, String>,
 }
 
-/// A turn of second visits: of all its loads together, as servers do not say whose a handshake was. First visits, which go before, never
-/// resume anything.
+/// Second visits of a turn with one arm: of all its loads together, as servers do not say whose a handshake was. First visits, which go
+/// before, never resume anything; what other arms load at the same time has other servers.
 #[derive(Debug, Clone, Copy)]
 struct Again {
     handshakes: Counted,
@@ -163,10 +166,14 @@ struct LoadLine<'l> {
     flagged: bool,
     ok: bool,
     error: &'l str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<String>,
     #[serde(flatten)]
     times: Option<Times>,
     openings: BTreeMap<String, u64>,
     fallbacks: BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    circuits: BTreeSet<String>,
     notes: Vec<String>,
     extension: Option<Value>,
 }
@@ -174,10 +181,10 @@ struct LoadLine<'l> {
 impl Run {
     fn measure(&mut self) -> Result<(), Failure> {
         eprintln!(
-            "{}: {} links, {} cells on each, about {}; results in {}",
+            "{}: {} links, {} cells, about {}; results in {}",
             self.plan.experiment.name,
             self.plan.links.len(),
-            self.plan.cells.len(),
+            self.plan.cell_count(),
             in_words(self.plan.estimate()),
             self.folder.place().display(),
         );
@@ -198,10 +205,15 @@ impl Run {
         let all: Vec<Recorded> = recorded.into_iter().flatten().collect();
         let databases = Databases::learn(&link.name, &all)?;
         self.outcome.databases.push(databases.said.clone());
-        stage.hint(databases.links.clone())?;
+        let has = |of: fn(Arm) -> bool| {
+            self.plan.cells.iter().any(|cell| cell.is_on(link) && of(cell.arm))
+        };
+        if has(Arm::has_hints) {
+            stage.hint(databases.links.clone())?;
+        }
         let served = (0..lanes).map(|lane| databases.serve(stage.client(lane)?));
         let served = served.collect::<Result<Vec<_>, Failure>>()?;
-        if self.plan.cells.iter().any(|cell| cell.arm == Arm::ZeroRtt) {
+        if has(|arm| arm == Arm::ZeroRtt) {
             thread::sleep(FILTER.saturating_sub(built.elapsed()));
         }
         for cell in self.plan.cells.iter().filter(|cell| cell.is_on(link)) {
@@ -295,29 +307,42 @@ impl Run {
         loads: &mut [Loads],
     ) -> Result<(), Failure> {
         let cells = self.plan.cells.clone();
+        // One that never comes to its end would take its whole time in each round.
+        let given_up = |at: &&usize| loads.get(**at).is_some_and(Loads::is_given_up);
+        let turn: Vec<usize> = turn.iter().filter(|at| !given_up(at)).copied().collect();
         let specs: Vec<&CellSpec> = turn.iter().filter_map(|at| cells.get(*at)).collect();
-        // Cells of a turn are of one arm.
-        let again = specs.first().filter(|spec| spec.again).map(|spec| spec.arm);
-        let before = again.map(|arm| stage.handshakes(arm));
+        // All of a turn are second visits, or none is.
+        let arms: HashSet<Arm> = specs.iter().filter(|it| it.again).map(|it| it.arm).collect();
+        let counted = |arm: &Arm| Some((*arm, stage.handshakes(*arm)?));
+        let before: HashMap<Arm, Counted> = arms.iter().filter_map(counted).collect();
         let turned = self.load_all(stage, &specs, served)?;
-        let again = again.zip(before).map(|(arm, before)| {
-            let connections = turned.iter().filter_map(|one| one.loaded.as_ref().ok());
-            Again {
-                handshakes: stage.handshakes(arm).since(before),
-                connections: connections.map(|loaded| loaded.times.connections as u64).sum(),
-            }
-        });
+        let of = |arm: Arm, before: Counted| {
+            let own =
+                turned.iter().filter(|one| specs.get(one.cell).is_some_and(|it| it.arm == arm));
+            let loaded = own.filter_map(|one| one.loaded.as_ref().ok());
+            let connections = loaded.map(|loaded| loaded.times.connections as u64).sum();
+            Some(Again { handshakes: stage.handshakes(arm)?.since(before), connections })
+        };
+        let again = before.into_iter().filter_map(|(arm, before)| Some((arm, of(arm, before)?)));
+        let again: HashMap<Arm, Again> = again.collect();
         for one in turned {
             let Some((spec, at)) = specs.get(one.cell).zip(turn.get(one.cell)) else { continue };
-            let flagged = stage.lab.disturbed(one.from, one.to);
+            let loaded = one.loaded.as_ref().ok();
+            let flagged = loaded.is_some_and(|one| stage.lab.disturbed(one.from, one.to));
+            let again = again.get(&spec.arm).copied();
             self.add(link, spec, (round, flagged), &one.loaded, again)?;
             // One of each cell says more than its figures.
-            if let Some(loaded) = one.loaded.as_ref().ok().filter(|_| round == 1) {
+            if let Some(loaded) = loaded.filter(|_| round == 1) {
                 self.keep(LOADS, link, spec, loaded)?;
             }
-            let times = one.loaded.as_ref().ok().map(|loaded| loaded.times);
             if let Some(own) = loads.get_mut(*at) {
-                own.rounds.push((round, times));
+                own.rounds.push((round, loaded.map(|loaded| loaded.times)));
+                own.flagged += usize::from(flagged);
+                own.circuits.extend(loaded.into_iter().flat_map(|loaded| loaded.circuits.clone()));
+                if own.is_given_up() {
+                    let CellSpec { variant, arm, .. } = spec;
+                    self.progress.note(&format!("given up: {}, {variant}, {arm}", link.name));
+                }
             }
         }
         Ok(())
@@ -340,12 +365,12 @@ impl Run {
                 interrupt: &self.interrupt,
                 served: served.get(cell),
             };
-            let url = self.sites.get(spec.site).map(Site::url).unwrap_or_default();
+            let no_site = || Stopped::Failed("there is no such site".into());
+            let site = self.sites.get(spec.site).ok_or_else(no_site)?;
             let CellSpec { arm, again, classical, .. } = *spec;
             let timeout = self.plan.experiment.timeout;
-            let from = Instant::now();
-            let loaded = lane.load(Wanted { url: &url, arm, again, classical, timeout })?;
-            Ok(Turned { cell, from, to: Instant::now(), loaded })
+            let loaded = lane.load(Wanted { site, arm, again, classical, timeout })?;
+            Ok(Turned { cell, loaded })
         };
         let done: Vec<Result<Turned, Stopped>> = thread::scope(|scope| {
             let one = &one;
@@ -401,7 +426,8 @@ impl Run {
             variant: key.variant,
             ok: times.is_some(),
             resumed: again.is_some_and(Again::resumed),
-            early_data: again.is_some_and(Again::early),
+            // Behind a SYN it leaves after the answer to that (docs/browser-lab.md): not with the first packet.
+            early_data: again.is_some_and(Again::early) && !spec.classical,
             bytes: times.map_or(0, |times| times.bytes),
             error: error.clone(),
             round,
@@ -422,6 +448,8 @@ impl Run {
             times,
             openings: openings.by_name,
             fallbacks: openings.fallbacks,
+            circuits: loaded.map(|loaded| loaded.circuits.clone()).unwrap_or_default(),
+            missing: loaded.map(|loaded| loaded.missing.clone()).unwrap_or_default(),
             notes: loaded.map(|loaded| loaded.seen.notes.clone()).unwrap_or_default(),
             extension: loaded.and_then(|loaded| loaded.extension.clone()),
         })

@@ -22,8 +22,8 @@ use crate::runtime;
 const BEHIND: u16 = 8443;
 const IN_CLEAR: u16 = 8080;
 
-/// How servers and agents run: before Chromium, which would otherwise keep the network and the sites waiting for the processors that
-/// it has them share. They need little.
+/// How servers run: before Chromium, which would otherwise keep the network and the sites waiting for the processors that it has them
+/// share. They need little. Agents are on the machine of Chromium, and have no such right.
 pub(super) const BEFORE_CHROMIUM: Scheduling = Scheduling { cpu: None, realtime: true };
 
 /// Which servers answer: host N of all sites has 10.`net`.0.N at each of them.

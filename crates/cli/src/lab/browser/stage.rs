@@ -1,10 +1,11 @@
 //! The emulated network of a link, with everything in it but Chromium.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use headstart_lab::{Host, Lab, LabOptions, Node};
+use headstart_lab::{Host, Lab, LabOptions, Node, TorNetwork};
 use headstart_peers::site::{Authority, Site, SiteOptions, SiteOrigin};
 
 use super::agent::METRICS;
@@ -18,6 +19,7 @@ use crate::lab::interrupt::Interrupt;
 use crate::lab::process::Program;
 use crate::lab::site::failed;
 use crate::lab::topology::{FAST_OPEN, MTU_PROBING};
+use crate::lab::tor;
 use crate::pageload::record::session;
 
 /// Hosts of all sites at most: addresses of one network.
@@ -33,6 +35,9 @@ pub(super) const SYSCTLS: [(&str, &str); 3] = [NO_METRICS, FAST_OPEN, MTU_PROBIN
 /// From when on the forwarder sends a packet late: a tenth of the shortest round trip. Loads have thousands of packets, of which one
 /// that is late by less changes nothing.
 pub(super) const LATE: Duration = Duration::from_millis(5);
+
+/// What Tor calls the circuit of a stream that has none yet.
+const NO_CIRCUIT: &str = "0";
 
 const SERVER: &str = "server";
 
@@ -66,6 +71,8 @@ pub(super) struct Stage {
     /// The sites as they are.
     origin: Option<SiteOrigin>,
     _fast_open: Option<ServerSide>,
+    /// Between the clients and the sites; for one thread at a time.
+    tor: Option<Mutex<TorNetwork>>,
 }
 
 impl Stage {
@@ -99,17 +106,29 @@ impl Stage {
             edges: Mutex::default(),
             origin: None,
             _fast_open: None,
+            tor: None,
         };
-        stage.serve(number)?;
+        let origin = stage.origin(Vec::new())?;
+        servers::origin(stage.node(SERVER)?, &origin, stage.hosts.len())?;
+        match link.tor {
+            Some(_) => stage.tor = Some(Mutex::new(stage.start_tor(number)?)),
+            None => stage.start_edges(&origin, number)?,
+        }
+        stage.origin = Some(origin);
         Ok(stage)
     }
 
-    fn serve(&mut self, number: usize) -> Result<(), Failure> {
-        let origin = self.origin(Vec::new())?;
+    fn start_tor(&self, number: usize) -> Result<TorNetwork, Failure> {
+        let name = |(at, host): (usize, &String)| (host.clone(), Front::Origin.address(at));
+        let names: Vec<_> = self.hosts.iter().enumerate().map(name).collect();
+        let work = self.place.work.join(format!("tor-{number}"));
+        tor::start(&self.lab, &client_name(0), &names, &work, &self.interrupt)
+    }
+
+    fn start_edges(&mut self, origin: &SiteOrigin, number: usize) -> Result<(), Failure> {
         let folder = self.place.work.join(format!("identities-{number}"));
         let identities = identities(&self.authority, &self.hosts, &folder)?;
         let (server, edge) = (self.node(SERVER)?, self.node(EDGE)?);
-        servers::origin(server, &origin, self.hosts.len())?;
         let passing = self.edges_on(server).pass_through().map_err(broken)?;
         let side =
             self.place.fast_open.as_ref().map(|_| {
@@ -117,10 +136,9 @@ impl Stage {
             });
         let side = side.transpose().map_err(broken)?;
         let maps = side.as_ref().map(ServerSide::dir);
-        let terminating = self.edges_on(edge).terminating(&origin, &identities, maps)?;
+        let terminating = self.edges_on(edge).terminating(origin, &identities, maps)?;
         self.edges().extend([passing, terminating]);
         self._fast_open = side;
-        self.origin = Some(origin);
         Ok(())
     }
 
@@ -150,29 +168,57 @@ impl Stage {
         self.lab.node(name).ok_or_else(|| Failure::usage(format!("the lab has no {name}")))
     }
 
-    /// The node of a client.
+    /// The node of a client. There is one Tor client, for all of them.
     pub(super) fn client(&self, lane: usize) -> Result<&Node, Failure> {
-        self.node(&client_name(lane))
+        self.node(&client_name(if self.has_tor() { 0 } else { lane }))
+    }
+
+    pub(super) const fn has_tor(&self) -> bool {
+        self.tor.is_some()
+    }
+
+    /// Tor's names of the circuits that connections to a site are on now.
+    pub(super) fn circuits(&self, site: &Site) -> BTreeSet<String> {
+        let streams = |tor: &TorNetwork| tor.streams().unwrap_or_default();
+        let all = self.tor().map(|tor| streams(&tor)).unwrap_or_default();
+        // By its name, and by the address that the exit found. One that waits for a circuit is on none: 0.
+        let is_own = |host: &str| {
+            let names = || site.hosts().iter().map(|own| own.name.as_str());
+            let own = names().any(|name| name == host);
+            let mut known = self.hosts.iter().enumerate();
+            own || known.any(|(at, name)| {
+                Front::Origin.address(at).to_string() == host && names().any(|own| own == name)
+            })
+        };
+        let own = all.into_iter().filter(|stream| stream.circuit != NO_CIRCUIT);
+        own.filter(|stream| is_own(stream.target.rsplit_once(':').map_or("", |(host, _)| host)))
+            .map(|stream| stream.circuit)
+            .collect()
+    }
+
+    fn tor(&self) -> Option<MutexGuard<'_, TorNetwork>> {
+        self.tor.as_ref().map(|tor| tor.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) const fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Whether edges still run.
+    /// Whether edges, and Tor, still run.
     pub(super) fn check(&self) -> Result<(), Failure> {
+        if self.tor().is_some_and(|mut tor| !tor.is_running()) {
+            return Err(tor::ended());
+        }
         self.edges().iter_mut().try_for_each(Program::check).map_err(broken)
     }
 
-    /// Of those who speak TLS with Chromium where it loads pages in this way.
-    pub(super) fn handshakes(&self, arm: Arm) -> Counted {
+    /// Of those who speak TLS with Chromium where it loads pages in this way; none if they do not say.
+    pub(super) fn handshakes(&self, arm: Arm) -> Option<Counted> {
         if arm == Arm::ZeroRtt {
-            let edge = self.lab.node(EDGE);
-            let read = |edge: &Node| Counted::read(edge.namespace(), METRICS);
-            return edge.and_then(read).unwrap_or_default();
+            return Counted::read(self.lab.node(EDGE)?.namespace(), METRICS);
         }
-        let (all, resumed) = self.origin.as_ref().map(SiteOrigin::handshakes).unwrap_or_default();
-        Counted { full: all.saturating_sub(resumed), resumed, ..Counted::default() }
+        let (all, resumed) = self.origin.as_ref().map(SiteOrigin::handshakes)?;
+        Some(Counted { full: all.saturating_sub(resumed), resumed, ..Counted::default() })
     }
 
     /// What Chromium is told of names and certificates.
@@ -200,17 +246,21 @@ impl Stage {
 
 fn build_lab(link: &BrowserLink, lanes: usize, hosts: usize) -> Result<Lab, Failure> {
     let mut nodes = Vec::new();
-    for lane in 0..lanes {
+    for lane in 0..if link.tor.is_some() { 1 } else { lanes } {
         let path = link.path.parse().map_err(|error| {
             Failure::usage(format!("link '{}': '{}': {error}", link.name, link.path))
         })?;
         nodes.push(Host::new(client_name(lane)).path(path));
     }
-    for (name, fronts) in [
-        (SERVER, &[Front::Origin, Front::PassThrough, Front::Hinting][..]),
-        (EDGE, &[Front::Terminating]),
-    ] {
-        nodes.push(addresses(fronts, hosts).into_iter().fold(Host::new(name), Host::address));
+    let mut server = |name, delay, fronts: &[Front]| {
+        let host = Host::new(name).delay(delay);
+        nodes.push(addresses(fronts, hosts).into_iter().fold(host, Host::address));
+    };
+    let behind = link.tor.map_or(Duration::ZERO, |tor| tor.origin);
+    server(SERVER, behind, &[Front::Origin, Front::PassThrough, Front::Hinting]);
+    match link.tor {
+        None => server(EDGE, behind, &[Front::Terminating]),
+        Some(tor) => nodes.extend(TorNetwork::hosts(tor.relay)),
     }
     // Chromium needs every processor there is: the forwarder has none for itself.
     let options = LabOptions { late: LATE, pinned: false, ..LabOptions::default() };

@@ -79,7 +79,11 @@ fn row(columns: &[&str; 8]) -> String {
 }
 
 fn columns(cell: &CellOutcome) -> [String; 8] {
-    let failed = if cell.failed > 0 { format!(", {} failed", cell.failed) } else { String::new() };
+    let counted = |count: usize, what: &str| match count {
+        0 => String::new(),
+        _ => format!(", {count} {what}"),
+    };
+    let (failed, flagged) = (counted(cell.failed, "failed"), counted(cell.flagged, "flagged"));
     let hinted = cell.hinted_saved.map_or(String::new(), |share| format!(" ({})", percent(share)));
     [
         cell.arm.clone(),
@@ -89,7 +93,7 @@ fn columns(cell: &CellOutcome) -> [String; 8] {
         cell.predicted_saved.map_or("–".into(), |share| format!("{}{hinted}", percent(share))),
         seconds(cell.largest_paint_ms),
         saved(cell.largest_paint_saved.as_ref()),
-        format!("{}{failed}", cell.n),
+        format!("{}{failed}{flagged}", cell.n),
     ]
 }
 

@@ -25,8 +25,8 @@ pub(super) fn section(run: &Run) -> Markup {
     html! {
         h2 { "Page loads beside the prediction" }
         p.reading {
-            (outcome.browser) ". Page load time is until 95 % of the resources are there. Means, in brackets 95 % bootstrap "
-            "intervals; savings are of pairs: the mean share of the load of " code { "plain" } " in the same round that is saved. "
+            (outcome.browser) ". Page load time is until 95 % of the resources are there. Means, in brackets 95 % "
+            "intervals (Student's t); savings are of pairs: the mean share of the load of " code { "plain" } " in the same round that is saved. "
             code { "plan" } " is what the simulator says of the recordings, which were made with nothing; in brackets with a "
             "prefetch database that speaks with the document's head, as it does here, and not at the start. "
             (verdict(&outcome.means)) "."
@@ -81,7 +81,7 @@ fn cells(cells: &[&CellOutcome]) -> Markup {
             } }
             tbody { @for cell in cells { tr {
                 td { (cell.arm) }
-                td.n { (cell.n) @if cell.failed > 0 { small.bad { (cell.failed) " failed" } } }
+                td.n { (cell.n) @if cell.failed > 0 { small.bad { (cell.failed) " failed" } } @if cell.flagged > 0 { small { (cell.flagged) " flagged" } } }
                 td.n { (estimate(cell.page_load_ms)) }
                 td.n { (saved(cell.page_load_saved.as_ref())) }
                 td.n { (cell.predicted_ms.map_or("–".into(), seconds)) }
