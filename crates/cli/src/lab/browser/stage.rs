@@ -185,6 +185,7 @@ impl Stage {
         vec![
             format!("--host-resolver-rules={}", rules.join(", ")),
             session::trusting(&self.fingerprint),
+            session::DIRECT.into(),
         ]
     }
 
