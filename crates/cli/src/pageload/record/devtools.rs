@@ -406,7 +406,6 @@ mod tests {
         let mut devtools = talkative();
         let none = devtools.call(None, "A.b", json!({}), soon()).unwrap_err();
         assert!(none.to_string().contains("gave no answer to A.b"), "{none}");
-        assert!(devtools.set_aside.len() > 1);
         assert!(matches!(devtools.next(Instant::now()), Ok(None)), "not even what was set aside");
         let until = soon();
         while devtools.next(until).unwrap().is_some() {}
@@ -420,7 +419,7 @@ mod tests {
     fn one_that_rests_is_forgotten_until_then() {
         let mut devtools = said(b"{\"method\":\"A.b\"}\0{\"method\":\"A.b\"}\0");
         let quiet =
-            devtools.forget_until_quiet(Duration::from_millis(50), Instant::now() + PATIENCE);
+            devtools.forget_until_quiet(Duration::from_millis(500), Instant::now() + PATIENCE);
         assert_eq!(quiet, Ok(()));
         assert!(matches!(devtools.next(soon()), Ok(None)));
     }
@@ -429,9 +428,10 @@ mod tests {
     fn what_is_set_aside_is_bounded() {
         let event =
             format!("{{\"method\":\"A.b\",\"params\":\"{}\"}}\0", "x".repeat(SET_ASIDE / 8));
-        let from = Again { from: io::Cursor::new(event.into_bytes()), left: 100 };
+        let from = Again { from: io::Cursor::new(event.into_bytes()), left: 8 };
         let mut devtools = Devtools::new(io::sink(), from, Interrupt::default());
-        let none = devtools.call(None, "C.d", json!({}), Instant::now() + PATIENCE).unwrap_err();
+        let none =
+            devtools.call(None, "C.d", json!({}), Instant::now() + 4 * PATIENCE).unwrap_err();
         assert_eq!(none.to_string(), "Chromium talks on without an answer to C.d");
         assert_eq!(devtools.set_aside.len(), 8);
     }
