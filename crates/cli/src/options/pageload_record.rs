@@ -27,7 +27,7 @@ Examples:
 /// Each load is one of a new Chromium without window, history or extensions, over its DevTools protocol. It is over
 /// when the page's load event was there and nothing came for 2 s; or, of a page that never ends, when 95 % of its
 /// requests did. A load is written to OUT/HOST-NUMBER.har when it is whole, and its tree, with the times of each
-/// resource, to a .csv beside it. Exit code 1: a load failed; the others were recorded.
+/// resource, to a .csv beside it. Exit codes: 1 a load failed, the others were recorded; 2 wrong usage; 130 interrupted.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples.")]
 pub struct RecordOptions {
@@ -57,7 +57,7 @@ pub struct RecordOptions {
     #[arg(long, value_name = "LINK", conflicts_with = "proxy")]
     pub link: Option<String>,
 
-    /// Load through a proxy: socks5://HOST:PORT or http://HOST:PORT
+    /// Load through a proxy: socks5://HOST:PORT or http://HOST:PORT, without user and password
     #[arg(long, value_name = "URL")]
     pub proxy: Option<String>,
 

@@ -112,13 +112,7 @@ fn page(name: &str) -> Result<Page, Failure> {
 fn arguments(options: &RecordOptions) -> Result<Vec<String>, Failure> {
     let mut arguments = vec![format!("--accept-lang={}", options.language)];
     if let Some(proxy) = &options.proxy {
-        let url = Url::parse(proxy).ok().filter(|url| {
-            matches!(url.scheme(), "socks5" | "http" | "https") && url.host_str().is_some()
-        });
-        if url.is_none() {
-            return Err(Failure::usage(format!("--proxy {proxy} is no proxy"))
-                .hint("give socks5://HOST:PORT or http://HOST:PORT"));
-        }
+        check_proxy(proxy)?;
         arguments.push(format!("--proxy-server={proxy}"));
         // Otherwise addresses of this machine go past it.
         arguments.push("--proxy-bypass-list=<-loopback>".into());
@@ -132,6 +126,23 @@ fn arguments(options: &RecordOptions) -> Result<Vec<String>, Failure> {
     arguments.extend(tls::arguments(&options.tls));
     arguments.extend(options.browser_arg.iter().cloned());
     Ok(arguments)
+}
+
+fn check_proxy(proxy: &str) -> Result<(), Failure> {
+    // Before all else, so that no message shows a password, however wrong the rest is.
+    if proxy.contains('@') {
+        return Err(Failure::usage("--proxy has a user or password").hint(
+            "Chromium uses neither, and others see command lines; HEADSTART_AGENT_UPSTREAM gives them to \
+             `headstart agent` (docs/optimistic.md), which --proxy may name",
+        ));
+    }
+    let is_proxy = Url::parse(proxy).is_ok_and(|url| {
+        matches!(url.scheme(), "socks5" | "http" | "https") && url.host_str().is_some()
+    });
+    is_proxy.then_some(()).ok_or_else(|| {
+        Failure::usage(format!("--proxy {proxy} is no proxy"))
+            .hint("give socks5://HOST:PORT or http://HOST:PORT")
+    })
 }
 
 /// Of the public key of a certificate.
@@ -163,7 +174,7 @@ impl Recorder<'_> {
         let is_alone = pages.len() == 1 && self.options.runs == 1;
         let turns = (0..self.options.runs).flat_map(|_| pages);
         for page in turns {
-            let failure = match self.record(&page.url)? {
+            let failure = match self.record(page)? {
                 Ok(()) => continue,
                 Err(Trouble::Interrupted) => {
                     interrupted = true;
@@ -190,29 +201,29 @@ impl Recorder<'_> {
     }
 
     /// One load, and what is written of it.
-    fn record(&mut self, url: &str) -> Result<Result<(), Trouble>, Failure> {
+    fn record(&mut self, page: &Page) -> Result<Result<(), Trouble>, Failure> {
         let profile = tempfile::Builder::new().prefix("headstart-").tempdir();
         let profile = profile.map_err(|error| {
             Failure::usage(format!("cannot make a folder for Chromium's profile: {error}"))
         })?;
         tls::settle(profile.path(), &self.options.tls)
             .map_err(|error| files::unusable(profile.path(), &error))?;
-        let loaded = match self.load(url, profile.path()) {
+        let loaded = match self.load(page, profile.path()) {
             Ok(loaded) => loaded,
             Err(trouble) => return Ok(Err(trouble)),
         };
         let (version, loaded) = loaded;
-        self.write(url, version, loaded)
+        self.write(&page.url, version, loaded)
     }
 
-    fn load(&mut self, url: &str, profile: &Path) -> Result<(String, Loaded), Trouble> {
-        let wanted = Wanted { url, timeout: self.options.timeout, screenshot: false };
+    fn load(&mut self, page: &Page, profile: &Path) -> Result<(String, Loaded), Trouble> {
+        let wanted = Wanted { url: &page.url, timeout: self.options.timeout, screenshot: false };
         if self.options.warm {
-            let mut browser = self.start(profile)?;
+            let mut browser = self.start(page, profile)?;
             load::load(&mut browser, wanted)?;
             browser.close()?;
         }
-        let mut browser = self.start(profile)?;
+        let mut browser = self.start(page, profile)?;
         if let Some(pause) = self.options.revisit {
             load::load(&mut browser, wanted)?;
             load::leave(&mut browser, pause)?;
@@ -222,8 +233,12 @@ impl Recorder<'_> {
         Ok((browser.version.clone(), loaded))
     }
 
-    fn start(&mut self, profile: &Path) -> Result<Browser, Trouble> {
-        let browser = Browser::start(&self.settings, self.stage.client(), profile)?;
+    fn start(&mut self, page: &Page, profile: &Path) -> Result<Browser, Trouble> {
+        let mut settings = self.settings.clone();
+        if page.site.is_some() {
+            settings.arguments.push(stage::DIRECT.into());
+        }
+        let browser = Browser::start(&settings, self.stage.client(), profile)?;
         if let Some(doubt) = browser::doubt(&browser.version).filter(|_| !self.doubted) {
             eprintln!("note: {doubt}");
             self.doubted = true;
@@ -321,6 +336,23 @@ mod tests {
             ["a.test", "ftp://a.test/", "file:///etc/passwd", "chrome://version", "", "weather"]
         {
             assert!(page(wrong).unwrap_err().advice().unwrap().contains("shop"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_has_no_login_and_no_message_shows_one() {
+        for right in ["socks5://127.0.0.1:1080", "http://[::1]:8080", "https://proxy.test"] {
+            check_proxy(right).unwrap();
+        }
+        for wrong in ["proxy.test:8080", "ftp://proxy.test", ""] {
+            let failure = check_proxy(wrong).unwrap_err();
+            assert!(failure.is_usage() && failure.message().ends_with("is no proxy"), "{wrong}");
+        }
+        for login in ["http://me:secret@a.test:1", "socks5://secret@a.test", "secret@a.test", "@"] {
+            let failure = check_proxy(login).unwrap_err();
+            assert!(failure.is_usage() && failure.message().contains("user or password"));
+            assert!(failure.advice().unwrap().contains("headstart agent"));
+            assert!(!failure.to_string().contains("secret"), "{login}");
         }
     }
 }

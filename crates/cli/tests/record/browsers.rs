@@ -39,6 +39,31 @@ fn a_browser_that_ends_tells_its_last_words() {
 }
 
 #[test]
+fn words_of_a_browser_command_no_terminal() {
+    let place = Place::new();
+    let ends = script(&place, r"printf 'no \033[31mdisplay\033]0;x\007\n' >&2; exit 3");
+    let said = place.call(&[PAGE, "--browser", &ends]);
+    said.failed(1, "no  [31mdisplay ]0;x");
+    assert!(!said.err.contains(['\x1b', '\x07']), "{said:?}");
+    let refusal = r#"{"id":2,"error":{"message":"no \u001b[31mway\u009b"}}"#;
+    let refuses =
+        format!("VERSION=156; {VERSION}; printf '%s\\000' '{refusal}' >&4; exec sleep 1000");
+    let said = place.call(&[PAGE, "--browser", &script(&place, &refuses)]);
+    said.failed(1, "refuses Browser.setDownloadBehavior: no  [31mway");
+    assert!(!said.err.contains(['\x1b', '\u{9b}']), "{said:?}");
+}
+
+#[test]
+fn a_proxy_with_a_login_is_refused() {
+    let place = Place::new();
+    for proxy in ["socks5://me:secret@127.0.0.1:9", "http://secret@127.0.0.1:9", "me:secret@a:1"] {
+        let said = place.call(&[PAGE, "--proxy", proxy]);
+        said.failed(2, "--proxy has a user or password");
+        assert!(said.err.contains("hint: ") && !said.err.contains("secret"), "{said:?}");
+    }
+}
+
+#[test]
 fn a_browser_that_says_nonsense_is_ended() {
     let place = Place::new();
     let browser = script(&place, "printf 'hello\\000' >&4; exec sleep 1000");

@@ -36,6 +36,57 @@ fn a_page_that_never_rests_is_recorded_until_its_time_is_over() {
 }
 
 #[test]
+fn pages_that_never_stop_are_recorded() {
+    let Some(_turn) = browser() else { return };
+    let (place, server) = (Place::new(), server::start());
+    let of = |path: &str, more: &[&str]| {
+        let url = format!("http://{server}/{path}");
+        place.records(&[&[url.as_str()], more].concat())
+    };
+    for path in ["rushes", "streams"] {
+        let said = of(path, &["--timeout", "10s"]);
+        assert!(note(&said).contains("not at rest within 10s: 1 of"), "{said}");
+    }
+    // What is no request does not keep a page from being at rest, nor the recorder from ending, or leaving, it.
+    assert_eq!(note(&of("chats", &[])), "[]");
+    assert!(server.asked("/socket") > 0);
+    for how in [&["--screenshot"][..], &["--warm"], &["--revisit", "1s"]] {
+        let said = of("floods", how);
+        assert_eq!((note(&said).as_str(), server.asked("/floods") > 0), ("[]", true), "{how:?}");
+    }
+}
+
+#[test]
+fn messages_that_cannot_be_taken_do_not_end_the_load() {
+    let Some(_turn) = browser() else { return };
+    let (place, server) = (Place::new(), server::start());
+    let said = place.records(&[&format!("http://{server}/shouts")]);
+    assert!(note(&said).contains("passed over a message"), "{said}");
+    assert_eq!(said["recordings"][0]["resources"], 2, "{said}");
+    let said = place.records(&[&format!("http://{server}/halves")]);
+    assert_eq!(note(&said), "[]");
+    assert_eq!(said["recordings"][0]["resources"], 2, "{said}");
+}
+
+#[test]
+fn sites_are_not_asked_of_proxies_that_others_name() {
+    let Some(_turn) = browser() else { return };
+    let place = Place::new();
+    let proxy = format!("http://{}", closed());
+    let mut command = place.command(&["app", "http://nowhere.test/", "--json"]);
+    for name in ["http_proxy", "https_proxy", "all_proxy"] {
+        command.env(name, &proxy).env(name.to_uppercase(), &proxy);
+    }
+    for desktop in ["XDG_CURRENT_DESKTOP", "DESKTOP_SESSION", "no_proxy", "NO_PROXY"] {
+        command.env_remove(desktop);
+    }
+    let said = place.said(command.output().unwrap());
+    said.failed(1, "http://nowhere.test/: the proxy cannot be reached");
+    let said: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(said["recordings"][0]["resources"], 104, "{said}");
+}
+
+#[test]
 fn a_page_of_which_too_much_is_missing_is_not_recorded() {
     let Some(_turn) = browser() else { return };
     let (place, server) = (Place::new(), server::start());
@@ -143,14 +194,23 @@ impl Drop for Ended {
 #[test]
 fn nothing_is_left_when_the_recorder_is_ended() {
     let Some(_turn) = browser() else { return };
-    for (signal, code) in
-        [(Signal::TERM, Some(130)), (Signal::INT, Some(130)), (Signal::KILL, None)]
-    {
+    const ENDED: Option<i32> = Some(130);
+    for (signals, code) in [
+        (&[Signal::TERM][..], ENDED),
+        (&[Signal::INT], ENDED),
+        // A shell that ends, a session that is ended.
+        (&[Signal::HUP, Signal::HUP], ENDED),
+        (&[Signal::TERM, Signal::HUP], ENDED),
+        (&[Signal::HUP, Signal::TERM], ENDED),
+        (&[Signal::KILL], None),
+    ] {
         let (place, server) = (Place::new(), server::start());
         let mut recorder = half_loaded(&place, &server);
-        kill_process(Pid::from_child(&recorder), signal).unwrap();
-        assert_eq!(recorder.wait().unwrap().code(), code, "{signal:?}");
-        if signal == Signal::KILL {
+        for signal in signals {
+            kill_process(Pid::from_child(&recorder), *signal).unwrap();
+        }
+        assert_eq!(recorder.wait().unwrap().code(), code, "{signals:?}");
+        if code.is_none() {
             // Chromium sees its pipe end; nobody is there to remove the profile.
             until("Chromium's end", || place.processes().is_empty());
         } else {
@@ -158,6 +218,15 @@ fn nothing_is_left_when_the_recorder_is_ended() {
         }
         assert!(place.recordings().is_empty());
     }
+}
+
+#[test]
+fn it_outlives_a_terminal_if_that_is_wanted() {
+    let Some(_turn) = browser() else { return };
+    let (place, server) = (Place::new(), server::start());
+    let recorder = half_loaded_by(&place, &server, "--ignore-signal=HUP");
+    kill_process(Pid::from_child(&recorder), Signal::HUP).unwrap();
+    place.said(recorder.wait_with_output().unwrap()).failed(1, "not loaded within 10s");
 }
 
 #[test]
@@ -184,7 +253,15 @@ fn a_browser_that_dies_or_hangs_while_a_page_loads_is_noticed() {
 
 /// A recorder whose page waits for an answer that never comes.
 fn half_loaded(place: &Place, server: &Server) -> Child {
-    let recorder = place.start(&[&format!("http://{server}/hardly"), "--timeout", "10s"]);
+    half_loaded_by(place, server, "--default-signal=HUP")
+}
+
+/// The same, started by env(1): whether SIGHUP is ignored is inherited, and this test may be run so.
+fn half_loaded_by(place: &Place, server: &Server, how: &str) -> Child {
+    let mut env = Command::new("env");
+    env.args([how, env!("CARGO_BIN_EXE_headstart")]);
+    let mut command = place.arm(env, &[&format!("http://{server}/hardly"), "--timeout", "10s"]);
+    let recorder = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until("the last requests of the page", || server.asked("/x/never") > 0);
     recorder
 }

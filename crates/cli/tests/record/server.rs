@@ -7,6 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use openssl::base64;
+use openssl::sha::sha1;
+
+/// Of a WebSocket's handshake (RFC 6455 section 1.3).
+const WEB_SOCKET: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
 /// Serves until the process ends; written out it is its address.
 pub(crate) struct Server {
     address: SocketAddr,
@@ -46,18 +52,47 @@ fn serve(stream: TcpStream, asked: &Mutex<Vec<String>>) {
     while reader.read_line(&mut line).is_ok_and(|read| read > 0) {
         let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
         asked.lock().unwrap().push(path.clone());
+        line.clear();
         // The rest of the head.
+        let mut key = String::new();
         while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
+            if let Some(value) = line.strip_prefix("Sec-WebSocket-Key: ") {
+                value.trim().clone_into(&mut key);
+            }
             line.clear();
         }
         line.clear();
         if path.ends_with("/never") {
             thread::sleep(Duration::from_secs(3600));
         }
+        match path.as_str() {
+            "/socket" => return endless(&stream, &web_socket(&key), b"\x81\x01x"),
+            "/stream" => {
+                let events = head("200 OK", "Content-Type: text/event-stream\r\n");
+                return endless(&stream, &events, b"data: x\n\n");
+            }
+            _ => {}
+        }
         if (&stream).write_all(&answer(&path)).is_err() {
             return;
         }
     }
+}
+
+/// The same again and again, until nobody listens.
+fn endless(mut stream: &TcpStream, head: &[u8], piece: &[u8]) {
+    let mut written = stream.write_all(head);
+    while written.is_ok() {
+        thread::sleep(Duration::from_millis(5));
+        written = stream.write_all(piece);
+    }
+}
+
+fn web_socket(key: &str) -> Vec<u8> {
+    let accept = base64::encode_block(&sha1(format!("{key}{WEB_SOCKET}").as_bytes()));
+    let fields =
+        format!("Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n");
+    head("101 Switching Protocols", &fields)
 }
 
 fn answer(path: &str) -> Vec<u8> {
@@ -70,6 +105,24 @@ fn answer(path: &str) -> Vec<u8> {
         "/mostly" => html(&(images(40) + "<img src=/never>")),
         "/hardly" => html(&(images(3) + "<img src=/x/never><img src=/y/never>")),
         "/polls" => html(&(images(40) + "<script>setInterval(() => fetch('/poll'), 300)</script>")),
+        "/rushes" => {
+            let script = "const on = () => fetch('/poll').then(on); on()";
+            html(&format!("{}<script>{script}</script>", images(40)))
+        }
+        "/streams" => html(&(images(40) + "<script>new EventSource('/stream')</script>")),
+        "/chats" => {
+            html(&(images(40) + "<script>new WebSocket(`ws://${location.host}/socket`)</script>"))
+        }
+        // Events of DevTools, and nothing else.
+        "/floods" => {
+            let script = "setInterval(() => { for (let i = 0; i < 100; i++) eval(i + '+' + Math.random()) }, 5)";
+            html(&format!("{}<script>{script}</script>", images(3)))
+        }
+        // A message of 70 MB, and one with half of a pair of UTF-16, which asks for more.
+        "/shouts" => {
+            html("<script>eval('1//# sourceURL=' + 'x'.repeat(70 << 20))</script><img src=/i1.svg>")
+        }
+        "/halves" => html("<script>eval('fetch(\"/poll\")//# sourceURL=a\\ud800')</script>"),
         "/circle" => head("302 Found", "Location: /circle\r\nContent-Length: 0\r\n"),
         "/ever-on" => {
             html("<script>setTimeout(() => location = '/ever-on?' + Math.random(), 20)</script>")

@@ -231,6 +231,7 @@ impl Stage {
         vec![
             format!("--host-resolver-rules={}", rules.join(", ")),
             session::trusting(&self.fingerprint),
+            session::DIRECT.into(),
         ]
     }
 

@@ -45,6 +45,9 @@ const END: Duration = Duration::from_secs(20);
 /// Longest that the kernel takes to end what was killed.
 const KILLED: Duration = Duration::from_secs(2);
 
+/// How often it is looked whether it has ended.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// Last lines of standard error that are kept, to say why Chromium ended.
 const TAIL: usize = 8;
 
@@ -193,7 +196,8 @@ impl Browser {
 
     /// The version, once Chromium is there.
     fn begin(&mut self) -> Result<String, Trouble> {
-        let version = self.devtools.call(None, "Browser.getVersion", json!({}), START)?;
+        let until = Instant::now() + START;
+        let version = self.devtools.call(None, "Browser.getVersion", json!({}), until)?;
         let version = version.get("product").and_then(Value::as_str).unwrap_or("unknown");
         match major(version) {
             Some(major) if major < OLDEST => Err(Trouble::Browser(format!(
@@ -208,9 +212,14 @@ impl Browser {
         self.devtools.ask(None, "Browser.close", json!({}))?;
         let until = Instant::now() + END;
         while Instant::now() < until {
-            match self.child.try_wait() {
-                Ok(None) => thread::sleep(Duration::from_millis(10)),
-                _ => return Ok(()),
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return Ok(());
+            }
+            // What it still says is of no use, but the user may interrupt.
+            match self.devtools.forget(Instant::now() + LOOK) {
+                Err(Trouble::Interrupted) => return Err(Trouble::Interrupted),
+                Err(_) => thread::sleep(LOOK),
+                Ok(()) => {}
             }
         }
         Err(Trouble::Browser(format!("did not end within {END:.0?}")))
@@ -223,12 +232,12 @@ impl Browser {
         let status = loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => break Some(status),
-                Ok(None) if Instant::now() < until => thread::sleep(Duration::from_millis(10)),
+                Ok(None) if Instant::now() < until => thread::sleep(LOOK),
                 _ => break None,
             }
         };
         while status.is_some() && !self.tail_reader.is_finished() && Instant::now() < until {
-            thread::sleep(Duration::from_millis(10));
+            thread::sleep(LOOK);
         }
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         match status {
@@ -249,13 +258,14 @@ impl Drop for Browser {
             // It has ended already if this fails.
             let _ = kill_process_group(group, Signal::KILL);
         }
-        let _ = self.child.wait();
         let until = Instant::now() + KILLED;
+        let mut is_there = || {
+            matches!(self.child.try_wait(), Ok(None))
+                || group.is_some_and(|group| test_kill_process_group(group).is_ok())
+        };
         // Whoever uses the profile's folder must be gone before the folder is.
-        while group.is_some_and(|group| test_kill_process_group(group).is_ok())
-            && Instant::now() < until
-        {
-            thread::sleep(Duration::from_millis(5));
+        while is_there() && Instant::now() < until {
+            thread::sleep(LOOK);
         }
     }
 }

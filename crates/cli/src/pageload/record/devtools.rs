@@ -10,12 +10,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread;
 use std::time::{Duration, Instant};
 
+use headstart_pageload::printable;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::lab::interrupt::Interrupt;
 
-/// Bytes of a message at most: a picture of a page has some 100 kB, an event some kB.
+/// Bytes of a message that are taken: a picture of a page has some 100 kB, an event some kB. What is larger is passed over.
 const MESSAGE_MAX: u64 = 64 << 20;
 
 /// Messages read ahead; then Chromium has to wait.
@@ -24,8 +25,11 @@ const MESSAGES: usize = 4096;
 /// Commands that Chromium has not read yet, at most: each event needs three at most.
 const COMMANDS: usize = 16 << 10;
 
-/// Messages that come while an answer is waited for, at most: as many as there are in a load of 50,000 requests.
-const SET_ASIDE: usize = 1 << 20;
+/// Bytes of the messages that come while an answer is waited for, at most: those of a load of 50,000 requests.
+const SET_ASIDE: usize = 256 << 20;
+
+/// Letters of a text by the page or the browser that are shown.
+const SHOWN: usize = 300;
 
 /// How often a wait looks whether the user has interrupted.
 const LOOK: Duration = Duration::from_millis(50);
@@ -37,6 +41,8 @@ pub(super) enum Message {
     Event { session: Option<String>, method: String, params: Value },
     /// The answer to the command of this number.
     Answer { id: u64, result: Result<Value, String> },
+    /// An event of which nothing else is known: it was larger than is taken.
+    TooLarge,
 }
 
 /// Why there is no load.
@@ -53,22 +59,35 @@ pub(super) enum Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Browser(text) => write!(f, "Chromium {text}"),
-            Self::Page(text) => f.write_str(text),
+            // Much of it is words of the page's or the browser's.
+            Self::Browser(text) => write!(f, "Chromium {}", printable(text)),
+            Self::Page(text) => f.write_str(&printable(text)),
             Self::Interrupted => f.write_str("interrupted"),
         }
     }
 }
 
-/// A connection to Chromium.
+/// A text by the page or the browser as people are shown it: on one line, without what commands a terminal, and not endless.
+pub(super) fn shown(text: &str) -> String {
+    let beginning: String = text.chars().take(SHOWN).collect();
+    let end = if beginning.len() < text.len() { "…" } else { "" };
+    printable(&beginning) + end
+}
+
+/// A connection to Chromium. No wait takes longer than its deadline, whatever comes meanwhile.
 #[derive(Debug)]
 pub(super) struct Devtools {
     commands: SyncSender<Vec<u8>>,
-    messages: Receiver<Message>,
-    set_aside: VecDeque<Message>,
+    messages: Receiver<Weighed>,
+    set_aside: VecDeque<Weighed>,
+    /// Bytes of these.
+    aside: usize,
     last: u64,
     interrupt: Interrupt,
 }
+
+/// A message, and the bytes that it takes, about.
+type Weighed = (Message, usize);
 
 #[derive(Deserialize)]
 struct RawMessage {
@@ -100,7 +119,7 @@ impl Devtools {
         // They end with the pipes.
         thread::spawn(move || write_all(to, &written));
         thread::spawn(move || read_all(from, &read));
-        Self { commands, messages, set_aside: VecDeque::new(), last: 0, interrupt }
+        Self { commands, messages, set_aside: VecDeque::new(), aside: 0, last: 0, interrupt }
     }
 
     /// Sends a command; the number that its answer will have.
@@ -130,49 +149,85 @@ impl Devtools {
         session: Option<&str>,
         method: &str,
         params: Value,
-        patience: Duration,
+        until: Instant,
     ) -> Result<Value, Trouble> {
+        let began = Instant::now();
         let asked = self.ask(session, method, params)?;
-        let until = Instant::now() + patience;
         loop {
             match self.receive(until)? {
-                Some(Message::Answer { id, result }) if id == asked => {
-                    return result
-                        .map_err(|why| Trouble::Browser(format!("refuses {method}: {why}")));
+                Some((Message::Answer { id, result }, _)) if id == asked => {
+                    return result.map_err(|why| {
+                        Trouble::Browser(format!("refuses {method}: {}", shown(&why)))
+                    });
                 }
-                Some(_) if self.set_aside.len() >= SET_ASIDE => {
-                    return Err(Trouble::Browser(format!(
-                        "talks on without an answer to {method}"
-                    )));
+                Some(other) => {
+                    self.aside += other.1;
+                    self.set_aside.push_back(other);
+                    if self.aside > SET_ASIDE {
+                        return Err(Trouble::Browser(format!(
+                            "talks on without an answer to {method}"
+                        )));
+                    }
                 }
-                Some(other) => self.set_aside.push_back(other),
                 None => {
+                    let waited = began.elapsed();
                     return Err(Trouble::Browser(format!(
-                        "gave no answer to {method} for {patience:.0?}"
+                        "gave no answer to {method} for {waited:.0?}"
                     )));
                 }
             }
         }
     }
 
-    /// The next message; none if there was none until then.
+    /// The next message; none if there was none until then. After that moment there is none, even if more has come.
     pub(super) fn next(&mut self, until: Instant) -> Result<Option<Message>, Trouble> {
-        match self.set_aside.pop_front() {
-            Some(message) => Ok(Some(message)),
-            None => self.receive(until),
+        if Instant::now() < until
+            && let Some((message, bytes)) = self.set_aside.pop_front()
+        {
+            self.aside -= bytes;
+            return Ok(Some(message));
+        }
+        Ok(self.receive(until)?.map(|(message, _)| message))
+    }
+
+    /// Drops what comes until then, and what is there by then.
+    pub(super) fn forget(&mut self, until: Instant) -> Result<(), Trouble> {
+        (self.set_aside, self.aside) = (VecDeque::new(), 0);
+        while self.receive(until)?.is_some() {}
+        // No more than can be there: others may come as fast as these are taken.
+        (0..MESSAGES).map_while(|_| self.messages.try_recv().ok()).for_each(drop);
+        Ok(())
+    }
+
+    /// Drops what comes until nothing did for so long.
+    ///
+    /// # Errors
+    /// There is no such pause until then.
+    pub(super) fn forget_until_quiet(
+        &mut self,
+        quiet: Duration,
+        until: Instant,
+    ) -> Result<(), Trouble> {
+        (self.set_aside, self.aside) = (VecDeque::new(), 0);
+        while self.receive(until.min(Instant::now() + quiet))?.is_some() {}
+        match Instant::now() < until {
+            true => Ok(()),
+            false => Err(Trouble::Browser("does not come to rest".into())),
         }
     }
 
-    fn receive(&mut self, until: Instant) -> Result<Option<Message>, Trouble> {
+    fn receive(&mut self, until: Instant) -> Result<Option<Weighed>, Trouble> {
         loop {
             if self.interrupt.is_set() {
                 return Err(Trouble::Interrupted);
             }
             let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
             match self.messages.recv_timeout(left.min(LOOK)) {
                 Ok(message) => return Ok(Some(message)),
                 Err(RecvTimeoutError::Disconnected) => return Err(ended()),
-                Err(RecvTimeoutError::Timeout) if left.is_zero() => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
@@ -192,23 +247,49 @@ fn write_all(mut to: impl Write, commands: &Receiver<Vec<u8>>) {
 }
 
 /// Reads messages until the pipe ends, or one is none: whoever waits then sees that nothing more comes.
-fn read_all(from: impl Read, messages: &SyncSender<Message>) {
+fn read_all(from: impl Read, messages: &SyncSender<Weighed>) {
     let mut from = BufReader::new(from);
-    loop {
-        let mut bytes = Vec::new();
-        let read = from.by_ref().take(MESSAGE_MAX).read_until(0, &mut bytes);
-        if read.is_err() || bytes.pop() != Some(0) {
-            return;
-        }
-        let Some(message) = message(&bytes) else { return };
+    while let Some(message) = read_one(&mut from, MESSAGE_MAX) {
         if messages.send(message).is_err() {
             return;
         }
     }
 }
 
-fn message(bytes: &[u8]) -> Option<Message> {
-    let raw: RawMessage = serde_json::from_slice(bytes).ok()?;
+/// A message, of which no more than `max` bytes are kept.
+fn read_one(from: &mut impl BufRead, max: u64) -> Option<Weighed> {
+    let mut bytes = Vec::new();
+    from.by_ref().take(max + 1).read_until(0, &mut bytes).ok()?;
+    if bytes.last() == Some(&0) {
+        bytes.pop();
+        return Some((message(&mut bytes)?, bytes.len() + size_of::<Weighed>()));
+    }
+    if bytes.len() as u64 <= max {
+        return None;
+    }
+    from.skip_until(0).ok()?;
+    let too_large = match answered(&bytes) {
+        Some(id) => {
+            let result = Err(format!("the answer has more than {} MB", max >> 20));
+            Message::Answer { id, result }
+        }
+        None => Message::TooLarge,
+    };
+    Some((too_large, size_of::<Weighed>()))
+}
+
+/// The number of the answer that begins so; none if it is an event. Chromium writes the number first.
+fn answered(beginning: &[u8]) -> Option<u64> {
+    let number = beginning.strip_prefix(b"{\"id\":")?.split(|byte| *byte == b',').next()?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+/// Reads a message. Where a script has made half of a pair of UTF-16, which no text has in Rust, U+FFFD is put.
+fn message(bytes: &mut [u8]) -> Option<Message> {
+    let raw: RawMessage = serde_json::from_slice(bytes).ok().or_else(|| {
+        mend(bytes);
+        serde_json::from_slice(bytes).ok()
+    })?;
     match (raw.id, raw.method) {
         (Some(id), _) => {
             let result = match raw.error {
@@ -222,6 +303,28 @@ fn message(bytes: &[u8]) -> Option<Message> {
         }
         (None, None) => None,
     }
+}
+
+fn mend(bytes: &mut [u8]) {
+    let mut at = 0;
+    while let Some(rest) = bytes.get_mut(at..).filter(|rest| !rest.is_empty()) {
+        at += match (unit(rest), rest.get(6..).and_then(unit)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0xd800..=0xdfff), _) => {
+                rest.iter_mut().skip(2).zip(b"fffd").for_each(|(to, from)| *to = *from);
+                6
+            }
+            // What is behind a backslash may be another one.
+            _ if rest.first() == Some(&b'\\') => 2,
+            _ => 1,
+        };
+    }
+}
+
+/// The unit of UTF-16 that is written here as `\uXXXX`.
+fn unit(bytes: &[u8]) -> Option<u16> {
+    let digits = bytes.strip_prefix(b"\\u")?.get(..4)?;
+    u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 #[cfg(test)]
@@ -248,25 +351,134 @@ mod tests {
         }
     }
 
+    /// Says the same far longer than any wait here takes; then it ends, which is told apart.
+    fn talkative() -> Devtools {
+        let event = b"{\"method\":\"A.b\",\"params\":{\"x\":1}}\0";
+        let from = io::Cursor::new(event.repeat(1 << 12));
+        Devtools::new(io::sink(), Again { from, left: 1 << 10 }, Interrupt::default())
+    }
+
+    /// So often one after the other.
+    struct Again {
+        from: io::Cursor<Vec<u8>>,
+        left: u32,
+    }
+
+    impl Read for Again {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            match self.from.read(buffer)? {
+                0 if self.left > 0 => {
+                    self.left -= 1;
+                    self.from.set_position(0);
+                    self.from.read(buffer)
+                }
+                read => Ok(read),
+            }
+        }
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_millis(50)
+    }
+
     #[test]
     fn answers_are_waited_for_and_events_kept() {
         let mut devtools = said(
             b"{\"method\":\"A.b\",\"params\":{\"x\":1},\"sessionId\":\"s\"}\0{\"id\":7,\"result\":{}}\0{\"id\":1,\"result\":{\"y\":2}}\0{\"id\":2,\"error\":{\"message\":\"no\"}}\0",
         );
-        assert_eq!(devtools.call(None, "C.d", json!({}), PATIENCE), Ok(json!({ "y": 2 })));
-        let refused = devtools.call(Some("s"), "E.f", json!({}), PATIENCE).unwrap_err();
+        let patience = Instant::now() + PATIENCE;
+        assert_eq!(devtools.call(None, "C.d", json!({}), patience), Ok(json!({ "y": 2 })));
+        let refused = devtools.call(Some("s"), "E.f", json!({}), patience).unwrap_err();
         assert_eq!(refused.to_string(), "Chromium refuses E.f: no");
-        let first = devtools.next(Instant::now() + PATIENCE).unwrap().unwrap();
+        let first = devtools.next(patience).unwrap().unwrap();
         assert!(
             matches!(first, Message::Event { session: Some(session), method, .. } if session == "s" && method == "A.b")
         );
-        assert!(matches!(
-            devtools.next(Instant::now() + PATIENCE),
-            Ok(Some(Message::Answer { id: 7, .. }))
-        ));
-        assert!(matches!(devtools.next(Instant::now()), Ok(None)));
-        let none = devtools.call(None, "G.h", json!({}), Duration::ZERO).unwrap_err();
+        assert!(matches!(devtools.next(patience), Ok(Some(Message::Answer { id: 7, .. }))));
+        assert_eq!((devtools.set_aside.len(), devtools.aside), (0, 0));
+        assert!(matches!(devtools.next(soon()), Ok(None)));
+        let none = devtools.call(None, "G.h", json!({}), Instant::now()).unwrap_err();
         assert!(none.to_string().contains("gave no answer to G.h"), "{none}");
+    }
+
+    #[test]
+    fn no_wait_is_longer_because_the_browser_talks() {
+        let mut devtools = talkative();
+        let none = devtools.call(None, "A.b", json!({}), soon()).unwrap_err();
+        assert!(none.to_string().contains("gave no answer to A.b"), "{none}");
+        assert!(matches!(devtools.next(Instant::now()), Ok(None)), "not even what was set aside");
+        let until = soon();
+        while devtools.next(until).unwrap().is_some() {}
+        assert_eq!(devtools.forget(soon()), Ok(()));
+        assert_eq!((devtools.set_aside.len(), devtools.aside), (0, 0));
+        let restless = devtools.forget_until_quiet(Duration::from_secs(1), soon()).unwrap_err();
+        assert_eq!(restless.to_string(), "Chromium does not come to rest");
+    }
+
+    #[test]
+    fn one_that_rests_is_forgotten_until_then() {
+        let mut devtools = said(b"{\"method\":\"A.b\"}\0{\"method\":\"A.b\"}\0");
+        let quiet =
+            devtools.forget_until_quiet(Duration::from_millis(500), Instant::now() + PATIENCE);
+        assert_eq!(quiet, Ok(()));
+        assert!(matches!(devtools.next(soon()), Ok(None)));
+    }
+
+    #[test]
+    fn what_is_set_aside_is_bounded() {
+        let event =
+            format!("{{\"method\":\"A.b\",\"params\":\"{}\"}}\0", "x".repeat(SET_ASIDE / 8));
+        let from = Again { from: io::Cursor::new(event.into_bytes()), left: 8 };
+        let mut devtools = Devtools::new(io::sink(), from, Interrupt::default());
+        let none =
+            devtools.call(None, "C.d", json!({}), Instant::now() + 4 * PATIENCE).unwrap_err();
+        assert_eq!(none.to_string(), "Chromium talks on without an answer to C.d");
+        assert_eq!(devtools.set_aside.len(), 8);
+    }
+
+    #[test]
+    fn what_is_too_large_is_passed_over() {
+        let mut from = &b"{\"method\":\"A\"}\0{\"method\":\"AB\"}\0{\"id\":3,\"result\":[]}\0{\"method\":\"C\"}\0{\"method\":\"cut off\""[..];
+        let mut next = || read_one(&mut from, 14).map(|(message, _)| message);
+        assert!(
+            matches!(next(), Some(Message::Event { method, .. }) if method == "A"),
+            "as large as is taken"
+        );
+        assert!(matches!(next(), Some(Message::TooLarge)), "a byte larger");
+        assert!(
+            matches!(next(), Some(Message::Answer { id: 3, result: Err(why) }) if why.contains("more than"))
+        );
+        assert!(matches!(next(), Some(Message::Event { method, .. }) if method == "C"));
+        assert!(matches!(next(), Some(Message::TooLarge)));
+        assert!(next().is_none());
+    }
+
+    #[test]
+    fn halves_of_pairs_are_mended() {
+        let mended = |text: &str| {
+            let mut bytes = format!("{{\"method\":\"A\",\"params\":\"{text}\"}}").into_bytes();
+            match message(&mut bytes) {
+                Some(Message::Event { params: Value::String(text), .. }) => text,
+                other => panic!("{text}: {other:?}"),
+            }
+        };
+        assert_eq!(mended(r"a\ud800b\uDC00"), "a\u{fffd}b\u{fffd}");
+        assert_eq!(mended(r"\ud83d\ud83d\ude00\ude00"), "\u{fffd}\u{1f600}\u{fffd}");
+        assert_eq!(mended(r"\\ud800\ud800\\\ud800"), "\\ud800\u{fffd}\\\u{fffd}");
+        assert_eq!(mended(r"\ud800\u0041\n"), "\u{fffd}A\n");
+    }
+
+    #[test]
+    fn words_of_others_command_no_terminal() {
+        for text in ["a\x1b[31mb\r\nc", "a\u{9b}31mb\u{202e}"] {
+            for trouble in [Trouble::Page(text.into()), Trouble::Browser(text.into())] {
+                assert_eq!(printable(&trouble.to_string()), trouble.to_string());
+            }
+            assert_eq!(printable(&shown(text)), shown(text));
+        }
+        let long = "ä".repeat(SHOWN);
+        assert_eq!(shown(&long), long);
+        assert_eq!(shown(&format!("{long}x")), format!("{long}…"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use openssl::base64;
 use serde_json::{Value, json};
 
 use super::browser::Browser;
-use super::devtools::{Devtools, Message, Trouble};
+use super::devtools::{Devtools, Message, Trouble, shown};
 
 /// A loaded page is over when nothing came for so long (as WebPageTest has it, and the reader of HAR files).
 const QUIET: Duration = headstart_pageload::har::limits::QUIET;
@@ -18,7 +18,7 @@ const STALLED: Duration = Duration::from_secs(10);
 /// Documents of a page's own frame, one after the other without redirects by servers, at most.
 const DOCUMENTS: usize = 10;
 
-/// Longest that Chromium takes for a command that needs no network.
+/// Longest that Chromium takes for what needs no network.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Stacks of asynchronous calls that are recorded, as the reader takes them.
@@ -71,12 +71,9 @@ pub(super) fn load(browser: &mut Browser, wanted: Wanted<'_>) -> Result<Loaded, 
 pub(super) fn leave(browser: &mut Browser, pause: Duration) -> Result<(), Trouble> {
     let Browser { devtools, tab, .. } = browser;
     let session = tab.as_ref().map(|tab| tab.session.as_str());
-    let left = devtools.call(session, "Page.navigate", json!({ "url": "about:blank" }), PATIENCE);
-    let waited = left.and_then(|_| {
-        let until = Instant::now() + pause;
-        while devtools.next(until)?.is_some() {}
-        Ok(())
-    });
+    let nowhere = json!({ "url": "about:blank" });
+    let left = devtools.call(session, "Page.navigate", nowhere, Instant::now() + PATIENCE);
+    let waited = left.and_then(|_| devtools.forget(Instant::now() + pause));
     waited.map_err(|trouble| browser.explain(trouble))
 }
 
@@ -126,12 +123,25 @@ impl<'b> Following<'b> {
                 Some(Message::Answer { id, result }) if id == self.navigation => {
                     self.on_navigated(result)?;
                 }
+                Some(Message::TooLarge) => {
+                    self.note("passed over a message of Chromium that was too large".into());
+                }
                 Some(Message::Answer { .. }) | None => {}
             }
         }
-        let screenshot = match self.wanted.screenshot {
-            true => Some(self.screenshot()?),
-            false => None,
+        let (all, left_out) = (self.load.requests(), self.load.left_out());
+        if left_out > 0 {
+            self.note(format!("left out {left_out} of {all} requests: they were too many"));
+        }
+        let screenshot = self.wanted.screenshot.then(|| self.screenshot());
+        let screenshot = match screenshot.transpose() {
+            Err(Trouble::Interrupted) => return Err(Trouble::Interrupted),
+            // The load is whole without.
+            Err(trouble) => {
+                self.note(format!("there is no picture: {trouble}"));
+                None
+            }
+            Ok(screenshot) => screenshot,
         };
         Ok(Loaded { load: self.load, notes: self.notes, screenshot })
     }
@@ -224,7 +234,7 @@ impl<'b> Following<'b> {
     fn on_navigated(&mut self, result: Result<Value, String>) -> Result<(), Trouble> {
         let answer = match result {
             Ok(answer) => answer,
-            Err(why) => return Err(Trouble::Page(format!("cannot be loaded: {why}"))),
+            Err(why) => return Err(Trouble::Page(format!("cannot be loaded: {}", shown(&why)))),
         };
         match text(&answer, "errorText") {
             "" => Ok(()),
@@ -236,12 +246,15 @@ impl<'b> Following<'b> {
     fn screenshot(&mut self) -> Result<Vec<u8>, Trouble> {
         let png = json!({ "format": "png" });
         let session = Some(self.tab.session.as_str());
-        let answer = self.devtools.call(session, "Page.captureScreenshot", png, PATIENCE)?;
+        let until = Instant::now() + PATIENCE;
+        let answer = self.devtools.call(session, "Page.captureScreenshot", png, until)?;
         base64::decode_block(text(&answer, "data"))
             .map_err(|_| Trouble::Browser("made no picture".into()))
     }
 
     fn note(&mut self, note: String) {
+        // It may have words of the page's.
+        let note = shown(&note);
         if self.notes.len() < NOTES && !self.notes.contains(&note) {
             self.notes.push(note);
         }
@@ -251,14 +264,15 @@ impl<'b> Following<'b> {
 impl Tab {
     /// The tab that Chromium starts with, made ready to tell what it loads.
     fn open(devtools: &mut Devtools) -> Result<Self, Trouble> {
+        let until = Instant::now() + PATIENCE;
         let denied = json!({ "behavior": "deny", "eventsEnabled": true });
-        devtools.call(None, "Browser.setDownloadBehavior", denied, PATIENCE)?;
-        let (target, session) = first_tab(devtools)?;
+        devtools.call(None, "Browser.setDownloadBehavior", denied, until)?;
+        let (target, session) = first_tab(devtools, until)?;
         prepare(devtools, &session)?;
         let paints = json!({ "eventTypes": ["largest-contentful-paint"] });
         devtools.ask(Some(&session), "PerformanceTimeline.enable", paints)?;
-        devtools.call(Some(&session), "Page.enable", json!({}), PATIENCE)?;
-        let tree = devtools.call(Some(&session), "Page.getFrameTree", json!({}), PATIENCE)?;
+        devtools.call(Some(&session), "Page.enable", json!({}), until)?;
+        let tree = devtools.call(Some(&session), "Page.getFrameTree", json!({}), until)?;
         let frame = tree.pointer("/frameTree/frame/id").and_then(Value::as_str);
         let frame = frame.unwrap_or(&target).to_owned();
         Ok(Self { target, session, frame })
@@ -266,13 +280,12 @@ impl Tab {
 }
 
 /// Its target and its session.
-fn first_tab(devtools: &mut Devtools) -> Result<(String, String), Trouble> {
+fn first_tab(devtools: &mut Devtools, until: Instant) -> Result<(String, String), Trouble> {
     // Chromium's own surface has targets as well, which are of no page.
     let attach = json!({
         "autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true, "filter": [{ "type": "page" }],
     });
     devtools.ask(None, "Target.setAutoAttach", attach)?;
-    let until = Instant::now() + PATIENCE;
     loop {
         match devtools.next(until)? {
             Some(Message::Event { method, params, .. }) if method == "Target.attachedToTarget" => {
@@ -328,7 +341,7 @@ fn reason(error: &str) -> String {
         _ if error.starts_with("net::ERR_SSL_") => "there is no TLS with its server",
         _ => "Chromium cannot load it",
     };
-    format!("{why} ({error})")
+    format!("{why} ({})", shown(error))
 }
 
 fn text<'v>(value: &'v Value, key: &str) -> &'v str {

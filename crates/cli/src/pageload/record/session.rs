@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::browser::{self, Browser, DEBUG_EXTENSIONS, Settings};
-use super::devtools::Trouble;
+use super::devtools::{Trouble, shown};
 use super::files;
 use super::load::{self, Loaded, Wanted};
 use super::tls;
@@ -19,8 +19,11 @@ use crate::failure::Failure;
 use crate::lab::interrupt::Interrupt;
 use crate::options::BrowserTls;
 
-/// Longest that Chromium takes for a command that needs no network.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest that it takes to leave a page, with all connections closed, and to install an extension, with its database loaded.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Longest that an extension is asked: what it says is no part of a load.
+const ASKED: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether one of its own pages is ready.
 const LOOK: Duration = Duration::from_millis(20);
@@ -119,6 +122,9 @@ pub(crate) fn trusting(fingerprint: &str) -> String {
     super::stage::trusting(fingerprint)
 }
 
+/// The argument that makes it ask no proxy of the environment's or the system's.
+pub(crate) const DIRECT: &str = super::stage::DIRECT;
+
 impl Session {
     pub(crate) fn start(start: &Start, node: &Node) -> Result<Self, Stopped> {
         let profile = tempfile::Builder::new().prefix("headstart-").tempdir();
@@ -163,47 +169,39 @@ impl Session {
 
     /// Leaves the page, empties the cache and closes all connections. Cookies and TLS sessions stay.
     pub(crate) fn leave(&mut self) -> Result<(), Stopped> {
-        let left = self.leave_page();
+        let left = self.leave_page(Instant::now() + PATIENCE);
         Ok(left.map_err(|trouble| self.browser.explain(trouble))?)
     }
 
-    fn leave_page(&mut self) -> Result<(), Trouble> {
+    fn leave_page(&mut self, until: Instant) -> Result<(), Trouble> {
         // Sessions of the load before end with this, so that the next load begins as the first did.
         let stop = json!({ "autoAttach": false, "waitForDebuggerOnStart": false, "flatten": true });
-        self.call(None, "Target.setAutoAttach", stop)?;
+        self.call(None, "Target.setAutoAttach", stop, until)?;
         self.browser.tab = None;
-        let page = self.targets("page")?.into_iter().next();
+        let page = self.targets("page", until)?.into_iter().next();
         let page = page.ok_or_else(|| Trouble::Browser("has no tab any more".into()))?;
-        let session = self.attach(&page)?;
-        self.call(Some(&session), "Page.navigate", json!({ "url": "about:blank" }))?;
-        self.call(Some(&session), "Network.clearBrowserCache", json!({}))?;
-        self.close_connections()?;
-        self.call(None, "Target.detachFromTarget", json!({ "sessionId": session }))?;
-        self.forget_messages()
+        let session = self.attach(&page, until)?;
+        self.call(Some(&session), "Page.navigate", json!({ "url": "about:blank" }), until)?;
+        self.call(Some(&session), "Network.clearBrowserCache", json!({}), until)?;
+        self.close_connections(until)?;
+        self.detach(&session, until)?;
+        self.browser.devtools.forget_until_quiet(SETTLE, until)
     }
 
-    fn close_connections(&mut self) -> Result<(), Trouble> {
-        let made = self.call(None, "Target.createTarget", json!({ "url": SOCKETS }))?;
+    fn close_connections(&mut self, until: Instant) -> Result<(), Trouble> {
+        let made = self.call(None, "Target.createTarget", json!({ "url": SOCKETS }), until)?;
         let target = text(&made, "targetId");
-        let session = self.attach(&target)?;
+        let session = self.attach(&target, until)?;
         let is_ready = "document.readyState === 'complete' && typeof chrome.send === 'function'";
-        let until = Instant::now() + PATIENCE;
-        while self.evaluate(&session, is_ready)? != json!(true) {
+        while self.evaluate(&session, is_ready, until)? != json!(true) {
             if Instant::now() > until {
                 return Err(Trouble::Browser(format!("does not show {SOCKETS}")));
             }
             thread::sleep(LOOK);
         }
-        self.evaluate(&session, "chrome.send('flushSocketPools')")?;
+        self.evaluate(&session, "chrome.send('flushSocketPools')", until)?;
         thread::sleep(SETTLE);
-        self.call(None, "Target.closeTarget", json!({ "targetId": target }))?;
-        Ok(())
-    }
-
-    /// What came until now is of what is over.
-    fn forget_messages(&mut self) -> Result<(), Trouble> {
-        while self.browser.devtools.next(Instant::now() + SETTLE)?.is_some() {}
-        Ok(())
+        self.call(None, "Target.closeTarget", json!({ "targetId": target }), until).map(drop)
     }
 
     /// Installs an unpacked extension, waits for its service worker and has it evaluate a promise; what that is fulfilled with.
@@ -213,36 +211,43 @@ impl Session {
     }
 
     fn install_and_evaluate(&mut self, folder: &Path, promise: &str) -> Result<Value, Trouble> {
-        self.call(None, "Extensions.loadUnpacked", json!({ "path": folder }))?;
-        self.in_worker(promise, PATIENCE)
+        let until = Instant::now() + PATIENCE;
+        self.call(None, "Extensions.loadUnpacked", json!({ "path": folder }), until)?;
+        self.in_worker(promise, PATIENCE, until)
     }
 
     /// Has the service worker of the one extension evaluate a promise; what that is fulfilled with. None if it does not, or
     /// sleeps: Chromium ends service workers that have nothing to do.
     pub(crate) fn ask_extension(&mut self, promise: &str) -> Option<Value> {
-        self.in_worker(promise, NAP).ok()
+        self.in_worker(promise, NAP, Instant::now() + ASKED).ok()
     }
 
-    fn in_worker(&mut self, promise: &str, patience: Duration) -> Result<Value, Trouble> {
-        let session = self.worker(patience)?;
-        let value = self.evaluate(&session, promise)?;
-        self.call(None, "Target.detachFromTarget", json!({ "sessionId": session }))?;
-        self.forget_messages()?;
+    /// The worker is waited for no longer than `patience`.
+    fn in_worker(
+        &mut self,
+        promise: &str,
+        patience: Duration,
+        until: Instant,
+    ) -> Result<Value, Trouble> {
+        let session = self.worker(patience, until)?;
+        let value = self.evaluate(&session, promise, until)?;
+        self.detach(&session, until)?;
+        self.browser.devtools.forget_until_quiet(SETTLE, until)?;
         Ok(value)
     }
 
     /// A session with the service worker, once it has started.
-    fn worker(&mut self, patience: Duration) -> Result<String, Trouble> {
-        let until = Instant::now() + patience;
+    fn worker(&mut self, patience: Duration, until: Instant) -> Result<String, Trouble> {
+        let started = Instant::now() + patience;
         loop {
-            if let Some(worker) = self.targets("service_worker")?.into_iter().next() {
-                let session = self.attach(&worker)?;
-                if self.evaluate(&session, "!!self.headstart")? == json!(true) {
+            if let Some(worker) = self.targets("service_worker", until)?.into_iter().next() {
+                let session = self.attach(&worker, until)?;
+                if self.evaluate(&session, "!!self.headstart", until)? == json!(true) {
                     return Ok(session);
                 }
-                self.call(None, "Target.detachFromTarget", json!({ "sessionId": session }))?;
+                self.detach(&session, until)?;
             }
-            if Instant::now() > until {
+            if Instant::now() > started {
                 return Err(Trouble::Browser("starts no service worker of the extension".into()));
             }
             thread::sleep(LOOK);
@@ -250,22 +255,27 @@ impl Session {
     }
 
     /// The value of an expression, awaited if it is a promise.
-    fn evaluate(&mut self, session: &str, expression: &str) -> Result<Value, Trouble> {
+    fn evaluate(
+        &mut self,
+        session: &str,
+        expression: &str,
+        until: Instant,
+    ) -> Result<Value, Trouble> {
         let what = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
-        let answer = self.call(Some(session), "Runtime.evaluate", what)?;
+        let answer = self.call(Some(session), "Runtime.evaluate", what, until)?;
         match answer.get("exceptionDetails") {
             None => Ok(answer.pointer("/result/value").cloned().unwrap_or_default()),
             Some(details) => {
                 let why = details.pointer("/exception/description").or(details.get("text"));
-                let why = why.and_then(Value::as_str).unwrap_or("no reason").replace('\n', " ");
+                let why = shown(why.and_then(Value::as_str).unwrap_or("no reason"));
                 Err(Trouble::Browser(format!("refuses {expression}: {why}")))
             }
         }
     }
 
     /// The targets of a kind.
-    fn targets(&mut self, kind: &str) -> Result<Vec<String>, Trouble> {
-        let answer = self.call(None, "Target.getTargets", json!({}))?;
+    fn targets(&mut self, kind: &str, until: Instant) -> Result<Vec<String>, Trouble> {
+        let answer = self.call(None, "Target.getTargets", json!({}), until)?;
         let all = answer.get("targetInfos").and_then(Value::as_array);
         let of_kind = all.into_iter().flatten().filter(|target| {
             // Its own surface is made of pages, too.
@@ -274,9 +284,14 @@ impl Session {
         Ok(of_kind.map(|target| text(target, "targetId")).collect())
     }
 
-    fn attach(&mut self, target: &str) -> Result<String, Trouble> {
+    fn attach(&mut self, target: &str, until: Instant) -> Result<String, Trouble> {
         let to = json!({ "targetId": target, "flatten": true });
-        Ok(text(&self.call(None, "Target.attachToTarget", to)?, "sessionId"))
+        Ok(text(&self.call(None, "Target.attachToTarget", to, until)?, "sessionId"))
+    }
+
+    fn detach(&mut self, session: &str, until: Instant) -> Result<(), Trouble> {
+        let from = json!({ "sessionId": session });
+        self.call(None, "Target.detachFromTarget", from, until).map(drop)
     }
 
     fn call(
@@ -284,8 +299,9 @@ impl Session {
         session: Option<&str>,
         method: &str,
         params: Value,
+        until: Instant,
     ) -> Result<Value, Trouble> {
-        self.browser.devtools.call(session, method, params, PATIENCE)
+        self.browser.devtools.call(session, method, params, until)
     }
 }
 

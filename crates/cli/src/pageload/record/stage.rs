@@ -20,6 +20,9 @@ const LOOPBACK: [u8; 3] = [127, 77, 0];
 /// Hosts of the sites have 10.100.0.N in the lab.
 const EMULATED: [u8; 3] = [10, 100, 0];
 
+/// Has Chromium ask no proxy of the environment's or the system's: none finds what is served here.
+pub(super) const DIRECT: &str = "--no-proxy-server";
+
 /// The port of HTTPS, which is free in a lab.
 const HTTPS: u16 = 443;
 
