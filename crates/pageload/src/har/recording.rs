@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::exchange::{Exchange, Origin};
+use super::frames;
 use super::limits::{LONGEST, QUIET, URL_MAX};
 use super::parents::{self, Waits, part};
 use super::value::cut;
@@ -46,7 +47,7 @@ pub(super) fn recording(
     let (waits, parents) = parents::find(&exchanges);
     let (order, redirects) = order(&exchanges, &waits);
     let mut build = Build::new(&exchanges, &order);
-    let resources: Vec<Resource> =
+    let mut resources: Vec<Resource> =
         order.iter().map(|&place| build.resource(place, &waits[place], begin)).collect();
     let recorded = Recorded {
         at: Some(UNIX_EPOCH + begin),
@@ -55,6 +56,8 @@ pub(super) fn recording(
     };
     let facts = order.iter().map(|&place| Facts::of(&exchanges[place])).collect();
     let Build { servers, round_trips, .. } = build;
+    let is_document: Vec<bool> = order.iter().map(|&place| exchanges[place].is_document).collect();
+    frames::mark(&mut resources, &servers, redirects, &is_document);
     match Page::new(name, servers, resources) {
         Ok(page) => {
             let page = page.with_redirects(redirects).with_recorded(recorded).with_ignored(ignored);
@@ -203,6 +206,8 @@ impl<'a> Build<'a> {
             server_time: exchange.timings.wait.saturating_sub(round_trip),
             redirect: exchange.is_redirect(),
             in_prefetch_database: false,
+            in_links: false,
+            in_foreign_frame: false,
             url: exchange.url.clone(),
             connection,
             measured: Some(Timings {
