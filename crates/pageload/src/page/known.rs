@@ -53,7 +53,7 @@ impl Page {
 
     /// The page with the servers that it does not need and `resources` that it does not need, behind all others; none if there are none.
     pub(crate) fn with_others(&self, resources: Vec<Resource>) -> Option<Self> {
-        let servers = self.known().map_or(&[][..], |known| &known.other_servers);
+        let servers = self.known().map_or(&[][..], |known| known.other_servers.as_slice());
         if servers.is_empty() && resources.is_empty() {
             return None;
         }
