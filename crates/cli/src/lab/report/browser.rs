@@ -27,8 +27,8 @@ pub(super) fn section(run: &Run) -> Markup {
         p.reading {
             (outcome.browser) ". Page load time is until 95 % of the resources are there. Means, in brackets 95 % bootstrap "
             "intervals; savings are of pairs: the mean share of the load of " code { "plain" } " in the same round that is saved. "
-            code { "plan" } " is what the simulator says of the recordings, which were made with nothing; in brackets with a "
-            "prefetch database that speaks with the document's head, as it does here, and not at the start. "
+            code { "plan" } " is what the simulator says of the recordings, which were made with nothing, with databases that speak "
+            "with the document's head, as they do here; in brackets with databases that speak at the start. "
             (verdict(&outcome.means)) "."
         }
         (means(&outcome.means))
@@ -42,8 +42,7 @@ pub(super) fn section(run: &Run) -> Markup {
                 figcaption {
                     (kind.0) @if kind.1 { ", second visits" } @else { ", first visits" }
                     ": what each load took less than " code { "plain" } " in the same round, in s. The bar is the mean with its "
-                    "interval, the diamond what " code { "plan" } " says, the second one what it says where a prefetch database speaks with the \
-                     document's head."
+                    "interval, the diamond what " code { "plan" } " says, the second one what it says where databases speak at the start."
                 }
             }
         }
