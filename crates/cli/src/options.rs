@@ -54,7 +54,7 @@ pub use pageload_db::{
     DbKeygenOptions, DbName, DbOptions, DbShowOptions,
 };
 pub use pageload_plan::{Arm, PlanOptions, SimulateOptions, ValidateOptions};
-pub(crate) use pageload_plan::{ProfileName, SimulatorOptions, Visit, rate};
+pub(crate) use pageload_plan::{DeliveryName, ProfileName, SimulatorOptions, Visit, rate};
 pub use pageload_record::{BrowserTls, RecordOptions};
 pub use place::{FilterPlace, KeySource, RedisAddress};
 pub use port_context::PortContext;

@@ -181,6 +181,8 @@ impl Columns<'_> {
             request_bytes: self.number(row, "req_bytes")?.filter(|&it| it != UNKNOWN).unwrap_or(0),
             response_bytes: self.number(row, "size")?.ok_or(BlastError::Column("size"))?,
             in_prefetch_database: self.number(row, "pf")? == Some(1),
+            // What it is used as, and by whom, is not said.
+            in_links: self.number(row, "pf")? == Some(1),
             url: self.value(row, "url").and_then(|url| url.as_str()).unwrap_or("").into(),
             ..Resource::default()
         }))

@@ -22,6 +22,7 @@ pub(crate) mod bounded_json;
 mod entry;
 mod error;
 mod exchange;
+mod frames;
 mod initiator;
 pub mod limits;
 mod parents;

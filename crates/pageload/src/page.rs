@@ -199,6 +199,10 @@ pub struct Resource {
     pub redirect: bool,
     /// Whether a prefetch database knows it (BLAST, section 5.4).
     pub in_prefetch_database: bool,
+    /// Whether `Link` fields of the document can name it, of what the prefetch database knows ([`crate::db::export::Links`]).
+    pub in_links: bool,
+    /// Whether a frame of another site asks for it: browsers keep the connections and the cache of such frames apart.
+    pub in_foreign_frame: bool,
     /// Its URL, cut or empty where recordings do not say.
     pub url: String,
     /// Number of the connection that it came over, where recorded: requests of one took their turns in this order.

@@ -553,6 +553,27 @@ fn fonts_of_others_have_connections_of_their_own() {
 }
 
 #[test]
+fn data_of_others_have_connections_of_their_own_where_these_carry_nothing_else() {
+    let over = |url: &str, kind: &str, connection: &str, started: u64| {
+        let entry = with(entry(url, started, parser(DOCUMENT)), "/_resourceType", json!(kind));
+        with(entry, "/_connectionId", json!(connection))
+    };
+    let entries = [
+        document(),
+        over("https://b.test/code.js", "script", "1", 290),
+        over("https://b.test/data", "xhr", "2", 291),
+        over("https://c.test/code.js", "script", "3", 292),
+        over("https://c.test/data", "fetch", "3", 293),
+        over("https://a.test/data", "xhr", "4", 294),
+    ];
+    let recording = page(&entries);
+    let servers: Vec<_> =
+        recording.page.servers().iter().map(|one| (one.host.as_str(), one.anonymous)).collect();
+    let expected = [("a.test", false), ("b.test", false), ("b.test", true), ("c.test", false)];
+    assert_eq!(servers, expected);
+}
+
+#[test]
 fn several_pages_of_a_file() {
     let of = |page: &str, entry: Value| with(entry, "/pageref", json!(page));
     let second = |entry: Value, ms: u64| with(entry, "/startedDateTime", json!(at(ms)));

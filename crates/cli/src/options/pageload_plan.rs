@@ -204,6 +204,10 @@ pub(crate) struct SimulatorOptions {
     #[arg(long, value_name = "PERCENT", default_value = "100", value_parser = share)]
     pub(crate) hit_rate: f64,
 
+    /// When databases of servers and of what to prefetch speak [default: start]
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) delivery: Option<DeliveryName>,
+
     /// Databases that know what they know of each page: a file of `headstart pageload db`, instead of --hit-rate
     #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "hit_rate")]
     pub(crate) database: Option<PathBuf>,
@@ -237,6 +241,15 @@ pub(crate) enum Visit {
     First,
     /// Addresses, cookies and sessions of all servers
     Again,
+}
+
+/// When databases speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DeliveryName {
+    /// At the start, all that they have: to a changed browser, as BLAST has it
+    Start,
+    /// With the head of the document's answer, what Link fields can say: to browsers as they are
+    Document,
 }
 
 /// Techniques to simulate together.

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use headstart_pageload::sim::blast;
 use headstart_pageload::sim::profile::{Model, Profile};
-use headstart_pageload::sim::tcp::{self, Link, Pools, Revisit, Technique};
+use headstart_pageload::sim::tcp::{self, Delivery, Link, Pools, Revisit, Technique};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::options::{ProfileName, SimulatorOptions, Visit};
+use crate::options::{DeliveryName, ProfileName, SimulatorOptions, Visit};
 
 /// The model that is asked for.
 ///
@@ -31,6 +31,7 @@ fn published(options: &SimulatorOptions) -> Result<blast::Settings, Failure> {
         ("--visit", options.visit.is_some()),
         ("--moved", options.moved.is_some()),
         ("--warm", options.warm.is_some()),
+        ("--delivery", options.delivery.is_some()),
     ];
     if let Some((name, _)) = others.into_iter().find(|(_, given)| *given) {
         return Err(Failure::usage(format!("the published rules know nothing of {name}"))
@@ -68,11 +69,18 @@ fn network(options: &SimulatorOptions) -> tcp::Settings {
     tcp::Settings {
         link,
         revisit,
+        delivery: match options.delivery {
+            None | Some(DeliveryName::Start) => Delivery::Start,
+            Some(DeliveryName::Document) => Delivery::Document,
+        },
         pools: Pools { connections: options.connections.into(), depth: options.pipelining.into() },
         dns: options.dns.unwrap_or_default(),
         ..tcp::Settings::default()
     }
 }
+
+/// The delivery that is told in words, too.
+const DOCUMENT: &str = "document";
 
 /// The model as it stands in reports.
 #[derive(Debug, Clone, Serialize)]
@@ -92,6 +100,8 @@ pub(super) struct Setting {
     connections: usize,
     pipelining: usize,
     hit_rate: f64,
+    /// When databases of servers and of what to prefetch speak.
+    delivery: &'static str,
     draws: u64,
     seed: u64,
 }
@@ -113,6 +123,7 @@ impl Setting {
                 connections: settings.connections,
                 pipelining: settings.depth,
                 hit_rate,
+                delivery: "start",
                 draws,
                 seed,
             },
@@ -129,6 +140,10 @@ impl Setting {
                 connections: settings.pools.connections,
                 pipelining: settings.pools.depth,
                 hit_rate,
+                delivery: match settings.delivery {
+                    Delivery::Start => "start",
+                    Delivery::Document => DOCUMENT,
+                },
                 draws,
                 seed,
             },
@@ -167,6 +182,9 @@ impl Setting {
         }
         if self.hit_rate < 1.0 {
             words.push(format!("databases know {} % of the pages", short(self.hit_rate * 100.0)));
+        }
+        if self.delivery == DOCUMENT {
+            words.push("databases speak with the head of the document's answer".into());
         }
         if self.draws > 1 {
             words.push(format!("means of {} loads", self.draws));
@@ -222,13 +240,14 @@ mod tests {
         let Profile::Tcp(mut settings) = model.profile else { panic!() };
         settings.revisit = Revisit { moved: 0.247, connections: 0.5, ..Revisit::again() };
         settings.pools = Pools { connections: 20, depth: 6 };
+        settings.delivery = Delivery::Document;
         model = Model { profile: Profile::Tcp(settings), draws: 1, ..model };
         let words = Setting::of(&model).words();
         assert_eq!(
             words,
             "Profile tcp: round trip 50 ms; 8 Mbit/s down, no limit up; 0.5 % lost; a client that was there before; \
              24.7 % of the servers at another address; connections to 50 % of the servers open; \
-             20 connections of HTTP/1.1 to a server, 6 requests on each"
+             20 connections of HTTP/1.1 to a server, 6 requests on each; databases speak with the head of the document's answer"
         );
         model.draws = 5;
         model =

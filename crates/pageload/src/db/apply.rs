@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde::Serialize;
 
-use super::database::{Connect, Database, PageEntry};
+use super::database::{Connect, Database, PageEntry, Prefetch};
+use super::export::Links;
 use super::figures::Tally;
 use super::limits::ENTRIES_PER_PAGE;
 use super::target::{Origin, Target};
@@ -78,6 +79,8 @@ struct Asked<'a> {
     database: &'a Database,
     page: &'a Page,
     entry: Option<&'a PageEntry>,
+    /// What `Link` fields can say of its prefetch database.
+    links: HashSet<&'a Target>,
     /// Of each resource, if it can be in a database.
     targets: Vec<Option<Target>>,
     /// Of each server, ditto.
@@ -92,11 +95,13 @@ impl<'a> Asked<'a> {
             page.resources().iter().map(|of| of.url.parse().ok()).collect();
         let document = targets.get(page.redirects()).and_then(Option::as_ref);
         let entry = document.and_then(|document| database.page(document));
+        let preloaded: Vec<&Prefetch> = entry.map(Links::preloaded).unwrap_or_default();
+        let links = preloaded.into_iter().map(|of| &of.target).collect();
         let origin = |of: &Server| Origin::new(of.tls, of.host.as_str().into(), of.port).ok();
         let origins = page.servers().iter().map(origin).collect();
         let behind = page.resources().iter().skip(page.redirects());
         let needed = behind.map(|resource| resource.server).collect();
-        Self { database, page, entry, targets, origins, needed }
+        Self { database, page, entry, links, targets, origins, needed }
     }
 
     fn target(&self, place: usize) -> Option<&Target> {
@@ -128,7 +133,11 @@ impl<'a> Asked<'a> {
         let mark = |(place, resource): (usize, &Resource)| {
             let known = self.target(place).and_then(|target| wanted.get(target));
             found.extend(known.copied());
-            Resource { in_prefetch_database: known.is_some(), ..resource.clone() }
+            Resource {
+                in_prefetch_database: known.is_some(),
+                in_links: known.is_some_and(|known| self.links.contains(known)),
+                ..resource.clone()
+            }
         };
         let resources = self.page.resources().iter().enumerate().map(mark).collect();
         (resources, found)
@@ -245,6 +254,7 @@ impl<'a> Asked<'a> {
                 server,
                 response_bytes,
                 in_prefetch_database: true,
+                in_links: self.links.contains(&other.target),
                 url: other.target.to_string(),
                 ..Resource::default()
             });

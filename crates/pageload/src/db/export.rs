@@ -62,19 +62,37 @@ impl Links {
     pub fn of(page: &PageEntry) -> Self {
         let mut links = Self::default();
         let mut bytes = 0;
-        let preconnect = page.servers.iter().map(|server| preconnect(page, server));
-        let preload = page.prefetch.iter().map(|prefetch| preload(page, prefetch));
-        for link in preconnect.chain(preload) {
-            match link {
-                Said::Needless => {}
-                Said::Link(link) if bytes + link.len() <= LINK_BYTES => {
-                    bytes += link.len();
-                    links.links.push(link);
-                }
-                Said::Link(_) | Said::Never => links.left_out += 1,
+        page.servers.iter().for_each(|server| {
+            links.add(preconnect(page, server), &mut bytes);
+        });
+        page.prefetch.iter().for_each(|prefetch| {
+            links.add(preload(page, prefetch), &mut bytes);
+        });
+        links
+    }
+
+    /// What fields name that have nothing else to say: those of a server that leaves connections to others.
+    #[must_use]
+    pub fn preloaded(page: &PageEntry) -> Vec<&Prefetch> {
+        let (mut links, mut bytes) = (Self::default(), 0);
+        let is_said = |of: &&Prefetch| links.add(preload(page, of), &mut bytes);
+        page.prefetch.iter().filter(is_said).collect()
+    }
+
+    /// Whether a field says it, after those that have `bytes`.
+    fn add(&mut self, said: Said, bytes: &mut usize) -> bool {
+        match said {
+            Said::Needless => false,
+            Said::Link(link) if *bytes + link.len() <= LINK_BYTES => {
+                *bytes += link.len();
+                self.links.push(link);
+                true
+            }
+            Said::Link(_) | Said::Never => {
+                self.left_out += 1;
+                false
             }
         }
-        links
     }
 }
 

@@ -111,6 +111,8 @@ pub(super) struct Exchange {
     pub(super) connection: Option<String>,
     pub(super) status: u16,
     pub(super) kind: Kind,
+    /// The browser says that it is the document of a page or a frame.
+    pub(super) is_document: bool,
     pub(super) priority: Option<Priority>,
     pub(super) request_bytes: u64,
     pub(super) response_bytes: u64,
@@ -168,6 +170,7 @@ impl Exchange {
                 entry.resource_type.text().unwrap_or_default(),
                 mime_type.unwrap_or_default(),
             ),
+            is_document: entry.resource_type.text() == Some("document"),
             priority: entry.priority.text().and_then(Priority::of),
             request_bytes: request.bytes(),
             response_bytes: response.map_or(0, Response::bytes),

@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::exchange::{Exchange, Origin};
+use super::frames;
 use super::limits::{LONGEST, QUIET, URL_MAX};
 use super::parents::{self, Waits, part};
 use super::value::cut;
-use super::{Facts, Recording};
+use super::{Facts, Kind, Recording};
 use crate::page::{
     Dependency, Ignored, Page, PageError, Protocol, Reason, Recorded, Resource, Server, Timings,
 };
@@ -46,7 +47,7 @@ pub(super) fn recording(
     let (waits, parents) = parents::find(&exchanges);
     let (order, redirects) = order(&exchanges, &waits);
     let mut build = Build::new(&exchanges, &order);
-    let resources: Vec<Resource> =
+    let mut resources: Vec<Resource> =
         order.iter().map(|&place| build.resource(place, &waits[place], begin)).collect();
     let recorded = Recorded {
         at: Some(UNIX_EPOCH + begin),
@@ -55,6 +56,8 @@ pub(super) fn recording(
     };
     let facts = order.iter().map(|&place| Facts::of(&exchanges[place])).collect();
     let Build { servers, round_trips, .. } = build;
+    let is_document: Vec<bool> = order.iter().map(|&place| exchanges[place].is_document).collect();
+    frames::mark(&mut resources, &servers, redirects, &is_document);
     match Page::new(name, servers, resources) {
         Ok(page) => {
             let page = page.with_redirects(redirects).with_recorded(recorded).with_ignored(ignored);
@@ -131,6 +134,8 @@ struct Build<'a> {
     /// Where each exchange is in the page.
     ids: HashMap<usize, usize>,
     document: Option<&'a Origin>,
+    /// Connections that carried what is always asked for with credentials.
+    credentialed: HashSet<(&'a Origin, &'a str)>,
     places: HashMap<(&'a Origin, bool), usize>,
     servers: Vec<Server>,
     round_trips: Vec<Duration>,
@@ -143,10 +148,22 @@ impl<'a> Build<'a> {
         let kept = || order.iter().filter_map(|&place| exchanges.get(place));
         // After the redirects, which come first.
         let document = kept().find(|one| !one.is_redirect()).map(|one| &one.origin);
+        let credentialed = kept().filter(|one| !may_be_anonymous(one));
+        let credentialed = credentialed
+            .filter_map(|one| Some((&one.origin, one.connection.as_deref()?)))
+            .collect();
         let (places, servers) = (HashMap::new(), Vec::new());
         let (round_trips, connections) = (Vec::new(), HashMap::new());
-        let mut build =
-            Self { exchanges, ids, document, places, servers, round_trips, connections };
+        let mut build = Self {
+            exchanges,
+            ids,
+            document,
+            credentialed,
+            places,
+            servers,
+            round_trips,
+            connections,
+        };
         for exchange in kept() {
             build.add_server(exchange);
         }
@@ -156,10 +173,16 @@ impl<'a> Build<'a> {
     }
 
     /// Fonts of other origins are asked for without credentials (CSS Fonts 4, section 4.9), and so over connections of
-    /// their own; of other requests a recording does not say.
+    /// their own. So are data, if scripts do not say otherwise (Fetch, section 5.4): their connection shows whether it carried anything else.
+    /// Of other requests a recording does not say.
     fn key(&self, exchange: &'a Exchange) -> (&'a Origin, bool) {
         let is_other = self.document.is_some_and(|document| *document != exchange.origin);
-        (&exchange.origin, is_other && exchange.kind == super::Kind::Font)
+        let connection = exchange.connection.as_deref();
+        let is_apart =
+            connection.is_some_and(|name| !self.credentialed.contains(&(&exchange.origin, name)));
+        let is_font = exchange.kind == Kind::Font;
+        let is_anonymous = is_font || (may_be_anonymous(exchange) && is_apart);
+        (&exchange.origin, is_other && is_anonymous)
     }
 
     fn server(&self, exchange: &'a Exchange) -> usize {
@@ -203,6 +226,8 @@ impl<'a> Build<'a> {
             server_time: exchange.timings.wait.saturating_sub(round_trip),
             redirect: exchange.is_redirect(),
             in_prefetch_database: false,
+            in_links: false,
+            in_foreign_frame: false,
             url: exchange.url.clone(),
             connection,
             measured: Some(Timings {
@@ -226,6 +251,11 @@ impl<'a> Build<'a> {
         };
         known.enumerate().map(dependency).collect()
     }
+}
+
+/// Whether it may be asked for without credentials, as far as its kind says.
+fn may_be_anonymous(exchange: &Exchange) -> bool {
+    matches!(exchange.kind, Kind::Font | Kind::Data) || exchange.is_preflight()
 }
 
 fn better(one: Protocol, other: Protocol) -> Protocol {

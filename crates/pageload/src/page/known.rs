@@ -51,18 +51,15 @@ impl Page {
         self.known().is_none_or(|known| known.servers.get(server).is_some_and(|of| of.http2))
     }
 
-    /// The page with the servers that it does not need and, if wanted, the `resources` that it does not need, behind all others; none if
-    /// there are none.
-    pub(crate) fn with_others(&self, resources: bool) -> Option<Self> {
-        let Known { other_servers, other_resources, .. } = self.known()?;
-        if other_servers.is_empty() && (other_resources.is_empty() || !resources) {
+    /// The page with the servers that it does not need and `resources` that it does not need, behind all others; none if there are none.
+    pub(crate) fn with_others(&self, resources: Vec<Resource>) -> Option<Self> {
+        let servers = self.known().map_or(&[][..], |known| known.other_servers.as_slice());
+        if servers.is_empty() && resources.is_empty() {
             return None;
         }
         let mut page = self.clone();
-        page.servers.extend_from_slice(other_servers);
-        if resources {
-            page.resources.extend_from_slice(other_resources);
-        }
+        page.servers.extend_from_slice(servers);
+        page.resources.extend(resources);
         Some(page)
     }
 }

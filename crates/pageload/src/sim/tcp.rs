@@ -7,6 +7,7 @@
 //! Not here: contention for the client's processor, delayed acknowledgements, the spread of round-trip times between
 //! servers, slow start of what the client sends. HTTP/3 is an opening only: what follows it is as over TCP.
 
+mod ahead;
 mod client;
 mod connect;
 mod link;
@@ -34,6 +35,8 @@ pub struct Settings {
     pub revisit: Revisit,
     /// How probable it is that databases know the page.
     pub hit_rate: f64,
+    /// When the databases of servers and of what to prefetch speak.
+    pub delivery: Delivery,
     /// Connections and requests on them.
     pub pools: Pools,
     /// From a name to an address, the first time; zero where that is known.
@@ -52,12 +55,32 @@ impl Default for Settings {
             techniques: Techniques::default(),
             revisit: Revisit::default(),
             hit_rate: 1.0,
+            delivery: Delivery::default(),
             pools: Pools::default(),
             dns: Duration::ZERO,
             tls: Handshake::default(),
             timers: Timers::default(),
         }
     }
+}
+
+/// When databases of servers and of what to prefetch speak, and how much of what they have they can say.
+///
+/// Redirects and HTTP/2 are known at the start in either case: an extension can say the first, and nobody yet the second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delivery {
+    /// At the start, all that they have: to a browser that was changed, as BLAST has it. What it asked for ahead has its effect as soon as
+    /// it is there.
+    #[default]
+    Start,
+    /// When the head of the document's answer comes: to browsers as they are, by `Link` fields or an extension.
+    ///
+    /// * What is preloaded is of [`Resource::in_links`](crate::page::Resource::in_links). It is used when the page comes to it, and not before: a
+    ///   script that is there does not run until something asks for it.
+    /// * It is the page's: what a frame of another site needs of it is asked for again
+    ///   ([`Resource::in_foreign_frame`](crate::page::Resource::in_foreign_frame)).
+    /// * One connection is opened to each server, and it is the page's, not that of such frames.
+    Document,
 }
 
 /// The network between the client and all servers.

@@ -73,6 +73,8 @@ fn what_is_in_it_and_what_is_in_vain_is_counted() {
     assert_eq!(coverage, expected);
     let marked: Vec<bool> = applied.resources().iter().map(|of| of.in_prefetch_database).collect();
     assert_eq!(marked, [false, false, true, false]);
+    // What it is used as is not known, so that no field can say it.
+    assert!(applied.resources().iter().all(|of| !of.in_links));
     // What the recording says stays.
     assert_eq!((applied.redirects(), applied.servers()), (1, load().servers()));
     let known = applied.known().unwrap();
@@ -87,6 +89,17 @@ fn what_is_in_it_and_what_is_in_vain_is_counted() {
         (twice.servers, twice.prefetch_bytes),
         (tally(2, 2, 2), tally(6_000, 16_000, 10_000))
     );
+}
+
+#[test]
+fn fields_name_what_can_be_preloaded() {
+    let prefetch = [(STYLE, Kind::Style), (SCRIPT, Kind::Data), (OLD, Kind::Script)];
+    let prefetch = prefetch.map(|(url, kind)| Prefetch { target: target(url), kind });
+    let (applied, _) = database(PageEntry { prefetch: prefetch.into(), ..entry() }).apply(&load());
+    let said: Vec<bool> = applied.resources().iter().map(|of| of.in_links).collect();
+    assert_eq!(said, [false, false, true, false]);
+    let others = &applied.known().unwrap().other_resources;
+    assert!(others.iter().all(|of| of.url == OLD && of.in_links));
 }
 
 #[test]

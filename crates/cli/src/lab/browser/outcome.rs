@@ -51,12 +51,13 @@ pub(crate) struct CellOutcome {
     /// To `plain` of the same round.
     pub(crate) page_load_saved: Option<Saved>,
     pub(crate) largest_paint_saved: Option<Saved>,
-    /// What `plan` says of the recordings: the mean page load time in ms, and the share saved.
+    /// What `plan` says of the recordings, with databases that speak with the document's head: the mean page load time in ms, and the share
+    /// saved.
     pub(crate) predicted_ms: Option<f64>,
     pub(crate) predicted_saved: Option<f64>,
-    /// The same with a prefetch database that speaks with the document's head, as it does here.
-    pub(crate) hinted_ms: Option<f64>,
-    pub(crate) hinted_saved: Option<f64>,
+    /// The same with databases that speak at the start, to a changed browser; only of arms with databases that can.
+    pub(crate) at_start_ms: Option<f64>,
+    pub(crate) at_start_saved: Option<f64>,
 }
 
 /// Pairs of loads of one round.
@@ -86,7 +87,7 @@ pub(crate) struct MeanOutcome {
     pub(crate) error: Option<f64>,
     pub(crate) saved: Option<f64>,
     pub(crate) predicted_saved: Option<f64>,
-    pub(crate) hinted_saved: Option<f64>,
+    pub(crate) at_start_saved: Option<f64>,
     /// What BLAST found over Tor.
     pub(crate) published_saved: Option<f64>,
 }
@@ -105,7 +106,7 @@ pub(super) struct Loads {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Predicted {
     pub(super) page_load_ms: Option<f64>,
-    pub(super) hinted_ms: Option<f64>,
+    pub(super) at_start_ms: Option<f64>,
 }
 
 /// A cell with all that is known of it.
@@ -169,8 +170,8 @@ impl CellOutcome {
             largest_paint_saved: saved(largest_paint),
             predicted_ms: predicted.page_load_ms.map(rounded),
             predicted_saved: share(predicted.page_load_ms),
-            hinted_ms: predicted.hinted_ms.map(rounded),
-            hinted_saved: share(predicted.hinted_ms),
+            at_start_ms: predicted.at_start_ms.map(rounded),
+            at_start_saved: share(predicted.at_start_ms),
         }
     }
 }
@@ -243,7 +244,7 @@ impl MeanOutcome {
             error: predicted_ms.map(|predicted| rounded(predicted / page_load_ms - 1.0)),
             saved: mean(&|cell| Some(cell.page_load_saved.as_ref()?.share.value)).map(rounded),
             predicted_saved: mean(&|cell| cell.predicted_saved).map(rounded),
-            hinted_saved: mean(&|cell| cell.hinted_saved).map(rounded),
+            at_start_saved: mean(&|cell| cell.at_start_saved).map(rounded),
             published_saved: arm.published().map(|change| -change),
         })
     }
@@ -276,7 +277,7 @@ mod tests {
         let plain = loads(&[Some(1000.0), Some(2000.0), None, Some(1500.0)]);
         let turbo = loads(&[Some(900.0), Some(1600.0), Some(10.0), None]);
         let specs = [spec(Arm::Plain, "news"), spec(Arm::TurboTls, "news")];
-        let predicted = |ms| Predicted { page_load_ms: Some(ms), hinted_ms: None };
+        let predicted = |ms| Predicted { page_load_ms: Some(ms), at_start_ms: None };
         let known = |spec, loads, ms| Known { link: "near", spec, loads, predicted: predicted(ms) };
         let mut outcome = Outcome::default();
         outcome.add(&[known(&specs[0], &plain, 1650.0), known(&specs[1], &turbo, 1320.0)]);

@@ -1,12 +1,10 @@
 //! What `plan` says of the recordings, for each arm.
 
-use std::collections::HashSet;
-
 use headstart_pageload::db::Database;
-use headstart_pageload::page::{Dependency, Page, Part, Resource};
-use headstart_pageload::sim::tcp::{self, Handshake, Link, Revisit, Settings, Techniques};
-use std::time::Duration;
-use url::Url;
+use headstart_pageload::page::Page;
+use headstart_pageload::sim::tcp::{
+    self, Delivery, Handshake, Link, Revisit, Settings, Techniques,
+};
 
 use super::experiment::{BrowserLink, CellSpec};
 use crate::pageload::simulated;
@@ -28,43 +26,32 @@ pub(super) struct Predictor<'p> {
     /// None where the simulator does not know such a path.
     link: Option<Link>,
     database: &'p Database,
-    links: &'p [(String, Vec<String>)],
 }
 
 impl<'p> Predictor<'p> {
-    pub(super) fn new(
-        link: &BrowserLink,
-        database: &'p Database,
-        links: &'p [(String, Vec<String>)],
-    ) -> Self {
-        Self { link: simulated::network(&link.path, link.rtt), database, links }
+    pub(super) fn new(link: &BrowserLink, database: &'p Database) -> Self {
+        Self { link: simulated::network(&link.path, link.rtt), database }
     }
 
-    /// The mean page load time of recorded loads with what an arm does, in ms.
+    /// The mean page load time of recorded loads with what an arm does, in ms. Databases speak as they do here: with the head of the
+    /// document's answer, by `Link` fields and the extension.
     pub(super) fn page_load_ms(&self, pages: &[&Page], cell: &CellSpec) -> Option<f64> {
-        self.mean(pages, techniques(cell), cell, Page::clone)
+        self.mean(pages, cell, Delivery::Document)
     }
 
-    /// The same, but what a prefetch database knows is asked for when the document's head is there, as far as `Link` fields
-    /// say it: `plan` has it asked for at the start. None of arms that have no such database.
-    pub(super) fn hinted_ms(&self, pages: &[&Page], cell: &CellSpec) -> Option<f64> {
-        if !cell.arm.has_hints() {
-            return None;
-        }
-        let techniques = Techniques { prefetch_database: false, ..techniques(cell) };
-        self.mean(pages, techniques, cell, |page| hinted(page, self.links))
+    /// The same with databases that speak at the start, to a browser that was changed for it. None of arms to which that makes no
+    /// difference.
+    pub(super) fn at_start_ms(&self, pages: &[&Page], cell: &CellSpec) -> Option<f64> {
+        let Techniques { server_database, prefetch_database, .. } = techniques(cell);
+        let speaks = server_database || prefetch_database;
+        speaks.then(|| self.mean(pages, cell, Delivery::Start)).flatten()
     }
 
-    fn mean(
-        &self,
-        pages: &[&Page],
-        techniques: Techniques,
-        cell: &CellSpec,
-        change: impl Fn(&Page) -> Page,
-    ) -> Option<f64> {
+    fn mean(&self, pages: &[&Page], cell: &CellSpec, delivery: Delivery) -> Option<f64> {
         let settings = Settings {
             link: self.link?,
-            techniques,
+            techniques: techniques(cell),
+            delivery,
             revisit: if cell.again { Revisit::again() } else { Revisit::default() },
             tls: Handshake {
                 client_hello: if cell.classical { CLASSICAL_HELLO } else { CLIENT_HELLO },
@@ -74,7 +61,7 @@ impl<'p> Predictor<'p> {
             ..Settings::default()
         };
         let load = |page: &&Page| {
-            let (page, _) = self.database.apply(&change(page));
+            let (page, _) = self.database.apply(page);
             tcp::load(&page, &settings, SEED).page_load_time().as_secs_f64() * 1e3
         };
         let all: Vec<f64> = pages.iter().map(load).collect();
@@ -86,45 +73,22 @@ fn techniques(cell: &CellSpec) -> Techniques {
     Techniques::of(&cell.arm.techniques(cell.again, cell.classical))
 }
 
-/// The page with what its document's `Link` fields name asked for when the document's first bytes come.
-fn hinted(page: &Page, links: &[(String, Vec<String>)]) -> Page {
-    let document = page.redirects();
-    let url = page.resources().get(document).map(|resource| resource.url.as_str());
-    let own = links.iter().find(|(of, _)| Some(of.as_str()) == url);
-    let named: HashSet<String> = own
-        .into_iter()
-        .flat_map(|(of, links)| links.iter().filter_map(|link| preloaded(of, link)))
-        .collect();
-    let change = |(at, resource): (usize, &Resource)| {
-        let is_named = at > document && named.contains(&resource.url);
-        let first = Dependency { on: document, part: Part::Bytes(0), then: Duration::ZERO };
-        let dependencies = if is_named { vec![first] } else { resource.dependencies.clone() };
-        Resource { dependencies, ..resource.clone() }
-    };
-    let resources = page.resources().iter().enumerate().map(change).collect();
-    let changed = Page::new(page.name().to_owned(), page.servers().to_vec(), resources);
-    changed.map_or_else(|_| page.clone(), |changed| changed.with_redirects(page.redirects()))
-}
-
-/// The whole URL that a `Link` field has preloaded.
-fn preloaded(document: &str, link: &str) -> Option<String> {
-    let (target, parameters) = link.strip_prefix('<')?.split_once('>')?;
-    let is_preload = parameters.contains("rel=preload");
-    let url = Url::parse(document).ok()?.join(target).ok()?;
-    is_preload.then(|| url.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::lab::browser::arm::Arm;
-    use headstart_pageload::page::{Protocol, Server};
+    use headstart_pageload::db::{PageEntry, Parts, Prefetch};
+    use headstart_pageload::har::Kind;
+    use headstart_pageload::page::{Dependency, Part, Protocol, Resource, Server};
+    use headstart_proto::UnixSeconds;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
 
     fn cell(arm: Arm) -> CellSpec {
         CellSpec::first("p", 0, arm)
     }
 
-    /// A document, a script that it names, and another that this one asks for.
+    /// A document, and three resources each of which the one before asks for.
     fn chain() -> Page {
         let server = Server {
             host: "a.test".into(),
@@ -148,38 +112,45 @@ mod tests {
         Page::new("p".into(), vec![server], (0..4).map(resource).collect()).unwrap()
     }
 
+    /// Of which the last but one is data, that no `Link` field can say.
+    fn database() -> Database {
+        let prefetch = [(1, Kind::Script), (2, Kind::Data), (3, Kind::Image)];
+        let prefetch = prefetch.map(|(id, kind)| {
+            let target = format!("https://a.test/{id}").parse().unwrap();
+            Prefetch { target, kind }
+        });
+        let page = PageEntry {
+            document: "https://a.test/0".parse().unwrap(),
+            recordings: 3,
+            age_days: None,
+            redirects: Vec::new(),
+            servers: Vec::new(),
+            prefetch: prefetch.into(),
+        };
+        let parts = Parts { prefetch: true, ..Parts::NONE };
+        Database::new(UnixSeconds(0), parts, vec![page], BTreeMap::new()).unwrap()
+    }
+
     #[test]
-    fn what_links_name_does_not_wait_for_what_asked_for_it() {
-        let links = vec![(
-            "https://a.test/0".to_owned(),
-            vec![
-                "</3>; rel=preload; as=script".to_owned(),
-                "<https://a.test/2>; rel=preconnect".to_owned(),
-            ],
-        )];
-        let page = hinted(&chain(), &links);
-        let on: Vec<_> = page.resources().iter().map(Resource::parent).collect();
-        assert_eq!(on, [None, Some(0), Some(1), Some(0)]);
-        let database = Database::new(
-            headstart_proto::UnixSeconds(0),
-            headstart_pageload::db::Parts::NONE,
-            Vec::new(),
-            std::collections::BTreeMap::new(),
-        )
-        .unwrap();
+    fn databases_speak_with_the_documents_head() {
+        let database = database();
         let text = "name = 'x'\nrtt = '100ms'\npath = 'delay 50ms'";
         let link: BrowserLink = toml::from_str(text).unwrap();
-        let predictor = Predictor::new(&link, &database, &links);
+        let predictor = Predictor::new(&link, &database);
         let pages = [&chain()];
         let ms = |arm| predictor.page_load_ms(&pages, &cell(arm)).unwrap();
         // One after the other: TCP, TLS, and four requests; TurboTLS spares the first.
         let (plain, turbo) = (ms(Arm::Plain), ms(Arm::TurboTls));
         assert!((plain - turbo - 100.0).abs() < 5.0, "{plain} {turbo}");
-        let hinted = predictor.hinted_ms(&pages, &cell(Arm::PrefetchDb)).unwrap();
-        assert!((plain - hinted - 100.0).abs() < 5.0, "{plain} {hinted}");
-        assert_eq!(predictor.hinted_ms(&pages, &cell(Arm::Plain)), None);
+        // The data wait for the document and then, with the script, for nothing else: a round trip for what is preloaded.
+        let said = ms(Arm::PrefetchDb);
+        assert!((plain - said - 100.0).abs() < 5.0, "{plain} {said}");
+        // All with the document, to a changed browser.
+        let at_start = predictor.at_start_ms(&pages, &cell(Arm::PrefetchDb)).unwrap();
+        assert!((plain - at_start - 300.0).abs() < 5.0, "{plain} {at_start}");
+        assert_eq!(predictor.at_start_ms(&pages, &cell(Arm::RedirectDb)), None);
         let other = BrowserLink { path: "preset wifi".into(), ..link };
-        let predictor = Predictor::new(&other, &database, &links);
+        let predictor = Predictor::new(&other, &database);
         assert_eq!(predictor.page_load_ms(&pages, &cell(Arm::Plain)), None);
     }
 }

@@ -463,7 +463,7 @@ impl Run {
         recorded: &[Recorded],
         loads: &[Loads],
     ) {
-        let predictor = Predictor::new(link, &databases.all, &databases.links);
+        let predictor = Predictor::new(link, &databases.all);
         let known = |(spec, loads): (_, _)| {
             let spec: &CellSpec = spec;
             let url = self.sites.get(spec.site).map(Site::url).unwrap_or_default();
@@ -474,7 +474,7 @@ impl Run {
                 .collect();
             let predicted = Predicted {
                 page_load_ms: predictor.page_load_ms(&pages, spec),
-                hinted_ms: predictor.hinted_ms(&pages, spec),
+                at_start_ms: predictor.at_start_ms(&pages, spec),
             };
             Known { link: &link.name, spec, loads, predicted }
         };

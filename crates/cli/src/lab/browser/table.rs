@@ -84,13 +84,14 @@ fn columns(cell: &CellOutcome) -> [String; 8] {
         _ => format!(", {count} {what}"),
     };
     let (failed, flagged) = (counted(cell.failed, "failed"), counted(cell.flagged, "flagged"));
-    let hinted = cell.hinted_saved.map_or(String::new(), |share| format!(" ({})", percent(share)));
+    let at_start =
+        cell.at_start_saved.map_or(String::new(), |share| format!(" ({})", percent(share)));
     [
         cell.arm.clone(),
         seconds(cell.page_load_ms),
         saved(cell.page_load_saved.as_ref()),
         cell.predicted_ms.map_or("–".into(), |ms| format!("{:.2}", ms / 1e3)),
-        cell.predicted_saved.map_or("–".into(), |share| format!("{}{hinted}", percent(share))),
+        cell.predicted_saved.map_or("–".into(), |share| format!("{}{at_start}", percent(share))),
         seconds(cell.largest_paint_ms),
         saved(cell.largest_paint_saved.as_ref()),
         format!("{}{failed}{flagged}", cell.n),
@@ -110,14 +111,15 @@ fn mean_row(columns: &[&str; 7]) -> String {
 
 fn mean_columns(mean: &MeanOutcome) -> [String; 7] {
     let share = |share: Option<f64>| share.map_or("–".into(), percent);
-    let hinted = mean.hinted_saved.map_or(String::new(), |share| format!(" ({})", percent(share)));
+    let at_start =
+        mean.at_start_saved.map_or(String::new(), |share| format!(" ({})", percent(share)));
     [
         name(mean),
         format!("{:.2}", mean.page_load_ms / 1e3),
         mean.predicted_ms.map_or("–".into(), |ms| format!("{:.2}", ms / 1e3)),
         mean.error.map_or("–".into(), signed),
         share(mean.saved),
-        format!("{}{hinted}", share(mean.predicted_saved)),
+        format!("{}{at_start}", share(mean.predicted_saved)),
         mean.published_saved.map_or(String::new(), percent),
     ]
 }
@@ -160,7 +162,7 @@ mod tests {
             error,
             saved: None,
             predicted_saved: None,
-            hinted_saved: None,
+            at_start_saved: None,
             published_saved: None,
         }
     }

@@ -27,8 +27,8 @@ pub(super) fn section(run: &Run) -> Markup {
         p.reading {
             (outcome.browser) ". Page load time is until 95 % of the resources are there. Means, in brackets 95 % "
             "intervals (Student's t); savings are of pairs: the mean share of the load of " code { "plain" } " in the same round that is saved. "
-            code { "plan" } " is what the simulator says of the recordings, which were made with nothing; in brackets with a "
-            "prefetch database that speaks with the document's head, as it does here, and not at the start. "
+            code { "plan" } " is what the simulator says of the recordings, which were made with nothing, with databases that speak "
+            "with the document's head, as they do here; in brackets with databases that speak at the start. "
             (verdict(&outcome.means)) "."
         }
         (means(&outcome.means))
@@ -42,8 +42,7 @@ pub(super) fn section(run: &Run) -> Markup {
                 figcaption {
                     (kind.0) @if kind.1 { ", second visits" } @else { ", first visits" }
                     ": what each load took less than " code { "plain" } " in the same round, in s. The bar is the mean with its "
-                    "interval, the diamond what " code { "plan" } " says, the second one what it says where a prefetch database speaks with the \
-                     document's head."
+                    "interval, the diamond what " code { "plan" } " says, the second one what it says where databases speak at the start."
                 }
             }
         }
@@ -65,7 +64,7 @@ fn means(means: &[MeanOutcome]) -> Markup {
                 td.n { (mean.predicted_ms.map_or("–".into(), seconds)) }
                 td.n { (mean.error.map_or("–".into(), signed)) }
                 td.n { (share(mean.saved)) }
-                td.n { (share(mean.predicted_saved)) @if let Some(hinted) = mean.hinted_saved { small { "(" (percent(hinted)) ")" } } }
+                td.n { (share(mean.predicted_saved)) @if let Some(at_start) = mean.at_start_saved { small { "(" (percent(at_start)) ")" } } }
                 td.n { (mean.published_saved.map_or(String::new(), percent)) }
             } } }
         } }
@@ -85,7 +84,7 @@ fn cells(cells: &[&CellOutcome]) -> Markup {
                 td.n { (estimate(cell.page_load_ms)) }
                 td.n { (saved(cell.page_load_saved.as_ref())) }
                 td.n { (cell.predicted_ms.map_or("–".into(), seconds)) }
-                td.n { (share(cell.predicted_saved)) @if let Some(hinted) = cell.hinted_saved { small { "(" (percent(hinted)) ")" } } }
+                td.n { (share(cell.predicted_saved)) @if let Some(at_start) = cell.at_start_saved { small { "(" (percent(at_start)) ")" } } }
                 td.n { (estimate(cell.largest_paint_ms)) }
                 td.n { (saved(cell.largest_paint_saved.as_ref())) }
             } } }
@@ -119,7 +118,7 @@ struct Row<'r> {
     saved: &'r Saved,
     /// In s.
     predicted: Option<f64>,
-    hinted: Option<f64>,
+    at_start: Option<f64>,
 }
 
 impl<'r> Row<'r> {
@@ -134,13 +133,13 @@ impl<'r> Row<'r> {
             name: format!("{}, {}", cell.variant, cell.arm),
             saved,
             predicted: saving(cell.predicted_ms, cell.predicted_saved),
-            hinted: saving(cell.hinted_ms, cell.hinted_saved),
+            at_start: saving(cell.at_start_ms, cell.at_start_saved),
         })
     }
 
     fn values(&self) -> impl Iterator<Item = f64> + '_ {
         let own = self.saved.differences_ms.iter().map(|ms| ms / 1e3);
-        own.chain(self.saved.ms.ci95.map(|ms| ms / 1e3)).chain(self.predicted).chain(self.hinted)
+        own.chain(self.saved.ms.ci95.map(|ms| ms / 1e3)).chain(self.predicted).chain(self.at_start)
     }
 
     fn draw(&self, axis: &Axis, y: f64) -> Markup {
@@ -152,7 +151,7 @@ impl<'r> Row<'r> {
             @for ms in &self.saved.differences_ms {
                 circle.turbo cx=(at(axis.x(ms / 1e3))) cy=(y) r="3.5" { title { (format!("{:.3} s", ms / 1e3)) } }
             }
-            @for (class, said) in [("line quic", self.predicted), ("line agent", self.hinted)] {
+            @for (class, said) in [("line quic", self.predicted), ("line agent", self.at_start)] {
                 @if let Some(said) = said {
                     @let diamond = format!("M{:.1} {:.1}l5 6l-5 6l-5 -6z", axis.x(said), y - 6.0);
                     path class=(class) d=(diamond) { title { (format!("plan: {said:.3} s")) } }
@@ -281,8 +280,8 @@ mod tests {
             largest_paint_saved: None,
             predicted_ms: Some(900.0),
             predicted_saved: Some(0.1),
-            hinted_ms: None,
-            hinted_saved: None,
+            at_start_ms: None,
+            at_start_saved: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The browser: what it asks for when, over which connections.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
@@ -11,7 +11,7 @@ use super::super::triggers::{Triggers, Wait};
 use super::super::{Load, Times};
 use super::link::Line;
 use super::sender::Sender;
-use super::{Revisit, Settings, Techniques};
+use super::{Delivery, Revisit, Settings, Techniques, ahead};
 use crate::page::{self, Page, Protocol};
 
 /// Above this hardly anything arrives, and loads would not end.
@@ -31,18 +31,17 @@ pub(super) fn load(
     let is_known = draws.random::<f64>() < settings.hit_rate;
     let techniques =
         if is_known { settings.techniques } else { settings.techniques.without_databases() };
-    let is_prefetched =
-        |resource: &page::Resource| techniques.prefetch_database && resource.in_prefetch_database;
+    let at_start = techniques.prefetch_database && settings.delivery == Delivery::Start;
+    let is_prefetched = |resource: &page::Resource| at_start && resource.in_prefetch_database;
     let without = techniques.redirect_database && page.knows_redirects();
     let without = without.then(|| page.without_redirects(is_prefetched));
     let page = without.as_ref().unwrap_or(page);
     let needed = page.resources().len();
-    let asks_ahead = techniques.server_database || techniques.prefetch_database;
-    let others = asks_ahead.then(|| page.with_others(techniques.prefetch_database)).flatten();
+    let others = ahead::others(page, settings.delivery, techniques);
     let page = others.as_ref().unwrap_or(page);
     let servers = servers(page, settings, techniques, takes_part, &mut draws);
     let mut run = Run::new(page, settings, techniques, servers, seed ^ LOSSES);
-    run.begin();
+    run.begin(needed);
     while let Some((at, event)) = run.events.next() {
         run.now = at;
         run.on(event);
@@ -57,6 +56,8 @@ pub(super) fn load(
 pub(super) enum Event {
     /// The client needs a resource.
     Needed(u32),
+    /// The client has what comes with the head of the document's answer.
+    Head,
     /// A server answers in the handshake of a connection.
     Flight(u32),
     /// A connection takes requests.
@@ -86,7 +87,10 @@ pub(super) struct Run<'a> {
     pub(super) rtt: Instant,
     pub(super) down: Line,
     pub(super) up: Line,
+    /// Those of [`Page::servers`], then those of [`Self::apart`].
     pub(super) servers: Vec<Server>,
+    /// Of servers of which frames of other sites need something: the one that stands for it there, with connections of its own.
+    pub(super) apart: BTreeMap<usize, usize>,
     /// When the address of a host is known, from when it was first asked for.
     pub(super) resolved: Vec<Option<Instant>>,
     pub(super) connections: Vec<Connection>,
@@ -95,6 +99,7 @@ pub(super) struct Run<'a> {
     losses: Xoshiro256PlusPlus,
 }
 
+#[derive(Clone)]
 pub(super) struct Server {
     pub(super) takes_part: bool,
     pub(super) tls: bool,
@@ -139,7 +144,10 @@ pub(super) struct Request {
 
 pub(super) struct Resource {
     wait: Wait,
+    /// The page has come to it.
     needed: bool,
+    /// It was asked for; that may be before.
+    asked: bool,
     received: u64,
     /// How many of its triggers have gone off.
     triggered: usize,
@@ -192,11 +200,17 @@ impl<'a> Run<'a> {
         page: &'a Page,
         settings: &'a Settings,
         techniques: Techniques,
-        servers: Vec<Server>,
+        mut servers: Vec<Server>,
         seed: u64,
     ) -> Self {
+        let framed = page.resources().iter().filter(|resource| resource.in_foreign_frame);
+        let framed: BTreeSet<usize> = framed.map(|resource| resource.server).collect();
+        let apart = framed.into_iter().zip(servers.len()..).collect::<BTreeMap<_, _>>();
+        let others: Vec<Server> = apart.keys().map(|server| servers[*server].clone()).collect();
+        servers.extend(others);
         let triggers = Triggers::of_page(page);
-        let resource = |wait| Resource { wait, needed: false, received: 0, triggered: 0 };
+        let resource =
+            |wait| Resource { wait, needed: false, asked: false, received: 0, triggered: 0 };
         let resources = triggers.waits().map(resource).collect();
         let link = &settings.link;
         let times = vec![Times::default(); page.resources().len()];
@@ -212,6 +226,7 @@ impl<'a> Run<'a> {
             up: Line::new(link.up, link.queue),
             resolved: vec![None; servers.len()],
             servers,
+            apart,
             connections: Vec::new(),
             resources,
             load: Load { resources: times, ..Load::default() },
@@ -219,47 +234,21 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn begin(&mut self) {
+    /// Of all resources `needed` are the page's own; what is behind is asked for in vain.
+    fn begin(&mut self, needed: usize) {
         for server in 0..self.servers.len() {
             if self.servers[server].warm {
                 self.add_warm(server);
             }
         }
-        for (id, resource) in (0..).zip(self.page.resources()) {
-            let prefetched = self.techniques.prefetch_database && resource.in_prefetch_database;
-            if resource.dependencies.is_empty() || prefetched {
+        for (id, resource) in (0..).zip(&self.page.resources()[..needed]) {
+            if resource.dependencies.is_empty() || self.is_known_at_start(resource) {
                 self.need(id);
             }
         }
-        // After what is needed anyway: that has its connections by now.
-        if self.techniques.server_database {
-            for (server, connections) in self.known_servers() {
-                while self.servers[server].connections.len() < connections {
-                    self.open(server);
-                }
-            }
+        if self.settings.delivery == Delivery::Start {
+            self.begin_others(needed);
         }
-    }
-
-    /// Servers that are known to be needed, in the order in which the page names them, then those in vain; and how many
-    /// connections they are known to need.
-    fn known_servers(&self) -> Vec<(usize, usize)> {
-        let used = self.used_servers().into_iter();
-        let Some(known) = self.page.known() else {
-            return used.map(|server| (server, 1)).collect();
-        };
-        let most = self.settings.pools.connections.max(1);
-        let of = |server: usize| known.servers.get(server).map_or(0, |of| of.connections.into());
-        let others = self.page.servers().len().saturating_sub(known.other_servers.len());
-        let all = used.filter(|&server| server < others).chain(others..self.page.servers().len());
-        all.map(|server| (server, of(server).min(most))).collect()
-    }
-
-    /// In the order in which the page names them.
-    fn used_servers(&self) -> Vec<usize> {
-        let mut seen = vec![false; self.servers.len()];
-        let all = self.page.resources().iter().map(|resource| resource.server);
-        all.filter(|&server| !std::mem::replace(&mut seen[server], true)).collect()
     }
 
     pub(super) fn is_lost(&mut self) -> bool {
@@ -270,6 +259,7 @@ impl<'a> Run<'a> {
     fn on(&mut self, event: Event) {
         match event {
             Event::Needed(id) => self.need(id),
+            Event::Head => self.head(),
             Event::Flight(connection) => self.answer(connection),
             Event::Ready(connection) => self.ready(connection),
             Event::Joined(connection) => self.pump(connection),
@@ -284,15 +274,33 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn need(&mut self, id: u32) {
+    /// The page has come to a resource. What is there already has its effect now.
+    pub(super) fn need(&mut self, id: u32) {
         let resource = &mut self.resources[id as usize];
         if std::mem::replace(&mut resource.needed, true) {
             return;
         }
+        let received = resource.received;
+        self.fetch(id);
+        self.trigger(id, received);
+    }
+
+    /// Has a resource asked for, if it was not before.
+    pub(super) fn fetch(&mut self, id: u32) {
+        let resource = &mut self.resources[id as usize];
+        if std::mem::replace(&mut resource.asked, true) {
+            return;
+        }
         self.load.resources[id as usize].created = Duration::from_nanos(self.now);
-        let server = self.page.resources()[id as usize].server;
+        let server = self.server_of(&self.page.resources()[id as usize]);
         self.servers[server].queue.push_back(id);
         self.dispatch(server);
+    }
+
+    /// The server that a resource is asked of, over connections of its own if that is in a frame of another site.
+    pub(super) fn server_of(&self, resource: &page::Resource) -> usize {
+        let apart = self.apart.get(&resource.server).filter(|_| resource.in_foreign_frame);
+        apart.copied().unwrap_or(resource.server)
     }
 
     /// Sends what is asked of `server` on connections that are there, and opens those that are wanted.
@@ -332,13 +340,17 @@ impl<'a> Run<'a> {
         let whole = self.page.resources()[id as usize].response_bytes.max(1);
         let times = &mut self.load.resources[id as usize];
         let resource = &mut self.resources[id as usize];
-        if resource.received == 0 {
+        let is_first = resource.received == 0;
+        if is_first {
             times.first = Duration::from_nanos(self.now);
         }
         resource.received += bytes;
         let received = resource.received;
         if received >= whole {
             times.last = Duration::from_nanos(self.now);
+        }
+        if is_first && id as usize == self.page.redirects() {
+            self.events.at(self.now, Event::Head);
         }
         self.trigger(id, received);
         if received >= whole {
@@ -350,9 +362,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Has the client ask for what `received` bytes of a response name.
+    /// Has the client ask for what `received` bytes of a response name, if the page has come to it.
     fn trigger(&mut self, id: u32, received: u64) {
-        loop {
+        while self.resources[id as usize].needed {
             let next = self.resources[id as usize].triggered;
             let next = self.triggers.of(id as usize).get(next).copied();
             let Some(due) = next.filter(|trigger| trigger.bytes <= received) else { break };

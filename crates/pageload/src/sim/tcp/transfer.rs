@@ -36,6 +36,7 @@ impl Run<'_> {
         self.events.at(self.now + nanos(resource.server_time), Event::Made(id, connection));
         if self.techniques.early_hints && id as usize == self.page.redirects() {
             let at = self.now + self.rtt - self.rtt / 2;
+            self.events.at(at, Event::Head);
             for trigger in self.triggers.of(id as usize) {
                 self.events.at(at, Event::Needed(trigger.id));
             }

@@ -1,0 +1,110 @@
+//! What frames of other sites ask for.
+
+use std::collections::HashSet;
+
+use crate::page::{Resource, Server};
+
+/// Second levels under which countries register names: the frequent ones of the public suffix list.
+const SECOND_LEVELS: [&str; 13] =
+    ["ac", "co", "com", "edu", "gob", "gov", "govt", "gv", "ne", "net", "nom", "or", "org"];
+
+/// Marks resources of frames of other sites than that of the `document`; `is_document` says which are documents.
+///
+/// None, if some of them came over connections that the page used as well: then the browser keeps nothing apart.
+pub(super) fn mark(
+    resources: &mut [Resource],
+    servers: &[Server],
+    document: usize,
+    is_document: &[bool],
+) {
+    let site_of = |resource: &Resource| servers.get(resource.server).map(|of| site(&of.host));
+    let own = resources.get(document).and_then(site_of);
+    for place in document + 1..resources.len() {
+        let Some(resource) = resources.get(place) else { break };
+        let of_parent = || {
+            let parent = resource.parent().and_then(|parent| resources.get(parent));
+            parent.is_some_and(|parent| parent.in_foreign_frame)
+        };
+        let begins_frame = is_document.get(place).copied().unwrap_or_default();
+        let is_foreign = if begins_frame { site_of(resource) != own } else { of_parent() };
+        if let Some(resource) = resources.get_mut(place) {
+            resource.in_foreign_frame = is_foreign;
+        }
+    }
+    if is_shared(resources) {
+        resources.iter_mut().for_each(|resource| resource.in_foreign_frame = false);
+    }
+}
+
+/// Whether a connection has resources of both.
+fn is_shared(resources: &[Resource]) -> bool {
+    let of = |framed: bool| {
+        let own = resources.iter().filter(move |resource| resource.in_foreign_frame == framed);
+        own.filter_map(|resource| resource.connection)
+    };
+    let framed: HashSet<u32> = of(true).collect();
+    of(false).any(|connection| framed.contains(&connection))
+}
+
+/// The part of a host that somebody registered. Browsers go by the public suffix list; where this is wrong, a frame counts as the page's
+/// or the other way round.
+fn site(host: &str) -> &str {
+    let is_address = host.contains(':') || host.bytes().all(|of| of.is_ascii_digit() || of == b'.');
+    let mut labels = host.rsplit('.');
+    let (top, second) = (labels.next().unwrap_or(host), labels.next().unwrap_or_default());
+    let count = if top.len() == 2 && SECOND_LEVELS.contains(&second) { 3 } else { 2 };
+    match host.rmatch_indices('.').nth(count - 1) {
+        Some((dot, _)) if !is_address => host.get(dot + 1..).unwrap_or(host),
+        _ => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::{Dependency, Part, Protocol};
+    use std::time::Duration;
+
+    #[test]
+    fn sites_are_what_somebody_registered() {
+        let sites = ["a.b.test", "b.test", "test", "x.y.co.uk", "y.de", "10.0.0.1", "[::1]"];
+        assert_eq!(
+            sites.map(site),
+            ["b.test", "b.test", "test", "y.co.uk", "y.de", "10.0.0.1", "[::1]"]
+        );
+    }
+
+    /// A page, a script of another site, its frame, what that asks for, and a frame of the page's own site.
+    fn page(connections: [u32; 5]) -> Vec<bool> {
+        let server = |host: &str| Server {
+            host: host.into(),
+            port: 443,
+            tls: true,
+            anonymous: false,
+            protocol: Protocol::Http2,
+            pipelining: false,
+            address: None,
+        };
+        let servers = ["www.a.test", "b.test", "account.a.test"].map(server);
+        let resource = |(place, (on, server)): (usize, (Option<usize>, usize))| Resource {
+            dependencies: on
+                .map(|on| Dependency { on, part: Part::Whole, then: Duration::ZERO })
+                .into_iter()
+                .collect(),
+            server,
+            connection: connections.get(place).copied(),
+            ..Resource::default()
+        };
+        let tree = [(None, 0), (Some(0), 1), (Some(1), 1), (Some(2), 1), (Some(1), 2)];
+        let mut resources: Vec<Resource> = tree.into_iter().enumerate().map(resource).collect();
+        mark(&mut resources, &servers, 0, &[true, false, true, false, true]);
+        resources.iter().map(|resource| resource.in_foreign_frame).collect()
+    }
+
+    #[test]
+    fn what_a_frame_of_another_site_asks_for_is_marked() {
+        assert_eq!(page([0, 1, 2, 2, 3]), [false, false, true, true, false]);
+        // One connection for both.
+        assert_eq!(page([0, 1, 1, 2, 3]), [false; 5]);
+    }
+}

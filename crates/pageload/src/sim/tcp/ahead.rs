@@ -1,0 +1,275 @@
+//! What databases have the client do before the page comes to it.
+
+use std::collections::HashSet;
+
+use super::client::Run;
+use super::{Delivery, Techniques};
+use crate::page::{Known, Page, Resource};
+
+/// The page with what databases have the client ask for in vain; none if there is none.
+pub(super) fn others(page: &Page, delivery: Delivery, techniques: Techniques) -> Option<Page> {
+    let Techniques { server_database, prefetch_database, .. } = techniques;
+    let known = || page.known().into_iter().flat_map(|known| &known.other_resources);
+    let resources = match delivery {
+        _ if !prefetch_database => Vec::new(),
+        Delivery::Start => known().cloned().collect(),
+        Delivery::Document => {
+            let in_vain = known().filter(|resource| resource.in_links).cloned();
+            in_vain.chain(needed_in_frames(page)).collect()
+        }
+    };
+    (server_database || prefetch_database).then(|| page.with_others(resources)).flatten()
+}
+
+/// What is preloaded for the page, but needed by frames of other sites alone: they ask for it again.
+fn needed_in_frames(page: &Page) -> Vec<Resource> {
+    let named = page.resources().iter().filter(|resource| resource.in_links);
+    let mut seen: HashSet<&str> = named
+        .clone()
+        .filter(|resource| !resource.in_foreign_frame)
+        .map(|resource| resource.url.as_str())
+        .collect();
+    let again = named.filter(|resource| resource.in_foreign_frame && seen.insert(&resource.url));
+    let preloaded = |resource: &Resource| Resource {
+        dependencies: Vec::new(),
+        in_foreign_frame: false,
+        ..resource.clone()
+    };
+    again.map(preloaded).collect()
+}
+
+impl Run<'_> {
+    /// Whether a resource is asked for before anything names it.
+    pub(super) fn is_known_at_start(&self, resource: &Resource) -> bool {
+        self.settings.delivery == Delivery::Start
+            && self.techniques.prefetch_database
+            && resource.in_prefetch_database
+    }
+
+    /// What is known at the start, beside what the page needs.
+    pub(super) fn begin_others(&mut self, needed: usize) {
+        let all = self.page.resources().len();
+        (needed..all).filter_map(|id| u32::try_from(id).ok()).for_each(|id| self.need(id));
+        // After what is needed anyway: that has its connections by now.
+        if !self.techniques.server_database {
+            return;
+        }
+        let used: HashSet<usize> =
+            self.page.resources().iter().map(|resource| self.server_of(resource)).collect();
+        for (server, connections) in self.known_servers() {
+            let apart = self.apart.get(&server).copied();
+            let own = Some(server).filter(|server| apart.is_none() || used.contains(server));
+            let places: Vec<usize> = own.into_iter().chain(apart).collect();
+            // Databases count those of the page and of its frames together.
+            let each = connections.div_ceil(places.len());
+            for place in places {
+                while self.servers[place].connections.len() < each {
+                    self.open(place);
+                }
+            }
+        }
+    }
+
+    /// What the answer says of the page before the first byte of it.
+    pub(super) fn head(&mut self) {
+        if self.settings.delivery != Delivery::Document {
+            return;
+        }
+        if self.techniques.prefetch_database {
+            for (id, resource) in (0..).zip(self.page.resources()) {
+                if resource.in_links && !resource.in_foreign_frame {
+                    self.fetch(id);
+                }
+            }
+        }
+        if self.techniques.server_database {
+            for (server, connections) in self.known_servers() {
+                if connections > 0 && self.servers[server].connections.is_empty() {
+                    self.open(server);
+                }
+            }
+        }
+    }
+
+    /// Servers that are known to be needed, in the order in which the page names them, then those in vain; and how many
+    /// connections they are known to need.
+    fn known_servers(&self) -> Vec<(usize, usize)> {
+        let used = self.used_servers().into_iter();
+        let Some(known) = self.page.known() else {
+            return used.map(|server| (server, 1)).collect();
+        };
+        let most = self.settings.pools.connections.max(1);
+        let Known { servers, other_servers, .. } = known;
+        let of = |server: usize| servers.get(server).map_or(0, |of| of.connections.into());
+        let others = self.page.servers().len().saturating_sub(other_servers.len());
+        let all = used.filter(|&server| server < others).chain(others..self.page.servers().len());
+        all.map(|server| (server, of(server).min(most))).collect()
+    }
+
+    /// In the order in which the page names them.
+    fn used_servers(&self) -> Vec<usize> {
+        let mut seen = vec![false; self.servers.len()];
+        let all = self.page.resources().iter().map(|resource| resource.server);
+        all.filter(|&server| !std::mem::replace(&mut seen[server], true)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use super::super::{Handshake, Link, Settings, Technique, load};
+    use super::*;
+    use crate::page::{Dependency, KnownServer, Part, Protocol, Server};
+    use crate::sim::Load;
+
+    const RTT: Duration = Duration::from_millis(100);
+
+    fn server(host: &str) -> Server {
+        Server {
+            host: host.into(),
+            port: 443,
+            tls: true,
+            anonymous: false,
+            protocol: Protocol::Http2,
+            pipelining: false,
+            address: None,
+        }
+    }
+
+    /// Of a server, asked for by another resource; known, and named by `Link` fields if wanted.
+    fn resource(on: Option<usize>, server: usize, in_links: bool) -> Resource {
+        let on = on.map(|on| Dependency { on, part: Part::Whole, then: Duration::ZERO });
+        Resource {
+            dependencies: on.into_iter().collect(),
+            server,
+            response_bytes: 1_000,
+            in_prefetch_database: in_links,
+            in_links,
+            ..Resource::default()
+        }
+    }
+
+    fn framed(resource: Resource) -> Resource {
+        Resource { in_foreign_frame: true, ..resource }
+    }
+
+    fn page(resources: Vec<Resource>) -> Page {
+        Page::new("page".into(), vec![server("a.test"), server("b.test")], resources).unwrap()
+    }
+
+    fn loaded(page: &Page, technique: Technique, delivery: Delivery) -> Load {
+        let settings = Settings {
+            link: Link { rtt: RTT, ..Link::default() },
+            tls: Handshake {
+                full: Duration::ZERO,
+                resumed: Duration::ZERO,
+                ..Handshake::default()
+            },
+            techniques: Techniques::of(&[technique]),
+            delivery,
+            ..Settings::default()
+        };
+        load(page, &settings, 0)
+    }
+
+    /// When each resource is there, in round trips.
+    fn ends(page: &Page, technique: Technique, delivery: Delivery) -> Vec<f64> {
+        let load = loaded(page, technique, delivery);
+        let in_round_trips = |time: Duration| (time.as_secs_f64() / RTT.as_secs_f64()).round();
+        load.resources.iter().map(|times| in_round_trips(times.last)).collect()
+    }
+
+    #[test]
+    fn what_is_named_comes_with_the_document_or_a_round_trip_behind_it() {
+        let chain =
+            [resource(None, 0, false), resource(Some(0), 0, true), resource(Some(1), 0, true)];
+        let page = page(chain.into());
+        let with = |delivery| ends(&page, Technique::PrefetchDatabase, delivery);
+        assert_eq!(with(Delivery::Start), [3.0, 3.0, 3.0]);
+        assert_eq!(with(Delivery::Document), [3.0, 4.0, 4.0]);
+    }
+
+    #[test]
+    fn what_no_field_can_say_is_not_asked_for() {
+        let data = Resource { in_links: false, ..resource(Some(0), 0, true) };
+        let page = page(vec![resource(None, 0, false), resource(Some(0), 0, false), data]);
+        let with = |delivery| ends(&page, Technique::PrefetchDatabase, delivery);
+        assert_eq!(with(Delivery::Start), [3.0, 4.0, 3.0]);
+        assert_eq!(with(Delivery::Document), [3.0, 4.0, 4.0]);
+    }
+
+    #[test]
+    fn a_script_that_is_there_does_not_run_before_the_page_comes_to_it() {
+        let slow = Resource { server_time: 2 * RTT, ..resource(Some(0), 0, false) };
+        let chain = [slow, resource(Some(1), 0, true), resource(Some(2), 0, false)];
+        let page = page([resource(None, 0, false)].into_iter().chain(chain).collect());
+        let with = |delivery| ends(&page, Technique::PrefetchDatabase, delivery);
+        // In a changed browser it does, and asks for what comes behind.
+        assert_eq!(with(Delivery::Start), [3.0, 6.0, 3.0, 4.0]);
+        assert_eq!(with(Delivery::Document), [3.0, 6.0, 4.0, 7.0]);
+    }
+
+    #[test]
+    fn frames_of_other_sites_ask_again() {
+        // A frame, and a script in it.
+        let frame = framed(resource(Some(0), 1, false));
+        let page = page(vec![resource(None, 0, false), frame, framed(resource(Some(1), 1, true))]);
+        let none = ends(&page, Technique::Resumption, Delivery::Document);
+        assert_eq!(none, [3.0, 6.0, 7.0]);
+        assert_eq!(ends(&page, Technique::PrefetchDatabase, Delivery::Document), none);
+        // Once more, over a connection of the page's own.
+        let connections = |technique| loaded(&page, technique, Delivery::Document).connections;
+        assert_eq!(connections(Technique::Resumption), 2);
+        assert_eq!(connections(Technique::PrefetchDatabase), 3);
+        // The frame's own connection is there when the frame is asked for.
+        assert_eq!(ends(&page, Technique::PrefetchDatabase, Delivery::Start), [3.0, 4.0, 3.0]);
+    }
+
+    #[test]
+    fn servers_are_known_with_the_documents_head() {
+        let late = |resource: Resource| {
+            vec![self::resource(None, 0, false), self::resource(Some(0), 0, false), resource]
+        };
+        let of_page = page(late(resource(Some(1), 1, false)));
+        let with = |page: &Page, delivery| ends(page, Technique::ServerDatabase, delivery);
+        assert_eq!(ends(&of_page, Technique::Resumption, Delivery::Start), [3.0, 4.0, 7.0]);
+        assert_eq!(with(&of_page, Delivery::Document), [3.0, 4.0, 6.0]);
+        assert_eq!(with(&of_page, Delivery::Start), [3.0, 4.0, 5.0]);
+        // A connection of the page's is of no use to a frame of another site.
+        let of_frame = page(late(framed(resource(Some(1), 1, false))));
+        assert_eq!(with(&of_frame, Delivery::Document), [3.0, 4.0, 7.0]);
+        assert_eq!(with(&of_frame, Delivery::Start), [3.0, 4.0, 5.0]);
+    }
+
+    #[test]
+    fn one_connection_is_opened_to_a_server_that_is_known() {
+        let http1 = Server { protocol: Protocol::Http1, ..server("b.test") };
+        let page = Page::new(
+            "page".into(),
+            vec![server("a.test"), http1],
+            vec![resource(None, 0, false), resource(Some(0), 1, false)],
+        );
+        let known = [0, 3].map(|connections| KnownServer { connections, http2: false });
+        let page = page.unwrap().with_known(Known { servers: known.into(), ..Known::default() });
+        let connections = |delivery| loaded(&page, Technique::ServerDatabase, delivery).connections;
+        assert_eq!([Delivery::Document, Delivery::Start].map(connections), [2, 4]);
+    }
+
+    #[test]
+    fn what_fields_name_in_vain_costs_bandwidth_alone() {
+        let with = |in_links| {
+            let other = Resource { in_links, ..resource(None, 1, true) };
+            let known = Known {
+                servers: vec![KnownServer::default(); 2],
+                other_resources: vec![other],
+                ..Known::default()
+            };
+            let page = page(vec![resource(None, 0, false), resource(Some(0), 0, false)]);
+            loaded(&page.with_known(known), Technique::PrefetchDatabase, Delivery::Document)
+        };
+        assert_eq!([true, false].map(|in_links| with(in_links).connections), [2, 1]);
+        assert_eq!(with(true).resources, with(false).resources);
+    }
+}
