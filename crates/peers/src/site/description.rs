@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::origin::LANGUAGES;
 use crate::error::PeerError;
 
 /// Descriptions that are part of the program.
@@ -17,7 +18,7 @@ const TEXTS: [&str; 3] = [
 /// Resources of a site at most: its bodies are in memory together.
 const RESOURCES_MAX: usize = 10_000;
 
-/// Bytes of a body at most, and of all bodies.
+/// Bytes of a body at most, and of all bodies in all languages.
 const BYTES_MAX: usize = 256 << 20;
 
 /// Hosts at most: the lab gives each an address of one network with 254.
@@ -320,6 +321,10 @@ impl SiteText {
         }
         let mut hosts = Vec::new();
         for host in self.hosts.values() {
+            if !is_host_name(&host.name) {
+                let what = format!("{:?} is no host name in lower case", host.name);
+                return Err(PeerError::new(what));
+            }
             hosts.push(SiteHost { name: host.name.clone(), think: think(host.think.as_ref())? });
         }
         let place = |host: &str| names.iter().position(|name| name.as_str() == host);
@@ -388,6 +393,28 @@ impl SiteText {
     }
 }
 
+/// Names of hosts become names of files, and parts of a browser's arguments (RFC 1123 section 2.1: letters, digits, hyphens).
+fn is_host_name(name: &str) -> bool {
+    let is_own = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(is_own);
+    name.len() <= 253 && name.split('.').all(is_label)
+}
+
+/// Paths stand in bodies without any escaping, and are what browsers ask for: without dots to leave out, and with nothing but
+/// unreserved characters (RFC 3986 sections 2.3 and 5.2.4).
+fn is_path(path: &str) -> bool {
+    let is_own = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    let mut segments = path.split('/');
+    path.starts_with('/')
+        && path.replace("{lang}", "").bytes().all(is_own)
+        && segments.all(|segment| !matches!(segment, "." | ".."))
+}
+
+/// Classes and fonts have this name, comments of scripts and tags as well.
+fn is_id(id: &str) -> bool {
+    !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+}
+
 fn think(text: Option<&String>) -> Result<Duration, PeerError> {
     let Some(text) = text else { return Ok(Duration::ZERO) };
     humantime::parse_duration(text)
@@ -421,6 +448,9 @@ impl Site {
         let wrong = |at: usize, what: String| {
             PeerError::new(format!("resource {} {what}", self.resources[at].id))
         };
+        if self.title.contains(|c: char| c.is_control() || matches!(c, '<' | '&')) {
+            return Err(PeerError::new("the title is no line of plain text"));
+        }
         let mut urls = HashSet::new();
         let mut bytes = 0_usize;
         for (at, resource) in self.resources.iter().enumerate() {
@@ -428,7 +458,13 @@ impl Site {
             if resource.from.is_none() && at > 0 {
                 return Err(wrong(at, "is asked for by none, as the first".into()));
             }
-            if !resource.path.starts_with('/') || !urls.insert(self.url_of(at)) {
+            if !is_id(&resource.id) {
+                return Err(wrong(at, "has a name with more than letters, digits, - and _".into()));
+            }
+            if !is_path(&resource.path) {
+                return Err(wrong(at, format!("has a path that is none: {:?}", resource.path)));
+            }
+            if !urls.insert(self.url_of(at)) {
                 return Err(wrong(at, format!("has no path of its own: {}", resource.path)));
             }
             match resource.redirect {
@@ -441,7 +477,8 @@ impl Site {
                 Some(_) => {}
                 None => self.check_children(at, &children)?,
             }
-            bytes = bytes.saturating_add(resource.bytes);
+            let bodies = if resource.path.contains("{lang}") { LANGUAGES.len() } else { 1 };
+            bytes = bytes.saturating_add(resource.bytes.saturating_mul(bodies));
             if bytes > BYTES_MAX {
                 return Err(wrong(at, format!("is too large: {BYTES_MAX} bytes are the most")));
             }
@@ -461,7 +498,8 @@ impl Site {
         let may = |child: SiteKind| match self.resources[at].kind {
             Document => child != Font,
             Style => matches!(child, Style | Font | Image),
-            Script | Data => true,
+            Script => true,
+            Data => self.is_read(at),
             Image | Font => false,
         };
         match children.iter().find(|child| !may(self.resources[**child].kind)) {
@@ -471,6 +509,14 @@ impl Site {
                 self.resources[at].id, self.resources[*child].id
             ))),
         }
+    }
+
+    /// Whether a script gets the data, and asks for what they name. Documents fetch data for nobody.
+    fn is_read(&self, data: usize) -> bool {
+        let from = |at: &usize| self.resources.get(*at).and_then(|one| one.from);
+        let mut askers = std::iter::successors(from(&data), from);
+        let asker = askers.find(|at| self.resources[*at].redirect.is_none());
+        asker.is_some_and(|asker| self.resources[asker].kind != SiteKind::Document)
     }
 }
 
@@ -545,9 +591,27 @@ mod tests {
             ("y = { from = 'y', host = 'a', path = '/y.css' }", "not there, or by itself"),
             ("y = { from = 'z', host = 'b', path = '/y.css' }", "host that is not there"),
             ("y = { from = 'z', host = 'a', path = '/' }", "no path of its own"),
+            ("y = { from = 'z', host = 'a', path = 'y.css' }", "a path that is none"),
+            ("y = { from = 'z', host = 'a', path = '/\"y.css' }", "a path that is none"),
+            ("y = { from = 'z', host = 'a', path = '/<y.css' }", "a path that is none"),
+            ("y = { from = 'z', host = 'a', path = '/y?.css' }", "a path that is none"),
+            ("y = { from = 'z', host = 'a', path = '/x/../y.css' }", "a path that is none"),
+            ("'*/' = { from = 'z', host = 'a', path = '/y.css' }", "letters, digits"),
             ("y = { from = 'z', host = 'a', path = '/y', redirect = 302 }", "not exactly one"),
             ("y = { from = 'z', host = 'a', path = '/y.ttf' }", "cannot ask for"),
             ("y = { from = 'z', host = 'a', path = '/y', bytes = 300000000 }", "too large"),
+            ("y = { from = 'z', host = 'a', path = '/{lang}', bytes = 100000000 }", "too large"),
+            (
+                "y = { from = 'z', host = 'a', path = '/y.json' }\n\
+                 x = { from = 'y', host = 'a', path = '/x.png' }",
+                "y cannot ask for x",
+            ),
+            (
+                "r = { from = 'z', host = 'a', path = '/r', redirect = 302 }\n\
+                 y = { from = 'r', host = 'a', path = '/y.json' }\n\
+                 x = { from = 'y', host = 'a', path = '/x.png' }",
+                "y cannot ask for x",
+            ),
             ("y = { from = 'z', host = 'a', path = '/{n}', count = 100000 }", "one too many"),
             ("y = { from = 'z', host = 'a', path = '/y', think = 'soon' }", "think"),
             ("y = { from = 'z', host = 'a', path = '/y', else = 1 }", "unknown field"),
@@ -558,5 +622,54 @@ mod tests {
         let no_document = parse("z = { host = 'a', path = '/z.png' }").unwrap_err();
         assert!(no_document.contains("no document"), "{no_document}");
         assert!(parse("").unwrap_err().contains("without resources"));
+    }
+
+    #[test]
+    fn data_of_scripts_asks_for_more_even_behind_a_redirect() {
+        parse(
+            "z = { host = 'a', path = '/', bytes = 9 }\n\
+             s = { from = 'z', host = 'a', path = '/s.js' }\n\
+             r = { from = 's', host = 'a', path = '/r', redirect = 302 }\n\
+             y = { from = 'r', host = 'a', path = '/y.json' }\n\
+             x = { from = 'y', host = 'a', path = '/x.json' }\n\
+             w = { from = 'x', host = 'a', path = '/w.png' }",
+        )
+        .unwrap();
+    }
+
+    #[test]
+    fn hosts_have_names_that_files_may_have() {
+        let site = |host: &str, title: &str| {
+            Site::parse(&format!(
+                "name = 'x'\ntitle = '{title}'\nabout = ''\n[hosts]\na = {{ name = '{host}' }}\n\
+                 [resources]\nz = {{ host = 'a', path = '/', bytes = 9 }}"
+            ))
+        };
+        let label = "a".repeat(63);
+        for right in ["a", "x-1.test", &format!("{label}.test")] {
+            site(right, "X").unwrap();
+        }
+        let long = [label.as_str(); 4].join(".");
+        for wrong in [
+            "",
+            "../../etc/x",
+            "/etc/cron.d/x",
+            "..",
+            "a..test",
+            "a.test.",
+            "A.test",
+            "a.test, MAP * b",
+            "a_b.test",
+            "\u{e4}.test",
+            &format!("{label}a.test"),
+            &long,
+        ] {
+            let error = site(wrong, "X").unwrap_err().to_string();
+            assert!(error.contains("no host name"), "{wrong}: {error}");
+        }
+        for title in ["<b>", "a & b", "a\tb"] {
+            let error = site("a.test", title).unwrap_err().to_string();
+            assert!(error.contains("title"), "{title}: {error}");
+        }
     }
 }
