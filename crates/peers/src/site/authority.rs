@@ -1,8 +1,8 @@
 //! Certificates: an authority of the sites' own, and one certificate for each host.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use openssl::asn1::Asn1Time;
@@ -32,6 +32,9 @@ const CERTIFICATE: &str = "authority.pem";
 
 /// The file with its key, in PEM form.
 const KEY: &str = "authority.key";
+
+/// Of all files.
+const MODE: u32 = 0o600;
 
 /// Who says which host is which.
 #[derive(Clone, Debug)]
@@ -67,18 +70,36 @@ impl Authority {
     /// That of a folder; a new one if it has none, whose files are written there.
     ///
     /// # Errors
-    /// The folder cannot be used.
+    /// The folder cannot be used, or what it has is no authority, or none for more than a day.
     pub fn obtain(folder: &Path) -> Result<Self, PeerError> {
         let [certificate, key] = [CERTIFICATE, KEY].map(|name| folder.join(name));
-        if certificate.exists() && key.exists() {
-            let key = PKey::private_key_from_pem(&read(&key)?)?;
-            return Ok(Self { certificate: X509::from_pem(&read(&certificate)?)?, key });
+        if !certificate.exists() && !key.exists() {
+            let new = Self::new()?;
+            fs::create_dir_all(folder).map_err(|error| unusable(folder, &error))?;
+            write(&key, &new.key.private_key_to_pem_pkcs8()?)?;
+            write(&certificate, &new.pem()?)?;
+            return Ok(new);
         }
-        let new = Self::new()?;
-        fs::create_dir_all(folder).map_err(|error| unusable(folder, &error))?;
-        write(&key, &new.key.private_key_to_pem_pkcs8()?)?;
-        write(&certificate, &new.pem()?)?;
-        Ok(new)
+        // Nothing that somebody may have made trusted is replaced unasked.
+        let useless = |why: &str| {
+            let what = format!("{CERTIFICATE} and {KEY} of {} {why}", folder.display());
+            PeerError::new(what).with_hint("remove both, or name another folder")
+        };
+        if !certificate.exists() || !key.exists() {
+            return Err(useless("are not both there"));
+        }
+        let parsed =
+            (X509::from_pem(&read(&certificate)?), PKey::private_key_from_pem(&read(&key)?));
+        let (Ok(certificate), Ok(key)) = parsed else {
+            return Err(useless("are no certificate and key in PEM form"));
+        };
+        if !certificate.public_key()?.public_eq(&key) {
+            return Err(useless("do not belong together"));
+        }
+        if certificate.not_after() < Asn1Time::days_from_now(1)? {
+            return Err(useless("expire within a day, or have expired"));
+        }
+        Ok(Self { certificate, key })
     }
 
     /// Its certificate, in PEM form.
@@ -176,8 +197,12 @@ fn read(file: &Path) -> Result<Vec<u8>, PeerError> {
 /// For its owner alone: there are keys among these files.
 fn write(file: &Path, bytes: &[u8]) -> Result<(), PeerError> {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let written = options.open(file).and_then(|mut file| file.write_all(bytes));
+    options.write(true).create(true).truncate(true).mode(MODE);
+    let written = options.open(file).and_then(|mut file| {
+        // One that was there has the mode it had.
+        file.set_permissions(Permissions::from_mode(MODE))?;
+        file.write_all(bytes)
+    });
     written.map_err(|error| unusable(file, &error))
 }
 
@@ -203,6 +228,40 @@ mod tests {
         let chain = X509::stack_from_pem(&fs::read(chain).unwrap()).unwrap();
         assert_eq!(chain.len(), 2);
         assert!(chain[0].verify(&chain[1].public_key().unwrap()).unwrap());
-        assert!(PKey::private_key_from_pem(&fs::read(key).unwrap()).is_ok());
+        assert!(PKey::private_key_from_pem(&fs::read(&key).unwrap()).is_ok());
+        fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
+        host.store(&again, folder.path(), "a.test").unwrap();
+        assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_a_folder_has_is_used_or_refused_and_never_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::obtain(folder.path()).unwrap();
+        let files = [CERTIFICATE, KEY].map(|name| folder.path().join(name));
+        let refused = |certificate: Option<&[u8]>, key: Option<&[u8]>, why: &str| {
+            for (file, bytes) in files.iter().zip([certificate, key]) {
+                let _ = fs::remove_file(file);
+                if let Some(bytes) = bytes {
+                    fs::write(file, bytes).unwrap();
+                }
+            }
+            let error = Authority::obtain(folder.path()).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+            assert!(error.hint().unwrap().contains("remove both"));
+            let now = files.each_ref().map(|file| fs::read(file).ok());
+            assert_eq!(now, [certificate, key].map(|bytes| bytes.map(<[u8]>::to_vec)));
+        };
+        let own = authority.pem().unwrap();
+        let key = authority.key.private_key_to_pem_pkcs8().unwrap();
+        refused(Some(&own), None, "not both there");
+        refused(None, Some(&key), "not both there");
+        refused(Some(b"x"), Some(&key), "no certificate and key");
+        refused(Some(&Authority::new().unwrap().pem().unwrap()), Some(&key), "belong together");
+        let mut old = X509::builder().unwrap();
+        old.set_pubkey(&authority.key).unwrap();
+        old.set_not_after(&Asn1Time::from_unix(1_000_000_000).unwrap()).unwrap();
+        old.sign(&authority.key, MessageDigest::sha256()).unwrap();
+        refused(Some(&old.build().to_pem().unwrap()), Some(&key), "expire");
     }
 }
