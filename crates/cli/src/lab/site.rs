@@ -71,13 +71,12 @@ async fn serve(
         )
     };
     output::print(text.as_bytes())?;
-    let served = match without_tls {
+    match without_tls {
         Some((clear, _)) => {
-            tokio::try_join!(origin.serve(listener), origin.serve_without_tls(clear)).map(drop)
+            tokio::join!(origin.serve(listener), origin.serve_without_tls(clear));
         }
         None => origin.serve(listener).await,
-    };
-    served.map_err(|error| Failure::usage(format!("cannot serve any more: {error}")))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

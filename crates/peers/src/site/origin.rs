@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +20,7 @@ use openssl::ssl::{
     AlpnError, NameType, SniError, Ssl, SslAlert, SslContext, SslMethod, SslRef, SslVersion,
     select_next_proto,
 };
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -45,6 +45,16 @@ const CONNECTIONS: usize = 2048;
 
 /// Longest that a handshake takes: some round trips of a second, with losses.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a client of HTTP/1.1 may take for its next request: no load takes as long, and Chromium itself waits no longer.
+const IDLE: Duration = Duration::from_secs(300);
+
+/// Who vanishes without a word is found out by the kernel, whatever is spoken: after nine probes (tcp(7)), in 5 min.
+const ALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_secs(120)).with_interval(Duration::from_secs(20));
+
+/// How long nothing is accepted after that has failed.
+const SHORTAGE: Duration = Duration::from_millis(10);
 
 /// Streams of a connection at a time, as most servers have it (RFC 9113 section 6.5.2 asks for 100 at least).
 const STREAMS: u32 = 128;
@@ -76,6 +86,8 @@ struct Shared {
     tls: SslContext,
     answers: HashMap<(String, String), Answer>,
     connections: Arc<Semaphore>,
+    /// [`IDLE`], but in tests.
+    idle: Duration,
     requests: AtomicU64,
     handshakes: AtomicU64,
     resumed: AtomicU64,
@@ -125,7 +137,8 @@ impl SiteOrigin {
         let tls = front(contexts, authority, options)?;
         let connections = Arc::new(Semaphore::new(CONNECTIONS));
         let [requests, handshakes, resumed] = [const { AtomicU64::new(0) }; 3];
-        let shared = Shared { tls, answers, connections, requests, handshakes, resumed };
+        let idle = IDLE;
+        let shared = Shared { tls, answers, connections, idle, requests, handshakes, resumed };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -143,37 +156,27 @@ impl SiteOrigin {
     }
 
     /// Serves those who connect to `listener`, until this is dropped; connections go on until they end.
-    ///
-    /// # Errors
-    /// The system gives no connections any more.
-    pub async fn serve(&self, listener: TcpListener) -> io::Result<()> {
-        self.serve_by(listener, true).await
+    pub async fn serve(&self, listener: TcpListener) {
+        self.serve_by(listener, true).await;
     }
 
     /// The same without TLS, over HTTP/1.1, for an edge that speaks TLS itself.
-    ///
-    /// # Errors
-    /// The system gives no connections any more.
-    pub async fn serve_without_tls(&self, listener: TcpListener) -> io::Result<()> {
-        self.serve_by(listener, false).await
+    pub async fn serve_without_tls(&self, listener: TcpListener) {
+        self.serve_by(listener, false).await;
     }
 
-    async fn serve_by(&self, listener: TcpListener, is_tls: bool) -> io::Result<()> {
+    async fn serve_by(&self, listener: TcpListener, is_tls: bool) {
         loop {
-            let place = Arc::clone(&self.shared.connections).acquire_owned().await;
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
-                // The client is gone already, or there are no descriptors for a while.
-                Err(error) if is_passing(&error) => {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                    continue;
-                }
-                Err(error) => return Err(error),
+            // The client is gone already, or something is short for a while: no reason to end a host.
+            let Ok((stream, _)) = listener.accept().await else {
+                tokio::time::sleep(SHORTAGE).await;
+                continue;
             };
+            // Not before: of many listeners, most have nobody who needs a place.
+            let place = Arc::clone(&self.shared.connections).acquire_owned().await;
             let shared = Arc::clone(&self.shared);
             tokio::spawn(async move {
-                // Who is gone already is found out below.
-                let _ = stream.set_nodelay(true);
+                settle(&stream);
                 let served = match is_tls {
                     true => connection(&shared, stream).await,
                     false => serve_http1(&shared, stream).await,
@@ -185,6 +188,12 @@ impl SiteOrigin {
             });
         }
     }
+}
+
+/// Who is gone already is found out by what comes next.
+fn settle(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let _ = SockRef::from(stream).set_tcp_keepalive(&ALIVE);
 }
 
 /// Puts `Link` fields into what is answered for a URL.
@@ -203,12 +212,6 @@ fn add_links(
         answer.headers.append(header::LINK, value(link)?);
     }
     Ok(())
-}
-
-fn is_passing(error: &io::Error) -> bool {
-    let descriptors = [libc::EMFILE, libc::ENFILE].map(Some);
-    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
-        || descriptors.contains(&error.raw_os_error())
 }
 
 /// The answers of a resource, by path: one for each language if there are several.
@@ -352,7 +355,7 @@ where
 {
     let serve = service_fn(|request| respond(Arc::clone(shared), request));
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(None);
+    builder.timer(TokioTimer::new()).header_read_timeout(shared.idle);
     let served = builder.serve_connection(TokioIo::new(stream), serve).await;
     served.map_err(|error| format!("broken off: {error}"))
 }
@@ -415,6 +418,8 @@ fn empty(status: StatusCode) -> Response<Full<Bytes>> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     fn shop() -> (Site, SiteOrigin) {
@@ -476,6 +481,30 @@ mod tests {
         let options = SiteOptions { links, ..SiteOptions::default() };
         let refused = SiteOrigin::new(&[site], &authority, &options).unwrap_err();
         assert!(refused.to_string().contains("other.test/ is of no site"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn who_asks_for_nothing_more_is_let_go() {
+        let (_, mut origin) = shop();
+        Arc::get_mut(&mut origin.shared).unwrap().idle = Duration::from_millis(100);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = origin.clone();
+        tokio::spawn(async move { served.serve_without_tls(listener).await });
+        let ask = async |request: &[u8]| {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            settle(&stream);
+            assert!(SockRef::from(&stream).keepalive().unwrap());
+            stream.write_all(request).await.unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.map(|_| answer)
+        };
+        let whole = b"GET /de/welcome HTTP/1.1\r\nHost: www.bazaar.test\r\n\r\n".as_slice();
+        for request in [b"".as_slice(), b"GET / HT", whole] {
+            let ended = timeout(PATIENCE, ask(request)).await.expect("a connection without an end");
+            assert_eq!(request == whole, ended.is_ok_and(|answer| !answer.is_empty()));
+        }
+        assert_eq!(origin.requests(), 1);
     }
 
     #[test]
