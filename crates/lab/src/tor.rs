@@ -207,12 +207,14 @@ impl TorNetwork {
             relay.configure(&listed, &relay.options())?;
             processes.push(relay.run()?);
         }
-        wait(limits, &mut processes, "no consensus has all relays", || is_complete(&relays))?;
+        let (first, last) = (<[Process]>::first, <[Process]>::last);
+        let what = "no consensus has all relays";
+        wait(limits, &mut processes, (what, first), || is_complete(&relays))?;
         let client = Member::new(lab, client, "tor-client", work)?;
         client.configure(&listed, &client_options(&relays))?;
         processes.push(client.run()?);
         let control = Control::new(client.node.namespace().clone(), CONTROL);
-        wait(limits, &mut processes, "the client has no circuit", || {
+        wait(limits, &mut processes, ("the client has no circuit", last), || {
             control.has_circuit("torexit1")
         })?;
         Ok(Self { processes, control, _names: served, stood_after: begun.elapsed() })
@@ -379,10 +381,11 @@ fn is_complete(relays: &[Member<'_>]) -> bool {
     relays.iter().all(|relay| text.contains(&format!("\nr {} ", relay.nickname())))
 }
 
+/// Waits for what is not there yet; the log of the one who should have it says why it never comes.
 fn wait(
     limits: Limits<'_>,
     processes: &mut [Process],
-    what: &str,
+    (what, whose): (&str, fn(&[Process]) -> Option<&Process>),
     mut done: impl FnMut() -> bool,
 ) -> Result<(), LabError> {
     while !done() {
@@ -392,7 +395,7 @@ fn wait(
             match processes.iter_mut().find_map(|process| ended(process).then_some(process)) {
                 Some(ended) => (format!("{} has ended", ended.name), Some(&*ended)),
                 None => match limits.over(what) {
-                    Some(what) => (what, processes.last()),
+                    Some(what) => (what, whose(processes)),
                     None => {
                         thread::sleep(LOOK);
                         continue;
