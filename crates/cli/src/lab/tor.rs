@@ -17,6 +17,7 @@ use headstart_lab::{Capture, Host, Lab, Link, Node, TorNetwork};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::bars;
@@ -37,7 +38,7 @@ use evidence::Evidence;
 use origin::Origin;
 use spec::LinkSpec;
 pub(super) use spec::{Experiment, NAME, TEXT};
-use visit::{Suite, Visited};
+use visit::{Suite, Visited, Wanted};
 
 /// Name of the origin, for the exit to look up: of all programs of the run, that is the only one.
 const ORIGIN: &str = "origin.test";
@@ -56,7 +57,8 @@ const CAPTURE_MAX: u64 = 64 << 20;
 const SAME_CIRCUIT_MIN: f64 = 0.9;
 
 /// Ways to go through the proxy, as the results call them; the baseline first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum Arm {
     Waiting,
     Optimistic,
@@ -127,7 +129,6 @@ pub(super) fn run(options: &LabRunOptions) -> Result<Finished, Failure> {
 /// A run that goes on.
 struct Run {
     experiment: Experiment,
-    folder: Folder,
     quick: bool,
     seed: u64,
     interrupt: Interrupt,
@@ -138,6 +139,8 @@ struct Run {
     origin: Origin,
     tor: TorNetwork,
     lab: Lab,
+    // Dropped last: Tor writes there until it has ended.
+    folder: Folder,
 }
 
 /// One pair of trials, or what of it there is, of one suite in one round.
@@ -171,7 +174,6 @@ impl Run {
         let (groups, stages) = (Groups::default(), Vec::new());
         Ok(Self {
             experiment,
-            folder,
             quick,
             seed,
             interrupt,
@@ -182,22 +184,30 @@ impl Run {
             origin,
             tor,
             lab,
+            folder,
         })
     }
 
     fn measure(&mut self) -> Result<(), Failure> {
         let links: Vec<_> = self.experiment.links(self.quick).into_iter().cloned().collect();
-        for link in links {
-            self.measure_link(&link)?;
+        for (number, link) in (0..).zip(links) {
+            // An order of its own for each link.
+            let random = Xoshiro256PlusPlus::seed_from_u64(self.seed.rotate_left(32) ^ number);
+            self.measure_link(&link, random)?;
         }
         Ok(())
     }
 
-    fn measure_link(&mut self, link: &LinkSpec) -> Result<(), Failure> {
+    fn measure_link(
+        &mut self,
+        link: &LinkSpec,
+        mut random: Xoshiro256PlusPlus,
+    ) -> Result<(), Failure> {
         self.progress.stage(&link.name);
         set_links(&self.lab, link);
+        let each: Vec<_> = self.experiment.each().collect();
         for round in 0..self.experiment.warmup {
-            for (suite, arm) in each() {
+            for &(suite, arm) in &each {
                 self.visit(suite, arm, round)?;
             }
         }
@@ -206,10 +216,9 @@ impl Run {
             self.folder.captures()?.join(format!("{}-exit.pcapng", link.name.replace(' ', "-")));
         let capture = self.lab.capture("tor-exit-1", &file, CAPTURE_MAX);
         let capture = capture.map_err(|error| demo::not_built(&error))?;
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         let (mut pairs, mut order) = (Pairs::new(), Vec::new());
         for round in 1..=self.experiment.trials(self.quick) {
-            let mut turns: Vec<_> = each().collect();
+            let mut turns = each.clone();
             turns.shuffle(&mut random);
             for (suite, arm) in turns {
                 let visited = self.visit(suite, arm, round)?;
@@ -224,18 +233,8 @@ impl Run {
 
     /// One connection of a client through the agent of `arm`, and the circuit that it was on.
     fn visit(&mut self, suite: Suite, arm: Arm, round: u32) -> Result<Visited, Failure> {
-        if self.interrupt.is_set() {
-            return Err(interrupted(Broken::Interrupted));
-        }
-        for agent in &mut self.agents {
-            agent.check().map_err(interrupted)?;
-        }
-        if !self.tor.is_running() {
-            return Err(ended());
-        }
         let (client, tor) = (node(&self.lab, CLIENT)?, &self.tor);
         let at = SocketAddr::from(([127, 0, 0, 1], arm.port()));
-        let (timeout, response) = (self.experiment.timeout, self.experiment.response);
         let begun = Instant::now();
         // When the exit has connected, Tor shows the address that it found.
         let origin = node(&self.lab, SERVER)?.ipv4().map(|address| format!("{address}:"));
@@ -250,11 +249,32 @@ impl Run {
             let own = own.max_by_key(|stream| stream.id.parse::<u64>().unwrap_or_default());
             own.map(|stream| stream.circuit)
         };
-        let visited = client.run(|| visit::visit(at, ORIGIN, suite, response, timeout, circuit));
+        let interrupt = &self.interrupt;
+        let wanted = Wanted {
+            agent: at,
+            name: ORIGIN,
+            suite,
+            response: self.experiment.response,
+            timeout: self.experiment.timeout,
+            wanted: &|| !interrupt.is_set(),
+        };
+        let visited = client.run(|| visit::visit(&wanted, circuit));
         let mut visited = visited.map_err(|error| demo::not_started(&error))?;
         visited.round = round;
         visited.flagged = self.lab.disturbed(begun, Instant::now());
+        self.check()?;
         Ok(visited)
+    }
+
+    /// After each visit: one that lacks a program, or that the user broke off, is no failed one.
+    fn check(&mut self) -> Result<(), Failure> {
+        if self.interrupt.is_set() {
+            return Err(interrupted(Broken::Interrupted));
+        }
+        for agent in &mut self.agents {
+            agent.check().map_err(interrupted)?;
+        }
+        if self.tor.is_running() { Ok(()) } else { Err(ended()) }
     }
 
     fn evidence(
@@ -355,14 +375,11 @@ impl Run {
             json!((self.tor.stood_after().as_secs_f64() * 10.0).round() / 10.0),
         );
         environment.insert("links".into(), Value::Array(self.stages));
+        // They write below the folder of work, which goes now.
+        drop((self.agents, self.tor));
         let place = self.folder.finish(&cells, &verdicts, &environment, TEXT)?;
         Ok(Finished::new(cells, place, verdicts))
     }
-}
-
-/// Each suite with each arm.
-fn each() -> impl Iterator<Item = (Suite, Arm)> {
-    Suite::ALL.into_iter().flat_map(|suite| Arm::ALL.map(|arm| (suite, arm)))
 }
 
 fn node<'l>(lab: &'l Lab, name: &str) -> Result<&'l Node, Failure> {

@@ -19,6 +19,9 @@ const HEAD_MAX: usize = 8192;
 /// How long a client may be silent.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long nothing is accepted after that has failed.
+const SHORTAGE: Duration = Duration::from_millis(10);
+
 /// It runs until the process ends.
 pub(super) struct Origin {
     connections: Arc<AtomicU64>,
@@ -35,7 +38,12 @@ impl Origin {
             let (connections, body) = (Arc::clone(&connections), Arc::clone(&body));
             // A socket stays in the namespace that it was made in.
             thread::spawn(move || {
-                for tcp in listener.incoming().flatten() {
+                for tcp in listener.incoming() {
+                    let Ok(tcp) = tcp else {
+                        // Something is short for a while.
+                        thread::sleep(SHORTAGE);
+                        continue;
+                    };
                     connections.fetch_add(1, Ordering::Relaxed);
                     let (tls, body) = (tls.clone(), Arc::clone(&body));
                     thread::spawn(move || serve(tcp, tls.as_ref(), &body));

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::Arm;
+use super::visit::Suite;
 use crate::failure::Failure;
 use crate::lab::experiment::{Bar, text};
 
@@ -36,11 +38,8 @@ pub(in crate::lab) struct Experiment {
     pub(super) response: usize,
     #[serde(deserialize_with = "text::time")]
     pub(super) timeout: Duration,
-    /// Always the two that there are; for the report.
-    #[allow(dead_code)]
-    arms: Vec<String>,
-    #[allow(dead_code)]
-    suites: Vec<String>,
+    arms: Vec<Arm>,
+    suites: Vec<Suite>,
     pub(in crate::lab) link: Vec<LinkSpec>,
     pub(super) bar: Vec<Bar>,
 }
@@ -76,19 +75,24 @@ impl Experiment {
         if quick { self.quick_trials } else { self.trials }
     }
 
-    /// Each link with two kinds of requests, by both arms.
+    /// Each suite with each arm.
+    pub(super) fn each(&self) -> impl Iterator<Item = (Suite, Arm)> {
+        self.suites.iter().flat_map(|suite| self.arms.iter().map(|arm| (*suite, *arm)))
+    }
+
+    /// Over all links.
     pub(in crate::lab) fn cells(&self) -> usize {
-        4 * self.link.len()
+        self.each().count() * self.link.len()
     }
 
     /// Visits of a whole run.
     pub(in crate::lab) fn visits(&self) -> u64 {
-        self.link.iter().map(|_| 4 * u64::from(self.trials + self.warmup)).sum()
+        self.cells() as u64 * u64::from(self.trials + self.warmup)
     }
 
     /// How long a run takes, about.
     pub(in crate::lab) fn estimate(&self, quick: bool) -> Duration {
-        let visits = 4 * (self.trials(quick) + self.warmup);
+        let visits = self.each().map(|_| self.trials(quick) + self.warmup).sum::<u32>();
         let each = |link: &&LinkSpec| link.rtt * TRIAL_ROUND_TRIPS * visits;
         BEFORE_AND_AFTER + self.links(quick).iter().map(each).sum::<Duration>()
     }
@@ -115,5 +119,9 @@ mod tests {
             assert_eq!(made, link.rtt, "{}", link.name);
         }
         assert!(experiment.links(true).len() < experiment.links(false).len());
+        assert_eq!(
+            (experiment.arms.as_slice(), experiment.suites.as_slice()),
+            (&Arm::ALL[..], &Suite::ALL[..])
+        );
     }
 }

@@ -1,14 +1,16 @@
 //! One connection of an application through the agent, as it sees it.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use headstart_peers::Trial;
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
+use serde::Deserialize;
 
 /// What is spoken with the origin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Suite {
     Http,
     Tls,
@@ -32,6 +34,25 @@ impl Suite {
     }
 }
 
+/// Bytes of an answer's head at most.
+const HEAD_MAX: usize = 8 << 10;
+
+/// How often it is looked whether the end has come.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What is visited, and how long that may take.
+pub(super) struct Wanted<'w> {
+    pub(super) agent: SocketAddr,
+    pub(super) name: &'w str,
+    pub(super) suite: Suite,
+    /// Bytes of the body.
+    pub(super) response: usize,
+    /// For all of it together.
+    pub(super) timeout: Duration,
+    /// Whether the user still wants it.
+    pub(super) wanted: &'w (dyn Fn() -> bool + Sync),
+}
+
 /// What came of a connection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Visited {
@@ -53,18 +74,63 @@ struct Times {
     again: Duration,
 }
 
+/// A connection that ends at a time, whatever comes on it: also one byte now and then.
+struct Timed<'w> {
+    tcp: TcpStream,
+    until: Instant,
+    wanted: &'w (dyn Fn() -> bool + Sync),
+}
+
+impl<'w> Timed<'w> {
+    fn connect(wanted: &Wanted<'w>, begun: Instant) -> io::Result<Self> {
+        let tcp = TcpStream::connect_timeout(&wanted.agent, wanted.timeout)?;
+        tcp.set_nodelay(true)?;
+        tcp.set_read_timeout(Some(LOOK))?;
+        tcp.set_write_timeout(Some(LOOK))?;
+        Ok(Self { tcp, until: begun + wanted.timeout, wanted: wanted.wanted })
+    }
+
+    /// Tries until there is something else than nothing yet.
+    fn again(
+        &mut self,
+        mut act: impl FnMut(&mut TcpStream) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        loop {
+            if !(self.wanted)() {
+                return Err(io::Error::other("interrupted"));
+            }
+            if Instant::now() >= self.until {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            match act(&mut self.tcp) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.again(|tcp| tcp.read(room))
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.again(|tcp| tcp.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Gets one response, and one more; `circuit` is asked while the connection is open.
-pub(super) fn visit(
-    agent: SocketAddr,
-    name: &str,
-    suite: Suite,
-    response: usize,
-    timeout: Duration,
-    circuit: impl FnOnce() -> Option<String>,
-) -> Visited {
+pub(super) fn visit(wanted: &Wanted<'_>, circuit: impl FnOnce() -> Option<String>) -> Visited {
     let mut circuit_found = None;
     let asked = || circuit_found = circuit();
-    match exchange(agent, name, suite, response, timeout, asked) {
+    match exchange(wanted, asked) {
         Ok(times) => {
             let ms = |time: Duration| Some(time.as_secs_f64() * 1e3);
             let trial = Trial {
@@ -72,7 +138,7 @@ pub(super) fn visit(
                 ms_to_first_request_byte: ms(times.request),
                 ms_to_first_response_byte: ms(times.first),
                 ms_to_last_response_byte: ms(times.last),
-                bytes: response as u64,
+                bytes: wanted.response as u64,
                 ..Trial::default()
             };
             let rtt_ms = ms(times.again);
@@ -85,21 +151,12 @@ pub(super) fn visit(
     }
 }
 
-fn exchange(
-    agent: SocketAddr,
-    name: &str,
-    suite: Suite,
-    response: usize,
-    timeout: Duration,
-    asked: impl FnOnce(),
-) -> io::Result<Times> {
+fn exchange(wanted: &Wanted<'_>, asked: impl FnOnce()) -> io::Result<Times> {
     let begun = Instant::now();
-    let mut tcp = TcpStream::connect_timeout(&agent, timeout)?;
-    tcp.set_nodelay(true)?;
-    tcp.set_read_timeout(Some(timeout))?;
-    connect(&mut tcp, name, suite.port())?;
-    match suite {
-        Suite::Http => two_requests(tcp, name, response, begun, asked),
+    let mut stream = Timed::connect(wanted, begun)?;
+    connect(&mut stream, wanted.name, wanted.suite.port())?;
+    match wanted.suite {
+        Suite::Http => two_requests(stream, wanted, begun, asked),
         Suite::Tls => {
             let mut tls =
                 SslConnector::builder(SslMethod::tls_client()).map_err(io::Error::other)?;
@@ -107,15 +164,15 @@ fn exchange(
             tls.set_verify(SslVerifyMode::NONE);
             let stream = tls
                 .build()
-                .connect(name, tcp)
+                .connect(wanted.name, stream)
                 .map_err(|error| io::Error::other(error.to_string()))?;
-            two_requests(stream, name, response, begun, asked)
+            two_requests(stream, wanted, begun, asked)
         }
     }
 }
 
 /// SOCKS5 with the agent, step by step as applications do.
-fn connect(tcp: &mut TcpStream, name: &str, port: u16) -> io::Result<()> {
+fn connect(tcp: &mut (impl Read + Write), name: &str, port: u16) -> io::Result<()> {
     tcp.write_all(&[5, 1, 0])?;
     let mut method = [0; 2];
     tcp.read_exact(&mut method)?;
@@ -132,20 +189,19 @@ fn connect(tcp: &mut TcpStream, name: &str, port: u16) -> io::Result<()> {
 
 fn two_requests(
     mut stream: impl Read + Write,
-    name: &str,
-    response: usize,
+    wanted: &Wanted<'_>,
     begun: Instant,
     asked: impl FnOnce(),
 ) -> io::Result<Times> {
-    let request = format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n");
+    let request = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", wanted.name);
     let mut times = Times { request: begun.elapsed(), ..Times::default() };
     stream.write_all(request.as_bytes())?;
-    times.first = receive(&mut stream, response, begun)?;
+    times.first = receive(&mut stream, wanted.response, begun)?;
     times.last = begun.elapsed();
     asked();
     let again = Instant::now();
     stream.write_all(request.as_bytes())?;
-    times.again = receive(&mut stream, response, again)?;
+    times.again = receive(&mut stream, wanted.response, again)?;
     Ok(times)
 }
 
@@ -157,7 +213,7 @@ fn receive(stream: &mut impl Read, response: usize, begun: Instant) -> io::Resul
     loop {
         let read = stream.read(&mut room)?;
         if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            return Err(ErrorKind::UnexpectedEof.into());
         }
         first.get_or_insert_with(|| begun.elapsed());
         received.extend_from_slice(room.get(..read).unwrap_or_default());
@@ -165,5 +221,45 @@ fn receive(stream: &mut impl Read, response: usize, begun: Instant) -> io::Resul
         if head.is_some_and(|head| received.len() >= head + 4 + response) {
             return Ok(first.unwrap_or_default());
         }
+        if received.len() > HEAD_MAX + response {
+            return Err(ErrorKind::InvalidData.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    /// What comes of a visit to an agent that says it has connected, and then this every 10 ms.
+    fn visited(chunk: Vec<u8>, timeout: Duration, wanted: &(dyn Fn() -> bool + Sync)) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let agent = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let hello = [5, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+            client.write_all(&hello).unwrap();
+            while client.write_all(&chunk).is_ok() {
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let (suite, response) = (Suite::Http, 10);
+        let wanted = Wanted { agent, name: "x.test", suite, response, timeout, wanted };
+        visit(&wanted, || None).trial.error
+    }
+
+    #[test]
+    fn an_agent_that_dribbles_or_floods_is_left() {
+        let (always, brief) = (|| true, Duration::from_millis(300));
+        let late = io::Error::from(ErrorKind::TimedOut).to_string();
+        assert_eq!(visited(b"x".to_vec(), brief, &always), late);
+        assert_eq!(visited(Vec::new(), brief, &always), late);
+        let flood = io::Error::from(ErrorKind::InvalidData).to_string();
+        let patience = Duration::from_secs(60);
+        assert_eq!(visited(vec![b'x'; 4096], patience, &always), flood);
+        assert_eq!(visited(Vec::new(), patience, &|| false), "interrupted");
     }
 }
