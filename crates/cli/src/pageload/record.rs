@@ -57,7 +57,8 @@ pub(super) fn run(options: &RecordOptions) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::listen()?;
     let classical = options.tls.contains(&BrowserTls::NoPostQuantum);
     // It is there as long as the browser is to be started.
-    let classical = classical.then(|| Classical::copy(&program)).transpose()?;
+    let classical =
+        classical.then(|| Classical::copy(&program, &std::env::temp_dir())).transpose()?;
     if let Some(copy) = &classical {
         program = copy.program();
     }

@@ -73,8 +73,6 @@ pub(crate) fn run(
     if plan.cells.iter().any(|cell| cell.arm.has_extension()) {
         extension::find()?;
     }
-    let classical = plan.cells.iter().any(|cell| cell.classical);
-    let classical = classical.then(|| Classical::copy(&chromium)).transpose()?;
     let root = privilege() == Privilege::Root;
     demo::become_privileged()?;
     let program = this_program()?;
@@ -87,6 +85,8 @@ pub(crate) fn run(
         options.out.clone().unwrap_or_else(|| results::default_place(&plan.experiment.name));
     let folder = Folder::create(&place)?;
     let place = Place { program, work: folder.work()?, fast_open: fast_open.map(Arc::new) };
+    let classical = plan.cells.iter().any(|cell| cell.classical);
+    let classical = classical.then(|| Classical::copy(&chromium, &place.work)).transpose()?;
     let about = About {
         quick: plan.quick,
         full: false,

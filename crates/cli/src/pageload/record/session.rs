@@ -77,12 +77,12 @@ pub(crate) struct Start {
 pub(crate) struct Classical(tls::Classical);
 
 impl Classical {
-    /// Copies it.
+    /// Copies it into a folder.
     ///
     /// # Errors
     /// No room, or a version that is made otherwise.
-    pub(crate) fn copy(program: &Path) -> Result<Self, Failure> {
-        tls::Classical::copy(program).map(Self)
+    pub(crate) fn copy(program: &Path, into: &Path) -> Result<Self, Failure> {
+        tls::Classical::copy(program, into).map(Self)
     }
 
     pub(crate) fn program(&self) -> PathBuf {

@@ -59,17 +59,17 @@ pub(super) struct Classical {
 }
 
 impl Classical {
-    /// Copies `program`, or what it is a wrapper of; the files beside it are linked to.
+    /// Copies `program`, or what it is a wrapper of, into a new folder in `into`; the files beside it are linked to.
     ///
     /// # Errors
     /// No room, or a version whose groups lie elsewhere.
-    pub(super) fn copy(program: &Path) -> Result<Self, Failure> {
+    pub(super) fn copy(program: &Path, into: &Path) -> Result<Self, Failure> {
         let program = binary(program).ok_or_else(|| {
             cannot("it is a script that leads elsewhere")
                 .hint("name the program itself with --browser")
         })?;
         let name = program.file_name().map(PathBuf::from).unwrap_or_default();
-        let dir = beside(&program).map_err(|error| cannot(&error.to_string()))?;
+        let dir = beside(&program, into).map_err(|error| cannot(&error.to_string()))?;
         let copy = Self { dir, name };
         let written = fs::copy(&program, copy.program()).and_then(|_| {
             let file = OpenOptions::new().read(true).write(true).open(copy.program())?;
@@ -80,7 +80,7 @@ impl Classical {
             Ok(count) => Err(cannot(&format!("its list of key shares is there {count} times"))
                 .hint("this is for Chromium 156; --tls no-post-quantum has no other way")),
             Err(error) => Err(cannot(&error.to_string())
-                .hint("it takes some 300 MB in the temporary folder (TMPDIR)")),
+                .hint(format!("it takes some 300 MB in {}", into.display()))),
         }
     }
 
@@ -111,8 +111,8 @@ fn is_elf(path: &Path) -> bool {
 }
 
 /// A folder with links to all that is beside a program, but not to the program.
-fn beside(program: &Path) -> io::Result<TempDir> {
-    let dir = tempfile::Builder::new().prefix("headstart-browser-").tempdir()?;
+fn beside(program: &Path, into: &Path) -> io::Result<TempDir> {
+    let dir = tempfile::Builder::new().prefix("headstart-browser-").tempdir_in(into)?;
     let folder = program.parent().unwrap_or(Path::new("/"));
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -184,6 +184,9 @@ mod tests {
         assert_eq!(binary(&script), None);
         fs::write(dir.path().join("chrome"), b"\x7fELF...").unwrap();
         assert_eq!(binary(&script), Some(dir.path().canonicalize().unwrap().join("chrome")));
-        assert!(Classical::copy(&script).unwrap_err().to_string().contains("0 times"));
+        let into = tempfile::tempdir().unwrap();
+        let failure = Classical::copy(&script, into.path()).unwrap_err();
+        assert!(failure.to_string().contains("0 times"));
+        assert_eq!(fs::read_dir(into.path()).unwrap().count(), 0);
     }
 }
