@@ -60,7 +60,8 @@ pub struct LabListOptions {
 /// Run an experiment and write its results
 ///
 /// The results are written into DIR.partial, which is renamed to DIR when they are whole. Exit code 1:
-/// the results are there, but a bar of the experiment was missed or a program broke.
+/// the results are there, but a bar of the experiment was missed or a program broke. Exit code 2: there
+/// are none; wrong usage, a machine that does not allow it, or an interrupt (Ctrl-C, SIGTERM, SIGHUP).
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct LabRunOptions {

@@ -1,7 +1,7 @@
 //! Databases of the recordings of a link, and where the extension finds them.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
@@ -14,6 +14,7 @@ use headstart_pageload::har::Recording;
 use headstart_proto::UnixSeconds;
 use openssl::pkey::{PKey, Private};
 use serde::{Deserialize, Serialize};
+use socket2::SockRef;
 
 use super::arm::Arm;
 use crate::failure::Failure;
@@ -24,6 +25,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes of a request for one, at most.
 const REQUEST_MAX: u64 = 16 << 10;
+
+/// How often the thread looks whether anybody still wants it.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// How long nothing is accepted after that has failed.
+const SHORTAGE: Duration = Duration::from_millis(10);
+
+/// Signed files, by the arm that uses them.
+type Files = BTreeMap<&'static str, Vec<u8>>;
 
 /// A recorded load.
 #[derive(Debug)]
@@ -38,8 +48,7 @@ pub(super) struct Databases {
     /// All that a browser may use.
     pub(super) all: Database,
     key: PKey<Private>,
-    /// Signed files, by the arm that uses them.
-    files: Arc<BTreeMap<&'static str, Vec<u8>>>,
+    files: Arc<Files>,
     /// For documents that say what their pages need: values of `Link` fields by URL.
     pub(super) links: Vec<(String, Vec<String>)>,
     pub(super) said: DatabaseFacts,
@@ -100,7 +109,7 @@ impl Databases {
         Ok(Self { all, key, files: Arc::new(files), links, said })
     }
 
-    /// Serves the files on a client's node, for as long as that is there.
+    /// Serves the files on a client's node.
     ///
     /// # Errors
     /// The node gives no address.
@@ -109,24 +118,19 @@ impl Databases {
         let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         let listener = node.run(bind).flatten().map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
-        let files = Arc::clone(&self.files);
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                // Whoever goes away has nothing.
-                let _ = answer(stream, &files);
-            }
-        });
+        let wanted = serve(listener, Arc::clone(&self.files)).map_err(cannot)?;
         let pem = self.key.public_key_to_pem();
         let pem = pem.map_err(|error| Failure::usage(format!("no public key: {error}")))?;
-        Ok(Served { address, key: String::from_utf8_lossy(&pem).into_owned() })
+        Ok(Served { address, key: String::from_utf8_lossy(&pem).into_owned(), _wanted: wanted })
     }
 }
 
-/// Where the files of a link are, on one client's node.
+/// Where the files of a link are, on one client's node, for as long as this is there.
 #[derive(Debug)]
 pub(super) struct Served {
     address: SocketAddr,
     key: String,
+    _wanted: Arc<()>,
 }
 
 impl Served {
@@ -168,8 +172,28 @@ fn links(database: &Database, said: &mut DatabaseFacts) -> Vec<(String, Vec<Stri
     database.pages().iter().map(of).collect()
 }
 
+/// Serves them until what this gives is dropped.
+fn serve(listener: TcpListener, files: Arc<Files>) -> io::Result<Arc<()>> {
+    // Of a listener it is how long it waits for a client (socket(7): SO_RCVTIMEO).
+    SockRef::from(&listener).set_read_timeout(Some(LOOK))?;
+    let wanted = Arc::new(());
+    let held = Arc::downgrade(&wanted);
+    thread::spawn(move || {
+        while held.strong_count() > 0 {
+            match listener.accept() {
+                // Whoever goes away has nothing.
+                Ok((stream, _)) => drop(answer(stream, &files)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // Something is short for a while.
+                Err(_) => thread::sleep(SHORTAGE),
+            }
+        }
+    });
+    Ok(wanted)
+}
+
 /// One request, and the file that it names.
-fn answer(mut stream: TcpStream, files: &BTreeMap<&'static str, Vec<u8>>) -> std::io::Result<()> {
+fn answer(mut stream: TcpStream, files: &Files) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut request = Vec::new();
@@ -207,9 +231,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let files = BTreeMap::from([("redirect-db", b"one".to_vec())]);
-        thread::spawn(move || {
-            listener.incoming().flatten().for_each(|stream| answer(stream, &files).unwrap());
-        });
+        let wanted = serve(listener, Arc::new(files)).unwrap();
         let ask = |path: &str| {
             let mut stream = TcpStream::connect(address).unwrap();
             write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -221,5 +243,11 @@ mod tests {
         for other in ["/server-db.hsdx", "/", "/../redirect-db", "redirect-db.hsdx"] {
             assert!(ask(other).starts_with("HTTP/1.1 404"), "{other}");
         }
+        drop(wanted);
+        let ended = (0..100).any(|_| {
+            thread::sleep(LOOK / 5);
+            TcpStream::connect(address).is_err()
+        });
+        assert!(ended, "it serves nobody for ever");
     }
 }

@@ -14,6 +14,8 @@ use crate::failure::Failure;
 use crate::lab::cell::await_port;
 use crate::lab::interrupt::Interrupt;
 use crate::lab::process::{Broken, Program};
+// Without a server nothing can be measured.
+pub(super) use crate::lab::run::interrupted as broken;
 use crate::lab::site::failed;
 use crate::lab::topology::HTTPS;
 use crate::runtime;
@@ -138,14 +140,6 @@ pub(super) fn identities(
         authority.issue(host).and_then(|identity| identity.store(authority, folder, host))
     };
     hosts.iter().map(store).collect::<Result<_, _>>().map_err(|error| failed(&error))
-}
-
-/// For the person at the terminal: nothing can be measured without it.
-pub(super) fn broken(broken: Broken) -> Failure {
-    match broken {
-        Broken::Program(why) => Failure::usage(why),
-        Broken::Interrupted => Failure::negative("interrupted"),
-    }
 }
 
 /// Serves until the process ends.
