@@ -1,4 +1,4 @@
-//! `headstart lab run` with Chromium: what it refuses, and a browser that crashes on the way.
+//! `headstart lab run` with Chromium: what it refuses, and browsers that crash or hang on the way.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use tempfile::TempDir;
 
+use crate::interrupts::{left, said_after};
 use crate::{alone, has_network};
 
 /// A site without anything but one load of each of three rounds.
@@ -68,14 +70,17 @@ fn without_chromium_nothing_is_begun() {
     }
 }
 
-/// The fourth browser, which is the first that is measured, ends at once.
-#[test]
-fn a_browser_that_crashes_is_one_failed_load() {
-    if !has_network() || std::env::var_os("HEADSTART_TEST_BROWSER").is_none() {
-        eprintln!("skipped: HEADSTART_TEST_NET=1 and HEADSTART_TEST_BROWSER=1 run it");
-        return;
+fn has_browser() -> bool {
+    let enabled = std::env::var_os("HEADSTART_TEST_BROWSER").is_some();
+    if !enabled {
+        eprintln!("skipped: HEADSTART_TEST_BROWSER is not set");
     }
-    let _machine = alone();
+    has_network() && enabled
+}
+
+/// A folder with the experiment; and a PATH by which each start of Chromium is a line in `starts`, and the fourth, which is the first that
+/// is measured, does this instead.
+fn with_fourth(instead: &str) -> (TempDir, String) {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join("crash.toml"), EXPERIMENT).unwrap();
     let programs = place.path().join("programs");
@@ -83,38 +88,72 @@ fn a_browser_that_crashes_is_one_failed_load() {
     let chromium = programs.join("chromium");
     let path = std::env::var("PATH").unwrap();
     let script = format!(
-        "#!/bin/sh\necho x >> {0}\n[ $(wc -l < {0}) = 4 ] && {{ echo 'no more' >&2; exit 3; }}\n\
+        "#!/bin/sh\necho x >> {0}\n[ $(wc -l < {0}) = 4 ] && {{ {instead}; }}\n\
          PATH={path} exec chromium \"$@\"\n",
         place.path().join("starts").display()
     );
     fs::write(&chromium, script).unwrap();
     fs::set_permissions(&chromium, fs::Permissions::from_mode(0o755)).unwrap();
-    let output = run(place.path(), "crash.toml", &format!("{}:{path}", programs.display()));
+    (place, format!("{}:{path}", programs.display()))
+}
+
+/// Profiles are gone, and who used them.
+fn is_one_failed_load(instead: &str) -> (TempDir, String) {
+    let (place, path) = with_fourth(instead);
+    let output = run(place.path(), "crash.toml", &path);
     // A bar is missed, and all is written.
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    assert!(said(&output).contains("no more"), "{}", said(&output));
     let text = fs::read_to_string(place.path().join("results/browser.json")).unwrap();
     let outcome: Value = serde_json::from_str(&text).unwrap();
     let cell = &outcome["cells"][0];
     assert_eq!((cell["n"].as_u64(), cell["failed"].as_u64()), (Some(3), Some(1)), "{text}");
     assert!(cell["page_load_ms"]["value"].as_f64().unwrap() > 0.0);
     assert!(cell["predicted_ms"].as_f64().unwrap() > 0.0);
+    assert_eq!(left(place.path()), [""; 0]);
+    (place, said(&output))
+}
+
+#[test]
+fn a_browser_that_crashes_is_one_failed_load() {
+    if !has_browser() {
+        return;
+    }
+    let _machine = alone();
+    let (place, said) = is_one_failed_load("echo 'no more' >&2; exit 3");
+    assert!(said.contains("no more"), "{said}");
     let report = Command::new(env!("CARGO_BIN_EXE_headstart"))
         .args(["lab", "report", "results"])
         .current_dir(place.path())
         .output()
         .unwrap();
-    assert_eq!(report.status.code(), Some(0), "{}", said(&report));
+    assert_eq!(report.status.code(), Some(0), "{}", self::said(&report));
     let html = fs::read_to_string(place.path().join("results/report.html")).unwrap();
     assert!(html.contains("Page loads beside the prediction"));
-    // Profiles are gone, and who used them.
-    let left = fs::read_dir(place.path()).unwrap().filter_map(Result::ok);
-    let left: Vec<String> = left.map(|entry| entry.file_name().to_string_lossy().into()).collect();
-    assert!(!left.iter().any(|name| name.starts_with("headstart-")), "{left:?}");
-    let own = place.path().display().to_string();
-    let running = fs::read_dir("/proc").unwrap().filter_map(Result::ok).filter(|entry| {
-        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).contains(&own)
-    });
-    assert_eq!(running.count(), 0);
+}
+
+#[test]
+fn a_browser_that_hangs_is_one_failed_load() {
+    if !has_browser() {
+        return;
+    }
+    let _machine = alone();
+    is_one_failed_load("kill -STOP $$");
+}
+
+#[test]
+fn signals_leave_nothing_of_a_run_with_browsers() {
+    if !has_browser() {
+        return;
+    }
+    let _machine = alone();
+    for signal in ["INT", "HUP"] {
+        let (place, path) = with_fourth("exit 3");
+        let starts = place.path().join("starts");
+        let second = || fs::read_to_string(&starts).is_ok_and(|text| text.lines().count() >= 2);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+        command.args(["lab", "run", "crash.toml", "--out", "results"]).env("PATH", path);
+        let said = said_after(signal, &mut command, place.path(), second);
+        assert!(said.contains("interrupted"), "{said}");
+        assert_eq!(left(place.path()), [""; 0], "{said}");
+    }
 }

@@ -10,6 +10,7 @@ mod calibrate;
 mod call;
 mod demo;
 mod experiments;
+mod interrupts;
 #[path = "../support/library.rs"]
 mod library;
 mod replay;
