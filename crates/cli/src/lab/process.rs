@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use headstart_lab::Node;
 
 use super::interrupt::Interrupt;
+use crate::failure::Failure;
 
 /// Longest line taken from a program. Those of connections have some hundred bytes; that of a page has some sixty for each
 /// resource, of which there are 50,000 at most.
@@ -53,6 +55,12 @@ pub(crate) enum Broken {
     Program(String),
     /// The user interrupted.
     Interrupted,
+}
+
+/// Where this one is: the others of a run are started from it.
+pub(crate) fn this_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe()
+        .map_err(|error| Failure::usage(format!("cannot find this program: {error}")))
 }
 
 type Tail = Arc<Mutex<VecDeque<String>>>;

@@ -18,7 +18,7 @@ use super::interrupt::Interrupt;
 use super::page::LoadLine;
 use super::plan::{Extent, Mode, Plan, Stage};
 use super::privacy::{self, Finding};
-use super::process::Broken;
+use super::process::{Broken, this_program};
 use super::progress::{Progress, in_words};
 use super::results::{self, Folder};
 use super::summary::{self, CellSummary, Groups, Told};
@@ -128,8 +128,7 @@ pub(crate) fn carry_out(order: Order) -> Result<Finished, Failure> {
     cell::check_tools(&plan)?;
     let root = privilege() == Privilege::Root;
     demo::become_privileged()?;
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::usage(format!("cannot find this program: {error}")))?;
+    let program = this_program()?;
     topology::hosts_file(&plan).map_or(Ok(()), |text| own_hosts_file(&text)).map_err(|error| {
         Failure::usage(format!("cannot give the programs their hosts: {error}"))
             .hint("it takes a mount namespace: run it as root")

@@ -24,7 +24,7 @@ use super::bars;
 use super::cell::await_port;
 use super::environment;
 use super::interrupt::Interrupt;
-use super::process::{Broken, Program};
+use super::process::{Broken, Program, this_program};
 use super::progress::Progress;
 use super::results::{self, Folder};
 use super::run::{Finished, interrupted, keep_links, no_links};
@@ -112,8 +112,7 @@ pub(super) fn run(options: &LabRunOptions) -> Result<Finished, Failure> {
         return Err(no_links());
     }
     demo::become_privileged()?;
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::usage(format!("cannot find this program: {error}")))?;
+    let program = this_program()?;
     let interrupt = Interrupt::listen()?;
     let place = options.out.clone().unwrap_or_else(|| results::default_place(&experiment.name));
     let folder = Folder::create(&place)?;
