@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::EXIT_NAME;
@@ -21,12 +22,13 @@ const TYPE_A: [u8; 2] = [0, 1];
 const LIFE: [u8; 4] = [0, 0, 0, 60];
 
 /// How often the thread looks whether anybody still wants it.
-const LOOK: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(100);
 
-/// A name server on one node; it ends with this value.
+/// A name server on one node; it has ended, and its address is free, when this is dropped.
 #[derive(Debug)]
 pub(super) struct Names {
-    _wanted: Arc<()>,
+    wanted: Arc<AtomicBool>,
+    serving: Option<JoinHandle<()>>,
 }
 
 impl Names {
@@ -42,11 +44,11 @@ impl Names {
             .chain([own])
             .map(|(name, at)| (name.to_ascii_lowercase(), at))
             .collect();
-        let wanted = Arc::new(());
-        let held = Arc::downgrade(&wanted);
-        thread::spawn(move || {
+        let wanted = Arc::new(AtomicBool::new(true));
+        let held = Arc::clone(&wanted);
+        let serving = thread::spawn(move || {
             let mut room = [0; 512];
-            while held.strong_count() > 0 {
+            while held.load(Ordering::Relaxed) {
                 let Ok((length, from)) = socket.recv_from(&mut room) else { continue };
                 let question = room.get(..length).unwrap_or_default();
                 if let Some(answer) = answer(question, &known) {
@@ -54,7 +56,14 @@ impl Names {
                 }
             }
         });
-        Ok(Self { _wanted: wanted })
+        Ok(Self { wanted, serving: Some(serving) })
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        self.wanted.store(false, Ordering::Relaxed);
+        let _ = self.serving.take().map(JoinHandle::join);
     }
 }
 

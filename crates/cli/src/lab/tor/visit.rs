@@ -1,5 +1,6 @@
 //! One connection of an application through the agent, as it sees it.
 
+use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -107,6 +108,12 @@ impl<'w> Timed<'w> {
                 done => return done,
             }
         }
+    }
+}
+
+impl fmt::Debug for Timed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timed").field("tcp", &self.tcp).finish_non_exhaustive()
     }
 }
 
