@@ -274,6 +274,8 @@ mod tests {
             classical: false,
             n: 2,
             failed: 0,
+            flagged: 0,
+            circuits: std::collections::BTreeSet::new(),
             page_load_ms: Some(mean),
             largest_paint_ms: None,
             page_load_saved: (!differences_ms.is_empty()).then_some(saved),
