@@ -258,8 +258,8 @@ mod tests {
         refused(None, Some(&key), "not both there");
         refused(Some(b"x"), Some(&key), "no certificate and key");
         refused(Some(&Authority::new().unwrap().pem().unwrap()), Some(&key), "belong together");
-        let mut old = X509::builder().unwrap();
-        old.set_pubkey(&authority.key).unwrap();
+        let mut old = certificate(&name("x").unwrap(), &authority.key).unwrap();
+        old.set_issuer_name(&name("x").unwrap()).unwrap();
         old.set_not_after(&Asn1Time::from_unix(1_000_000_000).unwrap()).unwrap();
         old.sign(&authority.key, MessageDigest::sha256()).unwrap();
         refused(Some(&old.build().to_pem().unwrap()), Some(&key), "expire");
