@@ -1,0 +1,147 @@
+use super::*;
+
+fn parse(resources: &str) -> Result<Site, String> {
+    let text = format!(
+        "name = 'x'\ntitle = 'X'\nabout = ''\n[hosts]\na = {{ name = 'a.test', think = '5ms' }}\n[resources]\n{resources}"
+    );
+    Site::parse(&text).map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_built_in_sites_are_shaped_by_the_published_means() {
+    assert_eq!(Site::names(), ["news", "shop", "app"]);
+    for (site, redirects) in built_in().into_iter().zip([0, 3, 0]) {
+        let SiteShape { bytes, median_bytes, .. } = site.shape();
+        assert!((2_050_000..=2_150_000).contains(&bytes), "{}: {bytes}", site.name);
+        assert!((2_850..=3_150).contains(&median_bytes), "{}: {median_bytes}", site.name);
+        let shape = SiteShape {
+            resources: 104,
+            hosts: 20,
+            largest_host: 34,
+            bytes,
+            median_bytes,
+            height: 15,
+            redirects,
+        };
+        assert_eq!(site.shape(), shape, "{}", site.name);
+    }
+}
+
+#[test]
+fn hosts_are_of_one_site_each() {
+    let all = built_in();
+    let names: HashSet<&str> =
+        all.iter().flat_map(|site| site.hosts()).map(|host| host.name.as_str()).collect();
+    assert_eq!(names.len(), all.iter().map(|site| site.hosts().len()).sum::<usize>());
+    assert!(names.iter().all(|name| name.ends_with(".test")));
+}
+
+#[test]
+fn several_at_once_and_redirects_by_what_they_lead_to() {
+    let site = parse(
+        "z = { host = 'a', path = '/', bytes = 900 }\n\
+         i = { from = 'z', host = 'a', path = '/{n}.png', count = 3, bytes = [100, 400] }\n\
+         r = { from = 'z', host = 'a', path = '/r', redirect = 307 }\n\
+         s = { from = 'r', host = 'a', path = '/s.js', bytes = 50, think = '1s' }",
+    )
+    .unwrap();
+    let of = |id: &str| site.resources().iter().find(|one| one.id == id).unwrap();
+    assert_eq!([of("i-1").bytes, of("i-2").bytes, of("i-3").bytes], [100, 200, 400]);
+    assert_eq!(of("i-2").path, "/2.png");
+    assert_eq!((of("r").kind, of("r").bytes), (SiteKind::Script, 0));
+    assert_eq!((of("s").think, of("r").think), (Duration::from_secs(1), Duration::from_millis(5)));
+    assert_eq!((site.url(), site.shape().height), ("https://a.test/".into(), 3));
+    let kinds: Vec<_> = site.children(0).iter().map(|&at| site.resources()[at].kind).collect();
+    assert_eq!(kinds[..2], [SiteKind::Script, SiteKind::Image], "in the order of pages");
+}
+
+#[test]
+fn what_no_browser_would_load_is_refused() {
+    let first = "z = { host = 'a', path = '/', bytes = 9 }\n";
+    for (more, why) in [
+        ("y = { host = 'a', path = '/y.css', bytes = 1 }", "asked for by none"),
+        ("y = { from = 'x', host = 'a', path = '/y.css' }", "not there, or by itself"),
+        ("y = { from = 'y', host = 'a', path = '/y.css' }", "not there, or by itself"),
+        ("y = { from = 'z', host = 'b', path = '/y.css' }", "host that is not there"),
+        ("y = { from = 'z', host = 'a', path = '/' }", "no path of its own"),
+        ("y = { from = 'z', host = 'a', path = 'y.css' }", "a path that is none"),
+        ("y = { from = 'z', host = 'a', path = '/\"y.css' }", "a path that is none"),
+        ("y = { from = 'z', host = 'a', path = '/<y.css' }", "a path that is none"),
+        ("y = { from = 'z', host = 'a', path = '/y?.css' }", "a path that is none"),
+        ("y = { from = 'z', host = 'a', path = '/x/../y.css' }", "a path that is none"),
+        ("'*/' = { from = 'z', host = 'a', path = '/y.css' }", "letters, digits"),
+        ("y = { from = 'z', host = 'a', path = '/y', redirect = 302 }", "not exactly one"),
+        ("y = { from = 'z', host = 'a', path = '/y.ttf' }", "cannot ask for"),
+        ("y = { from = 'z', host = 'a', path = '/y', bytes = 300000000 }", "too large"),
+        ("y = { from = 'z', host = 'a', path = '/{lang}', bytes = 100000000 }", "too large"),
+        (
+            "y = { from = 'z', host = 'a', path = '/y.json' }\n\
+             x = { from = 'y', host = 'a', path = '/x.png' }",
+            "y cannot ask for x",
+        ),
+        (
+            "r = { from = 'z', host = 'a', path = '/r', redirect = 302 }\n\
+             y = { from = 'r', host = 'a', path = '/y.json' }\n\
+             x = { from = 'y', host = 'a', path = '/x.png' }",
+            "y cannot ask for x",
+        ),
+        ("y = { from = 'z', host = 'a', path = '/{n}', count = 100000 }", "one too many"),
+        ("y = { from = 'z', host = 'a', path = '/y', think = 'soon' }", "think"),
+        ("y = { from = 'z', host = 'a', path = '/y', else = 1 }", "unknown field"),
+    ] {
+        let error = parse(&format!("{first}{more}")).unwrap_err();
+        assert!(error.contains(why), "{more}: {error}");
+    }
+    let no_document = parse("z = { host = 'a', path = '/z.png' }").unwrap_err();
+    assert!(no_document.contains("no document"), "{no_document}");
+    assert!(parse("").unwrap_err().contains("without resources"));
+}
+
+#[test]
+fn data_of_scripts_asks_for_more_even_behind_a_redirect() {
+    parse(
+        "z = { host = 'a', path = '/', bytes = 9 }\n\
+         s = { from = 'z', host = 'a', path = '/s.js' }\n\
+         r = { from = 's', host = 'a', path = '/r', redirect = 302 }\n\
+         y = { from = 'r', host = 'a', path = '/y.json' }\n\
+         x = { from = 'y', host = 'a', path = '/x.json' }\n\
+         w = { from = 'x', host = 'a', path = '/w.png' }",
+    )
+    .unwrap();
+}
+
+#[test]
+fn hosts_have_names_that_files_may_have() {
+    let site = |host: &str, title: &str| {
+        Site::parse(&format!(
+            "name = 'x'\ntitle = '{title}'\nabout = ''\n[hosts]\na = {{ name = '{host}' }}\n\
+             [resources]\nz = {{ host = 'a', path = '/', bytes = 9 }}"
+        ))
+    };
+    let label = "a".repeat(63);
+    for right in ["a", "x-1.test", &format!("{label}.test")] {
+        site(right, "X").unwrap();
+    }
+    let long = [label.as_str(); 4].join(".");
+    for wrong in [
+        "",
+        "../../etc/x",
+        "/etc/cron.d/x",
+        "..",
+        "a..test",
+        "a.test.",
+        "A.test",
+        "a.test, MAP * b",
+        "a_b.test",
+        "\u{e4}.test",
+        &format!("{label}a.test"),
+        &long,
+    ] {
+        let error = site(wrong, "X").unwrap_err().to_string();
+        assert!(error.contains("no host name"), "{wrong}: {error}");
+    }
+    for title in ["<b>", "a & b", "a\tb"] {
+        let error = site("a.test", title).unwrap_err().to_string();
+        assert!(error.contains("title"), "{title}: {error}");
+    }
+}
