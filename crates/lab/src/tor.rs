@@ -209,12 +209,12 @@ impl TorNetwork {
         }
         let (first, last) = (<[Process]>::first, <[Process]>::last);
         let what = "no consensus has all relays";
-        wait(limits, &mut processes, (what, first), || is_complete(&relays))?;
+        wait(limits, &mut processes, what, first, || is_complete(&relays))?;
         let client = Member::new(lab, client, "tor-client", work)?;
         client.configure(&listed, &client_options(&relays))?;
         processes.push(client.run()?);
         let control = Control::new(client.node.namespace().clone(), CONTROL);
-        wait(limits, &mut processes, ("the client has no circuit", last), || {
+        wait(limits, &mut processes, "the client has no circuit", last, || {
             control.has_circuit("torexit1")
         })?;
         Ok(Self { processes, control, _names: served, stood_after: begun.elapsed() })
@@ -385,7 +385,8 @@ fn is_complete(relays: &[Member<'_>]) -> bool {
 fn wait(
     limits: Limits<'_>,
     processes: &mut [Process],
-    (what, whose): (&str, fn(&[Process]) -> Option<&Process>),
+    what: &str,
+    whose: fn(&[Process]) -> Option<&Process>,
     mut done: impl FnMut() -> bool,
 ) -> Result<(), LabError> {
     while !done() {
