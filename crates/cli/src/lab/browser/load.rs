@@ -24,6 +24,7 @@ use crate::lab::cell::{Agent, Counts};
 use crate::lab::interrupt::Interrupt;
 use crate::lab::process::Broken;
 use crate::lab::tor;
+use crate::lab::trial::rounded;
 use crate::options::BrowserTls;
 use crate::pageload::record::session::{Seen, Session, Start, Stopped};
 
@@ -266,10 +267,6 @@ impl Times {
 
 fn ms(time: Duration) -> f64 {
     rounded(time.as_secs_f64() * 1e3)
-}
-
-fn rounded(ms: f64) -> f64 {
-    (ms * 1e3).round() / 1e3
 }
 
 /// Writes a recording, compressed: it has some 300 kB of text.

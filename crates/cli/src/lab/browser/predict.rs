@@ -1,7 +1,7 @@
 //! What `plan` says of the recordings, for each arm.
 
 use headstart_pageload::db::Database;
-use headstart_pageload::page::Page;
+use headstart_pageload::page::{Page, Resource};
 use headstart_pageload::sim::tcp::{
     self, Delivery, Handshake, Link, Revisit, Settings, Techniques,
 };
@@ -25,12 +25,15 @@ const CLASSICAL_RESUMED: u64 = 750;
 pub(super) struct Predictor<'p> {
     /// None where the simulator does not know such a path.
     link: Option<Link>,
+    /// Whether recordings are through a proxy that says at once that it has connected.
+    proxied: bool,
     database: &'p Database,
 }
 
 impl<'p> Predictor<'p> {
     pub(super) fn new(link: &BrowserLink, database: &'p Database) -> Self {
-        Self { link: simulated::network(&link.path, link.rtt), database }
+        let proxied = link.tor.is_some();
+        Self { link: simulated::network(&link.path, link.rtt), proxied, database }
     }
 
     /// The mean page load time of recorded loads with what an arm does, in ms. Databases speak as they do here: with the head of the
@@ -61,11 +64,24 @@ impl<'p> Predictor<'p> {
             ..Settings::default()
         };
         let load = |page: &&Page| {
-            let (page, _) = self.database.apply(page);
+            let page = self.without_round_trip(page);
+            let (page, _) = self.database.apply(&page);
             tcp::load(&page, &settings, SEED).page_load_time().as_secs_f64() * 1e3
         };
         let all: Vec<f64> = pages.iter().map(load).collect();
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+    }
+
+    /// Behind such a proxy connecting tells no round trip, so that what servers seem to think has one in it.
+    fn without_round_trip(&self, page: &Page) -> Page {
+        let Some(link) = self.link.filter(|_| self.proxied) else { return page.clone() };
+        let less = |resource: &Resource| Resource {
+            server_time: resource.server_time.saturating_sub(link.rtt),
+            ..resource.clone()
+        };
+        let resources = page.resources().iter().map(less).collect();
+        let changed = Page::new(page.name().to_owned(), page.servers().to_vec(), resources);
+        changed.map_or_else(|_| page.clone(), |changed| changed.with_redirects(page.redirects()))
     }
 }
 
@@ -79,7 +95,7 @@ mod tests {
     use crate::lab::browser::arm::Arm;
     use headstart_pageload::db::{PageEntry, Parts, Prefetch};
     use headstart_pageload::har::Kind;
-    use headstart_pageload::page::{Dependency, Part, Protocol, Resource, Server};
+    use headstart_pageload::page::{Dependency, Part, Protocol, Server};
     use headstart_proto::UnixSeconds;
     use std::collections::BTreeMap;
     use std::time::Duration;

@@ -19,7 +19,7 @@ use super::load::{Lane, Loaded, Times, Wanted, keep};
 use super::outcome::{FILE, Known, Loads, Outcome, Predicted};
 use super::predict::Predictor;
 use super::servers::BEFORE_CHROMIUM;
-use super::stage::{LATE, Place, SYSCTLS, Stage, this_program};
+use super::stage::{LATE, Place, SYSCTLS, Stage};
 use super::{extension, table};
 use crate::demo;
 use crate::failure::Failure;
@@ -27,6 +27,7 @@ use crate::lab::bars;
 use crate::lab::cell::{ClientSide, Counted};
 use crate::lab::environment::{About, Environment};
 use crate::lab::interrupt::Interrupt;
+use crate::lab::process::this_program;
 use crate::lab::progress::{Progress, in_words};
 use crate::lab::results::{self, Folder};
 use crate::lab::run::{Finished, interrupted, keep_links, no_links};
@@ -505,7 +506,7 @@ impl Run {
 }
 
 fn unrecorded(spec: &CellSpec, why: &str) -> Failure {
-    Failure::negative(format!("{} cannot be recorded: {why}", spec.variant))
+    Failure::usage(format!("{} cannot be recorded: {why}", spec.variant))
         .hint("`headstart pageload record` loads it alone and says more")
 }
 

@@ -14,8 +14,7 @@ use crate::failure::Failure;
 use crate::lab::cell::await_port;
 use crate::lab::interrupt::Interrupt;
 use crate::lab::process::{Broken, Program};
-// Without a server nothing can be measured.
-pub(super) use crate::lab::run::interrupted as broken;
+use crate::lab::run::interrupted;
 use crate::lab::site::failed;
 use crate::lab::topology::HTTPS;
 use crate::runtime;
@@ -79,7 +78,7 @@ impl Edges<'_> {
     pub(super) fn hinting(self, origin: SiteOrigin) -> Result<Program, Failure> {
         let behind = SocketAddr::new(Front::Hinting.address(0).into(), BEHIND);
         serve(origin, vec![behind], true, self.node)?;
-        self.passing(Front::Hinting, behind).map_err(broken)
+        self.passing(Front::Hinting, behind).map_err(interrupted)
     }
 
     /// An edge that speaks TLS, before the sites in clear.
@@ -100,7 +99,7 @@ impl Edges<'_> {
         if let Some(maps) = maps {
             command.args(["--fast-open", "--fast-open-maps"]).arg(maps);
         }
-        self.start(Front::Terminating, command).map_err(broken)
+        self.start(Front::Terminating, command).map_err(interrupted)
     }
 
     fn passing(self, front: Front, origin: SocketAddr) -> Result<Program, Broken> {

@@ -11,12 +11,13 @@ use headstart_peers::site::{Authority, Site, SiteOptions, SiteOrigin};
 use super::agent::METRICS;
 use super::arm::Arm;
 use super::experiment::BrowserLink;
-use super::servers::{self, Edges, Front, addresses, broken, identities};
+use super::servers::{self, Edges, Front, addresses, identities};
 use crate::demo;
 use crate::failure::Failure;
 use crate::lab::cell::{ClientSide, Counted, ServerSide};
 use crate::lab::interrupt::Interrupt;
 use crate::lab::process::Program;
+use crate::lab::run::interrupted;
 use crate::lab::site::failed;
 use crate::lab::topology::{FAST_OPEN, MTU_PROBING};
 use crate::lab::tor;
@@ -129,12 +130,12 @@ impl Stage {
         let folder = self.place.work.join(format!("identities-{number}"));
         let identities = identities(&self.authority, &self.hosts, &folder)?;
         let (server, edge) = (self.node(SERVER)?, self.node(EDGE)?);
-        let passing = self.edges_on(server).pass_through().map_err(broken)?;
+        let passing = self.edges_on(server).pass_through().map_err(interrupted)?;
         let side =
             self.place.fast_open.as_ref().map(|_| {
                 ServerSide::attach(&self.place.program, edge, &format!("browser-{number}"))
             });
-        let side = side.transpose().map_err(broken)?;
+        let side = side.transpose().map_err(interrupted)?;
         let maps = side.as_ref().map(ServerSide::dir);
         let terminating = self.edges_on(edge).terminating(origin, &identities, maps)?;
         self.edges().extend([passing, terminating]);
@@ -209,7 +210,7 @@ impl Stage {
         if self.tor().is_some_and(|mut tor| !tor.is_running()) {
             return Err(tor::ended());
         }
-        self.edges().iter_mut().try_for_each(Program::check).map_err(broken)
+        self.edges().iter_mut().try_for_each(Program::check).map_err(interrupted)
     }
 
     /// Of those who speak TLS with Chromium where it loads pages in this way; none if they do not say.
@@ -278,10 +279,4 @@ fn build_lab(link: &BrowserLink, lanes: usize, hosts: usize) -> Result<Lab, Fail
 
 fn client_name(lane: usize) -> String {
     format!("client-{}", lane + 1)
-}
-
-/// Where programs are found that are no part of this one.
-pub(super) fn this_program() -> Result<PathBuf, Failure> {
-    std::env::current_exe()
-        .map_err(|error| Failure::usage(format!("cannot find this program: {error}")))
 }
