@@ -14,7 +14,10 @@
 //!
 //! * `beside` are the rows of a file of lab/papers with means or shares, and ours of the same arm, variant and round trip.
 //! * `privacy` is who can link the connections of `arms`, with the table of lab/papers/fop-privacy.toml beside.
+//! * `browser` is `cells` (each site with each arm) or `means` (each arm over all sites) of loads in a browser.
 //! * `bars` is the list of bars; those that were missed are always in it, of the others the `conditions` given.
+
+mod pages;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -120,6 +123,9 @@ impl<'a> Quote<'a> {
 
     fn table(&self) -> Vec<String> {
         let asked = |key| self.get(key).is_some();
+        if let Some(which) = self.get("browser") {
+            return pages::table(self, which);
+        }
         match self.get("beside") {
             Some(paper) => self.beside(paper),
             None if asked("privacy") => self.privacy(),
