@@ -168,7 +168,7 @@ lab() {
         echo "skipped: HEADSTART_TEST_NET=1 runs the experiments"
         return
     fi
-    local results file name tries
+    local results file name tries headstart=${CARGO_TARGET_DIR:-$PWD/target}/debug/headstart
     programs
     results=$(mktemp -d)
     for file in lab/experiments/*.toml; do
@@ -190,13 +190,13 @@ lab() {
         # A few trials on a machine that does other things besides: what is wrong is wrong each time.
         name=$(basename "$file" .toml)
         tries=1
-        until target/debug/headstart lab run "$name" --quick --out "$results/$name"; do
+        until "$headstart" lab run "$name" --quick --out "$results/$name"; do
             [ "$tries" -lt 3 ] || return 1
             tries=$((tries + 1))
             rm -r "${results:?}/$name"
         done
     done
-    target/debug/headstart lab report "$results"/* --html "$results/report.html" >/dev/null
+    "$headstart" lab report "$results"/* --html "$results/report.html" >/dev/null
     rm -r "$results"
 }
 

@@ -4,13 +4,16 @@ use serde_json::Value;
 
 use super::{Quote, line};
 
+/// The columns of one cell, or of one mean.
+type Row = fn(&Value) -> Vec<String>;
+
 /// `browser=cells`: each site with each arm; `browser=means`: each arm over all sites.
 pub(super) fn table(quote: &Quote<'_>, which: &str) -> Vec<String> {
     let outcome = quote.file("browser.json");
     let all = outcome[which].as_array().unwrap();
     let chosen: Vec<&Value> = all.iter().filter(|row| quote.chooses(row)).collect();
     assert!(!chosen.is_empty(), "{}: nothing is chosen", quote.folder);
-    let (head, row): (&[&str], fn(&Value) -> Vec<String>) = match which {
+    let (head, row): (&[&str], Row) = match which {
         "cells" => (
             &[
                 "link",
