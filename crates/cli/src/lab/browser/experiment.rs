@@ -258,13 +258,16 @@ impl Plan {
         let mut sites: Vec<String> = Vec::new();
         let mut cells = Vec::new();
         for variant in experiment.variant.iter().filter(|variant| !quick || variant.quick) {
+            let own = links.iter().filter(|link| variant.is_on(link));
+            let own: Vec<String> = own.map(|link| link.name.clone()).collect();
+            if own.is_empty() {
+                continue;
+            }
             let there = sites.iter().position(|site| *site == variant.site);
             let site = there.unwrap_or_else(|| {
                 sites.push(variant.site.clone());
                 sites.len() - 1
             });
-            let own = links.iter().filter(|link| variant.is_on(link));
-            let own: Vec<String> = own.map(|link| link.name.clone()).collect();
             let of = |arm: &Arm| CellSpec {
                 variant: variant.name.clone(),
                 site,
@@ -406,6 +409,15 @@ mod tests {
         assert!(quick.estimate() < Duration::from_secs(180), "{:?}", quick.estimate());
         assert_eq!((full.sites.len(), full.links.len(), full.trials), (3, 3, 10));
         assert_eq!((quick.sites.len(), quick.links.len()), (1, 1));
+    }
+
+    #[test]
+    fn what_is_on_none_of_the_links_is_not_there() {
+        let (mut experiment, _) = BrowserExperiment::built_in().unwrap();
+        experiment.link.retain(|link| link.tor.is_some());
+        let plan = Plan::new(experiment, false, None);
+        assert_eq!((plan.cells.len(), plan.cell_count(), plan.sites.len()), (6, 6, 3));
+        assert!(plan.cells.iter().all(|cell| cell.arm.goes(true)));
     }
 
     #[test]
