@@ -295,6 +295,22 @@ impl Part {
     }
 }
 
+impl Server {
+    /// One of HTTPS at its usual port, without pipelining, at an address that is not known.
+    #[must_use]
+    pub fn https(host: impl Into<String>, protocol: Protocol) -> Self {
+        Self {
+            host: host.into(),
+            port: 443,
+            tls: true,
+            anonymous: false,
+            protocol,
+            pipelining: false,
+            address: None,
+        }
+    }
+}
+
 impl Page {
     /// A page of `resources` from `servers`.
     ///
@@ -497,15 +513,7 @@ mod tests {
     use super::*;
 
     fn server() -> Server {
-        Server {
-            host: "a.test".into(),
-            port: 443,
-            tls: true,
-            anonymous: false,
-            protocol: Protocol::Http1,
-            pipelining: false,
-            address: None,
-        }
+        Server::https("a.test", Protocol::Http1)
     }
 
     fn resource(on: &[usize]) -> Resource {

@@ -76,15 +76,7 @@ mod tests {
 
     /// A page, a script of another site, its frame, what that asks for, and a frame of the page's own site.
     fn page(connections: [u32; 5]) -> Vec<bool> {
-        let server = |host: &str| Server {
-            host: host.into(),
-            port: 443,
-            tls: true,
-            anonymous: false,
-            protocol: Protocol::Http2,
-            pipelining: false,
-            address: None,
-        };
+        let server = |host: &str| Server::https(host, Protocol::Http2);
         let servers = ["www.a.test", "b.test", "account.a.test"].map(server);
         let resource = |(place, (on, server)): (usize, (Option<usize>, usize))| Resource {
             dependencies: on

@@ -5,15 +5,7 @@ use crate::sim::{blast, tcp};
 
 /// A document that names a script of another host, which a prefetch database knows.
 fn page() -> Page {
-    let server = |host: &str| Server {
-        host: host.into(),
-        port: 443,
-        tls: true,
-        anonymous: false,
-        protocol: Protocol::Http2,
-        pipelining: false,
-        address: None,
-    };
+    let server = |host: &str| Server::https(host, Protocol::Http2);
     let on = Dependency { on: 0, part: Part::Whole, then: Duration::ZERO };
     let document = Resource { response_bytes: 1_000, ..Resource::default() };
     let script = Resource {

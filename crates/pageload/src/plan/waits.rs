@@ -141,15 +141,7 @@ mod tests {
     }
 
     fn server() -> Server {
-        Server {
-            host: "a.test".into(),
-            port: 443,
-            tls: true,
-            anonymous: false,
-            protocol: Protocol::Http2,
-            pipelining: false,
-            address: None,
-        }
+        Server::https("a.test", Protocol::Http2)
     }
 
     /// A document that its server needs 200 ms for, and a style sheet 50 ms after its end.

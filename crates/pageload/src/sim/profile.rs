@@ -318,15 +318,7 @@ mod tests {
 
     /// A document, and `count` resources that it names, over TLS and HTTP/2.
     fn page(count: usize) -> Page {
-        let server = Server {
-            host: "a.test".into(),
-            port: 443,
-            tls: true,
-            anonymous: false,
-            protocol: Protocol::Http2,
-            pipelining: false,
-            address: None,
-        };
+        let server = Server::https("a.test", Protocol::Http2);
         let on = |on| Dependency { on, part: Part::Whole, then: Duration::ZERO };
         let resource = |id: usize| Resource {
             dependencies: id.checked_sub(1).map(|_| on(0)).into_iter().collect(),

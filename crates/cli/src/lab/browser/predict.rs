@@ -106,15 +106,7 @@ mod tests {
 
     /// A document, and three resources each of which the one before asks for.
     fn chain() -> Page {
-        let server = Server {
-            host: "a.test".into(),
-            port: 443,
-            tls: true,
-            anonymous: false,
-            protocol: Protocol::Http2,
-            pipelining: false,
-            address: None,
-        };
+        let server = Server::https("a.test", Protocol::Http2);
         let resource = |id: usize| Resource {
             url: format!("https://a.test/{id}"),
             dependencies: id

@@ -43,15 +43,7 @@ mod tests {
 
     /// All of the shop as it comes in English, with every `left_out`th resource missing, and one cut short.
     fn page(site: &Site, left_out: usize, cut: usize) -> Page {
-        let server = Server {
-            host: "shop.test".into(),
-            port: 443,
-            tls: true,
-            anonymous: false,
-            protocol: Protocol::Http2,
-            pipelining: false,
-            address: None,
-        };
+        let server = Server::https("shop.test", Protocol::Http2);
         let all = site.resources().iter().enumerate();
         let here = all.filter(|(at, _)| (at + 1) % left_out != 0);
         let resource = |(at, one): (usize, &SiteResource)| Resource {

@@ -127,15 +127,7 @@ mod tests {
     const RTT: Duration = Duration::from_millis(100);
 
     fn server(host: &str) -> Server {
-        Server {
-            host: host.into(),
-            port: 443,
-            tls: true,
-            anonymous: false,
-            protocol: Protocol::Http2,
-            pipelining: false,
-            address: None,
-        }
+        Server::https(host, Protocol::Http2)
     }
 
     /// Of a server, asked for by another resource; known, and named by `Link` fields if wanted.
