@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::arm::Arm;
 use super::outcome::{CellOutcome, MeanOutcome, Outcome, Saved};
 use crate::lab::stats::Estimate;
 
@@ -46,8 +47,10 @@ pub(crate) fn text(outcome: &Outcome) -> String {
 
 /// The prediction error of the mean, and where it is largest.
 pub(crate) fn verdict(means: &[MeanOutcome]) -> String {
+    // Recordings are loads of `plain`: to repeat these is no prediction.
+    let arms = means.iter().filter(|mean| mean.arm != Arm::Plain.name());
     let with = |mean: &MeanOutcome| Some((mean.error?, name(mean)));
-    let errors: Vec<(f64, String)> = means.iter().filter_map(with).collect();
+    let errors: Vec<(f64, String)> = arms.filter_map(with).collect();
     let largest = errors.iter().max_by(|one, other| one.0.abs().total_cmp(&other.0.abs()));
     let Some((worst, at)) = largest else { return "nothing was predicted".into() };
     let all = errors.iter().map(|(error, _)| error.abs()).sum::<f64>() / errors.len() as f64;
@@ -169,7 +172,12 @@ mod tests {
 
     #[test]
     fn the_largest_error_is_named_with_its_sign() {
-        let means = [mean("plain", Some(0.05)), mean("turbotls", Some(-0.25)), mean("x", None)];
+        let means = [
+            mean("plain", Some(0.5)),
+            mean("0rtt", Some(0.05)),
+            mean("turbotls", Some(-0.25)),
+            mean("x", None),
+        ];
         assert_eq!(
             verdict(&means),
             "prediction error of the mean: 15.0 % on average, -25.0 % at most (near, turbotls); 1 of 2 within 15.0 %"
