@@ -4,10 +4,6 @@ use std::collections::HashSet;
 
 use crate::page::{Resource, Server};
 
-/// Second levels under which countries register names: the frequent ones of the public suffix list.
-const SECOND_LEVELS: [&str; 13] =
-    ["ac", "co", "com", "edu", "gob", "gov", "govt", "gv", "ne", "net", "nom", "or", "org"];
-
 /// Marks resources of frames of other sites than that of the `document`; `is_document` says which are documents.
 ///
 /// None, if some of them came over connections that the page used as well: then the browser keeps nothing apart.
@@ -46,17 +42,11 @@ fn is_shared(resources: &[Resource]) -> bool {
     of(false).any(|connection| framed.contains(&connection))
 }
 
-/// The part of a host that somebody registered. Browsers go by the public suffix list; where this is wrong, a frame counts as the page's
-/// or the other way round.
+/// The part of a host that somebody registered, by the public suffix list as browsers go by it; the host itself if it is an address or
+/// a suffix.
 fn site(host: &str) -> &str {
     let is_address = host.contains(':') || host.bytes().all(|of| of.is_ascii_digit() || of == b'.');
-    let mut labels = host.rsplit('.');
-    let (top, second) = (labels.next().unwrap_or(host), labels.next().unwrap_or_default());
-    let count = if top.len() == 2 && SECOND_LEVELS.contains(&second) { 3 } else { 2 };
-    match host.rmatch_indices('.').nth(count - 1) {
-        Some((dot, _)) if !is_address => host.get(dot + 1..).unwrap_or(host),
-        _ => host,
-    }
+    if is_address { host } else { psl::domain_str(host).unwrap_or(host) }
 }
 
 #[cfg(test)]
@@ -67,11 +57,10 @@ mod tests {
 
     #[test]
     fn sites_are_what_somebody_registered() {
-        let sites = ["a.b.test", "b.test", "test", "x.y.co.uk", "y.de", "10.0.0.1", "[::1]"];
-        assert_eq!(
-            sites.map(site),
-            ["b.test", "b.test", "test", "y.co.uk", "y.de", "10.0.0.1", "[::1]"]
-        );
+        let own = ["b.test", "test", "y.de", "y.co.uk", "y.github.io", "10.0.0.1", "[::1]"];
+        assert_eq!(own.map(site), own);
+        let others = ["a.b.test", "x.y.co.uk", "x.y.github.io"];
+        assert_eq!(others.map(site), ["b.test", "y.co.uk", "y.github.io"]);
     }
 
     /// A page, a script of another site, its frame, what that asks for, and a frame of the page's own site.
