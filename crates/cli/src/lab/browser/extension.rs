@@ -40,7 +40,26 @@ pub(super) fn install(session: &mut Session, url: &str, key: &str) -> Result<(),
     session.install(&folder, &format!("self.headstart.load({what})")).map(drop)
 }
 
+/// Whether, by its state, it followed no redirect for the page and opened no connection: also where the database has none.
+pub(super) fn is_idle(state: Option<&Value>) -> bool {
+    let count = |what: &str| state.and_then(|state| state.get(what)?.as_u64()).unwrap_or_default();
+    count("redirects") + count("connections") == 0
+}
+
 /// What it says that it did; none if it is asleep.
 pub(super) fn state(session: &mut Session) -> Option<Value> {
     session.ask_extension("self.headstart.state()")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_did_nothing_is_idle() {
+        assert!(is_idle(None));
+        assert!(is_idle(Some(&json!({ "redirects": 0, "connections": 0, "pages": 1 }))));
+        assert!(!is_idle(Some(&json!({ "redirects": 1, "connections": 0 }))));
+        assert!(!is_idle(Some(&json!({ "redirects": 0, "connections": 7 }))));
+    }
 }

@@ -42,6 +42,9 @@ pub(crate) struct CellOutcome {
     /// Loads while the forwarder sent a packet late: they count like others.
     #[serde(default)]
     pub(crate) flagged: usize,
+    /// Of arms with the extension: loads in which it did nothing, as for pages of which its database has nothing.
+    #[serde(default)]
+    pub(crate) idle: usize,
     /// Through Tor: the circuits that connections were on, by Tor's names.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) circuits: BTreeSet<String>,
@@ -98,6 +101,8 @@ pub(super) struct Loads {
     pub(super) rounds: Vec<(u32, Option<Times>)>,
     /// Loads while the forwarder sent a packet late.
     pub(super) flagged: usize,
+    /// Loads in which the extension that was there did nothing.
+    pub(super) idle: usize,
     /// Tor's names of those that their connections were on.
     pub(super) circuits: BTreeSet<String>,
 }
@@ -163,6 +168,7 @@ impl CellOutcome {
             n: loads.rounds.len(),
             failed: loads.rounds.iter().filter(|(_, times)| times.is_none()).count(),
             flagged: loads.flagged,
+            idle: loads.idle,
             circuits: loads.circuits.clone(),
             page_load_ms: mean(page_load),
             largest_paint_ms: mean(largest_paint),

@@ -339,6 +339,9 @@ impl Run {
             if let Some(own) = loads.get_mut(*at) {
                 own.rounds.push((round, loaded.map(|loaded| loaded.times)));
                 own.flagged += usize::from(flagged);
+                let extended = loaded.filter(|_| spec.arm.has_extension());
+                let is_idle = |one: &Loaded| extension::is_idle(one.extension.as_ref());
+                own.idle += usize::from(extended.is_some_and(is_idle));
                 own.circuits.extend(loaded.into_iter().flat_map(|loaded| loaded.circuits.clone()));
                 if own.is_given_up() {
                     let CellSpec { variant, arm, .. } = spec;

@@ -87,6 +87,7 @@ fn columns(cell: &CellOutcome) -> [String; 8] {
         _ => format!(", {count} {what}"),
     };
     let (failed, flagged) = (counted(cell.failed, "failed"), counted(cell.flagged, "flagged"));
+    let idle = counted(cell.idle, "extension idle");
     let at_start =
         cell.at_start_saved.map_or(String::new(), |share| format!(" ({})", percent(share)));
     [
@@ -97,7 +98,7 @@ fn columns(cell: &CellOutcome) -> [String; 8] {
         cell.predicted_saved.map_or("–".into(), |share| format!("{}{at_start}", percent(share))),
         seconds(cell.largest_paint_ms),
         saved(cell.largest_paint_saved.as_ref()),
-        format!("{}{failed}{flagged}", cell.n),
+        format!("{}{failed}{flagged}{idle}", cell.n),
     ]
 }
 
