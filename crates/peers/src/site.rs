@@ -18,6 +18,7 @@ mod body;
 mod content;
 mod description;
 mod font;
+mod http2;
 mod origin;
 mod picture;
 mod script;

@@ -10,11 +10,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use hyper::server::conn::{http1, http2};
+use hyper::header::{self, GetAll, HeaderMap, HeaderName, HeaderValue};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use openssl::error::ErrorStack;
 use openssl::ssl::{
     AlpnError, NameType, SniError, Ssl, SslAlert, SslContext, SslMethod, SslRef, SslVersion,
@@ -30,6 +30,7 @@ use tokio_openssl::SslStream;
 use super::authority::{Authority, HostIdentity};
 use super::body::body;
 use super::description::{Caching, Site, SiteResource};
+use super::http2;
 use crate::error::PeerError;
 
 /// Languages that pages with `{lang}` in their path are there in; the first for those who want another.
@@ -57,7 +58,7 @@ const ALIVE: TcpKeepalive =
 const SHORTAGE: Duration = Duration::from_millis(10);
 
 /// Streams of a connection at a time, as most servers have it (RFC 9113 section 6.5.2 asks for 100 at least).
-const STREAMS: u32 = 128;
+pub(super) const STREAMS: u32 = 128;
 
 /// How sites are served.
 #[derive(Clone, Debug, Default)]
@@ -68,6 +69,8 @@ pub struct SiteOptions {
     pub http1_only: bool,
     /// `Link` fields (RFC 8288) of responses, by their URLs: what a server that knows its pages says with them.
     pub links: Vec<(String, Vec<String>)>,
+    /// Whether these are sent ahead as well, before a document is thought about: with 103 Early Hints (RFC 8297), over HTTP/2.
+    pub early_hints: bool,
 }
 
 /// Serves sites on any number of listeners.
@@ -82,9 +85,10 @@ impl std::fmt::Debug for SiteOrigin {
     }
 }
 
-struct Shared {
+pub(super) struct Shared {
     tls: SslContext,
     answers: HashMap<(String, String), Answer>,
+    early_hints: bool,
     connections: Arc<Semaphore>,
     /// [`IDLE`], but in tests.
     idle: Duration,
@@ -137,8 +141,9 @@ impl SiteOrigin {
         let tls = front(contexts, authority, options)?;
         let connections = Arc::new(Semaphore::new(CONNECTIONS));
         let [requests, handshakes, resumed] = [const { AtomicU64::new(0) }; 3];
-        let idle = IDLE;
-        let shared = Shared { tls, answers, connections, idle, requests, handshakes, resumed };
+        let (idle, early_hints) = (IDLE, options.early_hints);
+        let shared =
+            Shared { tls, answers, early_hints, connections, idle, requests, handshakes, resumed };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -163,6 +168,11 @@ impl SiteOrigin {
     /// The same without TLS, over HTTP/1.1, for an edge that speaks TLS itself.
     pub async fn serve_without_tls(&self, listener: TcpListener) {
         self.serve_by(listener, false).await;
+    }
+
+    #[cfg(test)]
+    pub(super) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     async fn serve_by(&self, listener: TcpListener, is_tls: bool) {
@@ -342,47 +352,53 @@ async fn connection(shared: &Arc<Shared>, stream: TcpStream) -> Result<(), Strin
     if !is_h2 {
         return serve_http1(shared, stream).await;
     }
-    let serve = service_fn(|request| respond(Arc::clone(shared), request));
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS);
-    let served = builder.serve_connection(TokioIo::new(stream), serve).await;
-    served.map_err(|error| failed("broken off")(&error))
+    http2::serve(shared, stream).await.map_err(|error| failed("broken off")(&error))
 }
 
 async fn serve_http1<S>(shared: &Arc<Shared>, stream: S) -> Result<(), String>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let serve = service_fn(|request| respond(Arc::clone(shared), request));
+    let serve = service_fn(|request: Request<Incoming>| async move {
+        Ok::<_, Infallible>(shared.respond(&request).await.map(Full::new))
+    });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(shared.idle);
     let served = builder.serve_connection(TokioIo::new(stream), serve).await;
     served.map_err(|error| format!("broken off: {error}"))
 }
 
-async fn respond(
-    shared: Arc<Shared>,
-    request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
-    let host = request.uri().host().map(str::to_owned).or_else(|| {
-        let host = request.headers().get(header::HOST)?.to_str().ok()?;
-        Some(host.rsplit_once(':').map_or(host, |(host, _)| host).to_owned())
-    });
-    let key = (host.unwrap_or_default().to_ascii_lowercase(), request.uri().path().to_owned());
-    let Some(answer) = shared.answers.get(&key) else {
-        return Ok(empty(StatusCode::NOT_FOUND));
-    };
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Ok(empty(StatusCode::METHOD_NOT_ALLOWED));
+impl Shared {
+    /// Answers a request, once what it asks for has been thought about.
+    pub(super) async fn respond<B>(&self, request: &Request<B>) -> Response<Bytes> {
+        let Some(answer) = self.answer(request) else { return empty(StatusCode::NOT_FOUND) };
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return empty(StatusCode::METHOD_NOT_ALLOWED);
+        }
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(answer.think).await;
+        answer.to(request)
     }
-    shared.requests.fetch_add(1, Ordering::Relaxed);
-    tokio::time::sleep(answer.think).await;
-    Ok(answer.to(&request))
+
+    /// What is said ahead of the answer to a request, if anything is.
+    pub(super) fn early_hints<B>(&self, request: &Request<B>) -> Option<GetAll<'_, HeaderValue>> {
+        let answer = self.answer(request).filter(|_| self.early_hints)?;
+        answer.headers.contains_key(header::LINK).then(|| answer.headers.get_all(header::LINK))
+    }
+
+    fn answer<B>(&self, request: &Request<B>) -> Option<&Answer> {
+        let host = request.uri().host().map(str::to_owned).or_else(|| {
+            let host = request.headers().get(header::HOST)?.to_str().ok()?;
+            Some(host.rsplit_once(':').map_or(host, |(host, _)| host).to_owned())
+        });
+        let host = host.unwrap_or_default().to_ascii_lowercase();
+        self.answers.get(&(host, request.uri().path().to_owned()))
+    }
 }
 
 impl Answer {
-    fn to(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        let mut response = Response::new(Full::new(self.body.clone()));
+    fn to<B>(&self, request: &Request<B>) -> Response<Bytes> {
+        let mut response = Response::new(self.body.clone());
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers.clone();
         let field = |name| request.headers().get(name);
@@ -390,7 +406,7 @@ impl Answer {
             && field(header::IF_NONE_MATCH) == Some(&self.tag)
         {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
-            *response.body_mut() = Full::default();
+            *response.body_mut() = Bytes::new();
         }
         let accepted = field(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok());
         if let Some(location) = self.location(accepted.unwrap_or_default()) {
@@ -410,8 +426,8 @@ impl Answer {
     }
 }
 
-fn empty(status: StatusCode) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::default());
+fn empty(status: StatusCode) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
     *response.status_mut() = status;
     response
 }
