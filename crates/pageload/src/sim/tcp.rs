@@ -73,7 +73,7 @@ pub enum Delivery {
     /// it is there.
     #[default]
     Start,
-    /// When the head of the document's answer comes: to browsers as they are, by `Link` fields or an extension.
+    /// When the head of the document's answer comes, or Early Hints do: to browsers as they are, by `Link` fields or an extension.
     ///
     /// * What is preloaded is of [`Resource::in_links`](crate::page::Resource::in_links). It is used when the page comes to it, and not before: a
     ///   script that is there does not run until something asks for it.

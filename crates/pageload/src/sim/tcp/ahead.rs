@@ -75,12 +75,19 @@ impl Run<'_> {
         if self.settings.delivery != Delivery::Document {
             return;
         }
-        if self.techniques.prefetch_database {
-            for (id, resource) in (0..).zip(self.page.resources()) {
-                if resource.in_links && !resource.in_foreign_frame {
-                    self.fetch(id);
-                }
-            }
+        let own = |id: &u32| !self.page.resources()[*id as usize].in_foreign_frame;
+        let named: Vec<u32> = if self.techniques.prefetch_database {
+            let known = (0..).zip(self.page.resources()).filter(|(_, resource)| resource.in_links);
+            known.map(|(id, _)| id).filter(own).collect()
+        } else if self.techniques.early_hints {
+            // A server without a database knows what its document names.
+            let document = self.triggers.of(self.page.redirects());
+            document.iter().map(|trigger| trigger.id).filter(own).collect()
+        } else {
+            Vec::new()
+        };
+        for id in named {
+            self.fetch(id);
         }
         if self.techniques.server_database {
             for (server, connections) in self.known_servers() {
@@ -152,6 +159,10 @@ mod tests {
     }
 
     fn loaded(page: &Page, technique: Technique, delivery: Delivery) -> Load {
+        with_all(page, &[technique], delivery)
+    }
+
+    fn with_all(page: &Page, techniques: &[Technique], delivery: Delivery) -> Load {
         let settings = Settings {
             link: Link { rtt: RTT, ..Link::default() },
             tls: Handshake {
@@ -159,7 +170,7 @@ mod tests {
                 resumed: Duration::ZERO,
                 ..Handshake::default()
             },
-            techniques: Techniques::of(&[technique]),
+            techniques: Techniques::of(techniques),
             delivery,
             ..Settings::default()
         };
@@ -168,9 +179,12 @@ mod tests {
 
     /// When each resource is there, in round trips.
     fn ends(page: &Page, technique: Technique, delivery: Delivery) -> Vec<f64> {
-        let load = loaded(page, technique, delivery);
-        let in_round_trips = |time: Duration| (time.as_secs_f64() / RTT.as_secs_f64()).round();
-        load.resources.iter().map(|times| in_round_trips(times.last)).collect()
+        in_round_trips(&loaded(page, technique, delivery))
+    }
+
+    fn in_round_trips(load: &Load) -> Vec<f64> {
+        let of = |time: Duration| (time.as_secs_f64() / RTT.as_secs_f64()).round();
+        load.resources.iter().map(|times| of(times.last)).collect()
     }
 
     #[test]
@@ -181,6 +195,25 @@ mod tests {
         let with = |delivery| ends(&page, Technique::PrefetchDatabase, delivery);
         assert_eq!(with(Delivery::Start), [3.0, 3.0, 3.0]);
         assert_eq!(with(Delivery::Document), [3.0, 4.0, 4.0]);
+    }
+
+    #[test]
+    fn early_hints_come_before_a_document_that_takes_its_time() {
+        let slow = Resource { server_time: 4 * RTT, ..resource(None, 0, false) };
+        let (script, data) = (resource(Some(0), 0, true), resource(Some(0), 0, false));
+        let behind = [resource(Some(1), 0, true), resource(Some(2), 0, false)];
+        let page = page([slow, script].into_iter().chain(behind).chain([data]).collect());
+        let with = |techniques: &[Technique], delivery| {
+            in_round_trips(&with_all(&page, techniques, delivery))
+        };
+        let (hints, database) = (Technique::EarlyHints, Technique::PrefetchDatabase);
+        let document = Delivery::Document;
+        assert_eq!(with(&[database], document), [7.0, 8.0, 8.0, 9.0, 8.0]);
+        // What the document names itself; its scripts run when it is there.
+        assert_eq!(with(&[hints], document), [7.0, 4.0, 8.0, 9.0, 4.0]);
+        assert_eq!(with(&[hints, database], document), [7.0, 4.0, 4.0, 8.0, 8.0]);
+        // In a changed browser they run at once.
+        assert_eq!(with(&[hints], Delivery::Start), [7.0, 4.0, 5.0, 6.0, 4.0]);
     }
 
     #[test]
@@ -211,6 +244,9 @@ mod tests {
         let none = ends(&page, Technique::Resumption, Delivery::Document);
         assert_eq!(none, [3.0, 6.0, 7.0]);
         assert_eq!(ends(&page, Technique::PrefetchDatabase, Delivery::Document), none);
+        let slow = Resource { server_time: 2 * RTT, ..page.resources()[0].clone() };
+        let slow = self::page([&[slow], &page.resources()[1..]].concat());
+        assert_eq!(ends(&slow, Technique::EarlyHints, Delivery::Document), [5.0, 8.0, 9.0]);
         // Once more, over a connection of the page's own.
         let connections = |technique| loaded(&page, technique, Delivery::Document).connections;
         assert_eq!(connections(Technique::Resumption), 2);

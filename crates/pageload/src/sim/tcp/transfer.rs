@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::super::events::{Instant, nanos};
+use super::Delivery;
 use super::client::{Event, Request, Run};
 
 /// A request of which the recording does not say how large it is, in bytes.
@@ -37,7 +38,13 @@ impl Run<'_> {
         if self.techniques.early_hints && id as usize == self.page.redirects() {
             let at = self.now + self.rtt - self.rtt / 2;
             self.events.at(at, Event::Head);
-            for trigger in self.triggers.of(id as usize) {
+            // To a changed browser: others use what they were told of when the document names it.
+            let told = if self.settings.delivery == Delivery::Start {
+                self.triggers.of(id as usize)
+            } else {
+                &[]
+            };
+            for trigger in told {
                 self.events.at(at, Event::Needed(trigger.id));
             }
         }
