@@ -150,6 +150,18 @@ impl Load {
         self.largest_paint.map(|at| (at * 1e3 - wall).max(0.0))
     }
 
+    /// How many responses Early Hints (RFC 8297) brought, so that they were there, or on their way, when the page asked for them.
+    #[must_use]
+    pub fn hinted(&self) -> usize {
+        let began = self.began_ms();
+        self.hops.iter().filter(|hop| hop.is_hinted(began)).count()
+    }
+
+    /// In ms since 1970.
+    fn began_ms(&self) -> f64 {
+        self.hops.first().and_then(Hop::wall_ms).unwrap_or_default()
+    }
+
     /// The load as a HAR file; what has not ended is aborted in it.
     #[must_use]
     pub fn har(&self, about: &About) -> Value {
@@ -165,7 +177,7 @@ impl Load {
             .into_iter()
             .map(|at| {
                 let (request, response) = self.extra_of(at);
-                self.hops[at].entry(wall, now, request, response)
+                self.hops[at].entry(wall, self.began_ms(), now, request, response)
             })
             .collect();
         let since = |at: Option<f64>| at.map_or(-1.0, |at| timings::ms(at - began));

@@ -154,21 +154,24 @@ impl Hop {
         self.last_sign = number(event, "timestamp").unwrap_or_default().max(self.last_sign);
     }
 
-    /// As HAR has it. `wall` makes times since 1970 of the browser's own; what has not ended by `now` is aborted.
+    /// As HAR has it. `wall` makes times since 1970 of the browser's own; what has not ended by `now` is aborted. The load `began` at this
+    /// time in ms since 1970.
     pub(super) fn entry(
         &self,
         wall: f64,
+        began: f64,
         now: f64,
         request_extra: Option<&Value>,
         response_extra: Option<&Value>,
     ) -> Value {
         let timings = self.timings(now);
+        let hinted = self.is_hinted(began);
         let mut entry = json!({
             "pageref": PAGE,
             "startedDateTime": wall_time(self.issued + wall),
             "time": timings.total(),
             "request": self.request_json(request_extra),
-            "response": self.response_json(response_extra),
+            "response": self.response_json(response_extra, hinted),
             "cache": {},
             "timings": timings.json(),
             "_initiator": self.initiator,
@@ -177,7 +180,9 @@ impl Hop {
         if let Some(priority) = &self.priority {
             entry["_priority"] = json!(priority);
         }
-        if let Some(cache) = self.cache() {
+        if hinted {
+            entry["_fromEarlyHints"] = json!(true);
+        } else if let Some(cache) = self.cache() {
             entry["_fromCache"] = json!(cache);
         }
         let response = self.response.as_ref().unwrap_or(&Value::Null);
@@ -212,6 +217,14 @@ impl Hop {
         }
     }
 
+    /// Whether Early Hints (RFC 8297) named it, and the browser asked for it before the page did: it went over the wire in this load, which
+    /// `began` at this time in ms since 1970, though the page found it in the cache. What was there before has an older response.
+    pub(super) fn is_hinted(&self, began: f64) -> bool {
+        let Some(response) = &self.response else { return false };
+        let named = response.get("fromEarlyHints").and_then(Value::as_bool) == Some(true);
+        named && number(response, "responseTime").is_some_and(|at| at >= began)
+    }
+
     fn request_json(&self, extra: Option<&Value>) -> Value {
         let url = text(&self.request, "url").unwrap_or_default();
         let method = text(&self.request, "method").unwrap_or_default();
@@ -233,7 +246,7 @@ impl Hop {
         })
     }
 
-    fn response_json(&self, extra: Option<&Value>) -> Value {
+    fn response_json(&self, extra: Option<&Value>, hinted: bool) -> Value {
         let response = self.response.as_ref().unwrap_or(&Value::Null);
         let headers = Headers::of(extra, response);
         let status = extra.and_then(|extra| number(extra, "statusCode"));
@@ -252,9 +265,15 @@ impl Hop {
         json.insert("redirectURL".into(), json!(to));
         json.insert("headersSize".into(), json!(-1));
         // HTTP/2 says only what header and content take together.
-        let is_cached = self.cache().is_some();
+        let is_cached = !hinted && self.cache().is_some();
+        let transferred = match self.transferred() {
+            _ if is_cached => 0,
+            // Of the way out of the cache, which carries no more than the content.
+            bytes if hinted => bytes.max(self.length(&headers)),
+            bytes => bytes,
+        };
         json.insert("bodySize".into(), json!(if is_cached { 0 } else { -1 }));
-        json.insert("_transferSize".into(), json!(if is_cached { 0 } else { self.transferred() }));
+        json.insert("_transferSize".into(), json!(transferred));
         if let Some(error) = &self.error {
             json.insert("_error".into(), json!(error));
         } else if self.end.is_none() {
@@ -270,6 +289,12 @@ impl Hop {
         let response = self.response.as_ref();
         let header = response.and_then(|one| number(one, "encodedDataLength")).unwrap_or_default();
         whole(self.transferred.unwrap_or(header + self.encoded_bytes))
+    }
+
+    /// Of the content on the wire, as far as that is known: else decoded.
+    fn length(&self, headers: &Headers<'_>) -> i64 {
+        let told = headers.value("content-length").and_then(|text| text.parse().ok());
+        told.unwrap_or_else(|| whole(self.content_bytes))
     }
 
     fn http_version(&self) -> &str {

@@ -136,6 +136,46 @@ fn a_load_is_a_har_file_with_recorded_parents() {
 }
 
 #[test]
+fn what_early_hints_brought_is_of_the_load() {
+    let answer = |hinted: bool, at: f64| {
+        json!({
+            "status": 200, "headers": { "content-length": "650" }, "connectionId": 0, "fromDiskCache": true,
+            "fromEarlyHints": hinted, "responseTime": (WALL + at) * 1e3, "remoteIPAddress": "192.0.2.1",
+        })
+    };
+    let with = |hinted: bool, at: f64| {
+        let parser = json!({ "type": "parser", "url": "https://a.test/en" });
+        let more = vec![
+            (
+                "Network.requestWillBeSent",
+                request("5", 10.4, "Script", "https://a.test/h.js", parser),
+            ),
+            (
+                "Network.responseReceived",
+                json!({ "requestId": "5", "timestamp": 10.41, "type": "Script", "response": answer(hinted, at) }),
+            ),
+            (
+                "Network.dataReceived",
+                json!({ "requestId": "5", "timestamp": 10.41, "dataLength": 700, "encodedDataLength": 0 }),
+            ),
+            (
+                "Network.loadingFinished",
+                json!({ "requestId": "5", "timestamp": 10.42, "encodedDataLength": 0 }),
+            ),
+        ];
+        let load = load(&[page(), more].concat());
+        let har = read(&load);
+        let last = har.recordings[0].page.resources().last().unwrap();
+        (load.hinted(), last.url.clone(), last.response_bytes)
+    };
+    let came = |hinted, url: &str, bytes| (hinted, format!("https://a.test/{url}"), bytes);
+    assert_eq!(with(true, 10.3), came(1, "h.js", 650));
+    // Found in the cache, as it was there before: named or not.
+    assert_eq!(with(true, 9.9), came(0, "s.js", 1000));
+    assert_eq!(with(false, 10.3), came(0, "s.js", 1000));
+}
+
+#[test]
 fn headers_that_come_apart_belong_to_their_hop() {
     let har = load(&page()).har(&About::default());
     let response = |at: usize| har["log"]["entries"][at]["response"].clone();

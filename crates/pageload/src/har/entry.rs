@@ -38,6 +38,9 @@ pub(super) struct Entry {
     pub(super) resource_type: Scalar,
     #[serde(rename = "_fromCache", default)]
     pub(super) from_cache: Scalar,
+    /// Our recorder.
+    #[serde(rename = "_fromEarlyHints", default)]
+    pub(super) from_early_hints: Scalar,
     /// Safari: "Network Load", "Disk Cache" and the like.
     #[serde(rename = "_fetchType", default)]
     pub(super) fetch_type: Scalar,

@@ -117,6 +117,8 @@ pub(super) struct Exchange {
     pub(super) request_bytes: u64,
     pub(super) response_bytes: u64,
     pub(super) initiator: Initiator,
+    /// Asked for before the page did, as Early Hints named it: its times are those of the cache.
+    pub(super) is_hinted: bool,
     /// Since 1970; [`begin`](Exchange::begin) of a page.
     pub(super) timings: Timings,
     /// Why it is no resource. It may have asked for some all the same.
@@ -175,6 +177,7 @@ impl Exchange {
             request_bytes: request.bytes(),
             response_bytes: response.map_or(0, Response::bytes),
             initiator: entry.initiator.clone(),
+            is_hinted: entry.from_early_hints.is_set(),
             ignored: reason(entry, status).or(timings.is_none().then_some(Reason::Times)),
             timings: Timings { started, ..timings.unwrap_or_default() },
             url: cut(without_fragment(url), URL_MAX),

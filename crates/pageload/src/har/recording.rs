@@ -279,7 +279,7 @@ fn round_trips_of<'a>(
     let shortest = |known: &mut Option<Duration>, time: Duration| {
         *known = Some(known.map_or(time, |known| known.min(time)));
     };
-    for (server, exchange) in exchanges {
+    for (server, exchange) in exchanges.filter(|(_, exchange)| !exchange.is_hinted) {
         let Timings { connect: tcp, tls, wait, .. } = exchange.timings;
         let opened = match exchange.protocol {
             // Chromium gives the same time as that of TLS and of connecting.

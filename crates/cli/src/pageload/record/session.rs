@@ -97,6 +97,8 @@ pub(crate) struct Seen {
     /// The file that it was read from.
     pub(crate) har: Vec<u8>,
     pub(crate) largest_paint_ms: Option<f64>,
+    /// Responses that Early Hints brought.
+    pub(crate) hinted: usize,
     /// What was out of the ordinary.
     pub(crate) notes: Vec<String>,
 }
@@ -164,7 +166,8 @@ impl Session {
         let har = load.har(&about).to_string().into_bytes();
         let recording = files::read(&har)
             .map_err(|why| Stopped::Failed(format!("there is no page to record: {why}")))?;
-        Ok(Seen { recording, har, largest_paint_ms: load.largest_paint_ms(), notes })
+        let (largest_paint_ms, hinted) = (load.largest_paint_ms(), load.hinted());
+        Ok(Seen { recording, har, largest_paint_ms, hinted, notes })
     }
 
     /// Leaves the page, empties the cache and closes all connections. Cookies and TLS sessions stay.
