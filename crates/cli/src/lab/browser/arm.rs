@@ -5,6 +5,8 @@ use std::fmt;
 use headstart_pageload::sim::tcp::Technique;
 use serde::Deserialize;
 
+use super::servers::Front;
+
 /// How pages are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -23,6 +25,8 @@ pub(crate) enum Arm {
     ServerDb,
     /// The document's server says what the page needs, from a prefetch database.
     PrefetchDb,
+    /// The same, and it says so before it has made the document: by 103 Early Hints.
+    EarlyHints,
     /// All three databases.
     Databases,
     /// Over a link with Tor: through an agent that does not wait for Tor's word. `plain` is through one that does.
@@ -39,6 +43,7 @@ impl Arm {
             Self::RedirectDb => "redirect-db",
             Self::ServerDb => "server-db",
             Self::PrefetchDb => "prefetch-db",
+            Self::EarlyHints => "early-hints",
             Self::Databases => "databases",
             Self::Optimistic => "optimistic",
         }
@@ -55,6 +60,7 @@ impl Arm {
             Self::RedirectDb => &[Technique::RedirectDatabase],
             Self::ServerDb => &[Technique::ServerDatabase],
             Self::PrefetchDb => &[Technique::PrefetchDatabase],
+            Self::EarlyHints => &[Technique::PrefetchDatabase, Technique::EarlyHints],
             Self::Databases => &[
                 Technique::RedirectDatabase,
                 Technique::ServerDatabase,
@@ -85,9 +91,13 @@ impl Arm {
         matches!(self, Self::RedirectDb | Self::ServerDb | Self::Databases)
     }
 
-    /// Whether the document's server says what the page needs.
-    pub(super) const fn has_hints(self) -> bool {
-        matches!(self, Self::PrefetchDb | Self::Databases)
+    /// Where the document's server says what the page needs, if it does.
+    pub(super) const fn hinting(self) -> Option<Front> {
+        match self {
+            Self::PrefetchDb | Self::Databases => Some(Front::Hinting),
+            Self::EarlyHints => Some(Front::EarlyHinting),
+            _ => None,
+        }
     }
 
     /// What BLAST found for it over Tor: change of the page load time.

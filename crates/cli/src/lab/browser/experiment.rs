@@ -403,10 +403,10 @@ mod tests {
     }
 
     #[test]
-    fn a_full_run_fits_two_hours_and_a_short_one_three_minutes() {
+    fn a_full_run_fits_two_hours_and_a_short_one_four_minutes() {
         let (full, quick) = (plan(false), plan(true));
         assert!(full.estimate() < Duration::from_secs(2 * 3600), "{:?}", full.estimate());
-        assert!(quick.estimate() < Duration::from_secs(180), "{:?}", quick.estimate());
+        assert!(quick.estimate() < Duration::from_secs(240), "{:?}", quick.estimate());
         assert_eq!((full.sites.len(), full.links.len(), full.trials), (3, 3, 10));
         assert_eq!((quick.sites.len(), quick.links.len()), (1, 1));
     }

@@ -96,6 +96,15 @@ pub(super) struct Times {
     pub(super) bytes: u64,
 }
 
+impl Loaded {
+    /// Whether what the arm has beside Chromium did nothing for the page, as far as it tells: the extension, unless it is asleep again, or Early
+    /// Hints.
+    pub(super) fn is_idle(&self, arm: Arm) -> bool {
+        self.extension.as_ref().is_some_and(extension::is_idle)
+            || arm == Arm::EarlyHints && self.seen.hinted == 0
+    }
+}
+
 impl Lane<'_> {
     /// Loads a page; why it did not come to its end is told apart from the user's wish.
     ///
@@ -202,8 +211,7 @@ impl Lane<'_> {
             arm if arm.has_agent() || self.stage.has_tor() => {
                 self.stage.proxied(&format!("socks5://{}", Agent::listen(self.number)))
             }
-            arm if arm.has_hints() => self.stage.arguments(Front::Hinting),
-            _ => self.stage.arguments(Front::Origin),
+            _ => self.stage.arguments(arm.hinting().unwrap_or(Front::Origin)),
         };
         arguments.push("--accept-lang=en-US".into());
         arguments

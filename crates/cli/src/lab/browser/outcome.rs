@@ -42,7 +42,7 @@ pub(crate) struct CellOutcome {
     /// Loads while the forwarder sent a packet late: they count like others.
     #[serde(default)]
     pub(crate) flagged: usize,
-    /// Of arms with the extension: loads in which it did nothing, as for pages of which its database has nothing.
+    /// Loads in which the extension or the Early Hints of the arm did nothing, as for pages of which their database has nothing.
     #[serde(default)]
     pub(crate) idle: usize,
     /// Through Tor: the circuits that connections were on, by Tor's names.
@@ -101,7 +101,7 @@ pub(super) struct Loads {
     pub(super) rounds: Vec<(u32, Option<Times>)>,
     /// Loads while the forwarder sent a packet late.
     pub(super) flagged: usize,
-    /// Loads in which the extension that was there did nothing.
+    /// Loads in which what the arm has beside Chromium did nothing.
     pub(super) idle: usize,
     /// Tor's names of those that their connections were on.
     pub(super) circuits: BTreeSet<String>,

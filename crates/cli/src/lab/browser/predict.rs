@@ -6,6 +6,7 @@ use headstart_pageload::sim::tcp::{
     self, Delivery, Handshake, Link, Revisit, Settings, Techniques,
 };
 
+use super::arm::Arm;
 use super::experiment::{BrowserLink, CellSpec};
 use crate::pageload::simulated;
 
@@ -37,7 +38,7 @@ impl<'p> Predictor<'p> {
     }
 
     /// The mean page load time of recorded loads with what an arm does, in ms. Databases speak as they do here: with the head of the
-    /// document's answer, by `Link` fields and the extension.
+    /// document's answer or Early Hints, by `Link` fields and the extension.
     pub(super) fn page_load_ms(&self, pages: &[&Page], cell: &CellSpec) -> Option<f64> {
         self.mean(pages, cell, Delivery::Document)
     }
@@ -50,9 +51,12 @@ impl<'p> Predictor<'p> {
         speaks.then(|| self.mean(pages, cell, Delivery::Start)).flatten()
     }
 
+    /// What was recorded, less the share that the simulator says is saved: a browser's own work, of which it knows nothing, is in the
+    /// recording.
     fn mean(&self, pages: &[&Page], cell: &CellSpec, delivery: Delivery) -> Option<f64> {
-        let settings = Settings {
-            link: self.link?,
+        let link = self.link?;
+        let settings = |cell: &CellSpec| Settings {
+            link,
             techniques: techniques(cell),
             delivery,
             revisit: if cell.again { Revisit::again() } else { Revisit::default() },
@@ -63,10 +67,14 @@ impl<'p> Predictor<'p> {
             },
             ..Settings::default()
         };
+        let plain = CellSpec::first(cell.variant.clone(), cell.site, Arm::Plain);
         let load = |page: &&Page| {
-            let page = self.without_round_trip(page);
-            let (page, _) = self.database.apply(&page);
-            tcp::load(&page, &settings, SEED).page_load_time().as_secs_f64() * 1e3
+            let (known, _) = self.database.apply(&self.without_round_trip(page));
+            let simulated = |cell: &CellSpec| {
+                tcp::load(&known, &settings(cell), SEED).page_load_time().as_secs_f64() * 1e3
+            };
+            let recorded = page.recorded().page_load_time.map(|time| time.as_secs_f64() * 1e3);
+            recorded.map_or(1.0, |recorded| recorded / simulated(&plain)) * simulated(cell)
         };
         let all: Vec<f64> = pages.iter().map(load).collect();
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
@@ -92,10 +100,9 @@ fn techniques(cell: &CellSpec) -> Techniques {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::browser::arm::Arm;
     use headstart_pageload::db::{PageEntry, Parts, Prefetch};
     use headstart_pageload::har::Kind;
-    use headstart_pageload::page::{Dependency, Part, Protocol, Server};
+    use headstart_pageload::page::{Dependency, Part, Protocol, Recorded, Server};
     use headstart_proto::UnixSeconds;
     use std::collections::BTreeMap;
     use std::time::Duration;
@@ -157,6 +164,13 @@ mod tests {
         let at_start = predictor.at_start_ms(&pages, &cell(Arm::PrefetchDb)).unwrap();
         assert!((plain - at_start - 300.0).abs() < 5.0, "{plain} {at_start}");
         assert_eq!(predictor.at_start_ms(&pages, &cell(Arm::RedirectDb)), None);
+        // What was recorded took longer than the simulator knows of, with any arm.
+        let longer = |ms| Some(Duration::from_secs_f64(2.0 * ms / 1e3));
+        let recorded = Recorded { page_load_time: longer(plain), ..Recorded::default() };
+        let slow = chain().with_recorded(recorded);
+        let of_slow = |arm| predictor.page_load_ms(&[&slow], &cell(arm)).unwrap();
+        assert!((of_slow(Arm::Plain) - 2.0 * plain).abs() < 0.1);
+        assert!((of_slow(Arm::TurboTls) - 2.0 * turbo).abs() < 0.1);
         let other = BrowserLink { path: "preset wifi".into(), ..link };
         let predictor = Predictor::new(&other, &database);
         assert_eq!(predictor.page_load_ms(&pages, &cell(Arm::Plain)), None);

@@ -18,7 +18,7 @@ use super::experiment::{BrowserExperiment, BrowserLink, CellSpec, Plan};
 use super::load::{Lane, Loaded, Times, Wanted, keep};
 use super::outcome::{FILE, Known, Loads, Outcome, Predicted};
 use super::predict::Predictor;
-use super::servers::BEFORE_CHROMIUM;
+use super::servers::{BEFORE_CHROMIUM, Front};
 use super::stage::{LATE, Place, SYSCTLS, Stage};
 use super::{extension, table};
 use crate::demo;
@@ -177,6 +177,8 @@ struct LoadLine<'l> {
     circuits: BTreeSet<String>,
     notes: Vec<String>,
     extension: Option<Value>,
+    /// Responses that Early Hints brought.
+    hinted: usize,
 }
 
 impl Run {
@@ -206,15 +208,14 @@ impl Run {
         let all: Vec<Recorded> = recorded.into_iter().flatten().collect();
         let databases = Databases::learn(&link.name, &all)?;
         self.outcome.databases.push(databases.said.clone());
-        let has = |of: fn(Arm) -> bool| {
-            self.plan.cells.iter().any(|cell| cell.is_on(link) && of(cell.arm))
-        };
-        if has(Arm::has_hints) {
-            stage.hint(databases.links.clone())?;
+        let arms: HashSet<Arm> =
+            self.plan.cells.iter().filter(|it| it.is_on(link)).map(|it| it.arm).collect();
+        for front in arms.iter().filter_map(|arm| arm.hinting()).collect::<BTreeSet<Front>>() {
+            stage.hint(front, databases.links.clone())?;
         }
         let served = (0..lanes).map(|lane| databases.serve(stage.client(lane)?));
         let served = served.collect::<Result<Vec<_>, Failure>>()?;
-        if has(|arm| arm == Arm::ZeroRtt) {
+        if arms.contains(&Arm::ZeroRtt) {
             thread::sleep(FILTER.saturating_sub(built.elapsed()));
         }
         for cell in self.plan.cells.iter().filter(|cell| cell.is_on(link)) {
@@ -339,9 +340,7 @@ impl Run {
             if let Some(own) = loads.get_mut(*at) {
                 own.rounds.push((round, loaded.map(|loaded| loaded.times)));
                 own.flagged += usize::from(flagged);
-                let extended = loaded.filter(|_| spec.arm.has_extension());
-                let is_idle = |one: &Loaded| extension::is_idle(one.extension.as_ref());
-                own.idle += usize::from(extended.is_some_and(is_idle));
+                own.idle += usize::from(loaded.is_some_and(|one| one.is_idle(spec.arm)));
                 own.circuits.extend(loaded.into_iter().flat_map(|loaded| loaded.circuits.clone()));
                 if own.is_given_up() {
                     let CellSpec { variant, arm, .. } = spec;
@@ -456,6 +455,7 @@ impl Run {
             missing: loaded.map(|loaded| loaded.missing.clone()).unwrap_or_default(),
             notes: loaded.map(|loaded| loaded.seen.notes.clone()).unwrap_or_default(),
             extension: loaded.and_then(|loaded| loaded.extension.clone()),
+            hinted: loaded.map_or(0, |loaded| loaded.seen.hinted),
         })
     }
 

@@ -28,7 +28,7 @@ const IN_CLEAR: u16 = 8080;
 pub(super) const BEFORE_CHROMIUM: Scheduling = Scheduling { cpu: None, realtime: true };
 
 /// Which servers answer: host N of all sites has 10.`net`.0.N at each of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Front {
     /// The sites themselves.
     Origin = 100,
@@ -38,6 +38,8 @@ pub(super) enum Front {
     Terminating = 102,
     /// An edge that passes TLS on to sites that say what their pages need.
     Hinting = 103,
+    /// The same, of sites that say it before they have made the document.
+    EarlyHinting = 104,
 }
 
 impl Front {
@@ -75,10 +77,10 @@ impl Edges<'_> {
     }
 
     /// Sites that say more, and an edge that passes TLS on to them.
-    pub(super) fn hinting(self, origin: SiteOrigin) -> Result<Program, Failure> {
-        let behind = SocketAddr::new(Front::Hinting.address(0).into(), BEHIND);
+    pub(super) fn hinting(self, front: Front, origin: SiteOrigin) -> Result<Program, Failure> {
+        let behind = SocketAddr::new(front.address(0).into(), BEHIND);
         serve(origin, vec![behind], true, self.node)?;
-        self.passing(Front::Hinting, behind).map_err(interrupted)
+        self.passing(front, behind).map_err(interrupted)
     }
 
     /// An edge that speaks TLS, before the sites in clear.

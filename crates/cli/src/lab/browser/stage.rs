@@ -109,7 +109,7 @@ impl Stage {
             _fast_open: None,
             tor: None,
         };
-        let origin = stage.origin(Vec::new())?;
+        let origin = stage.origin(SiteOptions::default())?;
         servers::origin(stage.node(SERVER)?, &origin, stage.hosts.len())?;
         match link.tor {
             Some(_) => stage.tor = Some(Mutex::new(stage.start_tor(number)?)),
@@ -144,15 +144,19 @@ impl Stage {
     }
 
     /// Starts the sites whose documents say more: values of `Link` fields by URL.
-    pub(super) fn hint(&mut self, links: Vec<(String, Vec<String>)>) -> Result<(), Failure> {
-        let origin = self.origin(links)?;
-        let hinting = self.edges_on(self.node(SERVER)?).hinting(origin)?;
+    pub(super) fn hint(
+        &mut self,
+        front: Front,
+        links: Vec<(String, Vec<String>)>,
+    ) -> Result<(), Failure> {
+        let early_hints = front == Front::EarlyHinting;
+        let origin = self.origin(SiteOptions { links, early_hints, ..SiteOptions::default() })?;
+        let hinting = self.edges_on(self.node(SERVER)?).hinting(front, origin)?;
         self.edges().push(hinting);
         Ok(())
     }
 
-    fn origin(&self, links: Vec<(String, Vec<String>)>) -> Result<SiteOrigin, Failure> {
-        let options = SiteOptions { links, ..SiteOptions::default() };
+    fn origin(&self, options: SiteOptions) -> Result<SiteOrigin, Failure> {
         SiteOrigin::new(&self.sites, &self.authority, &options).map_err(|error| failed(&error))
     }
 
@@ -259,7 +263,8 @@ fn build_lab(link: &BrowserLink, lanes: usize, hosts: usize) -> Result<Lab, Fail
         nodes.push(addresses(fronts, hosts).into_iter().fold(host, Host::address));
     };
     let behind = link.tor.map_or(Duration::ZERO, |tor| tor.origin);
-    server(SERVER, behind, &[Front::Origin, Front::PassThrough, Front::Hinting]);
+    let fronts = [Front::Origin, Front::PassThrough, Front::Hinting, Front::EarlyHinting];
+    server(SERVER, behind, &fronts);
     match link.tor {
         None => server(EDGE, behind, &[Front::Terminating]),
         Some(tor) => nodes.extend(TorNetwork::hosts(tor.relay)),

@@ -87,7 +87,7 @@ fn columns(cell: &CellOutcome) -> [String; 8] {
         _ => format!(", {count} {what}"),
     };
     let (failed, flagged) = (counted(cell.failed, "failed"), counted(cell.flagged, "flagged"));
-    let idle = counted(cell.idle, "extension idle");
+    let idle = counted(cell.idle, "idle");
     let at_start =
         cell.at_start_saved.map_or(String::new(), |share| format!(" ({})", percent(share)));
     [

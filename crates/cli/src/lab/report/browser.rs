@@ -27,8 +27,8 @@ pub(super) fn section(run: &Run) -> Markup {
         p.reading {
             (outcome.browser) ". Page load time is until 95 % of the resources are there. Means, in brackets 95 % "
             "intervals (Student's t); savings are of pairs: the mean share of the load of " code { "plain" } " in the same round that is saved. "
-            code { "plan" } " is what the simulator says of the recordings, which were made with nothing, with databases that speak "
-            "with the document's head, as they do here; in brackets with databases that speak at the start. "
+            code { "plan" } " is predicted from recordings, which were made with nothing, with databases that speak "
+            "with the document's head, or Early Hints, as they do here; in brackets with databases that speak at the start. "
             (verdict(&outcome.means)) "."
         }
         (means(&outcome.means))
@@ -80,7 +80,7 @@ fn cells(cells: &[&CellOutcome]) -> Markup {
             } }
             tbody { @for cell in cells { tr {
                 td { (cell.arm) }
-                td.n { (cell.n) @if cell.failed > 0 { small.bad { (cell.failed) " failed" } } @if cell.flagged > 0 { small { (cell.flagged) " flagged" } } }
+                td.n { (cell.n) @if cell.failed > 0 { small.bad { (cell.failed) " failed" } } @if cell.flagged > 0 { small { (cell.flagged) " flagged" } } @if cell.idle > 0 { small { (cell.idle) " idle" } } }
                 td.n { (estimate(cell.page_load_ms)) }
                 td.n { (saved(cell.page_load_saved.as_ref())) }
                 td.n { (cell.predicted_ms.map_or("–".into(), seconds)) }
@@ -275,6 +275,7 @@ mod tests {
             n: 2,
             failed: 0,
             flagged: 0,
+            idle: 3,
             circuits: std::collections::BTreeSet::new(),
             page_load_ms: Some(mean),
             largest_paint_ms: None,
