@@ -1,15 +1,23 @@
 //! Tables of loads in a browser: browser.json.
 
+use std::fs::{self, File};
+
+use flate2::read::GzDecoder;
+use headstart_pageload::har;
 use serde_json::Value;
 
-use super::{Quote, line};
+use super::{Quote, line, root};
 
 /// The columns of one cell, or of one mean.
 type Row = fn(&Value) -> Vec<String>;
 
-/// `browser=cells`: each site with each arm; `browser=means`: each arm over all sites.
+/// `browser=cells`: each site with each arm; `browser=means`: each arm over all sites; `browser=recorded`: the same, predicted from what was
+/// recorded, less the share that the simulator saves.
 pub(super) fn table(quote: &Quote<'_>, which: &str) -> Vec<String> {
     let outcome = quote.file("browser.json");
+    if which == "recorded" {
+        return from_recorded(quote, &outcome);
+    }
     let all = outcome[which].as_array().unwrap();
     let chosen: Vec<&Value> = all.iter().filter(|row| quote.chooses(row)).collect();
     assert!(!chosen.is_empty(), "{}: nothing is chosen", quote.folder);
@@ -48,6 +56,49 @@ pub(super) fn table(quote: &Quote<'_>, which: &str) -> Vec<String> {
     table
 }
 
+/// Of runs before the program predicted so by itself.
+fn from_recorded(quote: &Quote<'_>, outcome: &Value) -> Vec<String> {
+    let [cells, means] = ["cells", "means"].map(|key| outcome[key].as_array().unwrap());
+    let head = ["link", "arm", "page load, s", "predicted, s", "error"].map(str::to_owned);
+    let mut table = vec![line(&head), line(&vec!["---".to_owned(); head.len()])];
+    for of in means.iter().filter(|row| quote.chooses(row)) {
+        let same = |cell: &&Value| {
+            ["link", "arm", "again", "classical"].iter().all(|key| cell[*key] == of[*key])
+        };
+        let predicted = |cell: &Value| {
+            let (link, variant) = (word(cell, "link"), word(cell, "variant"));
+            let site = variant.split(' ').next().unwrap();
+            let plain = |one: &&Value| {
+                one["link"] == link && one["variant"] == site && one["arm"] == "plain"
+            };
+            let ms = |cell: &Value| cell["predicted_ms"].as_f64().unwrap();
+            let plain = ms(cells.iter().find(plain).unwrap());
+            recorded_ms(quote, &link, site) * ms(cell) / plain
+        };
+        let all: Vec<f64> = cells.iter().filter(same).map(predicted).collect();
+        let predicted = all.iter().sum::<f64>() / all.len() as f64;
+        let measured = of["page_load_ms"].as_f64().unwrap();
+        let error = format!("{:+.1} %", (predicted / measured - 1.0) * 100.0);
+        let s = |ms: f64| format!("{:.2}", ms / 1e3);
+        table.push(line(&[word(of, "link"), arm(of), s(measured), s(predicted), error]));
+    }
+    table
+}
+
+/// The mean page load time of the recordings of a site over a link.
+fn recorded_ms(quote: &Quote<'_>, link: &str, site: &str) -> f64 {
+    let begin = format!("{}-{site}-plain-", link.replace(' ', "-"));
+    let folder = root().join("lab/results").join(quote.folder).join("recordings");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let own = files.filter(|file| file.file_name().unwrap().to_str().unwrap().starts_with(&begin));
+    let load = |file| {
+        let har = har::read(GzDecoder::new(File::open(file).unwrap())).unwrap();
+        har.recordings[0].page.recorded().page_load_time.unwrap().as_secs_f64() * 1e3
+    };
+    let all: Vec<f64> = own.map(load).collect();
+    all.iter().sum::<f64>() / all.len() as f64
+}
+
 fn cell(cell: &Value) -> Vec<String> {
     let failed = cell["failed"].as_u64().unwrap();
     let failed = if failed > 0 { format!(" ({failed} failed)") } else { String::new() };
@@ -63,14 +114,19 @@ fn cell(cell: &Value) -> Vec<String> {
     ]
 }
 
-fn mean(mean: &Value) -> Vec<String> {
+/// What is loaded how, by all that tells it from others.
+fn arm(mean: &Value) -> String {
     let again = if mean["again"] == true { " again" } else { "" };
     let classical = if mean["classical"] == true { ", X25519" } else { "" };
+    format!("{}{again}{classical}", word(mean, "arm"))
+}
+
+fn mean(mean: &Value) -> Vec<String> {
     let s =
         |key: &str| mean[key].as_f64().map_or("–".to_owned(), |ms| format!("{:.2}", ms / 1e3));
     vec![
         word(mean, "link"),
-        format!("{}{again}{classical}", word(mean, "arm")),
+        arm(mean),
         s("page_load_ms"),
         s("predicted_ms"),
         mean["error"].as_f64().map_or("–".to_owned(), |share| format!("{:+.1} %", share * 100.0)),
