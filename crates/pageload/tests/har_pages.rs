@@ -163,6 +163,18 @@ fn a_page_as_chromium_records_it() {
 
 /// A page that redirects, and whose scripts fetch data, set timers, and were redirected themselves.
 #[test]
+fn what_early_hints_brought_tells_no_round_trip() {
+    let script = |name: &str| entry(&format!("{DOCUMENT}{name}"), 275, parser(DOCUMENT));
+    let hinted = with(script("h.js"), "/_fromEarlyHints", json!(true));
+    let hinted = with(with(hinted, "/timings/wait", json!(1)), "/time", json!(101));
+    let recording = page(&[document(), script("b.js"), hinted]);
+    let server_times: Vec<Duration> =
+        recording.page.resources().iter().map(|resource| resource.server_time).collect();
+    // TCP took 20 ms to connect; what came out of the cache took none.
+    assert_eq!(server_times, [ms(80), ms(80), ms(0)]);
+}
+
+#[test]
 fn a_page_that_chromium_recorded() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/chromium.har");
     let har = har::read(std::fs::File::open(file).unwrap()).unwrap();
