@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::interrupts::{left, said_after};
+use crate::interrupts::{headstart, left, said_after};
 use crate::{alone, has_network};
 
 /// A site without anything but one load of each of three rounds.
@@ -150,7 +150,7 @@ fn signals_leave_nothing_of_a_run_with_browsers() {
         let (place, path) = with_fourth("exit 3");
         let starts = place.path().join("starts");
         let second = || fs::read_to_string(&starts).is_ok_and(|text| text.lines().count() >= 2);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+        let mut command = headstart();
         command.args(["lab", "run", "crash.toml", "--out", "results"]).env("PATH", path);
         let said = said_after(signal, &mut command, place.path(), second);
         assert!(said.contains("interrupted"), "{said}");

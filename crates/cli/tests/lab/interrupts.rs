@@ -23,6 +23,13 @@ fn wait(mut done: impl FnMut() -> bool) -> bool {
     done()
 }
 
+/// The command, started by env(1): whether SIGHUP is ignored is inherited, and a test may be run so.
+pub(crate) fn headstart() -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_headstart")]);
+    command
+}
+
 /// What a command says that is started in `place`, and that gets a signal once it has come so far: as from a terminal, with all
 /// that it has started. It ends with exit code 2.
 pub(crate) fn said_after(
@@ -90,7 +97,7 @@ fn signals_leave_nothing_of_a_run_with_tor() {
         let place = tempfile::tempdir().unwrap();
         let place = place.path().canonicalize().unwrap();
         let sign = place.join("results.partial").join(sign);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+        let mut command = headstart();
         command.args(["lab", "run", "tor", "--quick", "--out", "results"]);
         let said = said_after(signal, &mut command, &place, || sign.exists());
         assert!(said.contains("interrupted; all programs of the run are ended"), "{said}");
