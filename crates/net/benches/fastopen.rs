@@ -11,7 +11,7 @@ mod frame;
 #[path = "../tests/fastopen_bpf/program.rs"]
 mod program;
 #[allow(dead_code)] // the bench of the edge uses all of it
-#[path = "../../cli/benches/load/stats.rs"]
+#[path = "../../measure/benches/load/stats.rs"]
 mod stats;
 #[allow(dead_code)] // the tests use all of it
 #[path = "../tests/fastopen_support/mod.rs"]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headstart_lab::{Element, Outputs, Packet};
+use headstart_emulation::{Element, Outputs, Packet};
 
 use crate::packet::SYN;
 use crate::support::internet_checksum;

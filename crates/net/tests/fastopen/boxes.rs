@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headstart_lab::{Element, Outputs, Packet, Protocol};
+use headstart_emulation::{Element, Outputs, Packet, Protocol};
 
 use crate::packet::{ACK, SYN};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headstart_lab::{Element, Loss, StripFastOpen};
+use headstart_emulation::{Element, Loss, StripFastOpen};
 use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::path::PathReason;

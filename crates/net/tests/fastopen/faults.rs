@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headstart_lab::{DropSynData, Duplicate, Loss, StripFastOpen};
+use headstart_emulation::{DropSynData, Duplicate, Loss, StripFastOpen};
 use headstart_net::OpenedBy;
 use headstart_net::fastopen::{
     AttachError, CookieState, HiddenListener, Unavailable, attach_server,

@@ -234,7 +234,7 @@ pub(crate) fn in_time_wait() {
     world.set(world.client(), "ip_local_port_range", "40000 40000").unwrap();
     let server = Server::start(&world);
     assert!(world.open(world.to(0), &world.cookie(0), LINE).accepted);
-    let states = |node: &headstart_lab::Node| -> Vec<String> {
+    let states = |node: &headstart_emulation::Node| -> Vec<String> {
         let table = node.run(|| fs::read_to_string("/proc/thread-self/net/tcp")).unwrap().unwrap();
         let lines = table.lines().filter(|line| line.contains(":9C40 "));
         lines.map(|line| line.split_whitespace().nth(3).unwrap().to_owned()).collect()

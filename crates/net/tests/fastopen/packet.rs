@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use headstart_lab::{Element, Outputs, Packet};
+use headstart_emulation::{Element, Outputs, Packet};
 
 /// TCP flags.
 pub(crate) const SYN: u8 = 2;

@@ -1,6 +1,6 @@
 //! Cookies that do not open: an ordinary handshake, the data once, and no cookie of the kernel's.
 
-use headstart_lab::{Element, Mtu, Protocol};
+use headstart_emulation::{Element, Mtu, Protocol};
 use headstart_net::OpenedBy;
 use headstart_net::fastopen::{CookieState, ServerOptions, attach_server};
 use headstart_proto::cookie::Cookie;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use headstart_lab::Node;
+use headstart_emulation::Node;
 use headstart_net::OpenedBy;
 use headstart_net::fastopen::{ServerOptions, attach_server};
 

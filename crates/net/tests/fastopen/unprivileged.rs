@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use headstart_lab::Node;
+use headstart_emulation::Node;
 use headstart_net::fastopen::{
     AttachError, ClientOptions, HiddenListener, ServerMaps, ServerOptions, attach_client,
     attach_server, client_status, detach_client, detach_server, server_status,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headstart_lab::{Delay, Element, Host, Lab, Link, Node};
+use headstart_emulation::{Delay, Element, Host, Lab, Link, Node};
 use headstart_net::fastopen::{
     ClientOptions, ClientStatus, CookieState, ServerOptions, ServerStatus, Stats, Unavailable,
     attach_client, attach_server, client_status, connect, cookie_state, detach_client,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use headstart_lab::Namespace;
+use headstart_emulation::Namespace;
 use headstart_net::fastopen::{
     Program, ServerMaps, ServerOptions, Stats, TestRun, attach_server, detach_server,
     unix_minus_boot,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use headstart_lab::{Delay, Duplicate, Link, Loss, Pick, Reorder};
+use headstart_emulation::{Delay, Duplicate, Link, Loss, Pick, Reorder};
 use headstart_proto::ClientConfig;
 use headstart_proto::limits::REQUEST_MIN;
 use headstart_proto::wire::{REQUEST_HEADER, REQUEST_PAYLOAD_MAX, RESPONSE_PAYLOAD_MAX};

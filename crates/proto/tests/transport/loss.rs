@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headstart_lab::{Delay, Element, Link, Loss, Outputs, Packet};
+use headstart_emulation::{Delay, Element, Link, Loss, Outputs, Packet};
 use headstart_proto::ClientConfig;
 use headstart_proto::wire::{RESPONSE_PAYLOAD_MAX, Request};
 

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use headstart_lab::{Delay, Duplicate, Link, Loss, Reorder};
+use headstart_emulation::{Delay, Duplicate, Link, Loss, Reorder};
 use headstart_proto::limits::SESSION_LIFE;
 use headstart_proto::{ClientConfig, ClientEvent, PlainReason, ServerConfig};
 use proptest::prelude::*;

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use headstart_lab::{Delay, Link, Loss};
+use headstart_emulation::{Delay, Link, Loss};
 use headstart_proto::wire::{REQUEST_PAYLOAD_MAX, RESPONSE_PAYLOAD_MAX};
 use headstart_proto::{ClientConfig, ServerConfig};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use headstart_lab::{Link, Packet};
+use headstart_emulation::{Link, Packet};
 use headstart_proto::limits::{DATAGRAM_MAX, REQUEST_MIN};
 use headstart_proto::wire::{JOIN_LEN, JOIN_TYPE, Request};
 use headstart_proto::{Client, ClientConfig, ClientEvent, Instant, JoinKey};

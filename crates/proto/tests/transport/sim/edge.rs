@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use headstart_lab::{Link, Packet};
+use headstart_emulation::{Link, Packet};
 use headstart_proto::hello::{self, Progress};
 use headstart_proto::limits::{AMPLIFICATION, DATAGRAM_MAX};
 use headstart_proto::wire::{JOIN_LEN, JOIN_TYPE, Join, Request, Response};

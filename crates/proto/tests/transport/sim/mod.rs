@@ -2,7 +2,7 @@
 //!
 //! The glue in `client` and `edge` does what the drivers on real sockets do: it moves bytes, tells
 //! join frames from ClientHellos on TCP, and carries out handovers. The network is two UDP links of
-//! `headstart-lab` and a TCP that connects after a given time and then loses nothing.
+//! `headstart-emulation` and a TCP that connects after a given time and then loses nothing.
 
 mod app;
 mod client;

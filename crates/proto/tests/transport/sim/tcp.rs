@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headstart_lab::{Delay, Link, Packet};
+use headstart_emulation::{Delay, Link, Packet};
 
 /// What arrives of one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use headstart_lab::{Delay, Link};
+use headstart_emulation::{Delay, Link};
 use headstart_proto::{ClientConfig, ClientEvent, ServerConfig};
 
 use super::client::{ClientSide, End};

@@ -1,0 +1,196 @@
+//! What a lab needs whole processes for: having no root, and being killed. Needs HEADSTART_TEST_NET=1.
+//!
+//! It has a `main` of its own because a user namespace can be entered only before there are threads; where the system
+//! allows none it skips what needs one.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headstart_emulation::{Host, Lab, Privilege, Refusal, enter_user_namespace, privilege};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+
+/// First argument of the process that plays the ordinary user.
+const ORDINARY_USER: &str = "--as-ordinary-user";
+
+/// First argument of the process that builds a lab and waits to be killed.
+const VICTIM: &str = "--as-victim";
+
+/// "nobody" on Debian, and as good as any other number without rights.
+const NOBODY: u32 = 65534;
+
+/// Exit code for "the system allows no user namespaces"; the number that automake uses for a skipped test.
+const SKIPPED: u8 = 77;
+
+/// Only bounds a test that fails.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().collect();
+    if arguments.iter().any(|argument| argument == ORDINARY_USER) {
+        return as_ordinary_user();
+    }
+    if arguments.iter().any(|argument| argument == VICTIM) {
+        return as_victim();
+    }
+    if std::env::var_os("HEADSTART_TEST_NET").is_none_or(|value| value != "1") {
+        eprintln!("skipped: set HEADSTART_TEST_NET=1");
+        return ExitCode::SUCCESS;
+    }
+    let signals = [Signal::KILL, Signal::INT, Signal::TERM];
+    if works_without_root() & signals.into_iter().all(leaves_nothing_when_killed_by) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn works_without_root() -> bool {
+    let status = this_program(ORDINARY_USER, true).status().unwrap();
+    eprintln!("works_without_root ... {}", outcome(status));
+    skipped(status) || status.success()
+}
+
+/// As by Ctrl-C, and by what nobody can catch.
+fn leaves_nothing_when_killed_by(signal: Signal) -> bool {
+    let mut victim =
+        this_program(VICTIM, false).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut started = String::new();
+    BufReader::new(victim.stdout.take().unwrap()).read_line(&mut started).unwrap();
+    let Some(command) = started.trim().strip_prefix("started ") else {
+        let status = victim.wait().unwrap();
+        eprintln!("leaves_nothing_when_killed_by {signal:?} ... {}", outcome(status));
+        return skipped(status);
+    };
+    assert!(is_alive(command));
+    let namespace = fs::read_link(format!("/proc/{command}/ns/net")).unwrap();
+    assert!(has_processes(&namespace));
+    kill_process(Pid::from_child(&victim), signal).unwrap();
+    victim.wait().unwrap();
+    let start = Instant::now();
+    // Nothing but processes and open files can hold a namespace that has no name.
+    let left = || is_alive(command) || has_processes(&namespace);
+    while left() && start.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let left = left();
+    let outcome = if left { "FAILED" } else { "ok" };
+    eprintln!("leaves_nothing_when_killed_by {signal:?} ... {outcome}");
+    !left
+}
+
+/// Whether any process is in this network namespace.
+fn has_processes(namespace: &Path) -> bool {
+    let mut processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    processes
+        .any(|process| fs::read_link(process.path().join("ns/net")).is_ok_and(|ns| ns == namespace))
+}
+
+fn skipped(status: ExitStatus) -> bool {
+    status.code() == Some(SKIPPED.into())
+}
+
+fn outcome(status: ExitStatus) -> String {
+    match status.success() {
+        true => "ok".to_owned(),
+        false if skipped(status) => "skipped".to_owned(),
+        false => format!("FAILED: {status}"),
+    }
+}
+
+/// Whether there is such a process, other than one that ended and was not waited for yet.
+fn is_alive(process: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    !status.is_empty() && !status.contains("State:\tZ")
+}
+
+/// This program by its open file, as an ordinary user may not reach its directory.
+fn this_program(argument: &str, ordinary_user: bool) -> Command {
+    let program = File::open("/proc/self/exe").unwrap();
+    fcntl_setfd(&program, FdFlags::empty()).unwrap();
+    let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+    command.arg(argument).current_dir("/");
+    if ordinary_user && geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    // Open until this process ends.
+    std::mem::forget(program);
+    command
+}
+
+fn as_ordinary_user() -> ExitCode {
+    assert!(!geteuid().is_root());
+    match privilege() {
+        Privilege::UserNamespace => {}
+        Privilege::None(refusal) => return skip(&refusal),
+        Privilege::Root => panic!("user {NOBODY} must not be privileged"),
+    }
+    // The probe must leave this process as it was.
+    assert!(!geteuid().is_root());
+    let refusal = thread::scope(|scope| scope.spawn(enter_user_namespace).join().unwrap());
+    assert_eq!(refusal, Err(Refusal::Threads));
+    enter_user_namespace().unwrap();
+    assert_eq!(privilege(), Privilege::Root);
+    a_forbidding_setting_is_named();
+    echo();
+    ExitCode::SUCCESS
+}
+
+fn skip(refusal: &Refusal) -> ExitCode {
+    eprintln!("no user namespace: {refusal}; hint: {}", refusal.hint());
+    ExitCode::from(SKIPPED)
+}
+
+/// The root of a user namespace may set the limit for those made in it.
+fn a_forbidding_setting_is_named() {
+    let setting = "/proc/sys/user/max_user_namespaces";
+    let before = fs::read_to_string(setting).unwrap();
+    fs::write(setting, "0").unwrap();
+    let refusal = enter_user_namespace().unwrap_err();
+    fs::write(setting, before).unwrap();
+    assert_eq!(refusal, Refusal::Setting("user.max_user_namespaces"));
+    assert!(refusal.hint().contains("sysctl -w user.max_user_namespaces="), "{}", refusal.hint());
+}
+
+fn echo() {
+    let lab =
+        Lab::build(vec![Host::new("client").delay(Duration::from_millis(5)), Host::new("server")])
+            .unwrap();
+    let [client, server] = [0, 1].map(|number: usize| {
+        let node = &lab.nodes()[number];
+        let socket = node.run(|| UdpSocket::bind((node.ipv4().unwrap(), 7))).unwrap().unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
+    });
+    let start = Instant::now();
+    client.send_to(b"ping", server.local_addr().unwrap()).unwrap();
+    let mut buffer = [0; 16];
+    let (length, from) = server.recv_from(&mut buffer).unwrap();
+    server.send_to(&buffer[..length], from).unwrap();
+    assert_eq!(client.recv(&mut buffer).unwrap(), 4);
+    assert!(start.elapsed() >= Duration::from_millis(10));
+}
+
+/// Starts a command on a node, says which, and waits for the end.
+fn as_victim() -> ExitCode {
+    match privilege() {
+        Privilege::Root => {}
+        Privilege::UserNamespace => enter_user_namespace().unwrap(),
+        Privilege::None(refusal) => return skip(&refusal),
+    }
+    let lab = Lab::build(vec![Host::new("client"), Host::new("server")]).unwrap();
+    let mut sleeper = lab.nodes()[0].command("sleep");
+    sleeper.arg("60").stdout(Stdio::null());
+    println!("started {}", lab.nodes()[0].spawn(sleeper).unwrap().id());
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    ExitCode::SUCCESS
+}

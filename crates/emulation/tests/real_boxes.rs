@@ -1,0 +1,402 @@
+//! Middleboxes on real packets. Needs HEADSTART_TEST_NET=1 and root (or a user namespace already entered).
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headstart_emulation::{Balance, Host, Lab, LinkCounts, Node};
+use socket2::{Domain, Socket, Type};
+
+/// Only bounds a test that fails.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Sends data with the SYN, or asks for a cookie (include/linux/socket.h).
+const MSG_FASTOPEN: i32 = 0x2000_0000;
+
+fn enabled() -> bool {
+    let enabled = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");
+    if !enabled {
+        eprintln!("skipped: set HEADSTART_TEST_NET=1 and run as root");
+    }
+    enabled
+}
+
+/// A client behind this path, and a server.
+fn lab(path: &str) -> Lab {
+    Lab::build(vec![Host::new("client").path(path.parse().unwrap()), Host::new("server")]).unwrap()
+}
+
+fn ends(lab: &Lab) -> (&Node, &Node) {
+    (lab.node("client").unwrap(), lab.node("server").unwrap())
+}
+
+fn addresses(node: &Node) -> [IpAddr; 2] {
+    [node.ipv4().unwrap().into(), node.ipv6().unwrap().into()]
+}
+
+fn udp(node: &Node, address: impl Into<SocketAddr>) -> UdpSocket {
+    let address = address.into();
+    let socket = node.run(|| UdpSocket::bind(address)).unwrap().unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+fn listen(node: &Node, address: impl Into<SocketAddr>) -> TcpListener {
+    let address = address.into();
+    node.run(|| TcpListener::bind(address)).unwrap().unwrap()
+}
+
+fn connect(node: &Node, address: SocketAddr) -> TcpStream {
+    let stream = node.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Accepts one connection after another and sends back what comes.
+fn echo(listener: TcpListener) {
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || std::io::copy(&mut stream.try_clone().unwrap(), &mut stream));
+        }
+    });
+}
+
+/// All that comes back of `sent`.
+fn echoed(mut stream: TcpStream, sent: &[u8]) -> Vec<u8> {
+    let mut writer = stream.try_clone().unwrap();
+    let mut received = Vec::new();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            writer.write_all(sent).unwrap();
+            writer.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        stream.read_to_end(&mut received).unwrap();
+    });
+    received
+}
+
+fn numbers(bytes: u32) -> Vec<u8> {
+    (0..bytes / 4).flat_map(u32::to_le_bytes).collect()
+}
+
+/// The client's links, from it and to it.
+fn counts(lab: &Lab) -> (LinkCounts, LinkCounts) {
+    let port = lab.counters().ports[0];
+    assert_eq!((port.missed, port.refused), (0, 0));
+    (port.outbound, port.inbound)
+}
+
+/// Waits until something is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "{what} does not come");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A figure of /proc/net/netstat on a node.
+fn netstat(node: &Node, name: &str) -> u64 {
+    let text = node.run(|| fs::read_to_string("/proc/thread-self/net/netstat")).unwrap().unwrap();
+    let lines: Vec<Vec<&str>> =
+        text.lines().take(2).map(|line| line.split(' ').collect()).collect();
+    let place = lines[0].iter().position(|heading| *heading == name).unwrap();
+    lines[1][place].parse().unwrap()
+}
+
+#[test]
+fn a_nat_hides_the_client_and_brings_answers_back() {
+    if !enabled() {
+        return;
+    }
+    let lab = lab("delay 1ms, nat 203.0.113.7,2001:db8::7");
+    let (client, server) = ends(&lab);
+    let public: [IpAddr; 2] = ["203.0.113.7".parse().unwrap(), "2001:db8::7".parse().unwrap()];
+    for (family, public) in public.into_iter().enumerate() {
+        let there = udp(server, (addresses(server)[family], 0));
+        let here = udp(client, (addresses(client)[family], 0));
+        here.connect(there.local_addr().unwrap()).unwrap();
+        here.send(b"ping").unwrap();
+        let mut buffer = [0; 16];
+        let (length, seen) = there.recv_from(&mut buffer).unwrap();
+        assert_eq!((length, seen.ip()), (4, public));
+        assert_ne!(seen.port(), here.local_addr().unwrap().port());
+        there.send_to(b"pong!", seen).unwrap();
+        assert_eq!(here.recv(&mut buffer).unwrap(), 5);
+
+        let listener = listen(server, (addresses(server)[family], 0));
+        let stream = connect(client, listener.local_addr().unwrap());
+        let (accepted, seen) = listener.accept().unwrap();
+        assert_eq!(seen.ip(), public);
+        drop((accepted, stream));
+        let address = listener.local_addr().unwrap();
+        echo(listener);
+        let sent = numbers(1_000_000);
+        assert!(echoed(connect(client, address), &sent) == sent);
+    }
+}
+
+/// Long after the last address was used for the first time.
+#[test]
+fn a_nat_goes_on_changing_its_address() {
+    if !enabled() {
+        return;
+    }
+    let lab = lab("nat 203.0.113.1,203.0.113.2,203.0.113.3 change after 2 packets");
+    let (client, server) = ends(&lab);
+    let there = udp(server, (addresses(server)[0], 0));
+    let here = udp(client, (addresses(client)[0], 0));
+    here.connect(there.local_addr().unwrap()).unwrap();
+    for packet in 0..20_u8 {
+        here.send(&[packet]).unwrap();
+        let mut buffer = [0; 2];
+        let (_, from) = there.recv_from(&mut buffer).unwrap();
+        assert_eq!(from.ip(), IpAddr::from([203, 0, 113, packet / 2 % 3 + 1]), "{packet}");
+        there.send_to(&[packet], from).unwrap();
+        assert_eq!(here.recv(&mut buffer).unwrap(), 1);
+    }
+    assert_eq!(counts(&lab).0.changed, 9);
+}
+
+#[test]
+fn a_nat_changes_its_address_with_a_new_path() {
+    if !enabled() {
+        return;
+    }
+    let lab = lab("nat 203.0.113.7");
+    let (client, server) = ends(&lab);
+    let listener = listen(server, (addresses(server)[0], 0));
+    let seen = || {
+        connect(client, listener.local_addr().unwrap());
+        listener.accept().unwrap().1.ip()
+    };
+    assert_eq!(seen(), "203.0.113.7".parse::<IpAddr>().unwrap());
+    assert!(lab.set_path("client", "nat 203.0.113.8".parse().unwrap()));
+    assert_eq!(seen(), "203.0.113.8".parse::<IpAddr>().unwrap());
+    let of_the_server = format!("nat {}", server.ipv4().unwrap());
+    assert!(!lab.set_path("client", of_the_server.parse().unwrap()));
+    assert!(!lab.set_path("nobody", "".parse().unwrap()));
+}
+
+#[test]
+fn inspection_resets_both_ends_unless_tls_begins() {
+    if !enabled() {
+        return;
+    }
+    let lab = lab("delay 5ms, dpi tls-only");
+    let (client, server) = ends(&lab);
+    for address in addresses(server) {
+        let listener = listen(server, (address, 443));
+        let open = || {
+            let stream = connect(client, listener.local_addr().unwrap());
+            let accepted = listener.accept().unwrap().0;
+            accepted.set_read_timeout(Some(PATIENCE)).unwrap();
+            (stream, accepted)
+        };
+        let (mut here, mut there) = open();
+        here.write_all(b"\x0a no TLS record").unwrap();
+        for end in [&mut here, &mut there] {
+            assert_eq!(end.read(&mut [0; 64]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        }
+        let (mut here, mut there) = open();
+        here.write_all(&[0x16, 0x03, 0x01, 9]).unwrap();
+        let mut buffer = [0; 4];
+        there.read_exact(&mut buffer).unwrap();
+        there.write_all(&buffer).unwrap();
+        here.read_exact(&mut buffer).unwrap();
+        assert_eq!(buffer, [0x16, 0x03, 0x01, 9]);
+    }
+    let (outbound, inbound) = counts(&lab);
+    assert_eq!((outbound.replied, inbound.replied), (2, 0));
+}
+
+/// Servers "a" and "b" at one address; which of them the client's connections and datagrams reach.
+fn reached(balance: Balance, family: usize) -> BTreeSet<u8> {
+    let address: IpAddr = ["192.0.2.1", "2001:db8::1"][family].parse().unwrap();
+    let servers = ["a", "b"].map(|name| Host::new(name).shared_address(address, balance));
+    let lab = Lab::build([Host::new("client")].into_iter().chain(servers).collect()).unwrap();
+    let client = lab.node("client").unwrap();
+    for (node, answer) in [("a", 1), ("b", 2)] {
+        let node = lab.node(node).unwrap();
+        let listener = listen(node, (address, 443));
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                stream.write_all(&[answer]).unwrap();
+            }
+        });
+        let socket = udp(node, (address, 443));
+        thread::spawn(move || {
+            while let Ok((_, from)) = socket.recv_from(&mut [0; 16]) {
+                socket.send_to(&[answer], from).unwrap();
+            }
+        });
+    }
+    // With two servers, 20 flows meet one only once in 2^19 sets of ports.
+    let answers = (0..20).map(|number| {
+        let mut answer = [0];
+        if number % 2 == 0 {
+            connect(client, (address, 443).into()).read_exact(&mut answer).unwrap();
+        } else {
+            let socket = udp(client, (addresses(client)[family], 0));
+            socket.connect((address, 443)).unwrap();
+            socket.send(b"?").unwrap();
+            socket.recv(&mut answer).unwrap();
+        }
+        answer[0]
+    });
+    answers.collect()
+}
+
+#[test]
+fn a_balancer_splits_flows_or_keeps_sources_together() {
+    if !enabled() {
+        return;
+    }
+    for family in [0, 1] {
+        assert_eq!(reached(Balance::Flow, family), BTreeSet::from([1, 2]));
+        assert_eq!(reached(Balance::Source, family).len(), 1);
+    }
+}
+
+/// What a node has learnt of the longest packet to an address.
+fn path_mtu(node: &Node, to: IpAddr) -> Option<u32> {
+    let output = node.command("ip").args(["route", "get", &to.to_string()]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut words = text.split_whitespace().skip_while(|word| *word != "mtu");
+    words.nth(1)?.parse().ok()
+}
+
+#[test]
+fn senders_learn_the_mtu_from_icmp() {
+    if !enabled() {
+        return;
+    }
+    let lab = lab("delay 1ms, mtu 1300, nat 203.0.113.7");
+    let (client, server) = ends(&lab);
+    for family in [0, 1] {
+        let (here, there) = (addresses(client)[family], addresses(server)[family]);
+        let socket = udp(client, (here, 0));
+        let peer = udp(server, (there, 0));
+        socket.connect(peer.local_addr().unwrap()).unwrap();
+        assert_eq!(path_mtu(client, there), None);
+        socket.send(&[0; 1400]).unwrap();
+        until("the path's MTU", || path_mtu(client, there) == Some(1300));
+        let error = socket.take_error().unwrap().and_then(|error| error.raw_os_error());
+        assert_eq!(error, Some(libc::EMSGSIZE));
+        // From now on the client splits datagrams itself; a NAT lets no fragments through.
+        if family == 1 {
+            socket.send(&[7; 1400]).unwrap();
+            assert_eq!(peer.recv(&mut [0; 2000]).unwrap(), 1400);
+        }
+    }
+}
+
+/// The server's segments are as long as the client's own interface would take.
+#[test]
+fn tcp_fits_itself_to_a_narrow_link() {
+    if !enabled() {
+        return;
+    }
+    let lab = lab("delay 1ms, down(mtu 1300), nat 203.0.113.7");
+    let (client, server) = ends(&lab);
+    for address in addresses(server) {
+        let before = counts(&lab).1.replied;
+        let listener = listen(server, (address, 0));
+        let address = listener.local_addr().unwrap();
+        echo(listener);
+        let sent = numbers(400_000);
+        assert!(echoed(connect(client, address), &sent) == sent);
+        assert!(counts(&lab).1.replied > before);
+    }
+}
+
+/// The box lies beyond the NAT, so errors about the client's packets come to its public address.
+#[test]
+fn icmp_errors_pass_a_nat() {
+    if !enabled() {
+        return;
+    }
+    let lab = lab("nat 203.0.113.7,2001:db8::7, mtu 1300");
+    let (client, server) = ends(&lab);
+    for family in [0, 1] {
+        let there = addresses(server)[family];
+        let socket = udp(client, (addresses(client)[family], 0));
+        socket.connect((there, 9)).unwrap();
+        socket.send(&[0; 1400]).unwrap();
+        until("the path's MTU", || path_mtu(client, there) == Some(1300));
+    }
+}
+
+#[test]
+fn a_black_hole_says_nothing() {
+    if !enabled() {
+        return;
+    }
+    let lab = lab("mtu 1300 silent");
+    let (client, server) = ends(&lab);
+    for family in [0, 1] {
+        let there = udp(server, (addresses(server)[family], 0));
+        let here = udp(client, (addresses(client)[family], 0));
+        here.connect(there.local_addr().unwrap()).unwrap();
+        here.send(&[0; 1400]).unwrap();
+        here.send(&[0; 1200]).unwrap();
+        assert_eq!(there.recv(&mut [0; 2000]).unwrap(), 1200);
+        assert_eq!(path_mtu(client, addresses(server)[family]), None);
+    }
+    let (outbound, _) = counts(&lab);
+    assert_eq!((outbound.dropped, outbound.replied), (2, 0));
+}
+
+/// Opens connections that send a request with their SYN as soon as they can; returns how many did so, by the server.
+fn fast_opens(lab: &Lab, address: IpAddr, connections: u32) -> u64 {
+    let (client, server) = ends(lab);
+    // Client, server, and every listener without asking (ip-sysctl: 0x1, 0x2, 0x400).
+    for node in [client, server] {
+        node.run(|| fs::write("/proc/sys/net/ipv4/tcp_fastopen", "1027")).unwrap().unwrap();
+    }
+    let listener = listen(server, (address, 0));
+    let to = listener.local_addr().unwrap();
+    echo(listener);
+    for _ in 0..connections {
+        let socket = client.run(|| Socket::new(Domain::for_address(to), Type::STREAM, None));
+        let socket = socket.unwrap().unwrap();
+        assert_eq!(socket.send_to_with_flags(b"early", &to.into(), MSG_FASTOPEN).unwrap(), 5);
+        let mut stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut buffer = [0; 5];
+        stream.read_exact(&mut buffer).unwrap();
+        assert_eq!(&buffer, b"early");
+    }
+    netstat(server, "TCPFastOpenPassive")
+}
+
+#[test]
+fn fast_open_works_and_stripping_its_options_ends_it() {
+    if !enabled() {
+        return;
+    }
+    for family in [0, 1] {
+        let free = lab("delay 1ms");
+        // The first connection asks for the cookie.
+        assert_eq!(fast_opens(&free, addresses(ends(&free).1)[family], 4), 3);
+        let stripped = lab("delay 1ms, strip-fast-open");
+        let (client, server) = ends(&stripped);
+        assert_eq!(fast_opens(&stripped, addresses(server)[family], 4), 0);
+        assert_eq!(netstat(server, "TCPFastOpenCookieReqd"), 0);
+        assert_eq!(netstat(client, "TCPFastOpenActive"), 0);
+    }
+}
+
+#[test]
+fn data_in_a_syn_are_dropped_and_sent_again() {
+    if !enabled() {
+        return;
+    }
+    let lab = lab("delay 1ms, drop-syn-data");
+    assert_eq!(fast_opens(&lab, addresses(ends(&lab).1)[0], 2), 0);
+    assert_eq!(counts(&lab).0.dropped, 1);
+}

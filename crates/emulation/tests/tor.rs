@@ -1,0 +1,42 @@
+//! A private Tor network that does not stand; one that does is the experiment `tor` of `headstart lab run`.
+//! Needs HEADSTART_TEST_NET=1 and the package tor.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use headstart_emulation::{Host, Lab, LabError, TorNetwork};
+
+#[test]
+fn a_network_that_does_not_bootstrap_says_so() {
+    if std::env::var_os("HEADSTART_TEST_NET").is_none_or(|value| value != "1") {
+        eprintln!("skipped: set HEADSTART_TEST_NET=1");
+        return;
+    }
+    let work = tempfile::tempdir().unwrap();
+    let work = work.path();
+    let mut hosts = vec![Host::new("client")];
+    hosts.extend(TorNetwork::hosts(Duration::ZERO));
+    let lab = Lab::build(hosts).unwrap();
+    let unknown = TorNetwork::start(&lab, "nobody", &[], work).unwrap_err();
+    assert!(matches!(unknown, LabError::Topology(_)), "{unknown}");
+    let start = |place: &str, patience, wanted: &(dyn Fn() -> bool + Sync)| {
+        TorNetwork::start_while(&lab, "client", &[], &work.join(place), patience, wanted)
+    };
+    let late = start("late", Duration::ZERO, &|| true).unwrap_err();
+    // When the last relay has begun; before the first vote there is nothing.
+    let log = |of: &str| std::fs::read_to_string(work.join(format!("ended/{of}/log")));
+    let has_begun = |of: &str| log(of).is_ok_and(|text| !text.is_empty());
+    let wanted = || !has_begun("tor-authority-1") || !has_begun("tor-exit-1");
+    let ended = start("ended", TorNetwork::PATIENCE, &wanted).unwrap_err();
+    // What an authority says, since it is them who have none.
+    let LabError::Tor { said, .. } = &ended else { panic!("{ended}") };
+    let authority = log("tor-authority-1").unwrap();
+    assert!(!said.is_empty() && said.lines().all(|line| authority.contains(line)), "{said}");
+    for (error, why) in [
+        (&late, "not bootstrapped: tor-gencert has made no keys"),
+        (&ended, "not bootstrapped: given up: no consensus has all relays; Tor said last:"),
+    ] {
+        assert!(matches!(error, LabError::Tor { .. }) && error.hint().is_some(), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}

@@ -1,0 +1,13 @@
+//! The agent: beside applications, on the client's side of the slow network.
+
+pub mod context;
+mod harden;
+pub mod inbound;
+pub(crate) mod isolation;
+mod managed;
+pub mod options;
+pub mod port_context;
+mod serve;
+pub mod upstream;
+
+pub use serve::run;

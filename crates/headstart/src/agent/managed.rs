@@ -1,0 +1,30 @@
+//! Managed TLS: the agent speaks TLS for programs of this machine, and keeps their sessions.
+//!
+//! docs/managed.md is the specification of what programs see. [`listener`] takes connections, on a [`socket`] or
+//! a port with a [`token`]; [`exchange`] serves each: a [`request`], what is [`open`]ed for it or what
+//! [`control`] answers, and bytes through a [`tunnel`]. [`visit`] and [`keeper`] are between a connection and
+//! what is [`known`]; no session goes any other way.
+
+mod answer;
+mod audit;
+mod clients;
+mod control;
+mod exchange;
+mod keeper;
+mod known;
+mod limits;
+mod listener;
+mod local;
+mod open;
+pub(crate) mod options;
+mod request;
+mod socket;
+mod ticket;
+mod token;
+mod tunnel;
+mod users;
+mod visit;
+
+pub(super) use clients::Clients;
+pub(super) use known::Known;
+pub(super) use listener::start;

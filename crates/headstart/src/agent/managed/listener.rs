@@ -1,0 +1,139 @@
+//! Takes connections of programs on the socket and on the port.
+
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinSet;
+
+use super::exchange::{self, Caller};
+use super::limits::SHARE_OF_USER;
+use super::local::Local;
+use super::socket::{Socket, SocketFile};
+use super::token::Token;
+use super::users::Users;
+use crate::agent::options::AgentOptions;
+use crate::agent::serve::Settings;
+use crate::base::failure::Failure;
+use crate::daemon::{self, Running};
+use crate::listen;
+use crate::metrics;
+
+/// What a user who has too many connections is told, without any more effort.
+const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
+    headstart-error: overloaded\r\n\
+    content-type: text/plain; charset=utf-8\r\n\
+    connection: close\r\n\
+    content-length: 121\r\n\
+    \r\n\
+    this user has too many connections\n\
+    hint: close some, or start the agent with a larger --max-connections (a quarter each)\n";
+
+/// What is listened on, for as long as the agent runs; the socket's file goes with it.
+#[must_use]
+pub(in crate::agent) struct Listeners {
+    _file: Option<SocketFile>,
+}
+
+/// Listens where `options` say, and has `listeners` take connections.
+///
+/// # Errors
+/// An address that cannot be listened on, a token that cannot be used.
+pub(in crate::agent) fn start(
+    options: &AgentOptions,
+    running: impl Fn() -> Running<Settings>,
+    listeners: &mut JoinSet<()>,
+) -> Result<Listeners, Failure> {
+    let users = Users::new((options.max_connections.get() / SHARE_OF_USER).max(1));
+    let port = options.managed.port()?;
+    let token = port.map(|(_, file)| Token::open(file)).transpose()?.map(Arc::new);
+    if let Some((address, _)) = port {
+        let listener = listen::tcp(address)?;
+        let address = listener.local_addr().unwrap_or(address);
+        tracing::info!(%address, "listening for managed TLS");
+        listeners.spawn(accept(listener, token, Arc::clone(&users), running()));
+    }
+    let file = match &options.managed.socket {
+        None => None,
+        Some(path) => Some(open(path, options, users, running(), listeners)?),
+    };
+    Ok(Listeners { _file: file })
+}
+
+fn open(
+    path: &Path,
+    options: &AgentOptions,
+    users: Arc<Users>,
+    running: Running<Settings>,
+    listeners: &mut JoinSet<()>,
+) -> Result<SocketFile, Failure> {
+    let managed = &options.managed;
+    let Socket { listener, file } = Socket::bind(path, managed.socket_mode, managed.socket_group)?;
+    tracing::info!(socket = %path.display(), "listening for managed TLS");
+    listeners.spawn(accept(listener, None, users, running));
+    Ok(file)
+}
+
+/// What programs connect to.
+trait Listener: Send + Sync {
+    fn accept(&self) -> impl Future<Output = io::Result<Local>> + Send;
+}
+
+impl Listener for UnixListener {
+    async fn accept(&self) -> io::Result<Local> {
+        self.accept().await.map(Local::from)
+    }
+}
+
+impl Listener for TcpListener {
+    async fn accept(&self) -> io::Result<Local> {
+        self.accept().await.map(Local::from)
+    }
+}
+
+async fn accept<L: Listener>(
+    listener: L,
+    token: Option<Arc<Token>>,
+    users: Arc<Users>,
+    mut running: Running<Settings>,
+) {
+    loop {
+        let local = match running.until_stop(listener.accept()).await {
+            Some(Ok(local)) => local,
+            Some(Err(error)) => {
+                daemon::after_failed_accept(&error).await;
+                continue;
+            }
+            None => break,
+        };
+        let user = local.user();
+        let process = local.process();
+        let Some(own) = users.place(user) else {
+            metrics::limit_hit("managed_user");
+            let _ = local.send_now(TOO_MANY);
+            continue;
+        };
+        let places = running.places.clone();
+        let Some(place) = running.until_stop(places.take()).await else { break };
+        let caller = Caller { user, process, token: token.clone() };
+        let (settings, stopping) = (running.settings(), running.stopping());
+        tokio::spawn(async move {
+            let _places = (place, own);
+            exchange::serve(local, caller, settings, stopping).await;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_answer_is_well_formed() {
+        let text = std::str::from_utf8(TOO_MANY).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
+    }
+}

@@ -1,0 +1,218 @@
+//! The Unix socket as a file: nobody else's is taken over, and it goes with the agent.
+
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use socket2::{Domain, SockAddr, Socket as RawSocket, Type};
+use tokio::net::UnixListener;
+
+use crate::base::failure::Failure;
+
+/// Connections the kernel may hold before they are accepted; capped by net.core.somaxconn.
+const BACKLOG: i32 = 4096;
+
+/// A listening socket that is removed when it is dropped.
+#[derive(Debug)]
+pub(super) struct Socket {
+    pub(super) listener: UnixListener,
+    pub(super) file: SocketFile,
+}
+
+/// The file of a socket, and the lock that keeps other agents from it.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode: if somebody has put another file in its place, that stays.
+    id: (u64, u64),
+    _lock: File,
+}
+
+impl Socket {
+    /// Listens at `path`, for whoever `mode` and `group` allow to write.
+    ///
+    /// # Errors
+    /// Somebody answers there already, or the file system does not allow it.
+    pub(super) fn bind(path: &Path, mode: u32, group: Option<u32>) -> Result<Self, Failure> {
+        let lock = lock(path)?;
+        make_way(path)?;
+        let (listener, id) = listen(path, mode, group).map_err(|error| unusable(path, &error))?;
+        let file = SocketFile { path: path.to_owned(), id, _lock: lock };
+        Ok(Self { listener, file })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|file| (file.dev(), file.ino()) == self.id) {
+            // Nobody answers there any more, whether it can be removed or not.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Two agents that start at one time must not both find that nobody is there.
+fn lock(path: &Path) -> Result<File, Failure> {
+    let path_of_lock = beside(path, ".lock");
+    let mut open = OpenOptions::new();
+    open.write(true).create(true).truncate(false).mode(0o600);
+    // In a directory of others, whatever a link leads to is not ours to make.
+    let file = open.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(&path_of_lock);
+    let file = file.map_err(|error| unusable(path, &error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(in_use(path)),
+        Err(TryLockError::Error(error)) => Err(unusable(path, &error)),
+    }
+}
+
+/// What a dead process left behind may be replaced. What is no socket is somebody's file.
+fn make_way(path: &Path) -> Result<(), Failure> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(unusable(path, &error)),
+        Ok(file) if !file.file_type().is_socket() => {
+            Err(Failure::usage(format!("{} is there, and is no socket", path.display()))
+                .hint("give --socket another path, or remove the file"))
+        }
+        Ok(_) if is_alive(path) => Err(in_use(path)),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Whether somebody listens: anything but a refusal may be somebody who is busy.
+fn is_alive(path: &Path) -> bool {
+    let connect = || {
+        let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        socket.connect(&SockAddr::unix(path)?)
+    };
+    match connect() {
+        Ok(()) => true,
+        Err(error) => {
+            !matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
+        }
+    }
+}
+
+/// Nobody can connect before mode and group are right, and the path leads to one socket or the other at all times.
+fn listen(path: &Path, mode: u32, group: Option<u32>) -> io::Result<(UnixListener, (u64, u64))> {
+    let fresh = beside(path, ".new");
+    let _ = fs::remove_file(&fresh);
+    let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::unix(&fresh)?)?;
+    let placed = place(&socket, &fresh, path, mode, group);
+    if placed.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    let id = placed?;
+    Ok((UnixListener::from_std(socket.into())?, id))
+}
+
+/// The group first: its rights must not be another one's for a moment.
+fn place(
+    socket: &RawSocket,
+    fresh: &Path,
+    path: &Path,
+    mode: u32,
+    group: Option<u32>,
+) -> io::Result<(u64, u64)> {
+    chown(fresh, None, group)?;
+    fs::set_permissions(fresh, Permissions::from_mode(mode))?;
+    let file = fs::symlink_metadata(fresh)?;
+    socket.listen(BACKLOG)?;
+    fs::rename(fresh, path)?;
+    Ok((file.dev(), file.ino()))
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+fn in_use(path: &Path) -> Failure {
+    Failure::usage(format!("another program listens on {}", path.display()))
+        .hint("an agent runs already; stop it first, or give --socket another path")
+}
+
+fn unusable(path: &Path, error: &io::Error) -> Failure {
+    let failure = Failure::usage(format!("cannot listen on {}: {error}", path.display()));
+    match error.kind() {
+        io::ErrorKind::NotFound => failure.hint("make its directory first"),
+        io::ErrorKind::PermissionDenied => failure
+            .hint("a directory of your own is in $XDG_RUNTIME_DIR; a group has to be one of yours"),
+        io::ErrorKind::InvalidInput => failure.hint("paths of sockets have at most 103 bytes"),
+        _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn words(found: Result<Socket, Failure>) -> String {
+        found.map(|_| ()).unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn a_live_socket_is_left_alone_and_a_dead_one_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let first = Socket::bind(&path, 0o600, None).unwrap();
+        assert!(words(Socket::bind(&path, 0o600, None)).contains("another program listens on "));
+        UnixStream::connect(&path).unwrap();
+        drop(first);
+        assert!(!path.exists(), "it goes with its agent");
+
+        // Dead: bound once, and nobody there.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let second = Socket::bind(&path, 0o600, None).unwrap();
+        UnixStream::connect(&path).unwrap();
+        drop(second);
+
+        // Alive, of a program that knows no locks.
+        let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(words(Socket::bind(&path, 0o600, None)).contains("another program listens on "));
+        drop(other);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_socket_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        fs::write(&path, "mine").unwrap();
+        assert!(words(Socket::bind(&path, 0o600, None)).contains("is no socket"));
+        assert_eq!(fs::read(&path).unwrap(), b"mine");
+        let missing = dir.path().join("no").join("s");
+        assert!(words(Socket::bind(&missing, 0o600, None)).contains("hint: make its directory"));
+        let long = dir.path().join("x".repeat(120));
+        assert!(words(Socket::bind(&long, 0o600, None)).contains("at most 103 bytes"));
+    }
+
+    #[tokio::test]
+    async fn the_mode_is_what_was_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        for mode in [0o600, 0o660] {
+            let _socket = Socket::bind(&path, mode, None).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, mode);
+        }
+    }
+
+    #[tokio::test]
+    async fn another_socket_in_its_place_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let first = Socket::bind(&path, 0o600, None).unwrap();
+        fs::remove_file(&path).unwrap();
+        let _other = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        drop(first);
+        assert!(path.exists());
+    }
+}

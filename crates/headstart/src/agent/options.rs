@@ -1,0 +1,199 @@
+//! Options of `headstart agent`.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args};
+
+use crate::agent::managed::options::ManagedOptions;
+use crate::agent::port_context::PortContext;
+use crate::agent::upstream::UpstreamOptions;
+use crate::base::edge_address;
+use crate::base::edge_address::{EdgeAddress, EdgeAddresses};
+use crate::base::failure::Failure;
+use crate::base::logging::LogOptions;
+use crate::base::names::NameMap;
+use crate::base::settings::SOURCES;
+use crate::base::value::OpeningPolicy;
+
+const EXAMPLES: &str = r#"Examples:
+  Connections to www.example.com go to the edge at 192.0.2.1, others as ever:
+      headstart agent --edge www.example.com=192.0.2.1:443
+      curl --proxy socks5h://localhost:1080 https://www.example.com/
+
+  The same to an edge that hands out Fast Open cookies:
+      headstart agent --edge www.example.com=192.0.2.1:443,fop=1
+
+  Browsers and most programs: set the SOCKS5 or HTTP proxy to localhost:1080, or
+      export https_proxy=http://localhost:1080
+
+  The same from a file, with --config agent.toml:
+      [agent]
+      edge = ["www.example.com=192.0.2.1:443"]
+      idle-timeout = "30m"
+
+  A browser's profiles, each with a context of its own (docs/browsers.md):
+      headstart agent --listen-for work=127.0.0.1:1081 --listen-for private=127.0.0.1:1082
+      chromium --user-data-dir=work --proxy-server=socks5://127.0.0.1:1081
+
+  Without changing programs, redirect their connections (here those of group web):
+      nft add rule ip nat output meta skgid web tcp dport 443 redirect to :1080
+
+Without --edge, only names that advertise TurboTLS in DNS (see headstart dns-record) get any
+datagram; all others are reached by TCP, as without headstart.
+
+Where a name advertises fop=1, or --edge says so, and the programs of `headstart fastopen attach client` are attached, a
+client that resumes a TLS 1.3 session opens with its ClientHello in the SYN: the cookie comes out of
+its own session ticket. What the agent keeps is kept by user and, within a user, by SOCKS5 user name.
+
+  Programs that let the agent speak TLS for them share sessions (see docs/managed.md):
+      headstart agent --socket $XDG_RUNTIME_DIR/headstart.sock
+
+  Through Tor, each user and each SOCKS5 user name on circuits of its own:
+      headstart agent --upstream socks5://localhost:9050 --upstream-isolation context
+      curl --proxy socks5h://work:x@localhost:1080 https://www.example.com/
+
+Signals: SIGHUP reads --config again and keeps connections; SIGTERM and SIGINT stop accepting
+and wait up to --shutdown-timeout for connections to end."#;
+
+/// Stand beside applications and open their TLS connections in one round trip
+///
+/// One port takes SOCKS5, HTTP CONNECT and redirected connections, on which applications do TLS
+/// themselves, end to end: the agent sees no plaintext and needs no certificate of its own. Only
+/// programs that ask for it, on --socket, have the agent do TLS for them.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = format!("{SOURCES}\nIn the environment --idle-timeout is HEADSTART_AGENT_IDLE_TIMEOUT; lists are separated by commas.\nIn the file it is the key idle-timeout in the table [agent].\n\n{EXAMPLES}"))]
+#[command(after_help = "See --help for examples, or `headstart man` for the manual page.")]
+pub struct AgentOptions {
+    /// Address to listen on; may be given several times
+    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',', default_values = ["127.0.0.1:1080", "[::1]:1080"])]
+    pub listen: Vec<SocketAddr>,
+
+    /// A further address to listen on, for one context; may be given several times
+    ///
+    /// For programs that cannot give a SOCKS5 user name, such as browsers: a port for each profile
+    /// (docs/browsers.md). What is kept of those who connect there is kept apart from all else, within
+    /// their user; a SOCKS5 user name goes before it.
+    #[arg(long, value_name = "CONTEXT=ADDR:PORT", value_delimiter = ',')]
+    pub listen_for: Vec<PortContext>,
+
+    /// Allow --listen on addresses that other machines can reach
+    ///
+    /// Whoever reaches the port can open connections from this machine. Let a firewall choose.
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    pub allow_remote: bool,
+
+    /// Edge for connections to NAME or *.NAME; may be given several times
+    ///
+    /// It goes before what DNS says. The edge speaks TurboTLS on TCP and UDP of that port. What else it
+    /// offers stands behind, as in DNS: slots=6, the answers that its first flight takes; fop=1, it hands
+    /// out Fast Open cookies; ed=1, early data may go over UDP.
+    #[arg(long, value_name = "NAME=HOST:PORT[,fop=1...]")]
+    pub edge: Vec<EdgeAddresses>,
+
+    /// DNS server to ask [default: those of the system]; may be given several times
+    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
+    pub resolver: Vec<SocketAddr>,
+
+    /// How to open connections
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub opening: OpeningPolicy,
+
+    /// Give applications no server bytes before the edge has accepted the TCP connection
+    ///
+    /// Saves nothing and risks nothing: for networks where connections break (see KNOWN-LIMITS).
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    pub hold: bool,
+
+    /// Answer SOCKS and CONNECT only when the connection exists
+    ///
+    /// By default clients of TLS ports are answered at once and a failure shows as a closed
+    /// connection. With this, the proxy protocol reports it, and the saving is lost.
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    pub late_answer: bool,
+
+    /// Ports on which the client speaks TLS first
+    ///
+    /// On other ports the server may speak first: connections pass at once and unchanged.
+    #[arg(long, value_name = "PORT,...", value_delimiter = ',',
+          default_values = ["443", "465", "636", "853", "989", "990", "992", "993", "995", "5061", "8443"])]
+    pub tls_ports: Vec<u16>,
+
+    /// TOML file with options, in its table named agent
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Connections at one time; more wait in the kernel's queue
+    #[arg(long, value_name = "N", default_value = "4096", help_heading = "Limits")]
+    pub max_connections: NonZeroUsize,
+
+    /// Give up connecting after this long (500ms, 10s)
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    pub connect_timeout: Duration,
+
+    /// Close a connection on which nothing was sent either way for this long (30s, 5m, 1h)
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    pub idle_timeout: Duration,
+
+    /// Close a connection after this long whatever happens [default: never]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    pub total_timeout: Option<Duration>,
+
+    /// How long a stop waits for connections to end
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    pub shutdown_timeout: Duration,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub upstream: UpstreamOptions,
+
+    /// Serve Prometheus metrics at http://ADDR:PORT/metrics, and /healthz, /readyz
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<SocketAddr>,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub managed: ManagedOptions,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub log: LogOptions,
+}
+
+impl AgentOptions {
+    /// The edges by server name.
+    ///
+    /// # Errors
+    /// Two edges for the same name.
+    pub fn edges(&self) -> Result<NameMap<EdgeAddress>, Failure> {
+        edge_address::by_name(self.edge.iter().flat_map(|edges| &edges.0))
+    }
+
+    /// The addresses to listen on, with the contexts of those that are for one.
+    ///
+    /// # Errors
+    /// An address that is not loopback, without `--allow-remote`.
+    pub fn listen(&self) -> Result<Vec<(SocketAddr, Option<&str>)>, Failure> {
+        let common = self.listen.iter().map(|at| (*at, None));
+        let apart = self.listen_for.iter().map(|one| (one.address, Some(one.context.as_str())));
+        let all: Vec<_> = common.chain(apart).collect();
+        let open = all.iter().find(|(at, _)| !at.ip().to_canonical().is_loopback());
+        match open {
+            Some((at, _)) if !self.allow_remote => Err(Failure::usage(format!(
+                "{at} is reachable by other machines, which could use this one as their proxy"
+            ))
+            .hint("listen on 127.0.0.1 or [::1], or add --allow-remote and let a firewall choose")),
+            _ => Ok(all),
+        }
+    }
+
+    /// Whether connections to `port` begin with a ClientHello.
+    pub fn is_tls_port(&self, port: u16) -> bool {
+        self.tls_ports.contains(&port)
+    }
+}

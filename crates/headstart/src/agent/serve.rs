@@ -1,0 +1,313 @@
+//! The daemon: takes connections of applications and opens each the best way there is.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use headstart_net::dns::{DnsConfig, Resolver};
+use headstart_net::hello::{self, ClientHello, Progress};
+use headstart_net::upstream::{NEGOTIATION_TIME, REPLY_TIME};
+use headstart_net::{
+    ClientStream, Connector, ConnectorConfig, Context, RelayLimits, ResetReason, Target,
+    original_destination,
+};
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::context;
+use super::harden::harden;
+use super::inbound::{self, Inbound, Patience, Reason, Via};
+use super::isolation::Isolation;
+use super::managed::{self, Clients, Known};
+use crate::agent::options::AgentOptions;
+use crate::base::edge_address::edge_lookup;
+use crate::base::failure::Failure;
+use crate::base::settings::Invocation;
+use crate::daemon::{self, Daemon, Running};
+use crate::listen;
+use crate::metrics::{self, Connection, Opening, Outcome, Role};
+
+/// How long a redirected client on a TLS port may take for its ClientHello before the connection
+/// goes on without its name: it is on this machine, and believes itself connected.
+const HELLO_TIME: Duration = Duration::from_millis(50);
+
+/// As for the edge.
+const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
+
+/// How often sessions that are over are wiped, and the metrics told what there is.
+const TIDY_EVERY: Duration = Duration::from_secs(1);
+
+/// Runs the agent until it is told to stop.
+///
+/// # Errors
+/// Options that contradict each other, an address that cannot be listened on.
+pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
+    harden();
+    let settings = Settings::new(options.clone(), None)?;
+    let connector = settings.connector.clone();
+    let known = Arc::clone(&settings.known);
+    let daemon = Daemon::new(Role::Agent, settings, options.max_connections)?;
+    let following = tokio::spawn(follow_networks(connector));
+    let mut listeners = JoinSet::new();
+    for (wanted, context) in options.listen()? {
+        let listener = listen::tcp(wanted)?;
+        let address = listener.local_addr().unwrap_or(wanted);
+        match context {
+            Some(context) => tracing::info!(context, %address, "listening for a context"),
+            None => tracing::info!(%address, "listening"),
+        }
+        listeners.spawn(accept(listener, context.map(Arc::from), daemon.running()));
+    }
+    let _managed = managed::start(&options, || daemon.running(), &mut listeners)?;
+    let tidying = tokio::spawn(tidy(known));
+    let reload = |before: &Settings| {
+        daemon::load(invocation).and_then(|options| Settings::new(options, Some(before)))
+    };
+    let code = daemon.run(listeners, options.metrics, options.shutdown_timeout, reload).await;
+    following.abort();
+    tidying.abort();
+    code
+}
+
+async fn tidy(known: Arc<Known>) {
+    loop {
+        tokio::time::sleep(TIDY_EVERY).await;
+        metrics::sessions(&known.tidy());
+    }
+}
+
+/// Forgets what was got on networks that this machine leaves. Reloads share what is forgotten.
+async fn follow_networks(connector: Connector) {
+    let Err(error) = connector.follow_networks().await;
+    tracing::warn!(%error, "cannot watch the networks of this machine: each connection looks by itself");
+}
+
+/// What connections are served with; replaced as a whole by a reload.
+pub(super) struct Settings {
+    pub(super) options: AgentOptions,
+    pub(super) connector: Connector,
+    pub(super) limits: RelayLimits,
+    /// Of managed TLS; reloads share it.
+    pub(super) known: Arc<Known>,
+    pub(super) clients: Clients,
+    isolation: Arc<Isolation>,
+}
+
+impl Settings {
+    /// From `options`; what `before` has learnt of paths is kept.
+    fn new(options: AgentOptions, before: Option<&Self>) -> Result<Self, Failure> {
+        if before.is_some_and(|before| before.options.upstream != options.upstream) {
+            return Err(Failure::usage("--upstream and its options cannot be changed by a reload")
+                .hint("restart the agent: what it keeps was got the other way, and would show who is who"));
+        }
+        let isolation = before.map_or_else(Arc::default, |before| Arc::clone(&before.isolation));
+        let config = connector_config(&options, &isolation)?;
+        let connector = match before {
+            Some(before) => before.connector.reconfigured(config),
+            None => Connector::new(config),
+        };
+        let limits = RelayLimits {
+            idle: Some(options.idle_timeout),
+            half_closed_idle: Some(HALF_CLOSED_IDLE),
+            total: options.total_timeout,
+        };
+        let known = before.map_or_else(Arc::default, |before| Arc::clone(&before.known));
+        let clients = Clients::new(&options.managed.client_certificate)?;
+        Ok(Self { options, connector, limits, known, clients, isolation })
+    }
+
+    /// How long a managed connection may take to open: the handshake as long again as TCP, and a proxy what it may.
+    pub(super) fn opening_time(&self) -> Duration {
+        let own = self.options.connect_timeout.saturating_mul(2);
+        match self.options.upstream.upstream {
+            None => own,
+            Some(_) => own.saturating_add(NEGOTIATION_TIME + REPLY_TIME),
+        }
+    }
+
+    /// Whether applications hear that they are connected only when they are: on ports where the server may speak first.
+    pub(super) fn answers_late(&self, port: u16) -> bool {
+        let Self { options, .. } = self;
+        options.late_answer || !(options.is_tls_port(port) || options.upstream.speaks_first(port))
+    }
+}
+
+fn connector_config(
+    options: &AgentOptions,
+    isolation: &Arc<Isolation>,
+) -> Result<ConnectorConfig, Failure> {
+    let dns = DnsConfig { name_servers: options.resolver.clone(), ..DnsConfig::default() };
+    let resolver = Resolver::new(&dns)
+        .map_err(|error| Failure::usage(format!("cannot look up names: {error}")))?;
+    Ok(ConnectorConfig {
+        edges: edge_lookup(options.edges()?),
+        opening: options.opening.into(),
+        hold: options.hold,
+        connect_timeout: options.connect_timeout,
+        upstream: options.upstream.resolve(isolation)?.map(Arc::new),
+        ..ConnectorConfig::new(resolver)
+    })
+}
+
+/// Takes connections of a listener, which may be for one context.
+async fn accept(listener: TcpListener, context: Option<Arc<str>>, mut running: Running<Settings>) {
+    loop {
+        let places = running.places.clone();
+        // In this order: a listener that waits takes no place from the others.
+        let next = async {
+            let (client, _) = listener.accept().await?;
+            Ok::<_, io::Error>((client, places.take().await))
+        };
+        match running.until_stop(next).await {
+            Some(Ok((client, place))) => {
+                let (settings, context) = (running.settings(), context.clone());
+                tokio::spawn(async move {
+                    let _place = place;
+                    serve(client, context.as_deref(), &settings).await;
+                });
+            }
+            Some(Err(error)) => daemon::after_failed_accept(&error).await,
+            None => break,
+        }
+    }
+}
+
+async fn serve(client: TcpStream, context: Option<&str>, settings: &Settings) {
+    let counted = Connection::accepted(Role::Agent);
+    let _ = client.set_nodelay(true);
+    let inbound = async {
+        let redirected = original_destination(&client)?;
+        let matters = settings.connector.uses_contexts();
+        let user = matters.then(|| context::tcp_user(&client, redirected)).flatten();
+        let mut inbound = inbound::accept(client, redirected, Patience::default()).await?;
+        let label = inbound.target.context.take().or_else(|| context.map(str::to_owned));
+        Ok::<_, inbound::Refusal>((inbound, Context { uid: user, label }))
+    };
+    match inbound.await {
+        Ok((inbound, context)) => {
+            let (opening, outcome) = pass(inbound, &context, settings).await;
+            counted.finish(opening, outcome);
+        }
+        Err(refusal) => {
+            tracing::debug!(%refusal, "request refused");
+            metrics::limit_hit(refusal.label());
+            counted.finish(Opening::Plain, Outcome::Refused);
+        }
+    }
+}
+
+/// An application's connection, ready for bytes, with those that are read already.
+struct Client {
+    tcp: TcpStream,
+    head: Bytes,
+}
+
+async fn pass(inbound: Inbound, context: &Context, settings: &Settings) -> (Opening, Outcome) {
+    let Inbound { target, answer } = inbound;
+    let tls = settings.options.is_tls_port(target.port);
+    let late = settings.answers_late(target.port);
+    let mut to = Target::new(target.host.to_string(), target.port);
+    to.context = settings.known.context_of_cookies(context);
+    // A client that is answered late waits for the connection; a redirected one waits for nothing.
+    to.speaks_first = !late || (tls && target.via == Via::Redirect);
+    let mut answer = Some(answer);
+    let mut client = None;
+    if target.via == Via::Redirect
+        && tls
+        && let Some(answer) = answer.take()
+    {
+        let Ok((tcp, head)) = answer.success().await else { return lost() };
+        let Ok((found, hello)) = read_hello(tcp, head).await else { return lost() };
+        to.server_name = hello.and_then(|hello| hello.server_name);
+        client = Some(found);
+    }
+    let stream = match settings.connector.connect(&to) {
+        Ok(stream) => stream,
+        Err(error) => return refuse(answer, &error.into()).await,
+    };
+    let (client, stream) = match (client, answer) {
+        (Some(client), _) => (client, stream),
+        (None, Some(answer)) => match answer_client(answer, stream, late).await {
+            Ok(both) => both,
+            Err(outcome) => return (Opening::Plain, outcome),
+        },
+        (None, None) => return lost(),
+    };
+    relay(client, stream, &to, settings.limits).await
+}
+
+/// Answers the application: at once, so that its ClientHello comes while TCP connects, or `late`.
+async fn answer_client(
+    answer: inbound::Answer,
+    mut stream: ClientStream,
+    late: bool,
+) -> Result<(Client, ClientStream), Outcome> {
+    stream.start();
+    if late && let Err(error) = stream.connected().await {
+        tracing::debug!(%error, "cannot connect");
+        let _ = answer.failure(Reason::from(&error)).await;
+        return Err(Outcome::Unreachable);
+    }
+    let (tcp, head) = answer.success().await.map_err(|_| Outcome::Reset)?;
+    Ok((Client { tcp, head }, stream))
+}
+
+async fn relay(
+    client: Client,
+    stream: ClientStream,
+    to: &Target,
+    limits: RelayLimits,
+) -> (Opening, Outcome) {
+    let (mut opening, mut harm) = (Opening::Plain, None);
+    let outcome = daemon::bridge(stream, client.tcp, &client.head, limits, |stream| {
+        let Some(report) = stream.report() else { return };
+        opening = report.opened_by.into();
+        harm = if report.reset == Some(ResetReason::CommittedRefusal) {
+            Some(Outcome::Committed)
+        } else {
+            report.address.is_none().then_some(Outcome::Unreachable)
+        };
+        let not_used = report.not_used.map(|reason| reason.name());
+        let fop_not_used = report.fast_open_not_used.map(|reason| reason.name());
+        let context = to.context.label.as_deref();
+        tracing::debug!(host = %to.host, port = to.port, context, ?opening, not_used, fop_not_used, rtt = ?report.rtt, "opened");
+    });
+    let relayed = outcome.await;
+    let outcome = harm.unwrap_or(relayed);
+    tracing::debug!(host = %to.host, port = to.port, ?outcome, "connection ended");
+    (opening, outcome)
+}
+
+/// Reads what a redirected client says first. A client that waits for the server says nothing.
+async fn read_hello(mut tcp: TcpStream, head: Bytes) -> io::Result<(Client, Option<ClientHello>)> {
+    let mut read = BytesMut::from(head);
+    let hello = tokio::time::timeout(HELLO_TIME, async {
+        loop {
+            match hello::read(&read) {
+                Ok(Progress::Complete(hello)) => return Ok(Some(hello)),
+                Err(_) => return Ok(None),
+                Ok(Progress::Incomplete) => {}
+            }
+            if tcp.read_buf(&mut read).await? == 0 {
+                return Ok::<_, io::Error>(None);
+            }
+        }
+    });
+    let hello = hello.await.unwrap_or(Ok(None))?;
+    Ok((Client { tcp, head: read.freeze() }, hello))
+}
+
+async fn refuse(answer: Option<inbound::Answer>, error: &io::Error) -> (Opening, Outcome) {
+    if let Some(answer) = answer {
+        let _ = answer.failure(Reason::from(error)).await;
+    }
+    (Opening::Plain, Outcome::Unreachable)
+}
+
+/// The application went away before anything was connected.
+const fn lost() -> (Opening, Outcome) {
+    (Opening::Plain, Outcome::Reset)
+}

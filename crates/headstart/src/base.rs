@@ -1,0 +1,12 @@
+//! The ground floor: what commands of both programs stand on, and what knows none of them.
+
+pub mod clock;
+pub mod edge_address;
+pub mod failure;
+pub mod logging;
+pub mod names;
+pub mod output;
+pub mod runtime;
+pub mod settings;
+pub mod shell;
+pub mod value;

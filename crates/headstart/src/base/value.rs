@@ -1,0 +1,274 @@
+//! Values of options: addresses and choices.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use hyper::http::uri::Authority;
+
+use crate::base::names::NamePattern;
+
+/// A host name or IP address with a port: `example.com:443`, `192.0.2.1:443`, `[2001:db8::1]:443`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HostPort {
+    /// The name or address, without brackets.
+    pub host: String,
+    /// The port, not 0.
+    pub port: u16,
+}
+
+impl HostPort {
+    /// The host as an address, if it is one.
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.host.parse().ok()
+    }
+}
+
+impl FromStr for HostPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (host, port) = text
+            .rsplit_once(':')
+            .ok_or("a port is missing; write HOST:PORT, for example localhost:8443")?;
+        let port = match port.parse() {
+            Ok(0) | Err(_) => return Err(format!("'{port}' is not a port from 1 to 65535")),
+            Ok(port) => port,
+        };
+        let host = unbracketed(host)?.to_owned();
+        Ok(Self { host, port })
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+fn unbracketed(host: &str) -> Result<&str, String> {
+    if let Some(inner) = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {
+        return match inner.parse::<Ipv6Addr>() {
+            Ok(_) => Ok(inner),
+            Err(_) => Err(format!("'{inner}' is not an IPv6 address")),
+        };
+    }
+    if host.contains(':') {
+        return Err("an IPv6 address is written in brackets, for example [::1]:443".into());
+    }
+    if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control() || c == '=') {
+        return Err(format!("'{host}' is not a host name or address"));
+    }
+    Ok(host)
+}
+
+/// What an edge does with the connections for an origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Service {
+    /// Passes TLS on unchanged: `HOST:PORT`.
+    PassThrough,
+    /// Speaks TLS itself and hands over HTTP requests: `http://HOST:PORT`.
+    Http,
+    /// Speaks TLS itself and hands over the bytes inside: `tcp://HOST:PORT`.
+    Tcp,
+}
+
+impl Service {
+    /// Whether the edge speaks TLS for it, and so needs a certificate.
+    pub const fn terminates(self) -> bool {
+        matches!(self, Self::Http | Self::Tcp)
+    }
+
+    /// What stands before the address, and the port that need not be said.
+    const fn scheme(self) -> (&'static str, Option<u16>) {
+        match self {
+            Self::PassThrough => ("", None),
+            Self::Http => ("http://", Some(80)),
+            Self::Tcp => ("tcp://", None),
+        }
+    }
+}
+
+/// A server behind an edge, and how it is served: `HOST:PORT`, `http://HOST[:PORT]` or `tcp://HOST:PORT`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct OriginServer {
+    /// What is done with connections to it.
+    pub service: Service,
+    /// Where it listens.
+    pub address: HostPort,
+}
+
+impl FromStr for OriginServer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Ok(Self { service: Service::PassThrough, address: text.parse()? });
+        };
+        let service = match scheme.to_ascii_lowercase().as_str() {
+            "http" => Service::Http,
+            "tcp" => Service::Tcp,
+            "https" => {
+                return Err("for a server that speaks TLS itself write HOST:PORT; \
+                            the edge passes TLS on to it"
+                    .into());
+            }
+            _ => return Err(format!("'{scheme}://' is unknown; there are http:// and tcp://")),
+        };
+        let host = rest.strip_suffix('/').unwrap_or(rest);
+        if host.contains(['/', '?', '#', '@']) {
+            return Err(
+                "an origin has no path and no user; paths go to it as clients ask for them".into(),
+            );
+        }
+        let address = with_port(host, service.scheme().1)?;
+        // It stands in a URI on the way to the origin.
+        if address.to_string().parse::<Authority>().is_err() {
+            return Err(format!("'{host}' is not a host name or address"));
+        }
+        Ok(Self { service, address })
+    }
+}
+
+impl fmt::Display for OriginServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.service.scheme().0, self.address)
+    }
+}
+
+/// An address whose port may be left out if there is a usual one.
+fn with_port(host: &str, usual: Option<u16>) -> Result<HostPort, String> {
+    let after_address = host.rsplit_once(']').map_or(host, |(_, rest)| rest);
+    match usual {
+        Some(port) if !after_address.contains(':') => format!("{host}:{port}").parse(),
+        _ => host.parse(),
+    }
+}
+
+/// Where the edge sends connections: a server, or `NAME=` before it for one name only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The server name (SNI) this origin is for; without one it is for all others.
+    pub name: Option<NamePattern>,
+    /// The server.
+    pub server: OriginServer,
+}
+
+impl FromStr for Origin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, server) = match text.split_once('=') {
+            Some((name, server)) => (Some(name.parse()?), server),
+            None => (None, text),
+        };
+        let server = server.parse()?;
+        Ok(Self { name, server })
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = &self.name {
+            write!(f, "{name}=")?;
+        }
+        self.server.fmt(f)
+    }
+}
+
+/// Which openings may be used for a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum OpeningPolicy {
+    /// Fast Open or TurboTLS where the server advertises it, TurboTLS where --edge names one; else TCP
+    #[default]
+    Auto,
+    /// TCP only, as without headstart; for comparison
+    Plain,
+    /// As auto, and try TurboTLS also where the path is remembered not to bear it; no Fast Open
+    Turbo,
+    /// As auto, and try Fast Open also where the path is remembered not to bear it, and at all edges of --edge
+    Fop,
+}
+
+impl From<OpeningPolicy> for headstart_net::OpeningPolicy {
+    fn from(policy: OpeningPolicy) -> Self {
+        match policy {
+            OpeningPolicy::Auto => Self::Auto,
+            OpeningPolicy::Plain => Self::Plain,
+            OpeningPolicy::Turbo => Self::Turbo,
+            OpeningPolicy::Fop => Self::Fop,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host_port(text: &str) -> Result<(String, u16), String> {
+        text.parse::<HostPort>().map(|at| (at.host, at.port))
+    }
+
+    #[test]
+    fn hosts_and_ports() {
+        assert_eq!(host_port("localhost:8443"), Ok(("localhost".into(), 8443)));
+        assert_eq!(host_port("192.0.2.1:443"), Ok(("192.0.2.1".into(), 443)));
+        assert_eq!(host_port("[2001:db8::1]:443"), Ok(("2001:db8::1".into(), 443)));
+        for wrong in ["", "host", "host:", "host:0", "host:65536", "host:https", ":443", "a b:443"]
+        {
+            assert!(host_port(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["::1:443", "[::1:443", "[::1]", "[host]:443", "2001:db8::1"] {
+            assert!(host_port(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_parses_again() {
+        for text in [
+            "[::1]:443",
+            "*.example.com=origin:1",
+            "localhost:8443",
+            "www.example.com=http://[::1]:8080",
+            "tcp://localhost:25",
+        ] {
+            assert_eq!(text.parse::<Origin>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_scheme_of_an_origin_says_who_speaks_tls() {
+        let origin = |text: &str| {
+            text.parse::<OriginServer>().map(|server| (server.service, server.address.to_string()))
+        };
+        assert_eq!(origin("o:1"), Ok((Service::PassThrough, "o:1".into())));
+        assert_eq!(origin("HTTP://o:1/"), Ok((Service::Http, "o:1".into())));
+        assert_eq!(origin("http://o"), Ok((Service::Http, "o:80".into())));
+        assert_eq!(origin("http://[::1]"), Ok((Service::Http, "[::1]:80".into())));
+        assert_eq!(origin("tcp://[::1]:2"), Ok((Service::Tcp, "[::1]:2".into())));
+        for (wrong, why) in [
+            ("tcp://o", "a port is missing"),
+            ("https://o:443", "speaks TLS itself"),
+            ("ftp://o:21", "there are http:// and tcp://"),
+            ("http://o:80/path", "no path"),
+            ("http://user@o", "no path and no user"),
+            ("http://", "is not a host name"),
+            ("http://o:0", "not a port"),
+        ] {
+            let said = origin(wrong).unwrap_err();
+            assert!(said.contains(why), "{wrong}: {said}");
+        }
+    }
+
+    #[test]
+    fn an_origin_may_have_a_name() {
+        let origin: Origin = "WWW.Example.com=o:1".parse().unwrap();
+        assert!(origin.name.unwrap().matches("www.example.com"));
+        assert_eq!("o:1".parse::<Origin>().unwrap().name, None);
+    }
+}

@@ -1,0 +1,111 @@
+//! The commands and their options.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::agent::options::AgentOptions;
+use crate::base::settings::Invocation;
+use crate::base::settings::Stop;
+use crate::base::shell::{self, CompletionsOptions, ManOptions};
+use crate::base::{logging, runtime};
+use crate::dns_record::options::DnsRecordOptions;
+use crate::doctor::options::DoctorOptions;
+use crate::edge::options::EdgeOptions;
+use crate::fastopen::options::FastopenOptions;
+use crate::get::options::GetOptions;
+use crate::keys::options::KeysOptions;
+use crate::run::options::RunOptions;
+use crate::sessions::options::SessionsOptions;
+use crate::{
+    agent, companion, dns_record, doctor, edge, fastopen, get, keys, run as run_program, sessions,
+};
+
+const AFTER_HELP: &str = "\
+`headstart COMMAND --help` explains a command, with examples.
+
+Exit codes: 0 done; 1 negative answer (no connection, check failed); 2 wrong usage or environment.";
+
+/// Opens TLS connections in one round trip
+///
+/// While TCP connects, the first flight of TLS already travels over UDP (TurboTLS). `headstart
+/// edge` stands before a TLS server, `headstart agent` beside applications; neither the server nor
+/// the applications change, and where UDP is blocked or one side lacks headstart, connections are
+/// ordinary TLS.
+#[derive(Debug, Parser)]
+#[command(name = "headstart", version, after_help = AFTER_HELP)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+#[command(disable_help_subcommand = true, max_term_width = 100)]
+struct Program {
+    #[command(subcommand)]
+    command: Name,
+}
+
+#[derive(Debug, Subcommand)]
+enum Name {
+    Edge(Box<EdgeOptions>),
+    Agent(AgentOptions),
+    Get(GetOptions),
+    Doctor(DoctorOptions),
+    Fastopen(FastopenOptions),
+    Keys(KeysOptions),
+    Run(RunOptions),
+    Sessions(SessionsOptions),
+    DnsRecord(DnsRecordOptions),
+    /// Show plain TLS and TurboTLS side by side over an emulated link (headstart-lab)
+    Demo(LabArguments),
+    /// Measure openings over emulated networks on this machine (headstart-lab)
+    Lab(LabArguments),
+    /// Record, replay and simulate page loads (headstart-lab)
+    Pageload(LabArguments),
+    Completions(CompletionsOptions),
+    Man(ManOptions),
+}
+
+/// The words behind a command of `headstart-lab`, which reads them itself, `--help` among them.
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true, disable_version_flag = true)]
+struct LabArguments {
+    #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// Runs the command that `argv` (with the program's name first) asks for, and reports failures.
+pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let invocation = Invocation::new(Program::command(), argv);
+    run(&invocation).unwrap_or_else(Stop::end)
+}
+
+fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
+    let program: Program = invocation.program()?;
+    let done = match program.command {
+        Name::Edge(options) => {
+            logging::start(&options.log, logging::DAEMON)?;
+            runtime::run(options.workers, edge::run(*options, invocation))
+        }
+        Name::Agent(options) => {
+            logging::start(&options.log, logging::DAEMON)?;
+            runtime::run(None, agent::run(options, invocation))
+        }
+        Name::Get(options) => {
+            logging::start(&options.log, logging::COMMAND)?;
+            runtime::run_here(get::run(options))
+        }
+        Name::Keys(options) => keys::run(&options),
+        Name::Doctor(options) => {
+            logging::start(&options.log, logging::COMMAND)?;
+            doctor::run(&options)
+        }
+        Name::Run(options) => run_program::run(&options),
+        Name::Sessions(options) => runtime::run_here(sessions::run(&options)),
+        Name::Fastopen(options) => fastopen::run(&options),
+        Name::DnsRecord(options) => dns_record::run(&options),
+        Name::Demo(words) => Err(companion::become_lab("demo", &words.arguments)),
+        Name::Lab(words) => Err(companion::become_lab("lab", &words.arguments)),
+        Name::Pageload(words) => Err(companion::become_lab("pageload", &words.arguments)),
+        Name::Completions(options) => shell::completions(&options, invocation.command()),
+        Name::Man(options) => shell::man(&options, invocation.command()),
+    };
+    Ok(done?)
+}

@@ -1,0 +1,353 @@
+//! What both daemons do the same way: signals, limits, metrics, a stop that loses nothing.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use clap::FromArgMatches;
+use headstart_net::{Handoff, RelayCounts, RelayLimits, RelayReason};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::net::TcpStream;
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::base::failure::Failure;
+use crate::base::settings::{Invocation, Stop};
+use crate::listen;
+use crate::metrics::{self, Direction, Metrics, Outcome, Role};
+
+/// How often relayed bytes reach the metrics.
+const RELAYED_EVERY: Duration = Duration::from_secs(1);
+
+/// Pause after a failed accept, such as for want of file descriptors: it passes.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Waits a little where accepting cannot work for a while. A client that is gone already is no reason.
+pub(crate) async fn after_failed_accept(error: &io::Error) {
+    if error.kind() == io::ErrorKind::ConnectionAborted {
+        return;
+    }
+    tracing::warn!(%error, "cannot accept");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+/// Bytes relayed by this process.
+static RELAYED: LazyLock<RelayCounts> = LazyLock::new(RelayCounts::default);
+
+/// Bytes passed on for other edges; their side A is the edge that serves, and not the client.
+pub(crate) static FORWARDED: LazyLock<RelayCounts> = LazyLock::new(RelayCounts::default);
+
+/// A daemon that runs with settings `S`, which a reload replaces as a whole.
+pub(crate) struct Daemon<S> {
+    role: Role,
+    signals: Signals,
+    settings: watch::Sender<Arc<S>>,
+    stop: watch::Sender<bool>,
+    places: Places,
+}
+
+/// What each listener of a daemon has of it.
+pub(crate) struct Running<S> {
+    settings: watch::Receiver<Arc<S>>,
+    stop: watch::Receiver<bool>,
+    pub(crate) places: Places,
+}
+
+/// What a listener has to do next.
+pub(crate) enum Next<S, T> {
+    /// Its work came to this.
+    Done(T),
+    /// The settings were replaced by these; its work was dropped.
+    Reloaded(Arc<S>),
+    /// To end; its work was dropped.
+    Stop,
+}
+
+impl<S: Send + Sync + 'static> Daemon<S> {
+    /// A daemon with room for `connections` at one time.
+    pub(crate) fn new(role: Role, settings: S, connections: NonZeroUsize) -> Result<Self, Failure> {
+        raise_file_limit();
+        Ok(Self {
+            role,
+            signals: Signals::listen()?,
+            settings: watch::Sender::new(Arc::new(settings)),
+            stop: watch::Sender::new(false),
+            places: Places::new(connections.get()),
+        })
+    }
+
+    pub(crate) fn running(&self) -> Running<S> {
+        let (settings, stop) = (self.settings.subscribe(), self.stop.subscribe());
+        Running { settings, stop, places: self.places.clone() }
+    }
+
+    /// Runs `listeners` until the operator stops them, then waits for connections to end.
+    pub(crate) async fn run(
+        mut self,
+        mut listeners: JoinSet<()>,
+        metrics: Option<SocketAddr>,
+        patience: Duration,
+        reload: impl Fn(&S) -> Result<S, Failure>,
+    ) -> Result<ExitCode, Failure> {
+        let metrics = start_metrics(self.role, metrics)?;
+        metrics.as_ref().inspect(|metrics| metrics.set_ready(true));
+        while self.signals.next().await == Signal::Reload {
+            self.reload(&reload);
+        }
+        tracing::info!("stopping");
+        metrics.as_ref().inspect(|metrics| metrics.set_ready(false));
+        self.stop.send_replace(true);
+        while listeners.join_next().await.is_some() {}
+        let left = self.places.empty(patience).await;
+        if left > 0 {
+            tracing::warn!(connections = left, "stopped before they ended");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// A file with a mistake changes nothing: the daemon goes on as it was.
+    fn reload(&self, reload: impl Fn(&S) -> Result<S, Failure>) {
+        let before = Arc::clone(&self.settings.borrow());
+        match reload(&before) {
+            Ok(fresh) => {
+                self.settings.send_replace(Arc::new(fresh));
+                tracing::info!("configuration read again");
+            }
+            Err(failure) => tracing::error!("configuration kept: {}", failure.message()),
+        }
+    }
+}
+
+impl<S> Running<S> {
+    pub(crate) fn settings(&self) -> Arc<S> {
+        Arc::clone(&self.settings.borrow())
+    }
+
+    /// Ends when the daemon is told to stop.
+    pub(crate) fn stopping(&self) -> impl Future<Output = ()> + Send + use<S> {
+        let mut stop = self.stop.clone();
+        async move {
+            // Whether it is told to or is gone, nobody wants it to go on.
+            let _ = stop.wait_for(|stop| *stop).await;
+        }
+    }
+
+    /// Runs `work` unless there is something else to do before.
+    pub(crate) async fn next<T>(&mut self, work: impl Future<Output = T>) -> Next<S, T> {
+        tokio::select! {
+            biased;
+            _ = self.stop.wait_for(|stop| *stop) => Next::Stop,
+            Ok(()) = self.settings.changed() => Next::Reloaded(Arc::clone(&self.settings.borrow())),
+            done = work => Next::Done(done),
+        }
+    }
+
+    /// Runs `work` unless the daemon is told to stop before.
+    pub(crate) async fn until_stop<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            done = work => Some(done),
+            _ = self.stop.wait_for(|stop| *stop) => None,
+        }
+    }
+}
+
+/// The options as they are now, for a reload.
+pub(crate) fn load<T: FromArgMatches>(invocation: &Invocation) -> Result<T, Failure> {
+    invocation.load().map_err(|stop| match stop {
+        Stop::Failure(failure) => failure,
+        Stop::Answer(_) => Failure::usage("help was asked for, not a daemon"),
+    })
+}
+
+/// What the operator asks of a running daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Signal {
+    /// SIGHUP: read the configuration again.
+    Reload,
+    /// SIGTERM or SIGINT: end in order.
+    Stop,
+}
+
+/// The signals of a daemon.
+struct Signals {
+    hangup: Stream,
+    terminate: Stream,
+    interrupt: Stream,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Failure> {
+        let open = |kind| {
+            signal(kind)
+                .map_err(|error| Failure::usage(format!("cannot wait for signals: {error}")))
+        };
+        Ok(Self {
+            hangup: open(SignalKind::hangup())?,
+            terminate: open(SignalKind::terminate())?,
+            interrupt: open(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.hangup.recv() => Signal::Reload,
+            _ = self.terminate.recv() => Signal::Stop,
+            _ = self.interrupt.recv() => Signal::Stop,
+        }
+    }
+}
+
+/// Tasks of a process at one time: more than it could have files.
+const TASKS: u32 = u32::MAX >> 3;
+
+/// The connections that run, at most so many at one time.
+#[derive(Clone)]
+pub(crate) struct Places {
+    free: Arc<Semaphore>,
+    all: u32,
+    /// What is left of [`TASKS`]: connections that have no place yet are not to be cut off either.
+    tasks: Arc<Semaphore>,
+}
+
+impl Places {
+    fn new(all: usize) -> Self {
+        let all = u32::try_from(all).unwrap_or(u32::MAX).min(TASKS);
+        Self { free: semaphore(all), all, tasks: semaphore(TASKS) }
+    }
+
+    /// A place for a connection, once there is one.
+    pub(crate) async fn take(&self) -> Option<OwnedSemaphorePermit> {
+        if self.free.available_permits() == 0 {
+            metrics::limit_hit("max_connections");
+        }
+        Arc::clone(&self.free).acquire_owned().await.ok()
+    }
+
+    /// The free places, for whoever takes them itself.
+    pub(crate) fn free(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.free)
+    }
+
+    /// Held by the task of a connection that takes its place later, so that a stop waits for it.
+    pub(crate) fn task(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.tasks).try_acquire_owned().ok()
+    }
+
+    /// Waits until every connection has ended, but not longer than `limit`; how many have not.
+    async fn empty(&self, limit: Duration) -> u32 {
+        let ended = async {
+            let _ = self.tasks.acquire_many(TASKS).await;
+            let _ = self.free.acquire_many(self.all).await;
+        };
+        let _ = tokio::time::timeout(limit, ended).await;
+        taken(&self.tasks, TASKS).max(taken(&self.free, self.all))
+    }
+}
+
+fn semaphore(permits: u32) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(usize::try_from(permits).unwrap_or(Semaphore::MAX_PERMITS)))
+}
+
+fn taken(semaphore: &Semaphore, all: u32) -> u32 {
+    all - u32::try_from(semaphore.available_permits()).unwrap_or(all)
+}
+
+/// Starts the metrics endpoint if one is wanted.
+fn start_metrics(role: Role, address: Option<SocketAddr>) -> Result<Option<Metrics>, Failure> {
+    let Some(address) = address else { return Ok(None) };
+    let listener = listen::tcp(address)?;
+    // Which port it is, where any will do.
+    let address = listener.local_addr().unwrap_or(address);
+    let metrics = Metrics::install(role)?;
+    metrics.serve(listener);
+    tokio::spawn(count_relayed(role));
+    tracing::info!(%address, "metrics");
+    Ok(Some(metrics))
+}
+
+async fn count_relayed(role: Role) {
+    // Side a is the connection that opens: to an edge its client, to an agent the server.
+    let (from_a, from_b) = match role {
+        Role::Edge => (Direction::ToServer, Direction::ToClient),
+        Role::Agent => (Direction::ToClient, Direction::ToServer),
+    };
+    let mut before = (0, 0);
+    loop {
+        tokio::time::sleep(RELAYED_EVERY).await;
+        let now = (
+            RELAYED.a_to_b().wrapping_add(FORWARDED.b_to_a()),
+            RELAYED.b_to_a().wrapping_add(FORWARDED.a_to_b()),
+        );
+        metrics::relayed(from_a, now.0.wrapping_sub(before.0));
+        metrics::relayed(from_b, now.1.wrapping_sub(before.1));
+        before = now;
+    }
+}
+
+/// Joins a connection that opens with an ordinary one, counted for the metrics; `head` was read
+/// from `other` before. `opened` is called when the opening is over, however it went.
+pub(crate) async fn bridge<H: Handoff>(
+    opening: H,
+    other: TcpStream,
+    head: &[u8],
+    limits: RelayLimits,
+    opened: impl FnOnce(&H),
+) -> Outcome {
+    let bridge = headstart_net::bridge(opening, other, head, limits, &RELAYED, opened);
+    match bridge.await.reason {
+        RelayReason::Closed => Outcome::Closed,
+        RelayReason::IdleLimit | RelayReason::TotalLimit => Outcome::TimedOut,
+        RelayReason::Error(_, error) if error.kind() == io::ErrorKind::TimedOut => {
+            Outcome::TimedOut
+        }
+        RelayReason::Reset(_) | RelayReason::Error(..) => Outcome::Reset,
+    }
+}
+
+/// Raises the soft limit of open files to the hard one: a connection takes two, and pipes.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: NonZeroUsize = NonZeroUsize::MIN;
+
+    #[tokio::test]
+    async fn a_listener_hears_of_a_reload_while_it_waits() {
+        let daemon = Daemon::new(Role::Edge, 1, ONE).unwrap();
+        let mut running = daemon.running();
+        let waits = tokio::spawn(async move {
+            match running.next(std::future::pending::<()>()).await {
+                Next::Reloaded(settings) => *settings,
+                Next::Done(()) | Next::Stop => 0,
+            }
+        });
+        tokio::task::yield_now().await;
+        daemon.reload(|before| Ok(before + 1));
+        assert_eq!(waits.await.unwrap(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_stop_waits_for_connections_with_and_without_a_place() {
+        let places = Places::new(1);
+        let place = places.take().await;
+        let tasks = [places.task(), places.task()];
+        assert_eq!(places.empty(Duration::ZERO).await, 2);
+        drop(tasks);
+        assert_eq!(places.empty(Duration::ZERO).await, 1);
+        drop(place);
+        assert_eq!(places.empty(Duration::from_secs(20)).await, 0);
+    }
+}

@@ -1,0 +1,49 @@
+//! `headstart doctor`: what this machine, and a server, support.
+
+mod finding;
+mod machine;
+pub mod options;
+mod server;
+
+use std::io::{IsTerminal, stdout};
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::base::failure::{Failure, NEGATIVE, colours_wanted};
+use crate::base::{output, runtime};
+use crate::doctor::options::DoctorOptions;
+pub use finding::{Finding, Level};
+
+/// Checks and prints. Call it while the process has one thread.
+pub(crate) fn run(options: &DoctorOptions) -> Result<ExitCode, Failure> {
+    let mut sections = vec![("this machine".to_owned(), machine::check())];
+    if let Some(host) = &options.host {
+        let findings = runtime::run_here(server::check(host, options))?;
+        sections.push((host.to_string(), findings));
+    }
+    let all = || sections.iter().flat_map(|(_, findings)| findings);
+    let well = all().all(|finding| finding.level != Level::Problem);
+    let text = if options.json { json_text(&sections, well) } else { text(&sections) };
+    output::print(text.as_bytes())?;
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::from(NEGATIVE) })
+}
+
+type Section = (String, Vec<Finding>);
+
+fn text(sections: &[Section]) -> String {
+    let colours = colours_wanted(stdout().is_terminal());
+    let lines = |(name, findings): &Section| {
+        let findings: String = findings.iter().map(|finding| finding.line(colours)).collect();
+        format!("{name}\n{findings}")
+    };
+    sections.iter().map(lines).collect::<Vec<_>>().join("\n")
+}
+
+fn json_text(sections: &[Section], well: bool) -> String {
+    let findings: Vec<_> = sections
+        .iter()
+        .flat_map(|(name, findings)| findings.iter().map(move |finding| finding.json(name)))
+        .collect();
+    format!("{:#}\n", json!({ "ok": well, "findings": findings }))
+}

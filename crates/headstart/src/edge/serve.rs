@@ -1,0 +1,355 @@
+//! The daemon: accepts, finds the origin by name, passes bytes.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headstart_net::{
+    Acceptor, AcceptorConfig, Arrival, Handoff, RelayLimits, ServerConfig, ServerStream,
+};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::dial::Dial;
+use super::fellows::Fellows;
+use super::keys::SiteKeys;
+use super::proxy_protocol;
+use super::terminate::{self, HttpOrigins, TlsServer};
+use crate::base::failure::Failure;
+use crate::base::names::NameMap;
+use crate::base::settings::Invocation;
+use crate::base::value::{HostPort, OriginServer};
+use crate::daemon::{self, Daemon, Next, Running};
+use crate::edge::options::EdgeOptions;
+use crate::fleet;
+use crate::metrics::{self, Connection, Opening, Outcome, Role};
+
+/// How long a stop still takes the TCP part of sessions whose UDP part was answered: a client
+/// farther away than this has to open its connection again.
+const JOIN_TIME: Duration = Duration::from_secs(1);
+
+/// Half-closed connections may be quiet this long: longer than the 120 s that TCP may pause before it
+/// sends a lost segment again (RFC 6298 allows no less than 60 s as the maximum, Linux takes 120 s).
+/// With 30 s, the end of an answer was thrown away on links that lose 20 % each way.
+const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
+
+/// Runs the edge until it is told to stop.
+///
+/// # Errors
+/// Options that contradict each other, an address that cannot be listened on.
+pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
+    let streams = streams(&options);
+    let settings = Settings::new(&options, streams, None)?;
+    let (server, tls) = (settings.server, settings.tls.clone());
+    let (keys, fellows) = (Arc::clone(&settings.keys), settings.fellows.clone());
+    let links = fellows.as_ref().map(|fellows| fellows.listen()).transpose()?;
+    keys.settled().await;
+    tls.as_ref().map_or(Ok(()), |tls| tls.start_fast_open(&options))?;
+    let daemon = Daemon::new(Role::Edge, settings, options.max_connections)?;
+    let mut listeners = JoinSet::new();
+    for address in &options.listen {
+        let running = daemon.running();
+        let hidden = tls.as_ref().and_then(|tls| tls.hidden_listener(*address));
+        let config = acceptor_config(&options, server, running.places.free());
+        let fleet = fellows.as_ref().map(|fellows| fellows.fleet());
+        let config = AcceptorConfig { hidden, fleet, ..config };
+        let acceptor =
+            Acceptor::bind(*address, config).map_err(|error| Failure::bind(*address, &error))?;
+        tls.as_ref().map_or(Ok(()), |tls| tls.serve_fast_open(&acceptor))?;
+        tracing::info!(address = %acceptor.local_addr(), "listening");
+        listeners.spawn(accept(acceptor, running));
+    }
+    if let (Some(fellows), Some(links)) = (&fellows, links) {
+        listeners.spawn(forwarded(fellows.fleet().serve(links), daemon.running()));
+    }
+    let reload = |before: &Settings| {
+        daemon::load(invocation).and_then(|options| Settings::new(&options, streams, Some(before)))
+    };
+    daemon.run(listeners, options.metrics, options.shutdown_timeout, reload).await
+}
+
+/// Takes joins that other edges forward, as long as sessions are promised theirs.
+async fn forwarded(serve: impl Future<Output = ()>, mut running: Running<Settings>) {
+    let mut serve = std::pin::pin!(serve);
+    if running.until_stop(&mut serve).await.is_none() {
+        let _ = tokio::time::timeout(JOIN_TIME, serve).await;
+    }
+}
+
+/// What connections are served with; replaced as a whole by a reload.
+pub(super) struct Settings {
+    pub(super) origins: Arc<NameMap<OriginServer>>,
+    pub(super) dial: Arc<Dial>,
+    /// Speaks TLS for origins that do not; none if there are none.
+    pub(super) tls: Option<Arc<TlsServer>>,
+    /// What tickets, cookies and tags are made with.
+    keys: Arc<SiteKeys>,
+    /// The other edges of the site, if joins are forwarded.
+    fellows: Option<Arc<Fellows>>,
+    pub(super) http: HttpOrigins,
+    pub(super) limits: RelayLimits,
+    pub(super) hello_timeout: Duration,
+    pub(super) proxy_protocol: bool,
+    server: ServerConfig,
+}
+
+impl Settings {
+    /// `streams` is what [`streams`] said at the start; of the settings `before`, what outlives a reload is kept.
+    fn new(options: &EdgeOptions, streams: usize, before: Option<&Self>) -> Result<Self, Failure> {
+        let origins = Arc::new(options.origins()?);
+        let dial = Arc::new(Dial::new(options)?);
+        let places = before.map_or_else(|| request_places(options), |before| before.http.places());
+        options.check_fleet()?;
+        let fleet = options.fleet.as_deref().map(fleet::load).transpose()?;
+        let (source, limits) = (options.keys.as_ref(), limits(options));
+        let (keys, prepared) = match before {
+            None => (SiteKeys::start(source, fleet.as_ref())?, None),
+            Some(before) => {
+                let prepared = before.keys.prepare(source, fleet.as_ref())?;
+                (Arc::clone(&before.keys), Some(prepared))
+            }
+        };
+        // Last, since it changes in place what was there before.
+        let tls = TlsServer::new(options, &keys, before.and_then(|before| before.tls.as_ref()))?;
+        if let Some(prepared) = prepared {
+            keys.reload(prepared);
+        }
+        let fellows = match before {
+            None => Fellows::new(options, fleet, &keys, limits)?.map(Arc::new),
+            Some(before) => {
+                Fellows::reload(before.fellows.as_deref(), options, fleet);
+                before.fellows.clone()
+            }
+        };
+        Ok(Self {
+            origins,
+            keys,
+            fellows,
+            http: HttpOrigins::new(Arc::clone(&dial), options.origin_response_timeout, places),
+            dial,
+            tls,
+            limits,
+            hello_timeout: options.hello_timeout,
+            proxy_protocol: options.proxy_protocol,
+            server: ServerConfig {
+                origin_streams: streams,
+                early_data: options.early_data,
+                same_address: options.proxy_protocol,
+                ..ServerConfig::default()
+            },
+        })
+    }
+}
+
+/// How long connections may last.
+fn limits(options: &EdgeOptions) -> RelayLimits {
+    RelayLimits {
+        idle: Some(options.idle_timeout),
+        half_closed_idle: Some(HALF_CLOSED_IDLE),
+        total: options.total_timeout,
+    }
+}
+
+/// Streams to origins for each address listened on: it grants unproven sessions their share of them.
+///
+/// From the options of the start, as the number of places.
+fn streams(options: &EdgeOptions) -> usize {
+    options.max_connections.get() / options.listen.len().max(1)
+}
+
+/// As many requests to origins at one time as clients' connections.
+fn request_places(options: &EdgeOptions) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(options.max_connections.get().min(Semaphore::MAX_PERMITS)))
+}
+
+fn acceptor_config(
+    options: &EdgeOptions,
+    server: ServerConfig,
+    places: Arc<Semaphore>,
+) -> AcceptorConfig {
+    AcceptorConfig {
+        server,
+        udp_workers: options.udp_workers.get(),
+        places,
+        // Whoever wants to keep others out by saying nothing needs as many connections as one who
+        // says something.
+        establishing: AcceptorConfig::default().establishing.max(options.max_connections.get()),
+        hello_timeout: options.hello_timeout,
+        hidden: None,
+        fleet: None,
+    }
+}
+
+async fn accept(mut acceptor: Acceptor, mut running: Running<Settings>) {
+    loop {
+        match running.next(acceptor.accept()).await {
+            Next::Done(Ok(arrival)) => spawn(arrival, acceptor.local_addr(), &running),
+            Next::Done(Err(error)) => daemon::after_failed_accept(&error).await,
+            Next::Reloaded(settings) => acceptor.configure(settings.server),
+            Next::Stop => break,
+        }
+    }
+    drain(acceptor, &running).await;
+}
+
+/// Sessions that were answered over UDP are promised their TCP part.
+async fn drain(mut acceptor: Acceptor, running: &Running<Settings>) {
+    acceptor.stop_udp();
+    let end = tokio::time::Instant::now() + JOIN_TIME;
+    while acceptor.unproven() > 0 {
+        match tokio::time::timeout_at(end, acceptor.accept()).await {
+            Ok(Ok(arrival)) => spawn(arrival, acceptor.local_addr(), running),
+            Ok(Err(error)) => daemon::after_failed_accept(&error).await,
+            Err(_) => return,
+        }
+    }
+}
+
+/// Serves an arrival in a task of its own.
+fn spawn(arrival: Arrival, local: SocketAddr, running: &Running<Settings>) {
+    let (settings, task, stop) = (running.settings(), running.places.task(), running.stopping());
+    tokio::spawn(async move {
+        let _task = task;
+        serve(arrival, local, &settings, stop).await;
+    });
+}
+
+async fn serve(
+    arrival: Arrival,
+    local: SocketAddr,
+    settings: &Settings,
+    stop: impl Future<Output = ()>,
+) {
+    let peer = arrival.peer_addr();
+    let counted = Connection::accepted(Role::Edge);
+    match arrival.establish().await {
+        Ok(Some(mut stream)) => {
+            let _place = stream.take_place();
+            let opening = Opening::from(stream.opened_by());
+            let outcome = find(stream, local, settings, stop).await;
+            tracing::debug!(%peer, ?opening, ?outcome, "connection ended");
+            counted.finish(opening, outcome);
+        }
+        // It went on in the session that it joined, and is counted there.
+        Ok(None) => {}
+        Err(error) => {
+            tracing::debug!(%peer, %error, "connection refused");
+            counted.finish(Opening::Plain, Outcome::Refused);
+        }
+    }
+}
+
+/// Serves a client as its origin wants it.
+async fn find(
+    stream: ServerStream,
+    local: SocketAddr,
+    settings: &Settings,
+    stop: impl Future<Output = ()>,
+) -> Outcome {
+    let name = stream.client_hello().and_then(|hello| hello.server_name.as_deref());
+    let Some(origin) = settings.origins.find(name) else {
+        metrics::limit_hit("unknown_name");
+        stream.reset();
+        return Outcome::Refused;
+    };
+    if origin.service.terminates() {
+        terminate::serve(stream, origin, local, settings, stop).await
+    } else {
+        pass(stream, &origin.address, local, settings).await
+    }
+}
+
+/// Passes TLS through.
+async fn pass(
+    stream: ServerStream,
+    origin: &HostPort,
+    local: SocketAddr,
+    settings: &Settings,
+) -> Outcome {
+    match connect(origin, &stream, local, settings).await {
+        Ok(origin) => daemon::bridge(stream, origin, &[], settings.limits, |_| {}).await,
+        Err(_) => {
+            stream.reset();
+            Outcome::Unreachable
+        }
+    }
+}
+
+async fn connect(
+    origin: &HostPort,
+    stream: &ServerStream,
+    local: SocketAddr,
+    settings: &Settings,
+) -> io::Result<TcpStream> {
+    let mut tcp = settings.dial.connect(origin).await?;
+    if settings.proxy_protocol {
+        tcp.write_all(&proxy_protocol::header(stream.peer_addr(), local)?).await?;
+    }
+    Ok(tcp)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        edge: EdgeOptions,
+    }
+
+    fn options(arguments: &[&str]) -> EdgeOptions {
+        Command::parse_from([&["edge"], arguments].concat()).edge
+    }
+
+    #[test]
+    fn addresses_share_the_streams() {
+        assert_eq!(streams(&options(&["--max-connections", "1000"])), 500);
+    }
+
+    /// Listens on two addresses with one place; an origin that sends what it got back.
+    #[tokio::test]
+    async fn one_place_serves_all_addresses() {
+        let origin = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = origin.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok((mut tcp, _)) = origin.accept().await {
+                let (mut from, mut to) = tcp.split();
+                let _ = tokio::io::copy(&mut from, &mut to).await;
+            }
+        });
+        let options = options(&["--origin", &address, "--max-connections", "1"]);
+        let settings = Settings::new(&options, 1, None).unwrap();
+        let server = settings.server;
+        let daemon = Daemon::new(Role::Edge, settings, options.max_connections).unwrap();
+        let listen = || {
+            let running = daemon.running();
+            let config = acceptor_config(&options, server, running.places.free());
+            let acceptor = Acceptor::bind("127.0.0.1:0".parse().unwrap(), config).unwrap();
+            let address = acceptor.local_addr();
+            tokio::spawn(accept(acceptor, running));
+            address
+        };
+        for edge in [listen(), listen()] {
+            let asked = async {
+                let mut tcp = TcpStream::connect(edge).await?;
+                tcp.write_all(b"not TLS").await?;
+                tcp.shutdown().await?;
+                let mut answer = Vec::new();
+                tcp.read_to_end(&mut answer).await?;
+                io::Result::Ok(answer)
+            };
+            let answer = tokio::time::timeout(Duration::from_secs(120), asked).await;
+            assert_eq!(answer.expect("both have the place in turn").unwrap(), b"not TLS");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The terminating edge: it speaks TLS itself, before HTTP servers and others that do not.
+//!
+//! [`server`] has the certificates and keys, and tells the kernel of them for [`fast_open`]. [`http`] and [`raw`] serve
+//! connections, [`requests`] each request; [`forward`] says what becomes of heads, [`origin`] asks the origin,
+//! [`life`] bounds all of it in time.
+
+mod body;
+mod certificates;
+mod fast_open;
+pub(super) mod files;
+mod forward;
+mod http;
+mod life;
+mod origin;
+mod raw;
+mod requests;
+mod server;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use headstart_net::{Handoff, ServerStream, TlsHandle, TlsStream};
+use hyper::http::uri::Authority;
+
+pub(super) use origin::HttpOrigins;
+pub(super) use server::TlsServer;
+
+use body::Pending;
+use life::{Life, Over};
+use raw::Addresses;
+use requests::Requests;
+
+use super::serve::Settings;
+use crate::base::value::{OriginServer, Service};
+use crate::edge::options::EarlyDataRequests;
+use crate::metrics::Outcome;
+
+/// Serves a client that has come for `origin`, on the address `edge`, until it is through; `stop` ends when it is
+/// to finish early.
+pub(super) async fn serve(
+    stream: ServerStream,
+    origin: &OriginServer,
+    edge: SocketAddr,
+    settings: &Settings,
+    stop: impl Future<Output = ()>,
+) -> Outcome {
+    let peer = stream.peer_addr();
+    let (client, server_name) = (stream.proven_addr(), server_name(&stream));
+    let started = start(stream, origin, settings).await;
+    let Some((tls, early_data)) = started else { return Outcome::Refused };
+    let handle = tls.handle();
+    let pending = Pending::default();
+    let mut life =
+        Life::new(handle.clone(), pending.clone(), settings.hello_timeout, settings.limits);
+    if let Err(over) = life.opened().await {
+        return end(&handle, over);
+    }
+    if origin.service != Service::Http {
+        let addresses = Addresses { client: peer, edge };
+        let over = raw::serve(tls, &origin.address, addresses, settings, &life).await;
+        return end(&handle, over);
+    }
+    let Ok(address) = origin.address.to_string().parse::<Authority>() else {
+        return end(&handle, Over::Unreachable);
+    };
+    let requests = Arc::new(Requests {
+        origin: origin.clone(),
+        address,
+        origins: Arc::clone(&settings.origins),
+        http: settings.http.clone(),
+        tls: handle.clone(),
+        client,
+        server_name,
+        early_data,
+        pending,
+        tunnel: Mutex::new(None),
+    });
+    let over = http::serve(tls, requests, &mut life, stop).await;
+    end(&handle, over)
+}
+
+fn server_name(stream: &ServerStream) -> Option<String> {
+    stream.client_hello().and_then(|hello| hello.server_name.clone())
+}
+
+/// TLS on `stream`, and what may come as early data.
+async fn start(
+    stream: ServerStream,
+    origin: &OriginServer,
+    settings: &Settings,
+) -> Option<(TlsStream<ServerStream>, EarlyDataRequests)> {
+    // There is a server wherever an origin needs one.
+    let server = settings.tls.as_ref()?;
+    let peer = stream.peer_addr().ip().to_canonical();
+    let first = server.first_seen(origin.service, stream.client_hello()).await;
+    match server.accept(origin.service, peer, first) {
+        Ok(conn) => Some((TlsStream::accepted(conn, stream), server.early_data())),
+        Err(error) => {
+            tracing::warn!(%error, "cannot start TLS with a client");
+            stream.reset();
+            None
+        }
+    }
+}
+
+/// Closes the connection: requests that are still being answered must not keep that of a client that is gone.
+fn end(handle: &TlsHandle<ServerStream>, over: Over) -> Outcome {
+    match over {
+        // What the client is told of a refusal is on its way, and a reset would overtake it.
+        Over::Closed | Over::Refused => handle.close(),
+        _ => handle.reset(),
+    }
+    over.outcome()
+}

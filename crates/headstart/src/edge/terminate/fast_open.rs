@@ -1,0 +1,162 @@
+//! Fast Open with private cookies at the edge: the listeners to which SYNs with valid cookies are given, and the
+//! keys and the time that the kernel's program checks them with.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use headstart_net::Acceptor;
+use headstart_net::fastopen::{HiddenListener, REFRESH, ServerMaps, Unavailable};
+use headstart_tls::keyring::KeyRing;
+use headstart_tls::{CookiePolicy, SharedRing};
+
+use super::files::Complaint;
+use crate::base::failure::Failure;
+use crate::edge::options::EdgeOptions;
+
+/// The program's maps, and what they hold of ours.
+pub(super) struct FastOpen {
+    maps: ServerMaps,
+    listeners: Vec<Arc<HiddenListener>>,
+    /// The ring whose keys the program has.
+    keys: Arc<KeyRing>,
+    complaint: Complaint,
+    refreshed: Instant,
+    /// Whether the program was there when it was last looked at.
+    attached: bool,
+    /// Whether an acceptor has one of the listeners.
+    serving: bool,
+}
+
+impl FastOpen {
+    /// Opens the maps of the attached program if `options` ask for that.
+    ///
+    /// # Errors
+    /// No program, or one for another port; a kernel that does not let servers use Fast Open.
+    pub(super) fn start(options: &EdgeOptions, ring: &SharedRing) -> Result<Option<Self>, Failure> {
+        if !options.fast_open {
+            return Ok(None);
+        }
+        let maps = ServerMaps::open(&options.fast_open_maps).map_err(|error| unusable(&error))?;
+        let listeners = listeners(&options.listen, maps.port())?;
+        let keys = ring.current();
+        let (complaint, refreshed) = (Complaint::default(), Instant::now());
+        let mut fast_open =
+            Self { maps, listeners, keys, complaint, refreshed, attached: true, serving: false };
+        fast_open.announce().map_err(|error| untold(&error))?;
+        tracing::info!(port = fast_open.maps.port(), "Fast Open");
+        Ok(Some(fast_open))
+    }
+
+    /// The listener for an acceptor at `address`, if the program looks at its port.
+    pub(super) fn listener(&self, address: SocketAddr) -> Option<Arc<HiddenListener>> {
+        let same =
+            |listener: &&Arc<HiddenListener>| listener.local_addr().is_ipv4() == address.is_ipv4();
+        let found = self.listeners.iter().find(same);
+        found.filter(|_| address.port() == self.maps.port()).cloned()
+    }
+
+    /// Has SYNs with valid cookies that would come to this acceptor given to its hidden listener.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub(super) fn serve(&mut self, acceptor: &Acceptor) -> Result<(), Failure> {
+        if acceptor.local_addr().port() != self.maps.port() {
+            return Ok(());
+        }
+        self.serving = true;
+        self.maps.set_public(acceptor).map_err(|error| untold(&error))
+    }
+
+    /// Whether all acceptors have stopped: what the listeners would be given now nobody would take.
+    pub(super) fn is_over(&self) -> bool {
+        self.serving && self.listeners.iter().all(|listener| Arc::strong_count(listener) == 1)
+    }
+
+    /// Tells the program of new keys, and the time now and then.
+    pub(super) fn look(&mut self, ring: &SharedRing) {
+        if let Err(error) = self.maps.publish() {
+            tracing::error!(%error, "Fast Open: cannot read the counters");
+        }
+        self.take_keys(ring.current());
+        if self.refreshed.elapsed() >= REFRESH {
+            self.refreshed = Instant::now();
+            if let Err(error) = self.maps.refresh() {
+                tracing::error!(%error, "Fast Open: cannot tell the kernel the time");
+            }
+            self.look_whether_attached();
+        }
+    }
+
+    fn look_whether_attached(&mut self) {
+        let attached = self.maps.is_attached();
+        if self.attached && !attached {
+            tracing::warn!(
+                hint = "`headstart fastopen attach server`, and start the edge again",
+                "Fast Open: the program was detached; connections are ordinary ones"
+            );
+        }
+        self.attached = attached;
+    }
+
+    /// Tried again until it works: cookies are minted with these keys already.
+    fn take_keys(&mut self, current: Arc<KeyRing>) {
+        if Arc::ptr_eq(&current, &self.keys) {
+            return;
+        }
+        match self.set_keys(&current) {
+            Ok(()) => {
+                self.keys = current;
+                self.complaint.close();
+            }
+            Err(error) if self.complaint.open(&error.to_string()) => {
+                tracing::error!(%error, "Fast Open: cookies of the new keys are not taken");
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn announce(&mut self) -> std::io::Result<()> {
+        self.set_keys(&Arc::clone(&self.keys))?;
+        for listener in &self.listeners {
+            self.maps.set_hidden(listener)?;
+        }
+        Ok(())
+    }
+
+    fn set_keys(&mut self, keys: &KeyRing) -> std::io::Result<()> {
+        self.maps.set_keys(&keys.cookies(), CookiePolicy::default().life)
+    }
+}
+
+/// One listener for each family in which the program's port is listened on.
+fn listeners(listen: &[SocketAddr], port: u16) -> Result<Vec<Arc<HiddenListener>>, Failure> {
+    let mut found: Vec<SocketAddr> =
+        listen.iter().copied().filter(|at| at.port() == port).collect();
+    if found.is_empty() {
+        return Err(Failure::usage(format!(
+            "Fast Open is attached to port {port}, which is not listened on"
+        ))
+        .hint("attach it to the port of --listen: headstart fastopen attach server --port PORT"));
+    }
+    found.sort_by_key(SocketAddr::is_ipv6);
+    found.dedup_by_key(|at| at.is_ipv6());
+    let bind = |at: SocketAddr| HiddenListener::bind(at).map(Arc::new);
+    found.into_iter().map(bind).collect::<Result<_, _>>().map_err(|error| unusable(&error))
+}
+
+fn untold(error: &std::io::Error) -> Failure {
+    Failure::usage(format!("cannot use Fast Open: {error}"))
+        .hint("`headstart fastopen status` shows what is attached")
+}
+
+fn unusable(error: &Unavailable) -> Failure {
+    Failure::usage(format!("cannot use Fast Open: {error}")).hint(error.hint())
+}
+
+impl fmt::Debug for FastOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FastOpen").field("maps", &self.maps).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,253 @@
+//! Requests to HTTP origins, over connections that are kept for the next ones.
+
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::http::request;
+use hyper::{Request, Response, StatusCode, Uri};
+use hyper_util::client::legacy::{self, Client};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::body::Upload;
+use crate::base::value::HostPort;
+use crate::edge::dial::Dial;
+
+/// How long a connection waits for another request. Shorter than most servers keep theirs (5 s in Apache and
+/// Node.js): what the origin closes while a request is on its way fails, unless it may be asked twice.
+const IDLE: Duration = Duration::from_secs(4);
+
+/// Connections that wait, for each origin: more only saves something if so many requests come at once, again
+/// and again, and each takes a file on both sides.
+const IDLE_MAX: usize = 256;
+
+/// Bytes of an answer that are read ahead of the client, for each request; a head has to fit. The library's default
+/// is 400 KiB: with all streams of one connection 50 MiB, for a client that reads nothing.
+const READ_AHEAD: usize = 64 * 1024;
+
+/// The origins that speak HTTP.
+#[derive(Clone, Debug)]
+pub(in crate::edge) struct HttpOrigins {
+    client: Client<Dialer, Upload>,
+    /// How long an origin may take to begin an answer.
+    patience: Duration,
+    /// One for each request at one time: a client of HTTP/2 has many on its one connection, and each takes another
+    /// one to the origin.
+    places: Arc<Semaphore>,
+}
+
+impl HttpOrigins {
+    pub(in crate::edge) fn new(
+        dial: Arc<Dial>,
+        patience: Duration,
+        places: Arc<Semaphore>,
+    ) -> Self {
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(IDLE_MAX)
+            .http1_max_buf_size(READ_AHEAD)
+            // The client's own goes through.
+            .set_host(false)
+            .build(Dialer(dial));
+        Self { client, patience, places }
+    }
+
+    /// What is shared by all that serve the same.
+    pub(in crate::edge) fn places(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.places)
+    }
+
+    /// A place for a request, to be kept until it is answered; none if there are too many.
+    pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
+        self.places().try_acquire_owned().ok()
+    }
+
+    /// The head of the origin's answer, whose body is still to come.
+    ///
+    /// A request that may be repeated (RFC 9110 section 9.2.2) and has no body is asked twice if the connection
+    /// breaks without an answer: the origin may have closed it while the request was on its way.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub(super) async fn ask(
+        &self,
+        head: request::Parts,
+        upload: Upload,
+    ) -> Result<Response<Incoming>, NoAnswer> {
+        let repeatable = head.method.is_idempotent() && upload.progress().is_ended();
+        let again = repeatable.then(|| copy(&head));
+        match (self.ask_once(Request::from_parts(head, upload)).await, again) {
+            (Err(NoAnswer::Broken), Some(head)) => {
+                self.ask_once(Request::from_parts(head, Upload::none())).await
+            }
+            (answer, _) => answer,
+        }
+    }
+
+    async fn ask_once(&self, request: Request<Upload>) -> Result<Response<Incoming>, NoAnswer> {
+        let progress = request.body().progress();
+        let mut answer = pin!(self.client.request(request));
+        let mut sent = progress.bytes();
+        loop {
+            match tokio::time::timeout(self.patience, answer.as_mut()).await {
+                Ok(answer) => return answer.map_err(|error| NoAnswer::of(&error)),
+                // As long as the client sends, the origin need not say anything.
+                Err(_) if progress.bytes() != sent => sent = progress.bytes(),
+                Err(_) if progress.is_starved() && !progress.is_ended() => {
+                    return Err(NoAnswer::Unsent);
+                }
+                // Also one that takes no more of the request, or cannot be reached yet.
+                Err(_) => return Err(NoAnswer::Late),
+            }
+        }
+    }
+}
+
+/// Without what other parts of the program have attached.
+fn copy(head: &request::Parts) -> request::Parts {
+    let mut copy = Request::new(()).into_parts().0;
+    copy.method = head.method.clone();
+    copy.uri = head.uri.clone();
+    copy.version = head.version;
+    copy.headers = head.headers.clone();
+    copy
+}
+
+/// Why an origin has not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoAnswer {
+    /// It cannot be connected to.
+    Unreachable,
+    /// It could not be connected to in time.
+    FarAway,
+    /// It did not begin an answer in time.
+    Late,
+    /// The client did not send its request in time.
+    Unsent,
+    /// It broke off, or what it said is no HTTP.
+    Broken,
+}
+
+impl NoAnswer {
+    fn of(error: &legacy::Error) -> Self {
+        match error.is_connect() {
+            true if timed_out(error) => Self::FarAway,
+            true => Self::Unreachable,
+            false => Self::Broken,
+        }
+    }
+
+    /// What the client is told, in the words of RFC 9110 sections 15.5 and 15.6.
+    pub(super) const fn status(self) -> StatusCode {
+        match self {
+            Self::Unreachable | Self::Broken => StatusCode::BAD_GATEWAY,
+            Self::FarAway | Self::Late => StatusCode::GATEWAY_TIMEOUT,
+            Self::Unsent => StatusCode::REQUEST_TIMEOUT,
+        }
+    }
+
+    /// The same in a few words. They name no origin: that is nobody's business outside.
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            Self::Unreachable | Self::FarAway => "the server behind this one cannot be reached",
+            Self::Late => "the server behind this one takes too long",
+            Self::Unsent => "the request did not come in time",
+            Self::Broken => "the server behind this one broke off",
+        }
+    }
+
+    /// A word for the metrics.
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::FarAway => "connect_timeout",
+            Self::Late => "late",
+            Self::Unsent => "unsent",
+            Self::Broken => "broken",
+        }
+    }
+}
+
+/// Whether a time limit is at the bottom of `error`.
+fn timed_out(error: &(dyn std::error::Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| error.kind() == io::ErrorKind::TimedOut)
+}
+
+/// Connects for the client library, which names an origin by its authority.
+#[derive(Clone, Debug)]
+struct Dialer(Arc<Dial>);
+
+impl tower_service::Service<Uri> for Dialer {
+    type Response = TokioIo<TcpStream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<TcpStream>>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let dial = Arc::clone(&self.0);
+        Box::pin(async move {
+            let origin = address(&uri).ok_or(io::ErrorKind::InvalidInput)?;
+            dial.connect(&origin).await.map(TokioIo::new)
+        })
+    }
+}
+
+fn address(uri: &Uri) -> Option<HostPort> {
+    uri.authority()?.as_str().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use super::*;
+
+    #[test]
+    fn an_origin_is_found_in_its_authority() {
+        for text in ["localhost:8080", "[::1]:80", "192.0.2.1:1"] {
+            let uri: Uri = format!("http://{text}/").parse().unwrap();
+            assert_eq!(address(&uri).unwrap().to_string(), text);
+        }
+    }
+
+    /// What a library makes of an error of ours.
+    #[derive(Debug)]
+    struct Wrapped(io::Error);
+
+    impl fmt::Display for Wrapped {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("wrapped")
+        }
+    }
+
+    impl std::error::Error for Wrapped {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn a_time_limit_is_found_below_other_errors() {
+        assert!(timed_out(&Wrapped(io::ErrorKind::TimedOut.into())));
+        assert!(!timed_out(&Wrapped(io::ErrorKind::ConnectionRefused.into())));
+    }
+
+    #[test]
+    fn no_answer_is_502_or_504() {
+        let told = [NoAnswer::Unreachable, NoAnswer::FarAway, NoAnswer::Late, NoAnswer::Broken];
+        assert_eq!(told.map(|no| no.status().as_u16()), [502, 504, 504, 502]);
+    }
+}

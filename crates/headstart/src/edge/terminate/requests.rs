@@ -1,0 +1,312 @@
+//! The requests of one connection: passed on to the origin, or answered here.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use headstart_net::{ProvenAddr, ServerStream, TlsHandle};
+use hyper::body::{Body, Incoming};
+use hyper::header::HOST;
+use hyper::http::{request, uri};
+use hyper::upgrade::OnUpgrade;
+use hyper::{Method, Request, Response, StatusCode, Version};
+
+use super::body::{Answer, InFlight, Pending, Upload};
+use super::forward::{self, Hop, Refusal};
+use super::origin::{HttpOrigins, NoAnswer};
+use crate::base::names::NameMap;
+use crate::base::value::OriginServer;
+use crate::edge::options::EarlyDataRequests;
+use crate::metrics::{self, EarlyRequest};
+
+/// What a connection's requests are answered with.
+#[derive(Debug)]
+pub(super) struct Requests {
+    /// What this connection was opened for.
+    pub(super) origin: OriginServer,
+    /// Where that is.
+    pub(super) address: uri::Authority,
+    /// All that there are: a name of another one must not be asked for here.
+    pub(super) origins: Arc<NameMap<OriginServer>>,
+    pub(super) http: HttpOrigins,
+    pub(super) tls: TlsHandle<ServerStream>,
+    pub(super) client: ProvenAddr,
+    /// The name that TLS was opened for.
+    pub(super) server_name: Option<String>,
+    pub(super) early_data: EarlyDataRequests,
+    /// Those that are being answered.
+    pub(super) pending: Pending,
+    pub(super) tunnel: Mutex<Option<Tunnel>>,
+}
+
+/// Both sides of a connection that leaves HTTP, such as for a WebSocket.
+#[derive(Debug)]
+pub(super) struct Tunnel {
+    pub(super) client: OnUpgrade,
+    pub(super) origin: OnUpgrade,
+    /// The connection is in use as long as this is there.
+    pub(super) in_flight: InFlight,
+}
+
+/// When a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Came {
+    /// After the handshake.
+    Proven,
+    /// Before its end: it may be a copy of one that came elsewhere.
+    Early,
+    /// Before its end, and it had to wait for that.
+    Held,
+    /// Before its end, which it waited for in vain.
+    Never,
+}
+
+impl Requests {
+    /// The answer to `request`; there always is one.
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
+        let begun = Instant::now();
+        let in_flight = self.pending.begin();
+        let (version, line) = (request.version(), Line::of(&request));
+        let is_head = request.method() == Method::HEAD;
+        if self.pending.is_abused() {
+            return self.enough(in_flight);
+        }
+        let came = self.came(self.may_come_early(&request)).await;
+        let passed = match self.http.place() {
+            None => Err((Refused::too_many(), in_flight)),
+            place => self.pass(request, came, in_flight.with_place(place)).await,
+        };
+        let answer = match passed {
+            Ok(answer) => answer,
+            Err((refused, in_flight)) => refused.answer(is_head, in_flight),
+        };
+        count(version, came, answer.status());
+        if let Some(line) = line {
+            let (client, status) = (self.client.get(), answer.status().as_u16());
+            tracing::debug!(?client, asked = %line, status, ?came, time = ?begun.elapsed(), "request");
+        }
+        answer
+    }
+
+    /// Ends the connection of a client that does harm.
+    fn enough(&self, in_flight: InFlight) -> Response<Answer> {
+        metrics::limit_hit("broken_off_requests");
+        self.tls.reset();
+        Answer::words(StatusCode::TOO_MANY_REQUESTS, "too many were broken off", true, in_flight)
+    }
+
+    /// Whether a request may be passed on though nobody knows whether it is a copy.
+    ///
+    /// Behind one that changes the protocol anything may follow, and no method tells what that does.
+    fn may_come_early<B>(&self, request: &Request<B>) -> bool {
+        let is_safe = request.method().is_safe()
+            && forward::wanted_upgrade(request.version(), request.headers()).is_none();
+        self.early_data == EarlyDataRequests::On || is_safe
+    }
+
+    /// Waits where the request must not be passed on before the handshake is done.
+    ///
+    /// RFC 8470 section 3 also allows to answer 425. Waiting costs less than the round trip for which the client
+    /// would have to ask again, and is right for clients that do not know the status, such as those that send
+    /// early data without knowing what is in it. What is held is a request's head and what TLS allows of early data.
+    async fn came(&self, may_come_early: bool) -> Came {
+        if self.tls.is_done() {
+            return Came::Proven;
+        }
+        if may_come_early {
+            return Came::Early;
+        }
+        match self.tls.done().await {
+            Ok(()) => Came::Held,
+            Err(_) => Came::Never,
+        }
+    }
+
+    async fn pass(
+        &self,
+        mut request: Request<Incoming>,
+        came: Came,
+        in_flight: InFlight,
+    ) -> Result<Response<Answer>, (Refused, InFlight)> {
+        let upgrade = hyper::upgrade::on(&mut request);
+        let (head, body) = request.into_parts();
+        let wanted = forward::wanted_upgrade(head.version, &head.headers).is_some();
+        let head = match self.rewritten(head, !body.is_end_stream(), came) {
+            Ok(head) => head,
+            Err(refusal) => return Err((refusal.into(), in_flight)),
+        };
+        let answer = match self.http.ask(head, Upload::new(body)).await {
+            Ok(answer) => answer,
+            Err(fault) => return Err((Refused::by_origin(fault), in_flight)),
+        };
+        let upgraded = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if upgraded && !wanted {
+            return Err((Refused::by_origin(NoAnswer::Broken), in_flight));
+        }
+        self.rewritten_answer(answer, upgraded.then_some(upgrade), in_flight)
+    }
+
+    fn rewritten(
+        &self,
+        head: request::Parts,
+        has_body: bool,
+        came: Came,
+    ) -> Result<request::Parts, Refusal> {
+        if came == Came::Never {
+            // Nobody is there to read it.
+            return Err(Refusal { status: StatusCode::TOO_EARLY, why: "the handshake failed" });
+        }
+        let hop = Hop {
+            client: self.client.get().map(|client| client.ip()),
+            early: came == Came::Early,
+            server_name: self.server_name.as_deref(),
+        };
+        let authority = forward::authority(&head, &hop)?;
+        self.check(&authority)?;
+        forward::request(head, has_body, &authority, &self.address, &hop)
+    }
+
+    /// A client may use one connection for all names of the certificate (RFC 9113 section 9.1.1). Those of
+    /// other origins are not served here, and the client asks again elsewhere (RFC 9110 section 15.5.20).
+    fn check(&self, authority: &uri::Authority) -> Result<(), Refusal> {
+        let host = authority.host();
+        let name = (!host.starts_with('[')).then_some(host);
+        if self.origins.find(name) == Some(&self.origin) {
+            return Ok(());
+        }
+        Err(Refusal {
+            status: StatusCode::MISDIRECTED_REQUEST,
+            why: "this name is served on another connection",
+        })
+    }
+
+    fn rewritten_answer(
+        &self,
+        mut answer: Response<Incoming>,
+        upgrade: Option<OnUpgrade>,
+        mut in_flight: InFlight,
+    ) -> Result<Response<Answer>, (Refused, InFlight)> {
+        let origin = hyper::upgrade::on(&mut answer);
+        let (mut head, body) = answer.into_parts();
+        if forward::answer(&mut head, upgrade.is_some()).is_err() {
+            return Err((Refused::by_origin(NoAnswer::Broken), in_flight));
+        }
+        if let Some(client) = upgrade {
+            let in_flight = self.pending.begin().with_place(in_flight.take_place());
+            let mut tunnel = self.tunnel.lock().unwrap_or_else(PoisonError::into_inner);
+            *tunnel = Some(Tunnel { client, origin, in_flight });
+        }
+        Ok(Response::from_parts(head, Answer::of_origin(body, in_flight)))
+    }
+
+    /// What came of an upgrade, once HTTP is over.
+    pub(super) fn take_tunnel(&self) -> Option<Tunnel> {
+        self.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// An answer of our own.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    status: StatusCode,
+    words: &'static str,
+}
+
+impl Refused {
+    fn by_origin(fault: NoAnswer) -> Self {
+        metrics::origin_failed(fault.label());
+        tracing::debug!(reason = fault.label(), "no answer of the origin");
+        Self { status: fault.status(), words: fault.words() }
+    }
+
+    fn too_many() -> Self {
+        metrics::limit_hit("origin_requests");
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, words: "too many requests at one time" }
+    }
+
+    fn answer(self, is_head: bool, in_flight: InFlight) -> Response<Answer> {
+        Answer::words(self.status, self.words, is_head, in_flight)
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self { status: refusal.status, words: refusal.why }
+    }
+}
+
+/// A request as the log shows it. Not the query: it may hold secrets, and logs are read by more people. A path may
+/// hold any character, also those that move a terminal's cursor.
+struct Line {
+    method: Method,
+    host: String,
+    path: String,
+    version: Version,
+}
+
+impl Line {
+    /// None if nobody would see it.
+    fn of<B>(request: &Request<B>) -> Option<Self> {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return None;
+        }
+        let header = || request.headers().get(HOST).and_then(|host| host.to_str().ok());
+        let host = request.uri().authority().map(uri::Authority::as_str).or_else(header);
+        Some(Self {
+            method: request.method().clone(),
+            host: host.unwrap_or("-").to_owned(),
+            path: request.uri().path().to_owned(),
+            version: request.version(),
+        })
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.escape_debug();
+        write!(f, "{} {}{path} {:?}", self.method, self.host, self.version)
+    }
+}
+
+fn count(version: Version, came: Came, status: StatusCode) {
+    metrics::request(version == Version::HTTP_2, status.as_u16());
+    match came {
+        Came::Proven => {}
+        Came::Early if status == StatusCode::TOO_EARLY => metrics::early(EarlyRequest::TooEarly),
+        Came::Early => metrics::early(EarlyRequest::Passed),
+        Came::Held => metrics::early(EarlyRequest::Held),
+        Came::Never => metrics::early(EarlyRequest::TooEarly),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_log_has_no_query() {
+        let line = Line {
+            method: Method::GET,
+            host: "www.example.com".into(),
+            path: "/a".into(),
+            version: Version::HTTP_2,
+        };
+        assert_eq!(line.to_string(), "GET www.example.com/a HTTP/2.0");
+        let request = Request::get("https://h/a?secret").body(()).unwrap();
+        let debug = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).finish();
+        let shown = tracing::subscriber::with_default(debug, || Line::of(&request));
+        let shown = shown.map(|line| line.to_string());
+        assert_eq!(shown.as_deref(), Some("GET h/a HTTP/1.1"));
+    }
+
+    #[test]
+    fn a_path_moves_no_cursor() {
+        let line = Line {
+            method: Method::GET,
+            host: "h".into(),
+            path: "/\u{9b}2J\"".into(),
+            version: Version::HTTP_11,
+        };
+        assert_eq!(line.to_string(), "GET h/\\u{9b}2J\\\" HTTP/1.1");
+    }
+}

@@ -1,0 +1,376 @@
+//! The TLS server of an edge: certificates, keys and early data, kept up to date.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use headstart_net::Acceptor;
+use headstart_net::fastopen::HiddenListener;
+use headstart_net::hello::ClientHello;
+use headstart_tls::{
+    Conn, CookiePolicy, FirstSeen, MemoryFilter, ReplayFilter, ServerConfig, ServerContext,
+    SharedRing, TicketBinding, TlsError, Version,
+};
+
+use super::certificates::{self, Certificates};
+use super::fast_open::FastOpen;
+use super::files::{Complaint, LOOK_EVERY, Watch};
+use crate::base::clock::wall_clock;
+use crate::base::failure::Failure;
+use crate::base::value::Service;
+use crate::edge::keys::SiteKeys;
+use crate::edge::options::{
+    CertificateFiles, EarlyDataRequests, EdgeOptions, TicketPeers, TlsVersion,
+};
+use crate::fleet::filter::RedisFilter;
+use crate::fleet::place::FilterPlace;
+use crate::metrics::{self, Reloaded};
+
+/// Early data of a connection at most, in bytes: what TurboTLS can carry of it (`docs/wire.md` section 11).
+const EARLY_DATA_MAX: u32 = 16 * 1024;
+
+/// What clients may speak, the best first (RFC 7301).
+pub(super) const H2: &[u8] = b"h2";
+const HTTP_1_1: &[u8] = b"http/1.1";
+
+/// Speaks TLS for all origins that do not.
+///
+/// It lives as long as the edge. A reload changes it in place: connections go on, tickets stay good, and what was
+/// seen of early data is not forgotten.
+#[derive(Debug)]
+pub(in crate::edge) struct TlsServer {
+    /// For origins that speak HTTP.
+    http: ServerContext,
+    /// For all others: it agrees on no protocol, and takes early data only where all requests may come so.
+    raw: ServerContext,
+    ring: Arc<SharedRing>,
+    replay: Replay,
+    /// Apart from the rest, which is locked while files are read.
+    early_data: Mutex<EarlyDataRequests>,
+    state: Mutex<State>,
+}
+
+/// What remembers early data; the same as long as the edge lives.
+#[derive(Clone, Debug)]
+enum Replay {
+    Memory(Arc<MemoryFilter>),
+    Redis(Arc<RedisFilter>),
+}
+
+impl Replay {
+    fn new(place: &FilterPlace) -> Result<Self, Failure> {
+        match place {
+            FilterPlace::Memory => {
+                let filter = MemoryFilter::new().map_err(|error| unusable(&error))?;
+                Ok(Self::Memory(Arc::new(filter)))
+            }
+            FilterPlace::Redis(address) => {
+                Ok(Self::Redis(Arc::new(RedisFilter::new(address.clone()))))
+            }
+        }
+    }
+
+    fn filter(&self) -> Arc<dyn ReplayFilter> {
+        match self {
+            Self::Memory(filter) => Arc::<MemoryFilter>::clone(filter),
+            Self::Redis(filter) => Arc::<RedisFilter>::clone(filter),
+        }
+    }
+
+    fn is_at(&self, place: &FilterPlace) -> bool {
+        match (self, place) {
+            (Self::Memory(_), FilterPlace::Memory) => true,
+            (Self::Redis(filter), FilterPlace::Redis(address)) => filter.address() == address,
+            _ => false,
+        }
+    }
+}
+
+/// What the contexts were made of.
+#[derive(Debug)]
+struct State {
+    policy: Policy,
+    certificates: Certificates,
+    watch: Watch,
+    complaint: Complaint,
+    /// What the ring's period was when contexts were made, for which tickets say that they live.
+    period: Duration,
+    fast_open: Option<FastOpen>,
+}
+
+/// What options say of the TLS server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Policy {
+    files: Vec<CertificateFiles>,
+    early_data: EarlyDataRequests,
+    min_version: Version,
+    /// What sessions are for.
+    binding: TicketBinding,
+    /// Fast Open cookies, if they are handed out.
+    cookies: Option<CookiePolicy>,
+}
+
+impl Policy {
+    fn new(options: &EdgeOptions) -> Result<Self, Failure> {
+        Ok(Self {
+            files: options.certificates()?,
+            early_data: options.early_data_requests,
+            min_version: match options.min_tls {
+                TlsVersion::V1_2 => Version::Tls12,
+                TlsVersion::V1_3 => Version::Tls13,
+            },
+            binding: match options.ticket_peers {
+                TicketPeers::None => TicketBinding::ServerName,
+                TicketPeers::Nginx => TicketBinding::Nginx,
+                TicketPeers::Haproxy => TicketBinding::Haproxy,
+            },
+            cookies: None,
+        })
+    }
+
+    fn watch(&self) -> Watch {
+        Watch::new(certificates::paths(&self.files))
+    }
+
+    /// The configurations for origins that speak HTTP, and for others.
+    fn configs(
+        &self,
+        certificates: &Certificates,
+        ring: &Arc<SharedRing>,
+        replay: &Replay,
+    ) -> [ServerConfig; 2] {
+        let (http, raw) = match self.early_data {
+            EarlyDataRequests::Off => (0, 0),
+            EarlyDataRequests::Safe => (EARLY_DATA_MAX, 0),
+            EarlyDataRequests::On => (EARLY_DATA_MAX, EARLY_DATA_MAX),
+        };
+        let http = ServerConfig {
+            alpn: vec![H2.to_vec(), HTTP_1_1.to_vec()],
+            min_version: self.min_version,
+            early_data_max: http,
+            replay: replay.filter(),
+            ticket_binding: self.binding,
+            cookies: self.cookies,
+            ..ServerConfig::new(certificates.keys.clone(), Arc::clone(ring))
+        };
+        let raw = ServerConfig { alpn: Vec::new(), early_data_max: raw, ..http.clone() };
+        [http, raw]
+    }
+}
+
+impl TlsServer {
+    /// The server that `options` ask for, with `keys` for its tickets: none if all origins speak TLS themselves. If there
+    /// was one `before`, it is changed in place; all of it or nothing.
+    ///
+    /// # Errors
+    /// Files that cannot be used, options that contradict each other.
+    pub(in crate::edge) fn new(
+        options: &EdgeOptions,
+        keys: &SiteKeys,
+        before: Option<&Arc<Self>>,
+    ) -> Result<Option<Arc<Self>>, Failure> {
+        let policy = Policy::new(options)?;
+        match before {
+            _ if policy.files.is_empty() => Ok(None),
+            None => Self::start(options, keys, policy).map(Some),
+            Some(server) => {
+                server.reload(options, policy)?;
+                Ok(Some(Arc::clone(server)))
+            }
+        }
+    }
+
+    fn start(options: &EdgeOptions, keys: &SiteKeys, policy: Policy) -> Result<Arc<Self>, Failure> {
+        let watch = policy.watch();
+        let certificates = Certificates::load(&policy.files)?;
+        let ring = Arc::clone(keys.ring());
+        let replay = Replay::new(&options.early_data_filter)?;
+        let [http, raw] = policy.configs(&certificates, &ring, &replay);
+        let context =
+            |config: &ServerConfig| ServerContext::new(config).map_err(|error| unusable(&error));
+        let (http, raw) = (context(&http)?, context(&raw)?);
+        warn_uncovered(options, &certificates);
+        let early_data = Mutex::new(policy.early_data);
+        let (complaint, period) = (Complaint::default(), ring.current().period);
+        let state = State { policy, certificates, watch, complaint, period, fast_open: None };
+        let state = Mutex::new(state);
+        let server = Arc::new(Self { http, raw, ring, replay, early_data, state });
+        tokio::spawn(look(Arc::downgrade(&server)));
+        Ok(server)
+    }
+
+    /// Hands out cookies from now on, and has those that come taken, if `options` ask for that. Only before
+    /// anybody listens: the kernel gives SYNs to listeners that have to be served.
+    ///
+    /// # Errors
+    /// Why Fast Open cannot be used here.
+    pub(in crate::edge) fn start_fast_open(&self, options: &EdgeOptions) -> Result<(), Failure> {
+        let mut state = self.lock();
+        state.fast_open = FastOpen::start(options, &self.ring)?;
+        state.policy.cookies = state.fast_open.as_ref().map(|_| CookiePolicy::default());
+        self.take(&state.policy, &state.certificates)
+    }
+
+    fn reload(&self, options: &EdgeOptions, mut policy: Policy) -> Result<(), Failure> {
+        let watch = policy.watch();
+        let certificates = Certificates::load(&policy.files)?;
+        let mut state = self.lock();
+        // Settled at the start.
+        policy.cookies = state.policy.cookies;
+        self.take(&policy, &certificates)?;
+        if !self.replay.is_at(&options.early_data_filter) {
+            tracing::warn!("--early-data-filter is settled at the start, and stays");
+        }
+        warn_uncovered(options, &certificates);
+        (state.policy, state.certificates, state.watch) = (policy, certificates, watch);
+        state.complaint.close();
+        Ok(())
+    }
+
+    /// A connection that a client at `peer` has opened, for an origin that is served so.
+    ///
+    /// # Errors
+    /// Want of memory.
+    pub(super) fn accept(
+        &self,
+        service: Service,
+        peer: IpAddr,
+        first: Option<FirstSeen>,
+    ) -> Result<Conn, TlsError> {
+        let context = if service == Service::Http { &self.http } else { &self.raw };
+        context.accept_first(peer, wall_clock(), first)
+    }
+
+    /// What a filter that has to be asked before says of the early data behind a ClientHello; it takes milliseconds at
+    /// most. A filter in memory is asked by TLS itself.
+    pub(super) async fn first_seen(
+        &self,
+        service: Service,
+        hello: Option<&ClientHello>,
+    ) -> Option<FirstSeen> {
+        let Replay::Redis(filter) = &self.replay else { return None };
+        let is_taken = match self.early_data() {
+            EarlyDataRequests::Off => false,
+            EarlyDataRequests::Safe => service == Service::Http,
+            EarlyDataRequests::On => true,
+        };
+        let hello = hello.filter(|_| is_taken)?;
+        filter.first(hello, &self.ring.current()).await
+    }
+
+    /// Which requests are passed on before the handshake is done.
+    pub(super) fn early_data(&self) -> EarlyDataRequests {
+        *self.early_data.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The listener for SYNs with valid cookies, beside the one at `address`.
+    pub(in crate::edge) fn hidden_listener(
+        &self,
+        address: SocketAddr,
+    ) -> Option<Arc<HiddenListener>> {
+        self.lock().fast_open.as_ref().and_then(|fast_open| fast_open.listener(address))
+    }
+
+    /// Lets connections of an acceptor that has its hidden listener open by Fast Open.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub(in crate::edge) fn serve_fast_open(&self, acceptor: &Acceptor) -> Result<(), Failure> {
+        self.lock().fast_open.as_mut().map_or(Ok(()), |fast_open| fast_open.serve(acceptor))
+    }
+
+    /// Reads what has changed of the files, and tells the kernel of new keys.
+    fn look(&self) {
+        let mut state = self.lock();
+        if state.watch.changed() || state.complaint.is_open() {
+            self.renew(&mut state);
+        }
+        self.heed_period(&mut state);
+        if let Some(fast_open) = &mut state.fast_open {
+            fast_open.look(&self.ring);
+        }
+        // While a stopped edge waits for connections to end, another may have come.
+        state.fast_open.take_if(|fast_open| fast_open.is_over());
+        metrics::certificate_expiry(state.certificates.expiry);
+    }
+
+    /// No ticket lives longer than a period: keys that came meanwhile may have another one.
+    fn heed_period(&self, state: &mut State) {
+        let period = self.ring.current().period;
+        if state.period != period && self.take(&state.policy, &state.certificates).is_ok() {
+            state.period = period;
+        }
+    }
+
+    /// A certificate and its key are two files: between the one's change and the other's they do not fit, and
+    /// the old ones stay.
+    fn renew(&self, state: &mut State) {
+        let renewed = Certificates::load(&state.policy.files)
+            .and_then(|fresh| self.take(&state.policy, &fresh).map(|()| fresh));
+        match renewed {
+            Ok(fresh) => {
+                tracing::info!("certificates read again");
+                metrics::reloaded(Reloaded::Certificates, true);
+                state.certificates = fresh;
+                state.complaint.close();
+            }
+            Err(failure) if state.complaint.open(failure.message()) => {
+                metrics::reloaded(Reloaded::Certificates, false);
+                let hint = failure.advice();
+                tracing::error!(hint, "certificates kept: {}", failure.message());
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn take(&self, policy: &Policy, certificates: &Certificates) -> Result<(), Failure> {
+        let [http, raw] = policy.configs(certificates, &self.ring, &self.replay);
+        // What is wrong with one is wrong with both, so the first refuses it.
+        self.http.replace(&http).map_err(|error| unusable(&error))?;
+        self.raw.replace(&raw).map_err(|error| unusable(&error))?;
+        *self.early_data.lock().unwrap_or_else(PoisonError::into_inner) = policy.early_data;
+        Ok(())
+    }
+
+    /// Nothing is half done when one of its steps panics.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn unusable(error: &headstart_tls::ConfigError) -> Failure {
+    Failure::usage(format!("cannot start TLS: {error}")).hint(error.hint())
+}
+
+/// Such a client gets the first certificate, and refuses it.
+fn warn_uncovered(options: &EdgeOptions, certificates: &Certificates) {
+    let terminated = options.origin.iter().filter(|origin| origin.server.service.terminates());
+    for name in terminated.filter_map(|origin| origin.name.as_ref()) {
+        let text = name.to_string();
+        if !text.starts_with("*.") && !certificates.cover(&text) {
+            tracing::warn!(%name, "no certificate is for this name: clients will refuse the connection");
+        }
+    }
+}
+
+/// Looks at the files as long as there is a server.
+async fn look(server: Weak<TlsServer>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Some(server) = server.upgrade() else { return };
+        let begun = Instant::now();
+        // Reading files may wait for a disk or a network.
+        let looked = tokio::task::spawn_blocking(move || server.look()).await;
+        if let Err(error) = looked {
+            tracing::error!(%error, "cannot look at certificates");
+        }
+        report_slow(begun.elapsed());
+    }
+}
+
+/// A file system that does not answer holds up no connection, but reloads.
+fn report_slow(time: Duration) {
+    if time > LOOK_EVERY {
+        tracing::warn!(?time, "reading certificates took long");
+    }
+}

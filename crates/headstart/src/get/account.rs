@@ -1,0 +1,132 @@
+use std::time::Duration;
+
+use headstart_net::{FastOpenNotUsed, NotUsed, OpenedBy, Report};
+use serde_json::{Value, json};
+
+use super::explain::words;
+use super::visit::resolved;
+use crate::tls::Facts;
+
+/// All that was measured of one fetch; times since the connection was asked for.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// Host of the URL.
+    pub host: String,
+    /// True if the URL is one of https.
+    pub secure: bool,
+    /// TLS was established.
+    pub secured: Option<Duration>,
+    /// The first request byte was handed to TLS.
+    pub written: Option<Duration>,
+    /// The first response byte came out of TLS.
+    pub read: Option<Duration>,
+    /// The last one did.
+    pub done: Option<Duration>,
+    /// Of the body.
+    pub bytes: u64,
+    /// Negotiated parameters of TLS; `None` without it.
+    pub facts: Option<Facts>,
+    /// None if not even the lookup began.
+    pub report: Option<Report>,
+}
+
+impl Account {
+    /// What TCP took to connect.
+    pub fn rtt(&self) -> Option<Duration> {
+        self.report.as_ref()?.rtt
+    }
+
+    /// Until an address was known; times are counted from then.
+    pub fn lookup(&self) -> Duration {
+        self.report.as_ref().and_then(resolved).unwrap_or_default()
+    }
+
+    /// Time from the start of the connection to the first byte of the request.
+    pub fn to_request(&self) -> Option<Duration> {
+        Some(self.written?.saturating_sub(self.lookup()))
+    }
+
+    /// Time from the start of the connection to the first byte of the response.
+    pub fn to_response(&self) -> Option<Duration> {
+        Some(self.read?.saturating_sub(self.lookup()))
+    }
+
+    /// `time` in round trips, if it is known how long one is.
+    pub fn round_trips(&self, time: Duration) -> Option<f64> {
+        let rtt = self.rtt().filter(|rtt| !rtt.is_zero())?;
+        Some(time.as_secs_f64() / rtt.as_secs_f64())
+    }
+
+    /// The opening that carried the first bytes.
+    pub fn opened_by(&self) -> OpenedBy {
+        self.report.as_ref().map_or(OpenedBy::Plain, |report| report.opened_by)
+    }
+
+    /// Reason why TurboTLS was not used; `None` if it was.
+    pub fn not_used(&self) -> Option<NotUsed> {
+        self.report.as_ref()?.not_used.filter(|_| self.opened_by() == OpenedBy::Plain)
+    }
+
+    /// Said only where the server takes cookies, or if it was asked for.
+    pub fn fast_open_not_used(&self) -> Option<FastOpenNotUsed> {
+        let unused = self.opened_by() != OpenedBy::FastOpen;
+        self.report.as_ref()?.fast_open_not_used.filter(|_| unused)
+    }
+
+    /// The measurements for scripts; times in milliseconds.
+    pub fn json(&self, status: u16) -> Value {
+        let ms = |time: Option<Duration>| time.map(millis);
+        let to_request = self.to_request();
+        let address = self.report.as_ref().and_then(|report| report.address);
+        json!({
+            "opening": self.opened_by().name(),
+            "rtt_ms": ms(self.rtt()),
+            "ms_to_address": millis(self.lookup()),
+            "ms_to_first_request_byte": ms(to_request),
+            "ms_to_first_response_byte": ms(self.to_response()),
+            "ms_to_last_response_byte": ms(self.done.map(|done| done.saturating_sub(self.lookup()))),
+            "rtts_to_first_request_byte":
+                to_request.and_then(|time| self.round_trips(time)).map(|count| rounded(count, 100.0)),
+            "resumed": self.facts.as_ref().is_some_and(|facts| facts.resumed),
+            "early_data": false,
+            "not_used": self.not_used_json(),
+            "status": status,
+            "bytes": self.bytes,
+            "address": address.map(|address| address.to_string()),
+            "tls": self.facts.as_ref().map(tls_json),
+            "timeline": self.timeline_json(),
+        })
+    }
+
+    fn not_used_json(&self) -> Vec<Value> {
+        let entry = |opening: OpenedBy, name: &str, detail: String| json!({ "opening": opening.name(), "reason": name, "detail": detail });
+        let turbo = self.not_used();
+        let turbo = turbo.map(|r| entry(OpenedBy::TurboTls, r.name(), r.to_string()));
+        let fop = self.fast_open_not_used();
+        let fop = fop.map(|r| entry(OpenedBy::FastOpen, r.name(), r.to_string()));
+        turbo.into_iter().chain(fop).collect()
+    }
+
+    fn timeline_json(&self) -> Vec<Value> {
+        let moments = self.report.iter().flat_map(|report| &report.timeline);
+        let event = |moment: &headstart_net::Moment| {
+            let ms = moment.at.as_secs_f64() - self.lookup().as_secs_f64();
+            json!({ "ms": rounded(ms * 1000.0, 1000.0), "event": words(&moment.what) })
+        };
+        moments.map(event).collect()
+    }
+}
+
+fn tls_json(facts: &Facts) -> Value {
+    json!({ "version": facts.version, "cipher": facts.cipher, "group": facts.group })
+}
+
+/// Milliseconds to the microsecond.
+pub fn millis(time: Duration) -> f64 {
+    rounded(time.as_secs_f64() * 1000.0, 1000.0)
+}
+
+/// `value` to the nearest fraction of one `parts`-th.
+pub fn rounded(value: f64, parts: f64) -> f64 {
+    (value * parts).round() / parts
+}

@@ -1,0 +1,514 @@
+//! Metrics of both daemons, for Prometheus.
+//!
+//! This module describes every metric; those of the transport are counted in headstart-net, where
+//! things happen. Labels have fixed sets of values, never host names or
+//! addresses: their number must not grow with what clients send.
+
+mod server;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use headstart_net::OpenedBy;
+use headstart_sessions::Counts;
+use headstart_tls::{EarlyData, Facts, Version};
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::base::failure::Failure;
+
+const CONNECTIONS: &str = "headstart_connections_total";
+const ACTIVE: &str = "headstart_connections_active";
+const DATAGRAMS: &str = "headstart_udp_datagrams_total";
+const FALLBACKS: &str = "headstart_fallbacks_total";
+const LIMITS: &str = "headstart_limits_hit_total";
+const RELAYED: &str = "headstart_relayed_bytes_total";
+const SAVED: &str = "headstart_round_trips_saved_total";
+const UNPROVEN: &str = "headstart_sessions_unproven";
+const JOINS: &str = "headstart_joins_total";
+const FAST_OPEN: &str = "headstart_fastopen_syns_total";
+const SYN_DATA: &str = "headstart_syn_data_total";
+const UPSTREAM: &str = "headstart_upstream_connections_total";
+const BUILD: &str = "headstart_build_info";
+const HANDSHAKES: &str = "headstart_tls_handshakes_total";
+const REQUESTS: &str = "headstart_http_requests_total";
+const EARLY: &str = "headstart_early_requests_total";
+const ORIGIN_FAILURES: &str = "headstart_origin_failures_total";
+const EXPIRY: &str = "headstart_certificate_expiry_seconds";
+const FILTER: &str = "headstart_early_data_filter_total";
+const FORWARDS_FAILED: &str = "headstart_forwards_failed_total";
+const RELOADS: &str = "headstart_reloads_total";
+const SESSIONS_HELD: &str = "headstart_sessions_held";
+const SESSIONS: &str = "headstart_sessions_total";
+
+/// How often the exporter tidies its buffers, as its own server does.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Which daemon reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// `headstart edge`.
+    Edge,
+    /// `headstart agent`.
+    Agent,
+}
+
+impl Role {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Edge => "edge",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+/// How a connection was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// TCP, then TLS.
+    Plain,
+    /// TLS over UDP while TCP connects.
+    Turbo,
+    /// TLS over TCP, its first flight in the SYN.
+    FastOpen,
+    /// Through a proxy that was asked ahead of its replies.
+    Optimistic,
+    /// Through a proxy, step by step.
+    Upstream,
+}
+
+impl Opening {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Turbo => "turbo",
+            Self::FastOpen => "fop",
+            Self::Optimistic => "optimistic",
+            Self::Upstream => "upstream",
+        }
+    }
+}
+
+impl From<OpenedBy> for Opening {
+    fn from(opened_by: OpenedBy) -> Self {
+        match opened_by {
+            OpenedBy::Plain => Self::Plain,
+            OpenedBy::TurboTls => Self::Turbo,
+            OpenedBy::FastOpen => Self::FastOpen,
+            OpenedBy::Optimistic => Self::Optimistic,
+            OpenedBy::Upstream => Self::Upstream,
+        }
+    }
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Both sides closed.
+    Closed,
+    /// One side reset it.
+    Reset,
+    /// An idle or total time limit ended it.
+    TimedOut,
+    /// The other side could not be connected to.
+    Unreachable,
+    /// The agent or edge refused it: a bad request, an unknown name.
+    Refused,
+    /// The committed case: the edge refused a join after server bytes were delivered.
+    Committed,
+}
+
+impl Outcome {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Reset => "reset",
+            Self::TimedOut => "timed_out",
+            Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
+            Self::Committed => "committed",
+        }
+    }
+}
+
+/// Which way bytes or datagrams go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From client to server.
+    ToServer,
+    /// From server to client.
+    ToClient,
+}
+
+impl Direction {
+    fn label(self) -> &'static str {
+        match self {
+            Self::ToServer => "to_server",
+            Self::ToClient => "to_client",
+        }
+    }
+}
+
+/// A connection that counts as active until it is [finished](Self::finish) or dropped.
+#[derive(Debug)]
+pub struct Connection {
+    role: Role,
+}
+
+impl Connection {
+    /// Counts a connection that has been accepted.
+    pub fn accepted(role: Role) -> Self {
+        gauge!(ACTIVE, "role" => role.label()).increment(1);
+        Self { role }
+    }
+
+    /// Counts how it was opened and how it ended.
+    pub fn finish(self, opening: Opening, outcome: Outcome) {
+        let labels = [
+            ("role", self.role.label()),
+            ("opening", opening.label()),
+            ("result", outcome.label()),
+        ];
+        counter!(CONNECTIONS, &labels).increment(1);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        gauge!(ACTIVE, "role" => self.role.label()).decrement(1);
+    }
+}
+
+/// Counts a limit that was reached; `limit` is its name, a word of the program.
+pub fn limit_hit(limit: &'static str) {
+    counter!(LIMITS, "limit" => limit).increment(1);
+}
+
+/// Counts relayed bytes.
+pub fn relayed(direction: Direction, bytes: u64) {
+    counter!(RELAYED, "direction" => direction.label()).increment(bytes);
+}
+
+/// Counts a TLS handshake of the edge or the agent itself that is done.
+pub fn handshake(facts: &Facts) {
+    let labels = [
+        ("result", "done"),
+        ("version", facts.version.map_or("none", version)),
+        ("resumed", if facts.resumed { "yes" } else { "no" }),
+        ("early_data", early_data(facts.early_data)),
+    ];
+    counter!(HANDSHAKES, &labels).increment(1);
+}
+
+/// Counts a TLS handshake of the edge or the agent itself that came to nothing; `result` says how.
+pub fn handshake_failed(result: &'static str) {
+    let labels =
+        [("result", result), ("version", "none"), ("resumed", "no"), ("early_data", "none")];
+    counter!(HANDSHAKES, &labels).increment(1);
+}
+
+const fn version(version: Version) -> &'static str {
+    match version {
+        Version::Tls12 => "1.2",
+        Version::Tls13 => "1.3",
+    }
+}
+
+const fn early_data(early_data: EarlyData) -> &'static str {
+    match early_data {
+        EarlyData::None => "none",
+        EarlyData::Refused => "refused",
+        EarlyData::Accepted => "accepted",
+    }
+}
+
+/// Shows what the agent's session store holds, and what has happened to sessions so far.
+pub fn sessions(counts: &Counts) {
+    let held = [("servers", counts.servers), ("tickets", counts.tickets), ("bytes", counts.bytes)];
+    for (what, count) in held {
+        gauge!(SESSIONS_HELD, "what" => what).set(count as f64);
+    }
+    let events = [
+        ("kept", counts.kept),
+        ("taken", counts.taken),
+        ("missed", counts.missed),
+        ("given_back", counts.given_back),
+        ("refused", counts.refused),
+        ("outdated", counts.outdated),
+        ("expired", counts.expired),
+        ("evicted", counts.evicted),
+        ("forgotten", counts.forgotten),
+    ];
+    for (event, count) in events {
+        counter!(SESSIONS, "event" => event).absolute(count);
+    }
+}
+
+/// Counts a request that the edge has answered, by the first digit of the status.
+pub fn request(is_h2: bool, status: u16) {
+    let class = match status / 100 {
+        1 => "1xx",
+        2 => "2xx",
+        3 => "3xx",
+        4 => "4xx",
+        _ => "5xx",
+    };
+    let protocol = if is_h2 { "h2" } else { "http/1.1" };
+    counter!(REQUESTS, "protocol" => protocol, "status" => class).increment(1);
+}
+
+/// What became of a request that came before the handshake was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EarlyRequest {
+    /// It was passed on at once.
+    Passed,
+    /// It had to wait for the end of the handshake.
+    Held,
+    /// It was answered with status 425.
+    TooEarly,
+}
+
+/// Counts a request that came as early data.
+pub fn early(request: EarlyRequest) {
+    let outcome = match request {
+        EarlyRequest::Passed => "passed",
+        EarlyRequest::Held => "held",
+        EarlyRequest::TooEarly => "too_early",
+    };
+    counter!(EARLY, "outcome" => outcome).increment(1);
+}
+
+/// What a filter in Redis said of early data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// It came for the first time.
+    First,
+    /// It came before.
+    Seen,
+    /// The memory is too new to know.
+    New,
+    /// Redis is not there, or not as it should be.
+    Away,
+    /// It did not answer in time.
+    Slow,
+    /// Its answer was none.
+    Failed,
+    /// Its clock shows another time than that of this machine.
+    Clock,
+    /// Too many others were asking.
+    TooMany,
+}
+
+/// Counts an answer of the filter in Redis; all but the first deny the early data.
+pub fn early_data_filter(asked: Asked) {
+    let outcome = match asked {
+        Asked::First => "first",
+        Asked::Seen => "seen",
+        Asked::New => "new",
+        Asked::Away => "away",
+        Asked::Slow => "slow",
+        Asked::Failed => "failed",
+        Asked::Clock => "clock",
+        Asked::TooMany => "too_many",
+    };
+    counter!(FILTER, "outcome" => outcome).increment(1);
+}
+
+/// Counts a request that an origin did not answer; `reason` is a word of the program.
+pub fn origin_failed(reason: &'static str) {
+    counter!(ORIGIN_FAILURES, "reason" => reason).increment(1);
+}
+
+/// Shows when the first certificate expires, in seconds since 1970.
+pub fn certificate_expiry(seconds: i64) {
+    gauge!(EXPIRY).set(seconds as f64);
+}
+
+/// What is read again while an edge runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reloaded {
+    /// Certificates with their private keys.
+    Certificates,
+    /// Keys of session tickets.
+    Keys,
+}
+
+/// Counts files that have changed, or keys that were renewed, and whether they could be used.
+pub fn reloaded(what: Reloaded, ok: bool) {
+    let what = match what {
+        Reloaded::Certificates => "certificates",
+        Reloaded::Keys => "keys",
+    };
+    counter!(RELOADS, "what" => what, "result" => if ok { "ok" } else { "kept" }).increment(1);
+}
+
+/// The metrics of this process, and whether it is ready to serve.
+#[derive(Clone)]
+pub struct Metrics {
+    prometheus: PrometheusHandle,
+    ready: Arc<AtomicBool>,
+}
+
+impl Metrics {
+    /// Starts counting for this process. Until then, and without it, counting costs next to
+    /// nothing and is forgotten.
+    ///
+    /// # Errors
+    /// A second call in a process.
+    pub fn install(role: Role) -> Result<Self, Failure> {
+        let prometheus = PrometheusBuilder::new()
+            .install_recorder()
+            .map_err(|error| Failure::usage(format!("cannot start metrics: {error}")))?;
+        describe(role);
+        let ready = Arc::default();
+        Ok(Self { prometheus, ready })
+    }
+
+    /// Says at `/readyz` whether the daemon takes connections: from the end of its start to the
+    /// beginning of its stop.
+    pub fn set_ready(&self, ready: bool) {
+        self.ready.store(ready, Ordering::Relaxed);
+    }
+
+    /// Serves `/metrics`, `/healthz` and `/readyz` on `listener` until the task is aborted.
+    pub fn serve(&self, listener: TcpListener) -> JoinHandle<()> {
+        let metrics = self.clone();
+        tokio::spawn(async move {
+            tokio::join!(metrics.tidy(), server::serve(listener, &metrics));
+        })
+    }
+
+    async fn tidy(&self) {
+        let mut interval = tokio::time::interval(UPKEEP);
+        loop {
+            interval.tick().await;
+            self.prometheus.run_upkeep();
+        }
+    }
+
+    fn render(&self) -> String {
+        self.prometheus.render()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
+    }
+}
+
+fn describe(role: Role) {
+    describe_counter!(CONNECTIONS, Unit::Count, "Connections that ended, by opening and result");
+    describe_gauge!(ACTIVE, Unit::Count, "Connections open now");
+    describe_counter!(
+        DATAGRAMS,
+        Unit::Count,
+        "UDP datagrams, by direction and what became of them"
+    );
+    describe_counter!(FALLBACKS, Unit::Count, "Connections that fell back to plain TLS, by reason");
+    describe_counter!(LIMITS, Unit::Count, "Times a limit was reached, by limit");
+    describe_counter!(RELAYED, Unit::Bytes, "Bytes relayed, by direction");
+    describe_counter!(
+        JOINS,
+        Unit::Count,
+        "TCP connections that asked to join a session, by outcome"
+    );
+    describe_counter!(
+        FAST_OPEN,
+        Unit::Count,
+        "SYNs that the Fast Open program acted on, by what became of their cookie"
+    );
+    describe_counter!(
+        SYN_DATA,
+        Unit::Count,
+        "SYNs that left with data and a cookie, by what became of them"
+    );
+    describe_counter!(
+        UPSTREAM,
+        Unit::Count,
+        "Connections through the upstream proxy, by manner (optimistic, waiting, fallback) and result"
+    );
+    describe_counter!(SAVED, Unit::Count, "Round trips that connections did not wait for");
+    describe_gauge!(
+        UNPROVEN,
+        Unit::Count,
+        "Sessions seen over UDP whose address is not proven yet"
+    );
+    describe_counter!(
+        HANDSHAKES,
+        Unit::Count,
+        "TLS handshakes of this process itself, by result, version, resumption and early data"
+    );
+    describe_counter!(REQUESTS, Unit::Count, "HTTP requests, by protocol and class of the status");
+    describe_counter!(
+        EARLY,
+        Unit::Count,
+        "HTTP requests that came as early data, by what became of them"
+    );
+    describe_counter!(
+        ORIGIN_FAILURES,
+        Unit::Count,
+        "HTTP requests that an origin did not answer, by reason"
+    );
+    describe_counter!(
+        FILTER,
+        Unit::Count,
+        "ClientHellos with early data that the filter in Redis was asked about, by its answer"
+    );
+    describe_counter!(
+        FORWARDS_FAILED,
+        Unit::Count,
+        "Joins for other edges of the fleet that were decided here, by reason"
+    );
+    describe_gauge!(
+        EXPIRY,
+        Unit::Seconds,
+        "When the first certificate expires, in seconds since 1970"
+    );
+    describe_counter!(
+        RELOADS,
+        Unit::Count,
+        "Certificates and keys read again, and whether they were taken"
+    );
+    describe_gauge!(
+        SESSIONS_HELD,
+        Unit::Count,
+        "What the session store holds: servers, tickets, bytes"
+    );
+    describe_counter!(SESSIONS, Unit::Count, "What happened to sessions in the store, by event");
+    describe_gauge!(BUILD, Unit::Count, "Always 1; the labels tell the version and the role");
+    let labels = [("version", env!("CARGO_PKG_VERSION")), ("role", role.label())];
+    gauge!(BUILD, &labels).set(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One test, because a process has one recorder.
+    #[test]
+    fn every_metric_is_described_counted_and_bounded() {
+        let metrics = Metrics::install(Role::Edge).unwrap();
+        assert!(Metrics::install(Role::Edge).is_err());
+        let first = Connection::accepted(Role::Edge);
+        let second = Connection::accepted(Role::Edge);
+        first.finish(Opening::Turbo, Outcome::Closed);
+        limit_hit("sessions");
+        relayed(Direction::ToClient, 1500);
+        let text = metrics.render();
+        for line in [
+            "headstart_connections_total{role=\"edge\",opening=\"turbo\",result=\"closed\"} 1",
+            "headstart_connections_active{role=\"edge\"} 1",
+            "headstart_limits_hit_total{limit=\"sessions\"} 1",
+            "headstart_relayed_bytes_total{direction=\"to_client\"} 1500",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+        // Those that the transport counts, in headstart-net, are described when first counted.
+        let described = text.lines().filter(|line| line.starts_with("# HELP headstart_"));
+        assert_eq!(described.count(), 5, "{text}");
+        drop(second);
+        assert!(metrics.render().contains("headstart_connections_active{role=\"edge\"} 0"));
+    }
+}

@@ -1,0 +1,24 @@
+//! The program as it is called.
+
+use std::process::{Command, Output};
+
+/// The program of the package that these tests are of.
+const PROGRAM: &str =
+    match (option_env!("CARGO_BIN_EXE_headstart"), option_env!("CARGO_BIN_EXE_headstart-lab")) {
+        (Some(program), _) | (None, Some(program)) => program,
+        (None, None) => panic!("this package has no program"),
+    };
+
+/// Exit code, standard output and standard error.
+pub(crate) type Said = (Option<i32>, String, String);
+
+/// What it says with nothing in its environment.
+pub(crate) fn call(arguments: &[&str]) -> Said {
+    let mut command = Command::new(PROGRAM);
+    said(command.args(arguments).env_clear().output().unwrap())
+}
+
+pub(crate) fn said(output: Output) -> Said {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}

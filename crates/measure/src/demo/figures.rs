@@ -1,0 +1,160 @@
+//! What was measured.
+
+use std::time::Duration;
+
+use headstart_net::OpenedBy;
+use serde_json::{Value, json};
+
+use headstart::get::{millis, rounded};
+
+/// One connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    /// From connecting to the first request byte.
+    pub(super) request: Duration,
+    /// From connecting to the first response byte.
+    pub(super) response: Duration,
+    /// What TCP took to connect.
+    pub(super) rtt: Duration,
+    /// Whether TurboTLS opened it.
+    pub(super) turbo: bool,
+    /// The group of the key exchange.
+    pub(super) group: Option<&'static str>,
+}
+
+/// All connections.
+#[derive(Debug, Default)]
+pub(super) struct Samples {
+    pub(super) plain: Vec<Sample>,
+    pub(super) turbo: Vec<Sample>,
+}
+
+/// A distribution, by nearest rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Quantiles {
+    pub(super) p50: Duration,
+    pub(super) p90: Duration,
+    pub(super) p99: Duration,
+}
+
+impl Quantiles {
+    fn new(times: impl Iterator<Item = Duration>) -> Self {
+        let mut sorted: Vec<_> = times.collect();
+        sorted.sort_unstable();
+        let at = |percent: usize| {
+            let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+            sorted.get(rank).copied().unwrap_or_default()
+        };
+        Self { p50: at(50), p90: at(90), p99: at(99) }
+    }
+
+    fn json(self) -> Value {
+        json!({ "p50": millis(self.p50), "p90": millis(self.p90), "p99": millis(self.p99) })
+    }
+}
+
+/// The connections of one kind.
+#[derive(Debug)]
+pub(super) struct Arm {
+    pub(super) opening: OpenedBy,
+    pub(super) count: usize,
+    /// Connections that were to be TurboTLS and fell back.
+    pub(super) fallbacks: usize,
+    pub(super) request: Quantiles,
+    pub(super) response: Quantiles,
+}
+
+impl Arm {
+    fn new(opening: OpenedBy, samples: &[Sample]) -> Self {
+        let plain = samples.iter().filter(|sample| !sample.turbo).count();
+        Self {
+            opening,
+            count: samples.len(),
+            fallbacks: if opening == OpenedBy::TurboTls { plain } else { 0 },
+            request: Quantiles::new(samples.iter().map(|sample| sample.request)),
+            response: Quantiles::new(samples.iter().map(|sample| sample.response)),
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "name": self.opening.name(),
+            "n": self.count,
+            "ms_to_first_request_byte": self.request.json(),
+            "ms_to_first_response_byte": self.response.json(),
+            "fallbacks": self.fallbacks,
+        })
+    }
+}
+
+/// The result of a demo.
+#[derive(Debug)]
+pub(super) struct Figures {
+    /// Of the emulated link, as asked for.
+    pub(super) rtt: Duration,
+    /// As TCP saw it, median.
+    pub(super) rtt_seen: Duration,
+    /// Of the key exchange, in all connections.
+    pub(super) group: Option<&'static str>,
+    pub(super) plain: Arm,
+    pub(super) turbo: Arm,
+}
+
+impl Figures {
+    pub(super) fn new(rtt: Duration, samples: Samples) -> Self {
+        let all = || samples.plain.iter().chain(&samples.turbo);
+        let group = all().next().and_then(|first| first.group);
+        Self {
+            rtt,
+            rtt_seen: Quantiles::new(all().map(|sample| sample.rtt)).p50,
+            group: group.filter(|group| all().all(|sample| sample.group == Some(group))),
+            plain: Arm::new(OpenedBy::Plain, &samples.plain),
+            turbo: Arm::new(OpenedBy::TurboTls, &samples.turbo),
+        }
+    }
+
+    /// Median time until the request leaves, TurboTLS as a part of plain TLS.
+    pub(super) fn ratio(&self) -> f64 {
+        self.turbo.request.p50.as_secs_f64() / self.plain.request.p50.as_secs_f64()
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "rtt_ms": millis(self.rtt),
+            "rtt_seen_ms": millis(self.rtt_seen),
+            "group": self.group,
+            "arms": [self.plain.json(), self.turbo.json()],
+            "ratio": rounded(self.ratio(), 1000.0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quantiles(count: u64) -> [u128; 3] {
+        let all = Quantiles::new((1..=count).rev().map(Duration::from_millis));
+        [all.p50, all.p90, all.p99].map(|time| time.as_millis())
+    }
+
+    #[test]
+    fn quantiles_are_values_that_were_measured() {
+        assert_eq!(quantiles(1), [1, 1, 1]);
+        assert_eq!(quantiles(2), [1, 2, 2]);
+        assert_eq!(quantiles(10), [5, 9, 10]);
+        assert_eq!(quantiles(100), [50, 90, 99]);
+        assert_eq!(quantiles(0), [0, 0, 0]);
+    }
+
+    #[test]
+    fn fallbacks_are_counted_where_they_are_not_wanted() {
+        let ms = Duration::from_millis;
+        let sample =
+            |turbo| Sample { request: ms(1), response: ms(2), rtt: ms(1), turbo, group: None };
+        let samples =
+            Samples { plain: vec![sample(false)], turbo: vec![sample(true), sample(false)] };
+        let figures = Figures::new(ms(1), samples);
+        assert_eq!((figures.plain.fallbacks, figures.turbo.fallbacks), (0, 1));
+    }
+}

@@ -1,0 +1,186 @@
+//! The figures for the eye.
+
+use std::fmt::Write;
+use std::io::{IsTerminal, stdout};
+use std::time::Duration;
+
+use headstart_net::OpenedBy;
+use rustix::termios::tcgetwinsize;
+
+use super::figures::{Arm, Figures};
+use headstart::base::failure::colours_wanted;
+
+/// Columns where the terminal does not say, and at most: longer bars are no clearer.
+const COLUMNS: u16 = 80;
+const COLUMNS_MAX: u16 = 100;
+
+/// Columns left of a bar, and right of it for its figure.
+const LABEL: u16 = 11;
+const FIGURE: u16 = 12;
+
+const RESET: &str = "\x1b[0m";
+
+/// A table, bars, and what they mean.
+pub(super) fn draw(figures: &Figures) -> String {
+    let terminal = stdout().is_terminal();
+    let columns = if terminal { columns() } else { COLUMNS };
+    text(figures, columns, colours_wanted(terminal))
+}
+
+fn columns() -> u16 {
+    let columns = tcgetwinsize(stdout()).map_or(COLUMNS, |size| size.ws_col);
+    if columns == 0 { COLUMNS } else { columns.min(COLUMNS_MAX) }
+}
+
+fn text(figures: &Figures, columns: u16, colours: bool) -> String {
+    let arms = [&figures.plain, &figures.turbo];
+    let mut text = heading(figures);
+    text.push_str("\n              request leaves after        response begins after\n");
+    text.push_str("ms             p50     p90     p99         p50     p90     p99\n");
+    for arm in arms {
+        row(&mut text, arm);
+    }
+    text.push('\n');
+    let longest = arms.map(|arm| arm.response.p50).into_iter().max().unwrap_or_default();
+    for arm in arms {
+        bar(&mut text, arm, longest, columns, colours);
+    }
+    text.push_str(
+        "           █ until the request leaves, ░ until the response begins (medians)\n\n",
+    );
+    text.push_str(&conclusion(figures));
+    text
+}
+
+fn heading(figures: &Figures) -> String {
+    let group = figures.group.map(|group| format!(" with {group}")).unwrap_or_default();
+    let link = humantime::format_duration(figures.rtt);
+    let count = figures.plain.count;
+    format!(
+        "TLS 1.3{group}, new sessions, over a link with a round trip of {link}, {count} of each\n"
+    )
+}
+
+fn row(text: &mut String, arm: &Arm) {
+    let _ = write!(text, "{:<10}", name(arm));
+    for times in [arm.request, arm.response] {
+        text.push_str("  ");
+        for time in [times.p50, times.p90, times.p99] {
+            let _ = write!(text, "{:>8.1}", ms(time));
+        }
+        text.push_str("  ");
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+}
+
+fn bar(text: &mut String, arm: &Arm, longest: Duration, columns: u16, colours: bool) {
+    let room = f64::from(columns.saturating_sub(LABEL + FIGURE).max(10));
+    let length = |time: Duration| match longest.is_zero() {
+        true => 0,
+        false => in_cells(room * time.as_secs_f64() / longest.as_secs_f64()),
+    };
+    let solid = length(arm.request.p50);
+    let light = length(arm.response.p50).saturating_sub(solid);
+    let colour = match (colours, arm.opening) {
+        (false, _) => "",
+        (true, OpenedBy::TurboTls | OpenedBy::FastOpen) => "\x1b[32m",
+        (true, _) => "\x1b[33m",
+    };
+    let reset = if colours { RESET } else { "" };
+    let (solid, light) = ("█".repeat(solid), "░".repeat(light));
+    let figure = ms(arm.response.p50);
+    let _ = writeln!(text, "{:<10} {colour}{solid}{light}{reset} {figure:.0} ms", name(arm));
+}
+
+/// Whole cells of a length that is at most a terminal's width.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn in_cells(length: f64) -> usize {
+    length.round().clamp(0.0, f64::from(u16::MAX)) as usize
+}
+
+fn conclusion(figures: &Figures) -> String {
+    let (plain, turbo) = (figures.plain.request.p50, figures.turbo.request.p50);
+    let saved = (plain.as_secs_f64() - turbo.as_secs_f64()) / figures.rtt_seen.as_secs_f64();
+    let mut text = format!(
+        "From connecting to the first request byte, TurboTLS took {:.1} ms and plain TLS {:.1} ms\n\
+         (medians): {:.2} of the time, {:.2} round trips {}.\n",
+        ms(turbo),
+        ms(plain),
+        figures.ratio(),
+        saved.abs(),
+        if saved >= 0.0 { "fewer" } else { "more" },
+    );
+    if figures.turbo.fallbacks > 0 {
+        let (fallbacks, count) = (figures.turbo.fallbacks, figures.turbo.count);
+        let _ =
+            writeln!(text, "{fallbacks} of {count} TurboTLS connections fell back to plain TLS.");
+    }
+    text
+}
+
+const fn name(arm: &Arm) -> &'static str {
+    match arm.opening {
+        OpenedBy::Plain => "plain TLS",
+        OpenedBy::TurboTls => "TurboTLS",
+        OpenedBy::FastOpen => "Fast Open",
+        OpenedBy::Optimistic | OpenedBy::Upstream => "a proxy",
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::{Sample, Samples};
+    use super::*;
+
+    fn figures() -> Figures {
+        let ms = Duration::from_millis;
+        let sample = |request, turbo| Sample {
+            request: ms(request),
+            response: ms(request + 100),
+            rtt: ms(100),
+            turbo,
+            group: Some("X25519"),
+        };
+        let samples = Samples { plain: vec![sample(200, false)], turbo: vec![sample(100, true)] };
+        Figures::new(ms(100), samples)
+    }
+
+    #[test]
+    fn bars_are_in_proportion_and_fit() {
+        for columns in [40, 80, 100] {
+            let text = text(&figures(), columns, false);
+            let bars: Vec<_> =
+                text.lines().filter(|line| line.contains('░') && line.ends_with(" ms")).collect();
+            assert!(bars.iter().all(|bar| bar.chars().count() <= columns.into()), "{text}");
+        }
+        let text = text(&figures(), 83, false);
+        assert!(
+            text.contains(&format!("plain TLS  {}{} 300 ms\n", "█".repeat(40), "░".repeat(20))),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("TurboTLS   {}{} 200 ms\n", "█".repeat(20), "░".repeat(20))),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_words_say_what_was_measured() {
+        let text = text(&figures(), 80, false);
+        assert!(text.starts_with(
+            "TLS 1.3 with X25519, new sessions, over a link with a round trip of 100ms, 1 of each\n"
+        ));
+        assert!(text.contains("TurboTLS took 100.0 ms and plain TLS 200.0 ms\n(medians): 0.50 of the time, 1.00 round trips fewer.\n"), "{text}");
+    }
+
+    #[test]
+    fn colours_only_where_they_are_wanted() {
+        assert!(!text(&figures(), 80, false).contains('\x1b'));
+        assert!(text(&figures(), 80, true).contains("\x1b[32m"));
+    }
+}

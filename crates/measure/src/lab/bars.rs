@@ -1,0 +1,439 @@
+//! Whether the results are as an experiment demands.
+
+use serde::Serialize;
+
+use headstart_openers::Arm;
+
+use super::experiment::{ANY, Bar, Exception};
+use super::stats::{Summary, ratio_of_medians};
+use super::summary::{Group, Groups};
+use super::trial::Key;
+
+/// Digits behind the point that a figure is shown with, if they tell it from the limit; and the most of them.
+const FEWEST_DIGITS: i32 = 3;
+const MOST_DIGITS: i32 = 12;
+
+/// By how much a short run may miss a bar of times, in round trips.
+///
+/// Its few trials show whether a round trip too many was taken, on a slow or busy machine, too; they do not show how
+/// fast the programs are.
+const QUICK_SLACK: f64 = 0.4;
+
+/// What one bar says of one cell.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Verdict {
+    /// The bar, as the file says it.
+    pub(crate) bar: Bar,
+    pub(crate) arm: String,
+    pub(crate) suite: String,
+    pub(crate) link: String,
+    pub(crate) variant: String,
+    pub(crate) condition: &'static str,
+    pub(crate) limit: f64,
+    /// In as few digits as show on which side of the limit it is; it was judged by all of them. None if there
+    /// was nothing to judge by, which misses it.
+    pub(crate) found: Option<f64>,
+    pub(crate) met: bool,
+}
+
+/// Judges all cells by all bars that hold for such a run.
+pub(crate) fn judge(bars: &[Bar], groups: &Groups, quick: bool, seed: u64) -> Vec<Verdict> {
+    let held = bars.iter().filter(|bar| bar.quick || !quick);
+    held.flat_map(|bar| {
+        let cells = groups.iter().filter(|group| bar.is_for(group));
+        cells.flat_map(move |group| verdicts(bar, group, groups, quick, seed)).collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+/// A verdict as a line for the terminal.
+pub(crate) fn line(verdict: &Verdict) -> String {
+    let Verdict { arm, suite, link, variant, condition, limit, .. } = verdict;
+    let found = verdict.found.map_or("nothing to judge by".to_owned(), |found| found.to_string());
+    let against = verdict.bar.against.as_ref().map_or(String::new(), |arm| format!(" to {arm}"));
+    let variant = if variant.is_empty() { String::new() } else { format!(", {variant}") };
+    let met = if verdict.met { "met" } else { "MISSED" };
+    format!("{met}: {arm} {suite} on {link}{variant}: {condition}{against} {limit}: {found}")
+}
+
+impl Bar {
+    fn is_for(&self, group: &Group) -> bool {
+        let key = &group.key;
+        let is = |name: &Option<String>, of: &String| {
+            name.as_ref().is_none_or(|name| name == of || name == ANY)
+        };
+        (self.arm == ANY || self.arm == key.arm)
+            && is(&self.suite, &key.suite)
+            && is(&self.link, &key.link)
+            && is(&self.variant, &key.variant)
+            && !self.except.iter().any(|except| except.is_for(key))
+    }
+}
+
+impl Exception {
+    fn is_for(&self, key: &Key) -> bool {
+        let is = |name: &Option<String>, of| name.as_ref().is_none_or(|name| name == of);
+        let of_arm = |arms: &Vec<Arm>| arms.iter().any(|arm| arm.name() == key.arm);
+        self.arms.as_ref().is_none_or(of_arm)
+            && is(&self.link, &key.link)
+            && is(&self.variant, &key.variant)
+    }
+}
+
+fn verdicts(bar: &Bar, group: &Group, groups: &Groups, quick: bool, seed: u64) -> Vec<Verdict> {
+    let other = bar.against.as_ref().map(|arm| {
+        groups.iter().find(|other| {
+            let (one, other) = (&group.key, &other.key);
+            other.arm == *arm
+                && (&one.link, &one.variant, &one.suite)
+                    == (&other.link, &other.variant, &other.suite)
+        })
+    });
+    // An arm that does not exist with this suite is nothing to be compared with.
+    let Some(other) = other.map_or(Some(None), |other| other.map(Some)) else { return Vec::new() };
+    bar.conditions()
+        .map(|(condition, limit)| {
+            let found = found(condition, bar, group, other, seed);
+            let limit = if quick { eased(condition, limit, bar, group, other) } else { limit };
+            let least = condition.ends_with("_min");
+            let holds = |found: f64| match condition {
+                "ratio_interval_below" => found < limit,
+                _ if least => found >= limit,
+                _ => found <= limit,
+            };
+            Verdict {
+                bar: bar.clone(),
+                arm: group.key.arm.clone(),
+                suite: group.key.suite.clone(),
+                link: group.key.link.clone(),
+                variant: group.key.variant.clone(),
+                condition,
+                limit,
+                found: found.map(|found| shown(found, holds)),
+                met: found.is_some_and(holds),
+            }
+        })
+        .collect()
+}
+
+/// Rounded for people, but never across the limit: 9,999 of 10,000 are not shown as all of them.
+fn shown(found: f64, holds: impl Fn(f64) -> bool) -> f64 {
+    let rounded = (FEWEST_DIGITS..=MOST_DIGITS).map(|digits| {
+        let scale = 10_f64.powi(digits);
+        (found * scale).round() / scale
+    });
+    let mut on_its_side = rounded.filter(|rounded| holds(*rounded) == holds(found));
+    on_its_side.next().unwrap_or(found)
+}
+
+/// The figure that a condition is about.
+fn found(
+    condition: &str,
+    bar: &Bar,
+    group: &Group,
+    other: Option<&Group>,
+    seed: u64,
+) -> Option<f64> {
+    let median = |group: &Group| median_of(bar, group);
+    match condition {
+        "complete_min" => completed(group),
+        "complete_less_max" => Some(completed(other?)? - completed(group)?),
+        "zero_rtt_min" | "zero_rtt_max" => {
+            (group.n > 0).then(|| group.zero_rtt as f64 / group.n as f64)
+        }
+        "resumed_min" => (group.n > 0).then(|| group.resumed as f64 / group.n as f64),
+        "plain_max" => (group.n > 0).then(|| group.plain() as f64 / group.n as f64),
+        "full_max" => full(group),
+        "fewer_full_min" => Some(full(other?)? - full(group)?),
+        "paired_ratio_max" => group.paired_ratio(other?),
+        "linkable_min" | "linkable_max" => {
+            let linkable = group.told.privacy.as_ref()?.linkable?;
+            Some(linkable.level().into())
+        }
+        "rtts_max" | "rtts_min" => Some(median(group)? / (group.rtt.as_secs_f64() * 1e3)),
+        "saved_rtts_min" | "saved_rtts_max" => {
+            Some((median(other?)? - median(group)?) / (group.rtt.as_secs_f64() * 1e3))
+        }
+        "difference_max_ms" => Some(median(group)? - median(other?)?),
+        "ratio_max" => Some(median(group)? / median(other?)?),
+        // The upper end, which has to be below.
+        _ => {
+            let (times, to) = (group.ranked(bar.of), other?.ranked(bar.of));
+            Some(ratio_of_medians(&times, &to, seed)?.ci95[1])
+        }
+    }
+}
+
+fn median_of(bar: &Bar, group: &Group) -> Option<f64> {
+    Summary::of(&group.ranked(bar.of))?.p50
+}
+
+/// The limit for a short run, in which one request of a few may miss the first packet, too.
+fn eased(condition: &str, limit: f64, bar: &Bar, group: &Group, other: Option<&Group>) -> f64 {
+    let slack = QUICK_SLACK * group.rtt.as_secs_f64() * 1e3;
+    let all = group.n as f64;
+    match condition {
+        "rtts_max" | "saved_rtts_max" => limit + QUICK_SLACK,
+        "saved_rtts_min" => limit - QUICK_SLACK,
+        "ratio_max" => {
+            let to = other.and_then(|other| median_of(bar, other));
+            to.map_or(limit, |to| ((limit + slack / to) * 1e3).round() / 1e3)
+        }
+        "zero_rtt_min" if group.n > 0 => (limit * all - 1.0) / all,
+        _ => limit,
+    }
+}
+
+/// The share of trials that completed.
+fn completed(group: &Group) -> Option<f64> {
+    (group.n > 0).then(|| (group.n - group.failed) as f64 / group.n as f64)
+}
+
+/// The share of full handshakes.
+fn full(group: &Group) -> Option<f64> {
+    group.told.handshakes.as_ref()?.full_share()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use headstart_openers::{Opening, Trial};
+
+    use super::*;
+    use crate::lab::privacy::{Finding, Linkable};
+    use crate::lab::summary::Told;
+    use crate::lab::trial::{Row, failed};
+    use crate::lab::workload::Handshakes;
+
+    const RTT: Duration = Duration::from_millis(10);
+
+    fn row(arm: &str, ms: Option<f64>) -> Row {
+        let key = Key {
+            experiment: "small".into(),
+            link: "near".into(),
+            variant: "one".into(),
+            suite: "p256".into(),
+            arm: arm.into(),
+        };
+        let said = match ms {
+            Some(_) => Trial {
+                ok: true,
+                opening: Opening::Plain,
+                ms_to_first_request_byte: ms,
+                ..Trial::default()
+            },
+            None => failed("reset".into()),
+        };
+        Row::new(key, 1, 1, RTT, said)
+    }
+
+    /// TLS 1.3 takes about 20 ms, TurboTLS 10, one of ten fails; QUIC fails always.
+    fn groups() -> Groups {
+        let mut groups = Groups::default();
+        for number in 0..9 {
+            let wander = f64::from(number) / 10.0;
+            groups.add(&row("tls13", Some(20.0 + wander)), RTT);
+            groups.add(&row("turbo", Some(10.0 + wander)), RTT);
+        }
+        groups.add(&row("turbo", None), RTT);
+        groups.add(&row("quic", None), RTT);
+        groups
+    }
+
+    fn judged(text: &str, quick: bool) -> Vec<(String, Option<f64>, bool)> {
+        let bar: Bar = toml::from_str(text).unwrap();
+        let verdicts = judge(&[bar], &groups(), quick, 1);
+        verdicts.into_iter().map(|verdict| (verdict.arm, verdict.found, verdict.met)).collect()
+    }
+
+    fn one(text: &str) -> (Option<f64>, bool) {
+        let all = judged(&format!("arm = \"turbo\"\n{text}"), false);
+        let [(_, found, met)] = &all[..] else { panic!("{all:?}") };
+        (*found, *met)
+    }
+
+    #[test]
+    fn each_condition_is_met_or_missed() {
+        let against = "against = \"tls13\"\n";
+        let ratio = Some(0.51);
+        assert_eq!(one(&format!("{against}ratio_max = 0.52")), (ratio, true));
+        assert_eq!(one(&format!("{against}ratio_max = 0.50")), (ratio, false));
+        assert_eq!(one(&format!("{against}difference_max_ms = -9.9")), (Some(-10.0), true));
+        assert_eq!(one(&format!("{against}difference_max_ms = -10.1")), (Some(-10.0), false));
+        assert_eq!(one(&format!("{against}saved_rtts_min = 0.9")), (Some(1.0), true));
+        assert_eq!(one(&format!("{against}saved_rtts_max = 0.9")), (Some(1.0), false));
+        assert!(one(&format!("{against}ratio_interval_below = 1.0")).1);
+        assert!(!one(&format!("{against}ratio_interval_below = 0.4")).1);
+        assert_eq!(one("rtts_max = 1.1"), (Some(1.04), true));
+        assert_eq!(one("rtts_max = 1.0"), (Some(1.04), false));
+        assert_eq!(one("rtts_min = 1.0"), (Some(1.04), true));
+        assert_eq!(one("rtts_min = 1.1"), (Some(1.04), false));
+        // Five of ten took less, as the one that failed took for ever.
+        assert_eq!(one("complete_min = 0.9"), (Some(0.9), true));
+        assert_eq!(one("complete_min = 0.95"), (Some(0.9), false));
+        assert!(one(&format!("{against}complete_less_max = 0.11")).1);
+        assert!(!one(&format!("{against}complete_less_max = 0.09")).1);
+    }
+
+    /// To three decimals it would be all of them.
+    #[test]
+    fn what_is_not_all_is_not_rounded_to_all() {
+        let mut groups = Groups::default();
+        for _ in 0..9_999 {
+            groups.add(&row("tls13", Some(20.0)), RTT);
+        }
+        groups.add(&row("tls13", None), RTT);
+        let bar: Bar = toml::from_str("arm = \"tls13\"\ncomplete_min = 1.0").unwrap();
+        let [verdict] = &judge(&[bar], &groups, false, 1)[..] else { panic!("one cell") };
+        assert_eq!((verdict.found, verdict.met), (Some(0.9999), false));
+        assert!(line(verdict).ends_with("complete_min 1: 0.9999"), "{}", line(verdict));
+        assert_eq!(shown(1.000_04, |found| found <= 1.0), 1.000_04);
+        assert_eq!(shown(0.500_04, |found| found <= 1.0), 0.5);
+    }
+
+    #[test]
+    fn nothing_measured_misses_a_bar() {
+        let quic = judged("arm = \"quic\"\nrtts_max = 1.1", false);
+        assert_eq!(quic, [("quic".to_owned(), None, false)]);
+        let of = "of = \"last_response_byte\"\n";
+        assert_eq!(one(&format!("{of}rtts_max = 9.0")), (None, false));
+    }
+
+    /// Of what completed, the median is half that of TLS 1.3; of all, most took for ever.
+    #[test]
+    fn what_failed_is_in_no_ratio_s_favour() {
+        let mut groups = groups();
+        for _ in 0..10 {
+            groups.add(&row("turbo", None), RTT);
+        }
+        for condition in
+            ["ratio_max = 0.9", "difference_max_ms = 0.0", "ratio_interval_below = 1.0"]
+        {
+            let bar = format!("arm = \"turbo\"\nagainst = \"tls13\"\n{condition}");
+            let verdicts = judge(&[toml::from_str(&bar).unwrap()], &groups, false, 1);
+            assert_eq!((verdicts[0].found, verdicts[0].met), (None, false), "{condition}");
+        }
+    }
+
+    #[test]
+    fn all_arms_are_meant_by_a_star() {
+        assert_eq!(judged("arm = \"*\"\ncomplete_min = 0.5", false).len(), 3);
+        assert_eq!(judged("arm = \"*\"\nlink = \"far\"\ncomplete_min = 0.5", false).len(), 0);
+    }
+
+    #[test]
+    fn shares_of_requests_in_the_first_packet_are_judged() {
+        let mut groups = Groups::default();
+        for (opening, early_data) in [
+            (Opening::Tfo, true),
+            (Opening::Tfo, false),
+            (Opening::Plain, true),
+            (Opening::Fop, true),
+        ] {
+            let said = Trial { ok: true, opening, early_data, ..Trial::default() };
+            groups.add(&Row::new(row("tfo", None).key(), 1, 1, RTT, said), RTT);
+        }
+        let met = |bar: &str| {
+            let bar: Bar = toml::from_str(&format!("arm = \"tfo\"\n{bar}")).unwrap();
+            let verdicts = judge(&[bar], &groups, false, 1);
+            (verdicts[0].found, verdicts[0].met)
+        };
+        assert_eq!(met("zero_rtt_min = 0.5"), (Some(0.5), true));
+        assert_eq!(met("zero_rtt_min = 0.6"), (Some(0.5), false));
+        assert_eq!(met("zero_rtt_max = 0.4"), (Some(0.5), false));
+    }
+
+    #[test]
+    fn what_can_be_linked_is_judged_and_the_undecided_never_meets_a_bar() {
+        let judged = |linkable, bar: &str| {
+            let mut groups = groups();
+            let text = r#"{"boundary":"nat","viable":0,"bounded":0,"blocked":0,"undecided":0,"evidence":[]}"#;
+            let finding: Finding = serde_json::from_str(text).unwrap();
+            let privacy = Some(Finding { linkable, ..finding });
+            groups.tell(|_| true, &Told { privacy, ..Told::default() });
+            let bar: Bar = toml::from_str(&format!("arm = \"turbo\"\n{bar}")).unwrap();
+            judge(&[bar], &groups, false, 1)[0].met
+        };
+        assert!(judged(Some(Linkable::Blocked), "linkable_max = 0"));
+        assert!(!judged(Some(Linkable::Bounded), "linkable_max = 0"));
+        assert!(judged(Some(Linkable::Bounded), "linkable_max = 1"));
+        assert!(judged(Some(Linkable::Viable), "linkable_min = 2"));
+        assert!(!judged(Some(Linkable::Bounded), "linkable_min = 2"));
+        assert!(!judged(None, "linkable_max = 2") && !judged(None, "linkable_min = 0"));
+    }
+
+    #[test]
+    fn full_handshakes_are_judged_by_what_servers_have_counted() {
+        let mut groups = groups();
+        for (arm, full) in [("tls13", 8), ("turbo", 2)] {
+            let handshakes = Some(Handshakes { full, resumed: 10 - full, ..Handshakes::default() });
+            groups.tell(|key| key.arm == arm, &Told { handshakes, ..Told::default() });
+        }
+        let judged = |bar: &str| {
+            let bar: Bar = toml::from_str(&format!("arm = \"turbo\"\n{bar}")).unwrap();
+            let verdicts = judge(&[bar], &groups, false, 1);
+            (verdicts[0].found, verdicts[0].met)
+        };
+        assert_eq!(judged("full_max = 0.2"), (Some(0.2), true));
+        assert_eq!(judged("full_max = 0.1"), (Some(0.2), false));
+        assert_eq!(judged("against = \"tls13\"\nfewer_full_min = 0.5"), (Some(0.6), true));
+        assert_eq!(judged("against = \"tls13\"\nfewer_full_min = 0.7"), (Some(0.6), false));
+        assert_eq!(one("full_max = 1.0"), (None, false), "nothing was counted");
+    }
+
+    #[test]
+    fn ratios_of_pairs_are_of_the_same_round() {
+        let mut groups = Groups::default();
+        for (round, tls13, turbo) in [(1, 100.0, 90.0), (2, 10.0, 8.0), (3, 1000.0, 2000.0)] {
+            for (arm, ms) in [("tls13", tls13), ("turbo", turbo)] {
+                let said =
+                    Trial { ok: true, ms_to_last_response_byte: Some(ms), ..Trial::default() };
+                groups.add(&Row::new(row(arm, None).key(), round, round, RTT, said), RTT);
+            }
+        }
+        let mut alone = row("turbo", Some(1.0));
+        alone.round = 4;
+        groups.add(&alone, RTT);
+        let bar = "arm = \"turbo\"\nagainst = \"tls13\"\npaired_ratio_max = 0.9";
+        let verdicts = judge(&[toml::from_str(bar).unwrap()], &groups, false, 1);
+        assert_eq!((verdicts[0].found, verdicts[0].met), (Some(0.9), true));
+    }
+
+    #[test]
+    fn exceptions_are_by_name() {
+        let arms = |except: &str| {
+            let bar = format!("arm = \"*\"\ncomplete_min = 0.5\nexcept = [{except}]");
+            judged(&bar, false).into_iter().map(|(arm, ..)| arm).collect::<Vec<_>>()
+        };
+        assert_eq!(arms("{ arms = [\"quic\"], link = \"near\", why = \"x\" }"), ["tls13", "turbo"]);
+        assert_eq!(arms("{ arms = [\"quic\"], link = \"far\", why = \"x\" }").len(), 3);
+        assert_eq!(arms("{ variant = \"one\", why = \"x\" }").len(), 0);
+    }
+
+    /// A round trip is 10 ms here, and TLS 1.3 takes two: 0.4 of one is a fifth of that.
+    #[test]
+    fn short_runs_may_miss_a_time_by_less_than_half_a_round_trip() {
+        let met = |bar: &str, quick| {
+            let [(_, _, met)] = judged(&format!("arm = \"turbo\"\n{bar}"), quick)[..] else {
+                panic!("one cell")
+            };
+            met
+        };
+        for (bar, missed) in [
+            ("rtts_max = 0.7", "rtts_max = 0.6"),
+            ("against = \"tls13\"\nratio_max = 0.35", "against = \"tls13\"\nratio_max = 0.3"),
+        ] {
+            assert!(met(bar, true) && !met(bar, false) && !met(missed, true), "{bar}");
+        }
+        for bar in ["complete_min = 0.95", "rtts_min = 1.1"] {
+            assert!(!met(bar, true), "{bar}");
+        }
+    }
+
+    #[test]
+    fn some_bars_are_for_full_runs() {
+        let bar = "arm = \"turbo\"\nrtts_max = 1.1\nquick = false";
+        assert_eq!((judged(bar, true).len(), judged(bar, false).len()), (0, 1));
+    }
+}

@@ -1,0 +1,253 @@
+//! Databases of the recordings of a link, and where the extension finds them.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, UNIX_EPOCH};
+
+use headstart_emulation::Node;
+use headstart_pageload::db::export::{Extension, Links};
+use headstart_pageload::db::{Database, Facts, Methods, Parts, Recordings, Rules, SecretKey};
+use headstart_pageload::har::Recording;
+use headstart_proto::UnixSeconds;
+use openssl::pkey::{PKey, Private};
+use serde::{Deserialize, Serialize};
+use socket2::SockRef;
+
+use super::arm::Arm;
+use headstart::base::clock::wall_clock;
+use headstart::base::failure::Failure;
+
+/// How long one who asks for a database may take for it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes of a request for one, at most.
+const REQUEST_MAX: u64 = 16 << 10;
+
+/// How often the thread looks whether anybody still wants it.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// How long nothing is accepted after that has failed.
+const SHORTAGE: Duration = Duration::from_millis(10);
+
+/// Signed files, by the arm that uses them.
+type Files = BTreeMap<&'static str, Vec<u8>>;
+
+/// A recorded load.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) recording: Recording,
+    pub(super) har: Vec<u8>,
+}
+
+/// What was learned from the recordings of a link.
+#[derive(Debug)]
+pub(super) struct Databases {
+    /// All that a browser may use.
+    pub(super) all: Database,
+    key: PKey<Private>,
+    files: Arc<Files>,
+    /// For documents that say what their pages need: values of `Link` fields by URL.
+    pub(super) links: Vec<(String, Vec<String>)>,
+    pub(super) said: DatabaseFacts,
+}
+
+/// What a database of a link has.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct DatabaseFacts {
+    pub(crate) link: String,
+    pub(crate) recordings: usize,
+    /// Redirects, servers and URLs of all pages.
+    pub(crate) redirects: usize,
+    pub(crate) servers: usize,
+    pub(crate) prefetch: usize,
+    /// `Link` fields, and entries that these cannot say or that are beyond their 4 kB.
+    pub(crate) links: usize,
+    pub(crate) links_left_out: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Databases {
+    /// Learns what the loads have in common, as `headstart pageload db build` does.
+    ///
+    /// # Errors
+    /// Nothing can be learned from them.
+    pub(super) fn learn(link: &str, recorded: &[Recorded]) -> Result<Self, Failure> {
+        let unusable = |error: &dyn std::fmt::Display| {
+            Failure::usage(format!("no database can be made of the recordings: {error}"))
+        };
+        let mut recordings = Recordings::new();
+        for one in recorded {
+            let methods = Methods::read(one.har.as_slice()).map_err(|error| unusable(&error))?;
+            let page = &one.recording.page;
+            let facts = Facts::of_resources(page, &one.recording.facts, &methods);
+            let at = page.recorded().at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            let at = at.map(|since| UnixSeconds(since.as_secs()));
+            recordings.add(page, at, &facts).map_err(|error| unusable(&error))?;
+        }
+        let key = PKey::generate_ed25519().map_err(|error| unusable(&error))?;
+        let build = |parts: Parts| {
+            let built = recordings.build(&Rules::default(), parts, wall_clock());
+            built.map(|built| built.database).map_err(|error| unusable(&error))
+        };
+        let all = build(Parts::ALL)?;
+        let mut files = BTreeMap::new();
+        for (arm, parts) in [
+            (Arm::RedirectDb, Parts { redirect: true, ..Parts::NONE }),
+            (Arm::ServerDb, Parts { server: true, ..Parts::NONE }),
+            (Arm::Databases, Parts { redirect: true, server: true, ..Parts::NONE }),
+        ] {
+            files.insert(arm.name(), signed(&build(parts)?, &key).map_err(|why| unusable(&why))?);
+        }
+        let prefetch = build(Parts { prefetch: true, ..Parts::NONE })?;
+        let mut said =
+            DatabaseFacts { link: link.into(), recordings: recorded.len(), ..Default::default() };
+        let links = links(&prefetch, &mut said);
+        said.count(&all, files.values().map(Vec::len).max().unwrap_or_default());
+        Ok(Self { all, key, files: Arc::new(files), links, said })
+    }
+
+    /// Serves the files on a client's node.
+    ///
+    /// # Errors
+    /// The node gives no address.
+    pub(super) fn serve(&self, node: &Node) -> Result<Served, Failure> {
+        let cannot = |error| Failure::usage(format!("cannot serve databases: {error}"));
+        let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let listener = node.run(bind).flatten().map_err(cannot)?;
+        let address = listener.local_addr().map_err(cannot)?;
+        let wanted = serve(listener, Arc::clone(&self.files)).map_err(cannot)?;
+        let pem = self.key.public_key_to_pem();
+        let pem = pem.map_err(|error| Failure::usage(format!("no public key: {error}")))?;
+        Ok(Served { address, key: String::from_utf8_lossy(&pem).into_owned(), _wanted: wanted })
+    }
+}
+
+/// Where the files of a link are, on one client's node, for as long as this is there.
+#[derive(Debug)]
+pub(super) struct Served {
+    address: SocketAddr,
+    key: String,
+    _wanted: Arc<()>,
+}
+
+impl Served {
+    pub(super) fn url(&self, arm: Arm) -> String {
+        format!("http://{}/{}.hsdx", self.address, arm.name())
+    }
+
+    /// The public key, as `db keygen` writes it.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+impl DatabaseFacts {
+    fn count(&mut self, all: &Database, bytes: usize) {
+        let sum =
+            |of: fn(&headstart_pageload::db::PageEntry) -> usize| all.pages().iter().map(of).sum();
+        self.redirects = sum(|page| page.redirects.len());
+        self.servers = sum(|page| page.servers.len());
+        self.prefetch = sum(|page| page.prefetch.len());
+        self.bytes = bytes;
+    }
+}
+
+fn signed(database: &Database, key: &PKey<Private>) -> Result<Vec<u8>, String> {
+    let raw = key.raw_private_key().map_err(|error| error.to_string())?;
+    let raw: &[u8; 32] = raw.as_slice().try_into().map_err(|_| "a key of another length")?;
+    // What a language decides is temporary, and the same for all loads here.
+    Extension::write(database, true, &SecretKey::from_bytes(raw)).map_err(|error| error.to_string())
+}
+
+fn links(database: &Database, said: &mut DatabaseFacts) -> Vec<(String, Vec<String>)> {
+    let of = |page: &headstart_pageload::db::PageEntry| {
+        let Links { links, left_out } = Links::of(page);
+        said.links += links.len();
+        said.links_left_out += left_out;
+        (page.document.to_string(), links)
+    };
+    database.pages().iter().map(of).collect()
+}
+
+/// Serves them until what this gives is dropped.
+fn serve(listener: TcpListener, files: Arc<Files>) -> io::Result<Arc<()>> {
+    // Of a listener it is how long it waits for a client (socket(7): SO_RCVTIMEO).
+    SockRef::from(&listener).set_read_timeout(Some(LOOK))?;
+    let wanted = Arc::new(());
+    let held = Arc::downgrade(&wanted);
+    thread::spawn(move || {
+        while held.strong_count() > 0 {
+            match listener.accept() {
+                // Whoever goes away has nothing.
+                Ok((stream, _)) => drop(answer(stream, &files)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // Something is short for a while.
+                Err(_) => thread::sleep(SHORTAGE),
+            }
+        }
+    });
+    Ok(wanted)
+}
+
+/// One request, and the file that it names.
+fn answer(mut stream: TcpStream, files: &Files) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut request = Vec::new();
+    let mut byte = [0];
+    while !request.ends_with(b"\r\n\r\n") && (request.len() as u64) < REQUEST_MAX {
+        if stream.read(&mut byte)? == 0 {
+            return Ok(());
+        }
+        request.extend(byte);
+    }
+    let text = String::from_utf8_lossy(&request);
+    let name =
+        text.split(' ').nth(1).and_then(|path| path.strip_prefix('/')?.strip_suffix(".hsdx"));
+    let common =
+        "Access-Control-Allow-Origin: *\r\nCache-Control: no-store\r\nConnection: close\r\n";
+    match name.and_then(|name| files.get(name)) {
+        Some(file) => {
+            let length = file.len();
+            write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: {length}\r\n{common}\r\n"
+            )?;
+            stream.write_all(file)
+        }
+        None => write!(stream, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n{common}\r\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_served_by_the_arm_that_uses_them() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let files = BTreeMap::from([("redirect-db", b"one".to_vec())]);
+        let wanted = serve(listener, Arc::new(files)).unwrap();
+        let ask = |path: &str| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            text
+        };
+        assert!(ask("/redirect-db.hsdx").ends_with("\r\n\r\none"));
+        for other in ["/server-db.hsdx", "/", "/../redirect-db", "redirect-db.hsdx"] {
+            assert!(ask(other).starts_with("HTTP/1.1 404"), "{other}");
+        }
+        drop(wanted);
+        let ended = (0..100).any(|_| {
+            thread::sleep(LOOK / 5);
+            TcpStream::connect(address).is_err()
+        });
+        assert!(ended, "it serves nobody for ever");
+    }
+}

@@ -1,0 +1,287 @@
+//! One load of one cell: Chromium with what the arm has, from the start to the end.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headstart_emulation::Node;
+use headstart_openers::site::Site;
+use headstart_pageload::har::Recording;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::agent::Openings;
+use super::arm::Arm;
+use super::databases::Served;
+use super::extension;
+use super::servers::Front;
+use super::stage::Stage;
+use super::whole;
+use crate::lab::cell::{Agent, Counts};
+use crate::lab::interrupt::Interrupt;
+use crate::lab::process::Broken;
+use crate::lab::tor;
+use crate::lab::trial::rounded;
+use crate::pageload::record::options::BrowserTls;
+use crate::pageload::record::session::{Seen, Session, Start, Stopped};
+
+/// How long Chromium rests before what is counted, in all arms: after its start, and after leaving a page, it has work of its own.
+/// Counters of an agent rest if they are the same after this time: it is more than a round trip of what is measured.
+const REST: Duration = Duration::from_millis(1_000);
+
+/// How long that may take.
+const COUNTED: Duration = Duration::from_secs(10);
+
+/// What is loaded, and how.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted<'w> {
+    pub(super) site: &'w Site,
+    pub(super) arm: Arm,
+    /// A second visit.
+    pub(super) again: bool,
+    /// By a Chromium whose ClientHello fits a SYN.
+    pub(super) classical: bool,
+    pub(super) timeout: Duration,
+}
+
+/// What loads need beside the stage.
+#[derive(Debug)]
+pub(super) struct Lane<'l> {
+    pub(super) stage: &'l Stage,
+    pub(super) number: usize,
+    pub(super) chromium: &'l Path,
+    /// Without a post-quantum key share, if there is one.
+    pub(super) classical: Option<&'l Path>,
+    pub(super) interrupt: &'l Interrupt,
+    /// Databases on the client's node, where the extension finds them.
+    pub(super) served: Option<&'l Served>,
+}
+
+/// A load that came to its end.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) times: Times,
+    /// What is counted, on the clock of this process.
+    pub(super) from: Instant,
+    pub(super) to: Instant,
+    /// URLs that did not come.
+    pub(super) missing: Vec<String>,
+    pub(super) openings: Openings,
+    /// Tor's names of those that connections were on at the end.
+    pub(super) circuits: BTreeSet<String>,
+    pub(super) seen: Seen,
+    pub(super) browser: String,
+    /// What the extension says of itself.
+    pub(super) extension: Option<Value>,
+}
+
+/// Times in ms since the first request, and what came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(super) struct Times {
+    /// Until 95 % of the resources were there.
+    pub(super) page_load_ms: Option<f64>,
+    pub(super) largest_paint_ms: Option<f64>,
+    pub(super) on_load_ms: Option<f64>,
+    pub(super) first_request_ms: Option<f64>,
+    pub(super) first_response_ms: Option<f64>,
+    /// Until all of them were.
+    pub(super) all_ms: Option<f64>,
+    pub(super) resources: usize,
+    /// Requests that are no resources: cached, failed and so on.
+    pub(super) ignored: usize,
+    pub(super) connections: usize,
+    pub(super) bytes: u64,
+}
+
+impl Loaded {
+    /// Whether what the arm has beside Chromium did nothing for the page, as far as it tells: the extension, unless it is asleep again, or Early
+    /// Hints.
+    pub(super) fn is_idle(&self, arm: Arm) -> bool {
+        self.extension.as_ref().is_some_and(extension::is_idle)
+            || arm == Arm::EarlyHints && self.seen.hinted == 0
+    }
+}
+
+impl Lane<'_> {
+    /// Loads a page; why it did not come to its end is told apart from the user's wish.
+    ///
+    /// # Errors
+    /// The user interrupted.
+    pub(super) fn load(&self, wanted: Wanted<'_>) -> Result<Result<Loaded, String>, Stopped> {
+        match self.try_load(wanted) {
+            Ok(loaded) => Ok(Ok(loaded)),
+            Err(Stopped::Failed(why)) => Ok(Err(why)),
+            Err(Stopped::Interrupted) => Err(Stopped::Interrupted),
+        }
+    }
+
+    fn try_load(&self, wanted: Wanted<'_>) -> Result<Loaded, Stopped> {
+        let (node, url) = (self.node()?, wanted.site.url());
+        // Ended last: Chromium's connections go through it.
+        let mut agent = self.agent(wanted, node)?;
+        let program = if wanted.classical { self.classical } else { Some(self.chromium) };
+        let program = program.ok_or_else(|| Stopped::Failed("there is no such Chromium".into()))?;
+        let early = (wanted.arm == Arm::ZeroRtt).then_some(BrowserTls::EarlyData);
+        // With Encrypted ClientHello an agent leaves the ticket alone that has the cookie.
+        let no_ech = wanted.classical.then_some(BrowserTls::NoEch);
+        let start = Start {
+            program: program.to_owned(),
+            arguments: self.arguments(wanted.arm),
+            interrupt: self.interrupt.clone(),
+            extensions: wanted.arm.has_extension(),
+            tls: early.into_iter().chain(no_ech).collect(),
+        };
+        let mut session = Session::start(&start, node)?;
+        if wanted.arm.has_extension() {
+            self.install(&mut session, wanted.arm)?;
+        }
+        if wanted.again {
+            session.load(&url, wanted.timeout)?;
+            session.leave()?;
+        }
+        let rested = Instant::now() + REST;
+        let before = agent.as_mut().map(settled).transpose()?;
+        thread::sleep(rested.saturating_duration_since(Instant::now()));
+        let from = Instant::now();
+        let seen = session.load(&url, wanted.timeout)?;
+        let to = Instant::now();
+        let circuits = self.stage.circuits(wanted.site);
+        let asked = wanted.arm.has_extension().then(|| extension::state(&mut session));
+        let (extension, browser) = (asked.flatten(), session.version().to_owned());
+        // Agents count connections when they end.
+        drop(session);
+        let openings = match (agent.as_mut(), before) {
+            (Some(agent), Some(before)) => Openings::between(&before, &settled(agent)?),
+            _ => Openings::default(),
+        };
+        let times = Times::of(&seen);
+        let missing = whole::missing(wanted.site, &seen.recording.page);
+        if let Some(why) = whole::too_many(&missing, wanted.site) {
+            return Err(Stopped::Failed(why));
+        }
+        Ok(Loaded { times, from, to, missing, openings, circuits, browser, extension, seen })
+    }
+
+    fn node(&self) -> Result<&Node, Stopped> {
+        let node = self.stage.client(self.number);
+        node.map_err(|failure| Stopped::Failed(failure.message().to_owned()))
+    }
+
+    fn agent(&self, wanted: Wanted<'_>, node: &Node) -> Result<Option<Agent>, Stopped> {
+        let arm = wanted.arm;
+        if self.stage.has_tor() {
+            let optimistic = if arm == Arm::Optimistic { "always" } else { "never" };
+            let program = &self.stage.place().program;
+            // A login, so a circuit, for each site; the same in both arms.
+            let command = tor::agent_command(node, program, wanted.site.name(), optimistic);
+            return self.start(command, node).map(Some);
+        }
+        if !arm.has_agent() {
+            return Ok(None);
+        }
+        let (front, offer) = match arm {
+            Arm::ZeroRtt if self.stage.place().fast_open.is_some() => {
+                (Front::Terminating, ",fop=1,ed=1")
+            }
+            Arm::ZeroRtt => (Front::Terminating, ",ed=1"),
+            _ => (Front::PassThrough, ""),
+        };
+        let mut command = node.command(&self.stage.place().program);
+        command.arg("agent");
+        for (at, host) in self.stage.hosts.iter().enumerate() {
+            command.args(["--edge", &format!("{host}={}:443{offer}", front.address(at))]);
+        }
+        let agent = self.start(command, node)?;
+        if let Some(side) = self.stage.place().fast_open.as_ref().filter(|_| arm == Arm::ZeroRtt) {
+            side.take(agent.program())?;
+        }
+        Ok(Some(agent))
+    }
+
+    fn start(&self, mut command: Command, node: &Node) -> Result<Agent, Stopped> {
+        command.args(["--log", "error"]);
+        Ok(Agent::start(node, "agent".into(), command, self.number, self.interrupt)?)
+    }
+
+    fn arguments(&self, arm: Arm) -> Vec<String> {
+        let mut arguments = match arm {
+            arm if arm.has_agent() || self.stage.has_tor() => {
+                self.stage.proxied(&format!("socks5://{}", Agent::listen(self.number)))
+            }
+            _ => self.stage.arguments(arm.hinting().unwrap_or(Front::Origin)),
+        };
+        arguments.push("--accept-lang=en-US".into());
+        arguments
+    }
+
+    fn install(&self, session: &mut Session, arm: Arm) -> Result<(), Stopped> {
+        let served = self.served.ok_or_else(|| Stopped::Failed("there is no database".into()))?;
+        extension::install(session, &served.url(arm), served.key())
+    }
+}
+
+/// The counters of an agent whose connections have been closed, once they rest.
+fn settled(agent: &mut Agent) -> Result<Counts, Broken> {
+    let until = Instant::now() + COUNTED;
+    let mut last = agent.counts()?;
+    loop {
+        thread::sleep(REST);
+        let next = agent.counts()?;
+        if next == last || Instant::now() > until {
+            return Ok(next);
+        }
+        last = next;
+    }
+}
+
+impl From<Broken> for Stopped {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Program(why) => Self::Failed(why),
+            Broken::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
+impl Times {
+    pub(super) fn of(seen: &Seen) -> Self {
+        let Recording { page, .. } = &seen.recording;
+        let timings = || page.resources().iter().filter_map(|resource| resource.measured);
+        let sent = |it: headstart_pageload::page::Timings| {
+            it.started + it.queued + it.dns + it.connect + it.tls + it.send
+        };
+        let mut connections: Vec<u32> =
+            page.resources().iter().filter_map(|resource| resource.connection).collect();
+        connections.sort_unstable();
+        connections.dedup();
+        let first = timings().next();
+        Self {
+            page_load_ms: page.recorded().page_load_time.map(ms),
+            largest_paint_ms: seen.largest_paint_ms.map(rounded),
+            on_load_ms: page.recorded().on_load.map(ms),
+            first_request_ms: first.map(|first| ms(sent(first))),
+            first_response_ms: first.map(|first| ms(sent(first) + first.wait)),
+            all_ms: timings().map(|one| one.end()).max().map(ms),
+            resources: page.resources().len(),
+            ignored: page.ignored().total(),
+            connections: connections.len(),
+            bytes: page.resources().iter().map(|resource| resource.response_bytes).sum(),
+        }
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    rounded(time.as_secs_f64() * 1e3)
+}
+
+/// Writes a recording, compressed: it has some 300 kB of text.
+pub(super) fn keep(har: &[u8], file: &Path) -> std::io::Result<()> {
+    use std::io::Write as _;
+    let file = fs::File::create(file)?;
+    let mut packed = flate2::write::GzEncoder::new(file, flate2::Compression::default());
+    packed.write_all(har)?;
+    packed.finish().map(drop)
+}

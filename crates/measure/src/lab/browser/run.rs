@@ -1,0 +1,530 @@
+//! A run: over each link first recordings, then rounds of loads.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headstart_emulation::{Privilege, privilege};
+use headstart_openers::site::Site;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::arm::Arm;
+use super::databases::{Databases, Recorded, Served};
+use super::experiment::{BrowserExperiment, BrowserLink, CellSpec, Plan};
+use super::load::{Lane, Loaded, Times, Wanted, keep};
+use super::outcome::{FILE, Known, Loads, Outcome, Predicted};
+use super::predict::Predictor;
+use super::servers::{BEFORE_CHROMIUM, Front};
+use super::stage::{LATE, Place, SYSCTLS, Stage};
+use super::{extension, table};
+use crate::demo;
+use crate::lab::bars;
+use crate::lab::cell::{ClientSide, Counted};
+use crate::lab::environment::{About, Environment};
+use crate::lab::interrupt::Interrupt;
+use crate::lab::options::LabRunOptions;
+use crate::lab::process::product;
+use crate::lab::progress::{Progress, in_words};
+use crate::lab::results::{self, Folder};
+use crate::lab::run::{Finished, interrupted, keep_links, no_links};
+use crate::lab::summary::Groups;
+use crate::lab::trial::{Row, rounded};
+use crate::pageload::record::session::{self, Classical, Stopped};
+use headstart::base::failure::Failure;
+use headstart::base::output;
+
+/// An edge takes no early data in its first 20 s (docs/edge.md).
+const FILTER: Duration = Duration::from_secs(21);
+
+/// How often a recording is tried: a database must have all.
+const TRIES: usize = 3;
+
+/// Recorded loads, for `headstart pageload plan` and `show`.
+const RECORDINGS: &str = "recordings";
+
+/// Loads of the first round, each with all of its requests.
+const LOADS: &str = "loads";
+
+/// Runs it and writes its results. Call it while the process has one thread.
+///
+/// # Errors
+/// There is no Chromium, the machine makes no such network, nothing can be recorded, or the user interrupted.
+pub(crate) fn run(
+    options: &LabRunOptions,
+    experiment: BrowserExperiment,
+    text: &str,
+) -> Result<ExitCode, Failure> {
+    if options.full || options.pcap {
+        let what = if options.full { "--full" } else { "--pcap" };
+        return Err(Failure::usage(format!("{} has no {what}", experiment.name))
+            .hint("leave it out; its results have the times of each request (loads/*.har.gz)"));
+    }
+    let mut experiment = experiment;
+    keep_links(&options.links, &mut experiment.link, |link| &link.name)?;
+    let plan = Plan::new(experiment, options.quick, options.seed);
+    if plan.links.is_empty() {
+        return Err(no_links());
+    }
+    let sites = plan.read_sites()?;
+    let chromium = session::find()?;
+    if plan.cells.iter().any(|cell| cell.arm.has_extension()) {
+        extension::find()?;
+    }
+    let root = privilege() == Privilege::Root;
+    demo::become_privileged()?;
+    let program = product()?;
+    // Programs are attached to the kernel by root alone; without them there is early data, and no Fast Open.
+    let attaches = root && plan.cells.iter().any(|cell| cell.arm == Arm::ZeroRtt);
+    let fast_open =
+        attaches.then(|| ClientSide::attach_for(&plan.experiment.name, &program)).transpose()?;
+    let interrupt = Interrupt::listen()?;
+    let place =
+        options.out.clone().unwrap_or_else(|| results::default_place(&plan.experiment.name));
+    let folder = Folder::create(&place)?;
+    let place = Place { program, work: folder.work()?, fast_open: fast_open.map(Arc::new) };
+    let classical = plan.cells.iter().any(|cell| cell.classical);
+    let classical = classical.then(|| Classical::copy(&chromium, &place.work)).transpose()?;
+    let about = About {
+        quick: plan.quick,
+        full: false,
+        seed: plan.seed,
+        late: Some(LATE),
+        programs: BTreeMap::new(),
+        sysctls: BTreeMap::from(SYSCTLS),
+    };
+    let mut run = Run {
+        environment: Environment::of(about, root),
+        progress: Progress::new(plan.steps()),
+        groups: Groups::default(),
+        outcome: Outcome::default(),
+        chromium,
+        classical,
+        sites,
+        plan,
+        folder,
+        place,
+        interrupt,
+    };
+    let measured = run.measure();
+    run.progress.done();
+    measured?;
+    run.finish(text, options.json)
+}
+
+struct Run {
+    plan: Plan,
+    sites: Vec<Site>,
+    chromium: PathBuf,
+    classical: Option<Classical>,
+    folder: Folder,
+    place: Place,
+    environment: Environment,
+    groups: Groups,
+    outcome: Outcome,
+    progress: Progress,
+    interrupt: Interrupt,
+}
+
+/// What came of one load, and when.
+struct Turned {
+    /// Place in what was asked for.
+    cell: usize,
+    loaded: Result<Loaded, String>,
+}
+
+/// Second visits of a turn with one arm: of all its loads together, as servers do not say whose a handshake was. First visits, which go
+/// before, never resume anything; what other arms load at the same time has other servers.
+#[derive(Debug, Clone, Copy)]
+struct Again {
+    handshakes: Counted,
+    /// That the second visits used.
+    connections: u64,
+}
+
+impl Again {
+    /// Whether most connections resumed a session.
+    const fn resumed(self) -> bool {
+        2 * self.handshakes.resumed > self.connections
+    }
+
+    /// Whether with most of those early data were taken.
+    const fn early(self) -> bool {
+        2 * self.handshakes.early > self.handshakes.resumed
+    }
+}
+
+/// A line of loads.jsonl.
+#[derive(Serialize)]
+struct LoadLine<'l> {
+    link: &'l str,
+    variant: &'l str,
+    arm: &'static str,
+    trial: u32,
+    flagged: bool,
+    ok: bool,
+    error: &'l str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<String>,
+    #[serde(flatten)]
+    times: Option<Times>,
+    openings: BTreeMap<String, u64>,
+    fallbacks: BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    circuits: BTreeSet<String>,
+    notes: Vec<String>,
+    extension: Option<Value>,
+    /// Responses that Early Hints brought.
+    hinted: usize,
+}
+
+impl Run {
+    fn measure(&mut self) -> Result<(), Failure> {
+        eprintln!(
+            "{}: {} links, {} cells, about {}; results in {}",
+            self.plan.experiment.name,
+            self.plan.links.len(),
+            self.plan.cell_count(),
+            in_words(self.plan.estimate()),
+            self.folder.place().display(),
+        );
+        for (number, link) in (1..).zip(self.plan.links.clone()) {
+            self.progress.stage(&link.name);
+            self.link(&link, number)?;
+            self.folder.flush()?;
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, link: &BrowserLink, number: usize) -> Result<(), Failure> {
+        let lanes = self.plan.lanes(link);
+        let mut stage =
+            Stage::build(&self.place, link, number, &self.sites, lanes, &self.interrupt)?;
+        let built = Instant::now();
+        let recorded = self.record(&stage, link)?;
+        let all: Vec<Recorded> = recorded.into_iter().flatten().collect();
+        let databases = Databases::learn(&link.name, &all)?;
+        self.outcome.databases.push(databases.said.clone());
+        let arms: HashSet<Arm> =
+            self.plan.cells.iter().filter(|it| it.is_on(link)).map(|it| it.arm).collect();
+        for front in arms.iter().filter_map(|arm| arm.hinting()).collect::<BTreeSet<Front>>() {
+            stage.hint(front, databases.links.clone())?;
+        }
+        let served = (0..lanes).map(|lane| databases.serve(stage.client(lane)?));
+        let served = served.collect::<Result<Vec<_>, Failure>>()?;
+        if arms.contains(&Arm::ZeroRtt) {
+            thread::sleep(FILTER.saturating_sub(built.elapsed()));
+        }
+        for cell in self.plan.cells.iter().filter(|cell| cell.is_on(link)) {
+            self.groups.expect(self.plan.key(link, cell), link.rtt);
+        }
+        let mut loads: Vec<Loads> = self.plan.cells.iter().map(|_| Loads::default()).collect();
+        for (round, turns) in (1..).zip(self.plan.rounds(link)) {
+            for turn in turns {
+                self.turn(&stage, link, &served, (round, &turn), &mut loads)?;
+                stage.check()?;
+                self.folder.flush()?;
+                self.progress.step();
+            }
+        }
+        self.compare(link, &databases, &all, &loads);
+        let realtime = BEFORE_CHROMIUM.granted().realtime;
+        let scheduled = json!({ "realtime": realtime, "pinned": false });
+        self.environment.add_lab(&link.name, LATE, scheduled, &stage.lab);
+        Ok(())
+    }
+
+    /// Loads each site without anything, and keeps what was seen: by site.
+    fn record(&mut self, stage: &Stage, link: &BrowserLink) -> Result<Vec<Vec<Recorded>>, Failure> {
+        let mut all: Vec<Vec<Recorded>> = self.sites.iter().map(|_| Vec::new()).collect();
+        let spec = |site: usize| {
+            let name = self.plan.sites.get(site).cloned().unwrap_or_default();
+            CellSpec::first(name, site, Arm::Plain)
+        };
+        let specs: Vec<CellSpec> = (0..self.sites.len()).map(spec).collect();
+        for _ in 0..self.plan.recordings {
+            for turn in specs.chunks(self.plan.lanes(link)) {
+                let mut left: Vec<&CellSpec> = turn.iter().collect();
+                for attempt in 1..=TRIES {
+                    let turned = self.load_all(stage, &left, &[])?;
+                    let mut failed = Vec::new();
+                    for (spec, one) in left.iter().zip(turned) {
+                        match one.loaded {
+                            Ok(loaded) => {
+                                self.keep(RECORDINGS, link, spec, &loaded)?;
+                                let seen = loaded.seen;
+                                let recorded =
+                                    Recorded { recording: seen.recording, har: seen.har };
+                                if let Some(own) = all.get_mut(spec.site) {
+                                    own.push(recorded);
+                                }
+                            }
+                            Err(why) if attempt == TRIES => return Err(unrecorded(spec, &why)),
+                            Err(why) => {
+                                self.progress.note(&format!("recording {}: {why}", spec.variant));
+                                failed.push(*spec);
+                            }
+                        }
+                    }
+                    left = failed;
+                    if left.is_empty() {
+                        break;
+                    }
+                }
+                self.progress.step();
+            }
+        }
+        Ok(all)
+    }
+
+    /// Puts what was seen of a load into a folder, under the next number that is free.
+    fn keep(
+        &self,
+        folder: &str,
+        link: &BrowserLink,
+        spec: &CellSpec,
+        loaded: &Loaded,
+    ) -> Result<(), Failure> {
+        let folder = self.folder.subfolder(folder)?;
+        let name = |number: usize| {
+            let text = format!("{} {} {}", link.name, spec.variant, spec.arm);
+            let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+            format!("{}-{number:04}.har.gz", text.chars().map(plain).collect::<String>())
+        };
+        let free = (1..).map(|number| folder.join(name(number))).find(|file| !file.exists());
+        let kept = free.map_or(Ok(()), |file| keep(&loaded.seen.har, &file));
+        kept.map_err(|error| Failure::usage(format!("cannot write {}: {error}", folder.display())))
+    }
+
+    /// One turn: the loads of some cells at the same time.
+    fn turn(
+        &mut self,
+        stage: &Stage,
+        link: &BrowserLink,
+        served: &[Served],
+        (round, turn): (u32, &[usize]),
+        loads: &mut [Loads],
+    ) -> Result<(), Failure> {
+        let cells = self.plan.cells.clone();
+        // One that never comes to its end would take its whole time in each round.
+        let given_up = |at: &&usize| loads.get(**at).is_some_and(Loads::is_given_up);
+        let turn: Vec<usize> = turn.iter().filter(|at| !given_up(at)).copied().collect();
+        let specs: Vec<&CellSpec> = turn.iter().filter_map(|at| cells.get(*at)).collect();
+        // All of a turn are second visits, or none is.
+        let arms: HashSet<Arm> = specs.iter().filter(|it| it.again).map(|it| it.arm).collect();
+        let counted = |arm: &Arm| Some((*arm, stage.handshakes(*arm)?));
+        let before: HashMap<Arm, Counted> = arms.iter().filter_map(counted).collect();
+        let turned = self.load_all(stage, &specs, served)?;
+        let of = |arm: Arm, before: Counted| {
+            let own =
+                turned.iter().filter(|one| specs.get(one.cell).is_some_and(|it| it.arm == arm));
+            let loaded = own.filter_map(|one| one.loaded.as_ref().ok());
+            let connections = loaded.map(|loaded| loaded.times.connections as u64).sum();
+            Some(Again { handshakes: stage.handshakes(arm)?.since(before), connections })
+        };
+        let again = before.into_iter().filter_map(|(arm, before)| Some((arm, of(arm, before)?)));
+        let again: HashMap<Arm, Again> = again.collect();
+        for one in turned {
+            let Some((spec, at)) = specs.get(one.cell).zip(turn.get(one.cell)) else { continue };
+            let loaded = one.loaded.as_ref().ok();
+            let flagged = loaded.is_some_and(|one| stage.lab.disturbed(one.from, one.to));
+            let again = again.get(&spec.arm).copied();
+            self.add(link, spec, (round, flagged), &one.loaded, again)?;
+            // One of each cell says more than its figures.
+            if let Some(loaded) = loaded.filter(|_| round == 1) {
+                self.keep(LOADS, link, spec, loaded)?;
+            }
+            if let Some(own) = loads.get_mut(*at) {
+                own.rounds.push((round, loaded.map(|loaded| loaded.times)));
+                own.flagged += usize::from(flagged);
+                own.idle += usize::from(loaded.is_some_and(|one| one.is_idle(spec.arm)));
+                own.circuits.extend(loaded.into_iter().flat_map(|loaded| loaded.circuits.clone()));
+                if own.is_given_up() {
+                    let CellSpec { variant, arm, .. } = spec;
+                    self.progress.note(&format!("given up: {}, {variant}, {arm}", link.name));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads them at the same time, each on a client of its own.
+    fn load_all(
+        &self,
+        stage: &Stage,
+        specs: &[&CellSpec],
+        served: &[Served],
+    ) -> Result<Vec<Turned>, Failure> {
+        let classical = self.classical.as_ref().map(Classical::program);
+        let one = |cell: usize, spec: &CellSpec| -> Result<Turned, Stopped> {
+            let lane = Lane {
+                stage,
+                number: cell,
+                chromium: &self.chromium,
+                classical: classical.as_deref(),
+                interrupt: &self.interrupt,
+                served: served.get(cell),
+            };
+            let no_site = || Stopped::Failed("there is no such site".into());
+            let site = self.sites.get(spec.site).ok_or_else(no_site)?;
+            let CellSpec { arm, again, classical, .. } = *spec;
+            let timeout = self.plan.experiment.timeout;
+            let loaded = lane.load(Wanted { site, arm, again, classical, timeout })?;
+            Ok(Turned { cell, loaded })
+        };
+        let done: Vec<Result<Turned, Stopped>> = thread::scope(|scope| {
+            let one = &one;
+            let lanes = specs.iter().enumerate();
+            let lanes: Vec<_> =
+                lanes.map(|(cell, spec)| scope.spawn(move || one(cell, spec))).collect();
+            let join = |lane: thread::ScopedJoinHandle<'_, _>| {
+                lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            lanes.into_iter().map(join).collect()
+        });
+        let stopped = |stopped| match stopped {
+            Stopped::Interrupted => interrupted(crate::lab::process::Broken::Interrupted),
+            Stopped::Failed(why) => Failure::usage(why),
+        };
+        done.into_iter().map(|one| one.map_err(stopped)).collect()
+    }
+
+    fn add(
+        &mut self,
+        link: &BrowserLink,
+        spec: &CellSpec,
+        (round, flagged): (u32, bool),
+        loaded: &Result<Loaded, String>,
+        again: Option<Again>,
+    ) -> Result<(), Failure> {
+        let error = loaded.as_ref().err().cloned().unwrap_or_default().replace(['\n', '\r'], " ");
+        if !error.is_empty() {
+            let name = format!("{}, {}, {}", link.name, spec.variant, spec.arm);
+            self.progress.note(&format!("failed: {name}: {error}"));
+        }
+        let loaded = loaded.as_ref().ok();
+        let times = loaded.map(|loaded| loaded.times);
+        let openings = loaded.map(|loaded| loaded.openings.clone()).unwrap_or_default();
+        let key = self.plan.key(link, spec);
+        let request = times.and_then(|times| times.first_request_ms);
+        let row = Row {
+            experiment: key.experiment,
+            arm: key.arm,
+            suite: key.suite,
+            link: key.link,
+            trial: round,
+            opening: match loaded {
+                Some(_) => openings.most().unwrap_or("plain").to_owned(),
+                None => String::new(),
+            },
+            ms_to_first_request_byte: request,
+            ms_to_first_response_byte: times.and_then(|times| times.first_response_ms),
+            ms_to_last_response_byte: times.and_then(|times| times.page_load_ms),
+            rtts: request.map(|ms| rounded(ms / (link.rtt.as_secs_f64() * 1e3))),
+            reason: openings.words(),
+            flagged,
+            variant: key.variant,
+            ok: times.is_some(),
+            resumed: again.is_some_and(Again::resumed),
+            // Behind a SYN it leaves after the answer to that (docs/browser-lab.md): not with the first packet.
+            early_data: again.is_some_and(Again::early) && !spec.classical,
+            bytes: times.map_or(0, |times| times.bytes),
+            error: error.clone(),
+            round,
+        };
+        self.folder.add(&row)?;
+        self.groups.add(&row, link.rtt);
+        if let Some(loaded) = loaded.filter(|_| self.outcome.browser.is_empty()) {
+            self.outcome.browser.clone_from(&loaded.browser);
+        }
+        self.folder.add_load(&LoadLine {
+            link: &link.name,
+            variant: &spec.variant,
+            arm: spec.arm.name(),
+            trial: round,
+            flagged,
+            ok: times.is_some(),
+            error: &error,
+            times,
+            openings: openings.by_name,
+            fallbacks: openings.fallbacks,
+            circuits: loaded.map(|loaded| loaded.circuits.clone()).unwrap_or_default(),
+            missing: loaded.map(|loaded| loaded.missing.clone()).unwrap_or_default(),
+            notes: loaded.map(|loaded| loaded.seen.notes.clone()).unwrap_or_default(),
+            extension: loaded.and_then(|loaded| loaded.extension.clone()),
+            hinted: loaded.map_or(0, |loaded| loaded.seen.hinted),
+        })
+    }
+
+    /// Puts what was predicted beside what was measured.
+    fn compare(
+        &mut self,
+        link: &BrowserLink,
+        databases: &Databases,
+        recorded: &[Recorded],
+        loads: &[Loads],
+    ) {
+        let predictor = Predictor::new(link, &databases.all);
+        let known = |(spec, loads): (_, _)| {
+            let spec: &CellSpec = spec;
+            let url = self.sites.get(spec.site).map(Site::url).unwrap_or_default();
+            let pages: Vec<_> = recorded
+                .iter()
+                .map(|one| &one.recording.page)
+                .filter(|page| page.resources().first().is_some_and(|first| first.url == url))
+                .collect();
+            let predicted = Predicted {
+                page_load_ms: predictor.page_load_ms(&pages, spec),
+                at_start_ms: predictor.at_start_ms(&pages, spec),
+            };
+            Known { link: &link.name, spec, loads, predicted }
+        };
+        let all = self.plan.cells.iter().zip(loads).filter(|(spec, _)| spec.is_on(link));
+        let cells: Vec<Known<'_>> = all.map(known).collect();
+        self.outcome.add(&cells);
+    }
+
+    fn finish(mut self, text: &str, as_json: bool) -> Result<ExitCode, Failure> {
+        self.environment.end();
+        let cells = self.groups.summaries();
+        let bars = &self.plan.experiment.bar;
+        let verdicts = bars::judge(bars, &self.groups, self.plan.quick, self.plan.seed);
+        if let Some(warning) = self.environment.warning() {
+            eprintln!("{warning}");
+        }
+        self.folder.add_file(FILE, &self.outcome)?;
+        let place = self.folder.finish(&cells, &verdicts, &self.environment, text)?;
+        let said = match as_json {
+            true => {
+                format!("{}\n", serde_json::to_string_pretty(&self.outcome).unwrap_or_default())
+            }
+            false => table::text(&self.outcome),
+        };
+        output::print(said.as_bytes())?;
+        Ok(Finished { cells, loads: Vec::new(), place, verdicts }.conclusion())
+    }
+}
+
+fn unrecorded(spec: &CellSpec, why: &str) -> Failure {
+    Failure::usage(format!("{} cannot be recorded: {why}", spec.variant))
+        .hint("`headstart pageload record` loads it alone and says more")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_visits_do_not_hide_what_second_ones_resume() {
+        let of = |resumed, early| Again {
+            handshakes: Counted { full: 32, resumed, early, failed: 0 },
+            connections: 28,
+        };
+        assert!(of(28, 25).resumed() && of(28, 25).early());
+        assert!(of(28, 3).resumed() && !of(28, 3).early());
+        assert!(!of(4, 4).resumed() && !of(0, 0).early());
+    }
+}

@@ -1,0 +1,199 @@
+//! Sites and the edges before them, on nodes of an emulated network.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use headstart_emulation::{Node, Scheduling};
+use headstart_openers::site::{Authority, SiteOrigin};
+use tokio::net::TcpListener;
+
+use super::agent::METRICS;
+use crate::lab::cell::await_port;
+use crate::lab::interrupt::Interrupt;
+use crate::lab::process::{Broken, Program};
+use crate::lab::run::interrupted;
+use crate::lab::site::failed;
+use crate::lab::topology::HTTPS;
+use headstart::base::failure::Failure;
+use headstart::base::runtime;
+
+/// Behind an edge that passes TLS on, and behind one that speaks it.
+const BEHIND: u16 = 8443;
+const IN_CLEAR: u16 = 8080;
+
+/// How servers run: before Chromium, which would otherwise keep the network and the sites waiting for the processors that it has them
+/// share. They need little. Agents are on the machine of Chromium, and have no such right.
+pub(super) const BEFORE_CHROMIUM: Scheduling = Scheduling { cpu: None, realtime: true };
+
+/// Which servers answer: host N of all sites has 10.`net`.0.N at each of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Front {
+    /// The sites themselves.
+    Origin = 100,
+    /// An edge that passes TLS on to them.
+    PassThrough = 101,
+    /// An edge that speaks TLS.
+    Terminating = 102,
+    /// An edge that passes TLS on to sites that say what their pages need.
+    Hinting = 103,
+    /// The same, of sites that say it before they have made the document.
+    EarlyHinting = 104,
+}
+
+impl Front {
+    /// The address of a host, counted from 0.
+    pub(super) fn address(self, host: usize) -> Ipv4Addr {
+        Ipv4Addr::new(10, self as u8, 0, u8::try_from(host + 1).unwrap_or(u8::MAX))
+    }
+
+    fn listen(self, hosts: usize) -> Vec<SocketAddr> {
+        (0..hosts).map(|host| SocketAddr::new(self.address(host).into(), HTTPS)).collect()
+    }
+}
+
+/// What edges are started with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Edges<'e> {
+    /// This program.
+    pub(super) program: &'e Path,
+    pub(super) node: &'e Node,
+    /// How many hosts all sites have.
+    pub(super) hosts: usize,
+    pub(super) interrupt: &'e Interrupt,
+}
+
+/// The sites as they are.
+pub(super) fn origin(node: &Node, origin: &SiteOrigin, hosts: usize) -> Result<(), Failure> {
+    serve(origin.clone(), Front::Origin.listen(hosts), true, node)
+}
+
+impl Edges<'_> {
+    /// An edge that passes TLS on to the sites.
+    pub(super) fn pass_through(self) -> Result<Program, Broken> {
+        let origin = SocketAddr::new(Front::Origin.address(0).into(), HTTPS);
+        self.passing(Front::PassThrough, origin)
+    }
+
+    /// Sites that say more, and an edge that passes TLS on to them.
+    pub(super) fn hinting(self, front: Front, origin: SiteOrigin) -> Result<Program, Failure> {
+        let behind = SocketAddr::new(front.address(0).into(), BEHIND);
+        serve(origin, vec![behind], true, self.node)?;
+        self.passing(front, behind).map_err(interrupted)
+    }
+
+    /// An edge that speaks TLS, before the sites in clear.
+    pub(super) fn terminating(
+        self,
+        origin: &SiteOrigin,
+        identities: &[(PathBuf, PathBuf)],
+        maps: Option<&Path>,
+    ) -> Result<Program, Failure> {
+        let behind = SocketAddr::new(Front::Terminating.address(0).into(), IN_CLEAR);
+        serve(origin.clone(), vec![behind], false, self.node)?;
+        let mut command = self.edge(Front::Terminating, &format!("http://{behind}"));
+        for (certificate, key) in identities {
+            command.arg("--cert").arg(certificate).arg("--key").arg(key);
+        }
+        command.args(["--min-tls", "1.3", "--early-data", "--early-data-requests", "safe"]);
+        command.args(["--metrics", &METRICS.to_string()]);
+        if let Some(maps) = maps {
+            command.args(["--fast-open", "--fast-open-maps"]).arg(maps);
+        }
+        self.start(Front::Terminating, command).map_err(interrupted)
+    }
+
+    fn passing(self, front: Front, origin: SocketAddr) -> Result<Program, Broken> {
+        let command = self.edge(front, &origin.to_string());
+        self.start(front, command)
+    }
+
+    fn edge(self, front: Front, origin: &str) -> Command {
+        let mut command = self.node.command(self.program);
+        command.args(["edge", "--log", "error", "--origin", origin]);
+        for address in front.listen(self.hosts) {
+            command.args(["--listen", &address.to_string()]);
+        }
+        BEFORE_CHROMIUM.apply_to(&mut command);
+        command
+    }
+
+    fn start(self, front: Front, command: Command) -> Result<Program, Broken> {
+        let mut edge = Program::start(self.node, "edge", command)?;
+        for address in front.listen(self.hosts) {
+            await_port(self.node, address, &mut edge, self.interrupt)?;
+        }
+        Ok(edge)
+    }
+}
+
+/// Writes the certificate and the key of each host, for edges.
+pub(super) fn identities(
+    authority: &Authority,
+    hosts: &[String],
+    folder: &Path,
+) -> Result<Vec<(PathBuf, PathBuf)>, Failure> {
+    std::fs::create_dir_all(folder).map_err(|error| {
+        Failure::usage(format!("cannot write to {}: {error}", folder.display()))
+    })?;
+    let store = |host: &String| {
+        authority.issue(host).and_then(|identity| identity.store(authority, folder, host))
+    };
+    hosts.iter().map(store).collect::<Result<_, _>>().map_err(|error| failed(&error))
+}
+
+/// Serves until the process ends.
+fn serve(
+    origin: SiteOrigin,
+    addresses: Vec<SocketAddr>,
+    over_tls: bool,
+    node: &Node,
+) -> Result<(), Failure> {
+    let (started, ready) = sync_channel(1);
+    let work = move || {
+        BEFORE_CHROMIUM.enter();
+        let failed = started.clone();
+        if let Err(failure) = runtime::run_here(serve_all(origin, addresses, over_tls, started)) {
+            // Nobody waits any more if this comes later than the start.
+            let _ = failed.try_send(Err(failure));
+        }
+    };
+    node.spawn_thread(work)
+        .map_err(|error| Failure::usage(format!("cannot serve sites: {error}")))?;
+    ready.recv().unwrap_or_else(|_| Err(Failure::usage("cannot serve sites")))
+}
+
+async fn serve_all(
+    origin: SiteOrigin,
+    addresses: Vec<SocketAddr>,
+    over_tls: bool,
+    started: SyncSender<Result<(), Failure>>,
+) -> Result<(), Failure> {
+    let mut served = Vec::new();
+    for address in addresses {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|error| Failure::bind(address, &error))?;
+        let origin = origin.clone();
+        served.push(tokio::spawn(async move {
+            match over_tls {
+                true => origin.serve(listener).await,
+                false => origin.serve_without_tls(listener).await,
+            }
+        }));
+    }
+    let _ = started.try_send(Ok(()));
+    for one in served {
+        let _ = one.await;
+    }
+    Ok(())
+}
+
+/// All addresses that a node with these fronts has.
+pub(super) fn addresses(fronts: &[Front], hosts: usize) -> Vec<IpAddr> {
+    let of = |front: &Front| {
+        let front = *front;
+        (0..hosts).map(move |host| IpAddr::from(front.address(host)))
+    };
+    fronts.iter().flat_map(of).collect()
+}

@@ -1,0 +1,287 @@
+//! The emulated network of a link, with everything in it but Chromium.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use headstart_emulation::{Host, Lab, LabOptions, Node, TorNetwork};
+use headstart_openers::site::{Authority, Site, SiteOptions, SiteOrigin};
+
+use super::agent::METRICS;
+use super::arm::Arm;
+use super::experiment::BrowserLink;
+use super::servers::{self, Edges, Front, addresses, identities};
+use crate::demo;
+use crate::lab::cell::{ClientSide, Counted, ServerSide};
+use crate::lab::interrupt::Interrupt;
+use crate::lab::process::Program;
+use crate::lab::run::interrupted;
+use crate::lab::site::failed;
+use crate::lab::topology::{FAST_OPEN, MTU_PROBING};
+use crate::lab::tor;
+use crate::pageload::record::session;
+use headstart::base::failure::Failure;
+
+/// Hosts of all sites at most: addresses of one network.
+const HOSTS_MAX: usize = 250;
+
+/// Loads come one after the other between the same addresses: what TCP learns of a path in one is not to be known in the next
+/// (ip-sysctl: 1).
+const NO_METRICS: (&str, &str) = ("/proc/sys/net/ipv4/tcp_no_metrics_save", "1");
+
+/// Set on each node.
+pub(super) const SYSCTLS: [(&str, &str); 3] = [NO_METRICS, FAST_OPEN, MTU_PROBING];
+
+/// From when on the forwarder sends a packet late: a tenth of the shortest round trip. Loads have thousands of packets, of which one
+/// that is late by less changes nothing.
+pub(super) const LATE: Duration = Duration::from_millis(5);
+
+/// What Tor calls the circuit of a stream that has none yet.
+const NO_CIRCUIT: &str = "0";
+
+const SERVER: &str = "server";
+
+/// A node of its own: the kernel's program of Fast Open acts on a port of a whole interface.
+const EDGE: &str = "edge";
+
+/// What all stages of a run share.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// This program.
+    pub(super) program: PathBuf,
+    /// For keys; goes with the run.
+    pub(super) work: PathBuf,
+    /// What is attached to the control group of agents, where the user is root.
+    pub(super) fast_open: Option<Arc<ClientSide>>,
+}
+
+/// A link, clients behind it, and servers.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) lab: Lab,
+    /// Of all sites, in the order of their addresses.
+    pub(super) hosts: Vec<String>,
+    sites: Vec<Site>,
+    authority: Authority,
+    fingerprint: String,
+    place: Place,
+    interrupt: Interrupt,
+    // Behind a lock only since a program is for one thread at a time.
+    edges: Mutex<Vec<Program>>,
+    /// The sites as they are.
+    origin: Option<SiteOrigin>,
+    _fast_open: Option<ServerSide>,
+    /// Between the clients and the sites; for one thread at a time.
+    tor: Option<Mutex<TorNetwork>>,
+}
+
+impl Stage {
+    /// Builds it; `number` is that of no other stage of the run.
+    ///
+    /// # Errors
+    /// The machine makes no such network, or a server does not start.
+    pub(super) fn build(
+        place: &Place,
+        link: &BrowserLink,
+        number: usize,
+        sites: &[Site],
+        lanes: usize,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let hosts: Vec<String> =
+            sites.iter().flat_map(Site::hosts).map(|host| host.name.clone()).collect();
+        if hosts.len() > HOSTS_MAX {
+            return Err(Failure::usage(format!("{} hosts are more than {HOSTS_MAX}", hosts.len())));
+        }
+        let authority = Authority::new().map_err(|error| failed(&error))?;
+        let fingerprint = authority.fingerprint().map_err(|error| failed(&error))?;
+        let mut stage = Self {
+            lab: build_lab(link, lanes, hosts.len())?,
+            hosts,
+            sites: sites.to_vec(),
+            authority,
+            fingerprint,
+            place: place.clone(),
+            interrupt: interrupt.clone(),
+            edges: Mutex::default(),
+            origin: None,
+            _fast_open: None,
+            tor: None,
+        };
+        let origin = stage.origin(SiteOptions::default())?;
+        servers::origin(stage.node(SERVER)?, &origin, stage.hosts.len())?;
+        match link.tor {
+            Some(_) => stage.tor = Some(Mutex::new(stage.start_tor(number)?)),
+            None => stage.start_edges(&origin, number)?,
+        }
+        stage.origin = Some(origin);
+        Ok(stage)
+    }
+
+    fn start_tor(&self, number: usize) -> Result<TorNetwork, Failure> {
+        let name = |(at, host): (usize, &String)| (host.clone(), Front::Origin.address(at));
+        let names: Vec<_> = self.hosts.iter().enumerate().map(name).collect();
+        let work = self.place.work.join(format!("tor-{number}"));
+        tor::start(&self.lab, &client_name(0), &names, &work, &self.interrupt)
+    }
+
+    fn start_edges(&mut self, origin: &SiteOrigin, number: usize) -> Result<(), Failure> {
+        let folder = self.place.work.join(format!("identities-{number}"));
+        let identities = identities(&self.authority, &self.hosts, &folder)?;
+        let (server, edge) = (self.node(SERVER)?, self.node(EDGE)?);
+        let passing = self.edges_on(server).pass_through().map_err(interrupted)?;
+        let side =
+            self.place.fast_open.as_ref().map(|_| {
+                ServerSide::attach(&self.place.program, edge, &format!("browser-{number}"))
+            });
+        let side = side.transpose().map_err(interrupted)?;
+        let maps = side.as_ref().map(ServerSide::dir);
+        let terminating = self.edges_on(edge).terminating(origin, &identities, maps)?;
+        self.edges().extend([passing, terminating]);
+        self._fast_open = side;
+        Ok(())
+    }
+
+    /// Starts the sites whose documents say more: values of `Link` fields by URL.
+    pub(super) fn hint(
+        &mut self,
+        front: Front,
+        links: Vec<(String, Vec<String>)>,
+    ) -> Result<(), Failure> {
+        let early_hints = front == Front::EarlyHinting;
+        let origin = self.origin(SiteOptions { links, early_hints, ..SiteOptions::default() })?;
+        let hinting = self.edges_on(self.node(SERVER)?).hinting(front, origin)?;
+        self.edges().push(hinting);
+        Ok(())
+    }
+
+    fn origin(&self, options: SiteOptions) -> Result<SiteOrigin, Failure> {
+        SiteOrigin::new(&self.sites, &self.authority, &options).map_err(|error| failed(&error))
+    }
+
+    fn edges(&self) -> MutexGuard<'_, Vec<Program>> {
+        self.edges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn edges_on<'s>(&'s self, node: &'s Node) -> Edges<'s> {
+        let (program, interrupt) = (self.place.program.as_path(), &self.interrupt);
+        Edges { program, node, hosts: self.hosts.len(), interrupt }
+    }
+
+    fn node(&self, name: &str) -> Result<&Node, Failure> {
+        self.lab.node(name).ok_or_else(|| Failure::usage(format!("the lab has no {name}")))
+    }
+
+    /// The node of a client. There is one Tor client, for all of them.
+    pub(super) fn client(&self, lane: usize) -> Result<&Node, Failure> {
+        self.node(&client_name(if self.has_tor() { 0 } else { lane }))
+    }
+
+    pub(super) const fn has_tor(&self) -> bool {
+        self.tor.is_some()
+    }
+
+    /// Tor's names of the circuits that connections to a site are on now.
+    pub(super) fn circuits(&self, site: &Site) -> BTreeSet<String> {
+        let streams = |tor: &TorNetwork| tor.streams().unwrap_or_default();
+        let all = self.tor().map(|tor| streams(&tor)).unwrap_or_default();
+        // By its name, and by the address that the exit found. One that waits for a circuit is on none: 0.
+        let is_own = |host: &str| {
+            let names = || site.hosts().iter().map(|own| own.name.as_str());
+            let own = names().any(|name| name == host);
+            let mut known = self.hosts.iter().enumerate();
+            own || known.any(|(at, name)| {
+                Front::Origin.address(at).to_string() == host && names().any(|own| own == name)
+            })
+        };
+        let own = all.into_iter().filter(|stream| stream.circuit != NO_CIRCUIT);
+        own.filter(|stream| is_own(stream.target.rsplit_once(':').map_or("", |(host, _)| host)))
+            .map(|stream| stream.circuit)
+            .collect()
+    }
+
+    fn tor(&self) -> Option<MutexGuard<'_, TorNetwork>> {
+        self.tor.as_ref().map(|tor| tor.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Whether edges, and Tor, still run.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        if self.tor().is_some_and(|mut tor| !tor.is_running()) {
+            return Err(tor::ended());
+        }
+        self.edges().iter_mut().try_for_each(Program::check).map_err(interrupted)
+    }
+
+    /// Of those who speak TLS with Chromium where it loads pages in this way; none if they do not say.
+    pub(super) fn handshakes(&self, arm: Arm) -> Option<Counted> {
+        if arm == Arm::ZeroRtt {
+            return Counted::read(self.lab.node(EDGE)?.namespace(), METRICS);
+        }
+        let (all, resumed) = self.origin.as_ref().map(SiteOrigin::handshakes)?;
+        Some(Counted { full: all.saturating_sub(resumed), resumed, ..Counted::default() })
+    }
+
+    /// What Chromium is told of names and certificates.
+    pub(super) fn arguments(&self, front: Front) -> Vec<String> {
+        let map = |(at, host): (usize, &String)| format!("MAP {host} {}", front.address(at));
+        let mut rules: Vec<String> = self.hosts.iter().enumerate().map(map).collect();
+        // Nothing else is there; what is asked of this machine itself is.
+        rules.push("MAP * ~NOTFOUND".into());
+        rules.push("EXCLUDE 127.0.0.1".into());
+        vec![
+            format!("--host-resolver-rules={}", rules.join(", ")),
+            session::trusting(&self.fingerprint),
+            session::DIRECT.into(),
+        ]
+    }
+
+    /// What Chromium is told that finds everything through a proxy.
+    pub(super) fn proxied(&self, proxy: &str) -> Vec<String> {
+        vec![
+            format!("--proxy-server={proxy}"),
+            "--proxy-bypass-list=<-loopback>".into(),
+            session::trusting(&self.fingerprint),
+        ]
+    }
+}
+
+fn build_lab(link: &BrowserLink, lanes: usize, hosts: usize) -> Result<Lab, Failure> {
+    let mut nodes = Vec::new();
+    for lane in 0..if link.tor.is_some() { 1 } else { lanes } {
+        let path = link.path.parse().map_err(|error| {
+            Failure::usage(format!("link '{}': '{}': {error}", link.name, link.path))
+        })?;
+        nodes.push(Host::new(client_name(lane)).path(path));
+    }
+    let mut server = |name, delay, fronts: &[Front]| {
+        let host = Host::new(name).delay(delay);
+        nodes.push(addresses(fronts, hosts).into_iter().fold(host, Host::address));
+    };
+    let behind = link.tor.map_or(Duration::ZERO, |tor| tor.origin);
+    let fronts = [Front::Origin, Front::PassThrough, Front::Hinting, Front::EarlyHinting];
+    server(SERVER, behind, &fronts);
+    match link.tor {
+        None => server(EDGE, behind, &[Front::Terminating]),
+        Some(tor) => nodes.extend(TorNetwork::hosts(tor.relay)),
+    }
+    // Chromium needs every processor there is: the forwarder has none for itself.
+    let options = LabOptions { late: LATE, pinned: false, ..LabOptions::default() };
+    let lab = Lab::build_with(nodes, options).map_err(|error| demo::not_built(&error))?;
+    for node in lab.nodes() {
+        for (file, value) in SYSCTLS {
+            node.run(|| std::fs::write(file, value)).flatten().map_err(|error| {
+                Failure::usage(format!("cannot set {file} on {}: {error}", node.name()))
+            })?;
+        }
+    }
+    Ok(lab)
+}
+
+fn client_name(lane: usize) -> String {
+    format!("client-{}", lane + 1)
+}

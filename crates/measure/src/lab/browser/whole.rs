@@ -1,0 +1,69 @@
+//! Whether all of a site came.
+
+use headstart_openers::site::{Site, SiteResource};
+use headstart_pageload::page::Page;
+
+/// In the paths of descriptions: a language.
+const LANGUAGE: &str = "{lang}";
+
+/// Share of the resources that may be missing: a page is loaded when 95 % of them are there.
+const MISSING_MAX: f64 = 0.05;
+
+/// Resources of the site that did not come, or not with all of their bytes: their URLs. Redirects are none, as a database may know
+/// where they lead.
+pub(super) fn missing(site: &Site, page: &Page) -> Vec<String> {
+    let came = |url: &str, bytes: usize| {
+        let is_it = |own: &str| match url.split_once(LANGUAGE) {
+            Some((before, after)) => own.starts_with(before) && own.ends_with(after),
+            None => own == url,
+        };
+        let mut all = page.resources().iter();
+        all.any(|one| is_it(&one.url) && one.response_bytes >= bytes as u64)
+    };
+    let wanted = site.resources().iter().enumerate().filter(|(_, one)| one.redirect.is_none());
+    let url = |(at, one): (usize, &SiteResource)| {
+        let url = site.url_of(at);
+        (!came(&url, one.bytes)).then_some(url)
+    };
+    wanted.filter_map(url).collect()
+}
+
+/// Why a load with these missing is none, if so: what did not come asked for nothing, and so it was over sooner.
+pub(super) fn too_many(missing: &[String], site: &Site) -> Option<String> {
+    let all = site.resources().len();
+    let first = missing.first()?;
+    (missing.len() as f64 > MISSING_MAX * all as f64)
+        .then(|| format!("{} of {all} resources did not come, such as {first}", missing.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_pageload::page::{Protocol, Resource, Server};
+
+    /// All of the shop as it comes in English, with every `left_out`th resource missing, and one cut short.
+    fn page(site: &Site, left_out: usize, cut: usize) -> Page {
+        let server = Server::https("shop.test", Protocol::Http2);
+        let all = site.resources().iter().enumerate();
+        let here = all.filter(|(at, _)| (at + 1) % left_out != 0);
+        let resource = |(at, one): (usize, &SiteResource)| Resource {
+            url: site.url_of(at).replace(LANGUAGE, "en"),
+            response_bytes: if at == cut { one.bytes as u64 - 1 } else { one.bytes as u64 + 200 },
+            ..Resource::default()
+        };
+        Page::new("shop".into(), vec![server], here.map(resource).collect()).unwrap()
+    }
+
+    #[test]
+    fn a_load_that_lost_much_is_none() {
+        let site = Site::built_in("shop").unwrap();
+        let none = usize::MAX;
+        assert_eq!(missing(&site, &page(&site, none, none)), Vec::<String>::new());
+        let last = site.resources().len() - 1;
+        let one = missing(&site, &page(&site, none, last));
+        assert_eq!(one, [site.url_of(last)]);
+        assert_eq!(too_many(&one, &site), None);
+        let many = missing(&site, &page(&site, 10, none));
+        assert!(too_many(&many, &site).unwrap().contains("resources did not come, such as"));
+    }
+}

@@ -1,0 +1,365 @@
+//! `headstart lab calibrate`: round trips asked for against round trips seen, on this machine.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use headstart_emulation::{
+    Exactness, Host, Lab, LabOptions, Lateness, ProbeOptions, Scheduling, Seen, probe,
+};
+use serde_json::{Value, json};
+
+use crate::demo;
+use crate::value::emulated_rtt;
+use headstart::base::failure::{Failure, NEGATIVE};
+use headstart::base::logging::LogOptions;
+use headstart::base::output;
+
+/// How far 99 of 100 UDP echoes may be off, where forwarder and programs are pinned and real-time.
+const BAR: Duration = Duration::from_micros(300);
+
+/// A TCP connection for so many UDP echoes: it takes so much longer to have as many.
+const ECHOES_PER_CONNECT: u16 = 5;
+
+const EXAMPLES: &str = "\
+Examples:
+  As exact as this machine can:
+      sudo headstart lab calibrate
+  One round trip, many samples:
+      headstart lab calibrate --rtt 20ms --samples 10000
+
+The error holds the time of forwarder, kernel and programs, and is never taken off results. The
+column 'over' counts packets that the forwarder itself sent more than 0.3 ms late: trials in which
+that happens are flagged.
+Exit code 1: the forwarder and the programs were real-time and pinned, and the bar was missed.";
+
+/// Check how exact emulated links are: round trips asked for against round trips seen
+///
+/// Sends UDP echoes and opens TCP connections over an idle link of each round-trip time, and shows
+/// how much longer they take. As root, forwarder and programs are pinned to CPUs and go before
+/// everything else, which is several times as exact.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = EXAMPLES, after_help = "See --help for examples.")]
+pub(crate) struct CalibrateOptions {
+    /// Round-trip times, each at most 5s
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = emulated_rtt)]
+    #[arg(default_value = "300us,5ms,50ms,150ms,270ms")]
+    pub rtt: Vec<Duration>,
+
+    /// UDP echoes for each; a fifth as many TCP connections
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u16).range(100..))]
+    pub samples: u16,
+
+    /// Print the figures as JSON
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub log: LogOptions,
+}
+
+/// Measures and prints. Call it while the process has one thread.
+pub(crate) fn run(options: &CalibrateOptions) -> Result<ExitCode, Failure> {
+    demo::become_privileged()?;
+    let programs = [0, 1].map(|number| Scheduling::exact(number).granted());
+    let mut links = Vec::new();
+    for (number, rtt) in (1..).zip(&options.rtt) {
+        let all = options.rtt.len();
+        output::progress(&format!("round trip {number} of {all}: {}", millis(*rtt)));
+        links.push(measure(*rtt, options, programs)?);
+    }
+    output::progress("");
+    let calibration = Calibration { programs, links };
+    let text = match options.json {
+        true => format!("{:#}\n", calibration.json()),
+        false => calibration.text(),
+    };
+    output::print(text.as_bytes())?;
+    Ok(if calibration.is_exact() && !calibration.is_met() {
+        ExitCode::from(NEGATIVE)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn measure(
+    rtt: Duration,
+    options: &CalibrateOptions,
+    [client, server]: [Scheduling; 2],
+) -> Result<Calibrated, Failure> {
+    let hosts = vec![Host::new("client").delay(rtt / 2), Host::new("server")];
+    let lab = Lab::build_with(hosts, LabOptions { pinned: true, ..LabOptions::default() })
+        .map_err(|error| demo::not_built(&error))?;
+    let [near, far] = lab.nodes() else { return Err(Failure::usage("the lab has no nodes")) };
+    let connects = usize::from(options.samples / ECHOES_PER_CONNECT);
+    let echoes = usize::from(options.samples);
+    let start = Instant::now();
+    let probed = probe(near, far, ProbeOptions { rtt, echoes, connects, client, server });
+    let seen = probed.map_err(|error| demo::not_started(&error))?;
+    let late = lab.disturbance(start, Instant::now()).late;
+    let forwarder =
+        Forwarding { lateness: lab.counters().lateness, late, exactness: lab.exactness() };
+    Ok(Calibrated::new(rtt, &seen, forwarder))
+}
+
+/// All links.
+struct Calibration {
+    programs: [Scheduling; 2],
+    links: Vec<Calibrated>,
+}
+
+/// One link.
+struct Calibrated {
+    rtt: Duration,
+    echo: Errors,
+    connect: Errors,
+    lost: usize,
+    forwarder: Forwarding,
+}
+
+/// What the forwarder says of itself.
+#[derive(Clone, Copy, Default)]
+struct Forwarding {
+    lateness: Lateness,
+    /// Packets that it held up for longer than a lab allows: not the link's doing, but that of other programs.
+    late: u64,
+    exactness: Exactness,
+}
+
+/// How much longer round trips took than asked for, in microseconds.
+#[derive(Clone, Copy)]
+struct Errors {
+    count: usize,
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+impl Calibrated {
+    fn new(rtt: Duration, seen: &Seen, forwarder: Forwarding) -> Self {
+        let (echo, connect) = (Errors::new(rtt, &seen.echoes), Errors::new(rtt, &seen.connects));
+        Self { rtt, echo, connect, lost: seen.lost, forwarder }
+    }
+
+    fn json(&self) -> Value {
+        let Forwarding { lateness, late, .. } = self.forwarder;
+        json!({
+            "rtt_ms": self.rtt.as_secs_f64() * 1e3,
+            "udp_echo": self.echo.json(),
+            "tcp_connect": self.connect.json(),
+            "lost": self.lost,
+            "forwarder_late_us": {
+                "n": lateness.count,
+                "p50": rounded(micros(lateness.p50)),
+                "p99": rounded(micros(lateness.p99)),
+                "max": rounded(micros(lateness.max)),
+                "over_300": late,
+            },
+        })
+    }
+}
+
+impl Errors {
+    /// Of round trips in ascending order.
+    fn new(asked: Duration, seen: &[Duration]) -> Self {
+        // The nearest rank: a value that was measured.
+        let at = |percent: usize| {
+            let rank = (seen.len() * percent).div_ceil(100).saturating_sub(1);
+            seen.get(rank).map_or(f64::NAN, |seen| micros(*seen) - micros(asked))
+        };
+        Self { count: seen.len(), p50: at(50), p99: at(99), max: at(100) }
+    }
+
+    fn json(&self) -> Value {
+        let [p50, p99, max] = [self.p50, self.p99, self.max].map(rounded);
+        json!({ "n": self.count, "error_us": { "p50": p50, "p99": p99, "max": max } })
+    }
+}
+
+impl Calibration {
+    /// Whether everything was obtained that makes the bar apply.
+    fn is_exact(&self) -> bool {
+        let granted = |program: &Scheduling| program.realtime && program.cpu.is_some();
+        let exactness = self.exactness();
+        self.programs.iter().all(granted) && exactness.realtime && exactness.pinned
+    }
+
+    /// That of every link.
+    fn exactness(&self) -> Exactness {
+        let all = |of: fn(&Exactness) -> bool| {
+            self.links.iter().all(|link| of(&link.forwarder.exactness))
+        };
+        Exactness {
+            realtime: all(|exactness| exactness.realtime),
+            pinned: all(|exactness| exactness.pinned),
+            timestamps: all(|exactness| exactness.timestamps),
+        }
+    }
+
+    fn is_met(&self) -> bool {
+        self.links.iter().all(|link| link.lost == 0 && link.echo.p99 <= micros(BAR))
+    }
+
+    fn json(&self) -> Value {
+        let exactness = self.exactness();
+        let [realtime, pinned] = self.programs_granted();
+        json!({
+            "forwarder": {
+                "realtime": exactness.realtime,
+                "pinned": exactness.pinned,
+                "timestamps": exactness.timestamps,
+            },
+            "programs": { "realtime": realtime, "pinned": pinned },
+            "links": self.links.iter().map(Calibrated::json).collect::<Vec<_>>(),
+            "bar": {
+                "udp_echo_p99_us": micros(BAR),
+                "applies": self.is_exact(),
+                "met": self.is_met(),
+            },
+        })
+    }
+
+    fn programs_granted(&self) -> [bool; 2] {
+        let programs = &self.programs;
+        [programs.iter().all(|it| it.realtime), programs.iter().all(|it| it.cpu.is_some())]
+    }
+
+    fn text(&self) -> String {
+        let [realtime, pinned] = self.programs_granted();
+        let not = |granted| if granted { "" } else { "not " };
+        let mut text = format!(
+            "{}; programs {}real-time, {}pinned\n\n{HEADING}",
+            self.exactness(),
+            not(realtime),
+            not(pinned),
+        );
+        for link in &self.links {
+            row(&mut text, link);
+        }
+        text.push_str(&self.conclusion());
+        text
+    }
+
+    fn conclusion(&self) -> String {
+        let bar = millis(BAR);
+        let verdict = match (self.is_exact(), self.is_met()) {
+            (true, true) => "holds",
+            (true, false) => "is MISSED",
+            (false, true) => "would hold; it is for real-time, pinned programs (root, two CPUs)",
+            (false, false) => {
+                "would be missed; it is for real-time, pinned programs (root, two CPUs)"
+            }
+        };
+        let mut text = format!("\nThe bar, 99 of 100 UDP echoes within {bar}, {verdict}.\n");
+        let late: u64 = self.links.iter().map(|link| link.forwarder.late).sum();
+        if late > 0 {
+            let _ = writeln!(
+                text,
+                "{late} packets were held up on this machine for longer than {bar}: is it idle?"
+            );
+        }
+        text
+    }
+}
+
+const HEADING: &str = concat!(
+    "            UDP echo, us too long   TCP connect, us too long      forwarder late, us\n",
+    "asked         p50     p99     max       p50     p99     max       p50     p99     max   over\n",
+);
+
+fn row(text: &mut String, link: &Calibrated) {
+    let _ = write!(text, "{:<9}", millis(link.rtt));
+    for errors in [link.echo, link.connect] {
+        let Errors { p50, p99, max, .. } = errors;
+        let _ = write!(text, "{p50:>8.0}{p99:>8.0}{max:>8.0}  ");
+    }
+    let Lateness { p50, p99, max, .. } = link.forwarder.lateness;
+    let [p50, p99, max] = [p50, p99, max].map(micros);
+    let _ = write!(text, "{p50:>8.0}{p99:>8.0}{max:>8.0}{:>7}", link.forwarder.late);
+    if link.lost > 0 {
+        let _ = write!(text, "  {} LOST", link.lost);
+    }
+    text.push('\n');
+}
+
+fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+fn millis(duration: Duration) -> String {
+    format!("{} ms", duration.as_secs_f64() * 1e3)
+}
+
+fn rounded(micros: f64) -> f64 {
+    (micros * 10.0).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXACT: Scheduling = Scheduling { cpu: Some(0), realtime: true };
+
+    fn calibration(error: Duration, programs: Scheduling, lost: usize) -> Calibration {
+        let rtt = Duration::from_millis(5);
+        let echoes = vec![rtt + error; 100];
+        let seen = Seen { connects: echoes.clone(), echoes, lost };
+        let exactness = Exactness { realtime: true, pinned: true, timestamps: true };
+        let forwarder = Forwarding { exactness, ..Forwarding::default() };
+        let link = Calibrated::new(rtt, &seen, forwarder);
+        Calibration { programs: [programs; 2], links: vec![link] }
+    }
+
+    #[test]
+    fn errors_are_what_is_too_much_by_nearest_rank() {
+        let asked = Duration::from_millis(1);
+        let seen: Vec<_> = (1..=200).map(|us| asked + Duration::from_micros(us)).collect();
+        let errors = Errors::new(asked, &seen);
+        assert_eq!([errors.p50, errors.p99, errors.max].map(rounded), [100.0, 198.0, 200.0]);
+        assert!(Errors::new(asked, &[]).p99.is_nan());
+    }
+
+    #[test]
+    fn the_bar_is_for_those_who_can_hold_it() {
+        let text = |error, programs, lost| calibration(error, programs, lost).text();
+        let bound = BAR;
+        assert!(text(bound, EXACT, 0).contains("holds"));
+        assert!(text(bound + Duration::from_micros(1), EXACT, 0).contains("MISSED"));
+        assert!(text(bound, EXACT, 1).contains("1 LOST\n\nThe bar"));
+        assert!(text(bound, EXACT, 1).contains("MISSED"));
+        assert!(text(bound, Scheduling::default(), 0).contains("would hold"));
+        assert!(text(2 * bound, Scheduling::default(), 0).contains("would be missed"));
+    }
+
+    #[test]
+    fn what_other_programs_held_up_is_said() {
+        let mut calibration = calibration(BAR, EXACT, 0);
+        assert!(!calibration.text().contains("held up"));
+        calibration.links[0].forwarder.late = 3;
+        assert!(calibration.text().contains("\n3 packets were held up"));
+    }
+
+    #[test]
+    fn nothing_measured_does_not_hold() {
+        let mut calibration = calibration(BAR, EXACT, 0);
+        calibration.links[0].echo = Errors::new(BAR, &[]);
+        assert!(!calibration.is_met());
+    }
+
+    #[test]
+    fn the_table_is_aligned() {
+        let text = calibration(BAR, EXACT, 0).text();
+        let lines: Vec<_> = text.lines().skip(3).take(2).collect();
+        assert_eq!(lines[0].len(), lines[1].len(), "{text}");
+    }
+
+    #[test]
+    fn json_says_the_same() {
+        let json = calibration(BAR, EXACT, 0).json();
+        assert_eq!(json["links"][0]["udp_echo"]["error_us"]["p99"], 300.0);
+        assert_eq!(json["bar"]["met"], true);
+        assert_eq!(json["programs"]["realtime"], true);
+    }
+}

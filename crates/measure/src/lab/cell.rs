@@ -1,0 +1,459 @@
+//! One arm with one suite on a lab: its servers and clients as processes, and their turns.
+
+mod case;
+mod counted;
+mod ech;
+mod fast_open;
+mod origin;
+mod page;
+mod start;
+mod workload;
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use headstart_openers::{PageLoad, Trial};
+use serde::{Deserialize, Serialize};
+
+use super::experiment::Acts;
+use super::interrupt::Interrupt;
+use super::plan::{CellSpec, Mode, Stage};
+use super::privacy::Case;
+use super::process::{Broken, Program};
+use super::topology::Topology;
+use super::trial::{Done, Key, Row, Said, failed};
+use start::Setting;
+
+pub(crate) use counted::Counted;
+pub(crate) use fast_open::{ClientSide, ServerSide};
+pub(crate) use origin::{check_tools, versions};
+pub(crate) use start::{Agent, Counts, Place, await_port, begin};
+
+/// How long a client may need beyond the time in which a connection fails, before it counts as hung.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What stands in the column `opening` where an agent opened and only it knows how.
+const BY_AGENT: &str = "agent";
+
+/// One arm with one suite, running.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    spec: CellSpec,
+    setting: Setting,
+    clients: Vec<Client>,
+    /// Its clients, where they are programs of others.
+    workload: Option<workload::Workload>,
+    servers: Vec<Program>,
+    /// What is attached to the interfaces of its servers.
+    fast_open: Vec<ServerSide>,
+    /// Its cases so far, where they are what it does.
+    cases: Vec<Case>,
+    /// Rows so far, apart for each value of the column `variant`.
+    trials: u32,
+    /// Number of the trial that goes on, as its row will have it.
+    trial: u32,
+    /// Turns so far.
+    turns: u32,
+    /// Client whose turn it is.
+    turn: usize,
+    /// What links did to its packets while it had its turns.
+    pub(crate) links: LinkActs,
+    pub(crate) load: LoadTotals,
+    /// Loads of a page that nobody has taken yet.
+    pub(crate) page_loads: Vec<PageLoad>,
+    /// Bytes of the server's flight, as the server says.
+    pub(crate) flight_bytes: Option<u64>,
+    /// Its configuration of Encrypted ClientHello, for the arms that have one.
+    ech_config_list: Option<String>,
+    pub(crate) broken: Option<String>,
+}
+
+/// A client and, for the arm that needs one, the agent beside it.
+#[derive(Debug)]
+struct Client {
+    program: Program,
+    agent: Option<Agent>,
+}
+
+/// What all loads of a cell came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct LoadTotals {
+    pub(crate) connections: u64,
+    /// Exchanges that were over within the time of loading, without the wait for the last ones.
+    pub(crate) completed: u64,
+    /// The time of loading.
+    pub(crate) time: Duration,
+    pub(crate) client_cpu: Duration,
+    pub(crate) server_cpu: Duration,
+}
+
+/// What links did to packets. A late packet of one cell may count for the next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LinkActs {
+    pub(crate) dropped: u64,
+    /// Answered by a box.
+    pub(crate) replied: u64,
+    pub(crate) added: u64,
+}
+
+impl LinkActs {
+    fn add_since(&mut self, before: Self, now: Self) {
+        self.dropped += now.dropped.saturating_sub(before.dropped);
+        self.replied += now.replied.saturating_sub(before.replied);
+        self.added += now.added.saturating_sub(before.added);
+    }
+
+    /// Whether there is any sign of a box that does this.
+    pub(crate) const fn show(self, acts: Acts) -> bool {
+        match acts {
+            Acts::Drops => self.dropped > 0,
+            Acts::Replies => self.replied > 0,
+            Acts::Adds => self.added > 0,
+            Acts::Changes => true,
+        }
+    }
+}
+
+/// A row, and when its connection began and ended.
+#[derive(Debug)]
+pub(crate) struct Timed {
+    row: Row,
+    from: Instant,
+    to: Instant,
+}
+
+impl Timed {
+    /// The row, flagged if the forwarder did anything wrong meanwhile.
+    pub(crate) fn judged(mut self, topology: &Topology) -> Row {
+        self.row.flagged = topology.lab.disturbed(self.from, self.to);
+        self.row
+    }
+}
+
+/// What a turn needs to know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context<'r> {
+    pub(crate) experiment: &'r str,
+    pub(crate) stage: &'r Stage,
+    pub(crate) topology: &'r Topology,
+    pub(crate) interrupt: &'r Interrupt,
+    pub(crate) seed: u64,
+}
+
+impl Cell {
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.spec.arm, self.spec.suite)
+    }
+
+    /// Whether samples of this key are its own, as far as arm and suite go.
+    pub(crate) fn is(&self, key: &Key) -> bool {
+        key.arm == self.spec.arm.name() && key.suite == self.spec.suite.name()
+    }
+
+    /// Its cases, and the addresses of its servers, by which a capture shows its connections.
+    pub(crate) fn cases(&self) -> (&[Case], Vec<IpAddr>) {
+        (&self.cases, self.setting.targets().map(|target| target.ip()).collect())
+    }
+
+    /// Connections that are not counted. Each client has its own sessions and path memory.
+    pub(crate) fn warm_up(&mut self, context: Context<'_>) -> Result<(), Broken> {
+        for turn in 0..self.clients.len() {
+            for _ in 0..context.stage.warmup {
+                self.turn = turn;
+                let opened = match context.stage.mode {
+                    Mode::Page => self.load_page(context).map(drop),
+                    _ => self.open(context, "").map(drop),
+                };
+                if self.note(opened)?.is_none() {
+                    // Whoever waited for a program that hangs would wait so long again for each.
+                    return Ok(());
+                }
+            }
+        }
+        self.turn = 0;
+        Ok(())
+    }
+
+    /// Its turn: the rows that came of it. A cell that breaks has a last row that says why.
+    ///
+    /// # Errors
+    /// The user interrupted.
+    pub(crate) fn turn(&mut self, context: Context<'_>, round: u32) -> Result<Vec<Timed>, Broken> {
+        let mut rows = Vec::new();
+        if !self.goes_on(context.stage) {
+            return Ok(rows);
+        }
+        let (from, acts) = (Instant::now(), context.topology.acts());
+        self.turns += 1;
+        self.trial = self.trials + 1;
+        let done = match context.stage.mode {
+            Mode::One => self.one(context, round, &mut rows),
+            Mode::Page => self.page(context, round, &mut rows),
+            Mode::Group(count) => self.group(context, round, count, &mut rows),
+            Mode::Revisits(_) => self.revisits(context, round, &mut rows),
+            Mode::Workload => self.visit(context, round, &mut rows),
+            Mode::Case(boundary) => self.case(context, round, boundary, &mut rows),
+            Mode::InFlight(in_flight, slice) => {
+                let order =
+                    format!("load {} {in_flight} {}", context.stage.response, slice.as_millis());
+                self.load(context, round, &order, slice, &mut rows)
+            }
+            Mode::Rate(rate, slice) => {
+                let share = rate / self.clients.len() as f64;
+                let order =
+                    format!("rate {} {share} {}", context.stage.response, slice.as_millis());
+                self.load(context, round, &order, slice, &mut rows)
+            }
+        };
+        self.turn = (self.turn + 1) % self.clients.len().max(1);
+        if self.note(done)?.is_none() {
+            let why = self.broken.clone().unwrap_or_default();
+            let mut row = self.row(context, self.trial, round, failed(why));
+            // Nobody said how it was opened.
+            row.opening.clear();
+            rows.push(Timed { row, from, to: Instant::now() });
+        }
+        self.links.add_since(acts, context.topology.acts());
+        Ok(rows)
+    }
+
+    /// Whether it has another turn.
+    pub(crate) fn goes_on(&self, stage: &Stage) -> bool {
+        self.broken.is_none() && !stage.is_enough(self.turns, self.load.connections)
+    }
+
+    fn one(
+        &mut self,
+        context: Context<'_>,
+        round: u32,
+        rows: &mut Vec<Timed>,
+    ) -> Result<(), Broken> {
+        self.trials += 1;
+        let (trial, from, to) = self.open(context, "")?;
+        rows.push(Timed { row: self.row(context, self.trials, round, trial), from, to });
+        Ok(())
+    }
+
+    /// Visits to the host of this round, each at one of its addresses.
+    fn revisits(
+        &mut self,
+        context: Context<'_>,
+        round: u32,
+        rows: &mut Vec<Timed>,
+    ) -> Result<(), Broken> {
+        self.forget(context)?;
+        for (number, address) in (1..).zip(context.stage.visits(context.seed, round)) {
+            self.trial = number;
+            let (trial, from, to) = self.open(context, &format!("at {address}"))?;
+            rows.push(Timed { row: self.row(context, number, round, trial), from, to });
+        }
+        Ok(())
+    }
+
+    fn group(
+        &mut self,
+        context: Context<'_>,
+        round: u32,
+        count: u32,
+        rows: &mut Vec<Timed>,
+    ) -> Result<(), Broken> {
+        self.forget(context)?;
+        for number in 1..=count {
+            self.trial = number;
+            let (trial, from, to) = self.open(context, "")?;
+            rows.push(Timed { row: self.row(context, number, round, trial), from, to });
+        }
+        Ok(())
+    }
+
+    /// One connection, by the client whose turn it is; `how` is what the order says besides.
+    fn open(
+        &mut self,
+        context: Context<'_>,
+        how: &str,
+    ) -> Result<(Trial, Instant, Instant), Broken> {
+        let patience = context.stage.timeout + PATIENCE;
+        let Some(client) = self.clients.get_mut(self.turn) else { return Err(no_client()) };
+        let before = client.agent.as_mut().map(Agent::counts).transpose()?;
+        let from = Instant::now();
+        client.program.tell(&format!("open {} {how}", context.stage.response))?;
+        let line = client.program.line(patience, context.interrupt)?;
+        let Ok(Said::Trial(mut trial)) = serde_json::from_str(&line.text) else {
+            return Err(client.program.nonsense(&line.text));
+        };
+        if let (Some(agent), Some(before)) = (&mut client.agent, before) {
+            agent.tell_opening(&before, &mut trial)?;
+        }
+        if !trial.ok {
+            self.servers.iter_mut().try_for_each(Program::check)?;
+        }
+        Ok((trial, from, line.at))
+    }
+
+    /// All clients at once, each with its part of the load.
+    fn load(
+        &mut self,
+        context: Context<'_>,
+        round: u32,
+        order: &str,
+        slice: Duration,
+        rows: &mut Vec<Timed>,
+    ) -> Result<(), Broken> {
+        let cpu_before = (self.server_cpu(), self.agent_cpu());
+        let begun = Instant::now();
+        for client in &mut self.clients {
+            client.program.tell(order)?;
+        }
+        let load = Load { begun, patience: slice + context.stage.timeout + PATIENCE };
+        for number in 0..self.clients.len() {
+            let from = rows.len();
+            let done = self.take_load(context, round, number, load, rows)?;
+            let seen = || {
+                let own = rows.iter().skip(from);
+                own.filter(|timed| timed.row.ok && timed.to <= begun + slice).count() as u64
+            };
+            self.load.connections += done.connections;
+            self.load.completed += done.completed_in_slice.unwrap_or_else(seen);
+            self.load.client_cpu += millis(done.cpu_ms);
+            if let Some(agent) =
+                self.clients.get_mut(number).and_then(|client| client.agent.as_mut())
+            {
+                agent.check()?;
+            }
+        }
+        self.load.time += slice;
+        self.load.server_cpu += self.server_cpu().saturating_sub(cpu_before.0);
+        self.load.client_cpu += self.agent_cpu().saturating_sub(cpu_before.1);
+        self.servers.iter_mut().try_for_each(Program::check)
+    }
+
+    /// What one client says of its load, line by line.
+    fn take_load(
+        &mut self,
+        context: Context<'_>,
+        round: u32,
+        number: usize,
+        load: Load,
+        rows: &mut Vec<Timed>,
+    ) -> Result<Done, Broken> {
+        loop {
+            let Some(client) = self.clients.get_mut(number) else { return Err(no_client()) };
+            let line = client.program.line(load.patience, context.interrupt)?;
+            match serde_json::from_str(&line.text) {
+                Ok(Said::Done(done)) => return Ok(done),
+                Ok(Said::Trial(trial)) => {
+                    self.trials += 1;
+                    self.trial = self.trials + 1;
+                    // Of one that failed nobody says when it began: any time since the load did.
+                    let lasted = trial.ms_to_last_response_byte.filter(|_| trial.ok).map(millis);
+                    let from = lasted.and_then(|lasted| line.at.checked_sub(lasted));
+                    let from = from.unwrap_or(load.begun).max(load.begun);
+                    let by_agent = client.agent.is_some();
+                    let mut row = self.row(context, self.trials, round, trial);
+                    if by_agent {
+                        // Its counters do not say which of several connections at a time they mean.
+                        BY_AGENT.clone_into(&mut row.opening);
+                    }
+                    rows.push(Timed { row, from, to: line.at });
+                }
+                _ => return Err(client.program.nonsense(&line.text)),
+            }
+        }
+    }
+
+    /// Everything that clients keep of earlier connections: their own, the kernel's cookies, the agent's.
+    fn forget(&mut self, context: Context<'_>) -> Result<(), Broken> {
+        let patience = context.stage.timeout + PATIENCE;
+        for (client, node) in self.clients.iter_mut().zip(context.topology.clients()) {
+            client.program.tell("forget")?;
+            let line = client.program.line(patience, context.interrupt)?;
+            if !matches!(serde_json::from_str(&line.text), Ok(Said::Forgot { .. })) {
+                return Err(client.program.nonsense(&line.text));
+            }
+            // With them goes what TCP remembers of the path: of private cookies too, so that arms differ in nothing else.
+            if self.spec.arm.opens_fast() || context.stage.mode == Mode::Page {
+                for target in self.setting.targets() {
+                    start::forget_cookies(node, target.ip())?;
+                }
+            }
+            if let Some(agent) = client.agent.take() {
+                // The old one must be gone before the new one can have its port.
+                drop(agent);
+                client.agent = Some(self.setting.agent(node, context.interrupt)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn row(&self, context: Context<'_>, trial: u32, round: u32, said: Trial) -> Row {
+        let key = self.key(context, &context.stage.variant.column(trial));
+        Row::new(key, trial, round, context.stage.link.rtt, said)
+    }
+
+    /// The key of its samples that have this in the column `variant`.
+    pub(crate) fn key(&self, context: Context<'_>, column: &str) -> Key {
+        Key {
+            experiment: context.experiment.to_owned(),
+            link: context.stage.link.name.clone(),
+            variant: column.to_owned(),
+            suite: self.spec.suite.to_string(),
+            arm: self.spec.arm.to_string(),
+        }
+    }
+
+    /// Keeps why the cell broke; only the user's wish goes on as an error.
+    fn note<T>(&mut self, done: Result<T, Broken>) -> Result<Option<T>, Broken> {
+        match done {
+            Ok(value) => Ok(Some(value)),
+            Err(Broken::Interrupted) => Err(Broken::Interrupted),
+            Err(Broken::Program(why)) => {
+                self.broken = Some(why);
+                Ok(None)
+            }
+        }
+    }
+
+    fn server_cpu(&self) -> Duration {
+        self.servers.iter().filter_map(Program::cpu).sum()
+    }
+
+    fn agent_cpu(&self) -> Duration {
+        let agents = self.clients.iter().filter_map(|client| client.agent.as_ref());
+        agents.filter_map(Agent::cpu).sum()
+    }
+}
+
+/// A stretch of load that goes on.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    begun: Instant,
+    /// How long a client may be silent.
+    patience: Duration,
+}
+
+fn no_client() -> Broken {
+    Broken::Program("there is no client".into())
+}
+
+fn millis(ms: f64) -> Duration {
+    Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_box_shows_itself_by_what_it_does() {
+        let none = LinkActs::default();
+        let dropped = LinkActs { dropped: 1, ..none };
+        let shown = |acts: LinkActs| {
+            [Acts::Drops, Acts::Replies, Acts::Adds, Acts::Changes].map(|what| acts.show(what))
+        };
+        assert_eq!(shown(none), [false, false, false, true]);
+        assert_eq!(shown(dropped), [true, false, false, true]);
+        let mut cell = none;
+        cell.add_since(dropped, LinkActs { dropped: 4, replied: 2, added: 0 });
+        assert_eq!(cell, LinkActs { dropped: 3, replied: 2, added: 0 });
+    }
+}

@@ -1,0 +1,234 @@
+//! Programs of others as clients: each connection is one of them, to one of some virtual hosts before which there are edges.
+//!
+//! What became of a handshake is what the edges have counted, not what a program says.
+
+mod programs;
+mod site;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headstart_emulation::{Namespace, Node};
+use headstart_openers::{Opening, Trial};
+use serde::Serialize;
+
+use super::counted::Counted;
+use super::start::{Agent, Setting};
+use super::{Cell, Context, PATIENCE, Timed, no_client};
+use crate::lab::interrupt::Interrupt;
+use crate::lab::process::{Broken, Program, cpu_of_children};
+use crate::lab::topology::Topology;
+use crate::lab::trial::{failed, rounded};
+use crate::lab::workload::{Application, Handshakes, Seen, Visit, Way};
+
+pub(crate) use programs::{check, versions};
+
+/// How long an edge may take to count a handshake whose program has ended.
+const COUNTED: Duration = Duration::from_secs(2);
+
+/// How often it is asked meanwhile.
+const ASK: Duration = Duration::from_millis(5);
+
+/// The clients of a cell.
+#[derive(Debug)]
+pub(super) struct Workload {
+    visits: Vec<Visit>,
+    agent: Option<Agent>,
+    /// The agent's socket, which is to go away with it.
+    socket: PathBuf,
+    /// Programs that run all the time.
+    proxies: BTreeMap<Application, Program>,
+    /// Where edges tell what they have counted.
+    edges: Vec<(Namespace, SocketAddr)>,
+    counted: Counted,
+    handshakes: Handshakes,
+    done: Vec<Visited>,
+}
+
+/// A connection of a workload, for whoever looks at the results.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Visited {
+    #[serde(flatten)]
+    visit: Visit,
+    ms: Option<f64>,
+    full: u64,
+    resumed: u64,
+}
+
+/// Processor time so far.
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    clients: Duration,
+    servers: Duration,
+}
+
+impl Cell {
+    /// Starts what runs all the time: the agent, if sessions are shared, and reverse proxies.
+    pub(super) fn start_workload(
+        &mut self,
+        topology: &Topology,
+        interrupt: &Interrupt,
+    ) -> Result<(), Broken> {
+        let setting = &self.setting;
+        let node = topology.clients().next().ok_or_else(no_client)?;
+        setting.write_programs()?;
+        let socket = setting.socket();
+        let shares = self.spec.arm.shares_sessions();
+        let agent = shares.then(|| setting.sharing_agent(node, &socket, interrupt)).transpose()?;
+        let mut proxies = BTreeMap::new();
+        for program in setting.programs().filter(|program| program.way() == Way::OwnSessions) {
+            proxies.insert(program, setting.reverse_proxy(node, program, interrupt)?);
+        }
+        let edges = topology.servers(setting.number);
+        let edges = edges.map(|site| (site.node.namespace().clone(), setting.edge_metrics()));
+        let mut workload = Workload {
+            visits: Vec::new(),
+            agent,
+            socket,
+            proxies,
+            edges: edges.collect(),
+            counted: Counted::default(),
+            handshakes: Handshakes::default(),
+            done: Vec::new(),
+        };
+        workload.counted = workload.count()?;
+        self.workload = Some(workload);
+        Ok(())
+    }
+
+    /// The connection of this round.
+    pub(super) fn visit(
+        &mut self,
+        context: Context<'_>,
+        round: u32,
+        rows: &mut Vec<Timed>,
+    ) -> Result<(), Broken> {
+        self.trials += 1;
+        let Self { workload: Some(workload), setting, servers, load, .. } = self else {
+            return Err(no_client());
+        };
+        servers.iter_mut().try_for_each(Program::check)?;
+        workload.check()?;
+        if workload.visits.is_empty() {
+            workload.visits = context.stage.workload(context.seed);
+        }
+        let number = usize::try_from(round.saturating_sub(1)).unwrap_or(usize::MAX);
+        let Some(visit) = workload.visits.get(number).copied() else { return Err(no_client()) };
+        let node = context.topology.clients().next().ok_or_else(no_client)?;
+        let before = workload.used(servers);
+        let from = Instant::now();
+        let mut trial = setting.visit(node, visit, workload, context)?;
+        let to = Instant::now();
+        // Whatever closes a connection is still under way.
+        thread::sleep(context.stage.link.rtt);
+        let after = workload.used(servers);
+        load.connections += 1;
+        load.client_cpu += after.clients.saturating_sub(before.clients);
+        load.server_cpu += after.servers.saturating_sub(before.servers);
+        workload.take_counts(visit, &mut trial)?;
+        rows.push(Timed { row: self.row(context, self.trials, round, trial), from, to });
+        Ok(())
+    }
+
+    /// What became of its handshakes, if its clients are programs.
+    pub(crate) fn handshakes(&self, seen: Option<Seen>) -> Option<Handshakes> {
+        let workload = self.workload.as_ref()?;
+        Some(Handshakes { seen, ..workload.handshakes.clone() })
+    }
+
+    /// Its connections one by one, if its clients are programs.
+    pub(crate) fn visited(&self) -> &[Visited] {
+        self.workload.as_ref().map_or(&[], |workload| &workload.done)
+    }
+}
+
+impl Setting {
+    /// One connection, from the start of a program to its end.
+    fn visit(
+        &self,
+        node: &Node,
+        visit: Visit,
+        workload: &Workload,
+        context: Context<'_>,
+    ) -> Result<Trial, Broken> {
+        let begun = Instant::now();
+        let came = match visit.program.way() {
+            Way::OwnSessions => self.fetch_through_proxy(node, visit.program),
+            _ => self.run(node, visit, &workload.socket, context.interrupt)?,
+        };
+        let took = rounded(begun.elapsed().as_secs_f64() * 1e3);
+        Ok(match came {
+            Ok(bytes) if bytes == self.stage.response => Trial {
+                ok: true,
+                opening: Opening::Plain,
+                ms_to_last_response_byte: Some(took),
+                bytes,
+                ..Trial::default()
+            },
+            Ok(bytes) => failed(format!("{}: {bytes} bytes", visit.program)),
+            Err(why) => failed(format!("{}: {why}", visit.program)),
+        })
+    }
+
+    /// When a program is ended, as it hangs.
+    fn patience(&self) -> Duration {
+        self.stage.timeout + PATIENCE
+    }
+}
+
+impl Workload {
+    fn check(&mut self) -> Result<(), Broken> {
+        self.agent.as_mut().map_or(Ok(()), Agent::check)?;
+        self.proxies.values_mut().try_for_each(Program::check)
+    }
+
+    fn used(&self, servers: &[Program]) -> Used {
+        let agent = self.agent.as_ref().and_then(Agent::run_time);
+        let proxies = self.proxies.values().filter_map(Program::run_time);
+        let clients = cpu_of_children().into_iter().chain(agent).chain(proxies).sum();
+        Used { clients, servers: servers.iter().filter_map(Program::run_time).sum() }
+    }
+
+    /// Puts into `trial` what the edges have counted since the last one.
+    fn take_counts(&mut self, visit: Visit, trial: &mut Trial) -> Result<(), Broken> {
+        let until = Instant::now() + COUNTED;
+        let mut now = self.count()?;
+        while trial.ok && now == self.counted && Instant::now() < until {
+            thread::sleep(ASK);
+            now = self.count()?;
+        }
+        let Counted { full, resumed, .. } = now.since(self.counted);
+        self.counted = now;
+        self.handshakes.add(visit.program, full, resumed);
+        trial.resumed = resumed > 0 && full == 0;
+        if trial.ok && full + resumed != 1 {
+            trial.reason = format!("{} handshakes", full + resumed);
+        }
+        let ms = trial.ms_to_last_response_byte;
+        self.done.push(Visited { visit, ms, full, resumed });
+        Ok(())
+    }
+
+    /// What the edges have counted so far.
+    fn count(&self) -> Result<Counted, Broken> {
+        self.edges.iter().try_fold(Counted::default(), |all, (namespace, metrics)| {
+            let one = Counted::read(namespace, *metrics);
+            let why = || Broken::Program(format!("the edge at {metrics} has no metrics"));
+            Ok(all.and(one.ok_or_else(why)?))
+        })
+    }
+}
+
+/// The agent is killed, and removes nothing.
+impl Drop for Workload {
+    fn drop(&mut self) {
+        self.agent = None;
+        for file in [self.socket.clone(), self.socket.with_extension("sock.lock")] {
+            let _ = fs::remove_file(file);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Where, when and with what a run was made.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use headstart::companion;
+use headstart_emulation::{Counters, Exactness, Lab, Scheduling};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::plan::{Extent, Plan, Stage};
+use super::{cell, topology};
+
+/// environment.json.
+#[derive(Debug, Serialize)]
+pub(crate) struct Environment {
+    command: Vec<String>,
+    commit: &'static str,
+    version: &'static str,
+    /// Of an optimised build or not: times of programs differ.
+    build: &'static str,
+    date: String,
+    seconds: f64,
+    kernel: String,
+    cpu: String,
+    cpus: usize,
+    openssl: &'static str,
+    privilege: &'static str,
+    quick: bool,
+    full: bool,
+    seed: u64,
+    /// Load of the machine over the last minute, before the run and at its end: others may have used it.
+    load_before: Option<f64>,
+    load_after: Option<f64>,
+    /// Threshold of `flagged`, where the experiment sets it; otherwise a twentieth of the round trip, 300 us at most.
+    late_us: Option<f64>,
+    /// What the programs beside this one call themselves.
+    programs: BTreeMap<&'static str, String>,
+    /// Set in each namespace.
+    sysctls: BTreeMap<&'static str, &'static str>,
+    #[serde(skip)]
+    missed: u64,
+    #[serde(skip)]
+    refused: u64,
+    stages: Vec<Value>,
+    #[serde(skip)]
+    begun: SystemTime,
+}
+
+/// What of a run is not of the machine.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct About {
+    pub(crate) quick: bool,
+    pub(crate) full: bool,
+    pub(crate) seed: u64,
+    pub(crate) late: Option<Duration>,
+    pub(crate) programs: BTreeMap<&'static str, String>,
+    pub(crate) sysctls: BTreeMap<&'static str, &'static str>,
+}
+
+impl Environment {
+    /// As it is before the run; `root` says whether without a user namespace.
+    pub(crate) fn new(plan: &Plan, root: bool) -> Self {
+        let about = About {
+            quick: plan.extent.is_quick(),
+            full: plan.extent == Extent::Full,
+            seed: plan.seed,
+            late: plan.experiment.late,
+            programs: cell::versions(plan),
+            sysctls: BTreeMap::from([topology::FAST_OPEN, topology::MTU_PROBING]),
+        };
+        Self::of(about, root)
+    }
+
+    /// The same of a run that is no such plan.
+    pub(crate) fn of(about: About, root: bool) -> Self {
+        let About { quick, full, seed, late, programs, sysctls } = about;
+        let begun = SystemTime::now();
+        Self {
+            command: command(),
+            commit: env!("HEADSTART_COMMIT"),
+            version: env!("CARGO_PKG_VERSION"),
+            build: if cfg!(debug_assertions) { "debug" } else { "release" },
+            date: humantime::format_rfc3339_seconds(begun).to_string(),
+            seconds: 0.0,
+            kernel: first_line("/proc/sys/kernel/osrelease"),
+            cpu: cpu_name(),
+            cpus: std::thread::available_parallelism().map_or(0, usize::from),
+            openssl: openssl::version::version(),
+            privilege: if root { "root" } else { "user namespace" },
+            quick,
+            full,
+            seed,
+            load_before: load(),
+            load_after: None,
+            late_us: late.map(|late| late.as_secs_f64() * 1e6),
+            programs,
+            sysctls,
+            missed: 0,
+            refused: 0,
+            stages: Vec::new(),
+            begun,
+        }
+    }
+
+    /// Adds what the forwarder says of a stage that is over.
+    pub(crate) fn add_stage(&mut self, stage: &Stage, lab: &Lab) {
+        let programs = stage.scheduling(0).map(Scheduling::granted).unwrap_or_default();
+        let programs = json!({ "realtime": programs.realtime, "pinned": programs.cpu.is_some() });
+        self.add_lab(&stage.name(), stage.late, programs, lab);
+    }
+
+    /// The same of an emulated network by itself; `programs` is how what ran in it was scheduled.
+    pub(crate) fn add_lab(&mut self, name: &str, late: Duration, programs: Value, lab: &Lab) {
+        let counters = lab.counters();
+        self.missed += counters.ports.iter().map(|port| port.missed).sum::<u64>();
+        self.refused += counters.ports.iter().map(|port| port.refused).sum::<u64>();
+        self.stages.push(of_lab(name, late, programs, &counters, lab.exactness()));
+    }
+
+    /// What spoils a run, if it happened.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let (missed, refused) = (self.missed, self.refused);
+        (missed + refused > 0).then(|| {
+            format!(
+                "warning: the forwarder missed {missed} frames and {refused} were refused: this machine was too slow, \
+                 and losses in the results are not only those asked for"
+            )
+        })
+    }
+
+    /// As it is after the run.
+    pub(crate) fn end(&mut self) {
+        self.seconds = self.begun.elapsed().map_or(0.0, |elapsed| elapsed.as_secs_f64().round());
+        self.load_after = load();
+    }
+}
+
+fn of_lab(
+    name: &str,
+    late: Duration,
+    programs: Value,
+    counters: &Counters,
+    exactness: Exactness,
+) -> Value {
+    let sum = |of: fn(&headstart_emulation::PortCounters) -> u64| {
+        counters.ports.iter().map(of).sum::<u64>()
+    };
+    json!({
+        "name": name,
+        "late_us": late.as_secs_f64() * 1e6,
+        "programs": programs,
+        "forwarder": {
+            "realtime": exactness.realtime,
+            "pinned": exactness.pinned,
+            "timestamps": exactness.timestamps,
+        },
+        "packets": counters.lateness.count,
+        "lateness_us": {
+            "p50": counters.lateness.p50.as_micros(),
+            "p99": counters.lateness.p99.as_micros(),
+            "max": counters.lateness.max.as_micros(),
+        },
+        "missed": sum(|port| port.missed),
+        "refused": sum(|port| port.refused),
+        "overflowed": sum(|port| port.outbound.overflowed + port.inbound.overflowed),
+        "dropped_by_links": sum(|port| port.outbound.dropped + port.inbound.dropped),
+        "unroutable": counters.unroutable,
+    })
+}
+
+/// What every run says of its machine and program.
+pub(super) fn of_machine(quick: bool, seed: u64) -> Map<String, Value> {
+    let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let values = [
+        ("command", json!(command())),
+        ("commit", json!(env!("HEADSTART_COMMIT"))),
+        ("version", json!(env!("CARGO_PKG_VERSION"))),
+        ("build", json!(if cfg!(debug_assertions) { "debug" } else { "release" })),
+        ("date", json!(date)),
+        ("kernel", json!(first_line("/proc/sys/kernel/osrelease"))),
+        ("cpu", json!(cpu_name())),
+        ("cpus", json!(std::thread::available_parallelism().map_or(0, usize::from))),
+        ("quick", json!(quick)),
+        ("seed", json!(seed)),
+        ("load_after", json!(load())),
+    ];
+    values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The program by its name alone: where it is installed says nothing of the run.
+fn command() -> Vec<String> {
+    let program = |path: String| {
+        Path::new(&path).file_name().map_or(path.clone(), |name| name.to_string_lossy().into())
+    };
+    let mut arguments =
+        std::env::args().filter(|argument| !argument.starts_with(companion::CALLED_BY));
+    arguments.next().map(program).into_iter().chain(arguments).collect()
+}
+
+fn first_line(path: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+fn cpu_name() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
+    line.and_then(|line| line.split_once(':')).map_or(String::new(), |(_, name)| name.trim().into())
+}
+
+fn load() -> Option<f64> {
+    first_line("/proc/loadavg").split(' ').next()?.parse().ok()
+}

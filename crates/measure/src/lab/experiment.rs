@@ -1,0 +1,696 @@
+//! An experiment as a file: what is measured over which links, how often, and what must come out.
+
+mod bar;
+pub(super) mod text;
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use headstart_openers::{Arm, CONNECTIONS_MAX, Policy, Suite};
+use headstart_pageload::sim::tcp::Pools;
+use headstart_proto::limits::{COOKIE_LIFE, COOKIE_LIFE_MAX};
+use serde::Deserialize;
+
+use super::privacy::Boundary;
+use super::workload::{HOSTS_MAX, SHARES_MAX, Shares};
+use headstart::base::failure::Failure;
+
+pub(crate) use bar::{ANY, Bar, Exception, Moment};
+
+/// Largest file read: the experiments here have a few kB.
+const FILE_MAX: u64 = 1 << 20;
+
+/// Longest name of a link or variant: they stand in tables and file names.
+pub(crate) const NAME_MAX: usize = 60;
+
+/// Trials of a cell at most; each is a line of the results and some memory.
+const TRIALS_MAX: u32 = 1_000_000;
+
+/// Arms x suites of one link at most: each has an address of its own, counted in one byte.
+pub(super) const CELLS_MAX: usize = 250;
+
+/// Servers, and clients, of one link at most; with the cells they are some hundred processes.
+const NODES_MAX: u8 = 16;
+
+/// Addresses of a host at most; each cell has as many.
+const ADDRESSES_MAX: usize = 8;
+
+/// Largest response asked for.
+const RESPONSE_MAX: u64 = 100_000_000;
+
+/// One experiment, as its file says it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Experiment {
+    /// Short name, for the command line and the results: a-z, 0-9 and hyphens.
+    pub(crate) name: String,
+    /// One line for people.
+    pub(crate) title: String,
+    /// What it shows and why it is done so.
+    pub(crate) about: String,
+    /// The published table it reproduces: a file of lab/papers, without `.toml`.
+    pub(crate) reference: Option<String>,
+    /// Trials of a cell: connections one at a time, or groups of them with `first_and_later`. Under load, connections
+    /// that a cell must have made before it has its last turn, if they fit in three times its `slices`.
+    pub(crate) trials: u32,
+    /// The same for `--quick`.
+    pub(crate) quick_trials: u32,
+    /// The same for `--full`, which there is only with this.
+    pub(crate) full_trials: Option<u32>,
+    /// Connections of a cell that are not counted: programs start cold, and sessions must be there.
+    #[serde(default = "default_warmup")]
+    pub(crate) warmup: u32,
+    /// Seed of the order of trials.
+    #[serde(default = "default_seed")]
+    pub(crate) seed: u64,
+    /// Bytes of a response.
+    #[serde(default = "default_response")]
+    pub(crate) response: u64,
+    /// Connections at a time, as many as get done; one at a time without it.
+    pub(crate) in_flight: Option<u32>,
+    /// How long a cell is loaded at a stretch, with `in_flight` or `rate`.
+    #[serde(default = "default_slice", deserialize_with = "text::time")]
+    pub(crate) slice: Duration,
+    /// The same for `--quick`.
+    #[serde(default = "default_quick_slice", deserialize_with = "text::time")]
+    pub(crate) quick_slice: Duration,
+    /// Stretches of load of a cell, at least; the arms take turns.
+    #[serde(default = "default_slices")]
+    pub(crate) slices: u32,
+    /// When a connection counts as failed.
+    #[serde(default = "default_timeout", deserialize_with = "text::time")]
+    pub(crate) timeout: Duration,
+    /// A trial is flagged if the forwarder sent a packet later than this while it lasted; by default
+    /// [`Experiment::late`] of the link's round-trip time.
+    #[serde(default, deserialize_with = "text::some_time")]
+    pub(crate) late: Option<Duration>,
+    /// What is compared.
+    #[serde(deserialize_with = "text::list")]
+    pub(crate) arms: Vec<Arm>,
+    /// With which cryptography.
+    #[serde(deserialize_with = "text::list")]
+    pub(crate) suites: Vec<Suite>,
+    /// Over which links.
+    pub(crate) link: Vec<LinkSpec>,
+    /// With which other settings; one without any if there is none.
+    #[serde(default)]
+    pub(crate) variant: Vec<Variant>,
+    /// What must come out.
+    #[serde(default)]
+    pub(crate) bar: Vec<Bar>,
+}
+
+/// The path between clients and servers.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LinkSpec {
+    pub(crate) name: String,
+    /// Its round-trip time, by which times are divided to count round trips.
+    #[serde(deserialize_with = "text::time")]
+    pub(crate) rtt: Duration,
+    /// Elements between each client and the network; by default the delay of half a round trip each way.
+    pub(crate) path: Option<String>,
+    /// Elements between each server and the network.
+    pub(crate) server_path: Option<String>,
+    /// Elements between each client and the network behind the boundary of a case.
+    pub(crate) changed_path: Option<String>,
+    /// A proxy in the middle ends TCP connections and opens its own, as satellite modems do.
+    #[serde(default)]
+    pub(crate) split_tcp: bool,
+    /// Trials on this link, if not those of the experiment.
+    pub(crate) trials: Option<u32>,
+    /// Bytes of a response, if not those of the experiment.
+    pub(crate) response: Option<u64>,
+    /// Stretches of load on this link, if not those of the experiment, and how long they are.
+    pub(crate) slices: Option<u32>,
+    #[serde(default, deserialize_with = "text::some_time")]
+    pub(crate) slice: Option<Duration>,
+    /// What its box must be seen to do: where it does nothing, the cells show nothing.
+    pub(crate) acts: Option<Acts>,
+    /// Whether `--quick` uses it.
+    #[serde(default = "yes")]
+    pub(crate) quick: bool,
+    /// What a trial takes beside its round trips, on average: only for the estimate of the run's time.
+    #[serde(default, deserialize_with = "text::time")]
+    pub(crate) extra: Duration,
+}
+
+/// Settings of the programs and of what stands between; those not given are the programs' own.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Variant {
+    /// May be empty if there is one.
+    #[serde(default)]
+    pub(crate) name: String,
+    /// Only these arms.
+    #[serde(default, deserialize_with = "text::some_list")]
+    pub(crate) arms: Option<Vec<Arm>>,
+    /// Only these suites.
+    #[serde(default, deserialize_with = "text::some_list")]
+    pub(crate) suites: Option<Vec<Suite>>,
+    /// Only these links.
+    pub(crate) links: Option<Vec<String>>,
+    /// Slots of a TurboTLS client.
+    pub(crate) slots: Option<u8>,
+    /// Milliseconds that a TurboTLS client waits for the first datagram, instead of what it learns.
+    pub(crate) grace: Option<u32>,
+    /// `auto`, `turbo` or `plain`: which openings a TurboTLS client may use.
+    #[serde(default, deserialize_with = "text::some")]
+    pub(crate) policy: Option<Policy>,
+    /// Bytes of the server's flight, about; the certificate is padded.
+    pub(crate) flight: Option<u32>,
+    /// Connections at a time, as many as get done.
+    pub(crate) in_flight: Option<u32>,
+    /// Connections a second, begun at random moments whether earlier ones are done or not.
+    pub(crate) rate: Option<f64>,
+    /// Threads of a server.
+    pub(crate) threads: Option<u16>,
+    /// Threads for datagrams of TurboTLS servers.
+    pub(crate) udp_workers: Option<u16>,
+    /// What the server is.
+    #[serde(default)]
+    pub(crate) origin: OriginKind,
+    /// Servers, for each arm and suite.
+    pub(crate) servers: Option<u8>,
+    /// By what the servers share the connections to one address.
+    pub(crate) balance: Option<Balance>,
+    /// Connections in a row after everything was forgotten; the first counts apart from the later ones.
+    pub(crate) first_and_later: Option<u32>,
+    /// Hosts with one address, with two and so on, of which each has its turn; [`Variant::visits`] to each count apart.
+    pub(crate) hosts: Option<Vec<u32>>,
+    visits: Option<u32>,
+    /// What lies between visits of a client; whether they can be linked is decided from captures.
+    pub(crate) privacy: Option<Boundary>,
+    /// A recorded page that is loaded in each trial: a file, here or in the folder that HEADSTART_DATA names.
+    pub(crate) page: Option<String>,
+    /// Which page of that file, from 1.
+    pub(crate) page_number: Option<u16>,
+    /// Connections to each server of the page.
+    #[serde(default, deserialize_with = "text::some")]
+    pub(crate) connections: Option<Connections>,
+    /// Addresses of each host of the page.
+    pub(crate) addresses: Option<u8>,
+    /// Whether everything is forgotten before each load of the page.
+    #[serde(default)]
+    pub(crate) fresh: bool,
+    /// How long cookies of the server live.
+    #[serde(default, deserialize_with = "text::some_time")]
+    pub(crate) cookie_life: Option<Duration>,
+    /// Programs of others with their shares of the connections, of which each is one of them started anew.
+    pub(crate) programs: Option<Shares>,
+    /// Virtual hosts with their shares of the connections of those programs that have no host of their own.
+    #[serde(default)]
+    pub(crate) host_shares: Vec<u32>,
+    /// Clients, each on a node of its own behind such a link.
+    pub(crate) clients: Option<u8>,
+    /// Bytes of a response, if not those of the experiment.
+    pub(crate) response: Option<u64>,
+    /// Whether `--quick` uses it.
+    #[serde(default = "yes")]
+    pub(crate) quick: bool,
+}
+
+/// Over which connections a page is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Connections {
+    /// At most so many to each server at a time, each for whatever waits.
+    Pool(usize),
+    /// Each resource over that on which it was recorded.
+    Recorded,
+}
+
+impl Default for Connections {
+    /// As browsers have them.
+    fn default() -> Self {
+        Self::Pool(Pools::default().connections)
+    }
+}
+
+impl FromStr for Connections {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = || text.parse().ok().filter(|number| (1..=CONNECTIONS_MAX).contains(number));
+        match text {
+            "recorded" => Ok(Self::Recorded),
+            _ => number().map(Self::Pool).ok_or_else(|| {
+                format!("'{text}' is neither `recorded` nor a number up to {CONNECTIONS_MAX}")
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pool(number) => write!(f, "{number}"),
+            Self::Recorded => f.write_str("recorded"),
+        }
+    }
+}
+
+/// What serves the origin of an arm.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OriginKind {
+    /// The server of the lab.
+    #[default]
+    Builtin,
+    Nginx,
+    Haproxy,
+}
+
+/// What a box does to packets, as the counters of a link tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Acts {
+    /// It drops some.
+    Drops,
+    /// It answers some itself.
+    Replies,
+    /// It makes more of them.
+    Adds,
+    /// It changes, delays or reorders them, which nothing counts.
+    Changes,
+}
+
+/// By what a balancer chooses a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Balance {
+    FiveTuple,
+    Source,
+}
+
+impl From<Balance> for headstart_emulation::Balance {
+    fn from(balance: Balance) -> Self {
+        match balance {
+            Balance::FiveTuple => Self::Flow,
+            Balance::Source => Self::Source,
+        }
+    }
+}
+
+impl Experiment {
+    /// The experiment of this text; `source` is what messages call it.
+    pub(crate) fn parse(source: &str, text: &str) -> Result<Self, Failure> {
+        let experiment: Self = toml::from_str(text).map_err(|error| {
+            Failure::usage(format!("{source}: {}", error.to_string().trim_end())).hint(FORMAT)
+        })?;
+        experiment.check().map_err(|wrong| {
+            Failure::usage(format!("{source}: {}: {}", wrong.key, wrong.what)).hint(wrong.hint)
+        })?;
+        Ok(experiment)
+    }
+
+    /// Reads a file.
+    pub(crate) fn read(path: &Path) -> Result<(Self, String), Failure> {
+        let source = path.display().to_string();
+        let unreadable = |error| Failure::usage(format!("cannot read {source}: {error}"));
+        if std::fs::metadata(path).map_err(unreadable)?.len() > FILE_MAX {
+            return Err(Failure::usage(format!("{source} is larger than {FILE_MAX} bytes"))
+                .hint("is it an experiment?"));
+        }
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        Ok((Self::parse(&source, &text)?, text))
+    }
+
+    /// Its variants: at least one.
+    pub(crate) fn variants(&self) -> Vec<Variant> {
+        match self.variant.as_slice() {
+            [] => vec![Variant { quick: true, ..Variant::default() }],
+            some => some.to_vec(),
+        }
+    }
+
+    /// From when on a packet counts as late on a link of this round-trip time: what a calibrated lab is exact to,
+    /// but no more than a twentieth of what is measured.
+    pub(crate) fn late(&self, rtt: Duration) -> Duration {
+        self.late.unwrap_or(LATE_MAX.min(rtt / LATE_PARTS))
+    }
+
+    fn check(&self) -> Result<(), Wrong> {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.name.is_empty() || self.name.len() > NAME_MAX || !self.name.chars().all(plain) {
+            return wrong("name", format!("'{}' is no name", self.name), "use a-z, 0-9 and -");
+        }
+        self.check_counts()?;
+        names("link.name", self.link.iter().map(|link| link.name.as_str()))?;
+        names("variant.name", self.variants().iter().map(|variant| variant.name.as_str()))?;
+        self.link.iter().try_for_each(LinkSpec::check)?;
+        self.variants().iter().try_for_each(|variant| variant.check(self))?;
+        self.bar.iter().try_for_each(|bar| bar.check(self))
+    }
+
+    fn check_counts(&self) -> Result<(), Wrong> {
+        within("trials", self.trials, 1..=TRIALS_MAX)?;
+        within("quick_trials", self.quick_trials, 1..=self.trials)?;
+        let full = self.full_trials.unwrap_or(self.trials);
+        within("full_trials", full, self.trials..=TRIALS_MAX)?;
+        within("warmup", self.warmup, 0..=1000)?;
+        within("slices", self.slices, 1..=1000)?;
+        within("response", self.response, 0..=RESPONSE_MAX)?;
+        within("in_flight", self.in_flight.unwrap_or(1), 1..=10_000)?;
+        for (key, time) in [
+            ("slice", self.slice),
+            ("quick_slice", self.quick_slice),
+            ("timeout", self.timeout),
+            ("late", self.late.unwrap_or(LATE_MAX)),
+        ] {
+            within(key, time, Duration::from_micros(1)..=Duration::from_secs(600))?;
+        }
+        if self.arms.is_empty() || self.suites.is_empty() || self.link.is_empty() {
+            return wrong("arms, suites, [[link]]", "one is empty", "each needs at least one");
+        }
+        within("arms x suites", self.arms.len() * self.suites.len(), 1..=CELLS_MAX)
+    }
+}
+
+impl LinkSpec {
+    /// The elements between a client and the network, as text.
+    pub(crate) fn client_path(&self) -> String {
+        let half = self.rtt / 2;
+        self.path.clone().unwrap_or_else(|| format!("delay {}us", half.as_nanos() as f64 / 1e3))
+    }
+
+    fn check(&self) -> Result<(), Wrong> {
+        within("link.rtt", self.rtt, Duration::from_micros(1)..=Duration::from_secs(10))?;
+        within("link.trials", self.trials.unwrap_or(1), 1..=TRIALS_MAX)?;
+        within("link.slices", self.slices.unwrap_or(1), 1..=1000)?;
+        within("link.response", self.response.unwrap_or(0), 0..=RESPONSE_MAX)?;
+        let slice = self.slice.unwrap_or(Duration::from_secs(1));
+        within("link.slice", slice, Duration::from_micros(1)..=Duration::from_secs(600))
+    }
+}
+
+impl Variant {
+    fn check(&self, experiment: &Experiment) -> Result<(), Wrong> {
+        if self.in_flight.is_some() && self.rate.is_some() {
+            return wrong("variant.rate", "given beside in_flight", "a load has one of the two");
+        }
+        if self.first_and_later.is_some() && (self.rate.or(self.in_flight.map(f64::from))).is_some()
+        {
+            let hint = "a load has no first connection";
+            return wrong("variant.first_and_later", "given beside a load", hint);
+        }
+        if self.balance.is_some() && self.servers.unwrap_or(1) < 2 {
+            return wrong("variant.balance", "there is one server", "give servers = 2 or more");
+        }
+        if self.servers.unwrap_or(1) > 1 && self.balance.is_none() {
+            let hint = "give balance = \"five-tuple\" or \"source\"";
+            return wrong("variant.servers", "nothing chooses one of them", hint);
+        }
+        self.check_modes()?;
+        let arms = self.arms.as_ref().unwrap_or(&experiment.arms);
+        if self.hosts.is_some() && !arms.iter().all(|arm| arm.has_several_addresses()) {
+            let hint = "list tls13, tfo, fop and their kin in the variant's `arms`";
+            return wrong("variant.hosts", "an arm is at one address only", hint);
+        }
+        if let Some(boundary) = self.privacy {
+            self.check_case(boundary, arms, experiment)?;
+        }
+        self.check_page(arms)?;
+        self.check_programs(arms)?;
+        if self.slots.is_some() || self.grace.is_some() {
+            // An agent goes by what a name advertises and by what it learns.
+            if let Some(arm) = arms.iter().find(|arm| arm.has_agent()) {
+                let hint = "list the other arms in the variant's `arms`";
+                let what = format!("{arm} has no such setting");
+                return wrong("variant.slots, grace", what, hint);
+            }
+        }
+        within("variant.first_and_later", self.first_and_later.unwrap_or(2), 2..=1000)?;
+        within("variant.visits", self.visits(), 2..=10)?;
+        within("variant.in_flight", self.in_flight.unwrap_or(1), 1..=10_000)?;
+        within("variant.rate", self.rate.unwrap_or(1.0), 0.1..=100_000.0)?;
+        within("variant.slots", self.slots.unwrap_or(1), 1..=16)?;
+        within("variant.flight", self.flight.unwrap_or(1), 1..=200_000)?;
+        within("variant.servers", self.servers.unwrap_or(1), 1..=NODES_MAX)?;
+        within("variant.clients", self.clients.unwrap_or(1), 1..=NODES_MAX)?;
+        within("variant.threads", self.threads.unwrap_or(1), 1..=256)?;
+        within("variant.udp_workers", self.udp_workers.unwrap_or(1), 1..=256)?;
+        within("variant.response", self.response.unwrap_or(0), 0..=RESPONSE_MAX)?;
+        let mut links = self.links.iter().flatten();
+        match links.find(|name| !experiment.link.iter().any(|link| link.name == **name)) {
+            Some(name) => wrong("variant.links", format!("there is no link '{name}'"), LIST),
+            None => Ok(()),
+        }
+    }
+
+    /// A cell does one thing in its turn.
+    fn check_modes(&self) -> Result<(), Wrong> {
+        let modes = [
+            self.in_flight.is_some_and(|in_flight| in_flight > 1) || self.rate.is_some(),
+            self.first_and_later.is_some(),
+            self.hosts.is_some(),
+            self.privacy.is_some(),
+            self.page.is_some(),
+            self.programs.is_some(),
+        ];
+        if modes.into_iter().filter(|given| *given).count() > 1 {
+            let hint =
+                "give one of in_flight, rate, first_and_later, hosts, privacy, page and programs";
+            return wrong("variant", "asks for two things at a time", hint);
+        }
+        let hosts = self.hosts.as_deref().unwrap_or(&[1]);
+        within("variant.hosts", hosts.len(), 1..=ADDRESSES_MAX)?;
+        if hosts.iter().all(|count| *count == 0) || hosts.iter().any(|count| *count > TRIALS_MAX) {
+            let hint = "how many have one address, how many two, and so on: [19, 62, 14]";
+            return wrong("variant.hosts", format!("{hosts:?} are no hosts"), hint);
+        }
+        if self.hosts.is_some() && self.servers.unwrap_or(1) > 1 {
+            return wrong("variant.hosts", "given beside servers", "a host is one server here");
+        }
+        if self.visits.is_some() && self.hosts.is_none() {
+            return wrong("variant.visits", "there are no hosts to visit", "give hosts = [...]");
+        }
+        let life = self.cookie_life.unwrap_or(COOKIE_LIFE);
+        within("variant.cookie_life", life, COOKIE_LIFE_MIN..=COOKIE_LIFE_MAX)
+    }
+
+    fn check_page(&self, arms: &[Arm]) -> Result<(), Wrong> {
+        if self.page.is_none() {
+            if let Some(arm) = arms.iter().find(|arm| arm.is_clear()) {
+                let hint = "name a page, or list arms with TLS in the variant's `arms`";
+                return wrong("variant.page", format!("{arm} loads whole pages only"), hint);
+            }
+            if self.connections.is_some() || self.addresses.is_some() || self.fresh {
+                let hint = "connections, addresses and fresh say how a page is loaded";
+                return wrong("variant.page", "there is none", hint);
+            }
+            return Ok(());
+        }
+        if let Some(arm) = arms.iter().find(|arm| !arm.loads_pages()) {
+            let hint = "list arms without an agent and without ECH in the variant's `arms`";
+            return wrong("variant.page", format!("{arm} loads no pages"), hint);
+        }
+        let others = self.clients.unwrap_or(1) > 1
+            || self.servers.unwrap_or(1) > 1
+            || self.origin != OriginKind::Builtin
+            || self.slots.is_some()
+            || self.grace.is_some()
+            || self.policy.is_some()
+            || self.flight.is_some()
+            || self.response.is_some();
+        if others {
+            let hint =
+                "leave out clients, servers, origin, slots, grace, policy, flight and response";
+            return wrong("variant.page", "given beside what is no part of a page", hint);
+        }
+        within("variant.addresses", self.addresses.unwrap_or(1), 1..=8)
+    }
+
+    /// Arms of programs, and no others, have programs and virtual hosts.
+    fn check_programs(&self, arms: &[Arm]) -> Result<(), Wrong> {
+        let has_programs = self.programs.is_some();
+        if let Some(arm) = arms.iter().find(|arm| arm.is_of_programs() != has_programs) {
+            let hint = "arms of programs are today, client and client-server; list them or the others in `arms`";
+            let what = match has_programs {
+                true => format!("{arm} is no arm of programs"),
+                false => format!("{arm} has none"),
+            };
+            return wrong("variant.programs", what, hint);
+        }
+        let Some(programs) = &self.programs else {
+            return match self.host_shares.is_empty() {
+                true => Ok(()),
+                false => {
+                    wrong("variant.host_shares", "nobody visits them", "give programs = {...}")
+                }
+            };
+        };
+        within("variant.host_shares", self.host_shares.len(), 1..=HOSTS_MAX)?;
+        let shares = programs.values().chain(&self.host_shares).copied();
+        shares
+            .clone()
+            .try_for_each(|share| within("variant.programs, host_shares", share, 0..=SHARES_MAX))?;
+        if programs.values().all(|share| *share == 0)
+            || self.host_shares.iter().all(|share| *share == 0)
+        {
+            let hint = "write for example programs = { curl = 2, nginx = 1 }, host_shares = [3, 1]";
+            return wrong("variant.programs, host_shares", "all are 0", hint);
+        }
+        if self.clients.unwrap_or(1) > 1 {
+            return wrong(
+                "variant.clients",
+                "programs are those of one machine",
+                "leave out clients",
+            );
+        }
+        Ok(())
+    }
+
+    fn check_case(
+        &self,
+        boundary: Boundary,
+        arms: &[Arm],
+        experiment: &Experiment,
+    ) -> Result<(), Wrong> {
+        if let Some(arm) = arms.iter().find(|arm| !arm.can_cross(boundary.is_of_names())) {
+            let hint = "list tfo, fop and their kin in the variant's `arms`; fop-agent's own client knows one name";
+            return wrong("variant.privacy", format!("{arm} cannot do that"), hint);
+        }
+        if self.clients.unwrap_or(1) > 1 {
+            let hint = "leave out clients";
+            return wrong("variant.privacy", "a case is of one client", hint);
+        }
+        let mut links = experiment.link.iter().filter(|link| self.on(link));
+        let lacking = links.find(|link| link.changed_path.is_none());
+        if let Some(link) = lacking.filter(|_| boundary == Boundary::Nat) {
+            let what = format!("link '{}' has no changed_path", link.name);
+            return wrong("variant.privacy", what, "say there what the NAT is afterwards");
+        }
+        if boundary == Boundary::Period && self.cookie_life.is_none() {
+            let hint = "give cookie_life = \"5s\", so that a run needs no hour";
+            return wrong("variant.privacy", "nobody waits for the usual life", hint);
+        }
+        Ok(())
+    }
+}
+
+impl Variant {
+    /// What its rows say in the column `variant`.
+    pub(crate) fn columns(&self) -> Vec<String> {
+        let last = match (self.first_and_later, &self.hosts) {
+            (Some(_), _) => 2,
+            (None, Some(_)) => self.visits(),
+            (None, None) => 1,
+        };
+        (1..=last).map(|trial| self.column(trial)).collect()
+    }
+
+    /// What the row of this trial says in the column `variant`; trials count from 1 in their group.
+    pub(crate) fn column(&self, trial: u32) -> String {
+        let part = match (self.first_and_later, &self.hosts, trial) {
+            (None, None, _) => return self.name.clone(),
+            (Some(_), _, 1) => "first".to_owned(),
+            (Some(_), ..) => "later".to_owned(),
+            (None, Some(_), 1) => "visit".to_owned(),
+            (None, Some(_), later) => format!("revisit {}", later - 1),
+        };
+        format!("{} {part}", self.name).trim_start().to_owned()
+    }
+
+    /// Visits to each host, the first one included.
+    pub(crate) fn visits(&self) -> u32 {
+        self.visits.unwrap_or(VISITS)
+    }
+
+    /// Whether it has this link.
+    pub(crate) fn on(&self, link: &LinkSpec) -> bool {
+        self.links.as_ref().is_none_or(|links| links.contains(&link.name))
+    }
+}
+
+/// A client does not use a cookie in its last two seconds, and a connection takes some time.
+const COOKIE_LIFE_MIN: Duration = Duration::from_secs(4);
+
+/// As many as the published table has: a first one and three more.
+const VISITS: u32 = 4;
+
+/// The exactness that a calibrated lab must have.
+const LATE_MAX: Duration = Duration::from_micros(300);
+
+/// The part of a round trip that a packet may be late on links where that is less.
+const LATE_PARTS: u32 = 20;
+
+const FORMAT: &str =
+    "`headstart lab list --json` shows experiments that work; lab/README.md explains the keys";
+const LIST: &str = "the names of [[link]] may stand there";
+
+/// What is wrong with an experiment that is well-formed.
+struct Wrong {
+    key: &'static str,
+    what: String,
+    hint: String,
+}
+
+fn wrong(key: &'static str, what: impl Into<String>, hint: impl Into<String>) -> Result<(), Wrong> {
+    Err(Wrong { key, what: what.into(), hint: hint.into() })
+}
+
+fn within<T: PartialOrd + fmt::Debug>(
+    key: &'static str,
+    value: T,
+    range: std::ops::RangeInclusive<T>,
+) -> Result<(), Wrong> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let hint = format!("{:?} to {:?} may stand there", range.start(), range.end());
+    wrong(key, format!("{value:?} is out of range"), hint)
+}
+
+/// Names that are printable, short and different.
+fn names<'n>(key: &'static str, names: impl Iterator<Item = &'n str>) -> Result<(), Wrong> {
+    let mut seen = Vec::new();
+    for name in names {
+        if name.len() > NAME_MAX || name.chars().any(char::is_control) {
+            return wrong(key, format!("{name:?} is no name"), "a short line of text");
+        }
+        if seen.contains(&name) {
+            return wrong(key, format!("'{name}' is given twice"), "rows could not be told apart");
+        }
+        seen.push(name);
+    }
+    Ok(())
+}
+
+const fn default_warmup() -> u32 {
+    2
+}
+
+const fn default_seed() -> u64 {
+    1
+}
+
+const fn default_response() -> u64 {
+    1000
+}
+
+/// With [`default_slices`] as long as the TurboTLS paper's runs.
+const fn default_slice() -> Duration {
+    Duration::from_secs(1)
+}
+
+const fn default_quick_slice() -> Duration {
+    Duration::from_secs(1)
+}
+
+/// So many that whatever disturbs the machine for a while disturbs all arms.
+const fn default_slices() -> u32 {
+    10
+}
+
+const fn default_timeout() -> Duration {
+    Duration::from_secs(10)
+}
+
+const fn yes() -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests;

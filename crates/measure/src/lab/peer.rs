@@ -1,0 +1,234 @@
+//! `headstart lab peer`: the client and server programs that experiments start on their nodes.
+
+use std::fmt::Display;
+use std::io::{stdin, stdout};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use headstart_openers::{
+    Arm, ClientOptions, NAME, PageClientOptions, PeerError, Policy, ServerOptions, Suite,
+    run_client, run_page_client, run_server,
+};
+
+use headstart::base::failure::Failure;
+
+/// Longest time for one connection; an experiment's patience ends before.
+const TIMEOUT_MAX_S: f64 = 3600.0;
+
+/// One end of an experiment's connections, driven by lines on standard input
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PeerOptions {
+    #[command(subcommand)]
+    side: Side,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Side {
+    /// Serves until standard input ends
+    Server(ServerArgs),
+    /// Obeys open, load, rate and forget
+    Client(ClientArgs),
+    /// Obeys load and forget
+    Page(PageArgs),
+}
+
+#[derive(Debug, Clone, Args)]
+struct Common {
+    /// How connections are opened
+    #[arg(long)]
+    arm: Arm,
+
+    /// Key exchange and certificates
+    #[arg(long)]
+    suite: Suite,
+
+    /// Folder of the servers' certificates and keys; the first server makes what is missing
+    #[arg(long, value_name = "DIR")]
+    identity: PathBuf,
+
+    /// The server's name
+    #[arg(long, default_value = NAME)]
+    name: String,
+
+    /// Threads of the program
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+}
+
+#[derive(Debug, Clone, Args)]
+struct ServerArgs {
+    #[command(flatten)]
+    common: Common,
+
+    /// Where to listen
+    #[arg(long, value_name = "IP:PORT")]
+    listen: SocketAddr,
+
+    /// Further addresses, for arms that can be at several
+    #[arg(long, value_name = "IP:PORT")]
+    also: Vec<SocketAddr>,
+
+    /// Pad the certificate so that the first flight has so many bytes
+    #[arg(long, value_name = "BYTES")]
+    flight: Option<usize>,
+
+    /// Where `headstart fastopen attach server` pinned its maps, for arms with private cookies
+    #[arg(long, value_name = "DIR")]
+    fast_open_maps: Option<PathBuf>,
+
+    /// How long private cookies live
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    cookie_life: Option<Duration>,
+
+    /// Threads that read the datagrams of TurboTLS
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    udp_workers: Option<u16>,
+}
+
+#[derive(Debug, Clone, Args)]
+struct ClientArgs {
+    #[command(flatten)]
+    common: Common,
+
+    /// The server
+    #[arg(long, value_name = "IP:PORT")]
+    to: SocketAddr,
+
+    /// Further addresses of it, which the order open can name by number
+    #[arg(long, value_name = "IP:PORT")]
+    also: Vec<SocketAddr>,
+
+    /// SOCKS5 proxy that is asked for the server's name at the port of --to
+    #[arg(long, value_name = "IP:PORT")]
+    proxy: Option<SocketAddr>,
+
+    /// The server's ECHConfigList, for arms with Encrypted ClientHello
+    #[arg(long, value_name = "BASE64")]
+    ech: Option<String>,
+
+    /// Openings that TurboTLS may use: auto, turbo, plain
+    #[arg(long, default_value_t)]
+    policy: Policy,
+
+    /// Empty slots in a flight of TurboTLS
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    slots: Option<u8>,
+
+    /// Milliseconds that TurboTLS waits for the first datagram once TCP is connected [default: as learnt]
+    #[arg(long, value_name = "MS")]
+    grace: Option<u32>,
+
+    /// Seconds that one connection may take
+    #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
+    timeout: Duration,
+
+    /// Seed of the arrival times of rate
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Debug, Clone, Args)]
+struct PageArgs {
+    /// How connections are opened
+    #[arg(long)]
+    arm: Arm,
+
+    /// Key exchange and certificates
+    #[arg(long)]
+    suite: Suite,
+
+    /// Folder of the servers' certificates and keys
+    #[arg(long, value_name = "DIR")]
+    identity: PathBuf,
+
+    /// What is loaded, as JSON
+    #[arg(long, value_name = "FILE")]
+    plan: PathBuf,
+
+    /// Seconds that one load may take
+    #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
+    timeout: Duration,
+
+    /// Seed of the addresses that connections go to
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+impl PageArgs {
+    fn options(self) -> Result<PageClientOptions, PeerError> {
+        let Self { arm, suite, identity, plan, timeout, seed } = self;
+        let unreadable = |error: &dyn Display| {
+            PeerError::new(format!("cannot read {}: {error}", plan.display()))
+        };
+        let text = std::fs::read(&plan).map_err(|error| unreadable(&error))?;
+        let plan = serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
+        Ok(PageClientOptions { arm, suite, plan, identity, timeout, seed })
+    }
+}
+
+/// Runs one end until standard input ends.
+pub(crate) fn run(options: &PeerOptions) -> Result<ExitCode, Failure> {
+    let ran = match options.side.clone() {
+        Side::Server(server) => run_server(server.into(), stdin(), stdout()),
+        Side::Client(client) => run_client(client.into(), stdin(), stdout()),
+        Side::Page(page) => {
+            page.options().and_then(|options| run_page_client(options, stdin(), stdout()))
+        }
+    };
+    ran.map(|()| ExitCode::SUCCESS).map_err(|error| failure(&error))
+}
+
+impl From<ServerArgs> for ServerOptions {
+    fn from(args: ServerArgs) -> Self {
+        let Common { arm, suite, identity, name, threads } = args.common;
+        let usual = Self::new(arm, suite, args.listen, identity);
+        Self {
+            name,
+            more: args.also,
+            flight: args.flight,
+            threads: threads.map_or(usual.threads, usize::from),
+            udp_workers: args.udp_workers.map_or(usual.udp_workers, usize::from),
+            fast_open_maps: args.fast_open_maps,
+            cookie_life: args.cookie_life,
+            ..usual
+        }
+    }
+}
+
+impl From<ClientArgs> for ClientOptions {
+    fn from(args: ClientArgs) -> Self {
+        let Common { arm, suite, identity, name, threads } = args.common;
+        let usual = Self::new(arm, suite, args.to, identity);
+        Self {
+            name,
+            more: args.also,
+            proxy: args.proxy,
+            ech: args.ech,
+            policy: args.policy,
+            slots: args.slots,
+            grace: args.grace.map(|ms| Duration::from_millis(ms.into())),
+            timeout: args.timeout,
+            threads: threads.map_or(usual.threads, usize::from),
+            seed: args.seed,
+            ..usual
+        }
+    }
+}
+
+fn failure(error: &PeerError) -> Failure {
+    let failure = Failure::usage(error.to_string());
+    match error.hint() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= TIMEOUT_MAX_S);
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| format!("not a number of seconds above 0 and up to {TIMEOUT_MAX_S}"))
+}

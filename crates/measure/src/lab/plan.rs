@@ -1,0 +1,419 @@
+//! What a run does, in which order, and about how long it takes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use headstart_emulation::Scheduling;
+use headstart_openers::{Arm, Suite};
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom;
+
+use super::experiment::{CELLS_MAX, Experiment, LinkSpec, OriginKind, Variant};
+use super::page::StagePage;
+use super::privacy::Boundary;
+use super::workload::{self, Visit};
+use headstart::base::failure::Failure;
+
+mod hosts;
+
+/// The whole run: one stage after the other.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) experiment: Experiment,
+    pub(crate) extent: Extent,
+    pub(crate) seed: u64,
+    pub(crate) stages: Vec<Stage>,
+}
+
+/// How much of an experiment is run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Few trials of some links and variants: `--quick`.
+    Quick,
+    #[default]
+    Usual,
+    /// As many trials as the published figures have, where the experiment says so: `--full`.
+    Full,
+}
+
+impl Extent {
+    pub(crate) const fn is_quick(self) -> bool {
+        matches!(self, Self::Quick)
+    }
+}
+
+/// One link with one variant: a lab of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct Stage {
+    pub(crate) number: usize,
+    pub(crate) link: LinkSpec,
+    pub(crate) variant: Variant,
+    pub(crate) cells: Vec<CellSpec>,
+    pub(crate) mode: Mode,
+    /// How often each cell has its turn, at least.
+    pub(crate) rounds: u32,
+    /// Under load, connections after which a cell needs no more turns than those.
+    pub(crate) connections: u64,
+    pub(crate) warmup: u32,
+    /// Bytes of a response.
+    pub(crate) response: u64,
+    pub(crate) timeout: Duration,
+    pub(crate) late: Duration,
+    /// The page that is loaded, once it is [read](Plan::read_pages).
+    pub(crate) page: Option<Arc<StagePage>>,
+}
+
+/// What is compared within a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CellSpec {
+    pub(crate) arm: Arm,
+    pub(crate) suite: Suite,
+}
+
+/// What a cell does in its turn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Mode {
+    /// One connection.
+    One,
+    /// Forgets everything, then so many connections one after the other.
+    Group(u32),
+    /// Connections at a time, for so long.
+    InFlight(u32, Duration),
+    /// Connections a second, for so long.
+    Rate(f64, Duration),
+    /// Forgets everything, then so many visits to one host, each at an address of it.
+    Revisits(u32),
+    /// Forgets everything, then visits in front of a boundary and behind it, seen in a capture.
+    Case(Boundary),
+    /// One load of a whole page.
+    Page,
+    /// One connection of a program of others, to one of some virtual hosts.
+    Workload,
+}
+
+impl Plan {
+    /// The plan of an experiment.
+    ///
+    /// # Errors
+    /// Nothing is left to do, or a link has too many cells.
+    pub(crate) fn new(
+        experiment: Experiment,
+        extent: Extent,
+        seed: Option<u64>,
+    ) -> Result<Self, Failure> {
+        if extent == Extent::Full && experiment.full_trials.is_none() {
+            return Err(Failure::usage(format!("{} has no longer form", experiment.name))
+                .hint("leave out --full; an experiment has one if it says full_trials"));
+        }
+        let quick = extent.is_quick();
+        let seed = seed.unwrap_or(experiment.seed);
+        let mut stages = Vec::new();
+        for link in experiment.link.iter().filter(|link| !quick || link.quick) {
+            for variant in experiment.variants() {
+                let left_out = quick && !variant.quick;
+                if !left_out && variant.on(link) {
+                    let stage = Stage::new(&experiment, link, variant, extent, stages.len());
+                    stages.extend((!stage.cells.is_empty()).then_some(stage));
+                }
+            }
+        }
+        if stages.is_empty() {
+            return Err(Failure::usage(format!("{} has nothing to run", experiment.name))
+                .hint("its arms, suites, links and variants leave no combination"));
+        }
+        match stages.iter().find(|stage| stage.cells.len() > CELLS_MAX) {
+            Some(stage) => Err(Failure::usage(format!(
+                "{}: {} arms x suites on one link are more than {CELLS_MAX}",
+                stage.link.name,
+                stage.cells.len()
+            ))),
+            None => Ok(Self { experiment, extent, seed, stages }),
+        }
+    }
+
+    /// Reads the pages that are loaded, each once.
+    ///
+    /// # Errors
+    /// One is not there, or no page.
+    pub(crate) fn read_pages(&mut self) -> Result<(), Failure> {
+        let mut read: Vec<(Variant, Arc<StagePage>)> = Vec::new();
+        for stage in &mut self.stages {
+            let Some(file) = &stage.variant.page else { continue };
+            let same = |of: &Variant| {
+                let of = (&of.page, of.page_number, of.connections, of.addresses);
+                let own = &stage.variant;
+                of == (&own.page, own.page_number, own.connections, own.addresses)
+            };
+            let page = match read.iter().find(|(of, _)| same(of)) {
+                Some((_, page)) => Arc::clone(page),
+                None => {
+                    let Variant { page_number, connections, addresses, .. } = stage.variant;
+                    let number = page_number.unwrap_or(1).into();
+                    let addresses = addresses.unwrap_or(1).into();
+                    let connections = connections.unwrap_or_default();
+                    Arc::new(StagePage::read(file, number, connections, addresses)?)
+                }
+            };
+            read.push((stage.variant.clone(), Arc::clone(&page)));
+            stage.page = Some(page);
+        }
+        Ok(())
+    }
+
+    /// About how long it takes.
+    pub(crate) fn estimate(&self) -> Duration {
+        self.stages.iter().map(Stage::estimate).sum()
+    }
+
+    /// Cells of all stages.
+    pub(crate) fn cells(&self) -> usize {
+        self.stages.iter().map(|stage| stage.cells.len()).sum()
+    }
+
+    /// Turns of cells in all stages.
+    pub(crate) fn turns(&self) -> u64 {
+        self.stages.iter().map(Stage::turns).sum()
+    }
+}
+
+/// Setting up a lab: namespaces, identities, the first answers of the programs (measured: 1 to 2 s).
+const SET_UP: Duration = Duration::from_millis(1500);
+
+/// Starting and ending one program of a cell.
+const PROGRAM: Duration = Duration::from_millis(60);
+
+/// Programs of a cell: client and server, and sometimes agent and edge.
+const PROGRAMS: u32 = 3;
+
+/// Round trips of a whole connection: up to three to the first response byte, some slow start, the end.
+const ROUND_TRIPS: u32 = 4;
+
+/// Round trips of a page, about: the pages of CS244 took 33 to 35.
+const PAGE_ROUND_TRIPS: u32 = 35;
+
+/// What a page takes of processors, and until its connections are closed.
+const PAGE_OVERHEAD: Duration = Duration::from_millis(150);
+
+/// What a connection takes of processors, and the runner between two.
+const OVERHEAD: Duration = Duration::from_millis(8);
+
+/// How many times its slices a cell may be loaded until it has made its connections.
+const MORE_SLICES: u32 = 3;
+
+/// Visits of a case on each side of its boundary: one that is given something, and one that shows it.
+pub(crate) const VISITS_A_SIDE: u32 = 2;
+const VISITS: u32 = 2 * VISITS_A_SIDE;
+
+/// Between two visits of a case, so that a capture shows which of them a connection belongs to.
+pub(crate) const VISIT_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long after its time a cookie has surely expired: it counts in whole seconds.
+const EXPIRED: Duration = Duration::from_secs(2);
+
+/// How long a load is waited for beyond its time, in round trips: its last connections.
+const LOAD_TAIL: u32 = 4;
+
+impl Stage {
+    fn new(
+        experiment: &Experiment,
+        link: &LinkSpec,
+        variant: Variant,
+        extent: Extent,
+        number: usize,
+    ) -> Self {
+        let quick = extent.is_quick();
+        let trials = link.trials.unwrap_or(experiment.trials);
+        let trials = match extent {
+            Extent::Quick => experiment.quick_trials.min(trials),
+            Extent::Usual => trials,
+            Extent::Full => experiment.full_trials.unwrap_or(trials).max(trials),
+        };
+        let slice = link.slice.unwrap_or(experiment.slice);
+        let slice = if quick { experiment.quick_slice } else { slice };
+        let slices = if quick { 1 } else { link.slices.unwrap_or(experiment.slices) };
+        let mode = Mode::new(experiment, &variant, slice);
+        Self {
+            number,
+            link: link.clone(),
+            cells: cells(experiment, &variant),
+            mode,
+            rounds: if mode.is_load() { slices } else { trials },
+            connections: u64::from(trials),
+            warmup: experiment.warmup,
+            response: variant.response.or(link.response).unwrap_or(experiment.response),
+            timeout: experiment.timeout,
+            late: experiment.late(link.rtt),
+            page: None,
+            variant,
+        }
+    }
+
+    /// Name for people, and for file names after [`file_name`](Self::file_name).
+    pub(crate) fn name(&self) -> String {
+        match self.variant.name.as_str() {
+            "" => self.link.name.clone(),
+            variant => format!("{}, {variant}", self.link.name),
+        }
+    }
+
+    /// A file name that no other stage of the run has.
+    pub(crate) fn file_name(&self) -> String {
+        let safe = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+        format!("{:02}-{}", self.number + 1, self.name().chars().map(safe).collect::<String>())
+    }
+
+    pub(crate) fn turns(&self) -> u64 {
+        u64::from(self.rounds) * self.cells.len() as u64
+    }
+
+    /// The order in which the cells have their turns, round by round: shuffled, the same for a seed.
+    ///
+    /// Interleaved, so that whatever disturbs the machine for a while disturbs all arms.
+    pub(crate) fn order(&self, seed: u64) -> impl Iterator<Item = Vec<usize>> + use<> {
+        let stage = self.number as u64;
+        let mut draws = Xoshiro256PlusPlus::seed_from_u64(seed.rotate_left(32) ^ stage);
+        let mut cells: Vec<_> = (0..self.cells.len()).collect();
+        let rounds = self.rounds * if self.mode.is_load() { MORE_SLICES } else { 1 };
+        (0..rounds).map(move |_| {
+            cells.shuffle(&mut draws);
+            cells.clone()
+        })
+    }
+
+    /// How its programs run: before all others where they are idle most of the time. A load would leave nothing of
+    /// the processor to what is not loaded.
+    pub(crate) fn scheduling(&self, program: usize) -> Option<Scheduling> {
+        (!self.mode.is_load()).then(|| Scheduling::exact(program))
+    }
+
+    /// Whether a cell that had so many turns, and made so many connections under load, needs no more.
+    pub(crate) fn is_enough(&self, turns: u32, connections: u64) -> bool {
+        turns >= self.rounds && (!self.mode.is_load() || connections >= self.connections)
+    }
+
+    fn estimate(&self) -> Duration {
+        let cells = u32::try_from(self.cells.len()).unwrap_or(u32::MAX);
+        let nodes = u32::from(self.variant.servers.unwrap_or(1).max(self.clients()));
+        let set_up = SET_UP + PROGRAM * PROGRAMS * cells * nodes;
+        let one = self.link.rtt * ROUND_TRIPS + OVERHEAD + self.link.extra;
+        let page = self.link.rtt * PAGE_ROUND_TRIPS + PAGE_OVERHEAD + self.link.extra;
+        let turn = match self.mode {
+            Mode::One => one,
+            Mode::Page => page,
+            // Afterwards it is waited until the last packets are there.
+            Mode::Workload => one + PROGRAM + self.link.rtt,
+            Mode::Group(connections) | Mode::Revisits(connections) => one * connections,
+            Mode::Case(boundary) => {
+                (one + VISIT_PAUSE) * VISITS + PROGRAM + self.case_pause(boundary)
+            }
+            Mode::InFlight(_, slice) | Mode::Rate(_, slice) => {
+                slice + self.link.rtt * LOAD_TAIL + self.link.extra
+            }
+        };
+        // Under load, what is beside the round trips is the wait for the last of many.
+        let warm = match self.mode {
+            Mode::Page => page,
+            mode if mode.is_load() => one - self.link.extra,
+            _ => one,
+        };
+        set_up + (warm * self.warmup + turn * self.rounds) * cells
+    }
+
+    pub(crate) fn clients(&self) -> u8 {
+        self.variant.clients.unwrap_or(1)
+    }
+
+    /// Addresses of each server, for each cell.
+    pub(crate) fn addresses(&self) -> usize {
+        let hosts = self.variant.hosts.as_ref().map_or(1, Vec::len);
+        self.page.as_ref().map_or(hosts, |page| page.addresses())
+    }
+
+    /// The addresses that the visits of a round go to.
+    pub(crate) fn visits(&self, seed: u64, round: u32) -> Vec<usize> {
+        let hosts = self.variant.hosts.as_deref().unwrap_or_default();
+        hosts::visits(hosts, self.variant.visits(), seed, round)
+    }
+
+    /// The connections of its programs, one for each round.
+    pub(crate) fn workload(&self, seed: u64) -> Vec<Visit> {
+        let count = usize::try_from(self.rounds).unwrap_or(0);
+        let programs = self.variant.programs.as_ref();
+        let of = |programs| workload::sequence(programs, &self.variant.host_shares, count, seed);
+        programs.map(of).unwrap_or_default()
+    }
+
+    /// Virtual hosts of each cell.
+    pub(crate) fn hosts(&self) -> usize {
+        self.variant.host_shares.len()
+    }
+
+    /// The name of a virtual host: each cell has others, as each is at another address.
+    pub(crate) fn host_name(&self, cell: usize, host: usize) -> String {
+        format!("v{}.c{}.s{}.lab.test", host + 1, cell + 1, self.number + 1)
+    }
+
+    /// What lies between the visits in front of a boundary and those behind it, beside the pause between any two.
+    pub(crate) fn case_pause(&self, boundary: Boundary) -> Duration {
+        let life = self.variant.cookie_life.filter(|_| boundary == Boundary::Period);
+        life.map_or(Duration::ZERO, |life| life + EXPIRED)
+    }
+
+    /// Whether its clients have a second address.
+    pub(crate) fn changes_address(&self) -> bool {
+        self.mode == Mode::Case(Boundary::AddressChange)
+    }
+
+    pub(crate) fn servers(&self) -> u8 {
+        self.variant.servers.unwrap_or(1)
+    }
+}
+
+impl Mode {
+    fn new(experiment: &Experiment, variant: &Variant, slice: Duration) -> Self {
+        if let Some(boundary) = variant.privacy {
+            return Self::Case(boundary);
+        }
+        if variant.page.is_some() {
+            return Self::Page;
+        }
+        if variant.hosts.is_some() {
+            return Self::Revisits(variant.visits());
+        }
+        if variant.programs.is_some() {
+            return Self::Workload;
+        }
+        match (variant.first_and_later, variant.rate, variant.in_flight.or(experiment.in_flight)) {
+            (Some(connections), ..) => Self::Group(connections),
+            (None, Some(rate), _) => Self::Rate(rate, slice),
+            // One at a time is what a variant beside others says with in_flight = 1.
+            (None, None, Some(1) | None) => Self::One,
+            (None, None, Some(in_flight)) => Self::InFlight(in_flight, slice),
+        }
+    }
+
+    pub(crate) const fn is_load(self) -> bool {
+        matches!(self, Self::InFlight(..) | Self::Rate(..))
+    }
+}
+
+/// Each arm with each suite that it can have.
+fn cells(experiment: &Experiment, variant: &Variant) -> Vec<CellSpec> {
+    let arms = variant.arms.as_ref().unwrap_or(&experiment.arms);
+    let suites = variant.suites.as_ref().unwrap_or(&experiment.suites);
+    let all = suites.iter().flat_map(|suite| arms.iter().map(move |arm| (*arm, *suite)));
+    all.filter(|(arm, suite)| arm.supports(*suite) && variant.origin.serves(*arm))
+        .map(|(arm, suite)| CellSpec { arm, suite })
+        .collect()
+}
+
+impl OriginKind {
+    /// Whether a server of this kind can stand at the end of `arm`: others speak plain TLS only.
+    fn serves(self, arm: Arm) -> bool {
+        self == Self::Builtin || matches!(arm, Arm::Tls13 | Arm::TurboAgent)
+    }
+}
+
+#[cfg(test)]
+mod tests;

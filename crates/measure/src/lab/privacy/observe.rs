@@ -1,0 +1,284 @@
+//! What an observer sees of connections: cookies in SYNs and SYN-ACKs, tickets in ClientHellos, also over UDP; and all
+//! other bytes, in which any of these may stand, too.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use headstart_emulation::{CapturedPacket, TcpSegment, UdpDatagram};
+use headstart_proto::SessionId;
+use headstart_proto::hello::{self, Progress};
+use headstart_proto::limits::CLIENT_BYTES;
+use headstart_proto::wire::{Request, Response};
+
+use super::server_hello;
+
+/// One TCP connection of the client whose packets were captured, or the flight of TurboTLS beside one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Connection {
+    /// When its first packet passed the client's interface, since 1970.
+    pub(crate) at: Duration,
+    pub(crate) server: SocketAddr,
+    /// What the client sent in clear by which it may be known again.
+    pub(crate) shown: Vec<Identifier>,
+    /// Cookies that it was sent in clear.
+    pub(crate) handed_out: Vec<Identifier>,
+    /// Whether its whole ClientHello was seen: else there may be more to show than what is known of.
+    pub(crate) whole_hello: bool,
+    /// Whether the server resumed a session of TLS 1.3; none if it did not say so in what was seen.
+    pub(crate) resumed: Option<bool>,
+    /// The beginnings of both streams, each in pieces without holes, the options of SYNs, and datagrams.
+    bytes: Vec<Vec<u8>>,
+}
+
+/// By what a client may be known again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Identifier {
+    pub(crate) kind: Kind,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Where it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// In an option of TCP Fast Open.
+    Cookie,
+    /// In a ClientHello, as the identity of a pre-shared key.
+    Ticket,
+}
+
+/// Bytes in front by which tickets are compared with each other and with cookies: OpenSSL's tickets begin with a name
+/// of so many, which may be a cookie. The longest cookie is as long (RFC 7413 section 4.1.1).
+const HEAD: usize = 16;
+
+/// The shortest cookie (RFC 7413 section 4.1.1).
+const SHORTEST: usize = 4;
+
+/// Bytes shown of an identifier, to people.
+const SHOWN: usize = 4;
+
+impl Identifier {
+    /// Whether one of them is the beginning of the other, as far as a ticket's name goes.
+    ///
+    /// Servers that name their tickets by a key all clients have in common give tickets that are alike here: the lab's
+    /// own do so where FOP is off, which no experiment of this kind has.
+    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+        let length = self.bytes.len().min(other.bytes.len()).min(HEAD);
+        length >= SHORTEST && self.bytes.get(..length) == other.bytes.get(..length)
+    }
+
+    /// What is looked for elsewhere; none if it is too short to mean anything.
+    fn head(&self) -> Option<&[u8]> {
+        let head = self.bytes.get(..HEAD).unwrap_or(&self.bytes);
+        (head.len() >= SHORTEST).then_some(head)
+    }
+}
+
+impl Connection {
+    /// Whether an identifier stands anywhere in what passed, whatever it may be there.
+    pub(crate) fn has(&self, identifier: &Identifier) -> bool {
+        let Some(head) = identifier.head() else { return false };
+        self.bytes.iter().any(|run| run.windows(head.len()).any(|window| window == head))
+    }
+}
+
+impl fmt::Display for Identifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Cookie => "cookie",
+            Kind::Ticket => "ticket",
+        };
+        write!(f, "{kind} ")?;
+        self.bytes.iter().take(SHOWN).try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str("…")
+    }
+}
+
+/// The connections that the captured client opened, in the order of their first packets.
+pub(crate) fn connections(packets: &[CapturedPacket]) -> Vec<Connection> {
+    let mut seen = Observer::default();
+    for packet in packets {
+        if let Some(segment) = TcpSegment::read(&packet.bytes) {
+            seen.on_segment(packet, &segment);
+        } else if let Some(datagram) = UdpDatagram::read(&packet.bytes) {
+            seen.on_datagram(packet, &datagram);
+        }
+    }
+    seen.all.into_iter().map(Following::end).collect()
+}
+
+/// Whoever sees all packets of a client, in their order.
+#[derive(Default)]
+struct Observer {
+    all: Vec<Following>,
+    /// The newest connection between two ends, and that of each session over UDP.
+    segments: HashMap<(SocketAddr, SocketAddr), usize>,
+    datagrams: HashMap<(SocketAddr, SessionId), usize>,
+}
+
+impl Observer {
+    fn on_segment(&mut self, packet: &CapturedPacket, segment: &TcpSegment<'_>) {
+        let (client, server) = match packet.from_node {
+            true => (segment.source, segment.destination),
+            false => (segment.destination, segment.source),
+        };
+        let known = self.segments.get(&(client, server)).copied();
+        let is_new = packet.from_node && segment.syn && !segment.ack;
+        // A SYN that is sent again is no new connection; a port that is used again is one.
+        let known = known
+            .filter(|at| !is_new || self.all.get(*at).is_some_and(|one| one.isn == segment.seq));
+        let at = match known {
+            Some(at) => at,
+            None if is_new => {
+                self.segments.insert((client, server), self.all.len());
+                self.begin(packet.at, server, segment.seq)
+            }
+            // Its beginning was before the capture's.
+            None => return,
+        };
+        if let Some(following) = self.all.get_mut(at) {
+            following.on_segment(packet.from_node, segment);
+        }
+    }
+
+    /// A piece of a flight of TurboTLS, or an answer to one; anything else over UDP is none of TLS's.
+    fn on_datagram(&mut self, packet: &CapturedPacket, datagram: &UdpDatagram<'_>) {
+        match packet.from_node {
+            true => self.on_request(packet, datagram),
+            false => self.on_response(datagram),
+        }
+    }
+
+    fn on_request(&mut self, packet: &CapturedPacket, datagram: &UdpDatagram<'_>) {
+        let Ok(request) = Request::parse(datagram.payload) else { return };
+        let server = datagram.destination;
+        let known = self.datagrams.get(&(server, request.id)).copied();
+        let at = known.unwrap_or_else(|| self.begin(packet.at, server, 0));
+        self.datagrams.insert((server, request.id), at);
+        if let Some(following) = self.all.get_mut(at) {
+            let offset = usize::try_from(request.offset).unwrap_or(usize::MAX);
+            following.client.keep(offset, request.payload);
+            following.apart.push(datagram.payload.to_vec());
+        }
+    }
+
+    fn on_response(&mut self, datagram: &UdpDatagram<'_>) {
+        let Ok(response) = Response::parse(datagram.payload) else { return };
+        let known = self.datagrams.get(&(datagram.source, response.id)).copied();
+        if let Some(following) = known.and_then(|at| self.all.get_mut(at)) {
+            following.apart.push(datagram.payload.to_vec());
+        }
+    }
+
+    fn begin(&mut self, at: Duration, server: SocketAddr, isn: u32) -> usize {
+        self.all.push(Following {
+            at,
+            server,
+            isn,
+            answer_isn: None,
+            shown: Vec::new(),
+            handed_out: Vec::new(),
+            client: Stream::default(),
+            answer: Stream::default(),
+            apart: Vec::new(),
+        });
+        self.all.len() - 1
+    }
+}
+
+/// A connection as its packets come.
+struct Following {
+    at: Duration,
+    server: SocketAddr,
+    /// Sequence number of the SYN, where there is one, and of the SYN-ACK once it was seen.
+    isn: u32,
+    answer_isn: Option<u32>,
+    shown: Vec<Identifier>,
+    handed_out: Vec<Identifier>,
+    client: Stream,
+    answer: Stream,
+    /// Options of SYNs, and datagrams.
+    apart: Vec<Vec<u8>>,
+}
+
+impl Following {
+    fn on_segment(&mut self, from_client: bool, segment: &TcpSegment<'_>) {
+        if segment.syn {
+            self.on_syn(from_client, segment);
+        }
+        let isn = if from_client { Some(self.isn) } else { self.answer_isn };
+        let Some(isn) = isn else { return };
+        // Data in the SYN are the first of the stream.
+        let first = isn.wrapping_add(1);
+        let begins = if segment.syn { first } else { segment.seq };
+        let offset = usize::try_from(begins.wrapping_sub(first)).unwrap_or(usize::MAX);
+        let stream = if from_client { &mut self.client } else { &mut self.answer };
+        stream.keep(offset, segment.payload);
+    }
+
+    fn on_syn(&mut self, from_client: bool, segment: &TcpSegment<'_>) {
+        if !from_client {
+            self.answer_isn = Some(segment.seq);
+        }
+        self.apart.push(segment.options.to_vec());
+        let list = if from_client { &mut self.shown } else { &mut self.handed_out };
+        for cookie in segment.fast_open().into_iter().filter(|cookie| !cookie.is_empty()) {
+            let identifier = Identifier { kind: Kind::Cookie, bytes: cookie.to_vec() };
+            if !list.contains(&identifier) {
+                list.push(identifier);
+            }
+        }
+    }
+
+    fn end(self) -> Connection {
+        let Self { at, server, mut shown, handed_out, client, answer, apart, .. } = self;
+        let hello = hello::read(&client.beginning());
+        let whole_hello = matches!(hello, Ok(Progress::Complete(_)));
+        if let Ok(Progress::Complete(hello)) = hello {
+            let tickets = hello.psk_identities.into_iter();
+            shown.extend(tickets.map(|bytes| Identifier { kind: Kind::Ticket, bytes }));
+        }
+        let resumed = server_hello::resumes(&answer.beginning());
+        let streams = [client, answer].into_iter().flat_map(|stream| stream.runs());
+        let bytes = streams.map(|(_, run)| run).chain(apart).collect();
+        Connection { at, server, shown, handed_out, whole_hello, resumed, bytes }
+    }
+}
+
+/// The beginning of one direction, by offset: longer than any visit of an experiment that is decided like this.
+#[derive(Default)]
+struct Stream(BTreeMap<usize, Vec<u8>>);
+
+impl Stream {
+    fn keep(&mut self, offset: usize, bytes: &[u8]) {
+        if bytes.is_empty() || offset >= CLIENT_BYTES {
+            return;
+        }
+        let piece = self.0.entry(offset).or_default();
+        if piece.len() < bytes.len() {
+            *piece = bytes.to_vec();
+        }
+    }
+
+    /// What is there without holes, and where each such run begins.
+    fn runs(&self) -> Vec<(usize, Vec<u8>)> {
+        let mut runs: Vec<(usize, Vec<u8>)> = Vec::new();
+        for (offset, piece) in &self.0 {
+            match runs.last_mut() {
+                Some((start, run)) if *offset <= *start + run.len() => {
+                    let known = *start + run.len() - *offset;
+                    run.extend_from_slice(piece.get(known..).unwrap_or_default());
+                }
+                _ => runs.push((*offset, piece.clone())),
+            }
+        }
+        runs
+    }
+
+    /// The first of them, if it is the stream's beginning.
+    fn beginning(&self) -> Vec<u8> {
+        let first = self.runs().into_iter().next();
+        first.filter(|(start, _)| *start == 0).map(|(_, run)| run).unwrap_or_default()
+    }
+}

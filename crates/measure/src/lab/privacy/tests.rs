@@ -1,0 +1,485 @@
+use std::fs;
+use std::net::SocketAddr;
+
+use headstart_emulation::{CapturedPacket, TcpSegment, read_capture};
+use headstart_proto::SessionId;
+use headstart_proto::wire::Request;
+
+use super::observe::Kind;
+use super::*;
+
+mod committed;
+
+const CLIENT: [u8; 4] = [10, 77, 1, 1];
+const SERVER: [u8; 4] = [10, 100, 0, 1];
+
+/// A capture that is made by hand, packet by packet.
+#[derive(Default)]
+struct Tape {
+    packets: Vec<CapturedPacket>,
+    cases: Vec<Case>,
+    /// Milliseconds since it began, and ports used so far.
+    now: u64,
+    ports: u16,
+}
+
+/// What one connection shows, and is handed out in clear.
+#[derive(Clone, Copy, Default)]
+struct Shows<'b> {
+    /// Empty to ask for one.
+    cookie: Option<&'b [u8]>,
+    ticket: Option<&'b [u8]>,
+    answer: Option<&'b [u8]>,
+}
+
+const NOTHING: Shows<'_> = Shows { cookie: None, ticket: None, answer: None };
+
+const fn asks(answer: &[u8]) -> Shows<'_> {
+    Shows { cookie: Some(&[]), answer: Some(answer), ..NOTHING }
+}
+
+const fn cookie(cookie: &[u8]) -> Shows<'_> {
+    Shows { cookie: Some(cookie), ..NOTHING }
+}
+
+impl Tape {
+    /// A case of some visits in front of the boundary and some behind.
+    fn case(mut self, front: &[Shows<'_>], behind: &[Shows<'_>]) -> Self {
+        let sides = [(front, false), (behind, true)];
+        let mut case = Case::default();
+        for (shows, behind) in sides {
+            for one in shows {
+                self.now += 200;
+                case.visits.push(Visit { begun: self.at(), behind });
+                self.now += 1;
+                self.connect(SERVER, *one);
+            }
+        }
+        self.now += 1000;
+        self.cases.push(case);
+        self
+    }
+
+    fn at(&self) -> Duration {
+        Duration::from_secs(1_800_000_000) + Duration::from_millis(self.now)
+    }
+
+    /// A connection whose first flight is in its SYN if it shows a cookie, and after it otherwise.
+    fn connect(&mut self, server: [u8; 4], shows: Shows<'_>) {
+        self.ports += 1;
+        let ends =
+            (SocketAddr::from((CLIENT, 40_000 + self.ports)), SocketAddr::from((server, 443)));
+        let option = |cookie: Option<&[u8]>| cookie.map(fast_open).unwrap_or_default();
+        let hello = client_hello(shows.ticket);
+        let in_syn = shows.cookie.is_some_and(|cookie| !cookie.is_empty());
+        let (syn, after) = if in_syn { (&hello[..], &[][..]) } else { (&[][..], &hello[..]) };
+        self.packet(true, ends, SYN, 1000, &option(shows.cookie), syn);
+        self.packet(false, ends, SYN | ACK, 7, &option(shows.answer), &[]);
+        // In two segments, the second first.
+        let (one, two) = after.split_at(after.len() / 2);
+        let middle = 1001 + u32::try_from(one.len()).unwrap();
+        self.packet(true, ends, ACK, middle, &[], two);
+        self.packet(true, ends, ACK, 1001, &[], one);
+    }
+
+    fn packet(
+        &mut self,
+        from_node: bool,
+        (client, server): (SocketAddr, SocketAddr),
+        flags: u8,
+        seq: u32,
+        options: &[u8],
+        payload: &[u8],
+    ) {
+        let (from, to) = if from_node { (client, server) } else { (server, client) };
+        let bytes = segment(from, to, flags, seq, options, payload);
+        self.packets.push(CapturedPacket { at: self.at(), from_node, bytes });
+    }
+
+    /// Bytes of the server in clear, in two segments, as part of the visit whose last packet is the one at `after`.
+    fn answer(&mut self, after: usize, bytes: &[u8]) {
+        let CapturedPacket { at, bytes: last, .. } = self.packets[after].clone();
+        let last = TcpSegment::read(&last).unwrap();
+        let (one, two) = bytes.split_at(bytes.len() / 2);
+        let (client, server) = (last.source, last.destination);
+        let middle = 8 + u32::try_from(one.len()).unwrap();
+        for (seq, payload) in [(8, one), (middle, two)] {
+            let bytes = segment(server, client, ACK, seq, &[], payload);
+            self.packets.insert(after + 1, CapturedPacket { at, from_node: false, bytes });
+        }
+    }
+
+    /// Written to a file and read again.
+    fn connections(&self) -> Vec<Connection> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("made.pcapng");
+        fs::write(&file, pcapng(&self.packets)).unwrap();
+        let packets = read_capture(&file).unwrap();
+        assert_eq!(packets, self.packets);
+        connections(&packets)
+    }
+
+    fn decide(&self, boundary: Boundary) -> Finding {
+        decide(boundary, &[SERVER.into()], &self.cases, &self.connections())
+    }
+}
+
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+
+fn fast_open(cookie: &[u8]) -> Vec<u8> {
+    [&[1, 1, 34, u8::try_from(2 + cookie.len()).unwrap()][..], cookie].concat()
+}
+
+/// IPv4 and TCP without checksums, which nobody here looks at.
+fn segment(
+    from: SocketAddr,
+    to: SocketAddr,
+    flags: u8,
+    seq: u32,
+    options: &[u8],
+    payload: &[u8],
+) -> Vec<u8> {
+    let mut options = options.to_vec();
+    options.resize(options.len().next_multiple_of(4), 0);
+    let words = u8::try_from(5 + options.len() / 4).unwrap();
+    let tcp = [
+        &from.port().to_be_bytes()[..],
+        &to.port().to_be_bytes(),
+        &seq.to_be_bytes(),
+        &[0; 4],
+        &[words << 4, flags, 0, 0, 0, 0, 0, 0],
+        &options,
+        payload,
+    ]
+    .concat();
+    packet([from, to], 6, &tcp)
+}
+
+/// The same with UDP.
+fn datagram([from, to]: [SocketAddr; 2], payload: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(8 + payload.len()).unwrap().to_be_bytes();
+    let ports = [from, to].map(|end| end.port().to_be_bytes()).concat();
+    packet([from, to], 17, &[&ports[..], &length, &[0; 2], payload].concat())
+}
+
+fn packet(ends: [SocketAddr; 2], protocol: u8, transport: &[u8]) -> Vec<u8> {
+    let [from, to] = ends.map(|end| match end {
+        SocketAddr::V4(end) => end.ip().octets(),
+        SocketAddr::V6(_) => panic!("IPv4 here"),
+    });
+    let length = u16::try_from(20 + transport.len()).unwrap().to_be_bytes();
+    let fields = [0, 0, 0, 0, 64, protocol, 0, 0];
+    [&[0x45, 0][..], &length, &fields, &from, &to, transport].concat()
+}
+
+fn vector16(bytes: &[u8]) -> Vec<u8> {
+    [&u16::try_from(bytes.len()).unwrap().to_be_bytes()[..], bytes].concat()
+}
+
+/// With the identity of a pre-shared key, and its binder, if there is a ticket.
+fn client_hello(ticket: Option<&[u8]>) -> Vec<u8> {
+    let mut extensions = [&[0, 43][..], &vector16(&[2, 3, 4])].concat();
+    if let Some(ticket) = ticket {
+        let identities = vector16(&[&vector16(ticket)[..], &[0; 4]].concat());
+        let binders = vector16(&[&[32][..], &[5; 32]].concat());
+        extensions.extend([&[0, 41][..], &vector16(&[identities, binders].concat())].concat());
+    }
+    let body =
+        [&[3, 3][..], &[9; 32], &[0], &vector16(&[0x13, 0x01]), &[1, 0], &vector16(&extensions)]
+            .concat();
+    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+    let message = [&[1][..], &length[1..], &body].concat();
+    [&[22, 3, 1][..], &vector16(&message)].concat()
+}
+
+/// As the lab writes its captures.
+fn pcapng(packets: &[CapturedPacket]) -> Vec<u8> {
+    let block = |kind: u32, body: Vec<u8>| {
+        let length = u32::try_from(body.len() + 12).unwrap().to_le_bytes();
+        [&kind.to_le_bytes()[..], &length, &body, &length].concat()
+    };
+    let section = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
+    let interface = [101, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0].to_vec();
+    let mut file = [block(0x0a0d_0d0a, section), block(1, interface)].concat();
+    for packet in packets {
+        let nanos = u64::try_from(packet.at.as_nanos()).unwrap();
+        let length = u32::try_from(packet.bytes.len()).unwrap();
+        let (high, low) = (u32::try_from(nanos >> 32).unwrap(), nanos.to_le_bytes());
+        let mut body = [[0; 4], high.to_le_bytes(), *low.first_chunk().unwrap()].concat();
+        body.extend([length.to_le_bytes(), length.to_le_bytes()].concat());
+        body.extend_from_slice(&packet.bytes);
+        body.resize(body.len().next_multiple_of(4), 0);
+        let flags = if packet.from_node { 2 } else { 1 };
+        body.extend([2, 0, 4, 0, flags, 0, 0, 0, 0, 0, 0, 0]);
+        file.extend(block(6, body));
+    }
+    file
+}
+
+const A: &[u8] = &[0xaa; 8];
+const B: &[u8] = &[0xbb; 8];
+const PRIVATE: [&[u8]; 4] = [&[1; 16], &[2; 16], &[3; 16], &[4; 16]];
+
+const SERVER_ROWS: [Boundary; 7] = [
+    Boundary::ThirdParties,
+    Boundary::VirtualHosts,
+    Boundary::PrivateMode,
+    Boundary::Restart,
+    Boundary::Applications,
+    Boundary::AddressChange,
+    Boundary::Nat,
+];
+
+#[test]
+fn an_observer_links_what_is_shown_again() {
+    let plain = Tape::default().case(&[asks(A)], &[cookie(A), cookie(A)]);
+    let found = plain.decide(Boundary::Network);
+    assert_eq!((found.linkable, found.viable), (Some(Linkable::Viable), 1));
+    assert_eq!(found.evidence, ["case 1: visits 1 and 2 have cookie aaaaaaaa… in common"]);
+    // Handed out in clear to the first visit is enough.
+    let handed = Tape::default().case(&[asks(A)], &[cookie(A)]);
+    assert_eq!(handed.decide(Boundary::Network).linkable, Some(Linkable::Viable));
+    let [one, two, ..] = PRIVATE;
+    let private = Tape::default().case(&[NOTHING], &[cookie(one), cookie(two)]);
+    let found = private.decide(Boundary::Network);
+    assert_eq!((found.linkable, found.blocked), (Some(Linkable::Blocked), 1));
+}
+
+#[test]
+fn a_server_links_what_is_shown_on_both_sides_of_a_boundary() {
+    for boundary in SERVER_ROWS {
+        let plain = Tape::default().case(&[asks(A), cookie(A)], &[cookie(A), cookie(A)]);
+        assert_eq!(plain.decide(boundary).linkable, Some(Linkable::Viable), "{boundary:?}");
+        // Not the first behind, but a later one.
+        let late = Tape::default().case(&[asks(A), cookie(A)], &[asks(B), cookie(A)]);
+        assert_eq!(late.decide(boundary).linkable, Some(Linkable::Viable), "{boundary:?}");
+    }
+}
+
+#[test]
+fn a_server_links_nothing_where_the_first_visit_behind_shows_nothing() {
+    let [one, two, ..] = PRIVATE;
+    for boundary in SERVER_ROWS {
+        let private = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(two)]);
+        let found = private.decide(boundary);
+        assert_eq!(found.linkable, Some(Linkable::Blocked), "{boundary:?}: {found:?}");
+        // As plain Fast Open from another address: a cookie is asked for, and another one given.
+        let asked = Tape::default().case(&[asks(A), cookie(A)], &[asks(B), cookie(B)]);
+        assert_eq!(asked.decide(boundary).linkable, Some(Linkable::Blocked), "{boundary:?}");
+    }
+}
+
+#[test]
+fn whoever_issued_a_cookie_can_link_the_first_visit_that_shows_it_once() {
+    let [one, two, three, _] = PRIVATE;
+    for boundary in SERVER_ROWS {
+        let shared = Tape::default().case(&[NOTHING, cookie(one)], &[cookie(two), cookie(three)]);
+        let found = shared.decide(boundary);
+        assert_eq!((found.linkable, found.bounded), (Some(Linkable::Bounded), 1), "{boundary:?}");
+        assert_eq!(
+            found.evidence,
+            [
+                "case 1: visit 3, the first behind, shows cookie 02020202…, which it was given before"
+            ]
+        );
+    }
+}
+
+#[test]
+fn the_tracking_period_ends_with_the_cookie_or_never() {
+    let [one, two, ..] = PRIVATE;
+    let plain = Tape::default().case(&[asks(A), cookie(A)], &[cookie(A)]);
+    let found = plain.decide(Boundary::Period);
+    assert_eq!((found.linkable, found.period()), (Some(Linkable::Viable), Some("unrestricted")));
+    let private = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(two)]);
+    let found = private.decide(Boundary::Period);
+    assert_eq!((found.linkable, found.period()), (Some(Linkable::Bounded), Some("until expiry")));
+    // A cookie that is shown beyond its time has no end.
+    let late = Tape::default().case(&[NOTHING, cookie(one)], &[cookie(two)]);
+    assert_eq!(late.decide(Boundary::Period).linkable, Some(Linkable::Viable));
+    assert_eq!(private.decide(Boundary::Restart).period(), None);
+}
+
+#[test]
+fn tickets_are_looked_at_like_cookies_and_beside_them() {
+    let [one, two, three, four] = PRIVATE;
+    let ticket = |name: &[u8], rest: u8| [name, &[rest; 100]].concat();
+    let shows = |cookie, ticket| Shows { cookie: Some(cookie), ticket: Some(ticket), ..NOTHING };
+    let (first, second) = (ticket(one, 8), ticket(two, 9));
+    let fresh = Tape::default().case(&[NOTHING], &[shows(three, &first), shows(four, &second)]);
+    assert_eq!(fresh.decide(Boundary::Network).linkable, Some(Linkable::Blocked));
+    // The same ticket twice, as of a client that keeps them.
+    let reused = Tape::default().case(&[NOTHING], &[shows(three, &first), shows(four, &first)]);
+    assert_eq!(reused.decide(Boundary::Network).linkable, Some(Linkable::Viable));
+    // A cookie that another connection's ticket has in its name.
+    let leaked = Tape::default().case(&[NOTHING], &[shows(three, &first), cookie(one)]);
+    assert_eq!(leaked.decide(Boundary::Network).linkable, Some(Linkable::Viable));
+    // One connection may show a cookie in both places.
+    let both = Tape::default().case(&[NOTHING], &[shows(one, &first), shows(two, &second)]);
+    assert_eq!(both.decide(Boundary::Network).linkable, Some(Linkable::Blocked));
+    let alone = |ticket| Shows { ticket: Some(ticket), ..NOTHING };
+    let kept = Tape::default().case(&[NOTHING, alone(&first)], &[alone(&second)]);
+    assert_eq!(kept.decide(Boundary::Restart).linkable, Some(Linkable::Bounded));
+}
+
+#[test]
+fn nothing_is_decided_where_fast_open_did_not_work() {
+    let silent = Tape::default().case(&[NOTHING, NOTHING], &[NOTHING]);
+    for boundary in SERVER_ROWS.into_iter().chain([Boundary::Network, Boundary::Period]) {
+        let found = silent.decide(boundary);
+        assert_eq!((found.linkable, found.undecided), (None, 1), "{boundary:?}");
+    }
+    let mut lost = Tape::default().case(&[asks(A), cookie(A)], &[cookie(A)]);
+    lost.packets.truncate(8);
+    let found = lost.decide(Boundary::Restart);
+    assert_eq!(found.evidence, ["case 1: the capture lacks a visit"]);
+    assert_eq!(found.linkable, None);
+}
+
+/// What is never shown again cannot be linked, whoever hands it out how often: no proof of anything.
+#[test]
+fn nothing_is_decided_where_fast_open_worked_on_one_side_only() {
+    let [one, ..] = PRIVATE;
+    let broken_behind = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, NOTHING]);
+    for boundary in SERVER_ROWS.into_iter().chain([Boundary::Period]) {
+        let found = broken_behind.decide(boundary);
+        assert_eq!((found.linkable, found.undecided), (None, 1), "{boundary:?}: {found:?}");
+    }
+    let found = broken_behind.decide(Boundary::Network);
+    assert_eq!((found.linkable, found.undecided), (None, 1), "one cookie, compared with none");
+    assert!(found.evidence[0].contains("none to compare it with"), "{found:?}");
+}
+
+/// It might have shown a ticket.
+#[test]
+fn nothing_is_decided_without_the_hello_of_a_visit() {
+    let [one, two, ..] = PRIVATE;
+    let mut tape = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(two)]);
+    assert_eq!(tape.decide(Boundary::Restart).linkable, Some(Linkable::Blocked));
+    // The first half of the third visit's, which is not in its SYN.
+    let lost = tape.packets.remove(11);
+    assert!(!TcpSegment::read(&lost.bytes).unwrap().payload.is_empty());
+    for boundary in [Boundary::Restart, Boundary::Network, Boundary::Period] {
+        let found = tape.decide(boundary);
+        assert_eq!(found.linkable, None, "{boundary:?}");
+        assert_eq!(found.evidence, ["case 1: the capture lacks the ClientHello of visit 3"]);
+    }
+}
+
+/// The mutation that every row is there to find: a client, or a server, with one private cookie for all connections.
+#[test]
+fn a_private_cookie_that_is_shown_twice_makes_every_row_viable() {
+    let [one, ..] = PRIVATE;
+    let fixed = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(one)]);
+    for boundary in SERVER_ROWS.into_iter().chain([Boundary::Network, Boundary::Period]) {
+        let found = fixed.decide(boundary);
+        assert_eq!((found.linkable, found.viable), (Some(Linkable::Viable), 1), "{boundary:?}");
+    }
+}
+
+/// A private cookie must not be in clear anywhere before it is shown, such as in the ticket of TLS 1.2.
+#[test]
+fn a_cookie_handed_out_in_clear_outside_of_options_is_seen() {
+    let [one, two, three, _] = PRIVATE;
+    let mut tape = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(two)]);
+    let ticket = [&[22, 3, 3, 0, 90, 4, 0][..], three, one, &[7; 30]].concat();
+    // Behind the first visit's packets.
+    tape.answer(3, &ticket);
+    for boundary in [Boundary::Network, Boundary::Restart] {
+        assert_eq!(
+            tape.decide(boundary).linkable,
+            // Within one side of a boundary it says nothing of the boundary.
+            Some(if boundary == Boundary::Network { Linkable::Viable } else { Linkable::Blocked })
+        );
+    }
+    let ticket = [&[22, 3, 3, 0, 90, 4, 0][..], two].concat();
+    let mut tape = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(two)]);
+    tape.answer(3, &ticket);
+    let found = tape.decide(Boundary::Restart);
+    assert_eq!(found.linkable, Some(Linkable::Viable));
+    let why = "case 1: cookie 02020202… stands in the packets of visit 1 as well";
+    assert_eq!(found.evidence, [why]);
+}
+
+#[test]
+fn the_worst_case_counts_and_the_undecided_are_not_forgotten() {
+    let [one, two, three, _] = PRIVATE;
+    let good = || Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(three)]);
+    let bounded = good().case(&[NOTHING, cookie(one)], &[cookie(two)]);
+    let found = bounded.decide(Boundary::Restart);
+    assert_eq!((found.linkable, found.blocked, found.bounded), (Some(Linkable::Bounded), 1, 1));
+    let undecided = good().case(&[NOTHING, NOTHING], &[NOTHING]);
+    assert_eq!(undecided.decide(Boundary::Restart).linkable, None);
+    let viable =
+        good().case(&[NOTHING, NOTHING], &[NOTHING]).case(&[asks(A), cookie(A)], &[cookie(A)]);
+    let found = viable.decide(Boundary::Restart);
+    assert_eq!((found.linkable, found.undecided), (Some(Linkable::Viable), 1));
+}
+
+#[test]
+fn what_is_forgotten_between_cases_is_no_link() {
+    // The same cookie in two cases: everything was forgotten in between, as a server's key may give it again.
+    let again = || [[asks(A), cookie(A)], [asks(B), cookie(B)]];
+    let [front, behind] = again();
+    let tape = Tape::default().case(&front, &behind).case(&front, &behind);
+    assert_eq!(tape.decide(Boundary::AddressChange).linkable, Some(Linkable::Blocked));
+}
+
+#[test]
+fn connections_to_others_and_sent_again_do_not_count() {
+    let [one, two, ..] = PRIVATE;
+    let mut tape = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(two)]);
+    // Another arm's server, which is shown the same.
+    tape.connect([10, 100, 0, 2], cookie(one));
+    assert_eq!(tape.decide(Boundary::Restart).linkable, Some(Linkable::Blocked));
+    assert_eq!(tape.connections().len(), 5);
+    // A SYN that comes twice is one connection, and its cookie is shown once.
+    let syn = tape.packets[4].clone();
+    assert_eq!(connections(std::slice::from_ref(&syn))[0].shown.len(), 1);
+    tape.packets.insert(5, syn);
+    let all = tape.connections();
+    assert_eq!((all.len(), all[1].shown.len(), all[1].shown[0].kind), (5, 1, Kind::Cookie));
+    assert_eq!(tape.decide(Boundary::Network).linkable, Some(Linkable::Blocked));
+    // A port that is used again is another connection.
+    let mut reused = tape.packets[0].clone();
+    reused.bytes[24] ^= 1;
+    tape.packets.push(reused);
+    assert_eq!(tape.connections().len(), 6);
+}
+
+/// A client that has no cookie any more may send its ticket over UDP.
+#[test]
+fn tickets_in_flights_over_udp_are_seen() {
+    let [one, two, three, _] = PRIVATE;
+    let ticket = [two, &[9; 100]].concat();
+    let mut tape = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(three)]);
+    assert_eq!(tape.decide(Boundary::Restart).linkable, Some(Linkable::Blocked));
+    let hello = client_hello(Some(&ticket));
+    // In two pieces, the second first, as part of the first visit behind.
+    let (first, second) = hello.split_at(80);
+    let last = tape.packets[8].at;
+    for (seq, offset, payload) in [(1, 80, second), (0, 0, first)] {
+        let id = SessionId([7; 12]);
+        let payload = Request { id, seq, offset, payload }.emit();
+        let ends = [(CLIENT, 50_000).into(), (SERVER, 443).into()];
+        let bytes = datagram(ends, &payload);
+        tape.packets.push(CapturedPacket { at: last, from_node: true, bytes });
+    }
+    assert_eq!(tape.connections().len(), 5, "the flight beside four connections");
+    let found = tape.decide(Boundary::Restart);
+    assert_eq!(found.linkable, Some(Linkable::Bounded));
+    assert!(found.evidence[0].contains("ticket 02020202…"), "{found:?}");
+}
+
+#[test]
+fn rows_are_named_as_in_experiments() {
+    let name = |boundary: Boundary| serde_json::to_value(boundary).unwrap();
+    assert_eq!(name(Boundary::ThirdParties), "third-parties");
+    assert_eq!(name(Boundary::Nat), "nat");
+    assert_eq!(
+        [Linkable::Blocked, Linkable::Bounded, Linkable::Viable].map(Linkable::level),
+        [0, 1, 2]
+    );
+    assert!(Linkable::Blocked < Linkable::Viable);
+}

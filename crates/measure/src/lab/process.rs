@@ -1,0 +1,272 @@
+//! A program that runs on a node: what it says, and how it ended when it should not have.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headstart::companion;
+use headstart_emulation::Node;
+
+use super::interrupt::Interrupt;
+use headstart::base::failure::Failure;
+
+/// Longest line taken from a program. Those of connections have some hundred bytes; that of a page has some sixty for each
+/// resource, of which there are 50,000 at most.
+const LINE_MAX: u64 = 8 << 20;
+
+/// Last lines of standard error that are kept, to say why a program broke.
+const TAIL: usize = 12;
+
+/// Lines read ahead of whoever takes them; then the program has to wait.
+const LINES: usize = 4096;
+
+/// How often a wait looks whether the user has interrupted.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long a program that is asked to end may take before it is killed.
+const END: Duration = Duration::from_millis(500);
+
+/// A running program. Killed when dropped, and by the kernel when this process ends.
+#[derive(Debug)]
+pub(crate) struct Program {
+    what: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<Line>,
+    tail: Tail,
+}
+
+/// A line, and when it was there.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) text: String,
+    pub(crate) at: Instant,
+}
+
+/// Why a program can be used no more, or the user wants to stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Broken {
+    /// It ended, hangs or says nonsense: one line for the results.
+    Program(String),
+    /// The user interrupted.
+    Interrupted,
+}
+
+/// Returns the path of this program, which runs again as the peers of a run.
+///
+/// # Errors
+/// The system does not tell it.
+pub(crate) fn this_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe()
+        .map_err(|error| Failure::usage(format!("cannot find this program: {error}")))
+}
+
+/// Returns the path of `headstart`, whose edges and agents are measured.
+///
+/// # Errors
+/// It is neither beside this program nor on the `PATH`.
+pub(crate) fn product() -> Result<PathBuf, Failure> {
+    companion::find("headstart").ok_or_else(|| {
+        Failure::usage("headstart, whose edges and agents are measured, is not there")
+            .hint("put it beside headstart-lab or on the PATH; cargo build --bins makes both")
+    })
+}
+
+type Tail = Arc<Mutex<VecDeque<String>>>;
+
+impl Program {
+    /// Starts `command` on `node`; `what` is what messages call it.
+    pub(crate) fn start(
+        node: &Node,
+        what: impl Into<String>,
+        mut command: Command,
+    ) -> Result<Self, Broken> {
+        let what = what.into();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A group of its own: Ctrl-C is for the runner, which then ends it.
+        command.process_group(0);
+        let cannot = |error| Broken::Program(format!("{what} cannot be started: {error}"));
+        let mut child = node.spawn(command).map_err(cannot)?;
+        let (sender, lines) = sync_channel(LINES);
+        let tail = Tail::default();
+        if let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) {
+            let kept = Arc::clone(&tail);
+            thread::spawn(move || send_lines(stdout, &sender));
+            thread::spawn(move || keep_tail(stderr, &kept));
+        }
+        let stdin = child.stdin.take();
+        Ok(Self { what, child, stdin, lines, tail })
+    }
+
+    /// Sends one line.
+    pub(crate) fn tell(&mut self, line: &str) -> Result<(), Broken> {
+        let told = self.stdin.as_mut().is_some_and(|stdin| writeln!(stdin, "{line}").is_ok());
+        if told { Ok(()) } else { Err(self.ended()) }
+    }
+
+    /// Its next line.
+    ///
+    /// # Errors
+    /// It ended, says nothing for `patience`, or the user interrupted.
+    pub(crate) fn line(
+        &mut self,
+        patience: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<Line, Broken> {
+        let until = Instant::now() + patience;
+        loop {
+            if interrupt.is_set() {
+                return Err(Broken::Interrupted);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left.min(LOOK)) {
+                Ok(line) => return Ok(line),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => {
+                    return Err(self.broken(&format!("said nothing for {patience:.0?}")));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Whether it runs.
+    pub(crate) fn check(&mut self) -> Result<(), Broken> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            _ => Err(self.ended()),
+        }
+    }
+
+    /// The number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Processor time it has used, if the system tells.
+    pub(crate) fn cpu(&self) -> Option<Duration> {
+        cpu_of(self.child.id())
+    }
+
+    /// The same to the nanosecond, of threads that still run; of short work ticks tell little.
+    pub(crate) fn run_time(&self) -> Option<Duration> {
+        run_time_of(self.child.id()).or_else(|| self.cpu())
+    }
+
+    /// It said something that is no answer.
+    pub(crate) fn nonsense(&self, line: &str) -> Broken {
+        self.broken(&format!("said {line:?}"))
+    }
+
+    fn ended(&mut self) -> Broken {
+        let until = Instant::now() + END;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return self.broken(&format!("ended ({status})")),
+                Ok(None) if Instant::now() < until => thread::sleep(Duration::from_millis(5)),
+                _ => return self.broken("closed its output"),
+            }
+        }
+    }
+
+    fn broken(&self, how: &str) -> Broken {
+        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = tail.iter().map(String::as_str).collect::<Vec<_>>().join(" | ");
+        let said =
+            if said.is_empty() { String::new() } else { format!("; its last words: {said}") };
+        Broken::Program(format!("{} {how}{said}", self.what))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn send_lines(stdout: impl Read, sender: &SyncSender<Line>) {
+    let mut reader = BufReader::new(stdout);
+    while let Some(text) = next_line(&mut reader) {
+        if sender.send(Line { text, at: Instant::now() }).is_err() {
+            return;
+        }
+    }
+}
+
+fn keep_tail(stderr: impl Read, tail: &Tail) {
+    let mut reader = BufReader::new(stderr);
+    while let Some(line) = next_line(&mut reader) {
+        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        if tail.len() == TAIL {
+            tail.pop_front();
+        }
+        tail.push_back(line);
+    }
+}
+
+/// The next line, in pieces if it is longer than any should be.
+fn next_line(reader: &mut impl BufRead) -> Option<String> {
+    let mut line = Vec::new();
+    let read = reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).ok()?;
+    (read > 0).then(|| String::from_utf8_lossy(&line).trim_end().to_owned())
+}
+
+/// User and system time: fields 14 and 15 of /proc/PID/stat (proc_pid_stat(5)), in clock ticks.
+fn cpu_of(pid: u32) -> Option<Duration> {
+    times_of(&format!("/proc/{pid}/stat"), 11)
+}
+
+/// User and system time of all children that have ended and were waited for, and of theirs: fields 16 and 17.
+pub(crate) fn cpu_of_children() -> Option<Duration> {
+    times_of("/proc/self/stat", 13)
+}
+
+/// Time on a processor of all threads that a process has now: the first field of their schedstat
+/// (Documentation/scheduler/sched-stats.rst), in nanoseconds.
+fn run_time_of(pid: u32) -> Option<Duration> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let time = |task: std::io::Result<std::fs::DirEntry>| {
+        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+    };
+    // A thread that ends meanwhile has no file any more.
+    let times: Vec<Duration> = tasks.filter_map(time).collect();
+    (!times.is_empty()).then(|| times.into_iter().sum())
+}
+
+/// The sum of two fields of a stat file, behind so many after the name.
+fn times_of(file: &str, skipped: usize) -> Option<Duration> {
+    let stat = std::fs::read_to_string(file).ok()?;
+    // The second field is the name in parentheses, which may hold blanks.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields = rest.split_whitespace().skip(skipped).take(2);
+    let ticks: u64 = fields.map(str::parse::<u64>).sum::<Result<_, _>>().ok()?;
+    let per_second = rustix::param::clock_ticks_per_second();
+    (per_second > 0).then(|| Duration::from_secs_f64(ticks as f64 / per_second as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_that_of_the_process_and_of_its_children() {
+        let before = cpu_of_children().unwrap();
+        let work = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
+        assert!(Command::new("sh").args(["-c", work]).status().unwrap().success());
+        assert!(cpu_of_children().unwrap() > before);
+        let own = std::process::id();
+        let first = run_time_of(own).unwrap();
+        // The kernel brings it up to date at its next tick.
+        while run_time_of(own).unwrap() == first {}
+        assert!(cpu_of(own).is_some());
+        assert_eq!(run_time_of(u32::MAX), None);
+    }
+}

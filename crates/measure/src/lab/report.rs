@@ -1,0 +1,58 @@
+//! `headstart lab report`: one HTML file from the folders that runs have written, and a summary on
+//! the terminal, both from one model.
+
+mod browser;
+mod distribution;
+mod environment;
+pub(crate) mod figure;
+mod folder;
+pub(crate) mod html;
+mod model;
+pub(crate) mod options;
+mod paper;
+mod privacy;
+pub(crate) mod scale;
+mod table;
+mod text;
+mod waterfall;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use self::folder::Folder;
+use self::model::Run;
+use crate::lab::report::options::LabReportOptions;
+use headstart::base::failure::Failure;
+use headstart::base::output;
+
+/// Reads the folders, writes the report and prints its summary.
+///
+/// # Errors
+/// A folder that is not that of a whole run, figures that contradict each other, a file that cannot
+/// be read or written.
+pub(crate) fn run(options: &LabReportOptions) -> Result<ExitCode, Failure> {
+    let to = target(options)?;
+    let runs = options.folders.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    let document = html::document(&runs).into_string();
+    fs::write(&to, document).map_err(|error| {
+        Failure::usage(format!("cannot write {}: {error}", to.display()))
+            .hint("--html FILE writes it elsewhere")
+    })?;
+    output::print(text::summary(&runs).as_bytes())?;
+    eprintln!("report: {}", to.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn target(options: &LabReportOptions) -> Result<PathBuf, Failure> {
+    match (&options.html, options.folders.as_slice()) {
+        (Some(file), _) => Ok(file.clone()),
+        (None, [folder]) => Ok(folder.join("report.html")),
+        (None, _) => Err(Failure::usage("several folders make one report, and it has no name")
+            .hint("add --html FILE")),
+    }
+}
+
+fn read(path: &Path) -> Result<Run, Failure> {
+    Run::new(Folder::read(path)?)
+}

@@ -1,0 +1,353 @@
+//! What a run wrote: its files, read with more patience than they are written with, so that old
+//! results stay readable, and with none for half a run.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::lab::browser::outcome::{self, Outcome};
+use crate::lab::privacy::Finding;
+use crate::lab::stats::Summary;
+use crate::lab::workload::Handshakes;
+use headstart::base::failure::Failure;
+
+/// Trials of one folder: two hours at 140 connections a second; about 300 MB of memory.
+const TRIALS_MAX: usize = 1_000_000;
+
+/// Name of the folder that a run writes into until it is whole.
+const PARTIAL: &str = "partial";
+
+const WRITTEN_BY: &str = "name a folder that `headstart lab run` has written";
+
+/// The results of one run.
+#[derive(Debug)]
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+    pub(super) trials: Vec<Trial>,
+    pub(super) cells: Vec<CellSummary>,
+    pub(super) verdicts: Vec<Verdict>,
+    pub(super) environment: Map<String, Value>,
+    pub(super) experiment: Experiment,
+    /// Of loads in a browser.
+    pub(super) browser: Option<Outcome>,
+}
+
+impl Folder {
+    /// Reads a folder.
+    ///
+    /// # Errors
+    /// It is missing, of a run that did not end, or a file in it is missing, empty or not understood.
+    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+        whole(path)?;
+        let cells: Vec<CellSummary> = json(path, "summary.json")?;
+        let trials = trials(path)?;
+        if cells.is_empty() {
+            return Err(Failure::usage(format!("{}: no results", in_folder(path, "summary.json")))
+                .hint("run the experiment again"));
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            trials,
+            cells,
+            verdicts: verdicts(path)?,
+            environment: json(path, "environment.json")?,
+            experiment: experiment(path)?,
+            browser: browser(path)?,
+        })
+    }
+}
+
+/// One row of samples.csv. Times in ms.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Trial {
+    pub(super) arm: String,
+    pub(super) suite: String,
+    pub(super) link: String,
+    #[serde(default)]
+    pub(super) variant: String,
+    pub(super) trial: u64,
+    pub(super) opening: String,
+    pub(super) ms_to_first_request_byte: Option<f64>,
+    pub(super) ms_to_first_response_byte: Option<f64>,
+    pub(super) ms_to_last_response_byte: Option<f64>,
+    pub(super) reason: String,
+    pub(super) flagged: bool,
+    ok: Option<bool>,
+    #[serde(default)]
+    pub(super) error: String,
+}
+
+impl Trial {
+    /// Whether every byte came.
+    pub(super) fn completed(&self) -> bool {
+        self.ok.unwrap_or(self.error.is_empty() && self.ms_to_last_response_byte.is_some())
+    }
+}
+
+/// One entry of summary.json: an arm with a suite over a link.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct CellSummary {
+    pub(super) experiment: String,
+    pub(super) arm: String,
+    pub(super) suite: String,
+    pub(super) link: String,
+    #[serde(default)]
+    pub(super) variant: String,
+    pub(super) n: usize,
+    #[serde(default)]
+    pub(super) failed: usize,
+    #[serde(default)]
+    pub(super) flagged: usize,
+    pub(super) first_request_byte: Option<Times>,
+    pub(super) first_response_byte: Option<Times>,
+    pub(super) last_response_byte: Option<Times>,
+    pub(super) rtts: Option<f64>,
+    #[serde(default)]
+    pub(super) openings: BTreeMap<String, usize>,
+    /// Trials whose request left with the first packet.
+    #[serde(default)]
+    pub(super) zero_rtt: usize,
+    /// Who can link its connections, where the experiment asks.
+    pub(super) privacy: Option<Finding>,
+    /// What became of its handshakes, where its clients are programs of others.
+    pub(super) handshakes: Option<Handshakes>,
+    /// The median of the ratios of whole connections, round by round, to those of programs as they come.
+    pub(super) to_today: Option<f64>,
+    /// Whole exchanges, to the last response byte; older results have another count under another name.
+    pub(super) exchanges_per_s: Option<f64>,
+    /// Median to the first request byte without the flagged trials.
+    pub(super) p50_unflagged: Option<f64>,
+    pub(super) rtt_ms: Option<f64>,
+    /// Processor time of a connection.
+    pub(super) client_cpu_ms: Option<f64>,
+    pub(super) server_cpu_ms: Option<f64>,
+    pub(super) flight_bytes: Option<u64>,
+    /// Why there are fewer trials than there should be.
+    pub(super) broken: Option<String>,
+}
+
+impl CellSummary {
+    /// Whether the trial is one of this cell.
+    pub(super) fn holds(&self, trial: &Trial) -> bool {
+        self.arm == trial.arm
+            && self.suite == trial.suite
+            && self.link == trial.link
+            && self.variant == trial.variant
+    }
+
+    /// How a person would name it.
+    pub(super) fn name(&self) -> String {
+        let names = [&self.arm, &self.suite, &self.link, &self.variant];
+        let names: Vec<_> =
+            names.into_iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
+        names.join(", ")
+    }
+}
+
+/// What bars.json says: one demand of the experiment on one cell.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Verdict {
+    pub(super) bar: Bar,
+    pub(super) arm: String,
+    pub(super) suite: String,
+    pub(super) link: String,
+    #[serde(default)]
+    pub(super) variant: String,
+    pub(super) condition: String,
+    pub(super) limit: f64,
+    /// None if there was nothing to judge by.
+    pub(super) found: Option<f64>,
+    pub(super) met: bool,
+}
+
+/// The demand as the experiment says it.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Bar {
+    pub(super) against: Option<String>,
+    #[serde(default)]
+    pub(super) of: String,
+}
+
+/// The distribution of one of the times, in ms, over all trials.
+pub(super) type Times = Summary;
+
+/// What the report needs of experiment.toml.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Experiment {
+    #[serde(default)]
+    pub(super) title: String,
+    #[serde(default)]
+    pub(super) about: String,
+    /// The published table that it reproduces.
+    pub(super) reference: Option<String>,
+    #[serde(default)]
+    pub(super) arms: Vec<String>,
+    #[serde(default)]
+    pub(super) suites: Vec<String>,
+    #[serde(default, rename = "link")]
+    pub(super) links: Vec<LinkEntry>,
+    #[serde(default, rename = "variant")]
+    pub(super) variants: Vec<VariantEntry>,
+}
+
+/// A link of the experiment.
+#[derive(Debug, Deserialize)]
+pub(super) struct LinkEntry {
+    pub(super) name: String,
+    rtt: Option<toml::Value>,
+    #[serde(default)]
+    pub(super) path: String,
+}
+
+impl LinkEntry {
+    /// The round-trip time in ms, written as a number of ms or as a text with a unit.
+    pub(super) fn rtt_ms(&self) -> Option<f64> {
+        let rtt = match self.rtt.as_ref()? {
+            toml::Value::Float(ms) => *ms,
+            toml::Value::Integer(ms) => i32::try_from(*ms).ok()?.into(),
+            toml::Value::String(text) => in_ms(text)?,
+            _ => return None,
+        };
+        (rtt.is_finite() && rtt > 0.0).then_some(rtt)
+    }
+}
+
+/// A variant of the experiment.
+#[derive(Debug, Deserialize)]
+pub(super) struct VariantEntry {
+    #[serde(default)]
+    pub(super) name: String,
+}
+
+/// Milliseconds of `0.3ms`, `261us` or `1s 500ms`; humantime knows no fractions.
+fn in_ms(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let per_ms = match unit {
+        "ns" => 1e-6,
+        "us" | "µs" => 1e-3,
+        "ms" => 1.0,
+        "s" => 1e3,
+        _ => return humantime::parse_duration(text).ok().map(|time| time.as_secs_f64() * 1e3),
+    };
+    number.trim().parse::<f64>().ok().map(|number| number * per_ms)
+}
+
+fn whole(path: &Path) -> Result<(), Failure> {
+    let shown = path.display();
+    if path.extension().is_some_and(|extension| extension == PARTIAL) {
+        return Err(Failure::usage(format!("{shown} is of a run that did not end"))
+            .hint("run the experiment again; a whole run leaves a folder without .partial"));
+    }
+    if path.is_dir() {
+        return Ok(());
+    }
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(format!(".{PARTIAL}"));
+    let hint = match Path::new(&partial).is_dir() {
+        true => format!("{shown}.{PARTIAL} is of a run that did not end: run the experiment again"),
+        false => WRITTEN_BY.into(),
+    };
+    Err(Failure::usage(format!("{shown}: no such folder")).hint(hint))
+}
+
+fn text(path: &Path, name: &str) -> Result<String, Failure> {
+    fs::read_to_string(path.join(name)).map_err(|error| {
+        Failure::usage(format!("cannot read {}: {error}", in_folder(path, name))).hint(WRITTEN_BY)
+    })
+}
+
+fn json<T: DeserializeOwned>(path: &Path, name: &str) -> Result<T, Failure> {
+    serde_json::from_str(&text(path, name)?).map_err(|error| not_understood(path, name, &error))
+}
+
+/// An experiment without demands, or an older version, leaves no such file.
+fn verdicts(path: &Path) -> Result<Vec<Verdict>, Failure> {
+    let name = "bars.json";
+    if path.join(name).exists() { json(path, name) } else { Ok(Vec::new()) }
+}
+
+/// Other experiments leave no such file.
+fn browser(path: &Path) -> Result<Option<Outcome>, Failure> {
+    path.join(outcome::FILE).exists().then(|| json(path, outcome::FILE)).transpose()
+}
+
+fn experiment(path: &Path) -> Result<Experiment, Failure> {
+    let name = "experiment.toml";
+    toml::from_str(&text(path, name)?).map_err(|error| not_understood(path, name, &error))
+}
+
+fn trials(path: &Path) -> Result<Vec<Trial>, Failure> {
+    let name = "samples.csv";
+    let text = text(path, name)?;
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let mut trials = Vec::new();
+    for trial in reader.deserialize() {
+        trials.push(trial.map_err(|error| not_understood(path, name, &error))?);
+        if trials.len() > TRIALS_MAX {
+            let shown = in_folder(path, name);
+            return Err(Failure::usage(format!("{shown}: more than {TRIALS_MAX} trials"))
+                .hint("report the runs apart"));
+        }
+    }
+    if trials.is_empty() {
+        return Err(Failure::usage(format!("{}: no trials", in_folder(path, name)))
+            .hint("run the experiment again"));
+    }
+    match trials.iter().find(|trial| !sane(trial)) {
+        Some(trial) => Err(Failure::usage(format!(
+            "{}: trial {} of {} over {} has a time that is no time",
+            in_folder(path, name),
+            trial.trial,
+            trial.arm,
+            trial.link
+        ))
+        .hint("times are ms, not negative")),
+        None => Ok(trials),
+    }
+}
+
+fn sane(trial: &Trial) -> bool {
+    let times = [
+        trial.ms_to_first_request_byte,
+        trial.ms_to_first_response_byte,
+        trial.ms_to_last_response_byte,
+    ];
+    times.into_iter().flatten().all(|ms| ms.is_finite() && ms >= 0.0)
+}
+
+fn not_understood(path: &Path, name: &str, error: &dyn std::fmt::Display) -> Failure {
+    let error = error.to_string();
+    Failure::usage(format!("{}: {}", in_folder(path, name), error.trim_end()))
+        .hint("the file is damaged, or of another version of headstart")
+}
+
+fn in_folder(path: &Path, name: &str) -> String {
+    path.join(name).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips_are_numbers_or_texts() {
+        let rtt = |text: &str| {
+            let entry: LinkEntry = toml::from_str(&format!("name = 'x'\nrtt = {text}")).unwrap();
+            entry.rtt_ms()
+        };
+        assert_eq!(rtt("0.261"), Some(0.261));
+        assert_eq!(rtt("5"), Some(5.0));
+        assert_eq!(rtt("'0.3ms'"), Some(0.3));
+        assert_eq!(rtt("'261 us'"), Some(0.261));
+        assert_eq!(rtt("'1s 500ms'"), Some(1_500.0));
+        assert_eq!(rtt("'soon'"), None);
+        assert_eq!(rtt("-1"), None);
+        assert_eq!(rtt("nan"), None);
+    }
+}

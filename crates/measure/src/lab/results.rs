@@ -1,0 +1,244 @@
+//! The folder of a run: written beside its place, and put there when it is whole.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::trial::Row;
+use headstart::base::failure::Failure;
+
+const SAMPLES: &str = "samples.csv";
+const SUMMARY: &str = "summary.json";
+const BARS: &str = "bars.json";
+const ENVIRONMENT: &str = "environment.json";
+const EXPERIMENT: &str = "experiment.toml";
+const CAPTURES: &str = "captures";
+
+/// Loads of pages, a line of JSON each: the times of every resource.
+const LOADS: &str = "loads.jsonl";
+
+/// Keys and configurations of programs; removed before the results are put in place.
+const WORK: &str = "work";
+
+/// Held by the run that writes, and let go by the kernel however that ends; it also marks a folder as ours.
+const LOCK: &str = "lock";
+
+/// A results folder that is being written.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    place: PathBuf,
+    partial: PathBuf,
+    samples: csv::Writer<File>,
+    loads: Option<BufWriter<File>>,
+    rows: u64,
+    finished: bool,
+    _lock: File,
+}
+
+impl Folder {
+    /// Begins the results of `place`, which must not exist yet.
+    ///
+    /// # Errors
+    /// It exists, or another run writes it, or the file system refuses.
+    pub(crate) fn create(place: &Path) -> Result<Self, Failure> {
+        if place.exists() {
+            return Err(Failure::usage(format!("{} exists", place.display()))
+                .hint("results are not overwritten: name another folder with --out"));
+        }
+        let partial = partial_of(place);
+        let cannot = |error: io::Error| {
+            Failure::usage(format!("cannot write {}: {error}", partial.display()))
+                .hint("name a folder that can be written with --out")
+        };
+        let left_behind = partial.join(LOCK).exists();
+        fs::create_dir_all(&partial).map_err(cannot)?;
+        let foreign = !left_behind && fs::read_dir(&partial).map_err(cannot)?.next().is_some();
+        if foreign {
+            return Err(Failure::usage(format!("{} holds other files", partial.display()))
+                .hint("name another folder with --out"));
+        }
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(partial.join(LOCK))
+            .map_err(cannot)?;
+        lock.try_lock().map_err(|_| busy(&partial))?;
+        if left_behind {
+            eprintln!("note: removing what a run that did not end left in {}", partial.display());
+            clear(&partial).map_err(cannot)?;
+        }
+        fs::create_dir(partial.join(WORK)).map_err(cannot)?;
+        let samples = File::create(partial.join(SAMPLES)).map_err(cannot)?;
+        let samples = csv::Writer::from_writer(samples);
+        let place = place.to_owned();
+        let loads = None;
+        Ok(Self { place, partial, samples, loads, rows: 0, finished: false, _lock: lock })
+    }
+
+    /// For keys and configurations of programs, by an absolute path.
+    pub(crate) fn work(&self) -> Result<PathBuf, Failure> {
+        self.partial.join(WORK).canonicalize().map_err(|error| self.failed(&error))
+    }
+
+    /// For packet captures.
+    pub(crate) fn captures(&self) -> Result<PathBuf, Failure> {
+        self.subfolder(CAPTURES)
+    }
+
+    /// A folder in this one.
+    pub(crate) fn subfolder(&self, name: &str) -> Result<PathBuf, Failure> {
+        let folder = self.partial.join(name);
+        fs::create_dir_all(&folder).map_err(|error| self.failed(&error))?;
+        Ok(folder)
+    }
+
+    /// Writes a further file.
+    pub(crate) fn add_file(&self, name: &str, value: &impl Serialize) -> Result<(), Failure> {
+        write_json(&self.partial.join(name), value).map_err(|error| self.failed(&error))
+    }
+
+    /// Writes what belongs to the captures of a stage beside them.
+    pub(crate) fn add_to_captures(
+        &self,
+        name: &str,
+        value: &impl Serialize,
+    ) -> Result<(), Failure> {
+        let file = self.captures()?.join(name);
+        write_json(&file, value).map_err(|error| self.failed(&error))
+    }
+
+    /// Where the results will be.
+    pub(crate) fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// Adds a sample.
+    pub(crate) fn add(&mut self, row: &Row) -> Result<(), Failure> {
+        self.rows += 1;
+        let written = self.samples.serialize(row);
+        written.map_err(|error| self.failed(&io::Error::other(error)))
+    }
+
+    /// Adds what is known of one load of a page beside its sample.
+    pub(crate) fn add_load(&mut self, load: &impl Serialize) -> Result<(), Failure> {
+        let written = (|| -> io::Result<()> {
+            let file = match &mut self.loads {
+                Some(file) => file,
+                none => none.insert(BufWriter::new(File::create(self.partial.join(LOADS))?)),
+            };
+            serde_json::to_writer(&mut *file, load)?;
+            file.write_all(b"\n")
+        })();
+        written.map_err(|error| self.failed(&error))
+    }
+
+    /// Makes sure that the samples so far are in the file.
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+        let flushed = self.samples.flush();
+        let flushed = flushed.and_then(|()| self.loads.as_mut().map_or(Ok(()), Write::flush));
+        flushed.map_err(|error| self.failed(&error))
+    }
+
+    /// Writes the rest and puts the folder in its place.
+    pub(crate) fn finish(
+        mut self,
+        summary: &impl Serialize,
+        bars: &impl Serialize,
+        environment: &impl Serialize,
+        experiment: &str,
+    ) -> Result<PathBuf, Failure> {
+        self.flush()?;
+        let done = || -> io::Result<()> {
+            write_json(&self.partial.join(SUMMARY), summary)?;
+            write_json(&self.partial.join(BARS), bars)?;
+            write_json(&self.partial.join(ENVIRONMENT), environment)?;
+            fs::write(self.partial.join(EXPERIMENT), experiment)?;
+            fs::remove_dir_all(self.partial.join(WORK))?;
+            fs::remove_file(self.partial.join(LOCK))?;
+            // What is renamed must be on the disk first, or a crash could leave empty files in place.
+            for entry in fs::read_dir(&self.partial)? {
+                File::open(entry?.path())?.sync_all()?;
+            }
+            fs::rename(&self.partial, &self.place)
+        };
+        done().map_err(|error| self.failed(&error))?;
+        self.finished = true;
+        Ok(self.place.clone())
+    }
+
+    fn failed(&self, error: &io::Error) -> Failure {
+        Failure::usage(format!("cannot write {}: {error}", self.partial.display()))
+            .hint("is the disk full?")
+    }
+}
+
+/// A run that did not come to its end leaves its samples, under a name that no report takes, and no keys.
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        let _ = self.samples.flush();
+        let _ = fs::remove_dir_all(self.partial.join(WORK));
+        if self.rows == 0 {
+            let _ = fs::remove_dir_all(&self.partial);
+        } else {
+            let (partial, rows) = (self.partial.display(), self.rows);
+            eprintln!(
+                "note: {partial} keeps {rows} samples of a run that did not end; it is no result"
+            );
+        }
+    }
+}
+
+/// A place for the results of `name` that is free: lab-results/NAME-DATE.
+pub(crate) fn default_place(name: &str) -> PathBuf {
+    let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let date: String = date.chars().filter(|c| !matches!(c, '-' | ':')).collect();
+    let free = |place: &PathBuf| !place.exists() && !partial_of(place).exists();
+    let mut places = (1..).map(|number: u32| {
+        let again = if number == 1 { String::new() } else { format!("-{number}") };
+        Path::new("lab-results").join(format!("{name}-{date}{again}"))
+    });
+    places.find(free).unwrap_or_default()
+}
+
+fn partial_of(place: &Path) -> PathBuf {
+    let mut name = place.as_os_str().to_owned();
+    name.push(".partial");
+    name.into()
+}
+
+fn busy(partial: &Path) -> Failure {
+    Failure::usage(format!("another run writes {}", partial.display()))
+        .hint("wait for its end, or name another folder with --out")
+}
+
+/// What a killed run left behind.
+fn clear(partial: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(partial)? {
+        let entry = entry?;
+        if entry.file_name() == LOCK {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(value)?;
+    text.push(b'\n');
+    File::create(path)?.write_all(&text)
+}
+
+#[cfg(test)]
+mod tests;

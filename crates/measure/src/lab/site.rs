@@ -1,0 +1,115 @@
+//! `headstart lab site`: generated web sites, served until the command is ended.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+
+use headstart_openers::PeerError;
+use headstart_openers::site::{Authority, Site, SiteOptions, SiteOrigin};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::lab::site_options::LabSiteOptions;
+use headstart::base::failure::Failure;
+use headstart::base::{output, runtime};
+
+/// Serves.
+///
+/// # Errors
+/// No such site, or the address is not free.
+pub(crate) fn run(options: &LabSiteOptions) -> Result<ExitCode, Failure> {
+    let sites = options.sites.iter().map(|name| find(name)).collect::<Result<Vec<_>, _>>()?;
+    let authority = match &options.certificates {
+        Some(folder) => Authority::obtain(folder),
+        None => Authority::new(),
+    };
+    let authority = authority.map_err(|error| failed(&error))?;
+    if let Some(folder) = &options.certificates {
+        for host in sites.iter().flat_map(Site::hosts) {
+            let identity = authority.issue(&host.name).map_err(|error| failed(&error))?;
+            identity.store(&authority, folder, &host.name).map_err(|error| failed(&error))?;
+        }
+    }
+    let how =
+        SiteOptions { think: options.think, http1_only: options.http1, ..SiteOptions::default() };
+    let origin = SiteOrigin::new(&sites, &authority, &how).map_err(|error| failed(&error))?;
+    runtime::run(None, serve(options, &sites, &authority, origin))
+}
+
+async fn serve(
+    options: &LabSiteOptions,
+    sites: &[Site],
+    authority: &Authority,
+    origin: SiteOrigin,
+) -> Result<ExitCode, Failure> {
+    let (listener, address) = listen(options.listen).await?;
+    let without_tls = match options.without_tls {
+        Some(wanted) => Some(listen(wanted).await?),
+        None => None,
+    };
+    let clear = without_tls.as_ref().map(|(_, address)| *address);
+    let fingerprint = authority.fingerprint().map_err(|error| failed(&error))?;
+    let text = if options.json {
+        let of = |site: &Site| {
+            let hosts: Vec<&str> = site.hosts().iter().map(|host| host.name.as_str()).collect();
+            json!({ "name": site.name(), "url": site.url(), "hosts": hosts })
+        };
+        let sites: Vec<_> = sites.iter().map(of).collect();
+        let said = json!({
+            "address": address, "without_tls": clear, "fingerprint": fingerprint, "sites": sites,
+        });
+        format!("{said}\n")
+    } else {
+        let urls: Vec<String> = sites.iter().map(Site::url).collect();
+        let clear = clear.map_or(String::new(), |clear| format!(", without TLS at {clear}"));
+        format!(
+            "serving {} at {address}{clear}\n\
+             chromium --host-resolver-rules='MAP * {address}' \
+             --ignore-certificate-errors-spki-list={fingerprint} --user-data-dir=$(mktemp -d) {}\n",
+            sites.iter().map(Site::name).collect::<Vec<_>>().join(", "),
+            urls.join(" "),
+        )
+    };
+    output::print(text.as_bytes())?;
+    match without_tls {
+        Some((clear, _)) => {
+            tokio::join!(origin.serve(listener), origin.serve_without_tls(clear));
+        }
+        None => origin.serve(listener).await,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn listen(wanted: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
+    let failed = |error| Failure::bind(wanted, &error);
+    let listener = TcpListener::bind(wanted).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+/// The site of this name, or in this file.
+pub(crate) fn find(name: &str) -> Result<Site, Failure> {
+    if let Some(site) = Site::built_in(name) {
+        return Ok(site);
+    }
+    let path = Path::new(name);
+    if !path.exists() {
+        return Err(Failure::usage(format!("there is no site '{name}'"))
+            .hint(format!("there are {}; or name a file", Site::names().join(", "))));
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("cannot read {name}: {error}")))?;
+    Site::parse(&text).map_err(|error| {
+        Failure::usage(format!("cannot use {name}: {error}"))
+            .hint("lab/sites/README.md has the form of descriptions")
+    })
+}
+
+/// What peers say, for the person at the terminal.
+pub(crate) fn failed(error: &PeerError) -> Failure {
+    let failure = Failure::usage(error.to_string());
+    match error.hint() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}

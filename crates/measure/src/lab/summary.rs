@@ -1,0 +1,360 @@
+//! What the samples come to, cell by cell.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use headstart_openers::Opening;
+use serde::{Deserialize, Serialize};
+
+use super::cell::{LinkActs, LoadTotals};
+use super::experiment::Moment;
+use super::privacy::{Finding, Linkable};
+use super::stats::{P90_LEAST, P99_LEAST, Summary, with_failed};
+use super::trial::{Key, Row, rounded};
+use super::workload::Handshakes;
+
+/// The arm of programs as they come.
+const TODAY: &str = "today";
+
+/// All cells of a run, in the order of the plan.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    groups: Vec<Group>,
+}
+
+/// The samples of one cell.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) key: Key,
+    pub(crate) rtt: Duration,
+    pub(crate) n: u64,
+    pub(crate) failed: u64,
+    flagged: u64,
+    /// Trials whose request left with the first packet.
+    pub(crate) zero_rtt: u64,
+    pub(crate) resumed: u64,
+    openings: BTreeMap<String, u64>,
+    request: Vec<f64>,
+    response: Vec<f64>,
+    last: Vec<f64>,
+    /// Failed trials by their number.
+    failed_at: BTreeMap<u32, u64>,
+    /// Times to the first request byte of trials that nothing disturbed; one that failed took for ever.
+    unflagged: Vec<f64>,
+    /// Times to the last response byte, by the round.
+    rounds: BTreeMap<u32, f64>,
+    pub(crate) told: Told,
+}
+
+/// What is known of a cell beside its samples.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Told {
+    pub(crate) load: LoadTotals,
+    pub(crate) links: LinkActs,
+    pub(crate) flight_bytes: Option<u64>,
+    pub(crate) broken: Option<String>,
+    /// Whether trials are numbered in groups, each after everything was forgotten.
+    pub(crate) in_groups: bool,
+    /// Who can link its connections, where the experiment asks.
+    pub(crate) privacy: Option<Finding>,
+    /// What became of its handshakes, where its clients are programs of others.
+    pub(crate) handshakes: Option<Handshakes>,
+}
+
+/// One entry of summary.json. The names are a contract.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CellSummary {
+    pub(crate) experiment: String,
+    pub(crate) arm: String,
+    pub(crate) suite: String,
+    pub(crate) link: String,
+    pub(crate) variant: String,
+    /// Trials, the failed ones too.
+    pub(crate) n: u64,
+    pub(crate) failed: u64,
+    pub(crate) flagged: u64,
+    #[serde(default)]
+    pub(crate) flagged_share: Option<f64>,
+    /// Median time to the first request byte without the flagged trials.
+    #[serde(default)]
+    pub(crate) p50_unflagged: Option<f64>,
+    /// Failed trials by their place after everything was forgotten.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) failed_at: BTreeMap<u32, u64>,
+    /// What links did to packets while the cell had its turns.
+    #[serde(default)]
+    pub(crate) links: LinkActs,
+    /// Times in ms; a trial that failed took longer than any.
+    pub(crate) first_request_byte: Option<Summary>,
+    pub(crate) first_response_byte: Option<Summary>,
+    pub(crate) last_response_byte: Option<Summary>,
+    /// Median time to the first request byte in round trips of the link.
+    pub(crate) rtts: Option<f64>,
+    pub(crate) rtt_ms: f64,
+    pub(crate) openings: BTreeMap<String, u64>,
+    /// Trials that completed and whose request left with the first packet: early data that waited for no handshake,
+    /// neither of TLS nor of TCP.
+    #[serde(default)]
+    pub(crate) zero_rtt: u64,
+    /// Who can link its connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) privacy: Option<Finding>,
+    /// What became of its handshakes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) handshakes: Option<Handshakes>,
+    /// The median of the ratios of whole connections, round by round, to those of [`TODAY`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) to_today: Option<f64>,
+    /// Whole exchanges, to the last response byte, that were over within the time of loading.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) exchanges_per_s: Option<f64>,
+    /// Processor time of a connection: of the client with its agent, and of the server with its edge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) client_cpu_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) server_cpu_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) flight_bytes: Option<u64>,
+    /// Why the cell has fewer trials than it should.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) broken: Option<String>,
+}
+
+impl Groups {
+    /// Gives a cell its place, also if no sample ever comes of it.
+    pub(crate) fn expect(&mut self, key: Key, rtt: Duration) {
+        self.groups.push(Group::new(key, rtt));
+    }
+
+    /// Counts a sample.
+    pub(crate) fn add(&mut self, row: &Row, rtt: Duration) {
+        let key = row.key();
+        let place = self.groups.iter().rposition(|group| group.key == key);
+        let place = place.unwrap_or_else(|| {
+            self.groups.push(Group::new(key, rtt));
+            self.groups.len() - 1
+        });
+        if let Some(group) = self.groups.get_mut(place) {
+            group.add(row);
+        }
+    }
+
+    /// Adds what is known of a cell beside its samples, to all groups that are of it.
+    pub(crate) fn tell(&mut self, of: impl Fn(&Key) -> bool, told: &Told) {
+        for group in self.groups.iter_mut().filter(|group| of(&group.key)) {
+            group.told = told.clone();
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter()
+    }
+
+    /// The entries of summary.json.
+    pub(crate) fn summaries(&self) -> Vec<CellSummary> {
+        let summary = |group: &Group| {
+            let today = self.sibling(group, TODAY).filter(|_| group.key.arm != TODAY);
+            let to_today = today.and_then(|today| group.paired_ratio(today)).map(rounded);
+            CellSummary { to_today, ..group.summary() }
+        };
+        self.groups.iter().map(summary).collect()
+    }
+
+    /// The cell of another arm beside it.
+    pub(crate) fn sibling(&self, group: &Group, arm: &str) -> Option<&Group> {
+        let place = |key: &Key| (key.link.clone(), key.variant.clone(), key.suite.clone());
+        let mut all = self.groups.iter();
+        all.find(|other| other.key.arm == arm && place(&other.key) == place(&group.key))
+    }
+}
+
+impl Group {
+    fn new(key: Key, rtt: Duration) -> Self {
+        Self {
+            key,
+            rtt,
+            n: 0,
+            failed: 0,
+            flagged: 0,
+            zero_rtt: 0,
+            resumed: 0,
+            openings: BTreeMap::new(),
+            request: Vec::new(),
+            response: Vec::new(),
+            last: Vec::new(),
+            failed_at: BTreeMap::new(),
+            unflagged: Vec::new(),
+            rounds: BTreeMap::new(),
+            told: Told::default(),
+        }
+    }
+
+    fn add(&mut self, row: &Row) {
+        self.n += 1;
+        self.flagged += u64::from(row.flagged);
+        if !row.flagged {
+            let time = row.ms_to_first_request_byte.filter(|_| row.ok);
+            self.unflagged.push(time.unwrap_or(f64::INFINITY));
+        }
+        if !row.ok {
+            self.failed += 1;
+            *self.failed_at.entry(row.trial).or_default() += 1;
+            return;
+        }
+        *self.openings.entry(row.opening.clone()).or_default() += 1;
+        self.zero_rtt += u64::from(row.is_zero_rtt());
+        self.resumed += u64::from(row.resumed);
+        self.request.extend(row.ms_to_first_request_byte);
+        self.response.extend(row.ms_to_first_response_byte);
+        self.last.extend(row.ms_to_last_response_byte);
+        self.rounds.extend(row.ms_to_last_response_byte.map(|last| (row.round, last)));
+    }
+
+    /// Trials that were opened like plain TLS over TCP.
+    pub(crate) fn plain(&self) -> u64 {
+        self.openings.get(Opening::Plain.name()).copied().unwrap_or_default()
+    }
+
+    /// The median of the ratios of whole connections to those of `other` in the same round: where rounds differ more
+    /// than arms, as they do with real programs, medians of arms tell less. Rounds in which one failed are left out.
+    pub(crate) fn paired_ratio(&self, other: &Self) -> Option<f64> {
+        let pairs =
+            self.rounds.iter().filter_map(|(round, own)| Some(own / other.rounds.get(round)?));
+        Summary::of(&pairs.collect::<Vec<_>>())?.p50
+    }
+
+    /// The times of all trials in ms; one that failed took for ever.
+    pub(crate) fn ranked(&self, moment: Moment) -> Vec<f64> {
+        let times = match moment {
+            Moment::Request => &self.request,
+            Moment::Response => &self.response,
+            Moment::Last => &self.last,
+        };
+        with_failed(times, usize::try_from(self.failed).unwrap_or(usize::MAX))
+    }
+
+    fn summary(&self) -> CellSummary {
+        let rtt_ms = self.rtt.as_secs_f64() * 1e3;
+        let summary = |moment| Summary::of(&self.ranked(moment)).map(to_the_microsecond);
+        let first_request_byte = summary(Moment::Request);
+        let load = self.told.load;
+        let in_groups = self.told.in_groups;
+        let each = |time: Duration| {
+            let each = time.as_secs_f64() * 1e3 / load.connections as f64;
+            (load.connections > 0).then(|| rounded(each))
+        };
+        let per_s = load.completed as f64 / load.time.as_secs_f64();
+        CellSummary {
+            experiment: self.key.experiment.clone(),
+            arm: self.key.arm.clone(),
+            suite: self.key.suite.clone(),
+            link: self.key.link.clone(),
+            variant: self.key.variant.clone(),
+            n: self.n,
+            failed: self.failed,
+            flagged: self.flagged,
+            flagged_share: (self.n > 0).then(|| rounded(self.flagged as f64 / self.n as f64)),
+            p50_unflagged: Summary::of(&self.unflagged).and_then(|times| times.p50),
+            failed_at: if in_groups { self.failed_at.clone() } else { BTreeMap::new() },
+            links: self.told.links,
+            rtts: first_request_byte.and_then(|times| Some(rounded(times.p50? / rtt_ms))),
+            first_request_byte,
+            first_response_byte: summary(Moment::Response),
+            last_response_byte: summary(Moment::Last),
+            rtt_ms,
+            openings: self.openings.clone(),
+            zero_rtt: self.zero_rtt,
+            privacy: self.told.privacy.clone(),
+            handshakes: self.told.handshakes.clone(),
+            to_today: None,
+            exchanges_per_s: (!load.time.is_zero()).then(|| rounded(per_s)),
+            client_cpu_ms: each(load.client_cpu),
+            server_cpu_ms: each(load.server_cpu),
+            flight_bytes: self.told.flight_bytes,
+            broken: self.told.broken.clone(),
+        }
+    }
+}
+
+/// Percentiles are samples, and those are rounded already.
+fn to_the_microsecond(times: Summary) -> Summary {
+    Summary { mean: times.mean.map(rounded), sd: times.sd.map(rounded), ..times }
+}
+
+/// The cells as a table for the terminal: a line each, under a line for link and variant.
+pub(crate) fn table(cells: &[CellSummary]) -> String {
+    let mut text = String::new();
+    let mut under = None;
+    for cell in cells {
+        let place = (&cell.link, &cell.variant);
+        if under != Some(place) {
+            under = Some(place);
+            let variant = if cell.variant.is_empty() { "" } else { ", " };
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{}{variant}{}", cell.link, cell.variant);
+        }
+        let _ = writeln!(text, "  {}", line(cell));
+    }
+    text
+}
+
+/// One cell: how it went, when the first request byte left (median, 90th and 99th percentile, or the longest).
+fn line(cell: &CellSummary) -> String {
+    let mut text = format!("{:<14} {:<16} {:>6} ok", cell.arm, cell.suite, cell.n - cell.failed);
+    if cell.failed > 0 {
+        let _ = write!(text, " {} failed", cell.failed);
+    }
+    match cell.first_request_byte {
+        Some(times) => {
+            let ms = |ms: Option<f64>| ms.map_or("failed".into(), |ms| format!("{ms:.2}"));
+            let p90 = if times.n < P90_LEAST { "–".into() } else { ms(times.p90) };
+            let (last, name) =
+                if times.n < P99_LEAST { (times.max, "max") } else { (times.p99, "p99") };
+            let (p50, last) = (ms(times.p50), ms(last));
+            let _ = write!(text, "  {p50:>8} {p90:>8} {name} {last:>8} ms");
+        }
+        None => text.push_str("  no times"),
+    }
+    if let Some(rtts) = cell.rtts {
+        let _ = write!(text, "  {rtts:.2} RTT");
+    }
+    if let Some(rate) = cell.exchanges_per_s {
+        let _ = write!(text, "  {rate:.0}/s");
+    }
+    for (opening, count) in &cell.openings {
+        let _ = write!(text, "  {opening} {count}");
+    }
+    if cell.flagged > 0 {
+        let without = cell.p50_unflagged.map_or("none".into(), |ms| format!("{ms:.2} ms"));
+        let _ = write!(text, "  {} flagged, without them {without}", cell.flagged);
+    }
+    if cell.zero_rtt > 0 {
+        let _ = write!(text, "  0-RTT {}", cell.zero_rtt);
+    }
+    if let Some(finding) = &cell.privacy {
+        let word = finding.linkable.map_or("UNDECIDED", Linkable::word);
+        let why = finding.evidence.first().map_or("", String::as_str);
+        let _ = write!(text, "  {}: {word} ({why})", finding.boundary.title());
+    }
+    if let Some(handshakes) = &cell.handshakes {
+        let all = handshakes.full + handshakes.resumed;
+        let _ = write!(text, "  full handshakes {} of {all}", handshakes.full);
+        if let Some(seen) = handshakes.seen.filter(|_| all > 0) {
+            let _ = write!(text, "  {} bytes each", seen.bytes / all);
+        }
+        if let (Some(client), Some(server)) = (cell.client_cpu_ms, cell.server_cpu_ms) {
+            let _ = write!(text, "  CPU {client:.2} + {server:.2} ms");
+        }
+        if let Some(ratio) = cell.to_today {
+            let _ = write!(text, "  takes {ratio:.3} of today");
+        }
+    }
+    for (place, count) in &cell.failed_at {
+        let _ = write!(text, "  {count} failed at connection {place}");
+    }
+    if let Some(why) = &cell.broken {
+        let _ = write!(text, "  BROKEN: {why}");
+    }
+    text
+}

@@ -1,0 +1,431 @@
+//! The emulated network of a stage: clients behind their links, servers behind theirs.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use headstart_emulation::{Host, Lab, LabOptions, Link, Node, Packet, Path, SplitTcp, path_forms};
+
+use super::cell::LinkActs;
+use super::experiment::LinkSpec;
+use super::plan::{Mode, Plan, Stage};
+use crate::demo;
+use headstart::base::failure::Failure;
+
+/// Port of every server that clients connect to: some boxes look at nothing else.
+pub(crate) const HTTPS: u16 = 443;
+
+/// Servers' addresses are 10.`SERVER_NET + number`.0.`cell`, so that each cell has one of its own: port 443
+/// for all of them, as some boxes look at nothing else, and nothing learnt of one address helps another. A cell that
+/// has more has them with 1, 2 and so on in the third place, and then with the next number in the second, which a single
+/// server has for itself.
+const SERVER_NET: u8 = 100;
+
+/// Addresses of a cell that differ in the third place.
+const THIRD_PLACES: usize = 256;
+
+/// Addresses that several servers share are 10.99.0.`cell`.
+const SHARED_NET: u8 = 99;
+
+/// Fast Open for clients and servers (ip-sysctl: 1 | 2); both must have it for the arm that uses it.
+pub(super) const FAST_OPEN: (&str, &str) = ("/proc/sys/net/ipv4/tcp_fastopen", "3");
+
+/// TCP finds out a small MTU that no ICMP tells of, after some retransmissions (ip-sysctl: 1); otherwise no arm over TCP
+/// gets through there.
+pub(super) const MTU_PROBING: (&str, &str) = ("/proc/sys/net/ipv4/tcp_mtu_probing", "1");
+
+/// The network of one stage.
+#[derive(Debug)]
+pub(crate) struct Topology {
+    pub(crate) lab: Lab,
+    clients: u8,
+    servers: u8,
+    /// Addresses of each server, for each cell.
+    addresses: usize,
+    /// Cells whose servers have nodes of their own.
+    apart: Vec<bool>,
+}
+
+/// A server's node, and the address that is its own for one cell.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Site<'t> {
+    pub(crate) node: &'t Node,
+    pub(crate) own: Ipv4Addr,
+}
+
+/// The virtual hosts of a plan in the form of hosts(5), for programs that ask for addresses by themselves; none if there
+/// are no such programs.
+pub(crate) fn hosts_file(plan: &Plan) -> Option<String> {
+    let stages = plan.stages.iter().filter(|stage| stage.mode == Mode::Workload);
+    let rows = stages.flat_map(|stage| {
+        let cells = 0..stage.cells.len();
+        let hosts = cells.flat_map(|cell| (0..stage.hosts()).map(move |host| (cell, host)));
+        hosts.map(|(cell, host)| {
+            let address = match stage.servers() {
+                0 | 1 => server_address(0, 0, cell),
+                _ => shared_address(cell),
+            };
+            format!("{address} {}\n", stage.host_name(cell, host))
+        })
+    });
+    let rows: String = rows.collect();
+    (!rows.is_empty()).then(|| format!("127.0.0.1 localhost\n::1 localhost\n{rows}"))
+}
+
+/// Finds mistakes in the text of links before anything is built.
+pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
+    for stage in &plan.stages {
+        let name = &stage.link.name;
+        let client = path(&format!("link '{name}': path"), &stage.link.client_path())?;
+        let server_path = stage.link.server_path.as_deref().unwrap_or_default();
+        let server = path(&format!("link '{name}': server_path"), server_path)?;
+        check_rtt(&stage.link, client, server)?;
+        if let Some(changed) = &stage.link.changed_path {
+            let server = path(&format!("link '{name}': server_path"), server_path)?;
+            let client = path(&format!("link '{name}': changed_path"), changed)?;
+            check_rtt(&stage.link, client, server)?;
+        }
+    }
+    Ok(())
+}
+
+/// How far a link's `rtt`, by which times become round trips, may be from what its elements make of it.
+const RTT_TOLERANCE: f64 = 0.01;
+
+/// Packets sent through a path in virtual time to learn its delay.
+const PROBES: u32 = 2_000;
+
+/// Time between them: more than any queue or jitter here lasts, so that none waits for another.
+const APART: Duration = Duration::from_secs(10);
+
+/// What drawing so few packets from a jitter may move the mean of their middle half by, in parts of that half's
+/// width: four deviations (0.6 of the width each, by the square root of [`PROBES`]), both ways.
+const PROBE_ERROR: f64 = 0.08;
+
+/// The round-trip time that a path makes of itself, between a client and the network.
+pub(crate) fn round_trip(text: &str) -> Result<Duration, Failure> {
+    let path = path("link", text)?;
+    let delays = [path.outbound, path.inbound].map(delay).into_iter().collect::<Option<Vec<_>>>();
+    let seconds = delays.map(|delays| delays.iter().map(|delay| delay.mean).sum::<f64>());
+    let rtt = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    rtt.ok_or_else(|| {
+        Failure::usage(format!("'{text}' lets nothing through"))
+            .hint("name a link that packets pass, for example 'delay 20ms'")
+    })
+}
+
+/// Refuses a round-trip time that is not that of the elements.
+fn check_rtt(link: &LinkSpec, client: Path, server: Path) -> Result<(), Failure> {
+    let ways = [client.outbound, server.inbound, server.outbound, client.inbound];
+    let Some(delays) = ways.map(delay).into_iter().collect::<Option<Vec<_>>>() else {
+        // A box that lets nothing through but whole connections: nothing is known of its delay.
+        return Ok(());
+    };
+    let real: f64 = delays.iter().map(|delay| delay.mean).sum();
+    let error: f64 = delays.iter().map(|delay| delay.width * PROBE_ERROR).sum();
+    let said = link.rtt.as_secs_f64();
+    if (said - real).abs() <= RTT_TOLERANCE * real + error {
+        return Ok(());
+    }
+    let (name, ms) = (&link.name, real * 1e3);
+    Err(Failure::usage(format!(
+        "link '{name}': rtt is {:?}, its elements make {ms:.3} ms",
+        link.rtt
+    ))
+    .hint("times are divided by rtt to count round trips: write what the elements make"))
+}
+
+/// How long packets are under way, in seconds.
+struct Delay {
+    mean: f64,
+    /// Between the quartiles.
+    width: f64,
+}
+
+/// Of the middle half of small TCP packets, so that one that is lost, repeated or held up does not count.
+fn delay(mut link: Link) -> Option<Delay> {
+    let mut delays: Vec<f64> =
+        (0..PROBES).filter_map(|number| once(&mut link, APART * number)).collect();
+    delays.sort_by(f64::total_cmp);
+    let middle = delays.get(delays.len() / 4..delays.len() - delays.len() / 4)?;
+    let (first, last) = (middle.first()?, middle.last()?);
+    Some(Delay { mean: middle.iter().sum::<f64>() / middle.len() as f64, width: last - first })
+}
+
+fn once(link: &mut Link, sent: Duration) -> Option<f64> {
+    link.send(sent, Packet::tcp([]));
+    let mut delay = None;
+    while let Some(due) = link.next_due().filter(|due| *due < sent + APART) {
+        if link.poll(due).is_some() {
+            delay.get_or_insert((due - sent).as_secs_f64());
+        }
+    }
+    delay
+}
+
+impl Topology {
+    pub(crate) fn build(stage: &Stage) -> Result<Self, Failure> {
+        let (clients, servers) = (stage.clients(), stage.servers());
+        let client_path = stage.link.client_path();
+        let server_path = stage.link.server_path.as_deref().unwrap_or_default();
+        let apart = apart(stage);
+        let mut hosts = Vec::new();
+        for number in 0..clients {
+            let mut host = Host::new(client_name(number)).path(path("link", &client_path)?);
+            if stage.changes_address() {
+                host = host.address(client_address(number, 1)).address(client_address(number, 2));
+            }
+            hosts.push(host);
+        }
+        for (name, number, cells) in server_nodes(stage, &apart) {
+            let host = Host::new(name).path(path("link", server_path)?);
+            hosts
+                .push(cells.into_iter().fold(host, |host, cell| served(host, stage, number, cell)));
+        }
+        let options =
+            LabOptions { late: stage.late, pinned: true, split_tcp: proxies(stage, &apart) };
+        let lab = Lab::build_with(hosts, options).map_err(|error| demo::not_built(&error))?;
+        let topology = Self { lab, clients, servers, addresses: stage.addresses(), apart };
+        topology.set_up()?;
+        Ok(topology)
+    }
+
+    /// Puts a client behind another path, or back behind its own; packets under way are lost.
+    pub(crate) fn change_path(&self, client: &Node, text: &str) -> Result<(), String> {
+        let path: Path = text.parse().map_err(|error| format!("'{text}': {error}"))?;
+        match self.lab.set_path(client.name(), path) {
+            true => Ok(()),
+            false => Err(format!("'{text}' has an address of another node")),
+        }
+    }
+
+    /// What all links did so far.
+    pub(crate) fn acts(&self) -> LinkActs {
+        let counters = self.lab.counters();
+        let links = counters.ports.iter().flat_map(|port| [port.outbound, port.inbound]);
+        links.fold(LinkActs::default(), |acts, link| LinkActs {
+            dropped: acts.dropped + link.dropped,
+            replied: acts.replied + link.replied,
+            added: acts.added + link.added,
+        })
+    }
+
+    fn set_up(&self) -> Result<(), Failure> {
+        for node in self.lab.nodes() {
+            for (file, value) in [FAST_OPEN, MTU_PROBING] {
+                node.run(|| std::fs::write(file, value)).flatten().map_err(|error| {
+                    Failure::usage(format!("cannot set {file} on {}: {error}", node.name()))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn clients(&self) -> impl Iterator<Item = &Node> {
+        (0..self.clients).filter_map(|number| self.lab.node(&client_name(number)))
+    }
+
+    /// Where the servers of a cell are.
+    pub(crate) fn servers(&self, cell: usize) -> impl Iterator<Item = Site<'_>> {
+        let apart = self.apart.get(cell).is_some_and(|apart| *apart);
+        (0..self.servers).filter_map(move |number| {
+            let node = self.lab.node(&server_name(number, apart.then_some(cell)))?;
+            Some(Site { node, own: server_address(number, 0, cell) })
+        })
+    }
+
+    /// The addresses that clients of this cell connect to.
+    pub(crate) fn targets(&self, cell: usize) -> Vec<Ipv4Addr> {
+        match self.servers {
+            0 | 1 => (0..self.addresses).map(|number| server_address(0, number, cell)).collect(),
+            _ => vec![shared_address(cell)],
+        }
+    }
+}
+
+/// Cells whose servers need nodes of their own: the kernel's program of Fast Open Privacy acts on a port of a whole
+/// interface, for one server, and takes the options of plain Fast Open out of all SYNs to it.
+fn apart(stage: &Stage) -> Vec<bool> {
+    stage.cells.iter().map(|cell| cell.arm.has_private_cookies()).collect()
+}
+
+/// The nodes of servers: name, number of the server, and the cells that it serves.
+fn server_nodes(stage: &Stage, apart: &[bool]) -> Vec<(String, u8, Vec<usize>)> {
+    let cells = |of: bool| {
+        let cells = apart.iter().enumerate();
+        cells.filter(move |(_, apart)| **apart == of).map(|(cell, _)| cell).collect::<Vec<_>>()
+    };
+    let mut nodes = Vec::new();
+    for number in 0..stage.servers() {
+        let together = cells(false);
+        nodes.extend((!together.is_empty()).then(|| (server_name(number, None), number, together)));
+        let alone = |cell| (server_name(number, Some(cell)), number, vec![cell]);
+        nodes.extend(cells(true).into_iter().map(alone));
+    }
+    nodes
+}
+
+/// Gives a server's node its addresses for one cell.
+fn served(mut host: Host, stage: &Stage, server: u8, cell: usize) -> Host {
+    for number in 0..stage.addresses() {
+        host = host.address(server_address(server, number, cell));
+    }
+    match stage.variant.balance {
+        Some(balance) => host.shared_address(shared_address(cell), balance.into()),
+        None => host,
+    }
+}
+
+/// `what` is what messages call it.
+fn path(what: &str, text: &str) -> Result<Path, Failure> {
+    text.parse().map_err(|error| {
+        let forms: Vec<_> = path_forms().collect();
+        Failure::usage(format!("{what}: '{text}': {error}"))
+            .hint(format!("elements are {}", forms.join("; ")))
+    })
+}
+
+/// The proxies of a stage: one between each client and each server.
+fn proxies(stage: &Stage, apart: &[bool]) -> Vec<SplitTcp> {
+    let servers = server_nodes(stage, apart);
+    let pairs = (0..stage.clients())
+        .flat_map(|client| servers.iter().map(move |(server, ..)| (client, server)));
+    let pairs = pairs.filter(|_| stage.link.split_tcp);
+    pairs
+        .map(|(client, server)| SplitTcp {
+            client: client_name(client),
+            server: server.clone(),
+            ports: vec![HTTPS],
+        })
+        .collect()
+}
+
+fn client_name(number: u8) -> String {
+    format!("client-{}", number + 1)
+}
+
+/// Of one that serves a cell alone, or of all others.
+fn server_name(number: u8, alone: Option<usize>) -> String {
+    let alone = alone.map_or(String::new(), |cell| format!("-of-{}", cell + 1));
+    format!("server-{}{alone}", number + 1)
+}
+
+/// Those of a client that has several; others have what the lab gives them.
+fn client_address(client: u8, number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, client + 1, number)
+}
+
+/// Cells are counted from 0, at most [`CELLS_MAX`](super::experiment::CELLS_MAX).
+fn server_address(server: u8, number: usize, cell: usize) -> Ipv4Addr {
+    let more = u8::try_from(number / THIRD_PLACES).unwrap_or(u8::MAX);
+    address(SERVER_NET.saturating_add(server).saturating_add(more), number % THIRD_PLACES, cell)
+}
+
+fn shared_address(cell: usize) -> Ipv4Addr {
+    address(SHARED_NET, 0, cell)
+}
+
+fn address(net: u8, number: usize, cell: usize) -> Ipv4Addr {
+    let byte = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
+    Ipv4Addr::new(10, net, byte(number), byte(cell + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::builtin;
+    use crate::lab::plan::Extent;
+
+    fn checked(rtt: u64, client: &str, server: &str) -> Result<(), Failure> {
+        let text = format!("name = \"x\"\nrtt = \"{rtt}ms\"");
+        let link: LinkSpec = toml::from_str(&text).unwrap();
+        check_rtt(&link, client.parse().unwrap(), server.parse().unwrap())
+    }
+
+    #[test]
+    fn a_round_trip_is_what_its_elements_make() {
+        for (rtt, client, server) in [
+            (60, "preset lte", ""),
+            (10, "preset wifi", ""),
+            (600, "delay 1ms", "delay 299ms"),
+            (40, "delay 20ms, reorder 20% seed 16 by 10ms", ""),
+            (40, "delay 20ms, down(udp delay 30ms)", ""),
+            (50, "delay 25ms, bursts 5% mean-length 3 seed 15", ""),
+        ] {
+            checked(rtt, client, server).unwrap();
+        }
+        for (rtt, client, real) in
+            [(68, "preset lte", 60.0), (12, "preset wifi", 10.0), (40, "delay 20300us", 40.6)]
+        {
+            let failure = checked(rtt, client, "").unwrap_err();
+            let (_, made) = failure.message().split_once("its elements make ").unwrap();
+            let made: f64 = made.trim_end_matches(" ms").parse().unwrap();
+            assert!((made - real).abs() < 0.01 * real && failure.advice().is_some(), "{made}");
+        }
+    }
+
+    fn stage(arms: &str, variant: &str) -> Stage {
+        plan(arms, variant).stages.remove(0)
+    }
+
+    fn plan(arms: &str, variant: &str) -> Plan {
+        let text = format!(
+            "name = \"x\"\ntitle = \"\"\nabout = \"\"\ntrials = 1\nquick_trials = 1\n\
+             arms = [{arms}]\nsuites = [\"p256\"]\n[[link]]\nname = \"l\"\nrtt = \"1ms\"\n{variant}"
+        );
+        let experiment = crate::lab::experiment::Experiment::parse("x", &text).unwrap();
+        Plan::new(experiment, Extent::Usual, None).unwrap()
+    }
+
+    #[test]
+    fn servers_with_private_cookies_have_nodes_of_their_own() {
+        let names = |stage: &Stage| {
+            let nodes = server_nodes(stage, &apart(stage)).into_iter();
+            nodes.map(|(name, _, cells)| (name, cells)).collect::<Vec<_>>()
+        };
+        let some = stage("\"tls13\", \"fop\", \"tfo\", \"fop-agent\"", "");
+        let expected =
+            [("server-1", vec![0, 2]), ("server-1-of-2", vec![1]), ("server-1-of-4", vec![3])];
+        assert_eq!(names(&some), expected.map(|(name, cells)| (name.to_owned(), cells)));
+        let two = "[[variant]]\nservers = 2\nbalance = \"source\"";
+        let only = stage("\"fop\"", two);
+        let expected = ["server-1-of-1", "server-2-of-1"].map(|name| (name.to_owned(), vec![0]));
+        assert_eq!(names(&only), expected);
+    }
+
+    #[test]
+    fn virtual_hosts_are_where_their_cells_are() {
+        let of = |more: &str| {
+            let programs = "programs = { curl = 1 }\nhost_shares = [2, 1]";
+            plan("\"today\", \"client\"", &format!("[[variant]]\n{programs}\n{more}"))
+        };
+        let one = hosts_file(&of("")).unwrap();
+        assert!(one.contains("\n10.100.0.1 v1.c1.s1.lab.test\n"), "{one}");
+        assert!(one.contains("\n10.100.0.2 v2.c2.s1.lab.test\n"), "{one}");
+        let three = hosts_file(&of("servers = 3\nbalance = \"five-tuple\"")).unwrap();
+        assert!(three.contains("\n10.99.0.2 v1.c2.s1.lab.test\n"), "{three}");
+        assert_eq!(hosts_file(&plan("\"tls13\"", "")), None);
+    }
+
+    #[test]
+    fn addresses_of_cells_differ() {
+        let addresses = [server_address(0, 0, 0), server_address(0, 1, 0), server_address(1, 0, 2)];
+        assert_eq!(
+            addresses.map(|one| one.to_string()),
+            ["10.100.0.1", "10.100.1.1", "10.101.0.3"]
+        );
+        let many = [255, 256, 1_000].map(|number| server_address(0, number, 0).to_string());
+        assert_eq!(many, ["10.100.255.1", "10.101.0.1", "10.103.232.1"]);
+    }
+
+    #[test]
+    fn nothing_is_said_of_paths_that_nothing_passes() {
+        checked(5, "delay 20ms, drop tcp", "").unwrap();
+    }
+
+    #[test]
+    fn the_experiments_say_the_round_trips_of_their_links() {
+        for (experiment, _) in builtin::all().unwrap() {
+            check(&Plan::new(experiment, Extent::Usual, None).unwrap()).unwrap();
+        }
+    }
+}

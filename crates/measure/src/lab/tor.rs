@@ -1,0 +1,481 @@
+//! The experiment `tor`: optimistic data through a private Tor network, both arms on one circuit.
+//!
+//! It has a network and clients of its own, and shares with the other experiments how results are written and judged.
+
+mod evidence;
+mod origin;
+mod spec;
+mod visit;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use headstart_emulation::{Capture, Host, Lab, Link, Node, TorNetwork};
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::bars;
+use super::cell::await_port;
+use super::environment;
+use super::interrupt::Interrupt;
+use super::process::{Broken, Program, product};
+use super::progress::Progress;
+use super::results::{self, Folder};
+use super::run::{Finished, interrupted, keep_links, no_links};
+use super::stats::Summary;
+use super::summary::{Groups, Told};
+use super::trial::{Key, Row};
+use crate::demo;
+use crate::lab::options::LabRunOptions;
+use evidence::Evidence;
+use headstart::base::failure::Failure;
+use origin::Origin;
+use spec::LinkSpec;
+pub(super) use spec::{Experiment, NAME, TEXT};
+use visit::{Suite, Visited, Wanted};
+
+/// Name of the origin, for the exit to look up: of all programs of the run, that is the only one.
+const ORIGIN: &str = "origin.test";
+
+/// The nodes besides those of Tor.
+const CLIENT: &str = "client";
+const SERVER: &str = "origin";
+
+/// Whom both agents log in as: streams of one login share a circuit.
+const UPSTREAM_USER: &str = "lab";
+
+/// Bytes of a capture at most; a trial has some 10 kB.
+const CAPTURE_MAX: u64 = 64 << 20;
+
+/// Share of the pairs that must have been on one circuit, for the comparison to be one.
+const SAME_CIRCUIT_MIN: f64 = 0.9;
+
+/// Ways to go through the proxy, as the results call them; the baseline first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Arm {
+    Waiting,
+    Optimistic,
+}
+
+impl Arm {
+    const ALL: [Self; 2] = [Self::Waiting, Self::Optimistic];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Optimistic => "optimistic",
+        }
+    }
+
+    /// What the agent is told.
+    const fn option(self) -> &'static str {
+        match self {
+            Self::Waiting => "never",
+            Self::Optimistic => "always",
+        }
+    }
+
+    /// As the agent calls what it did.
+    const fn opening(self) -> &'static str {
+        match self {
+            Self::Waiting => "upstream",
+            Self::Optimistic => "optimistic",
+        }
+    }
+
+    const fn port(self) -> u16 {
+        match self {
+            Self::Waiting => 1081,
+            Self::Optimistic => 1082,
+        }
+    }
+}
+
+/// Runs it and writes its results. Call it while the process has one thread.
+///
+/// # Errors
+/// Tor is missing or does not bootstrap, the machine does not allow it, or the user interrupted.
+pub(super) fn run(options: &LabRunOptions) -> Result<Finished, Failure> {
+    if options.full {
+        return Err(Failure::usage("the experiment tor has no --full").hint("leave it out"));
+    }
+    let mut experiment = Experiment::parse()?;
+    keep_links(&options.links, &mut experiment.link, |link| &link.name)?;
+    if experiment.links(options.quick).is_empty() {
+        return Err(no_links());
+    }
+    demo::become_privileged()?;
+    let program = product()?;
+    let interrupt = Interrupt::listen()?;
+    let place = options.out.clone().unwrap_or_else(|| results::default_place(&experiment.name));
+    let folder = Folder::create(&place)?;
+    let seed = options.seed.unwrap_or(experiment.seed);
+    let begun = Instant::now();
+    let mut run = Run::begin(experiment, folder, program, interrupt, options.quick, seed)?;
+    let measured = run.measure();
+    run.progress.done();
+    measured?;
+    run.finish(begun)
+}
+
+/// A run that goes on.
+struct Run {
+    experiment: Experiment,
+    quick: bool,
+    seed: u64,
+    interrupt: Interrupt,
+    progress: Progress,
+    groups: Groups,
+    stages: Vec<Value>,
+    agents: Vec<Program>,
+    origin: Origin,
+    tor: TorNetwork,
+    lab: Lab,
+    // Dropped last: Tor writes there until it has ended.
+    folder: Folder,
+}
+
+/// One pair of trials, or what of it there is, of one suite in one round.
+type Pairs = BTreeMap<(u32, Suite), BTreeMap<&'static str, Visited>>;
+
+impl Run {
+    fn begin(
+        experiment: Experiment,
+        folder: Folder,
+        program: PathBuf,
+        interrupt: Interrupt,
+        quick: bool,
+        seed: u64,
+    ) -> Result<Self, Failure> {
+        let links = experiment.links(quick).len();
+        let progress = Progress::new(u64::from(experiment.trials(quick)) * links as u64);
+        progress.note("starting a private Tor network: 20 to 40 s");
+        let first = experiment.link.first().ok_or_else(|| Failure::usage("no link"))?;
+        let mut hosts = vec![Host::new(CLIENT), Host::new(SERVER)];
+        hosts.extend(TorNetwork::hosts(Duration::ZERO));
+        let lab = Lab::build(hosts).map_err(|error| demo::not_built(&error))?;
+        set_links(&lab, first);
+        let server = node(&lab, SERVER)?
+            .ipv4()
+            .ok_or_else(|| Failure::usage("the origin has no address"))?;
+        let names = [(ORIGIN.to_owned(), server)];
+        let tor = start(&lab, CLIENT, &names, &folder.work()?.join("tor"), &interrupt)?;
+        let origin = Origin::start(node(&lab, SERVER)?, ORIGIN, experiment.response)?;
+        let agents = Arm::ALL.map(|arm| agent(&lab, &program, arm, &interrupt));
+        let agents = agents.into_iter().collect::<Result<_, _>>()?;
+        let (groups, stages) = (Groups::default(), Vec::new());
+        Ok(Self {
+            experiment,
+            quick,
+            seed,
+            interrupt,
+            progress,
+            groups,
+            stages,
+            agents,
+            origin,
+            tor,
+            lab,
+            folder,
+        })
+    }
+
+    fn measure(&mut self) -> Result<(), Failure> {
+        let links: Vec<_> = self.experiment.links(self.quick).into_iter().cloned().collect();
+        for (number, link) in (0..).zip(links) {
+            // An order of its own for each link.
+            let random = Xoshiro256PlusPlus::seed_from_u64(self.seed.rotate_left(32) ^ number);
+            self.measure_link(&link, random)?;
+        }
+        Ok(())
+    }
+
+    fn measure_link(
+        &mut self,
+        link: &LinkSpec,
+        mut random: Xoshiro256PlusPlus,
+    ) -> Result<(), Failure> {
+        self.progress.stage(&link.name);
+        set_links(&self.lab, link);
+        let each: Vec<_> = self.experiment.each().collect();
+        for round in 0..self.experiment.warmup {
+            for &(suite, arm) in &each {
+                self.visit(suite, arm, round)?;
+            }
+        }
+        let before = self.origin.connections();
+        let file =
+            self.folder.captures()?.join(format!("{}-exit.pcapng", link.name.replace(' ', "-")));
+        let capture = self.lab.capture("tor-exit-1", &file, CAPTURE_MAX);
+        let capture = capture.map_err(|error| demo::not_built(&error))?;
+        let (mut pairs, mut order) = (Pairs::new(), Vec::new());
+        for round in 1..=self.experiment.trials(self.quick) {
+            let mut turns = each.clone();
+            turns.shuffle(&mut random);
+            for (suite, arm) in turns {
+                let visited = self.visit(suite, arm, round)?;
+                order.push(arm);
+                pairs.entry((round, suite)).or_default().insert(arm.name(), visited);
+            }
+            self.progress.step();
+        }
+        let evidence = self.evidence(capture, &file, &order, before)?;
+        self.conclude(link, &pairs, &evidence)
+    }
+
+    /// One connection of a client through the agent of `arm`, and the circuit that it was on.
+    fn visit(&mut self, suite: Suite, arm: Arm, round: u32) -> Result<Visited, Failure> {
+        let (client, tor) = (node(&self.lab, CLIENT)?, &self.tor);
+        let at = SocketAddr::from(([127, 0, 0, 1], arm.port()));
+        let begun = Instant::now();
+        // When the exit has connected, Tor shows the address that it found.
+        let origin = node(&self.lab, SERVER)?.ipv4().map(|address| format!("{address}:"));
+        let is_own = |target: &str| {
+            let address = origin.as_ref().is_some_and(|origin| target.starts_with(origin));
+            address || target.starts_with(ORIGIN)
+        };
+        let circuit = || {
+            let streams = tor.streams().unwrap_or_default();
+            // The last one: Tor lists them in no order.
+            let own = streams.into_iter().filter(|stream| is_own(&stream.target));
+            let own = own.max_by_key(|stream| stream.id.parse::<u64>().unwrap_or_default());
+            own.map(|stream| stream.circuit)
+        };
+        let interrupt = &self.interrupt;
+        let wanted = Wanted {
+            agent: at,
+            name: ORIGIN,
+            suite,
+            response: self.experiment.response,
+            timeout: self.experiment.timeout,
+            wanted: &|| !interrupt.is_set(),
+        };
+        let visited = client.run(|| visit::visit(&wanted, circuit));
+        let mut visited = visited.map_err(|error| demo::not_started(&error))?;
+        visited.round = round;
+        visited.flagged = self.lab.disturbed(begun, Instant::now());
+        self.check()?;
+        Ok(visited)
+    }
+
+    /// After each visit: one that lacks a program, or that the user broke off, is no failed one.
+    fn check(&mut self) -> Result<(), Failure> {
+        if self.interrupt.is_set() {
+            return Err(interrupted(Broken::Interrupted));
+        }
+        for agent in &mut self.agents {
+            agent.check().map_err(interrupted)?;
+        }
+        if self.tor.is_running() { Ok(()) } else { Err(ended()) }
+    }
+
+    fn evidence(
+        &self,
+        capture: Capture,
+        file: &Path,
+        order: &[Arm],
+        before: u64,
+    ) -> Result<Evidence, Failure> {
+        let unreadable =
+            |error| Failure::usage(format!("cannot write {}: {error}", file.display()));
+        let captured = capture.finish().map_err(unreadable)?;
+        let made = self.origin.connections() - before;
+        let whole = !captured.full && captured.dropped == 0 && made == order.len() as u64;
+        let packets = headstart_emulation::read_capture(file).map_err(unreadable)?;
+        Ok(Evidence::of(&packets, order, whole))
+    }
+
+    /// Writes the rows, and what is known beside them.
+    fn conclude(
+        &mut self,
+        link: &LinkSpec,
+        pairs: &Pairs,
+        evidence: &Evidence,
+    ) -> Result<(), Failure> {
+        let pings = pairs.values().flat_map(BTreeMap::values).flat_map(|visited| visited.rtt_ms);
+        let pings = Summary::of(&pings.collect::<Vec<_>>());
+        let rtt = pings
+            .and_then(|pings| pings.p50)
+            .map_or(link.rtt, |ms| Duration::from_secs_f64(ms / 1e3));
+        let mut trials = BTreeMap::<Key, u32>::new();
+        for ((round, suite), arms) in pairs {
+            for arm in Arm::ALL {
+                let Some(visited) = arms.get(arm.name()) else { continue };
+                let key = self.key(link, *suite, arm);
+                let trial = trials.entry(key.clone()).or_default();
+                *trial += 1;
+                let mut row = Row::new(key, *trial, *round, rtt, visited.trial.clone());
+                arm.opening().clone_into(&mut row.opening);
+                row.reason = visited
+                    .circuit
+                    .as_ref()
+                    .map_or(String::new(), |circuit| format!("circuit {circuit}"));
+                row.flagged = visited.flagged;
+                self.folder.add(&row)?;
+                self.groups.add(&row, rtt);
+            }
+        }
+        let same = same_circuit(pairs);
+        let broken = evidence.contradiction(rtt).or_else(|| {
+            let few = same.is_none_or(|same| same < SAME_CIRCUIT_MIN);
+            few.then(|| "the two arms were on different circuits".to_owned())
+        });
+        if let Some(why) = &broken {
+            self.progress.note(&format!("broken: {}: {why}", link.name));
+        }
+        let told = Told { broken, ..Told::default() };
+        self.groups.tell(|key| key.link == link.name, &told);
+        let stage = json!({
+            "link": link.name,
+            "circuit_rtt_ms": pings,
+            "circuit_rtt_of_links_ms": link.rtt.as_secs_f64() * 1e3,
+            "pairs_on_one_circuit": same,
+            "saved": saved(pairs, rtt),
+            "exit": evidence.json(),
+            "circuits": self.circuits(),
+        });
+        self.stages.push(stage);
+        self.folder.flush()
+    }
+
+    fn key(&self, link: &LinkSpec, suite: Suite, arm: Arm) -> Key {
+        Key {
+            experiment: self.experiment.name.clone(),
+            link: link.name.clone(),
+            variant: String::new(),
+            suite: suite.name().to_owned(),
+            arm: arm.name().to_owned(),
+        }
+    }
+
+    fn circuits(&self) -> Vec<Value> {
+        let circuits = self.tor.circuits().unwrap_or_default();
+        circuits
+            .into_iter()
+            .map(|one| json!({ "id": one.id, "path": one.path.join(" ") }))
+            .collect()
+    }
+
+    fn finish(self, begun: Instant) -> Result<Finished, Failure> {
+        let cells = self.groups.summaries();
+        let verdicts = bars::judge(&self.experiment.bar, &self.groups, self.quick, self.seed);
+        let mut environment = environment::of_machine(self.quick, self.seed);
+        environment.insert("seconds".into(), json!(begun.elapsed().as_secs_f64().round()));
+        environment.insert("tor".into(), json!(version()));
+        environment.insert(
+            "tor_bootstrapped_after_s".into(),
+            json!((self.tor.stood_after().as_secs_f64() * 10.0).round() / 10.0),
+        );
+        environment.insert("links".into(), Value::Array(self.stages));
+        // They write below the folder of work, which goes now.
+        drop((self.agents, self.tor));
+        let place = self.folder.finish(&cells, &verdicts, &environment, TEXT)?;
+        Ok(Finished::new(cells, place, verdicts))
+    }
+}
+
+fn node<'l>(lab: &'l Lab, name: &str) -> Result<&'l Node, Failure> {
+    lab.node(name).ok_or_else(|| Failure::usage(format!("the lab has no node {name}")))
+}
+
+fn set_links(lab: &Lab, link: &LinkSpec) {
+    let each_way = |delay| Link::default().with(headstart_emulation::Delay(delay));
+    let own = [(CLIENT.to_owned(), link.client), (SERVER.to_owned(), link.origin)];
+    let relays = TorNetwork::nodes().map(|name| (name, link.relay));
+    for (name, delay) in own.into_iter().chain(relays) {
+        lab.set_links(&name, each_way(delay), each_way(delay));
+    }
+}
+
+/// A private Tor network with a client on node `client`, whose exit finds `names`.
+pub(super) fn start(
+    lab: &Lab,
+    client: &str,
+    names: &[(String, Ipv4Addr)],
+    work: &Path,
+    interrupt: &Interrupt,
+) -> Result<TorNetwork, Failure> {
+    let wanted = || !interrupt.is_set();
+    let tor = TorNetwork::start_while(lab, client, names, work, TorNetwork::PATIENCE, &wanted);
+    tor.map_err(|error| match interrupt.is_set() {
+        true => interrupted(Broken::Interrupted),
+        false => Failure::usage(error.to_string())
+            .hint(error.hint().unwrap_or("`headstart doctor` checks what this machine allows")),
+    })
+}
+
+/// What is said when [`TorNetwork::is_running`] says no.
+pub(super) fn ended() -> Failure {
+    Failure::usage("a process of the private Tor network has ended")
+        .hint("run it again; if it ends again, is there memory?")
+}
+
+/// The command of an agent that goes through the Tor client on its node as this user, and is told when to wait for it.
+pub(super) fn agent_command(
+    client: &Node,
+    program: &Path,
+    user: &str,
+    optimistic: &str,
+) -> Command {
+    let mut command = client.command(program);
+    command.args(["agent", "--upstream-optimistic", optimistic]);
+    // Nothing of the user's own agent; and no password on a command line, as docs/optimistic.md has it.
+    command
+        .env_clear()
+        .env("HEADSTART_AGENT_UPSTREAM", format!("socks5://{user}:lab@{}", TorNetwork::SOCKS));
+    command
+}
+
+/// An agent beside the client.
+fn agent(lab: &Lab, program: &Path, arm: Arm, interrupt: &Interrupt) -> Result<Program, Failure> {
+    let client = node(lab, CLIENT)?;
+    let at = SocketAddr::from(([127, 0, 0, 1], arm.port()));
+    let mut command = agent_command(client, program, UPSTREAM_USER, arm.option());
+    command.args(["--listen", &at.to_string()]);
+    let mut agent = Program::start(client, format!("the agent of {}", arm.name()), command)
+        .map_err(interrupted)?;
+    await_port(client, at, &mut agent, interrupt).map_err(interrupted)?;
+    Ok(agent)
+}
+
+/// The share of pairs whose arms were on one circuit; none without pairs.
+fn same_circuit(pairs: &Pairs) -> Option<f64> {
+    let circuits = pairs.values().map(|arms| {
+        let circuit = |arm: Arm| arms.get(arm.name()).and_then(|visited| visited.circuit.clone());
+        let (waiting, optimistic) = (circuit(Arm::Waiting), circuit(Arm::Optimistic));
+        waiting.is_some() && waiting == optimistic
+    });
+    let same: Vec<_> = circuits.collect();
+    let count = same.iter().filter(|same| **same).count();
+    (!same.is_empty()).then(|| count as f64 / same.len() as f64)
+}
+
+/// What was saved to the first response byte, pair by pair, in ms and as a share of the circuit's round trip.
+fn saved(pairs: &Pairs, rtt: Duration) -> Value {
+    let of = |suite: Suite| {
+        let own = pairs.iter().filter(|((_, of), _)| *of == suite);
+        let saved: Vec<f64> = own
+            .filter_map(|(_, arms)| {
+                let first = |arm: Arm| arms.get(arm.name())?.trial.ms_to_first_response_byte;
+                Some(first(Arm::Waiting)? - first(Arm::Optimistic)?)
+            })
+            .collect();
+        let ms = Summary::of(&saved);
+        let share = ms.and_then(|ms| ms.p50).map(|ms| ms / (rtt.as_secs_f64() * 1e3));
+        json!({ "ms_to_first_response_byte": ms, "circuit_round_trips": share })
+    };
+    Suite::ALL.into_iter().map(|suite| (suite.name().to_owned(), of(suite))).collect()
+}
+
+fn version() -> String {
+    let said = Command::new("tor").arg("--version").output().map(|output| output.stdout);
+    let text = String::from_utf8_lossy(&said.unwrap_or_default()).into_owned();
+    text.lines().next().unwrap_or_default().to_owned()
+}

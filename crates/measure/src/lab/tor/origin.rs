@@ -1,0 +1,87 @@
+//! The origin behind the exit: HTTP on port 80, the same under TLS on 443.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use headstart_emulation::Node;
+use openssl::ssl::SslAcceptor;
+
+use crate::demo;
+use headstart::base::failure::Failure;
+
+/// Bytes of a request's head at most.
+const HEAD_MAX: usize = 8192;
+
+/// How long a client may be silent.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long nothing is accepted after that has failed.
+const SHORTAGE: Duration = Duration::from_millis(10);
+
+/// It runs until the process ends.
+pub(super) struct Origin {
+    connections: Arc<AtomicU64>,
+}
+
+impl Origin {
+    pub(super) fn start(node: &Node, name: &str, response: usize) -> Result<Self, Failure> {
+        let tls = demo::tls_acceptor(name)?;
+        let connections = Arc::<AtomicU64>::default();
+        let body = Arc::new(vec![b'x'; response]);
+        for (port, tls) in [(80, None), (443, Some(tls))] {
+            let listener = node.run(|| TcpListener::bind(("0.0.0.0", port))).flatten();
+            let listener = listener.map_err(|error| demo::not_started(&error))?;
+            let (connections, body) = (Arc::clone(&connections), Arc::clone(&body));
+            // A socket stays in the namespace that it was made in.
+            thread::spawn(move || {
+                for tcp in listener.incoming() {
+                    let Ok(tcp) = tcp else {
+                        // Something is short for a while.
+                        thread::sleep(SHORTAGE);
+                        continue;
+                    };
+                    connections.fetch_add(1, Ordering::Relaxed);
+                    let (tls, body) = (tls.clone(), Arc::clone(&body));
+                    thread::spawn(move || serve(tcp, tls.as_ref(), &body));
+                }
+            });
+        }
+        Ok(Self { connections })
+    }
+
+    /// Connections so far.
+    pub(super) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+fn serve(tcp: TcpStream, tls: Option<&SslAcceptor>, body: &[u8]) -> io::Result<()> {
+    tcp.set_nodelay(true)?;
+    tcp.set_read_timeout(Some(PATIENCE))?;
+    match tls {
+        None => answer(tcp, body),
+        Some(tls) => answer(tls.accept(tcp).map_err(io::Error::other)?, body),
+    }
+}
+
+/// Answers one request after the other, each with the same.
+fn answer(mut client: impl Read + Write, body: &[u8]) -> io::Result<()> {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    let response = [head.as_bytes(), body].concat();
+    loop {
+        let mut request = Vec::new();
+        let mut room = [0; 1024];
+        while !request.ends_with(b"\r\n\r\n") {
+            let read = client.read(&mut room)?;
+            if read == 0 || request.len() > HEAD_MAX {
+                return Ok(());
+            }
+            request.extend_from_slice(room.get(..read).unwrap_or_default());
+        }
+        client.write_all(&response)?;
+    }
+}

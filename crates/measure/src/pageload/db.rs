@@ -1,0 +1,30 @@
+//! `headstart pageload db`: databases of what pages load.
+
+mod build;
+mod export;
+mod fetch;
+mod file;
+mod keys;
+pub(crate) mod options;
+mod show;
+
+use std::process::ExitCode;
+
+pub(super) use file::signed;
+pub(super) use show::date;
+
+use crate::pageload::db::options::DbCommand;
+use headstart::base::failure::Failure;
+
+/// Does what is asked.
+pub(super) fn run(command: &DbCommand) -> Result<ExitCode, Failure> {
+    match command {
+        DbCommand::Keygen(options) => keys::generate(&options.file)?,
+        DbCommand::Build(options) => return build::run(options),
+        DbCommand::Show(options) => return show::run(options),
+        DbCommand::Check(options) => show::check(options)?,
+        DbCommand::Export(options) => export::run(options)?,
+        DbCommand::Fetch(options) => return fetch::run(options),
+    }
+    Ok(ExitCode::SUCCESS)
+}

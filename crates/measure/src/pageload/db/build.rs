@@ -1,0 +1,320 @@
+//! `db build`: the recordings, the database of them, and how well it would have done.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use headstart_pageload::db::{
+    Built, Facts, Figures, HORIZONS, Horizon, LeftOut, Methods, Parts, Recordings, Rules, Tally,
+    write,
+};
+use headstart_pageload::page::Page;
+use headstart_proto::UnixSeconds;
+use serde_json::{Value, json};
+
+use super::super::files::Files;
+use super::super::recordings::{Contents, Recording, logged, open_unpacked, read_all};
+use super::super::sharing::unreadable;
+use super::super::text::{columns, counted, grouped, percent};
+use super::{file, keys};
+use crate::pageload::db::options::{DbBuildOptions, DbName};
+use headstart::base::clock::wall_clock;
+use headstart::base::failure::{Failure, USAGE};
+use headstart::base::output;
+
+/// Makes a database, or only says what it would be.
+///
+/// # Errors
+/// No recording can be read, nothing is learned that could be written, or the database cannot be written.
+pub(super) fn run(options: &DbBuildOptions) -> Result<ExitCode, Failure> {
+    // First, so that a wrong key need not wait for thousands of recordings.
+    let key = options.sign.as_deref().map(keys::secret).transpose()?;
+    let all = Learned::read(Files::of(&options.files), options.assume_get);
+    if all.recordings.count() == 0 {
+        return Err(nothing(&all));
+    }
+    let rules = rules(options);
+    let too_large = |error: &dyn std::fmt::Display| {
+        Failure::usage(format!("cannot make a database: {error}"))
+            .hint("give fewer recordings, or only some databases: --only redirect,server,http2")
+    };
+    let parts = parts(&options.only);
+    let built =
+        all.recordings.build(&rules, parts, wall_clock()).map_err(|error| too_large(&error))?;
+    let bytes = write(&built.database, key.as_ref()).map_err(|error| too_large(&error))?;
+    if let Some(path) = &options.out {
+        is_of_use(&built, &rules, path)?;
+        file::replace(path, &bytes)?;
+    }
+    let figures = if options.figures { figures(&all.recordings, &rules) } else { vec![] };
+    for (name, failure) in &all.failed {
+        eprintln!("warning: {name} is left out: {}", failure.message());
+    }
+    let made = Made { all: &all, built: &built, bytes: bytes.len(), figures: &figures };
+    let text = if options.json { format!("{:#}\n", made.json()) } else { made.text() };
+    output::print(text.as_bytes())?;
+    Ok(if all.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(USAGE) })
+}
+
+/// With a later date, a database of nothing would take the place of one that has something, at all that fetch it.
+fn is_of_use(built: &Built, rules: &Rules, path: &Path) -> Result<(), Failure> {
+    let database = &built.database;
+    if !database.pages().is_empty() || !database.http2().is_empty() {
+        return Ok(());
+    }
+    let least = counted(rules.recordings_min.into(), "recording", "recordings");
+    let path = path.display();
+    Err(Failure::negative(format!("{path} is not written: no page has {least}"))
+        .hint("record each page on several days, or ask for fewer with --recordings"))
+}
+
+/// What was learned from, and what could not be.
+#[derive(Default)]
+struct Learned {
+    recordings: Recordings,
+    /// Recordings whose pages are not for a database, by reason.
+    refused: BTreeMap<String, u64>,
+    /// Files, and what is wrong with them.
+    failed: Vec<(String, Failure)>,
+}
+
+impl Learned {
+    fn read(Files { files, failures }: Files, assume_get: bool) -> Self {
+        let is_published = |path: &&PathBuf| {
+            let name = path.to_string_lossy();
+            [".jsonl", ".jsonl.gz"].iter().any(|end| name.ends_with(end)) || name == "-"
+        };
+        let (published, others): (Vec<&PathBuf>, Vec<&PathBuf>) =
+            files.iter().partition(is_published);
+        let mut all = Self { failed: failures, ..Self::default() };
+        for path in published {
+            if let Err(failure) = all.published(path) {
+                all.failed.push((path.display().to_string(), failure));
+            }
+        }
+        let others: Vec<PathBuf> = others.into_iter().cloned().collect();
+        let all = Mutex::new(all);
+        let learn = |_, contents: Contents| -> Result<(), Failure> {
+            let facts: Vec<(Page, Facts)> = contents
+                .recordings
+                .into_iter()
+                .map(|of| facts_of(of, assume_get))
+                .collect::<Result<_, Failure>>()?;
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            facts.iter().for_each(|(page, facts)| all.add(page, facts));
+            Ok(())
+        };
+        let read = read_all(&others, learn);
+        let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for (name, read) in read {
+            if let Err(failure) = read.and_then(|learned| learned) {
+                all.failed.push((name, failure));
+            }
+        }
+        all
+    }
+
+    fn add(&mut self, page: &Page, facts: &Facts) {
+        let at = page.recorded().at.and_then(unix_seconds);
+        if let Err(error) = self.recordings.add(page, at, facts) {
+            *self.refused.entry(error.to_string()).or_default() += 1;
+        }
+    }
+
+    fn published(&mut self, path: &Path) -> Result<(), Failure> {
+        let name = path.display().to_string();
+        let input = open_unpacked(path).map_err(|error| unreadable(&name, &error))?;
+        let facts = Facts::published();
+        for line in logged(input, &name) {
+            self.add(&line?.1.page, &facts);
+        }
+        Ok(())
+    }
+}
+
+fn facts_of(recording: Recording, assume_get: bool) -> Result<(Page, Facts), Failure> {
+    let facts = match &recording.har {
+        Some(har) => {
+            let name = &recording.file;
+            let methods = open_unpacked(Path::new(name)).and_then(Methods::read);
+            let methods = methods.map_err(|error| unreadable(name, &error))?;
+            Facts::of_resources(&recording.page, &har.facts, &methods)
+        }
+        None if assume_get => Facts::all_get(),
+        None => Facts::new(),
+    };
+    Ok((recording.page, facts))
+}
+
+fn unix_seconds(at: SystemTime) -> Option<UnixSeconds> {
+    at.duration_since(UNIX_EPOCH).ok().map(|since| UnixSeconds(since.as_secs()))
+}
+
+fn rules(options: &DbBuildOptions) -> Rules {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // from 1 to 1000
+    let share = (options.share * 10.0).round() as u32;
+    let newest = options.newest.and_then(|newest| usize::try_from(newest).ok());
+    Rules { share, recordings_min: options.recordings, newest: newest.unwrap_or(usize::MAX) }
+}
+
+fn parts(names: &[DbName]) -> Parts {
+    let has = |name| names.contains(&name);
+    Parts {
+        redirect: has(DbName::Redirect),
+        server: has(DbName::Server),
+        http2: has(DbName::Http2),
+        prefetch: has(DbName::Prefetch),
+    }
+}
+
+fn figures(recordings: &Recordings, rules: &Rules) -> Vec<(&'static str, Figures)> {
+    let ages = ["a day", "a week", "four weeks"];
+    let after = ages.into_iter().zip(HORIZONS.map(Horizon::After));
+    let all = after.chain([("any age", Horizon::LeaveOneOut)]);
+    all.map(|(name, horizon)| (name, recordings.figures(rules, horizon))).collect()
+}
+
+fn nothing(all: &Learned) -> Failure {
+    match all.failed.first() {
+        Some((_, failure)) => failure.clone(),
+        None => {
+            let why =
+                all.refused.keys().next().map_or("there is none in the files", String::as_str);
+            Failure::usage(format!("no recording can be learned from: {why}"))
+                .hint("databases are of public pages; record them by their names")
+        }
+    }
+}
+
+struct Made<'a> {
+    all: &'a Learned,
+    built: &'a Built,
+    bytes: usize,
+    figures: &'a [(&'static str, Figures)],
+}
+
+impl Made<'_> {
+    fn text(&self) -> String {
+        let database = &self.built.database;
+        let sum = |of: fn(&headstart_pageload::db::PageEntry) -> usize| {
+            let count: usize = database.pages().iter().map(of).sum();
+            grouped(count as u64)
+        };
+        let mut text = format!(
+            "{} of {}; {} in the database, {} bytes\n\n",
+            counted(self.all.recordings.count() as u64, "recording", "recordings"),
+            counted(self.all.recordings.page_count() as u64, "page", "pages"),
+            database.pages().len(),
+            grouped(self.bytes as u64),
+        );
+        let row = |name: &str, count: String| vec![name.to_owned(), count];
+        text += &columns(
+            &[
+                row("redirects", sum(|page| page.redirects.len())),
+                row("servers", sum(|page| page.servers.len())),
+                row("HTTP/2 hosts", grouped(database.http2().len() as u64)),
+                row("URLs to prefetch", sum(|page| page.prefetch.len())),
+            ],
+            1,
+        );
+        text += &self.left_out();
+        text + &table(self.figures)
+    }
+
+    fn left_out(&self) -> String {
+        let row = |why: String, count: u64| vec![why, grouped(count)];
+        let left_out = self.built.left_out.iter().map(|(why, count)| row(why.to_string(), *count));
+        let refused =
+            self.all.refused.iter().map(|(why, count)| row(format!("recordings: {why}"), *count));
+        let rows: Vec<Vec<String>> = left_out.chain(refused).collect();
+        if rows.is_empty() { String::new() } else { format!("\nLeft out\n{}", columns(&rows, 1)) }
+    }
+
+    fn json(&self) -> Value {
+        let database = &self.built.database;
+        let left_out = |(why, count): (&LeftOut, &u64)| (why.to_string(), json!(count));
+        let failed =
+            self.all.failed.iter().map(|(name, why)| json!({"file": name, "why": why.message()}));
+        json!({
+            "recordings": self.all.recordings.count(),
+            "pages_recorded": self.all.recordings.page_count(),
+            "pages": database.pages().len(),
+            "bytes": self.bytes,
+            "created": database.created().0,
+            "databases": database.parts().names().collect::<Vec<_>>(),
+            "redirects": database.pages().iter().map(|page| page.redirects.len()).sum::<usize>(),
+            "servers": database.pages().iter().map(|page| page.servers.len()).sum::<usize>(),
+            "http2": database.http2().len(),
+            "prefetch": database.pages().iter().map(|page| page.prefetch.len()).sum::<usize>(),
+            "left_out": self.built.left_out.iter().map(left_out).collect::<serde_json::Map<_, _>>(),
+            "refused": self.all.refused,
+            "unreadable": failed.collect::<Vec<_>>(),
+            "figures": self.figures.iter().map(|(name, of)| figures_json(name, of)).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn table(figures: &[(&'static str, Figures)]) -> String {
+    if figures.is_empty() {
+        return String::new();
+    }
+    let head = [
+        "age",
+        "loads",
+        "known",
+        "redirects",
+        "servers",
+        "connections",
+        "HTTP/2",
+        "prefetch",
+        "bytes",
+    ];
+    let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).into()];
+    for (age, of) in figures {
+        let mut row = vec![(*age).to_owned(), grouped(of.loads), grouped(of.known)];
+        row.extend(tallies(of).map(|(_, tally)| shares(tally)));
+        rows.push(row);
+    }
+    format!(
+        "\nHits / false positives, by age of the recordings: of what was needed, what was there; of what was there, what was not needed\n{}",
+        columns(&rows, 1)
+    )
+}
+
+fn tallies(of: &Figures) -> [(&'static str, Tally); 6] {
+    [
+        ("redirect", of.redirect),
+        ("server", of.server),
+        ("connections", of.connections),
+        ("http2", of.http2),
+        ("prefetch", of.prefetch),
+        ("prefetch_bytes", of.prefetch_bytes),
+    ]
+}
+
+fn shares(tally: Tally) -> String {
+    let share = |share: Option<f64>| share.map_or_else(|| "-".into(), percent);
+    format!("{} / {}", share(tally.hits()), share(tally.false_positives()))
+}
+
+fn figures_json(age: &str, of: &Figures) -> Value {
+    let tally = |(name, tally): (&str, Tally)| {
+        let Tally { used, wrong, missed } = tally;
+        let value = json!({
+            "used": used,
+            "wrong": wrong,
+            "missed": missed,
+            "hits": tally.hits(),
+            "false_positives": tally.false_positives(),
+        });
+        (name.to_owned(), value)
+    };
+    let mut fields: serde_json::Map<String, Value> = tallies(of).into_iter().map(tally).collect();
+    fields.insert("age".into(), age.into());
+    fields.insert("loads".into(), of.loads.into());
+    fields.insert("known".into(), of.known.into());
+    fields.insert("mean_age_s".into(), json!(of.mean_age.map(|age| age.as_secs())));
+    fields.into()
+}

@@ -1,0 +1,177 @@
+//! Files of databases: read within bounds, replaced at once.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use headstart_pageload::db::limits::FILE_BYTES;
+use headstart_pageload::db::update::{InUse, UpdateError, Wanted, judge_header};
+use headstart_pageload::db::{Database, FileError, PublicKey, read_unverified};
+
+use super::keys;
+use headstart::base::clock::wall_clock;
+use headstart::base::failure::Failure;
+
+/// The bytes of a file, if it has no more than databases may have.
+pub(super) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = u64::try_from(FILE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    if bytes.len() > FILE_BYTES {
+        return Err(io::Error::other(FileError::TooLarge.to_string()));
+    }
+    Ok(bytes)
+}
+
+/// Ditto, with advice.
+///
+/// # Errors
+/// It cannot be read, or is too large.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    bytes(path).map_err(|error| {
+        Failure::usage(format!("cannot read {}: {error}", path.display()))
+            .hint("name a file that `headstart pageload db build` made, and that you may read")
+    })
+}
+
+/// A database, whoever made it.
+///
+/// # Errors
+/// It cannot be read, or is damaged.
+pub(super) fn database(path: &Path) -> Result<Database, Failure> {
+    read_unverified(&read(path)?).map_err(|error| {
+        Failure::usage(format!("cannot read {}: {error}", path.display())).hint(error.hint())
+    })
+}
+
+/// A database that one of the keys in these files signed.
+///
+/// # Errors
+/// The file is not good, as `db check` says, or a key is none.
+pub(in crate::pageload) fn signed(path: &Path, keys: &[PathBuf]) -> Result<Database, Failure> {
+    let keys = keys::public(keys)?;
+    Ok(judged(path, None, &keys)?.1)
+}
+
+/// A database that `fetch` would take, or take for the one in use.
+///
+/// # Errors
+/// It cannot be read, or is not good.
+pub(super) fn judged(
+    path: &Path,
+    in_use: Option<InUse>,
+    keys: &[PublicKey],
+) -> Result<(Wanted, Database), Failure> {
+    let bytes = read(path)?;
+    let bad = |error: UpdateError| {
+        Failure::negative(format!("{} is not good: {error}", path.display())).hint(error.hint())
+    };
+    let wanted = judge_header(&bytes, in_use, keys, wall_clock()).map_err(bad)?;
+    let database = headstart_pageload::db::read(&bytes, keys)
+        .map_err(|error| bad(UpdateError::File(error)))?;
+    Ok((wanted, database))
+}
+
+/// Puts `bytes` in the place of a file: whoever opens it has the old or the new one, whole.
+///
+/// # Errors
+/// It cannot be written; the old one is still there then.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    put(path, bytes).map_err(|error| {
+        Failure::usage(format!("cannot write {}: {error}", path.display()))
+            .hint("its folder has to exist and let you write; there has to be room for two files")
+    })
+}
+
+fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let path = &place(path)?;
+    // A name that nobody can lay a link under, where others may write to the folder, too.
+    let fresh = beside(path, &format!(".new.{:016x}", rand::random::<u64>()));
+    let written = write(&fresh, bytes, path).and_then(|()| fs::rename(&fresh, path));
+    if written.is_err() {
+        // What cannot be put in place is not left about.
+        let _ = fs::remove_file(&fresh);
+    }
+    written?;
+    // So that the new name is there after a power cut, too.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// The file itself: where there is a link, it stays, and what it leads to is replaced.
+fn place(path: &Path) -> io::Result<PathBuf> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path.to_owned()),
+        found => found?,
+    };
+    let place = fs::canonicalize(path)?;
+    // A folder, a device or a pipe would be gone.
+    match fs::metadata(&place)?.is_file() {
+        true => Ok(place),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    }
+}
+
+/// A new file that those may read who may read the one that it will replace.
+fn write(path: &Path, bytes: &[u8], old: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    if let Ok(old) = fs::metadata(old) {
+        file.set_permissions(old.permissions())?;
+    }
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// The same name with something behind it.
+pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let names = fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> =
+            names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_is_replaced_where_it_is_and_for_whom_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        replace(&at("file"), b"first").unwrap();
+        fs::set_permissions(at("file"), fs::Permissions::from_mode(0o640)).unwrap();
+        symlink("file", at("link")).unwrap();
+        replace(&at("link"), b"second").unwrap();
+        assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
+        assert_eq!(fs::read(at("file")).unwrap(), b"second");
+        assert_eq!(fs::metadata(at("file")).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(names(folder.path()), ["file", "link"], "nothing is left about");
+    }
+
+    #[test]
+    fn what_is_no_file_stays_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("folder")).unwrap();
+        let socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        symlink("socket", at("link")).unwrap();
+        symlink("nowhere", at("dangling")).unwrap();
+        let before = names(folder.path());
+        for name in ["folder", "socket", "link", "dangling", "missing/file"] {
+            let failure = replace(&at(name), b"bytes").unwrap_err();
+            assert!(failure.message().starts_with("cannot write "), "{name}");
+        }
+        assert_eq!(names(folder.path()), before);
+        drop(socket);
+    }
+}

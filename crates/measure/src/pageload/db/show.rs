@@ -1,0 +1,204 @@
+//! `db show` and `db check`: what is in a file, and whether it may be used.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use headstart_pageload::db::update::{InUse, Wanted};
+use headstart_pageload::db::{
+    Database, FileError, Header, PageEntry, PublicKey, Target, read_unverified,
+};
+use headstart_proto::UnixSeconds;
+use serde_json::{Value, json};
+
+use super::super::text::{columns, counted, grouped};
+use super::{file, keys};
+use crate::pageload::db::options::{DbCheckOptions, DbShowOptions};
+use headstart::base::failure::{Failure, NEGATIVE};
+use headstart::base::output;
+
+/// Shows a file, or what it says of a URL.
+///
+/// # Errors
+/// It cannot be read, or is damaged.
+pub(super) fn run(options: &DbShowOptions) -> Result<ExitCode, Failure> {
+    let bytes = file::read(&options.file)?;
+    let unusable = |error: FileError| {
+        Failure::usage(format!("cannot read {}: {error}", options.file.display()))
+            .hint(error.hint())
+    };
+    let header = Header::read(&bytes).map_err(unusable)?;
+    let database = read_unverified(&bytes).map_err(unusable)?;
+    let Some(url) = &options.url else {
+        let text = match options.json {
+            true => format!("{:#}\n", summary_json(&header, &database)),
+            false => summary(&header, &database),
+        };
+        output::print(text.as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let known = Known::of(&database, &target(url)?);
+    let text = if options.json { format!("{:#}\n", known.json()) } else { known.text() };
+    output::print(text.as_bytes())?;
+    Ok(if known.is_nothing() { ExitCode::from(NEGATIVE) } else { ExitCode::SUCCESS })
+}
+
+/// Checks signature and content.
+///
+/// # Errors
+/// The file is not good.
+pub(super) fn check(options: &DbCheckOptions) -> Result<(), Failure> {
+    let keys = keys::public(&options.key)?;
+    let in_use = options.in_use.as_deref().map(|path| in_use(path, &keys)).transpose()?;
+    let (wanted, database) = file::judged(&options.file, in_use, &keys)?;
+    let same = if wanted == Wanted::Nothing { ", the same as the one in use" } else { "" };
+    let pages = counted(database.pages().len() as u64, "page", "pages");
+    output::print(format!("good: {pages}, made {}{same}\n", date(database.created())).as_bytes())
+}
+
+/// What is in use already.
+///
+/// # Errors
+/// It cannot be read, or nobody vouches for its date.
+fn in_use(path: &Path, keys: &[PublicKey]) -> Result<InUse, Failure> {
+    InUse::of(&file::read(path)?, keys).ok_or_else(|| {
+        Failure::usage(format!("{} is no database that one of the keys signed", path.display()))
+            .hint("name the file in use with --in-use, and the key that it is signed with; leave it out if there is none")
+    })
+}
+
+/// A URL of the command line.
+///
+/// # Errors
+/// It is none that can be in a database.
+pub(super) fn target(url: &str) -> Result<Target, Failure> {
+    url.parse::<Target>().map_err(|error| {
+        Failure::usage(format!("cannot look for {url}: {error}"))
+            .hint("name a URL with its scheme, for example https://www.example.com/")
+    })
+}
+
+/// A date of a file.
+pub(in crate::pageload) fn date(at: UnixSeconds) -> String {
+    let time = std::time::UNIX_EPOCH.checked_add(std::time::Duration::from_secs(at.0));
+    let text = |time| humantime::format_rfc3339_seconds(time).to_string();
+    // Dates that no calendar has are shown as they are.
+    time.filter(|_| at.0 < 253_402_300_800).map_or_else(|| format!("{} s", at.0), text)
+}
+
+fn summary(header: &Header, database: &Database) -> String {
+    let key = header.key.map_or_else(|| "nobody".into(), |id| format!("key {id} (not checked)"));
+    let names: Vec<&str> = database.parts().names().collect();
+    let rows = counts(database).map(|(name, count)| vec![name.to_owned(), grouped(count as u64)]);
+    format!(
+        "made {}, signed by {key}\ndatabases: {}\n{} bytes, {} uncompressed\n\n{}",
+        date(header.created),
+        names.join(", "),
+        grouped(header.compressed_bytes as u64),
+        grouped(header.body_bytes as u64),
+        columns(&rows, 1),
+    )
+}
+
+fn counts(database: &Database) -> [(&'static str, usize); 5] {
+    let sum = |of: fn(&PageEntry) -> usize| database.pages().iter().map(of).sum::<usize>();
+    [
+        ("pages", database.pages().len()),
+        ("redirects", sum(|page| page.redirects.len())),
+        ("servers", sum(|page| page.servers.len())),
+        ("http2", database.http2().len()),
+        ("prefetch", sum(|page| page.prefetch.len())),
+    ]
+}
+
+fn summary_json(header: &Header, database: &Database) -> Value {
+    let counts: serde_json::Map<String, Value> =
+        counts(database).into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
+    json!({
+        "created": date(header.created),
+        "key": header.key.map(|id| id.to_string()),
+        "databases": database.parts().names().collect::<Vec<_>>(),
+        "bytes": header.compressed_bytes,
+        "bytes_uncompressed": header.body_bytes,
+        "counts": counts,
+        "pages": database.pages().iter().map(|page| page.document.to_string()).collect::<Vec<_>>(),
+    })
+}
+
+/// All that a database says of a URL: where it leads, and the page there.
+struct Known<'a> {
+    redirect: Option<&'a headstart_pageload::db::Redirect>,
+    document: Target,
+    page: Option<&'a PageEntry>,
+    http2: Option<headstart_pageload::db::Http2>,
+}
+
+impl<'a> Known<'a> {
+    fn of(database: &'a Database, url: &Target) -> Self {
+        let redirect = database.redirect(url);
+        let document = redirect.map_or(url, |redirect| redirect.to()).clone();
+        let http2 = database.speaks(document.origin.host());
+        Self { redirect, page: database.page(&document), http2, document }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.redirect.is_none() && self.page.is_none() && self.http2.is_none()
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        if let Some(redirect) = self.redirect {
+            for hop in &redirect.hops {
+                let kind = if hop.permanent { "permanent" } else { "temporary" };
+                text += &format!("redirect, {kind}: {}\n", hop.to);
+            }
+        }
+        if let Some(http2) = self.http2 {
+            text += &format!("{} speaks {http2:?}\n", self.document.origin.host());
+        }
+        let Some(page) = self.page else {
+            return if text.is_empty() {
+                format!("nothing is known of {}\n", self.document)
+            } else {
+                text
+            };
+        };
+        let age = page.age_days.map_or_else(String::new, |days| {
+            format!(", the newest {} old when it was made", counted(days.into(), "day", "days"))
+        });
+        let recordings = counted(page.recordings.into(), "recording", "recordings");
+        text += &format!("{}: {recordings}{age}\n", page.document);
+        for server in &page.servers {
+            let pool = if server.anonymous { ", without credentials" } else { "" };
+            let connections = counted(server.connections.into(), "connection", "connections");
+            text += &format!("  connect   {}  {connections}{pool}\n", server.origin);
+        }
+        for of in &page.prefetch {
+            text += &format!("  prefetch  {}  {:?}\n", of.target, of.kind);
+        }
+        text
+    }
+
+    fn json(&self) -> Value {
+        let hop = |hop: &headstart_pageload::db::Hop| json!({"to": hop.to.to_string(), "permanent": hop.permanent});
+        let page = self.page.map(|page| {
+            let server = |of: &headstart_pageload::db::Connect| {
+                json!({"origin": of.origin.to_string(), "anonymous": of.anonymous, "connections": of.connections})
+            };
+            let prefetch = |of: &headstart_pageload::db::Prefetch| {
+                json!({"url": of.target.to_string(), "kind": of.kind})
+            };
+            json!({
+                "document": page.document.to_string(),
+                "recordings": page.recordings,
+                "age_days": page.age_days,
+                "servers": page.servers.iter().map(server).collect::<Vec<_>>(),
+                "prefetch": page.prefetch.iter().map(prefetch).collect::<Vec<_>>(),
+            })
+        });
+        json!({
+            "redirect": self.redirect.map(|of| of.hops.iter().map(hop).collect::<Vec<_>>()),
+            "speaks": self.http2.map(|speaks| format!("{speaks:?}")),
+            "page": page,
+        })
+    }
+}

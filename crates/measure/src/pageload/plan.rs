@@ -1,0 +1,176 @@
+//! `headstart pageload plan`: what each technique would save.
+
+mod html;
+pub(crate) mod options;
+mod plot;
+mod text;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::ExitCode;
+
+use headstart_pageload::db::Coverage;
+use headstart_pageload::page::Ignored;
+use headstart_pageload::plan::{Overall, PagePlan, Questions};
+use headstart_pageload::printable;
+use headstart_pageload::sim::profile::Model;
+use headstart_pageload::tree::Quantiles;
+use serde::Serialize;
+
+use super::batch::Batch;
+use super::database::{Source, Used, known};
+use super::model::{self, Setting};
+use super::recordings::{Contents, HarFacts, Recording, on_all_cores};
+use super::show::summary::{Unreadable, counted};
+use crate::pageload::plan::options::PlanOptions;
+use headstart::base::failure::Failure;
+use headstart::base::output;
+
+/// Asks of all pages, and prints the answers.
+///
+/// # Errors
+/// No file can be read, a technique is none of the profile's, or the report cannot be written.
+pub(super) fn run(options: &PlanOptions) -> Result<ExitCode, Failure> {
+    let questions = questions(options)?;
+    let database = Source::open(&options.simulator)?;
+    let ask = |_, contents| plans(contents, &questions, database.as_ref());
+    let batch = Batch::read(&options.pages.files, ask)?;
+    let exit_code = batch.exit_code();
+    let answers = Answers::new(&questions, database.as_ref(), batch);
+    if let Some(file) = &options.html {
+        let report = html::document(&answers).into_string();
+        fs::write(file, report)
+            .map_err(|error| Failure::usage(format!("cannot write {}: {error}", file.display())))?;
+    }
+    if options.json {
+        let json = serde_json::to_string_pretty(&answers)
+            .map_err(|error| Failure::usage(format!("cannot write the plan as JSON: {error}")))?;
+        output::print(format!("{json}\n").as_bytes())?;
+    } else {
+        output::print(text::report(&answers, options.rows).as_bytes())?;
+    }
+    Ok(exit_code)
+}
+
+fn questions(options: &PlanOptions) -> Result<Questions, Failure> {
+    let model = model::model(&options.simulator)?;
+    // Where nothing is drawn, one load says all.
+    let draws = if model.profile.is_certain() { 1 } else { model.draws };
+    let mut questions = Questions::all(Model { draws, ..model });
+    if !options.technique.is_empty() {
+        questions.order.clear();
+        for &technique in &options.technique {
+            if !questions.order.contains(&technique) {
+                questions.order.push(technique);
+            }
+        }
+    }
+    model::check(&questions.model.profile, questions.order.iter().copied())?;
+    Ok(questions)
+}
+
+/// All that is answered.
+#[derive(Debug, Serialize)]
+struct Answers {
+    setting: Setting,
+    /// What it has of all pages, if one was named.
+    database: Option<Used>,
+    /// Techniques in the order in which one is added to the other.
+    order: Vec<&'static str>,
+    overall: Overall,
+    pages: Vec<Answer>,
+    /// Entries of pages that are no resources, by reason.
+    not_resources: BTreeMap<&'static str, usize>,
+    /// Entries that are of no page, by reason.
+    ignored: BTreeMap<&'static str, usize>,
+    unreadable: Vec<Unreadable>,
+}
+
+/// What is answered of one page.
+#[derive(Debug, Serialize)]
+struct Answer {
+    file: String,
+    name: String,
+    /// Of the recording, in the median of the servers: what it took is to be compared at this round trip.
+    recorded_rtt_ms: Option<f64>,
+    /// What the database has of it.
+    database: Option<Coverage>,
+    #[serde(flatten)]
+    plan: PagePlan,
+    #[serde(skip)]
+    not_resources: Ignored,
+}
+
+/// Of the pages of a file, and entries of it that are of none.
+fn plans(
+    contents: Contents,
+    questions: &Questions,
+    database: Option<&Source>,
+) -> (Vec<Answer>, Ignored) {
+    let Contents { recordings, ignored } = contents;
+    let median = |har: HarFacts| Quantiles::of(har.round_trips_ms).map(|times| times.p50);
+    let answer = |Recording { file, page, har }: Recording| {
+        let (page, coverage) = known(database, page);
+        Answer {
+            file,
+            name: printable(page.name()),
+            recorded_rtt_ms: har.and_then(median),
+            database: coverage,
+            plan: questions.ask(&page),
+            not_resources: page.ignored().clone(),
+        }
+    };
+    (on_all_cores(recordings.into_iter(), answer), ignored)
+}
+
+impl Answers {
+    fn new(
+        questions: &Questions,
+        database: Option<&Source>,
+        batch: Batch<(Vec<Answer>, Ignored)>,
+    ) -> Self {
+        let (mut ignored, mut not_resources) = (Ignored::default(), Ignored::default());
+        let mut pages: Vec<Answer> = Vec::new();
+        for (of_file, of_none) in batch.of {
+            ignored.merge(&of_none);
+            of_file.iter().for_each(|page| not_resources.merge(&page.not_resources));
+            pages.extend(of_file);
+        }
+        Self {
+            setting: Setting::of(&questions.model),
+            database: database
+                .map(|source| source.used(pages.iter().filter_map(|page| page.database.as_ref()))),
+            order: questions.order.iter().map(|technique| technique.name()).collect(),
+            overall: Overall::of(pages.iter().map(|page| &page.plan)),
+            pages,
+            not_resources: counted(&not_resources),
+            ignored: counted(&ignored),
+            unreadable: batch.unreadable,
+        }
+    }
+}
+
+impl Answer {
+    /// What it took when recorded, and over which round trips.
+    fn recorded(&self) -> Option<String> {
+        let took = format!("recorded {:.3} s", self.plan.recorded_ms? / 1e3);
+        Some(match self.recorded_rtt_ms {
+            Some(rtt) => {
+                format!("{took}, with round trips of {rtt:.0} ms in the median of servers")
+            }
+            None => took,
+        })
+    }
+}
+
+/// What a cost is called.
+fn cost(cost: headstart_pageload::plan::Cost) -> &'static str {
+    use headstart_pageload::plan::Cost;
+    match cost {
+        Cost::RoundTrips => "round trips (all of them)",
+        Cost::Openings => "opening connections",
+        Cost::Bandwidth => "bandwidth (no limit)",
+        Cost::Servers => "the servers' own time",
+        Cost::Client => "the client's own time",
+    }
+}

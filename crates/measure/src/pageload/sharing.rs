@@ -1,0 +1,109 @@
+//! `headstart pageload sharing`: the files, and what comes of them.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+use std::process::ExitCode;
+
+use headstart_pageload::sharing::{AsTable, Audit, Report};
+
+use super::progress::Progress;
+use super::recordings::name_of;
+use super::text;
+use crate::pageload::options::SharingOptions;
+use headstart::base::failure::Failure;
+use headstart::base::output;
+
+/// Reads the files and prints the report.
+///
+/// # Errors
+/// A file cannot be read or is damaged, or there is no TLS connection in any.
+pub(super) fn run(options: &SharingOptions) -> Result<ExitCode, Failure> {
+    // The table first: it is read in a moment, and a wrong one need not wait for a large capture.
+    let systems = options.asn.as_deref().map(systems).transpose()?;
+    let report = audit(options)?.report(systems.as_ref());
+    if report.connections == 0 {
+        return Err(nothing(&report));
+    }
+    if options.json {
+        output::print(format!("{}\n", json(&report)?).as_bytes())?;
+    } else {
+        output::print(text::report(&report, options.top).as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn audit(options: &SharingOptions) -> Result<Audit, Failure> {
+    let mut audit = Audit::new();
+    let progress = Progress::new(total(&options.files));
+    let read = options.files.iter().try_for_each(|path| read(path, &mut audit, &progress));
+    progress.done();
+    read.map(|()| audit)
+}
+
+/// Bytes of all files; none if one has no length.
+pub(super) fn total(files: &[impl AsRef<Path>]) -> Option<u64> {
+    let length =
+        |path: &Path| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file.len());
+    files.iter().map(|path| length(path.as_ref())).sum()
+}
+
+fn read(path: &Path, audit: &mut Audit, progress: &Progress) -> Result<(), Failure> {
+    let name = name_of(path);
+    progress.stage(name.clone());
+    let input = open(path).map_err(|error| unreadable(&name, &error))?;
+    let recording = audit.read(&name, progress.of(input)).map_err(|error| {
+        Failure::usage(format!("cannot read {name}: {error}")).hint(error.hint())
+    })?;
+    if recording.is_cut_short {
+        progress.note(&format!("warning: {name} ends within a packet; what is before it counts"));
+    }
+    Ok(())
+}
+
+pub(super) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let file = File::open(path)?;
+    match file.metadata()?.is_dir() {
+        true => Err(io::ErrorKind::IsADirectory.into()),
+        false => Ok(Box::new(file)),
+    }
+}
+
+fn systems(path: &Path) -> Result<AsTable, Failure> {
+    let name = name_of(path);
+    let file = File::open(path).map_err(|error| unreadable(&name, &error))?;
+    AsTable::read(BufReader::new(file))
+        .map_err(|error| Failure::usage(format!("cannot read {name}: {error}")).hint(error.hint()))
+}
+
+pub(super) fn unreadable(name: &str, error: &io::Error) -> Failure {
+    Failure::usage(format!("cannot read {name}: {error}"))
+        .hint("name a file that you may read, or - for standard input")
+}
+
+/// Why there may be nothing to report.
+fn nothing(report: &Report) -> Failure {
+    let seen = &report.seen;
+    let hint = if seen.cut_off > 0 {
+        "the packets were cut when they were captured; capture with `tcpdump -s 0`"
+    } else if seen.unknown_link_packets > 0 {
+        "the link type is not known; capture with `tcpdump -i any -y LINUX_SLL2` or on an Ethernet interface"
+    } else if seen.quic_connections + seen.har_quic_requests > 0 {
+        "there is QUIC, which is not counted; turn it off in the browser, and record again"
+    } else if seen.unanswered > 0 {
+        "no handshake has an answer; capture both directions"
+    } else if seen.har_requests > 0 {
+        "no request has the time of a TLS handshake; open the network panel before the page, in a new window"
+    } else {
+        "begin to capture before the programs connect: `tcpdump -i any -s 0 -w FILE tcp port 443`"
+    };
+    Failure::negative("there is no TLS handshake in what was recorded").hint(hint)
+}
+
+fn json(report: &Report) -> Result<String, Failure> {
+    serde_json::to_string_pretty(report)
+        .map_err(|error| Failure::usage(format!("cannot write the report as JSON: {error}")))
+}

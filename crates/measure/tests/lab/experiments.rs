@@ -1,0 +1,443 @@
+//! `headstart lab list` and `run` as they are called.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use headstart_emulation::{CapturedPacket, TcpSegment, read_capture};
+use headstart_proto::hello::{self, Progress};
+
+use crate::library::library;
+use crate::samples::{fastest, samples};
+use crate::{alone, beside_others, has_network, headstart};
+
+const EXPERIMENT: &str = r#"
+name = "shape"
+title = "Round trips of three arms"
+about = "A test: counts, not times"
+trials = 3
+quick_trials = 3
+arms = ["tls13", "turbo", "quic"]
+suites = ["p256"]
+
+[[link]]
+name = "100 ms"
+rtt = "100ms"
+
+[[bar]]
+arm = "turbo"
+against = "tls13"
+ratio_max = 0.9
+
+[[bar]]
+arm = "*"
+complete_min = 1.0
+"#;
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_list_has_every_experiment_and_its_time() {
+    let output = headstart(&["lab", "list", "--json"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<_> = list.as_array().unwrap().iter().map(|one| one["name"].as_str()).collect();
+    let expected = [
+        "turbotls-table",
+        "loss",
+        "middleboxes",
+        "balancer",
+        "load",
+        "size",
+        "links",
+        "ech",
+        "fop-table",
+        "fop-addresses",
+        "fop-privacy",
+        "sharing",
+        "cs244",
+        "pages",
+        "tor",
+        "browser",
+    ]
+    .map(Some);
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn an_unknown_experiment_is_answered_with_the_known_ones() {
+    let output = headstart(&["lab", "run", "nothing"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = said(&output);
+    assert!(
+        said.contains("there is no experiment 'nothing'\nhint: there are turbotls-table, "),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_small_run_counts_round_trips() {
+    if !has_network() {
+        return;
+    }
+    let _machine = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let (file, place) = (dir.path().join("shape.toml"), dir.path().join("results"));
+    std::fs::write(&file, EXPERIMENT).unwrap();
+    let arguments = [file.to_str().unwrap(), "--json", "--out", place.to_str().unwrap()];
+    let output = headstart(&[&["lab", "run"][..], &arguments].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    // Between the round trips of an arm and one more, with the programs' own time.
+    for (cell, (arm, least, most)) in [("tls13", 1.9, 2.6), ("turbo", 0.9, 1.6), ("quic", 0.9, 1.6)]
+        .iter()
+        .enumerate()
+        .map(|(number, expected)| (&cells[number], *expected))
+    {
+        assert_eq!((cell["arm"].as_str(), cell["n"].as_u64()), (Some(arm), Some(3)), "{cells}");
+        assert_eq!(cell["failed"].as_u64(), Some(0), "{cells}");
+        let rtts = fastest(&place, &[("arm", arm)], "rtts");
+        assert!((least..most).contains(&rtts), "{arm}: {rtts}");
+    }
+    let samples = std::fs::read_to_string(place.join("samples.csv")).unwrap();
+    assert_eq!(samples.lines().count(), 1 + 9);
+    assert!(place.join("environment.json").exists() && place.join("experiment.toml").exists());
+}
+
+const FAST: &str = r#"
+name = "fast"
+title = "Fast Open by the kernel's cookies and by private ones"
+about = "A test: counts, not times"
+trials = 3
+quick_trials = 3
+arms = ["tfo-0rtt", "fop", "fop-resumed", "fop-0rtt", "fop-agent"]
+suites = ["p256"]
+
+[[link]]
+name = "100 ms"
+rtt = "100ms"
+
+[[variant]]
+first_and_later = 3
+
+[[bar]]
+arm = "*"
+complete_min = 1.0
+"#;
+
+#[test]
+fn private_cookies_save_what_those_of_the_kernel_save() {
+    if !has_network() {
+        return;
+    }
+    let _machine = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let (file, place) = (dir.path().join("fast.toml"), dir.path().join("results"));
+    std::fs::write(&file, FAST).unwrap();
+    let arguments = [file.to_str().unwrap(), "--json", "--out", place.to_str().unwrap()];
+    let output = headstart(&[&["lab", "run"][..], &arguments].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let cell = |arm: &str, variant: &str| {
+        let mut all = cells.as_array().unwrap().iter();
+        all.find(|cell| cell["arm"] == arm && cell["variant"] == variant).unwrap()
+    };
+    // Round trips before the first request byte of later connections, and what opened them.
+    for (arm, opening, trips) in [
+        ("tfo-0rtt", "tfo", 0.0),
+        ("fop", "fop", 1.0),
+        ("fop-resumed", "fop", 1.0),
+        ("fop-0rtt", "fop", 0.0),
+        ("fop-agent", "fop", 1.0),
+    ] {
+        let later = cell(arm, "later");
+        // Of six; on a busy machine a SYN may not wait long enough for its ClientHello.
+        let fast = later["openings"][opening].as_u64().unwrap_or(0);
+        assert!(fast >= 4, "{arm}: {later}");
+        let rtts = fastest(&place, &[("arm", arm), ("variant", "later")], "rtts");
+        assert!((trips..trips + 0.6).contains(&rtts), "{arm}: {rtts}");
+        let early = if arm.ends_with("0rtt") { fast } else { 0 };
+        assert_eq!(later["zero_rtt"], early, "{arm}: {later}");
+        let first = cell(arm, "first");
+        assert!(first["openings"].get("fop").is_none(), "{arm}: {first}");
+    }
+    // No control group of the run stays behind.
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let root = mounts.lines().find_map(|line| {
+        let fields: Vec<_> = line.split(' ').collect();
+        (fields[2] == "cgroup2").then(|| fields[1].to_owned())
+    });
+    let groups = std::fs::read_dir(root.unwrap()).unwrap().flatten();
+    let names = groups.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let processes =
+        names.filter_map(|name| Some(name.strip_prefix("headstart-emulation-")?.to_owned()));
+    // Other tests may run now, with groups of their own.
+    let left: Vec<_> =
+        processes.filter(|process| !Path::new("/proc").join(process).exists()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+const SEEN: &str = r#"
+name = "seen"
+title = "Fast Open, by what clients say and by packets"
+about = "A test: counts, not times"
+trials = 8
+quick_trials = 8
+warmup = 0
+arms = ["tfo-0rtt", "fop-0rtt"]
+suites = ["p256"]
+
+[[link]]
+name = "20 ms"
+rtt = "20ms"
+
+[[variant]]
+first_and_later = 2
+"#;
+
+/// What packets say of one connection.
+#[derive(Debug)]
+struct Seen {
+    server: SocketAddr,
+    /// Bytes of the cookie in the SYN, and whether all of ClientHello and early data was in it and never sent again.
+    cookie: usize,
+    in_syn: bool,
+    isn: u32,
+}
+
+/// The connections of a client in the order of their SYNs.
+fn seen(packets: &[CapturedPacket]) -> Vec<Seen> {
+    let mut all: Vec<Seen> = Vec::new();
+    let mut known = HashMap::new();
+    for packet in packets {
+        let Some(segment) = TcpSegment::read(&packet.bytes) else { continue };
+        let ends = match packet.from_node {
+            true => (segment.source, segment.destination),
+            false => (segment.destination, segment.source),
+        };
+        if packet.from_node && segment.syn {
+            let cookie = segment.fast_open().first().map_or(0, |cookie| cookie.len());
+            let in_syn = match hello::read(segment.payload) {
+                Ok(Progress::Complete(hello)) => {
+                    hello.early_data && hello.end < segment.payload.len()
+                }
+                _ => false,
+            };
+            known.insert(ends, all.len());
+            all.push(Seen { server: segment.destination, cookie, in_syn, isn: segment.seq });
+            continue;
+        }
+        let Some(one) = known.get(&ends).and_then(|number: &usize| all.get_mut(*number)) else {
+            continue;
+        };
+        let is_first = segment.seq == one.isn.wrapping_add(1) && !segment.payload.is_empty();
+        one.in_syn &= !(packet.from_node && is_first);
+    }
+    all
+}
+
+/// What clients say of their openings by what the kernel tells them, packets say as well.
+#[test]
+fn clients_and_captures_agree_on_what_left_with_the_syn() {
+    if !has_network() {
+        return;
+    }
+    let _machine = beside_others();
+    let dir = tempfile::tempdir().unwrap();
+    let (file, place) = (dir.path().join("seen.toml"), dir.path().join("results"));
+    std::fs::write(&file, SEEN).unwrap();
+    let arguments = [file.to_str().unwrap(), "--pcap", "--out", place.to_str().unwrap()];
+    let output = headstart(&[&["lab", "run"][..], &arguments].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let packets = read_capture(place.join("captures/01-20-ms-client-1.pcapng")).unwrap();
+    let connections = seen(&packets);
+    // Cookies of Linux have 8 bytes.
+    for (arm, cookie) in [("tfo-0rtt", 8), ("fop-0rtt", 16)] {
+        let server = connections.iter().find(|one| one.cookie == cookie).unwrap().server;
+        let connections: Vec<_> = connections.iter().filter(|one| one.server == server).collect();
+        let rows = samples(&place, &[("arm", arm)], ["variant", "opening", "early_data"]);
+        assert_eq!((connections.len(), rows.len()), (16, 16), "{arm}");
+        for (seen, [variant, opening, early]) in connections.iter().zip(&rows) {
+            let in_syn = opening != "plain" && early == "true";
+            assert_eq!(seen.in_syn, in_syn, "{arm}: {seen:?}, {opening}, {early}");
+            assert!(!in_syn || variant == "later", "{arm}: {seen:?}, {opening}, {early}");
+        }
+        // All eight that could, but where a busy machine was late.
+        assert!(connections.iter().filter(|seen| seen.in_syn).count() >= 4, "{arm}: {rows:?}");
+    }
+}
+
+/// The bars of the experiment are what the paper found of plain Fast Open, and what private cookies promise.
+#[test]
+fn captures_show_who_can_link_connections() {
+    if !has_network() {
+        return;
+    }
+    let _machine = beside_others();
+    let dir = tempfile::tempdir().unwrap();
+    // One trial of each decides; on a busy machine it may come to nothing.
+    let place = (1..=3).map(|number| dir.path().join(format!("results-{number}"))).find(|place| {
+        let place = place.to_str().unwrap();
+        let output = headstart(&["lab", "run", "fop-privacy", "--quick", "--out", place]);
+        eprintln!("{}", said(&output));
+        output.status.success()
+    });
+    let place = place.expect("the bars are met");
+    let captures = std::fs::read_dir(place.join("captures")).unwrap().flatten();
+    let mut kinds = [0, 0];
+    for entry in captures {
+        kinds[usize::from(entry.path().extension().is_some_and(|kind| kind == "json"))] += 1;
+    }
+    assert_eq!(kinds, [9, 9], "a capture and its cases for each row");
+    let report = dir.path().join("report.html");
+    let arguments = ["lab", "report", place.to_str().unwrap(), "--html", report.to_str().unwrap()];
+    let output = headstart(&arguments);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("third parties, linked by the server"), "{text}");
+    assert!(std::fs::read_to_string(report).unwrap().contains("Who can link a client"));
+}
+
+#[test]
+fn a_full_run_is_of_experiments_that_have_one() {
+    let output = headstart(&["lab", "run", "ech", "--full"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("ech has no longer form\nhint: "), "{}", said(&output));
+    let output = headstart(&["lab", "run", "fop-table", "--full", "--quick"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// The row would otherwise be read as how arms fare with the box.
+#[test]
+fn a_box_that_does_nothing_breaks_its_cells() {
+    if !has_network() {
+        return;
+    }
+    let _machine = beside_others();
+    let dir = tempfile::tempdir().unwrap();
+    let (file, place) = (dir.path().join("idle.toml"), dir.path().join("results"));
+    // Nothing of these connections is so long.
+    let idle = "rtt = \"100ms\"\npath = \"delay 50ms, mtu 1500 silent\"\nacts = \"drops\"\n";
+    let text = EXPERIMENT.replace("rtt = \"100ms\"\n", idle);
+    std::fs::write(&file, text.replace("trials = 3", "trials = 1")).unwrap();
+    let arguments = [file.to_str().unwrap(), "--json", "--out", place.to_str().unwrap()];
+    let output = headstart(&[&["lab", "run"][..], &arguments].concat());
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("broken: 100 ms: the box did nothing"), "{said}");
+    let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for cell in cells.as_array().unwrap() {
+        assert!(cell["broken"].is_string() && cell["links"]["dropped"] == 0, "{cell}");
+    }
+}
+
+#[test]
+fn a_round_trip_that_its_elements_do_not_make_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("wrong.toml");
+    let wrong = "rtt = \"68ms\"\npath = \"preset lte\"\n";
+    std::fs::write(&file, EXPERIMENT.replace("rtt = \"100ms\"\n", wrong)).unwrap();
+    let output = headstart(&["lab", "run", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = said(&output);
+    assert!(
+        said.contains("rtt is 68ms, its elements make 59.") && said.contains("\nhint: "),
+        "{said}"
+    );
+}
+
+const PROGRAMS: &str = r#"
+name = "programs"
+title = "Sessions of curl, Python and Perl"
+about = "A test: counts, not times"
+trials = 24
+quick_trials = 24
+warmup = 0
+timeout = "60s"
+arms = ["today", "client", "client-server"]
+suites = ["p256"]
+
+[[link]]
+name = "4 ms"
+rtt = "4ms"
+
+[[variant]]
+servers = 2
+balance = "five-tuple"
+host_shares = [2, 1]
+[variant.programs]
+curl = 3
+python = 2
+nginx = 1
+
+[[bar]]
+arm = "*"
+complete_min = 1.0
+
+[[bar]]
+arm = "client"
+against = "today"
+fewer_full_min = 0.01
+
+[[bar]]
+arm = "client-server"
+against = "client"
+fewer_full_min = 0.01
+
+# Two hosts of curl, two of Python, as they offer other protocols, and one of nginx.
+[[bar]]
+arm = "client-server"
+full_max = 0.21
+"#;
+
+#[test]
+fn programs_share_sessions_by_an_agent_and_more_by_servers() {
+    if !has_network() {
+        return;
+    }
+    let _machine = beside_others();
+    // Beside the program, where it is looked for.
+    library();
+    let dir = tempfile::tempdir().unwrap();
+    let (file, place) = (dir.path().join("programs.toml"), dir.path().join("results"));
+    std::fs::write(&file, PROGRAMS).unwrap();
+    let temporary = dir.path().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut command = Command::new(crate::programs::LAB);
+    command.args(["lab", "run", "--json"]).arg(&file).arg("--out").arg(&place);
+    let output = command.env("TMPDIR", &temporary).output().unwrap();
+    let cells = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{}\n{cells}", said(&output));
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "sockets are left over");
+    let cells: serde_json::Value = serde_json::from_str(&cells).unwrap();
+    for cell in cells.as_array().unwrap() {
+        let handshakes = &cell["handshakes"];
+        let count = |of: &serde_json::Value, which: &str| of[which].as_u64().unwrap();
+        assert_eq!(count(handshakes, "full") + count(handshakes, "resumed"), 24, "{cells}");
+        for which in ["full", "resumed"] {
+            assert_eq!(count(handshakes, which), count(&handshakes["seen"], which), "{cells}");
+        }
+        assert!(count(&handshakes["seen"], "bytes") > 24 * 1000, "{cells}");
+        // With an agent alone it depends on which of the edges a connection meets.
+        for (program, most) in [("curl", 12 - 2), ("python", 8 - 2)] {
+            let resumed = count(&handshakes["programs"][program], "resumed");
+            match cell["arm"].as_str().unwrap() {
+                "today" => assert_eq!(resumed, 0, "{program}: {cells}"),
+                "client-server" => assert_eq!(resumed, most, "{program}: {cells}"),
+                _ => assert!(resumed <= most, "{program}: {cells}"),
+            }
+        }
+        assert!(cell["client_cpu_ms"].as_f64().unwrap() > 0.0, "{cells}");
+        assert!(cell["server_cpu_ms"].as_f64().unwrap() > 0.0, "{cells}");
+    }
+    let connections = place.join("captures/01-4-ms-connections.json");
+    let connections = std::fs::read_to_string(connections).unwrap();
+    let connections: serde_json::Value = serde_json::from_str(&connections).unwrap();
+    let programs = |cell: usize| -> Vec<_> {
+        let all = connections[cell]["connections"].as_array().unwrap().iter();
+        all.map(|one| (one["program"].clone(), one["host"].clone())).collect()
+    };
+    assert_eq!((programs(0).len(), programs(0)), (24, programs(2)), "the same for all arms");
+}

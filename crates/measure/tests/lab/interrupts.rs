@@ -1,0 +1,106 @@
+//! What is left of runs: of those that come to their end, and of those that the user ends.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::{alone, has_network};
+
+/// Until a run has come so far, and until it has ended, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+fn wait(mut done: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        if done() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    done()
+}
+
+/// The command, started by env(1): whether SIGHUP is ignored is inherited, and a test may be run so.
+pub(crate) fn headstart() -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP", crate::programs::LAB]);
+    command
+}
+
+/// What a command says that is started in `place`, and that gets a signal once it has come so far: as from a terminal, with all
+/// that it has started. It ends with exit code 2.
+pub(crate) fn said_after(
+    signal: &str,
+    command: &mut Command,
+    place: &Path,
+    has_come: impl Fn() -> bool,
+) -> String {
+    let file = place.join("said");
+    command.current_dir(place).env("TMPDIR", place).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&file).unwrap());
+    let mut run = command.spawn().unwrap();
+    let said = || fs::read_to_string(&file).unwrap();
+    let mut ended = false;
+    wait(|| {
+        ended = run.try_wait().unwrap().is_some();
+        ended || has_come()
+    });
+    let came = !ended && has_come();
+    let group = format!("-{}", run.id());
+    assert!(Command::new("kill").args(["-s", signal, "--", &group]).status().unwrap().success());
+    let stopped = wait(|| run.try_wait().unwrap().is_some());
+    if !stopped {
+        let _ = run.kill();
+    }
+    let status = run.wait().unwrap();
+    assert!(came && stopped, "{came} {stopped} {status}: {}", said());
+    assert_eq!(status.code(), Some(2), "{}", said());
+    said()
+}
+
+/// Folders in `place` that runs make for themselves, and programs there that still run.
+pub(crate) fn left(place: &Path) -> Vec<String> {
+    let entries = fs::read_dir(place).unwrap().filter_map(Result::ok);
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let is_own = |name: &String| name.starts_with("headstart-") || name.ends_with(".partial");
+    let mut left: Vec<String> = names.filter(is_own).collect();
+    // Who is killed is there for a moment.
+    wait(|| running(place).is_empty());
+    left.extend(running(place));
+    left
+}
+
+/// Command lines of programs that work there, or are told of it.
+fn running(place: &Path) -> Vec<String> {
+    let is_there = |process: &Path| {
+        let line = fs::read(process.join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        let works = fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(place));
+        let own = works || line.contains(&*place.to_string_lossy());
+        (own && !line.is_empty()).then_some(line)
+    };
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    processes.filter_map(|process| is_there(&process.path())).collect()
+}
+
+/// While Tor bootstraps, and while it is measured. It takes the package tor.
+#[test]
+fn signals_leave_nothing_of_a_run_with_tor() {
+    if !has_network() {
+        return;
+    }
+    let _machine = alone();
+    for (signal, sign) in [("INT", "work/tor/tor-exit-1/log"), ("HUP", "captures")] {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path().canonicalize().unwrap();
+        let sign = place.join("results.partial").join(sign);
+        let mut command = headstart();
+        command.args(["lab", "run", "tor", "--quick", "--out", "results"]);
+        let said = said_after(signal, &mut command, &place, || sign.exists());
+        assert!(said.contains("interrupted; all programs of the run are ended"), "{said}");
+        assert_eq!(left(&place), [""; 0], "{said}");
+    }
+}

@@ -1,0 +1,327 @@
+//! `headstart lab report` as it is called, on folders drawn from a seeded law.
+
+mod fixture;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fixture::{ARMS, Fixture, Link, edit};
+use quick_xml::Reader;
+use quick_xml::XmlVersion;
+use quick_xml::events::Event;
+use serde_json::Value;
+
+use crate::beside_others;
+use crate::call::{Said, said};
+
+fn report(arguments: &[&Path]) -> Said {
+    let _machine = beside_others();
+    let mut command = Command::new(crate::programs::LAB);
+    said(command.args(["lab", "report"]).args(arguments).env_clear().output().unwrap())
+}
+
+/// The HTML of a folder, and the text on the terminal.
+fn of(fixture: &Fixture) -> (String, String) {
+    let dir = tempfile::tempdir().unwrap();
+    fixture.write(dir.path());
+    let (code, out, err) = report(&[dir.path()]);
+    assert_eq!(code, Some(0), "{err}");
+    (fs::read_to_string(dir.path().join("report.html")).unwrap(), out)
+}
+
+/// Checks that a document is XML without what its parser must not let pass, and gives its text and
+/// the names of its elements.
+fn parse(html: &str) -> (String, Vec<String>) {
+    let mut reader = Reader::from_str(html);
+    reader.config_mut().enable_all_checks(true);
+    let (mut text, mut elements) = (String::new(), Vec::new());
+    loop {
+        match reader.read_event().unwrap() {
+            Event::Start(start) | Event::Empty(start) => {
+                elements.push(String::from_utf8(start.name().as_ref().to_vec()).unwrap());
+                for attribute in start.attributes() {
+                    attribute.unwrap().normalized_value(XmlVersion::Implicit1_0).unwrap();
+                }
+            }
+            Event::Text(words) => text.push_str(&words.decode().unwrap()),
+            Event::GeneralRef(name) => {
+                let named = |name: &[u8]| match name {
+                    b"lt" => "<",
+                    b"gt" => ">",
+                    b"amp" => "&",
+                    b"quot" => "\"",
+                    _ => panic!("&{};", String::from_utf8_lossy(name)),
+                };
+                text.push_str(named(&name));
+            }
+            Event::Eof => return (text, elements),
+            _ => {}
+        }
+    }
+}
+
+/// Everything that a report can show. Left in the target folder, to be looked at.
+fn everything() -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report-of-everything");
+    let link = |name, rtt_ms, slow, fails| Link { name, rtt_ms, slow, fails };
+    let fixture = Fixture {
+        links: vec![
+            link("paris-paris", 0.261, 0.0, 0.0),
+            link("paris-oregon", 133.021, 0.0, 0.0),
+            link("loss 5 %", 50.0, 0.1, 0.05),
+        ],
+        suites: vec!["p256", "mlkem512-mldsa44"],
+        arms: ARMS.into(),
+        trials: 60,
+        reference: Some("turbotls"),
+    };
+    fixture.write(&dir);
+    dir
+}
+
+#[test]
+fn the_html_is_well_formed_and_needs_nothing_else() {
+    let dir = everything();
+    let (code, _, err) = report(&[&dir]);
+    assert_eq!(code, Some(0), "{err}");
+    let html = fs::read_to_string(dir.join("report.html")).unwrap();
+    let (text, elements) = parse(&html);
+    for absent in ["script", "link", "img", "iframe", "object"] {
+        assert!(!elements.contains(&absent.to_owned()), "{absent}");
+    }
+    for absent in ["http:", "https:", "url(", "@import", " src=", "NaN", "inf "] {
+        assert!(!html.contains(absent), "{absent}");
+    }
+    // Three distributions, a timeline and its three colour keys for each link and suite.
+    assert_eq!(elements.iter().filter(|name| *name == "svg").count(), 3 * 2 * (3 + 1 + 3));
+    for shown in [
+        "A fixture, drawn and not measured",
+        "headstart lab run fixture",
+        "2026-11-21T12:00:00Z",
+        "exactness.realtime",
+        "78 µs",
+        "2 of 3",
+        "ratio max to tls13 of first request byte",
+        "Aguilar-Melchor",
+        "timed out",
+        "no answer over UDP in time",
+        "not measured in this run",
+        "turbo-0rtt",
+        "(log)",
+    ] {
+        assert!(text.contains(shown), "{shown}");
+    }
+    assert!(html.len() < 1_000_000, "{} bytes", html.len());
+}
+
+#[test]
+fn names_cannot_become_markup() {
+    let hostile = "<script>alert(\"a & b\")</script> 'x'";
+    let fixture = Fixture {
+        links: vec![Link { name: hostile, rtt_ms: 10.0, slow: 0.0, fails: 0.0 }],
+        arms: vec![("tls13", "plain", 2.0), ("<b>&", "turbo", 1.0)],
+        ..Fixture::small()
+    };
+    let (html, _) = of(&fixture);
+    let (text, elements) = parse(&html);
+    assert!(text.contains(hostile) && text.contains("<b>&"), "{text}");
+    assert!(!elements.iter().any(|name| name == "script"));
+    assert!(!elements.iter().any(|name| name == "b") || !html.contains("<b>&"), "{html}");
+}
+
+#[test]
+fn the_numbers_are_those_of_the_summary() {
+    let dir = tempfile::tempdir().unwrap();
+    Fixture::small().write(dir.path());
+    let (_, out, _) = report(&[dir.path()]);
+    let html = fs::read_to_string(dir.path().join("report.html")).unwrap();
+    let (text, _) = parse(&html);
+    let summary: Value =
+        serde_json::from_slice(&fs::read(dir.path().join("summary.json")).unwrap()).unwrap();
+    let p50 = |arm: usize, of: &str| summary[arm][of]["p50"].as_f64().unwrap();
+    for arm in 0..2 {
+        for of in ["first_request_byte", "first_response_byte", "last_response_byte"] {
+            let shown = format!("{:.1}", p50(arm, of));
+            assert!(text.contains(&shown) && out.contains(&shown), "{arm} {of}: {shown}\n{out}");
+        }
+        for percentile in ["p90", "max"] {
+            let ms = summary[arm]["first_request_byte"][percentile].as_f64().unwrap();
+            assert!(text.contains(&format!("{ms:.1}")), "{percentile}");
+        }
+    }
+    let ratio = p50(1, "first_request_byte") / p50(0, "first_request_byte");
+    assert!(text.contains(&format!("{ratio:.3}")) && out.contains(&format!("{ratio:.3} [")));
+    // The paper's medians for Oregon, and ours in parts of them.
+    for printed in ["266.984 / 268.386 / 268.54", "133.981 / 135.45 / 135.583"] {
+        assert!(text.contains(printed) && out.contains(printed), "{printed}\n{out}");
+    }
+    let beside = p50(1, "first_request_byte") / 133.981;
+    assert!(text.contains(&format!("{beside:.3}")) && out.contains(&format!("{beside:.3} [")));
+}
+
+#[test]
+fn a_report_is_reproducible() {
+    let dir = tempfile::tempdir().unwrap();
+    Fixture::small().write(dir.path());
+    let html = || {
+        let (code, out, err) = report(&[dir.path()]);
+        assert_eq!(code, Some(0), "{err}");
+        (fs::read_to_string(dir.path().join("report.html")).unwrap(), out)
+    };
+    assert_eq!(html(), html());
+}
+
+#[test]
+fn few_trials_are_said_to_be_few() {
+    let few = Fixture { trials: 5, ..Fixture::small() };
+    let enough = Fixture { trials: 6, ..Fixture::small() };
+    let words = "no interval of 95 %";
+    let ((html, out), (html_enough, out_enough)) = (of(&few), of(&enough));
+    assert!(html.contains(words) && out.contains(words));
+    assert!(!html_enough.contains(words) && !out_enough.contains(words));
+}
+
+#[test]
+fn an_arm_that_never_completed_is_shown() {
+    let fails = |fails| Fixture {
+        links: vec![Link { name: "dead", rtt_ms: 10.0, slow: 0.0, fails }],
+        ..Fixture::small()
+    };
+    let (html, out) = of(&fails(1.0));
+    let (text, _) = parse(&html);
+    assert!(text.contains("40 (100 %)") && out.contains("40 (100 %)"), "{out}");
+    assert!(text.contains("no trial came so far"));
+    assert!(out.contains("failed [failed, failed]"), "{out}");
+}
+
+/// With three of ten failed, the slowest tenth is among them, and the median is later than that of what completed.
+#[test]
+fn failed_trials_rank_behind_all_others() {
+    let (html, out) = of(&Fixture {
+        links: vec![Link { name: "bad", rtt_ms: 10.0, slow: 0.0, fails: 0.3 }],
+        ..Fixture::small()
+    });
+    let (text, _) = parse(&html);
+    assert!(text.contains("max failed") && out.contains("max failed"), "{out}");
+    assert!(text.contains("one that failed counts as slower"), "{text}");
+}
+
+#[test]
+fn cells_that_were_cut_short_say_why() {
+    let dir = tempfile::tempdir().unwrap();
+    Fixture::small().write(dir.path());
+    edit(dir.path(), "summary.json", |text| {
+        let mut summary: Value = serde_json::from_str(&text).unwrap();
+        summary[1]["broken"] = "the server died".into();
+        summary[1]["server_cpu_ms"] = 0.75.into();
+        summary[1]["exchanges_per_s"] = 31.5.into();
+        summary[1]["flagged"] = 1.into();
+        summary[1]["p50_unflagged"] = 133.7.into();
+        summary.to_string()
+    });
+    let (code, out, err) = report(&[dir.path()]);
+    assert!(
+        code == Some(0) && out.contains("Broken: turbo, p256, paris-oregon: the server died"),
+        "{err}{out}"
+    );
+    let (text, _) = parse(&fs::read_to_string(dir.path().join("report.html")).unwrap());
+    assert!(
+        text.contains("the server died")
+            && text.contains("0.750")
+            && text.contains("CPU ms, server")
+            && text.contains("31.5")
+            && text.contains("133.7")
+            && text.contains("exchanges per s")
+    );
+}
+
+#[test]
+fn several_folders_make_one_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, other) = (dir.path().join("one"), dir.path().join("other"));
+    Fixture::small().write(&one);
+    Fixture { reference: None, ..Fixture::small() }.write(&other);
+    let (code, out, err) = report(&[&one, &other]);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert!(err.contains("hint: add --html FILE"), "{err}");
+    let html = dir.path().join("both.html");
+    let (code, out, err) = report(&[&one, &other, Path::new("--html"), &html]);
+    assert_eq!((code, out.matches("80 trials").count()), (Some(0), 2), "{err}");
+    parse(&fs::read_to_string(&html).unwrap());
+}
+
+/// What is said of a folder after `change`; nothing may have been written.
+fn refused(change: impl Fn(&Path)) -> String {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("results");
+    Fixture::small().write(&dir);
+    change(&dir);
+    let (code, out, err) = report(&[&dir]);
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
+    assert!(err.starts_with("error: ") && err.contains("\nhint: "), "{err}");
+    assert!(!dir.join("report.html").exists());
+    err
+}
+
+#[test]
+fn half_a_result_is_refused() {
+    for name in ["samples.csv", "summary.json", "bars.json", "environment.json", "experiment.toml"]
+    {
+        if name != "bars.json" {
+            let said = refused(|dir| fs::remove_file(dir.join(name)).unwrap());
+            assert!(said.contains(name), "{said}");
+        }
+        let said = refused(|dir| fs::write(dir.join(name), [0xff, 0xfe]).unwrap());
+        assert!(said.contains(name), "{said}");
+    }
+    let gone = refused(|dir| fs::remove_dir_all(dir).unwrap());
+    assert!(gone.contains("no such folder"), "{gone}");
+    let partial = refused(|dir| fs::rename(dir, dir.with_extension("partial")).unwrap());
+    assert!(partial.contains("results.partial is of a run that did not end"), "{partial}");
+    let empty = refused(|dir| {
+        edit(dir, "samples.csv", |text| text.lines().next().unwrap().to_owned() + "\n");
+    });
+    assert!(empty.contains("no trials"), "{empty}");
+    let none = refused(|dir| fs::write(dir.join("summary.json"), "[]").unwrap());
+    assert!(none.contains("no results"), "{none}");
+}
+
+#[test]
+fn a_folder_that_contradicts_itself_is_refused() {
+    let cut = refused(|dir| {
+        edit(dir, "samples.csv", |text| {
+            let lines: Vec<&str> = text.lines().collect();
+            lines[..lines.len() - 5].join("\n") + "\n"
+        });
+    });
+    assert!(cut.contains("35 trials") && cut.contains("summary.json says"), "{cut}");
+    let torn = refused(|dir| {
+        edit(dir, "samples.csv", |text| text[..text.len() - 30].to_owned());
+    });
+    assert!(torn.contains("samples.csv"), "{torn}");
+    let changed = refused(|dir| {
+        edit(dir, "summary.json", |text| {
+            let mut summary: Value = serde_json::from_str(&text).unwrap();
+            summary[1]["first_request_byte"]["p50"] = 1.0.into();
+            summary.to_string()
+        });
+    });
+    assert!(changed.contains("turbo, p256, paris-oregon has first request byte"), "{changed}");
+    let missing = refused(|dir| {
+        edit(dir, "summary.json", |text| {
+            let mut summary: Vec<Value> = serde_json::from_str(&text).unwrap();
+            summary.truncate(1);
+            Value::Array(summary).to_string()
+        });
+    });
+    assert!(missing.contains("turbo over paris-oregon"), "{missing}");
+    let unknown = refused(|dir| {
+        edit(dir, "experiment.toml", |text| text.replace("turbotls", "nothing"));
+    });
+    assert!(unknown.contains("no published table 'nothing'"), "{unknown}");
+    let negative = refused(|dir| {
+        edit(dir, "samples.csv", |text| text.replace(",turbo,1", ",turbo,-1"));
+    });
+    assert!(negative.contains("no time"), "{negative}");
+}

@@ -1,0 +1,134 @@
+//! The edge and the agent as processes, curl and nginx beside them, on emulated links: what an
+//! application sees, and what it costs in round trips.
+//!
+//! Needs network namespaces (root, or a system that allows user namespaces) and curl, nginx, nft
+//! and tcpdump: switched on by HEADSTART_TEST_NET=1, and then it fails if it cannot run.
+//! `cargo test --test link -- loss dns` runs the checks whose names contain one of the words.
+//!
+//! It has a `main` of its own because a user namespace can be entered only before there are
+//! threads, and because checks that measure must not run beside each other.
+
+#![allow(clippy::unwrap_used)]
+
+mod arms;
+mod banner;
+mod client;
+mod context;
+mod curl;
+mod daemon;
+mod datagrams;
+mod discovery;
+mod dns;
+mod fast_open;
+mod fast_open_faults;
+mod figures;
+mod hybrid;
+#[path = "../../../headstart/tests/support/library.rs"]
+mod library;
+mod loss;
+mod names;
+mod net;
+mod nginx;
+mod origin;
+mod origins;
+#[path = "../support/programs.rs"]
+mod programs;
+mod proxy_protocol;
+mod reset;
+mod restart;
+mod rtt;
+mod signals;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use headstart_emulation::{Privilege, enter_user_namespace, own_bpf_mount, privilege};
+
+/// Each check by its name.
+const CHECKS: &[(&str, fn())] = &[
+    ("one_round_trip_saved", rtt::one_round_trip_saved),
+    ("udp_blocked_costs_a_grace", rtt::udp_blocked_costs_a_grace),
+    ("tls_1_2_saves_one_too", rtt::tls_1_2_saves_one_too),
+    ("hybrid_key_exchange", hybrid::hybrid_key_exchange),
+    ("udp_blocked_one_way", datagrams::blocked_one_way),
+    ("udp_late", datagrams::late),
+    ("udp_lag_is_learnt", datagrams::lag_is_learnt),
+    ("no_edge_icmp", datagrams::no_edge_icmp),
+    ("no_edge_silent", datagrams::no_edge_silent),
+    ("tcp_refused_while_udp_answers", restart::tcp_refused),
+    ("edge_restarted_before_tcp", restart::before_tcp),
+    ("join_reset_by_the_network", restart::join_reset),
+    ("origin_down", origins::down),
+    ("origin_far_away", origins::far_away),
+    ("origin_closes_early", origins::closes_early),
+    ("reset_by_the_origin", reset::by_the_origin),
+    ("reset_by_the_client", reset::by_the_client),
+    ("half_close", reset::half_close),
+    ("server_speaks_first", banner::server_speaks_first),
+    ("proxy_protocol_names_the_client", proxy_protocol::names_the_client),
+    ("join_from_another_address", proxy_protocol::join_from_another_address),
+    ("reload_keeps_a_download", signals::reload_keeps_a_download),
+    ("stop_drains_a_download", signals::stop_drains_a_download),
+    ("origins_by_name", names::origins_by_name),
+    ("context_of_a_redirected_client", context::of_a_redirected_client),
+    ("loss_5", loss::five_percent),
+    ("loss_20", loss::twenty_percent),
+    ("dns_advertised", discovery::advertised),
+    ("dns_time_to_live", discovery::time_to_live),
+    ("dns_late_or_missing", discovery::late_or_missing),
+    ("dns_no_datagram_unasked", discovery::no_datagram_unasked),
+];
+
+/// Those that only root can run, since they attach programs to the kernel.
+const CHECKS_OF_ROOT: &[(&str, fn())] = &[
+    ("fast_open_cookie_in_a_ticket", fast_open::cookie_in_a_ticket),
+    ("fast_open_cookie_of_another_program", fast_open::cookie_of_another_program),
+    ("fast_open_none_with_tls_1_2", fast_open::none_with_tls_1_2),
+    ("fast_open_sooner", fast_open_faults::opens_a_round_trip_sooner),
+    ("fast_open_syn_data_dropped", fast_open_faults::syn_data_dropped),
+    ("fast_open_option_stripped", fast_open_faults::option_stripped),
+    ("fast_open_post_quantum", fast_open_faults::post_quantum_goes_over_udp),
+    ("fast_open_edge_that_stops", fast_open::edge_that_stops),
+];
+
+fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    if std::env::args().any(|argument| argument == "--list") {
+        let all = CHECKS.iter().chain(CHECKS_OF_ROOT);
+        all.for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    if std::env::var_os("HEADSTART_TEST_NET").is_none_or(|value| value != "1") {
+        let count = CHECKS.len() + CHECKS_OF_ROOT.len();
+        println!("skipped {count} checks: set HEADSTART_TEST_NET=1");
+        return ExitCode::SUCCESS;
+    }
+    let mut of_root = CHECKS_OF_ROOT;
+    match privilege() {
+        // What is pinned there ends with this process.
+        Privilege::Root => own_bpf_mount(fast_open::BPF_MOUNT).unwrap(),
+        Privilege::UserNamespace => {
+            println!("skipped {} checks that need root", of_root.len());
+            of_root = &[];
+            enter_user_namespace().unwrap();
+        }
+        Privilege::None(refusal) => panic!("no namespaces: {refusal}; hint: {}", refusal.hint()),
+    }
+    let chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
+    let begun = Instant::now();
+    let all = CHECKS.iter().chain(of_root);
+    let checks: Vec<_> = all.filter(|(name, _)| chosen(name)).collect();
+    let failed: Vec<_> = checks.iter().filter(|(name, check)| !passes(name, *check)).collect();
+    println!("{} checks, {} failed, {:.0?}", checks.len(), failed.len(), begun.elapsed());
+    failed.iter().for_each(|(name, _)| println!("FAILED: {name}"));
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn passes(name: &str, check: fn()) -> bool {
+    println!("{name} ...");
+    let begun = Instant::now();
+    let passed = catch_unwind(AssertUnwindSafe(check)).is_ok();
+    println!("{name} ... {} ({:.1?})", if passed { "ok" } else { "FAILED" }, begun.elapsed());
+    passed
+}

@@ -1,0 +1,131 @@
+//! `headstart pageload validate --replays`: the simulator against loads over real sockets, as results of the lab have them.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::call::said;
+use crate::place::Place;
+
+/// Two pages of which the second is held out, over a link that the simulator has and one that it does not have.
+const EXPERIMENT: &str = r#"
+name = "two"
+title = "Two pages"
+about = "A test"
+trials = 3
+quick_trials = 1
+arms = ["tls13", "turbo"]
+suites = ["p256"]
+
+[[link]]
+name = "100 ms"
+rtt = "100ms"
+
+[[link]]
+name = "jitter"
+rtt = "100ms"
+path = "delay 50ms jitter 1ms"
+
+[[variant]]
+name = "first"
+page = "page.json"
+
+[[variant]]
+name = "second"
+page = "page.json"
+"#;
+
+/// One request: three round trips by TLS 1.3 over TCP, two by TurboTLS.
+fn page() -> Value {
+    json!({
+        "name": "small", "head_bytes": 4000,
+        "requests": [{
+            "id": 0, "method": "GET", "url_path": "/", "host": "a.test", "group": 0, "connection": 0,
+            "after_head_of_group": null, "after_completion_of_group": null,
+            "request_bytes": 400, "response_bytes": 1000,
+        }],
+    })
+}
+
+fn cell(variant: &str, link: &str, arm: &str, ms: f64) -> Value {
+    json!({
+        "experiment": "two", "variant": variant, "link": link, "arm": arm, "suite": "p256",
+        "n": 3, "failed": 0, "flagged": 0, "openings": {}, "rtts": null, "rtt_ms": 100.0,
+        "first_request_byte": null, "first_response_byte": null,
+        "last_response_byte": {
+            "p50": ms, "p90": null, "p99": null, "max": ms, "mean": ms, "sd": 0.0, "ci95": [ms, ms],
+        },
+    })
+}
+
+fn place(cells: &[Value]) -> Place {
+    let text = |value: &Value| value.to_string().into_bytes();
+    Place::new(
+        &["validate"],
+        &[
+            ("page.json", &text(&page())),
+            ("results/experiment.toml", EXPERIMENT.as_bytes()),
+            ("results/summary.json", &text(&json!(cells))),
+        ],
+    )
+}
+
+#[test]
+fn pages_that_were_held_out_decide() {
+    // Simulated: 300.5 and 200.5 ms, with the processor time of a full handshake.
+    let cells = |turbo: f64| {
+        [
+            cell("first", "100 ms", "tls13", 601.0),
+            cell("second", "100 ms", "tls13", 300.5),
+            cell("second", "100 ms", "turbo", turbo),
+            cell("second", "jitter", "tls13", 300.0),
+        ]
+    };
+    let place = place(&cells(250.625));
+    // Of two pairs there is no order.
+    let (code, out, err) = place.call(&["--replays", "results", "--json"]);
+    assert_eq!((code, err.as_str()), (Some(1), ""));
+    let said: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&said["holds"], &said["left_out"]), (&json!(false), &json!(1)));
+    let held_out = &said["groups"][0];
+    assert_eq!((&held_out["name"], &held_out["times"]["n"]), (&json!("pages held out"), &json!(2)));
+    let near = |value: &Value, expected: f64| {
+        let value = value.as_f64().unwrap();
+        assert!((value - expected).abs() < 1e-3, "{value} is not {expected}");
+    };
+    // Nothing of one, a fifth of the other.
+    near(&held_out["times"]["mean_absolute_percentage_error"], 0.1);
+    near(&held_out["times"]["bias"], -0.1);
+    // Saved: 16.6 % measured, 33.3 % simulated.
+    near(&held_out["saving_error_points"], 100.0 * (50.125 / 300.5));
+    near(&said["groups"][1]["times"]["bias"], -0.5);
+    let (_, text, _) = place.call(&["--replays", "results"]);
+    assert!(text.contains("1 cell is without a median, or over links"), "{text}");
+}
+
+#[test]
+fn results_of_something_else_are_refused() {
+    let place = place(&[]);
+    assert!(place.fails(&["--replays", "results"]).contains("has no loads of pages"));
+    assert!(place.fails(&["--replays", "none"]).contains("cannot read"));
+    std::fs::remove_file(place.path("page.json")).unwrap();
+    assert!(place.fails(&["--replays", "results"]).contains("there is no recorded page page.json"));
+}
+
+/// docs/results.md has what the command says of the committed results.
+#[test]
+fn the_page_of_results_has_the_table() {
+    if std::env::var_os("HEADSTART_DATA").is_none() {
+        eprintln!("skipped: HEADSTART_DATA names no folder of data sets");
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/results.md")).unwrap();
+    let (_, command) = page.split_once("\n$ headstart pageload validate --replays ").unwrap();
+    let (folder, text) = command.split_once('\n').unwrap();
+    let (text, _) = text.split_once("```").unwrap();
+    let mut command = std::process::Command::new(crate::programs::LAB);
+    command.args(["pageload", "validate", "--replays", folder]).current_dir(root);
+    let (code, out, _) = said(command.output().unwrap());
+    assert_eq!((code, out.as_str()), (Some(0), text));
+}

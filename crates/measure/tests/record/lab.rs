@@ -1,0 +1,30 @@
+//! Over an emulated link: HEADSTART_TEST_NET=1 as well.
+
+use std::time::Duration;
+
+use headstart_openers::site::Site;
+
+use crate::place::{Place, browser};
+use crate::sites::{is_as_described, read};
+
+const ROUND_TRIP: Duration = Duration::from_millis(80);
+
+#[test]
+fn a_site_is_recorded_over_an_emulated_link() {
+    let Some(_turn) = browser() else { return };
+    if std::env::var_os("HEADSTART_TEST_NET").is_none() {
+        eprintln!("skipped: HEADSTART_TEST_NET=1 runs it");
+        return;
+    }
+    let place = Place::new();
+    place.records(&["news", "--link", "delay 40ms", "--timeout", "120s"]);
+    let recording = read(&place.recordings()[0]);
+    is_as_described(&recording, &Site::built_in("news").unwrap());
+    // What is emulated is seen. Not of each host alone: where the machine is busy, a request may be reported as sent late.
+    let mut round_trips = recording.round_trips.clone();
+    round_trips.sort();
+    assert!(round_trips[round_trips.len() / 2] >= ROUND_TRIP, "{round_trips:?}");
+    let first = recording.page.resources()[0].measured.unwrap();
+    // Chromium begins to connect a little before it asks for the document.
+    assert!(first.tls >= ROUND_TRIP && first.send + first.wait >= ROUND_TRIP, "{first:?}");
+}

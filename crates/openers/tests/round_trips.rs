@@ -1,0 +1,216 @@
+//! What each arm costs in round trips, on a link of 100 ms. Needs HEADSTART_TEST_NET=1 and root.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use headstart_emulation::{Host, Lab, Node};
+use headstart_openers::{
+    Arm, Client, ClientOptions, Opening, Policy, Server, ServerOptions, Suite, Trial,
+};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+
+/// Of the link: long beside what the handshakes cost this machine.
+const RTT: Duration = Duration::from_millis(100);
+
+/// How far a count may be from whole: less than half, or nothing would be told apart.
+const TOLERANCE: f64 = 0.35;
+
+/// Connections that count, after one that makes sessions and cookies.
+const CONNECTIONS: usize = 5;
+
+/// Checks that measure must not run beside each other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn enabled() -> bool {
+    let enabled = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");
+    if !enabled {
+        eprintln!("skipped: set HEADSTART_TEST_NET=1 and run as root");
+    }
+    enabled
+}
+
+fn lab() -> Lab {
+    lab_with(Host::new("client").delay(RTT / 2))
+}
+
+fn lab_with(client: Host) -> Lab {
+    let lab = Lab::build(vec![client, Host::new("server")]).unwrap();
+    for node in lab.nodes() {
+        // Both roles: the default is that of clients alone (ip-sysctl).
+        let allow = || fs::write("/proc/sys/net/ipv4/tcp_fastopen", "3");
+        node.run(allow).unwrap().unwrap();
+    }
+    lab
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// A server on a node, which ends with this value.
+struct Serving {
+    to: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // The next one listens on the same port.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn serve(node: &Node, options: ServerOptions) -> Serving {
+    let (ready, started) = mpsc::channel();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serve = move || {
+        runtime().block_on(async {
+            let server = Server::start(options).unwrap();
+            ready.send(server.local_addr()).unwrap();
+            let _ = stopped.await;
+        });
+    };
+    let thread = Some(node.spawn_thread(serve).unwrap());
+    Serving { to: started.recv().unwrap(), stop: Some(stop), thread }
+}
+
+/// The connections of one arm after the first.
+fn trials(lab: &Lab, arm: Arm, suite: Suite, directory: &Path) -> Vec<Trial> {
+    // A late datagram on a busy machine must not turn the next connections plain.
+    trials_under(lab, arm, suite, directory, Policy::Turbo)
+}
+
+fn trials_under(lab: &Lab, arm: Arm, suite: Suite, directory: &Path, policy: Policy) -> Vec<Trial> {
+    let [client, server] = lab.nodes() else { panic!("two nodes") };
+    let listen = (server.ipv4().unwrap(), 443).into();
+    let options = ServerOptions::new(arm, suite, listen, directory);
+    let serving = serve(server, options);
+    let mut options = ClientOptions::new(arm, suite, serving.to, directory);
+    options.policy = policy;
+    let open = || {
+        runtime().block_on(async {
+            let client = Client::new(options).unwrap();
+            let mut trials = Vec::new();
+            for _ in 0..=CONNECTIONS {
+                trials.push(client.open(1000).await);
+            }
+            trials
+        })
+    };
+    let mut trials = client.run(open).unwrap();
+    for trial in &trials {
+        assert!(trial.ok, "{arm} {suite}: {trial:?}");
+    }
+    trials.split_off(1)
+}
+
+/// The median in round trips: one connection may meet a busy machine.
+fn round_trips(trials: &[Trial], time: impl Fn(&Trial) -> Option<f64>) -> f64 {
+    let mut times: Vec<f64> = trials.iter().map(|trial| time(trial).unwrap()).collect();
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2] / (RTT.as_secs_f64() * 1000.0)
+}
+
+struct Claim {
+    arm: Arm,
+    opening: Opening,
+    request: f64,
+    response: f64,
+}
+
+const fn claim(arm: Arm, opening: Opening, request: f64, response: f64) -> Claim {
+    Claim { arm, opening, request, response }
+}
+
+/// The ledger of round trips before the first request and response byte.
+const LEDGER: [Claim; 11] = [
+    claim(Arm::Tls13, Opening::Plain, 2.0, 3.0),
+    claim(Arm::Tls13Resumed, Opening::Plain, 2.0, 3.0),
+    claim(Arm::Tls13EarlyData, Opening::Plain, 1.0, 2.0),
+    claim(Arm::FastOpen, Opening::Tfo, 1.0, 2.0),
+    claim(Arm::FastOpenResumed, Opening::Tfo, 1.0, 2.0),
+    claim(Arm::FastOpenEarlyData, Opening::Tfo, 0.0, 1.0),
+    claim(Arm::Turbo, Opening::Turbo, 1.0, 2.0),
+    claim(Arm::TurboResumed, Opening::Turbo, 1.0, 2.0),
+    claim(Arm::TurboEarlyData, Opening::Turbo, 0.0, 1.0),
+    claim(Arm::Quic, Opening::Quic, 1.0, 2.0),
+    claim(Arm::QuicEarlyData, Opening::Quic, 0.0, 1.0),
+];
+
+#[test]
+fn every_arm_takes_the_round_trips_it_claims() {
+    if !enabled() {
+        return;
+    }
+    let (_alone, directory) = (alone(), tempfile::tempdir().unwrap());
+    let lab = lab();
+    let mut wrong = Vec::new();
+    for Claim { arm, opening, request, response } in LEDGER {
+        let trials = trials(&lab, arm, Suite::P256, directory.path());
+        let to_request = round_trips(&trials, |trial| trial.ms_to_first_request_byte);
+        let to_response = round_trips(&trials, |trial| trial.ms_to_first_response_byte);
+        println!("{arm:14} request {to_request:.2}, response {to_response:.2} round trips");
+        let as_claimed = trials.iter().filter(|trial| {
+            trial.opening == opening
+                && trial.resumed == arm.resumes()
+                && trial.early_data == arm.sends_early_data()
+        });
+        // One datagram too late is no broken claim.
+        if as_claimed.count() < CONNECTIONS - 1
+            || (to_request - request).abs() > TOLERANCE
+            || (to_response - response).abs() > TOLERANCE
+        {
+            wrong.push(format!("{arm}: {to_request:.2}, {to_response:.2}, {trials:#?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn post_quantum_flights_cost_turbotls_no_more() {
+    if !enabled() {
+        return;
+    }
+    let (_alone, directory) = (alone(), tempfile::tempdir().unwrap());
+    let lab = lab();
+    for suite in [Suite::X25519MlKem768, Suite::MlKem512MlDsa44, Suite::RsaChain] {
+        let trials = trials(&lab, Arm::Turbo, suite, directory.path());
+        let to_request = round_trips(&trials, |trial| trial.ms_to_first_request_byte);
+        println!("{suite:18} request {to_request:.2} round trips");
+        let turbo = trials.iter().filter(|trial| trial.opening == Opening::Turbo).count();
+        assert!(turbo >= CONNECTIONS - 1, "{suite}: {trials:#?}");
+        assert!((to_request - 1.0).abs() <= TOLERANCE, "{suite}: {trials:#?}");
+    }
+}
+
+#[test]
+fn early_data_counts_from_when_it_could_leave() {
+    if !enabled() {
+        return;
+    }
+    let (_alone, directory) = (alone(), tempfile::tempdir().unwrap());
+    let path = format!("delay {}ms, drop udp", RTT.as_millis() / 2).parse().unwrap();
+    let lab = lab_with(Host::new("client").path(path));
+    // Whether the flight is lost each time, or the path's memory leaves it out in the end.
+    for policy in [Policy::Turbo, Policy::Auto] {
+        let trials = trials_under(&lab, Arm::TurboEarlyData, Suite::P256, directory.path(), policy);
+        assert!(trials.iter().all(|trial| trial.early_data), "{trials:#?}");
+        assert!(trials.iter().all(|trial| !trial.reason.is_empty()), "{trials:#?}");
+        let to_request = round_trips(&trials, |trial| trial.ms_to_first_request_byte);
+        let to_response = round_trips(&trials, |trial| trial.ms_to_first_response_byte);
+        println!("{policy:?} request {to_request:.2}, response {to_response:.2} round trips");
+        assert!(to_request >= 0.95, "{policy:?}: {trials:#?}");
+        assert!(to_response - to_request >= 0.95, "{policy:?}: {trials:#?}");
+    }
+}

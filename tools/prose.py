@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Counts habits of prose and code that slow down a native reader.
+
+    tools/prose.py [PATH...]           prints the counts of the tree, or of some paths
+    tools/prose.py --list [PATH...]    prints each place as well, as file:line: kind: text
+    tools/prose.py --check             exits with 1 if a count of the whole tree is over its limit
+
+The limits come from reading quinn, rustls, pingora and s2n-quic in the same way.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+COLUMNS = 100
+
+QUESTION = re.compile(r"(?:What|Whether|How|Which|Who|Whose|Why)\b")
+FRAGMENT = re.compile(r"(?:Of|By|With|That|Those|None)\b")
+DOC = re.compile(r"\s*//[/!](?!/) ?(.*)")
+CLOSURE = re.compile(r"\s*let (?:mut )?\w+(?:: [^=]+)? = (?:async )?(?:move )?\|")
+NAMED_OF = re.compile(r"\bfn of\b")
+
+# Files of which every line counts, and those whose prose is ours but whose data is not.
+WRAPPED = {".rs", ".py", ".js", ".ts", ".mjs", ".c", ".h", ".sh", ".toml", ".md", ".css", ".lua"}
+# Recorded, generated or published elsewhere: not written by us.
+FOREIGN = re.compile(r"(^|/)(results|node_modules|target|corpus|vectors|hellos|LICENSE-\w+)(/|$)"
+                     r"|\.lock$|package-lock\.json$")
+
+# Kind: its limit, and what it is counted against.
+LIMITS = {
+    "question": (5.0, "percent of doc comments"),
+    "fragment": (0.3, "percent of doc comments"),
+    "closure": (1.0, "per 1,000 lines of Rust"),
+    "of": (0, "functions"),
+    "columns": (0, "lines"),
+}
+
+
+def tracked(paths):
+    """Yields the files of the tree below `paths` that are written by hand."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--", *paths]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, listed.split("\0")):
+        path = ROOT / name
+        if path.suffix in WRAPPED and not FOREIGN.search(name) and path.is_file():
+            yield name, path
+
+
+def rust_habits(lines):
+    """Yields (line number, kind, text) for each habit, and ("doc", ...) for each doc comment."""
+    in_doc = False
+    for number, line in enumerate(lines, 1):
+        doc = DOC.match(line)
+        if doc and not in_doc and doc[1]:
+            yield number, "doc", doc[1]
+            if QUESTION.match(doc[1]):
+                yield number, "question", doc[1]
+            elif FRAGMENT.match(doc[1]):
+                yield number, "fragment", doc[1]
+        in_doc = bool(doc)
+        if CLOSURE.match(line):
+            yield number, "closure", line.strip()
+        if NAMED_OF.search(line):
+            yield number, "of", line.strip()
+
+
+def is_too_wide(line, suffix, in_code):
+    """Tells whether a line could be wrapped and is not."""
+    if len(line) <= COLUMNS:
+        return False
+    if "://" in line and " " not in line[line.index("://"):].rstrip():
+        return False
+    # Rows of tables and commands to copy are one line each.
+    return not (suffix == ".md" and (in_code or line.lstrip().startswith("|")))
+
+
+def habits(path):
+    """Returns every (line number, kind, text) of one file, and its number of lines."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        return [], 0
+    found = list(rust_habits(lines)) if path.suffix == ".rs" else []
+    in_code = False
+    for number, line in enumerate(lines, 1):
+        if path.suffix == ".md" and line.lstrip().startswith("```"):
+            in_code = not in_code
+        if is_too_wide(line, path.suffix, in_code):
+            found.append((number, "columns", line.strip()[:COLUMNS]))
+    return found, len(lines) if path.suffix == ".rs" else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("paths", nargs="*", metavar="PATH")
+    parser.add_argument("--list", action="store_true", help="print each place")
+    parser.add_argument("--check", action="store_true", help="fail if a limit is exceeded")
+    options = parser.parse_args()
+
+    counts = dict.fromkeys(["doc", *LIMITS], 0)
+    rust_lines = 0
+    for name, path in tracked(options.paths):
+        found, lines = habits(path)
+        rust_lines += lines
+        for number, kind, text in found:
+            counts[kind] += 1
+            if options.list and kind != "doc":
+                print(f"{name}:{number}: {kind}: {text}")
+
+    exceeded = False
+    for kind, (limit, unit) in LIMITS.items():
+        base = {"p": counts["doc"] / 100, "per": rust_lines / 1000}
+        over = base["p"] if unit.startswith("percent") else base["per"] if unit.startswith("per ") else 1
+        value = counts[kind] / over if over else 0
+        mark = "" if value <= limit else "  over the limit"
+        exceeded |= value > limit
+        print(f"{kind:9} {counts[kind]:6}  = {value:7.2f} {unit} (limit {limit}){mark}")
+    return 1 if options.check and exceeded else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
