@@ -1,102 +1,78 @@
 #!/usr/bin/env bash
-# Everything that has to hold before a change lands; what CI runs. Installs what it needs.
+# Checks what has to hold before a change lands.
 #
-#   ./check.sh          all of it
-#   ./check.sh STEP...  only these: tools bpf format clippy no_std docs deny test valgrind examples python extension lab
+#   ./check.sh          everything that a change is likely to break
+#   ./check.sh full     everything; writes down that it passed (tools/full-check.json)
+#   ./check.sh STEP...  only these steps, whether or not anything has changed
+#
+# Steps: format prose bpf clippy no_std docs deny test examples smoke
+# and, of `full`: python valgrind ech extension lab
+#
+# A step of which no input has changed since it passed in this target folder is skipped, so that a
+# change of a document rebuilds and repeats nothing. Installs nothing: tools/install.sh does.
 set -euo pipefail
 cd "$(dirname "$0")"
 
-# What makes the next build after a change shorter is of no use on a clean checkout, and takes gigabytes.
-export CARGO_INCREMENTAL=0
-
-DENY=0.20.2
-# Failed tests that get a second try: more of them are no accident.
-AGAIN=5
-steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(tools bpf format clippy no_std docs deny test valgrind examples python extension lab)
+QUICK=(format prose bpf clippy no_std docs deny test examples smoke)
+SLOW=(python valgrind ech extension lab)
+TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+PASSED=$TARGET/check
 
 # Network tests need namespaces. Where they are switched on they fail if they cannot run.
 if [ -z "${HEADSTART_TEST_NET:-}" ] && [ "$(id -u)" = 0 ]; then
     export HEADSTART_TEST_NET=1
 fi
-[ -n "${HEADSTART_TEST_NET:-}" ] || echo "note: not root, so tests in network namespaces are skipped (HEADSTART_TEST_NET=1 runs them)"
+[ -n "${HEADSTART_TEST_NET:-}" ] ||
+    echo "note: not root: tests in network namespaces are skipped (HEADSTART_TEST_NET=1 runs them)"
 
-# The recorder's tests, with Chromium, which `tools` installs.
-export HEADSTART_TEST_BROWSER=${HEADSTART_TEST_BROWSER:-1}
+# The recorder's tests, with Chromium.
+if [ -z "${HEADSTART_TEST_BROWSER:-}" ] && command -v chromium >/dev/null; then
+    export HEADSTART_TEST_BROWSER=1
+fi
 
-# Packages by the command that they bring.
-tools() {
-    local missing=()
-    while read -r command package; do
-        PATH="$PATH:/usr/sbin:/sbin" command -v "$command" >/dev/null || missing+=("$package")
-    done <<'LIST'
-cc gcc
-make make
-perl perl
-curl curl
-openssl openssl
-python3 python3
-ruby ruby
-nginx nginx
-haproxy haproxy
-redis-server redis-server
-ip iproute2
-nft nftables
-node nodejs
-npm npm
-cmake cmake
-php php-cli
-wget wget
-tcpdump tcpdump
-clang-14 clang-14
-llvm-strip-14 llvm-14
-setpriv util-linux
-valgrind valgrind
-chromium chromium
-tor tor
-microsocks microsocks
-LIST
-    [ -e /usr/include/bpf/bpf_helpers.h ] || missing+=(libbpf-dev)
-    python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
-    # Clients of the experiment `sharing`.
-    /usr/bin/python3 -c 'import requests' 2>/dev/null || missing+=(python3-requests)
-    php -m 2>/dev/null | grep -qx curl || missing+=(php-curl)
-    perl -MIO::Socket::SSL -e 1 2>/dev/null || missing+=(libio-socket-ssl-perl)
-    if [ ${#missing[@]} -gt 0 ]; then
-        echo "installing ${missing[*]}"
-        local sudo=()
-        [ "$(id -u)" = 0 ] || sudo=(sudo)
-        "${sudo[@]}" apt-get update -qq
-        # They are for tests: none is to start as a service, and tor least of all, which would go out.
-        local policy=/usr/sbin/policy-rc.d own_policy=
-        if [ ! -e "$policy" ]; then
-            own_policy=1
-            printf '#!/bin/sh\nexit 101\n' | "${sudo[@]}" tee "$policy" >/dev/null
-            "${sudo[@]}" chmod 755 "$policy"
-        fi
-        local installed=0
-        "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || installed=$?
-        [ -z "$own_policy" ] || "${sudo[@]}" rm "$policy"
-        [ "$installed" = 0 ] || return "$installed"
-    fi
-    cargo fmt --version >/dev/null && cargo clippy --version >/dev/null
-    if ! cargo deny --version 2>/dev/null | grep -qF "$DENY"; then
-        # Its own speed matters less than that of its build.
-        CARGO_PROFILE_DEV_DEBUG=false cargo install --debug --locked --quiet cargo-deny --version "$DENY"
-    fi
+# What each step reads, for git.
+RUST=('*.rs' '*Cargo.toml' '*Cargo.lock' clippy.toml rustfmt.toml bpf lab/experiments lab/papers
+    lab/sites lab/programs '*.css' 'crates/*/tests')
+inputs() {
+    case $1 in
+    format) printf '%s\n' '*.rs' rustfmt.toml ;;
+    prose) printf '%s\n' . ;;
+    bpf) printf '%s\n' bpf ;;
+    deny) printf '%s\n' '*Cargo.toml' '*Cargo.lock' deny.toml ;;
+    clippy | no_std | docs | examples | smoke | valgrind) printf '%s\n' "${RUST[@]}" ;;
+    # It knows by itself which programs are due.
+    test) ;;
+    *) printf '%s\n' . ;;
+    esac
 }
+
+# A digest of the step's inputs as they are in the working tree, and of the step itself.
+state() {
+    mapfile -t paths < <(inputs "$1")
+    [ ${#paths[@]} -gt 0 ] || return 0
+    {
+        declare -f "$1"
+        rustc --version
+        git ls-files -z --cached --others --exclude-standard -- "${paths[@]}" |
+            sort -zu | xargs -0 -r sha256sum 2>/dev/null || true
+    } | sha256sum | cut -d' ' -f1
+}
+
+format() { cargo fmt --all --check; }
+
+# Habits of prose that slow a reader down.
+prose() { tools/prose.py --check; }
 
 # The committed objects are what their sources give, with the one compiler that they are built with.
 bpf() { bpf/build.sh --check; }
-
-format() { cargo fmt --all --check; }
 
 clippy() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
 
 # The core must not reach for a clock, a socket or a thread. A static library without std links only
 # if nothing below it brings std along.
 no_std() {
-    cargo build --locked --manifest-path crates/proto/no_std/Cargo.toml --target-dir target/no_std
+    cargo build --locked --manifest-path crates/proto/no_std/Cargo.toml \
+        --target-dir "$TARGET/no_std"
 }
 
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps; }
@@ -105,104 +81,136 @@ docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps; }
 deny() { cargo deny --locked check bans licenses sources; }
 
 # Fuzz corpora are replayed by ordinary tests of headstart-proto and headstart-tls.
-# Most tests wait for other programs, and for time to pass. Those that fail beside others are run once more, by
-# themselves: what is wrong is wrong each time.
-test() {
-    local log failed targets
-    log=$(mktemp)
-    if RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((3 * $(nproc)))} \
-        cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$log"; then
-        rm "$log"
-        return
-    fi
-    # By the lists at the end of each program, and of cargo. What did not compile, or died, is in neither.
-    mapfile -t failed < <(sed -n '/^failures:$/,/^test result/s/^    \([a-z0-9_:]*\)$/\1/p' "$log" | sort -u)
-    mapfile -t targets < <(sed -n 's/^    `-p [^ ]* \(--test [^ ]*\|--lib\)`$/\1/p' "$log")
-    if [ ${#failed[@]} = 0 ] || [ ${#failed[@]} -gt "$AGAIN" ] ||
-        [ ${#targets[@]} != "$(grep -c '^    `-p ' "$log")" ] ||
-        [ ${#targets[@]} != "$(grep -c '^test result: FAILED' "$log")" ]; then
-        return 1
-    fi
-    rm "$log"
-    echo "once more, by themselves: ${failed[*]}"
-    # shellcheck disable=SC2086 # two words each
-    cargo test --locked --workspace ${targets[*]} -- --test-threads=1 --exact "${failed[@]}"
-}
-
-# The calls of OpenSSL that crates/tls makes by itself, and the callbacks: no byte is used that is another's or was never
-# written, and none is lost. Two minutes; tests that start other programs are left out.
-valgrind() {
-    # Those of other crates besides: of one crate alone, dependencies have other features, and would be built once more.
-    local build=(cargo test --locked --workspace --test engine --test fuzz_replay --no-run)
-    "${build[@]}"
-    local programs program
-    programs=$("${build[@]}" --quiet --message-format=json | sed -n 's|.*/crates/tls#.*"executable":"\([^"]*\)".*|\1|p')
-    [ "$(wc -w <<<"$programs")" = 2 ]
-    for program in $programs; do
-        # Fair: threads that wait for each other get their turns.
-        command valgrind --quiet --fair-sched=try --error-exitcode=1 --leak-check=full --show-leak-kinds=definite \
-            --errors-for-leak-kinds=definite "$program" --test-threads=1 --skip interop
-    done
-}
+test() { tools/run_tests.py; }
 
 examples() { crates/net/examples/run.sh; }
 
-# All programs and libraries. With the tests, whose features are those of the step `test`: nothing is built twice.
+# All programs and libraries, with the features of the step `test`: nothing is built twice.
 programs() { cargo build --locked --workspace --lib --bins --tests; }
 
-# The package for Python on the real command, and its wheel. pip brings the tools, into target/python.
-python() {
-    programs
-    HEADSTART_BINARY=${CARGO_TARGET_DIR:-$PWD/target}/debug/headstart bindings/python/check.sh
-}
-
-# The browser extension: its types, and its tests in real Chromium. npm brings the compiler, into extension/node_modules.
-extension() {
-    programs
-    HEADSTART_BINARY=${CARGO_TARGET_DIR:-$PWD/target}/debug/headstart extension/check.sh
-}
-
-# Every experiment in short: the shape of its results and its bars, at most 13 minutes together.
-lab() {
+# Experiments in short: the shape of their results, and their bars.
+experiments() {
     if [ -z "${HEADSTART_TEST_NET:-}" ]; then
         echo "skipped: HEADSTART_TEST_NET=1 runs the experiments"
         return
     fi
-    local results file name tries headstart=${CARGO_TARGET_DIR:-$PWD/target}/debug/headstart
+    local results name tries lab=$TARGET/debug/headstart-lab
     programs
     results=$(mktemp -d)
-    for file in lab/experiments/*.toml; do
+    for name in "$@"; do
         # Nobody else may attach programs to the kernel.
-        if [[ $(basename "$file") == fop-* ]] && [ "$(id -u)" != 0 ]; then
-            echo "skipped: $file needs root"
+        if [[ $name == fop-* ]] && [ "$(id -u)" != 0 ]; then
+            echo "skipped: $name needs root"
             continue
         fi
-        if grep -q '^page = ' "$file"; then
+        if grep -q '^page = ' "lab/experiments/$name.toml"; then
             if [ -z "${HEADSTART_DATA:-}" ] || [ "$(id -u)" != 0 ]; then
-                echo "skipped: $file needs recorded pages (HEADSTART_DATA) and root"
+                echo "skipped: $name needs recorded pages (HEADSTART_DATA) and root"
                 continue
             fi
         fi
-        if grep -q '^site = ' "$file" && ! command -v chromium >/dev/null; then
-            echo "skipped: $file needs Chromium"
+        if grep -q '^site = ' "lab/experiments/$name.toml" && ! command -v chromium >/dev/null; then
+            echo "skipped: $name needs Chromium"
             continue
         fi
         # A few trials on a machine that does other things besides: what is wrong is wrong each time.
-        name=$(basename "$file" .toml)
         tries=1
-        until "$headstart" lab run "$name" --quick --out "$results/$name"; do
+        until "$lab" lab run "$name" --quick --out "$results/$name"; do
             [ "$tries" -lt 3 ] || return 1
             tries=$((tries + 1))
+            echo "try $tries of $name: the one before missed a bar"
             rm -r "${results:?}/$name"
         done
     done
-    "$headstart" lab report "$results"/* --html "$results/report.html" >/dev/null
+    "$lab" lab report "$results"/* --html "$results/report.html" >/dev/null
     rm -r "$results"
 }
 
-for step in "${steps[@]}"; do
+# One experiment of each kind.
+smoke() { experiments turbotls-table; }
+
+lab() { experiments $(basename -s .toml lab/experiments/*.toml); }
+
+# The package for Python on the real command, and its wheel. pip brings the tools.
+python() {
+    programs
+    HEADSTART_BINARY=$TARGET/debug/headstart bindings/python/check.sh
+}
+
+# The calls of OpenSSL that crates/tls makes by itself, and the callbacks: no byte is used that is
+# another's or was never written, and none is lost. Tests that start other programs are left out.
+valgrind() {
+    # Those of other crates besides: of one crate alone, dependencies have other features, and would
+    # be built once more.
+    local build=(cargo test --locked --workspace --test engine --test fuzz_replay --no-run)
+    "${build[@]}"
+    local programs program
+    programs=$("${build[@]}" --quiet --message-format=json |
+        sed -n 's|.*/crates/tls#.*"executable":"\([^"]*\)".*|\1|p')
+    [ "$(wc -w <<<"$programs")" = 2 ]
+    for program in $programs; do
+        # Fair: threads that wait for each other get their turns.
+        command valgrind --quiet --fair-sched=try --error-exitcode=1 --leak-check=full \
+            --show-leak-kinds=definite --errors-for-leak-kinds=definite \
+            "$program" --test-threads=1 --skip interop
+    done
+}
+
+# The one server with Encrypted ClientHello, on OpenSSL 4.0, beside the other programs.
+ech() {
+    local manifest=extras/ech-server/Cargo.toml
+    cargo fmt --manifest-path "$manifest" --check
+    cargo clippy --locked --manifest-path "$manifest" --target-dir "$TARGET" -- -D warnings
+    cargo build --locked --manifest-path "$manifest" --target-dir "$TARGET"
+    experiments ech
+}
+
+# The browser extension: its types, and its tests in real Chromium. npm brings the compiler.
+extension() {
+    programs
+    HEADSTART_BINARY=$TARGET/debug/headstart-lab extension/check.sh
+}
+
+# Runs one step, unless nothing that it reads has changed since it passed.
+run() {
+    local step=$1 now
+    now=$(state "$step")
+    if [ -z "$forced" ] && [ -n "$now" ] && [ "$(cat "$PASSED/$step" 2>/dev/null)" = "$now" ]; then
+        echo "== $step: unchanged since it passed"
+        return
+    fi
     echo "== $step"
     SECONDS=0
     "$step"
+    mkdir -p "$PASSED"
+    echo "$now" >"$PASSED/$step"
+    seconds[$step]=$SECONDS
     echo "== $step: done in ${SECONDS} s"
+}
+
+# What `full` leaves behind, and .ci/run looks at.
+write_down() {
+    local step text=
+    for step in "${steps[@]}"; do
+        text+="${text:+, }\"$step\": ${seconds[$step]}"
+    done
+    printf '{"commit": "%s", "date": "%s", "seconds": {%s}}\n' \
+        "$(git rev-parse HEAD)" "$(date -u +%F)" "$text" >tools/full-check.json
+    echo "all of it passed: commit tools/full-check.json"
+}
+
+declare -A seconds=()
+forced=
+steps=("${QUICK[@]}")
+if [ "${1:-}" = full ]; then
+    forced=1
+    steps+=("${SLOW[@]}")
+    [ -z "$(git status --porcelain)" ] || { echo "full: commit your changes first" >&2; exit 2; }
+elif [ $# -gt 0 ]; then
+    forced=1
+    steps=("$@")
+fi
+for step in "${steps[@]}"; do
+    run "$step"
 done
+[ "${1:-}" != full ] || write_down

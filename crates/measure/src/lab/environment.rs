@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use headstart::companion;
@@ -17,7 +18,7 @@ use super::{cell, topology};
 #[derive(Debug, Serialize)]
 pub(crate) struct Environment {
     command: Vec<String>,
-    commit: &'static str,
+    commit: String,
     version: &'static str,
     /// Of an optimised build or not: times of programs differ.
     build: &'static str,
@@ -80,7 +81,7 @@ impl Environment {
         let begun = SystemTime::now();
         Self {
             command: command(),
-            commit: env!("HEADSTART_COMMIT"),
+            commit: commit(),
             version: env!("CARGO_PKG_VERSION"),
             build: if cfg!(debug_assertions) { "debug" } else { "release" },
             date: humantime::format_rfc3339_seconds(begun).to_string(),
@@ -176,7 +177,7 @@ pub(super) fn of_machine(quick: bool, seed: u64) -> Map<String, Value> {
     let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let values = [
         ("command", json!(command())),
-        ("commit", json!(env!("HEADSTART_COMMIT"))),
+        ("commit", json!(commit())),
         ("version", json!(env!("CARGO_PKG_VERSION"))),
         ("build", json!(if cfg!(debug_assertions) { "debug" } else { "release" })),
         ("date", json!(date)),
@@ -188,6 +189,19 @@ pub(super) fn of_machine(quick: bool, seed: u64) -> Map<String, Value> {
         ("load_after", json!(load())),
     ];
     values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Returns the commit of the checkout that this program was built in, `-dirty` behind it if files
+/// have changed since; `unknown` without git or away from the checkout.
+///
+/// Read at run time: as a part of the program it would have each commit build the program anew.
+fn commit() -> String {
+    let arguments = ["describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"];
+    let mut git = Command::new("git");
+    git.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::null());
+    let output = git.output().ok().filter(|output| output.status.success());
+    let text = output.and_then(|output| String::from_utf8(output.stdout).ok());
+    text.map_or_else(|| "unknown".to_owned(), |text| text.trim().to_owned())
 }
 
 /// The program by its name alone: where it is installed says nothing of the run.

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Runs the tests of the workspace, several programs at a time.
+
+    tools/run_tests.py               builds and runs every test program that changed since it passed
+    tools/run_tests.py --all         runs those that have not changed, too
+    tools/run_tests.py NAME...       runs the programs whose name contains one of these
+
+`cargo test` runs one program after another, and most of ours wait for time to pass: this keeps the
+processors busy meanwhile. A program of which nothing has changed since it passed (itself, the
+commands that it starts, the files that it reads) does not run again.
+
+Programs that count round trips of real packets run last, one at a time. Only their tests get a second
+try, each by itself, and every such try is printed; a program that dies, or a test that fails among
+the others, fails the run.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+STATE = TARGET / "check" / "tests.json"
+
+# Programs at a time: their tests wait more than they compute.
+PROGRAMS = 2 * (os.cpu_count() or 1)
+THREADS = 3 * (os.cpu_count() or 1)
+# Longer than any takes on a machine that does other things besides.
+TIMEOUT = 40 * 60
+
+# Tests that compare times of real packets, and so need the machine: package, program.
+TIMED = {
+    ("headstart-emulation", "real_packets"),
+    ("headstart-emulation", "split_tcp"),
+    ("headstart-emulation", "record"),
+    ("headstart-openers", "round_trips"),
+    ("headstart-measure", "lab"),
+    ("headstart-measure", "link"),
+    ("headstart-measure", "record"),
+}
+RETRIES_MAX = 3
+
+# Tracked files that tests read when they run, besides their own program.
+READ = ["lab", "docs", "bpf", "fuzz/corpus", "bindings", "extension", "crates/*/tests", "README.md"]
+PRINTED = threading.Lock()
+
+
+def build():
+    """Builds all test programs; yields (package, program, executable, directory of the package)."""
+    command = ["cargo", "test", "--locked", "--workspace", "--no-run", "--message-format=json"]
+    built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if built.returncode != 0:
+        for line in built.stdout.splitlines():
+            message = json.loads(line).get("message") if line.startswith("{") else None
+            if message and message.get("level") == "error":
+                print(message["rendered"], file=sys.stderr)
+        sys.exit("the tests do not compile")
+    for line in built.stdout.splitlines():
+        artifact = json.loads(line) if line.startswith("{") else {}
+        if artifact.get("reason") == "compiler-artifact" and artifact["profile"]["test"]:
+            if artifact["executable"]:
+                directory = Path(artifact["manifest_path"]).parent
+                package = package_name(artifact["package_id"])
+                kind = "unit" if "lib" in artifact["target"]["kind"] else artifact["target"]["name"]
+                yield package, kind, Path(artifact["executable"]), directory
+
+
+def package_name(identifier):
+    """Returns the name in a package id, as path+file:///a/b/name#0.1.0 or ...#name@0.1.0."""
+    path, _, fragment = identifier.partition("#")
+    return fragment.split("@")[0] if "@" in fragment else path.rsplit("/", 1)[-1]
+
+
+def digest(paths):
+    """Returns a digest of the contents of files."""
+    result = hashlib.sha256()
+    for path in paths:
+        result.update(str(path).encode() + b"\0")
+        if path.is_file():
+            result.update(hashlib.sha256(path.read_bytes()).digest())
+    return result.hexdigest()
+
+
+def shared_inputs():
+    """Returns a digest of what tests may read or start when they run."""
+    listed = subprocess.run(["git", "ls-files", "-z", "--", *READ], cwd=ROOT, check=True,
+                            capture_output=True, text=True).stdout
+    files = [ROOT / name for name in listed.split("\0") if name and not name.endswith(".rs")]
+    programs = [TARGET / "debug" / name for name in ("headstart", "headstart-lab")]
+    switches = [f"{name}={os.environ.get(name, '')}" for name in
+                ("HEADSTART_TEST_NET", "HEADSTART_TEST_BROWSER", "HEADSTART_DATA")]
+    return digest(sorted(files) + programs) + "".join(switches)
+
+
+def run(executable, directory, arguments):
+    """Runs one program; returns its exit code, its output and the seconds that it took."""
+    begun = time.monotonic()
+    try:
+        done = subprocess.run([executable, *arguments], cwd=directory, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT)
+        code, output = done.returncode, done.stdout.decode(errors="replace")
+    except subprocess.TimeoutExpired as expired:
+        code, output = None, (expired.stdout or b"").decode(errors="replace")
+    return code, output, time.monotonic() - begun
+
+
+def failures(output):
+    """Returns the names of failed tests in the output of a test program."""
+    names = re.findall(r"^FAILED: (\S+)$", output, re.MULTILINE)
+    for block in re.findall(r"^failures:\n\n?((?:    \S+\n)+)", output, re.MULTILINE):
+        names += block.split()
+    return sorted(set(names))
+
+
+def said_of_failures(output):
+    """Returns what matters of a failed program's output: not the tests that passed."""
+    lines = output.splitlines()
+    return "\n".join(line for line in lines if not re.match(r"test .* \.\.\. ok$", line))
+
+
+def counts(output):
+    """Returns how many tests passed and failed."""
+    passed = sum(int(n) for n in re.findall(r"(\d+) passed", output))
+    failed = sum(int(n) for n in re.findall(r"(\d+) failed", output))
+    for total, bad in re.findall(r"^(\d+) checks, (\d+) failed", output, re.MULTILINE):
+        passed += int(total) - int(bad)
+    return passed, failed
+
+
+def attempt(job):
+    """Runs one test program, with a second try for timed tests; returns what came of it."""
+    package, name, executable, directory = job
+    threads = 1 if (package, name) in TIMED and name != "lab" else THREADS
+    code, output, seconds = run(executable, directory, [f"--test-threads={threads}"])
+    passed, failed = counts(output)
+    retried = []
+    if code not in (0, None) and (package, name) in TIMED:
+        again = failures(output)
+        if again and len(again) <= RETRIES_MAX and failed == len(again):
+            for test in again:
+                exact = [] if "FAILED: " in output else ["--exact"]
+                code, more, took = run(executable, directory, ["--test-threads=1", *exact, test])
+                output, seconds = output + more, seconds + took
+                if code != 0:
+                    break
+                retried.append(test)
+    with PRINTED:
+        word = "passed" if code == 0 else "timed out" if code is None else "FAILED"
+        print(f"{word:9} {seconds:6.1f} s  {package} {name}: {passed} passed, {failed} failed",
+              flush=True)
+        for test in retried:
+            print(f"          second try: {test}", flush=True)
+        if code != 0:
+            print(said_of_failures(output), flush=True)
+    return job, code == 0, passed + len(retried), failed - len(retried), retried
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="part of 'PACKAGE PROGRAM'")
+    parser.add_argument("--all", action="store_true", help="also what has not changed")
+    options = parser.parse_args()
+
+    jobs = [job for job in build()
+            if not options.names or any(name in f"{job[0]} {job[1]}" for name in options.names)]
+    shared = shared_inputs()
+    state = json.loads(STATE.read_text()) if STATE.exists() else {}
+    keys = {job: digest([job[2]]) + shared for job in jobs}
+    due = [job for job in jobs
+           if options.all or options.names or state.get(f"{job[0]} {job[1]}") != keys[job]]
+    print(f"{len(due)} of {len(jobs)} test programs run, {PROGRAMS} at a time", flush=True)
+
+    results = []
+    quiet = [job for job in due if job[:2] in TIMED]
+    with concurrent.futures.ThreadPoolExecutor(PROGRAMS) as pool:
+        results += pool.map(attempt, [job for job in due if job not in quiet])
+    results += map(attempt, quiet)
+
+    for job, good, *_ in results:
+        state[f"{job[0]} {job[1]}"] = keys[job] if good else None
+    STATE.parent.mkdir(parents=True, exist_ok=True)
+    STATE.write_text(json.dumps(state, indent=1, sort_keys=True))
+    passed = sum(result[2] for result in results)
+    failed = sum(result[3] for result in results)
+    died = [f"{job[0]} {job[1]}" for job, good, *_ in results if not good]
+    retried = [test for result in results for test in result[4]]
+    if retried:
+        print(f"{len(retried)} passed only in a second try: {' '.join(retried)}")
+    if died:
+        print(f"failed: {', '.join(died)}")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if died else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
