@@ -19,10 +19,10 @@ use hyper::http::response;
 use crate::base::edge_address::edge_lookup;
 use crate::base::failure::Failure;
 use crate::base::output;
-use crate::base::value::OpeningPolicy;
 use crate::get::options::GetOptions;
 use crate::tls::{Resumption, Trust};
 pub use account::{Account, millis, rounded};
+use headstart_net::OpeningPolicy;
 pub use visit::{Visit, request};
 
 /// Fetches the URL.
@@ -75,7 +75,7 @@ async fn fetch_ticket(
 fn connector(options: &GetOptions) -> Result<Connector, Failure> {
     Ok(Connector::new(ConnectorConfig {
         edges: edge_lookup(options.edges()?),
-        opening: options.opening.into(),
+        opening: options.opening,
         connect_timeout: options.max_time,
         ..ConnectorConfig::new(resolver(&options.resolver)?)
     }))

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use headstart_net::OpenedBy;
+use headstart_net::Carrier;
 use headstart_sessions::Counts;
 use headstart_tls::{EarlyData, Facts, Version};
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
@@ -61,45 +61,6 @@ impl Role {
         match self {
             Self::Edge => "edge",
             Self::Agent => "agent",
-        }
-    }
-}
-
-/// How a connection was opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Opening {
-    /// TCP, then TLS.
-    Plain,
-    /// TLS over UDP while TCP connects.
-    Turbo,
-    /// TLS over TCP, its first flight in the SYN.
-    FastOpen,
-    /// Through a proxy that was asked ahead of its replies.
-    Optimistic,
-    /// Through a proxy, step by step.
-    Upstream,
-}
-
-impl Opening {
-    fn label(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Turbo => "turbo",
-            Self::FastOpen => "fop",
-            Self::Optimistic => "optimistic",
-            Self::Upstream => "upstream",
-        }
-    }
-}
-
-impl From<OpenedBy> for Opening {
-    fn from(opened_by: OpenedBy) -> Self {
-        match opened_by {
-            OpenedBy::Plain => Self::Plain,
-            OpenedBy::TurboTls => Self::Turbo,
-            OpenedBy::FastOpen => Self::FastOpen,
-            OpenedBy::Optimistic => Self::Optimistic,
-            OpenedBy::Upstream => Self::Upstream,
         }
     }
 }
@@ -166,12 +127,9 @@ impl Connection {
     }
 
     /// Counts how it was opened and how it ended.
-    pub fn finish(self, opening: Opening, outcome: Outcome) {
-        let labels = [
-            ("role", self.role.label()),
-            ("opening", opening.label()),
-            ("result", outcome.label()),
-        ];
+    pub fn finish(self, opening: Carrier, outcome: Outcome) {
+        let labels =
+            [("role", self.role.label()), ("opening", opening.name()), ("result", outcome.label())];
         counter!(CONNECTIONS, &labels).increment(1);
     }
 }
@@ -493,7 +451,7 @@ mod tests {
         assert!(Metrics::install(Role::Edge).is_err());
         let first = Connection::accepted(Role::Edge);
         let second = Connection::accepted(Role::Edge);
-        first.finish(Opening::Turbo, Outcome::Closed);
+        first.finish(Carrier::TurboTls, Outcome::Closed);
         limit_hit("sessions");
         relayed(Direction::ToClient, 1500);
         let text = metrics.render();

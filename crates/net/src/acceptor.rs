@@ -14,13 +14,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use headstart_proto::Carrier;
 use headstart_proto::limits::SESSION_LIFE_SPARE;
 use headstart_proto::{RouteTag, ServerConfig};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::connector::OpenedBy;
 use crate::fastopen::HiddenListener;
 
 pub use arrival::Arrival;
@@ -176,20 +176,20 @@ impl Drop for Acceptor {
 async fn next(
     public: &TcpListener,
     hidden: Option<&HiddenListener>,
-) -> io::Result<(TcpStream, SocketAddr, OpenedBy)> {
+) -> io::Result<(TcpStream, SocketAddr, Carrier)> {
     let steered = async {
         match hidden {
             Some(hidden) => {
                 let (tcp, peer) = hidden.accept().await?;
                 let steered = hidden.was_steered(&tcp);
-                let opened_by = if steered { OpenedBy::FastOpen } else { OpenedBy::Plain };
+                let opened_by = if steered { Carrier::Fop } else { Carrier::Tcp };
                 Ok((tcp, peer, opened_by))
             }
             None => std::future::pending().await,
         }
     };
     tokio::select! {
-        accepted = public.accept() => accepted.map(|(tcp, peer)| (tcp, peer, OpenedBy::Plain)),
+        accepted = public.accept() => accepted.map(|(tcp, peer)| (tcp, peer, Carrier::Tcp)),
         accepted = steered => accepted,
     }
 }

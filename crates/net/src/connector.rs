@@ -11,17 +11,19 @@ mod tests;
 
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
 use cookies::Cookies;
+use headstart_proto::UnknownOpening;
 use headstart_proto::cookie::Cookie;
 use headstart_sessions::{Context, Visit, Whose};
 use kernel::{Kernel, Linux};
 use offer::Offer;
 use opening::Opening;
-pub use report::{FastOpenNotUsed, Moment, NotUsed, OpenedBy, Report, What};
+pub use report::{FastOpenNotUsed, Moment, NotUsed, Report, What};
 pub use stream::ClientStream;
 
 use crate::advert::{Advert, SLOTS_MAX};
@@ -46,10 +48,38 @@ pub enum OpeningPolicy {
 }
 
 impl OpeningPolicy {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Plain, Self::Turbo, Self::Fop];
+
+    /// Stable name, for options and experiments.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Plain => "plain",
+            Self::Turbo => "turbo",
+            Self::Fop => "fop",
+        }
+    }
+
     /// Whether a SYN may carry data.
     #[must_use]
     pub const fn sends_syn_data(self) -> bool {
         matches!(self, Self::Auto | Self::Fop)
+    }
+}
+
+impl fmt::Display for OpeningPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for OpeningPolicy {
+    type Err = UnknownOpening;
+
+    fn from_str(text: &str) -> Result<Self, UnknownOpening> {
+        Self::ALL.into_iter().find(|policy| policy.name() == text).ok_or(UnknownOpening)
     }
 }
 

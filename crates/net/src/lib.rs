@@ -24,7 +24,9 @@ mod udp;
 mod wakers;
 
 pub use headstart_proto::fastopen::{FastOpenEvent, NotFast};
-pub use headstart_proto::{ClientEvent, EdgeNumber, PlainReason, ResetReason, ServerConfig, hello};
+pub use headstart_proto::{
+    Carrier, ClientEvent, EdgeNumber, PlainReason, ResetReason, ServerConfig, hello,
+};
 pub use headstart_sessions::{Context, Network};
 
 pub use acceptor::{Acceptor, AcceptorConfig, Arrival, Fleet, ProvenAddr, ServerStream};
@@ -32,7 +34,7 @@ pub use bridge::{Handoff, bridge};
 pub use clock::Sleepless;
 pub use connector::{
     ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, FastOpenNotUsed, Moment, NotUsed,
-    OpenedBy, OpeningPolicy, Report, Target, What,
+    OpeningPolicy, Report, Target, What,
 };
 pub use netlink::tcp_owner;
 pub use race::{ATTEMPT_DELAY, Attempt, MAX_ADDRESSES, Outcome, Race, RaceError, RaceFailure, Won};

@@ -1,255 +1,238 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A way to open a connection.
+use headstart_proto::{Carrier, Opening, Session};
+
+/// An arm of an experiment: a way to open a connection, and who opens it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Arm {
-    /// TCP without TLS: what pages were loaded over once. Only of whole pages.
-    Http,
-    /// The same with the request in the SYN (RFC 7413).
-    HttpFastOpen,
-    /// TCP, then TLS 1.3.
-    Tls13,
-    /// The same with a session of an earlier connection.
-    Tls13Resumed,
-    /// The same, and the request is early data.
-    Tls13EarlyData,
-    /// TLS 1.3 whose ClientHello is in the SYN (RFC 7413). A baseline: its cookies can be linked.
-    FastOpen,
-    /// The same with a session of an earlier connection.
-    FastOpenResumed,
-    /// The same, and the request is early data in the SYN.
-    FastOpenEarlyData,
-    /// The same with the cookies of Fast Open Privacy, handed out by the extension of TLS.
-    Fop,
-    /// The same with a session of an earlier connection.
-    FopResumed,
-    /// The same, and the request is early data in the SYN.
-    FopEarlyData,
-    /// A plain client with sessions, of an agent (SOCKS5) that reads cookies out of its tickets, and a plain server
-    /// of HTTP behind an edge that speaks TLS.
-    FopAgent,
-    /// TurboTLS in the program itself.
-    Turbo,
-    /// The same with a session of an earlier connection.
-    TurboResumed,
-    /// The same, and the request is early data over UDP.
-    TurboEarlyData,
-    /// A plain client of an agent (SOCKS5), and a plain server behind an edge.
-    TurboAgent,
-    /// TCP, then TLS 1.3 with Encrypted ClientHello (RFC 9849). Its server is a program of its own.
-    Tls13Ech,
-    /// The same over TurboTLS, through an edge that sees the outer name only.
-    TurboEch,
-    /// QUIC.
-    Quic,
-    /// QUIC with a session of an earlier connection, and the request is early data.
-    QuicEarlyData,
-    /// Programs as they come, and terminating edges each with keys of its own.
-    Today,
-    /// The same programs with an agent that keeps their sessions.
-    Shared,
-    /// The same, and edges that share one ring of keys.
-    SharedByServers,
+pub struct Arm {
+    opening: Opening,
+    via: Via,
+    ech: bool,
 }
 
-/// What carries an arm's TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carrier {
-    Tcp,
-    FastOpen,
-    /// Fast Open with cookies of our own.
-    Fop,
-    Turbo,
-    Quic,
+/// Who opens an arm's connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Via {
+    /// The measuring program itself.
+    Program,
+    /// An agent (SOCKS5) for a plain client, towards an edge before a plain server.
+    Agent,
+    /// Programs of others, started for each connection, towards edges that speak TLS.
+    Unmodified(Sharing),
 }
+
+/// How far programs of others share sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Sharing {
+    /// Programs as they come, and edges each with keys of its own.
+    None,
+    /// An agent keeps the programs' sessions.
+    Client,
+    /// The same, and edges share one ring of keys.
+    ClientAndServers,
+}
+
+const fn arm(carrier: Carrier, session: Session, via: Via, ech: bool) -> Arm {
+    Arm { opening: Opening::new(carrier, session), via, ech }
+}
+
+const fn direct(carrier: Carrier, session: Session) -> Arm {
+    arm(carrier, session, Via::Program, false)
+}
+
+const fn unmodified(sharing: Sharing) -> Arm {
+    arm(Carrier::Tcp, Session::Fresh, Via::Unmodified(sharing), false)
+}
+
+/// The names that experiments and results use.
+const NAMES: [(&str, Arm); 23] = [
+    ("http", Arm::HTTP),
+    ("http-tfo", Arm::HTTP_FAST_OPEN),
+    ("tls13", Arm::TLS13),
+    ("tls13-resumed", Arm::TLS13_RESUMED),
+    ("tls13-0rtt", Arm::TLS13_EARLY_DATA),
+    ("tfo", Arm::FAST_OPEN),
+    ("tfo-resumed", Arm::FAST_OPEN_RESUMED),
+    ("tfo-0rtt", Arm::FAST_OPEN_EARLY_DATA),
+    ("fop", Arm::FOP),
+    ("fop-resumed", Arm::FOP_RESUMED),
+    ("fop-0rtt", Arm::FOP_EARLY_DATA),
+    ("fop-agent", Arm::FOP_AGENT),
+    ("turbo", Arm::TURBO),
+    ("turbo-resumed", Arm::TURBO_RESUMED),
+    ("turbo-0rtt", Arm::TURBO_EARLY_DATA),
+    ("turbo-agent", Arm::TURBO_AGENT),
+    ("tls13-ech", Arm::TLS13_ECH),
+    ("turbo-ech", Arm::TURBO_ECH),
+    ("quic", Arm::QUIC),
+    ("quic-0rtt", Arm::QUIC_EARLY_DATA),
+    ("today", Arm::TODAY),
+    ("client", Arm::SHARED),
+    ("client-server", Arm::SHARED_BY_SERVERS),
+];
 
 impl Arm {
+    /// TCP without TLS: what pages were loaded over once. Only for whole pages.
+    pub const HTTP: Self = direct(Carrier::Tcp, Session::Clear);
+    /// The same with the request in the SYN (RFC 7413).
+    pub const HTTP_FAST_OPEN: Self = direct(Carrier::FastOpen, Session::Clear);
+    /// TCP, then TLS 1.3.
+    pub const TLS13: Self = direct(Carrier::Tcp, Session::Fresh);
+    /// The same with a session of an earlier connection.
+    pub const TLS13_RESUMED: Self = direct(Carrier::Tcp, Session::Resumed);
+    /// The same, and the request is early data.
+    pub const TLS13_EARLY_DATA: Self = direct(Carrier::Tcp, Session::EarlyData);
+    /// TLS 1.3 whose ClientHello is in the SYN (RFC 7413). A baseline: its cookies can be linked.
+    pub const FAST_OPEN: Self = direct(Carrier::FastOpen, Session::Fresh);
+    /// The same with a session of an earlier connection.
+    pub const FAST_OPEN_RESUMED: Self = direct(Carrier::FastOpen, Session::Resumed);
+    /// The same, and the request is early data in the SYN.
+    pub const FAST_OPEN_EARLY_DATA: Self = direct(Carrier::FastOpen, Session::EarlyData);
+    /// The same with the cookies of Fast Open Privacy, handed out by the extension of TLS.
+    pub const FOP: Self = direct(Carrier::Fop, Session::Fresh);
+    /// The same with a session of an earlier connection.
+    pub const FOP_RESUMED: Self = direct(Carrier::Fop, Session::Resumed);
+    /// The same, and the request is early data in the SYN.
+    pub const FOP_EARLY_DATA: Self = direct(Carrier::Fop, Session::EarlyData);
+    /// A plain client with sessions, of an agent that reads cookies out of its tickets, and a plain
+    /// server of HTTP behind an edge that speaks TLS.
+    pub const FOP_AGENT: Self = arm(Carrier::Fop, Session::Resumed, Via::Agent, false);
+    /// TurboTLS in the program itself.
+    pub const TURBO: Self = direct(Carrier::TurboTls, Session::Fresh);
+    /// The same with a session of an earlier connection.
+    pub const TURBO_RESUMED: Self = direct(Carrier::TurboTls, Session::Resumed);
+    /// The same, and the request is early data over UDP.
+    pub const TURBO_EARLY_DATA: Self = direct(Carrier::TurboTls, Session::EarlyData);
+    /// A plain client of an agent, and a plain server behind an edge.
+    pub const TURBO_AGENT: Self = arm(Carrier::TurboTls, Session::Fresh, Via::Agent, false);
+    /// TCP, then TLS 1.3 with Encrypted ClientHello (RFC 9849). Its server is a program of its own.
+    pub const TLS13_ECH: Self = arm(Carrier::Tcp, Session::Fresh, Via::Program, true);
+    /// The same over TurboTLS, through an edge that sees the outer name only.
+    pub const TURBO_ECH: Self = arm(Carrier::TurboTls, Session::Fresh, Via::Program, true);
+    /// QUIC.
+    pub const QUIC: Self = direct(Carrier::Quic, Session::Fresh);
+    /// QUIC with a session of an earlier connection, and the request is early data.
+    pub const QUIC_EARLY_DATA: Self = direct(Carrier::Quic, Session::EarlyData);
+    /// Programs of others as they come, and terminating edges each with keys of its own.
+    pub const TODAY: Self = unmodified(Sharing::None);
+    /// The same programs with an agent that keeps their sessions.
+    pub const SHARED: Self = unmodified(Sharing::Client);
+    /// The same, and edges that share one ring of keys.
+    pub const SHARED_BY_SERVERS: Self = unmodified(Sharing::ClientAndServers);
+
     /// All of them.
-    pub const ALL: [Self; 23] = [
-        Self::Http,
-        Self::HttpFastOpen,
-        Self::Tls13,
-        Self::Tls13Resumed,
-        Self::Tls13EarlyData,
-        Self::FastOpen,
-        Self::FastOpenResumed,
-        Self::FastOpenEarlyData,
-        Self::Fop,
-        Self::FopResumed,
-        Self::FopEarlyData,
-        Self::FopAgent,
-        Self::Turbo,
-        Self::TurboResumed,
-        Self::TurboEarlyData,
-        Self::TurboAgent,
-        Self::Tls13Ech,
-        Self::TurboEch,
-        Self::Quic,
-        Self::QuicEarlyData,
-        Self::Today,
-        Self::Shared,
-        Self::SharedByServers,
-    ];
+    pub fn all() -> impl Iterator<Item = Self> {
+        NAMES.into_iter().map(|(_, arm)| arm)
+    }
 
     /// The name in experiments and results.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::HttpFastOpen => "http-tfo",
-            Self::Tls13 => "tls13",
-            Self::Tls13Resumed => "tls13-resumed",
-            Self::Tls13EarlyData => "tls13-0rtt",
-            Self::FastOpen => "tfo",
-            Self::FastOpenResumed => "tfo-resumed",
-            Self::FastOpenEarlyData => "tfo-0rtt",
-            Self::Fop => "fop",
-            Self::FopResumed => "fop-resumed",
-            Self::FopEarlyData => "fop-0rtt",
-            Self::FopAgent => "fop-agent",
-            Self::Turbo => "turbo",
-            Self::TurboResumed => "turbo-resumed",
-            Self::TurboEarlyData => "turbo-0rtt",
-            Self::TurboAgent => "turbo-agent",
-            Self::Tls13Ech => "tls13-ech",
-            Self::TurboEch => "turbo-ech",
-            Self::Quic => "quic",
-            Self::QuicEarlyData => "quic-0rtt",
-            Self::Today => "today",
-            Self::Shared => "client",
-            Self::SharedByServers => "client-server",
-        }
+    pub fn name(self) -> &'static str {
+        NAMES.into_iter().find(|(_, arm)| *arm == self).map_or("", |(name, _)| name)
     }
 
-    /// Whether there is such an arm with `suite`: rustls, below QUIC and with Encrypted ClientHello, lacks
-    /// ML-KEM-512, and the chain of RSA certificates would compare nothing that the others do not. Programs of
-    /// others choose by themselves what they agree on with a certificate of P-256.
+    /// The way its connections are opened.
     #[must_use]
-    pub const fn supports(self, suite: Suite) -> bool {
+    pub const fn opening(self) -> Opening {
+        self.opening
+    }
+
+    /// Returns true if there is such an arm with `suite`.
+    ///
+    /// rustls, below QUIC and with Encrypted ClientHello, lacks ML-KEM-512, and the chain of RSA
+    /// certificates would compare nothing that the others do not. Programs of others choose by
+    /// themselves what they agree on with a certificate of P-256.
+    #[must_use]
+    pub fn supports(self, suite: Suite) -> bool {
         if self.is_of_programs() {
-            return matches!(suite, Suite::P256);
+            return suite == Suite::P256;
         }
-        let by_rustls = matches!(self.carrier(), Carrier::Quic) || self.encrypts_hello();
+        let by_rustls = self.opening.carrier == Carrier::Quic || self.ech;
         !by_rustls || matches!(suite, Suite::P256 | Suite::X25519MlKem768)
     }
 
-    /// Whether it has no TLS.
+    /// Returns true if it has no TLS.
     #[must_use]
-    pub const fn is_clear(self) -> bool {
-        matches!(self, Self::Http | Self::HttpFastOpen)
+    pub fn is_clear(self) -> bool {
+        self.opening.session == Session::Clear
     }
 
-    /// Whether whole pages can be loaded by it: its client opens all connections itself, and its server can be at the
-    /// addresses of all hosts.
+    /// Returns true if whole pages can be loaded by it.
+    ///
+    /// Its client opens all connections itself, and its server can be at the addresses of all hosts.
     #[must_use]
-    pub const fn loads_pages(self) -> bool {
-        !self.has_agent() && !self.encrypts_hello() && !self.is_of_programs()
+    pub fn loads_pages(self) -> bool {
+        self.via == Via::Program && !self.ech
     }
 
-    /// Whether its client resumes, so that the first connection only makes a session.
+    /// Returns true if its client resumes, so that the first connection only makes a session.
     #[must_use]
     pub const fn resumes(self) -> bool {
-        let resumed = matches!(
-            self,
-            Self::Tls13Resumed
-                | Self::FastOpenResumed
-                | Self::FopResumed
-                | Self::FopAgent
-                | Self::TurboResumed
-        );
-        resumed || self.sends_early_data()
+        self.opening.session.is_resumed()
     }
 
-    /// Whether its request is early data.
+    /// Returns true if its request is early data.
     #[must_use]
-    pub const fn sends_early_data(self) -> bool {
-        matches!(
-            self,
-            Self::Tls13EarlyData
-                | Self::FastOpenEarlyData
-                | Self::FopEarlyData
-                | Self::TurboEarlyData
-                | Self::QuicEarlyData
-        )
+    pub fn sends_early_data(self) -> bool {
+        self.opening.session == Session::EarlyData
     }
 
-    /// Whether its connections may begin with data in the SYN, by the kernel's cookies or by ours.
+    /// Returns true if its connections may begin with data in the SYN, by either kind of cookie.
     #[must_use]
     pub const fn opens_fast(self) -> bool {
-        matches!(self.carrier(), Carrier::FastOpen) || self.has_private_cookies()
+        self.opening.carrier.is_in_syn()
     }
 
-    /// Whether it has cookies of Fast Open Privacy, for which programs must be attached to the kernel.
+    /// Returns true if it has cookies of Fast Open Privacy, for which programs must be attached to
+    /// the kernel.
     #[must_use]
-    pub const fn has_private_cookies(self) -> bool {
-        matches!(self.carrier(), Carrier::Fop) || matches!(self, Self::FopAgent)
+    pub fn has_private_cookies(self) -> bool {
+        self.opening.carrier == Carrier::Fop
     }
 
-    /// Whether an agent opens its connections.
+    /// Returns true if an agent opens its connections.
     #[must_use]
-    pub const fn has_agent(self) -> bool {
-        matches!(self, Self::TurboAgent | Self::FopAgent)
+    pub fn has_agent(self) -> bool {
+        self.via == Via::Agent
     }
 
-    /// Whether its client can be told at which of several addresses of a server it connects.
+    /// Returns true if its client can be told at which of several addresses of a server it connects.
     #[must_use]
-    pub const fn has_several_addresses(self) -> bool {
-        let by_tcp = matches!(self.carrier(), Carrier::Tcp | Carrier::FastOpen | Carrier::Fop);
-        by_tcp
-            && !self.has_agent()
-            && !self.encrypts_hello()
-            && !self.is_clear()
-            && !self.is_of_programs()
+    pub fn has_several_addresses(self) -> bool {
+        let by_tcp =
+            matches!(self.opening.carrier, Carrier::Tcp | Carrier::FastOpen | Carrier::Fop);
+        by_tcp && self.via == Via::Program && !self.ech && !self.is_clear()
     }
 
-    /// Whether its clients can make the visits of a case whose later connections may be linked to earlier ones; of two
-    /// names or contexts, if `names`.
+    /// Returns true if its clients can make the visits of a case whose later connections may be
+    /// linked to earlier ones; of two names or contexts, if `names`.
     #[must_use]
-    pub const fn can_cross(self, names: bool) -> bool {
+    pub fn can_cross(self, names: bool) -> bool {
         self.opens_fast() && !self.is_clear() && !(names && self.has_agent())
     }
 
-    /// Whether its clients are programs of others, started for each connection, before edges that speak TLS.
+    /// Returns true if its clients are programs of others, before edges that speak TLS.
     #[must_use]
     pub const fn is_of_programs(self) -> bool {
-        matches!(self, Self::Today | Self::Shared | Self::SharedByServers)
+        matches!(self.via, Via::Unmodified(_))
     }
 
-    /// Whether such programs share sessions by an agent.
+    /// Returns true if such programs share sessions by an agent.
     #[must_use]
     pub const fn shares_sessions(self) -> bool {
-        matches!(self, Self::Shared | Self::SharedByServers)
+        matches!(self.via, Via::Unmodified(Sharing::Client | Sharing::ClientAndServers))
     }
 
-    /// Whether its ClientHello is encrypted, and only an outer one can be read.
+    /// Returns true if its ClientHello is encrypted, and only an outer one can be read.
     #[must_use]
     pub const fn encrypts_hello(self) -> bool {
-        matches!(self, Self::Tls13Ech | Self::TurboEch)
+        self.ech
     }
 
-    pub(crate) const fn carrier(self) -> Carrier {
-        match self {
-            Self::Http
-            | Self::Tls13
-            | Self::Tls13Resumed
-            | Self::Tls13EarlyData
-            | Self::TurboAgent
-            | Self::FopAgent
-            | Self::Tls13Ech
-            | Self::Today
-            | Self::Shared
-            | Self::SharedByServers => Carrier::Tcp,
-            Self::HttpFastOpen
-            | Self::FastOpen
-            | Self::FastOpenResumed
-            | Self::FastOpenEarlyData => Carrier::FastOpen,
-            Self::Fop | Self::FopResumed | Self::FopEarlyData => Carrier::Fop,
-            Self::Turbo | Self::TurboResumed | Self::TurboEarlyData | Self::TurboEch => {
-                Carrier::Turbo
-            }
-            Self::Quic | Self::QuicEarlyData => Carrier::Quic,
-        }
+    /// What the measuring program itself uses: plain TCP where others open its connections.
+    pub(crate) fn carrier(self) -> Carrier {
+        if self.via == Via::Program { self.opening.carrier } else { Carrier::Tcp }
     }
 }
 
@@ -298,37 +281,7 @@ impl Suite {
     }
 }
 
-/// Which openings a client of TurboTLS, or an agent, may use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Policy {
-    /// TurboTLS unless the path is remembered not to bear it.
-    #[default]
-    Auto,
-    /// TurboTLS whatever is remembered.
-    Turbo,
-    /// Fast Open with private cookies wherever one is there.
-    Fop,
-    /// TLS over TCP.
-    Plain,
-}
-
-impl Policy {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Auto, Self::Turbo, Self::Fop, Self::Plain];
-
-    /// The name in options and experiments.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Turbo => "turbo",
-            Self::Fop => "fop",
-            Self::Plain => "plain",
-        }
-    }
-}
-
-/// No arm, suite or policy has this name.
+/// No arm or suite has this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownName {
     kind: &'static str,
@@ -362,7 +315,7 @@ impl FromStr for Arm {
     type Err = UnknownName;
 
     fn from_str(name: &str) -> Result<Self, UnknownName> {
-        find("arm", &Self::ALL, Self::name, name)
+        find("arm", &Self::all().collect::<Vec<_>>(), Self::name, name)
     }
 }
 
@@ -371,14 +324,6 @@ impl FromStr for Suite {
 
     fn from_str(name: &str) -> Result<Self, UnknownName> {
         find("suite", &Self::ALL, Self::name, name)
-    }
-}
-
-impl FromStr for Policy {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        find("policy", &Self::ALL, Self::name, name)
     }
 }
 
@@ -394,26 +339,17 @@ impl fmt::Display for Suite {
     }
 }
 
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for arm in Arm::ALL {
+        for arm in Arm::all() {
             assert_eq!(arm.to_string().parse(), Ok(arm));
         }
         for suite in Suite::ALL {
             assert_eq!(suite.to_string().parse(), Ok(suite));
-        }
-        for policy in Policy::ALL {
-            assert_eq!(policy.to_string().parse(), Ok(policy));
         }
     }
 
@@ -428,7 +364,7 @@ mod tests {
 
     #[test]
     fn what_arms_have_is_in_their_names() {
-        for arm in Arm::ALL {
+        for arm in Arm::all() {
             let name = arm.name();
             let opens_fast = ["tfo", "fop", "http-tfo"].iter().any(|begin| name.starts_with(begin));
             assert_eq!(arm.opens_fast(), opens_fast, "{arm}");
@@ -437,25 +373,24 @@ mod tests {
             assert_eq!(arm.has_agent(), name.ends_with("-agent"), "{arm}");
             assert_eq!(arm.sends_early_data(), name.ends_with("-0rtt"), "{arm}");
             let resumes = ["-0rtt", "-resumed"].iter().any(|end| name.ends_with(end));
-            assert_eq!(arm.resumes(), resumes || arm == Arm::FopAgent, "{arm}");
+            assert_eq!(arm.resumes(), resumes || arm == Arm::FOP_AGENT, "{arm}");
         }
-        let several: Vec<_> =
-            Arm::ALL.into_iter().filter(|arm| arm.has_several_addresses()).collect();
+        let several: Vec<_> = Arm::all().filter(|arm| arm.has_several_addresses()).collect();
         assert_eq!(several.len(), 3 * 3, "{several:?}");
     }
 
     #[test]
     fn programs_choose_their_suites_themselves() {
-        for arm in Arm::ALL.into_iter().filter(|arm| arm.is_of_programs()) {
+        for arm in Arm::all().filter(|arm| arm.is_of_programs()) {
             let suites = Suite::ALL.into_iter().filter(|suite| arm.supports(*suite));
             assert_eq!(suites.collect::<Vec<_>>(), [Suite::P256], "{arm}");
-            assert_eq!(arm.shares_sessions(), arm != Arm::Today, "{arm}");
+            assert_eq!(arm.shares_sessions(), arm != Arm::TODAY, "{arm}");
         }
     }
 
     #[test]
     fn quic_and_encrypted_hellos_have_the_suites_of_rustls() {
-        for arm in [Arm::Quic, Arm::Tls13Ech, Arm::TurboEch] {
+        for arm in [Arm::QUIC, Arm::TLS13_ECH, Arm::TURBO_ECH] {
             let missing: Vec<_> =
                 Suite::ALL.into_iter().filter(|suite| !arm.supports(*suite)).collect();
             assert_eq!(missing, [Suite::MlKem512MlDsa44, Suite::RsaChain], "{arm}");

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, HTTPS_PORT, Resolver};
 use headstart_net::{Connector, ConnectorConfig, Edge, EdgeLookup, OpeningPolicy, Target};
+use headstart_proto::Carrier;
 use openssl::x509::X509;
 use tokio::time::timeout_at;
 
-use crate::arm::{Arm, Carrier, Policy, Suite};
+use crate::arm::{Arm, Suite};
 use crate::attempt::{Attempt, Exchange};
 use crate::ech::EchTls;
 use crate::error::PeerError;
@@ -50,7 +51,7 @@ pub struct ClientOptions {
     /// The server's ECHConfigList (RFC 9849 section 4) in base64, for arms that encrypt their ClientHello.
     pub ech: Option<String>,
     /// Which openings TurboTLS may use.
-    pub policy: Policy,
+    pub policy: OpeningPolicy,
     /// Slots in a flight of TurboTLS, advertised and at most; by default as advertised usually.
     pub slots: Option<u8>,
     /// How long TurboTLS waits for the first datagram, instead of what it learns.
@@ -76,7 +77,7 @@ impl ClientOptions {
             name: NAME.to_owned(),
             proxy: None,
             ech: None,
-            policy: Policy::default(),
+            policy: OpeningPolicy::default(),
             slots: None,
             grace: None,
             timeout: TIMEOUT,
@@ -103,7 +104,7 @@ impl ClientOptions {
                 Err(PeerError::new(format!("{arm} opens its connections through an agent"))
                     .with_hint("give the agent's address with --proxy IP:PORT"))
             }
-            (Some(_), Carrier::FastOpen | Carrier::Fop | Carrier::Turbo | Carrier::Quic) => {
+            (Some(_), Carrier::FastOpen | Carrier::Fop | Carrier::TurboTls | Carrier::Quic) => {
                 Err(PeerError::new(format!("{arm} does not go through a proxy"))
                     .with_hint("use turbo-agent or fop-agent, or tls13 and its kin"))
             }
@@ -215,13 +216,13 @@ impl Client {
                 name,
                 arm.sends_early_data(),
             )?)),
-            Carrier::Turbo => {
+            Carrier::TurboTls => {
                 Engine::Turbo(Secure::new(&options, roots)?, Mutex::new(connector(&options)?))
             }
             Carrier::FastOpen | Carrier::Fop => {
                 Engine::FastOpen(Box::new(FastOpenClient::new(&options, &roots)?))
             }
-            Carrier::Tcp => Engine::Tcp(Secure::new(&options, roots)?),
+            Carrier::Tcp | Carrier::Proxy { .. } => Engine::Tcp(Secure::new(&options, roots)?),
         };
         Ok(Self { options, engine })
     }
@@ -409,12 +410,7 @@ fn connector(options: &ClientOptions) -> Result<Connector, PeerError> {
     config.slots_max = options.slots.unwrap_or(config.slots_max);
     config.grace = options.grace;
     config.connect_timeout = options.timeout;
-    config.opening = match options.policy {
-        Policy::Auto => OpeningPolicy::Auto,
-        Policy::Turbo => OpeningPolicy::Turbo,
-        Policy::Fop => OpeningPolicy::Fop,
-        Policy::Plain => OpeningPolicy::Plain,
-    };
+    config.opening = options.policy;
     Ok(Connector::new(config))
 }
 

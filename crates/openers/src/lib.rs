@@ -38,12 +38,14 @@ mod transport;
 mod trial;
 mod visit;
 
-pub use arm::{Arm, Policy, Suite, UnknownName};
+pub use arm::{Arm, Sharing, Suite, UnknownName, Via};
 pub use client::{Client, ClientOptions, NAME, OTHER_NAME, TIMEOUT};
 pub use console::{run_client, run_page_client, run_server};
 pub use content::{BYTES_MAX, WAIT_MAX, fill};
 pub use error::PeerError;
 pub use flight::FLIGHT_MAX;
+pub use headstart_net::OpeningPolicy;
+pub use headstart_proto::{Carrier, Opening, Session};
 pub use identity::Identity;
 pub use load::{Load, OUTSTANDING_MAX, Tally};
 pub use page::{
@@ -51,5 +53,5 @@ pub use page::{
     PageResource, PageTimes, REQUEST_MAX,
 };
 pub use server::{Server, ServerOptions};
-pub use trial::{Opening, Trial};
+pub use trial::Trial;
 pub use visit::Visit;

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_openssl::SslStream;
 
-use crate::arm::{Arm, Carrier, Suite};
+use crate::arm::{Arm, Suite};
 use crate::client::{NAME, supported};
 use crate::content::{Answer, Requests};
 use crate::error::PeerError;
@@ -25,6 +25,7 @@ use crate::identity::Identity;
 use crate::quic;
 use crate::sys;
 use crate::tls;
+use headstart_proto::Carrier;
 
 /// Connections the kernel completes before they are accepted, as the edge has it.
 const BACKLOG: i32 = 4096;
@@ -167,13 +168,13 @@ impl Server {
             }
             Carrier::Quic => quic::serve(options.addresses(), *suite, &identity, early)?,
             Carrier::FastOpen | Carrier::Fop => fast_open::serve(&options, &identity)?,
-            _ if *arm == Arm::FopAgent => {
+            _ if *arm == Arm::FOP_AGENT => {
                 serve_clear(options.addresses(), false).map_err(|e| options.unusable(&e))?
             }
             carrier => {
                 let tls = Arc::new(Prepared::new(tls::server(*suite, &identity, early)?)?);
                 let started = match carrier {
-                    Carrier::Turbo => serve_turbo(&options, &tls),
+                    Carrier::TurboTls => serve_turbo(&options, &tls),
                     _ => serve_tcp(options.addresses(), &tls, early),
                 };
                 started.map_err(|error| options.unusable(&error))?

@@ -7,17 +7,17 @@ use std::time::Duration;
 use fast_socks5::client::{Config, Socks5Stream};
 use fast_socks5::util::target_addr::TargetAddr;
 use fast_socks5::{AuthenticationMethod, Socks5Command};
-use headstart_net::{ClientEvent, ClientStream, Moment, OpenedBy, What};
+use headstart_net::{ClientEvent, ClientStream, Moment, What};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::trial::Opening;
+use headstart_proto::Carrier;
 
 /// A byte stream that can tell how it was opened, and why not better where it knows.
 pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin + Send {
-    fn account(&self) -> (Opening, &'static str);
+    fn account(&self) -> (Carrier, &'static str);
 
     /// When the byte before `end` of what was written left: the copy of it that arrived.
     fn left(&self, end: u64) -> Left;
@@ -35,8 +35,8 @@ pub(crate) enum Left {
 }
 
 impl Transport for TcpStream {
-    fn account(&self) -> (Opening, &'static str) {
-        (Opening::Plain, "")
+    fn account(&self) -> (Carrier, &'static str) {
+        (Carrier::Tcp, "")
     }
 
     fn left(&self, _: u64) -> Left {
@@ -45,13 +45,8 @@ impl Transport for TcpStream {
 }
 
 impl Transport for ClientStream {
-    fn account(&self) -> (Opening, &'static str) {
-        let Some(report) = self.report() else { return (Opening::Plain, "") };
-        let opening = match report.opened_by {
-            OpenedBy::TurboTls => Opening::Turbo,
-            OpenedBy::FastOpen => Opening::Fop,
-            OpenedBy::Plain | OpenedBy::Optimistic | OpenedBy::Upstream => Opening::Plain,
-        };
+    fn account(&self) -> (Carrier, &'static str) {
+        let Some(report) = self.report() else { return (Carrier::Tcp, "") };
         // Early data that was lost goes with a join, so that the opening counts as TurboTLS's.
         let given_up = || {
             report.timeline.iter().find_map(|moment| match moment.what {
@@ -61,7 +56,7 @@ impl Transport for ClientStream {
         };
         let reset = report.reset.map(|reset| reset.name());
         let reason = reset.or(report.not_used.map(|reason| reason.name())).or_else(given_up);
-        (opening, reason.unwrap_or_default())
+        (report.opened_by, reason.unwrap_or_default())
     }
 
     fn left(&self, end: u64) -> Left {

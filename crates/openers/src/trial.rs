@@ -1,37 +1,7 @@
 use std::time::Instant;
 
+use headstart_proto::Carrier;
 use serde::{Deserialize, Serialize};
-
-/// How a connection was opened in truth.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Opening {
-    /// TLS over TCP after its handshake, as far as this side sees.
-    #[default]
-    Plain,
-    /// The first flights over UDP.
-    Turbo,
-    /// The server took data from the SYN.
-    Tfo,
-    /// The same by a private cookie.
-    Fop,
-    /// QUIC.
-    Quic,
-}
-
-impl Opening {
-    /// The name in results.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Turbo => "turbo",
-            Self::Tfo => "tfo",
-            Self::Fop => "fop",
-            Self::Quic => "quic",
-        }
-    }
-}
 
 /// One connection, from before the first socket call to the last response byte.
 ///
@@ -41,8 +11,9 @@ impl Opening {
 pub struct Trial {
     /// Whether every response byte came and was right.
     pub ok: bool,
-    /// How the connection was opened.
-    pub opening: Opening,
+    /// What carried the first flight in truth.
+    #[serde(with = "by_name")]
+    pub opening: Carrier,
     /// Whether an earlier session was resumed.
     pub resumed: bool,
     /// Whether the server took the request as early data.
@@ -61,6 +32,22 @@ pub struct Trial {
     pub reason: String,
     /// What went wrong, or empty.
     pub error: String,
+}
+
+/// A carrier in JSON.
+mod by_name {
+    use headstart_proto::Carrier;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(carrier: &Carrier, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(carrier.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Carrier, D::Error> {
+        let name = String::deserialize(from)?;
+        name.parse().map_err(|_| Error::custom(format!("unknown opening '{name}'")))
+    }
 }
 
 /// What is measured of a connection, also of one that fails on the way.
@@ -133,7 +120,7 @@ mod tests {
     fn a_trial_is_a_line_of_json_with_the_agreed_names() {
         let mut marks = Marks::new(Instant::now());
         marks.request();
-        let trial = Trial { opening: Opening::Turbo, ..marks.trial(Err("no response".into())) };
+        let trial = Trial { opening: Carrier::TurboTls, ..marks.trial(Err("no response".into())) };
         let line = serde_json::to_value(&trial).unwrap();
         assert_eq!(line["ok"], false);
         assert_eq!(line["opening"], "turbo");

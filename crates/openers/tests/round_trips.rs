@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use headstart_emulation::{Host, Lab, Node};
 use headstart_openers::{
-    Arm, Client, ClientOptions, Opening, Policy, Server, ServerOptions, Suite, Trial,
+    Arm, Carrier, Client, ClientOptions, OpeningPolicy, Server, ServerOptions, Suite, Trial,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -88,10 +88,16 @@ fn serve(node: &Node, options: ServerOptions) -> Serving {
 /// The connections of one arm after the first.
 fn trials(lab: &Lab, arm: Arm, suite: Suite, directory: &Path) -> Vec<Trial> {
     // A late datagram on a busy machine must not turn the next connections plain.
-    trials_under(lab, arm, suite, directory, Policy::Turbo)
+    trials_under(lab, arm, suite, directory, OpeningPolicy::Turbo)
 }
 
-fn trials_under(lab: &Lab, arm: Arm, suite: Suite, directory: &Path, policy: Policy) -> Vec<Trial> {
+fn trials_under(
+    lab: &Lab,
+    arm: Arm,
+    suite: Suite,
+    directory: &Path,
+    policy: OpeningPolicy,
+) -> Vec<Trial> {
     let [client, server] = lab.nodes() else { panic!("two nodes") };
     let listen = (server.ipv4().unwrap(), 443).into();
     let options = ServerOptions::new(arm, suite, listen, directory);
@@ -124,28 +130,28 @@ fn round_trips(trials: &[Trial], time: impl Fn(&Trial) -> Option<f64>) -> f64 {
 
 struct Claim {
     arm: Arm,
-    opening: Opening,
+    opening: Carrier,
     request: f64,
     response: f64,
 }
 
-const fn claim(arm: Arm, opening: Opening, request: f64, response: f64) -> Claim {
+const fn claim(arm: Arm, opening: Carrier, request: f64, response: f64) -> Claim {
     Claim { arm, opening, request, response }
 }
 
 /// The ledger of round trips before the first request and response byte.
 const LEDGER: [Claim; 11] = [
-    claim(Arm::Tls13, Opening::Plain, 2.0, 3.0),
-    claim(Arm::Tls13Resumed, Opening::Plain, 2.0, 3.0),
-    claim(Arm::Tls13EarlyData, Opening::Plain, 1.0, 2.0),
-    claim(Arm::FastOpen, Opening::Tfo, 1.0, 2.0),
-    claim(Arm::FastOpenResumed, Opening::Tfo, 1.0, 2.0),
-    claim(Arm::FastOpenEarlyData, Opening::Tfo, 0.0, 1.0),
-    claim(Arm::Turbo, Opening::Turbo, 1.0, 2.0),
-    claim(Arm::TurboResumed, Opening::Turbo, 1.0, 2.0),
-    claim(Arm::TurboEarlyData, Opening::Turbo, 0.0, 1.0),
-    claim(Arm::Quic, Opening::Quic, 1.0, 2.0),
-    claim(Arm::QuicEarlyData, Opening::Quic, 0.0, 1.0),
+    claim(Arm::TLS13, Carrier::Tcp, 2.0, 3.0),
+    claim(Arm::TLS13_RESUMED, Carrier::Tcp, 2.0, 3.0),
+    claim(Arm::TLS13_EARLY_DATA, Carrier::Tcp, 1.0, 2.0),
+    claim(Arm::FAST_OPEN, Carrier::FastOpen, 1.0, 2.0),
+    claim(Arm::FAST_OPEN_RESUMED, Carrier::FastOpen, 1.0, 2.0),
+    claim(Arm::FAST_OPEN_EARLY_DATA, Carrier::FastOpen, 0.0, 1.0),
+    claim(Arm::TURBO, Carrier::TurboTls, 1.0, 2.0),
+    claim(Arm::TURBO_RESUMED, Carrier::TurboTls, 1.0, 2.0),
+    claim(Arm::TURBO_EARLY_DATA, Carrier::TurboTls, 0.0, 1.0),
+    claim(Arm::QUIC, Carrier::Quic, 1.0, 2.0),
+    claim(Arm::QUIC_EARLY_DATA, Carrier::Quic, 0.0, 1.0),
 ];
 
 #[test]
@@ -185,10 +191,10 @@ fn post_quantum_flights_cost_turbotls_no_more() {
     let (_alone, directory) = (alone(), tempfile::tempdir().unwrap());
     let lab = lab();
     for suite in [Suite::X25519MlKem768, Suite::MlKem512MlDsa44, Suite::RsaChain] {
-        let trials = trials(&lab, Arm::Turbo, suite, directory.path());
+        let trials = trials(&lab, Arm::TURBO, suite, directory.path());
         let to_request = round_trips(&trials, |trial| trial.ms_to_first_request_byte);
         println!("{suite:18} request {to_request:.2} round trips");
-        let turbo = trials.iter().filter(|trial| trial.opening == Opening::Turbo).count();
+        let turbo = trials.iter().filter(|trial| trial.opening == Carrier::TurboTls).count();
         assert!(turbo >= CONNECTIONS - 1, "{suite}: {trials:#?}");
         assert!((to_request - 1.0).abs() <= TOLERANCE, "{suite}: {trials:#?}");
     }
@@ -203,8 +209,9 @@ fn early_data_counts_from_when_it_could_leave() {
     let path = format!("delay {}ms, drop udp", RTT.as_millis() / 2).parse().unwrap();
     let lab = lab_with(Host::new("client").path(path));
     // Whether the flight is lost each time, or the path's memory leaves it out in the end.
-    for policy in [Policy::Turbo, Policy::Auto] {
-        let trials = trials_under(&lab, Arm::TurboEarlyData, Suite::P256, directory.path(), policy);
+    for policy in [OpeningPolicy::Turbo, OpeningPolicy::Auto] {
+        let trials =
+            trials_under(&lab, Arm::TURBO_EARLY_DATA, Suite::P256, directory.path(), policy);
         assert!(trials.iter().all(|trial| trial.early_data), "{trials:#?}");
         assert!(trials.iter().all(|trial| !trial.reason.is_empty()), "{trials:#?}");
         let to_request = round_trips(&trials, |trial| trial.ms_to_first_request_byte);

@@ -16,7 +16,8 @@ use crate::base::failure::Failure;
 use crate::base::logging::LogOptions;
 use crate::base::names::NameMap;
 use crate::base::settings::SOURCES;
-use crate::base::value::OpeningPolicy;
+use crate::base::value::opening_policy;
+use headstart_net::OpeningPolicy;
 
 const EXAMPLES: &str = r#"Examples:
   Connections to www.example.com go to the edge at 192.0.2.1, others as ever:
@@ -99,7 +100,7 @@ pub struct AgentOptions {
     pub resolver: Vec<SocketAddr>,
 
     /// How to open connections
-    #[arg(long, value_name = "HOW", default_value = "auto")]
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = opening_policy())]
     pub opening: OpeningPolicy,
 
     /// Give applications no server bytes before the edge has accepted the TCP connection

@@ -10,7 +10,7 @@ use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::hello::{self, ClientHello, Progress};
 use headstart_net::upstream::{NEGOTIATION_TIME, REPLY_TIME};
 use headstart_net::{
-    ClientStream, Connector, ConnectorConfig, Context, RelayLimits, ResetReason, Target,
+    Carrier, ClientStream, Connector, ConnectorConfig, Context, RelayLimits, ResetReason, Target,
     original_destination,
 };
 use tokio::io::AsyncReadExt;
@@ -28,7 +28,7 @@ use crate::base::failure::Failure;
 use crate::base::settings::Invocation;
 use crate::daemon::{self, Daemon, Running};
 use crate::listen;
-use crate::metrics::{self, Connection, Opening, Outcome, Role};
+use crate::metrics::{self, Connection, Outcome, Role};
 
 /// How long a redirected client on a TLS port may take for its ClientHello before the connection
 /// goes on without its name: it is on this machine, and believes itself connected.
@@ -144,7 +144,7 @@ fn connector_config(
         .map_err(|error| Failure::usage(format!("cannot look up names: {error}")))?;
     Ok(ConnectorConfig {
         edges: edge_lookup(options.edges()?),
-        opening: options.opening.into(),
+        opening: options.opening,
         hold: options.hold,
         connect_timeout: options.connect_timeout,
         upstream: options.upstream.resolve(isolation)?.map(Arc::new),
@@ -194,7 +194,7 @@ async fn serve(client: TcpStream, context: Option<&str>, settings: &Settings) {
         Err(refusal) => {
             tracing::debug!(%refusal, "request refused");
             metrics::limit_hit(refusal.label());
-            counted.finish(Opening::Plain, Outcome::Refused);
+            counted.finish(Carrier::Tcp, Outcome::Refused);
         }
     }
 }
@@ -205,7 +205,7 @@ struct Client {
     head: Bytes,
 }
 
-async fn pass(inbound: Inbound, context: &Context, settings: &Settings) -> (Opening, Outcome) {
+async fn pass(inbound: Inbound, context: &Context, settings: &Settings) -> (Carrier, Outcome) {
     let Inbound { target, answer } = inbound;
     let tls = settings.options.is_tls_port(target.port);
     let late = settings.answers_late(target.port);
@@ -232,7 +232,7 @@ async fn pass(inbound: Inbound, context: &Context, settings: &Settings) -> (Open
         (Some(client), _) => (client, stream),
         (None, Some(answer)) => match answer_client(answer, stream, late).await {
             Ok(both) => both,
-            Err(outcome) => return (Opening::Plain, outcome),
+            Err(outcome) => return (Carrier::Tcp, outcome),
         },
         (None, None) => return lost(),
     };
@@ -260,11 +260,11 @@ async fn relay(
     stream: ClientStream,
     to: &Target,
     limits: RelayLimits,
-) -> (Opening, Outcome) {
-    let (mut opening, mut harm) = (Opening::Plain, None);
+) -> (Carrier, Outcome) {
+    let (mut opening, mut harm) = (Carrier::Tcp, None);
     let outcome = daemon::bridge(stream, client.tcp, &client.head, limits, |stream| {
         let Some(report) = stream.report() else { return };
-        opening = report.opened_by.into();
+        opening = report.opened_by;
         harm = if report.reset == Some(ResetReason::CommittedRefusal) {
             Some(Outcome::Committed)
         } else {
@@ -273,7 +273,7 @@ async fn relay(
         let not_used = report.not_used.map(|reason| reason.name());
         let fop_not_used = report.fast_open_not_used.map(|reason| reason.name());
         let context = to.context.label.as_deref();
-        tracing::debug!(host = %to.host, port = to.port, context, ?opening, not_used, fop_not_used, rtt = ?report.rtt, "opened");
+        tracing::debug!(host = %to.host, port = to.port, context, opening = opening.name(), not_used, fop_not_used, rtt = ?report.rtt, "opened");
     });
     let relayed = outcome.await;
     let outcome = harm.unwrap_or(relayed);
@@ -300,14 +300,14 @@ async fn read_hello(mut tcp: TcpStream, head: Bytes) -> io::Result<(Client, Opti
     Ok((Client { tcp, head: read.freeze() }, hello))
 }
 
-async fn refuse(answer: Option<inbound::Answer>, error: &io::Error) -> (Opening, Outcome) {
+async fn refuse(answer: Option<inbound::Answer>, error: &io::Error) -> (Carrier, Outcome) {
     if let Some(answer) = answer {
         let _ = answer.failure(Reason::from(error)).await;
     }
-    (Opening::Plain, Outcome::Unreachable)
+    (Carrier::Tcp, Outcome::Unreachable)
 }
 
 /// The application went away before anything was connected.
-const fn lost() -> (Opening, Outcome) {
-    (Opening::Plain, Outcome::Reset)
+const fn lost() -> (Carrier, Outcome) {
+    (Carrier::Tcp, Outcome::Reset)
 }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use headstart_net::OpeningPolicy;
 use hyper::http::uri::Authority;
 
 use crate::base::names::NamePattern;
@@ -181,29 +182,26 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Which openings may be used for a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum OpeningPolicy {
-    /// Fast Open or TurboTLS where the server advertises it, TurboTLS where --edge names one; else TCP
-    #[default]
-    Auto,
-    /// TCP only, as without headstart; for comparison
-    Plain,
-    /// As auto, and try TurboTLS also where the path is remembered not to bear it; no Fast Open
-    Turbo,
-    /// As auto, and try Fast Open also where the path is remembered not to bear it, and at all edges of --edge
-    Fop,
-}
-
-impl From<OpeningPolicy> for headstart_net::OpeningPolicy {
-    fn from(policy: OpeningPolicy) -> Self {
-        match policy {
-            OpeningPolicy::Auto => Self::Auto,
-            OpeningPolicy::Plain => Self::Plain,
-            OpeningPolicy::Turbo => Self::Turbo,
-            OpeningPolicy::Fop => Self::Fop,
-        }
-    }
+/// Parses which openings a connection may use.
+pub(crate) fn opening_policy() -> impl TypedValueParser<Value = OpeningPolicy> {
+    let names = OpeningPolicy::ALL.map(|policy| {
+        PossibleValue::new(policy.name()).help(match policy {
+            OpeningPolicy::Auto => {
+                "Fast Open or TurboTLS where the server advertises it, TurboTLS where --edge names \
+                 one; else TCP"
+            }
+            OpeningPolicy::Plain => "TCP only, as without headstart; for comparison",
+            OpeningPolicy::Turbo => {
+                "As auto, and try TurboTLS also where the path is remembered not to bear it; no \
+                 Fast Open"
+            }
+            OpeningPolicy::Fop => {
+                "As auto, and try Fast Open also where the path is remembered not to bear it, and \
+                 at all edges of --edge"
+            }
+        })
+    });
+    PossibleValuesParser::new(names).try_map(|name| name.parse())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use headstart_net::dns::{EdgeAdvert, Event, HTTPS_PORT, Resolver};
-use headstart_net::{Connector, ConnectorConfig, Moment, NotUsed, OpenedBy, Report, What};
+use headstart_net::{Carrier, Connector, ConnectorConfig, Moment, NotUsed, Report, What};
 use headstart_proto::{ClientEvent, PlainReason};
 use hyper::Uri;
 
@@ -180,10 +180,10 @@ fn agreed(facts: &Facts) -> Finding {
 
 fn opening(report: &Report) -> Finding {
     match (report.opened_by, report.not_used) {
-        (OpenedBy::TurboTls, _) => {
+        (Carrier::TurboTls, _) => {
             Finding::ok("opening", "TurboTLS: one round trip before the request")
         }
-        (OpenedBy::FastOpen, _) => {
+        (Carrier::Fop, _) => {
             Finding::ok("opening", "Fast Open: the first flight left with the SYN")
         }
         (_, Some(reason)) => Finding::note(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headstart_net::{
-    Acceptor, AcceptorConfig, Arrival, Handoff, RelayLimits, ServerConfig, ServerStream,
+    Acceptor, AcceptorConfig, Arrival, Carrier, Handoff, RelayLimits, ServerConfig, ServerStream,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -27,7 +27,7 @@ use crate::base::value::{HostPort, OriginServer};
 use crate::daemon::{self, Daemon, Next, Running};
 use crate::edge::options::EdgeOptions;
 use crate::fleet;
-use crate::metrics::{self, Connection, Opening, Outcome, Role};
+use crate::metrics::{self, Connection, Outcome, Role};
 
 /// How long a stop still takes the TCP part of sessions whose UDP part was answered: a client
 /// farther away than this has to open its connection again.
@@ -230,7 +230,7 @@ async fn serve(
     match arrival.establish().await {
         Ok(Some(mut stream)) => {
             let _place = stream.take_place();
-            let opening = Opening::from(stream.opened_by());
+            let opening = stream.opened_by();
             let outcome = find(stream, local, settings, stop).await;
             tracing::debug!(%peer, ?opening, ?outcome, "connection ended");
             counted.finish(opening, outcome);
@@ -239,7 +239,7 @@ async fn serve(
         Ok(None) => {}
         Err(error) => {
             tracing::debug!(%peer, %error, "connection refused");
-            counted.finish(Opening::Plain, Outcome::Refused);
+            counted.finish(Carrier::Tcp, Outcome::Refused);
         }
     }
 }

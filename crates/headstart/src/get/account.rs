@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use headstart_net::{FastOpenNotUsed, NotUsed, OpenedBy, Report};
+use headstart_net::{Carrier, FastOpenNotUsed, NotUsed, Report};
 use serde_json::{Value, json};
 
 use super::explain::words;
@@ -58,18 +58,18 @@ impl Account {
     }
 
     /// The opening that carried the first bytes.
-    pub fn opened_by(&self) -> OpenedBy {
-        self.report.as_ref().map_or(OpenedBy::Plain, |report| report.opened_by)
+    pub fn opened_by(&self) -> Carrier {
+        self.report.as_ref().map_or(Carrier::Tcp, |report| report.opened_by)
     }
 
     /// Reason why TurboTLS was not used; `None` if it was.
     pub fn not_used(&self) -> Option<NotUsed> {
-        self.report.as_ref()?.not_used.filter(|_| self.opened_by() == OpenedBy::Plain)
+        self.report.as_ref()?.not_used.filter(|_| self.opened_by() == Carrier::Tcp)
     }
 
     /// Said only where the server takes cookies, or if it was asked for.
     pub fn fast_open_not_used(&self) -> Option<FastOpenNotUsed> {
-        let unused = self.opened_by() != OpenedBy::FastOpen;
+        let unused = self.opened_by() != Carrier::Fop;
         self.report.as_ref()?.fast_open_not_used.filter(|_| unused)
     }
 
@@ -99,11 +99,11 @@ impl Account {
     }
 
     fn not_used_json(&self) -> Vec<Value> {
-        let entry = |opening: OpenedBy, name: &str, detail: String| json!({ "opening": opening.name(), "reason": name, "detail": detail });
+        let entry = |opening: Carrier, name: &str, detail: String| json!({ "opening": opening.name(), "reason": name, "detail": detail });
         let turbo = self.not_used();
-        let turbo = turbo.map(|r| entry(OpenedBy::TurboTls, r.name(), r.to_string()));
+        let turbo = turbo.map(|r| entry(Carrier::TurboTls, r.name(), r.to_string()));
         let fop = self.fast_open_not_used();
-        let fop = fop.map(|r| entry(OpenedBy::FastOpen, r.name(), r.to_string()));
+        let fop = fop.map(|r| entry(Carrier::Fop, r.name(), r.to_string()));
         turbo.into_iter().chain(fop).collect()
     }
 

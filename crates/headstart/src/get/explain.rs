@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use headstart_net::{FastOpenEvent, OpenedBy, What};
+use headstart_net::{Carrier, FastOpenEvent, What};
 use headstart_proto::{ClientEvent, PlainReason};
 
 use super::Account;
@@ -61,11 +61,13 @@ impl Account {
             return text;
         };
         let name = match (self.opened_by(), self.secure) {
-            (OpenedBy::TurboTls, _) => "TurboTLS",
-            (OpenedBy::FastOpen, _) => "Fast Open with a private cookie",
-            (OpenedBy::Optimistic | OpenedBy::Upstream, _) => "a proxy",
-            (OpenedBy::Plain, true) => "plain TLS over TCP",
-            (OpenedBy::Plain, false) => "TCP without TLS",
+            (Carrier::TurboTls, _) => "TurboTLS",
+            (Carrier::Fop, _) => "Fast Open with a private cookie",
+            (Carrier::FastOpen, _) => "Fast Open",
+            (Carrier::Quic, _) => "QUIC",
+            (Carrier::Proxy { .. }, _) => "a proxy",
+            (Carrier::Tcp, true) => "plain TLS over TCP",
+            (Carrier::Tcp, false) => "TCP without TLS",
         };
         let trips = self.round_trips(request).unwrap_or_default();
         let (ms, rtt) = (request.as_secs_f64() * 1000.0, rtt.as_secs_f64() * 1000.0);
@@ -74,10 +76,10 @@ impl Account {
             "Opened by {name}: the request left after {ms:.1} ms, {trips:.2} round trips of {rtt:.1} ms."
         );
         match (self.opened_by(), self.not_used()) {
-            (OpenedBy::TurboTls | OpenedBy::FastOpen, _) => {
+            (Carrier::TurboTls | Carrier::Fop, _) => {
                 text.push_str("Plain TLS 1.3 takes at least 2 round trips.\n");
             }
-            (OpenedBy::Plain, Some(reason)) if self.secure => {
+            (Carrier::Tcp, Some(reason)) if self.secure => {
                 let _ = writeln!(text, "TurboTLS not used: {reason}.");
             }
             _ => {}

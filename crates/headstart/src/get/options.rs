@@ -13,7 +13,8 @@ use crate::base::edge_address::EdgeAddress;
 use crate::base::failure::Failure;
 use crate::base::logging::LogOptions;
 use crate::base::names::NameMap;
-use crate::base::value::OpeningPolicy;
+use crate::base::value::opening_policy;
+use headstart_net::OpeningPolicy;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,7 +66,7 @@ pub struct GetOptions {
     /// With fop the page is asked for twice: first without its body, for a session ticket and the cookie
     /// in it, then on the connection that is measured. The key exchange is then not post-quantum, since
     /// such a ClientHello does not fit a SYN.
-    #[arg(long, value_name = "HOW", default_value = "auto")]
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = opening_policy())]
     pub opening: OpeningPolicy,
 
     /// DNS server to ask [default: those of the system]; may be given several times

@@ -11,11 +11,11 @@ use clap::{Args, Command, FromArgMatches};
 use headstart::agent::options::AgentOptions;
 use headstart::base::logging::LogFormat;
 use headstart::base::settings::{Invocation, Stop};
-use headstart::base::value::OpeningPolicy;
 use headstart::dns_record::options::DnsRecordOptions;
 use headstart::doctor::options::DoctorOptions;
 use headstart::edge::options::EdgeOptions;
 use headstart::get::options::GetOptions;
+use headstart_net::OpeningPolicy;
 use tempfile::TempDir;
 
 /// The program with the commands whose options are tested here.

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use headstart_net::advert::Advert;
-use headstart_net::{Connector, ConnectorConfig, Edge, OpenedBy};
+use headstart_net::{Carrier, Connector, ConnectorConfig, Edge};
 use hyper::header::HOST;
 use hyper::{Request, Uri};
 use openssl::x509::X509;
@@ -14,9 +14,9 @@ use super::figures::{Sample, Samples};
 use crate::demo::options::DemoOptions;
 use headstart::base::failure::Failure;
 use headstart::base::output;
-use headstart::base::value::OpeningPolicy;
 use headstart::get::{self, Visit};
 use headstart::tls::Trust;
+use headstart_net::OpeningPolicy;
 
 /// Opens the connections; the first of each kind is not counted, since it finds nothing warm.
 pub(super) async fn measure(
@@ -47,7 +47,7 @@ fn connector(edge: SocketAddr, opening: OpeningPolicy) -> Result<Connector, Fail
     let edge = Edge { host: edge.ip().to_string(), port: edge.port(), advert: Advert::default() };
     let mut config = ConnectorConfig::new(get::resolver(&[nobody])?);
     config.edges = Arc::new(move |_| Some(edge.clone()));
-    config.opening = opening.into();
+    config.opening = opening;
     Ok(Connector::new(config))
 }
 
@@ -64,6 +64,6 @@ async fn visit(connector: &Connector, trust: &Trust) -> Result<Sample, Failure> 
     let whole = account.to_request().zip(account.to_response()).zip(account.rtt());
     let ((request, response), rtt) =
         whole.ok_or_else(|| Failure::negative("a connection ended without being measured"))?;
-    let turbo = account.opened_by() == OpenedBy::TurboTls;
+    let turbo = account.opened_by() == Carrier::TurboTls;
     Ok(Sample { request, response, rtt, turbo, group: account.facts.and_then(|facts| facts.group) })
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headstart_net::OpenedBy;
+use headstart_net::Carrier;
 use serde_json::{Value, json};
 
 use headstart::get::{millis, rounded};
@@ -56,7 +56,7 @@ impl Quantiles {
 /// The connections of one kind.
 #[derive(Debug)]
 pub(super) struct Arm {
-    pub(super) opening: OpenedBy,
+    pub(super) opening: Carrier,
     pub(super) count: usize,
     /// Connections that were to be TurboTLS and fell back.
     pub(super) fallbacks: usize,
@@ -65,12 +65,12 @@ pub(super) struct Arm {
 }
 
 impl Arm {
-    fn new(opening: OpenedBy, samples: &[Sample]) -> Self {
+    fn new(opening: Carrier, samples: &[Sample]) -> Self {
         let plain = samples.iter().filter(|sample| !sample.turbo).count();
         Self {
             opening,
             count: samples.len(),
-            fallbacks: if opening == OpenedBy::TurboTls { plain } else { 0 },
+            fallbacks: if opening == Carrier::TurboTls { plain } else { 0 },
             request: Quantiles::new(samples.iter().map(|sample| sample.request)),
             response: Quantiles::new(samples.iter().map(|sample| sample.response)),
         }
@@ -108,8 +108,8 @@ impl Figures {
             rtt,
             rtt_seen: Quantiles::new(all().map(|sample| sample.rtt)).p50,
             group: group.filter(|group| all().all(|sample| sample.group == Some(group))),
-            plain: Arm::new(OpenedBy::Plain, &samples.plain),
-            turbo: Arm::new(OpenedBy::TurboTls, &samples.turbo),
+            plain: Arm::new(Carrier::Tcp, &samples.plain),
+            turbo: Arm::new(Carrier::TurboTls, &samples.turbo),
         }
     }
 

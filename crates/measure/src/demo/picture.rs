@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::io::{IsTerminal, stdout};
 use std::time::Duration;
 
-use headstart_net::OpenedBy;
+use headstart_net::Carrier;
 use rustix::termios::tcgetwinsize;
 
 use super::figures::{Arm, Figures};
@@ -84,7 +84,7 @@ fn bar(text: &mut String, arm: &Arm, longest: Duration, columns: u16, colours: b
     let light = length(arm.response.p50).saturating_sub(solid);
     let colour = match (colours, arm.opening) {
         (false, _) => "",
-        (true, OpenedBy::TurboTls | OpenedBy::FastOpen) => "\x1b[32m",
+        (true, Carrier::TurboTls | Carrier::Fop) => "\x1b[32m",
         (true, _) => "\x1b[33m",
     };
     let reset = if colours { RESET } else { "" };
@@ -121,10 +121,11 @@ fn conclusion(figures: &Figures) -> String {
 
 const fn name(arm: &Arm) -> &'static str {
     match arm.opening {
-        OpenedBy::Plain => "plain TLS",
-        OpenedBy::TurboTls => "TurboTLS",
-        OpenedBy::FastOpen => "Fast Open",
-        OpenedBy::Optimistic | OpenedBy::Upstream => "a proxy",
+        Carrier::Tcp => "plain TLS",
+        Carrier::TurboTls => "TurboTLS",
+        Carrier::FastOpen | Carrier::Fop => "Fast Open",
+        Carrier::Quic => "QUIC",
+        Carrier::Proxy { .. } => "a proxy",
     }
 }
 

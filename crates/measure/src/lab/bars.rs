@@ -198,7 +198,7 @@ fn full(group: &Group) -> Option<f64> {
 mod tests {
     use std::time::Duration;
 
-    use headstart_openers::{Opening, Trial};
+    use headstart_openers::{Carrier, Trial};
 
     use super::*;
     use crate::lab::privacy::{Finding, Linkable};
@@ -219,7 +219,7 @@ mod tests {
         let said = match ms {
             Some(_) => Trial {
                 ok: true,
-                opening: Opening::Plain,
+                opening: Carrier::Tcp,
                 ms_to_first_request_byte: ms,
                 ..Trial::default()
             },
@@ -326,10 +326,10 @@ mod tests {
     fn shares_of_requests_in_the_first_packet_are_judged() {
         let mut groups = Groups::default();
         for (opening, early_data) in [
-            (Opening::Tfo, true),
-            (Opening::Tfo, false),
-            (Opening::Plain, true),
-            (Opening::Fop, true),
+            (Carrier::FastOpen, true),
+            (Carrier::FastOpen, false),
+            (Carrier::Tcp, true),
+            (Carrier::Fop, true),
         ] {
             let said = Trial { ok: true, opening, early_data, ..Trial::default() };
             groups.add(&Row::new(row("tfo", None).key(), 1, 1, RTT, said), RTT);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-use headstart_openers::{Arm, CONNECTIONS_MAX, Policy, Suite};
+use headstart_openers::{Arm, CONNECTIONS_MAX, OpeningPolicy, Suite};
 use headstart_pageload::sim::tcp::Pools;
 use headstart_proto::limits::{COOKIE_LIFE, COOKIE_LIFE_MAX};
 use serde::Deserialize;
@@ -158,7 +158,7 @@ pub(crate) struct Variant {
     pub(crate) grace: Option<u32>,
     /// `auto`, `turbo` or `plain`: which openings a TurboTLS client may use.
     #[serde(default, deserialize_with = "text::some")]
-    pub(crate) policy: Option<Policy>,
+    pub(crate) policy: Option<OpeningPolicy>,
     /// Bytes of the server's flight, about; the certificate is padded.
     pub(crate) flight: Option<u32>,
     /// Connections at a time, as many as get done.

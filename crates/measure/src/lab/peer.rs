@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use headstart_openers::{
-    Arm, ClientOptions, NAME, PageClientOptions, PeerError, Policy, ServerOptions, Suite,
+    Arm, ClientOptions, NAME, OpeningPolicy, PageClientOptions, PeerError, ServerOptions, Suite,
     run_client, run_page_client, run_server,
 };
 
@@ -111,7 +111,7 @@ struct ClientArgs {
 
     /// Openings that TurboTLS may use: auto, turbo, plain
     #[arg(long, default_value_t)]
-    policy: Policy,
+    policy: OpeningPolicy,
 
     /// Empty slots in a flight of TurboTLS
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]

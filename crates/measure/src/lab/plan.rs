@@ -411,7 +411,7 @@ fn cells(experiment: &Experiment, variant: &Variant) -> Vec<CellSpec> {
 impl OriginKind {
     /// Whether a server of this kind can stand at the end of `arm`: others speak plain TLS only.
     fn serves(self, arm: Arm) -> bool {
-        self == Self::Builtin || matches!(arm, Arm::Tls13 | Arm::TurboAgent)
+        self == Self::Builtin || matches!(arm, Arm::TLS13 | Arm::TURBO_AGENT)
     }
 }
 

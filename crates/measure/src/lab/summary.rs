@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use headstart_openers::Opening;
+use headstart_openers::Carrier;
 use serde::{Deserialize, Serialize};
 
 use super::cell::{LinkActs, LoadTotals};
@@ -213,7 +213,7 @@ impl Group {
 
     /// Trials that were opened like plain TLS over TCP.
     pub(crate) fn plain(&self) -> u64 {
-        self.openings.get(Opening::Plain.name()).copied().unwrap_or_default()
+        self.openings.get(Carrier::Tcp.name()).copied().unwrap_or_default()
     }
 
     /// The median of the ratios of whole connections to those of `other` in the same round: where rounds differ more

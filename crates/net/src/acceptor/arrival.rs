@@ -2,6 +2,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use headstart_proto::Carrier;
 use headstart_proto::hello::{self, ClientHello, Progress};
 use headstart_proto::wire::{Forward, JOIN_LEN, JOIN_TYPE, Join, JoinAnswer, Status};
 use headstart_proto::{Attachment, EdgeNumber, Handover, JoinOutcome, OriginEnd};
@@ -14,7 +15,6 @@ use super::session::{Link, Session, Tcp, ToSession};
 use super::shared::Shared;
 use super::stream::ServerStream;
 use super::way::Way;
-use crate::connector::OpenedBy;
 
 /// First read of a connection: holds the ClientHello of today's browsers.
 const FIRST_READ: usize = 2048;
@@ -32,7 +32,7 @@ pub struct Arrival {
 #[derive(Debug)]
 enum Kind {
     /// With its share of the connections that may be in their first bytes.
-    Tcp(Arc<Shared>, OwnedSemaphorePermit, TcpStream, OpenedBy),
+    Tcp(Arc<Shared>, OwnedSemaphorePermit, TcpStream, Carrier),
     Session(Session, Option<OwnedSemaphorePermit>),
 }
 
@@ -42,7 +42,7 @@ impl Arrival {
         room: OwnedSemaphorePermit,
         tcp: TcpStream,
         peer: SocketAddr,
-        opened_by: OpenedBy,
+        opened_by: Carrier,
     ) -> Self {
         Self { peer, kind: Kind::Tcp(shared, room, tcp, opened_by) }
     }
@@ -125,7 +125,7 @@ pub(super) struct First {
     shared: Arc<Shared>,
     peer: SocketAddr,
     way: Way,
-    opened_by: OpenedBy,
+    opened_by: Carrier,
     read: Vec<u8>,
 }
 
@@ -134,7 +134,7 @@ impl First {
         shared: Arc<Shared>,
         peer: SocketAddr,
         way: Way,
-        opened_by: OpenedBy,
+        opened_by: Carrier,
     ) -> Self {
         Self { shared, peer, way, opened_by, read: Vec::new() }
     }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use headstart_proto::Carrier;
 use headstart_proto::wire::{FORWARD_LEN, Forward, JOIN_ANSWER_LEN, JoinAnswer, Status};
 use headstart_proto::{EdgeNumber, Routes};
 use headstart_tls::keyring::KeyRing;
@@ -20,7 +21,6 @@ use super::arrival::{First, count_join};
 use super::shared::Shared;
 use super::way::Way;
 use crate::bridge::bridge;
-use crate::connector::OpenedBy;
 use crate::relay::{RelayCounts, RelayLimits};
 use crate::tls_stream::TlsStream;
 
@@ -130,7 +130,7 @@ impl Fleet {
             return link.shutdown().await;
         };
         let way = Way::Link(Box::new(link), client);
-        First::new(shared, client, way, OpenedBy::Plain).join_forwarded(&join).await
+        First::new(shared, client, way, Carrier::Tcp).join_forwarded(&join).await
     }
 
     /// What acceptors with sessions are there.

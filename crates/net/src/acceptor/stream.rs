@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
+use headstart_proto::Carrier;
 use headstart_proto::hello::ClientHello;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -11,7 +12,6 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::session::{Session, Tcp, ToSession};
 use crate::bridge::Handoff;
-use crate::connector::OpenedBy;
 use crate::wakers::Wakers;
 
 /// A client's connection: a byte stream like any other, on which TLS may be spoken.
@@ -21,9 +21,9 @@ use crate::wakers::Wakers;
 #[derive(Debug)]
 pub struct ServerStream {
     peer: SocketAddr,
-    opened_by: OpenedBy,
+    opened_by: Carrier,
     hello: Option<ClientHello>,
-    carrier: Carrier,
+    medium: Medium,
     proven: ProvenAddr,
     place: Option<OwnedSemaphorePermit>,
     wakers: Wakers,
@@ -52,7 +52,7 @@ impl ProvenAddr {
 }
 
 #[derive(Debug)]
-enum Carrier {
+enum Medium {
     Session(Session),
     Tcp(Tcp),
 }
@@ -61,9 +61,9 @@ impl ServerStream {
     pub(super) fn session(session: Session, peer: SocketAddr, hello: Option<ClientHello>) -> Self {
         Self {
             peer,
-            opened_by: OpenedBy::TurboTls,
+            opened_by: Carrier::TurboTls,
             hello,
-            carrier: Carrier::Session(session),
+            medium: Medium::Session(session),
             proven: ProvenAddr::default(),
             place: None,
             wakers: Wakers::default(),
@@ -74,7 +74,7 @@ impl ServerStream {
     pub(super) fn tcp(
         tcp: Tcp,
         peer: SocketAddr,
-        opened_by: OpenedBy,
+        opened_by: Carrier,
         hello: Option<ClientHello>,
     ) -> Self {
         let proven = ProvenAddr::default();
@@ -83,7 +83,7 @@ impl ServerStream {
             peer,
             opened_by,
             hello,
-            carrier: Carrier::Tcp(tcp),
+            medium: Medium::Tcp(tcp),
             proven,
             place: None,
             wakers: Wakers::default(),
@@ -125,7 +125,7 @@ impl ServerStream {
 
     /// How the connection was opened.
     #[must_use]
-    pub const fn opened_by(&self) -> OpenedBy {
+    pub const fn opened_by(&self) -> Carrier {
         self.opened_by
     }
 
@@ -138,13 +138,13 @@ impl ServerStream {
     /// Whether the client's address is proven and TCP carries the stream.
     #[must_use]
     pub const fn is_joined(&self) -> bool {
-        matches!(self.carrier, Carrier::Tcp(_))
+        matches!(self.medium, Medium::Tcp(_))
     }
 
     /// The connection, once it carries the stream and nothing else.
     fn transparent(&mut self) -> Option<Pin<&mut TcpStream>> {
-        match &mut self.carrier {
-            Carrier::Tcp(tcp) if tcp.is_transparent() => tcp.way.as_tcp(),
+        match &mut self.medium {
+            Medium::Tcp(tcp) if tcp.is_transparent() => tcp.way.as_tcp(),
             _ => None,
         }
     }
@@ -154,7 +154,7 @@ impl ServerStream {
         if let Some(kind) = self.failed {
             return Poll::Ready(Err(kind.into()));
         }
-        if let Carrier::Session(session) = &mut self.carrier {
+        if let Medium::Session(session) = &mut self.medium {
             // Reader and writer both wait for it, and may be two tasks.
             let waker = self.wakers.waker();
             let joined = ready!(session.poll_joined(&mut Context::from_waker(&waker)));
@@ -163,11 +163,11 @@ impl ServerStream {
             if let Some(address) = tcp.way.client() {
                 self.proven.set(address);
             }
-            self.carrier = Carrier::Tcp(tcp);
+            self.medium = Medium::Tcp(tcp);
         }
-        match &mut self.carrier {
-            Carrier::Tcp(tcp) => Poll::Ready(Ok(tcp)),
-            Carrier::Session(_) => Poll::Pending,
+        match &mut self.medium {
+            Medium::Tcp(tcp) => Poll::Ready(Ok(tcp)),
+            Medium::Session(_) => Poll::Pending,
         }
     }
 
@@ -182,9 +182,9 @@ impl ServerStream {
 
     /// Gives the reader what is here already.
     fn give(&mut self, buf: &mut ReadBuf<'_>) -> bool {
-        let to_read = match &mut self.carrier {
-            Carrier::Session(session) => &mut session.to_read,
-            Carrier::Tcp(tcp) => &mut tcp.to_read,
+        let to_read = match &mut self.medium {
+            Medium::Session(session) => &mut session.to_read,
+            Medium::Tcp(tcp) => &mut tcp.to_read,
         };
         let count = to_read.len().min(buf.remaining());
         buf.put_slice(to_read.get(..count).unwrap_or_default());
@@ -292,7 +292,7 @@ impl AsyncWrite for ServerStream {
         if let Poll::Ready(tcp) = this.poll_settled() {
             return Pin::new(&mut tcp?.way).poll_write(cx, bytes);
         }
-        let Carrier::Session(session) = &mut this.carrier else { return Poll::Pending };
+        let Medium::Session(session) = &mut this.medium else { return Poll::Pending };
         match session.shared.handle_origin_data(session.id, bytes) {
             // Full, or being joined: either way a message comes, and wakes this task.
             0 if !bytes.is_empty() => Poll::Pending,
@@ -302,9 +302,9 @@ impl AsyncWrite for ServerStream {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        match &this.carrier {
-            Carrier::Session(_) => Poll::Ready(Ok(())),
-            Carrier::Tcp(_) => {
+        match &this.medium {
+            Medium::Session(_) => Poll::Ready(Ok(())),
+            Medium::Tcp(_) => {
                 this.wakers.writer(cx.waker());
                 let tcp = ready!(this.poll_settled())?;
                 // A link to another edge holds bytes back; TCP does not.
@@ -319,7 +319,7 @@ impl AsyncWrite for ServerStream {
         if let Poll::Ready(tcp) = this.poll_settled() {
             return Pin::new(&mut tcp?.way).poll_shutdown(cx);
         }
-        let Carrier::Session(session) = &mut this.carrier else { return Poll::Pending };
+        let Medium::Session(session) = &mut this.medium else { return Poll::Pending };
         session.shared.handle_origin_finished(session.id);
         session.finished = true;
         Poll::Ready(Ok(()))
@@ -328,22 +328,22 @@ impl AsyncWrite for ServerStream {
 
 impl Handoff for ServerStream {
     fn is_transparent(&self) -> bool {
-        match &self.carrier {
-            Carrier::Session(_) => false,
-            Carrier::Tcp(tcp) => tcp.is_transparent(),
+        match &self.medium {
+            Medium::Session(_) => false,
+            Medium::Tcp(tcp) => tcp.is_transparent(),
         }
     }
 
     fn into_tcp(self) -> Option<TcpStream> {
-        match self.carrier {
-            Carrier::Tcp(tcp) => tcp.way.into_tcp(),
-            Carrier::Session(_) => None,
+        match self.medium {
+            Medium::Tcp(tcp) => tcp.way.into_tcp(),
+            Medium::Session(_) => None,
         }
     }
 
     fn reset(self) {
         // Dropping a session says the same to the core.
-        if let Carrier::Tcp(tcp) = self.carrier {
+        if let Medium::Tcp(tcp) = self.medium {
             tcp.way.reset();
         }
     }

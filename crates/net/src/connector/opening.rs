@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use headstart_proto::Carrier;
 use headstart_proto::limits::{REQUEST_MIN, SEQUENCES};
 use headstart_proto::wire::{RESPONSE_PAYLOAD_MAX, Status};
 use headstart_proto::{Client, ClientConfig, ClientEvent, JoinKey, PlainReason, ResetReason};
@@ -16,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use super::offer::Offer;
-use super::report::{NotUsed, OpenedBy, Report, What};
+use super::report::{NotUsed, Report, What};
 use super::{Inner, OpeningPolicy, Target, normal};
 use crate::advert::Advert;
 use crate::clock::Clock;
@@ -206,7 +207,7 @@ impl Opening {
     /// The application has not said its second word, so the server's flight goes on over TCP: the
     /// slots were too few, by one at least.
     fn record_long_flight(&self) {
-        let over_udp = self.report.opened_by == OpenedBy::TurboTls;
+        let over_udp = self.report.opened_by == Carrier::TurboTls;
         if let Some(flight) = self.flight_bytes.filter(|flight| over_udp && *flight > 0) {
             let datagrams = flight.div_ceil(RESPONSE_PAYLOAD_MAX) + 1;
             self.shared.paths.record_long_flight(&self.name, datagrams);
@@ -475,7 +476,7 @@ impl Opening {
                 count(TO_CLIENT, "late");
                 self.record(Outcome::Late { rtt: self.rtt(), lag: self.lag() });
             }
-            ClientEvent::JoinSent { .. } => self.report.opened_by = OpenedBy::TurboTls,
+            ClientEvent::JoinSent { .. } => self.report.opened_by = Carrier::TurboTls,
             ClientEvent::JoinAnswered(Status::Joined | Status::Fresh) => {
                 if let Some(lag) = self.first_lag {
                     self.record(Outcome::Opened { rtt: self.rtt(), lag });

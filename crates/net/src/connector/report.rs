@@ -2,6 +2,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use headstart_proto::Carrier;
 use headstart_proto::fastopen::{FastOpenEvent, NotFast};
 use headstart_proto::{ClientEvent, PlainReason, ResetReason};
 use headstart_sessions::{Network, Unspendable};
@@ -11,35 +12,6 @@ use crate::upstream::UpstreamEvent;
 
 /// Moments kept of one connection: three flights, all slots and answers, and some attempts.
 const MOMENTS_MAX: usize = 96;
-
-/// How a connection was opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OpenedBy {
-    /// TLS over TCP.
-    Plain,
-    /// The first flights over UDP.
-    TurboTls,
-    /// The first flight with the SYN, which the server took.
-    FastOpen,
-    /// Through a proxy that was asked ahead of its replies, the first flight with the request.
-    Optimistic,
-    /// Through a proxy, step by step.
-    Upstream,
-}
-
-impl OpenedBy {
-    /// A short stable name, for counters and scripts.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::TurboTls => "turbo",
-            Self::FastOpen => "fop",
-            Self::Optimistic => "optimistic",
-            Self::Upstream => "upstream",
-        }
-    }
-}
 
 /// Why TurboTLS was not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,7 +200,7 @@ pub struct Moment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// How the connection was opened; plain until it is known better.
-    pub opened_by: OpenedBy,
+    pub opened_by: Carrier,
     /// Why TurboTLS was not used, where that is so and known.
     pub not_used: Option<NotUsed>,
     /// Why data in the SYN did not open it, where the server takes cookies or it was asked for.
@@ -249,7 +221,7 @@ impl Report {
     pub(crate) const fn new() -> Self {
         let timeline = Vec::new();
         Self {
-            opened_by: OpenedBy::Plain,
+            opened_by: Carrier::Tcp,
             not_used: None,
             fast_open_not_used: None,
             reset: None,

@@ -14,7 +14,7 @@ use super::*;
 use crate::dns::{DnsConfig, Lookup};
 use crate::netlink::network_to;
 use crate::path::PathReason;
-use crate::{ClientEvent, FastOpenEvent, NotFast};
+use crate::{Carrier, ClientEvent, FastOpenEvent, NotFast};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -250,7 +250,7 @@ async fn talk(mut stream: ClientStream, hello: &[u8]) -> Report {
 /// The reason of one exchange in which nothing leaves with the SYN.
 async fn reason(connector: &Connector, target: &Target, hello: &[u8]) -> Option<FastOpenNotUsed> {
     let report = exchange(connector, target, hello).await;
-    assert_eq!(report.opened_by, OpenedBy::Plain);
+    assert_eq!(report.opened_by, Carrier::Tcp);
     report.fast_open_not_used
 }
 
@@ -260,7 +260,7 @@ async fn a_ticket_opens_with_its_cookie_and_once() {
     let connector = usual(server, &kernel);
     let hello = resuming(7);
     let report = exchange(&connector, &target(), &hello).await;
-    assert_eq!((report.opened_by, report.fast_open_not_used), (OpenedBy::FastOpen, None));
+    assert_eq!((report.opened_by, report.fast_open_not_used), (Carrier::Fop, None));
     assert_eq!(report.not_used, Some(NotUsed::FastOpen));
     assert_eq!(kernel.sent(), [(cookie(7), hello.clone())]);
     let sent = FastOpenEvent::SynSent { bytes: hello.len(), early_data: false };
@@ -296,7 +296,7 @@ async fn cookies_that_were_kept_open_in_their_context_only() {
         let reason = reason(&connector, &stranger, &hello).await;
         assert_eq!(reason, Some(FastOpenNotUsed::NoCookie), "{stranger:?}");
     }
-    assert_eq!(exchange(&connector, &mine, &hello).await.opened_by, OpenedBy::FastOpen);
+    assert_eq!(exchange(&connector, &mine, &hello).await.opened_by, Carrier::Fop);
     assert_eq!(kernel.sent(), [(cookie(1), hello.clone())]);
     assert_eq!(reason(&connector, &mine, &hello).await, Some(FastOpenNotUsed::NoCookie));
 
@@ -314,7 +314,7 @@ async fn a_reload_keeps_cookies_and_what_was_spent() {
     let config = connector.inner.config.clone();
     let reloaded = connector.reconfigured(config);
     let report = exchange(&reloaded, &target(), &resuming(7)).await;
-    assert_eq!(report.opened_by, OpenedBy::FastOpen, "with the one that was kept");
+    assert_eq!(report.opened_by, Carrier::Fop, "with the one that was kept");
     assert_eq!(kernel.sent().last().unwrap().0, cookie(1));
 }
 
@@ -379,7 +379,7 @@ async fn a_silent_syn_gets_company_and_the_path_is_left_alone_after_two() {
     let connector = usual(server, &kernel);
     for fill in 1..=2 {
         let report = exchange(&connector, &target(), &resuming(fill)).await;
-        assert_eq!(report.opened_by, OpenedBy::Plain);
+        assert_eq!(report.opened_by, Carrier::Tcp);
         assert_eq!(report.fast_open_not_used, Some(FastOpenNotUsed::Lost));
         let at = |wanted: fn(&What) -> bool| {
             let moment = report.timeline.iter().find(|moment| wanted(&moment.what));
@@ -409,7 +409,7 @@ async fn a_syn_that_is_reset_is_followed_by_a_bare_one_and_the_path_is_left_alon
     let connector = usual(server, &kernel);
     for fill in 1..=2 {
         let report = exchange(&connector, &target(), &resuming(fill)).await;
-        assert_eq!(report.opened_by, OpenedBy::Plain);
+        assert_eq!(report.opened_by, Carrier::Tcp);
         assert_eq!(report.fast_open_not_used, Some(FastOpenNotUsed::Lost));
         let failed = What::FastOpen(FastOpenEvent::Failed);
         assert!(report.timeline.iter().any(|moment| moment.what == failed), "{report:?}");
@@ -445,14 +445,14 @@ async fn an_address_to_which_there_is_no_way_is_tried_last() {
     let connector = usual(server, &kernel);
     let addresses = [unreachable, server.ip()];
     let report = exchange_at(&addresses, server.port(), &connector, &resuming(1)).await;
-    assert_eq!(report.opened_by, OpenedBy::FastOpen, "{report:?}");
+    assert_eq!(report.opened_by, Carrier::Fop, "{report:?}");
     assert_eq!(report.address, Some(server));
 
     // The last one is tried all the same, as without Fast Open.
     let kernel = Fake { unreachable: Some(server.ip()), ..Fake::new(Mode::Accepts) };
     let connector = usual(server, &kernel);
     let report = exchange_at(&[server.ip()], server.port(), &connector, &resuming(1)).await;
-    assert_eq!((report.opened_by, report.address), (OpenedBy::Plain, Some(server)));
+    assert_eq!((report.opened_by, report.address), (Carrier::Tcp, Some(server)));
     assert!(kernel.sent().is_empty());
 }
 
@@ -515,7 +515,7 @@ async fn what_does_not_fit_goes_over_udp_and_what_is_no_tls_leaves_the_syn_bare(
         let report = exchange(&connector, &target(), &hello).await;
         assert_eq!(report.fast_open_not_used, Some(FastOpenNotUsed::Flight(expected)));
         // Nobody answers there.
-        assert_eq!(report.opened_by, OpenedBy::Plain);
+        assert_eq!(report.opened_by, Carrier::Tcp);
         let flight = |what: &What| matches!(what, What::Transport(ClientEvent::FlightSent { .. }));
         let over_udp = report.timeline.iter().any(|moment| flight(&moment.what));
         assert_eq!(over_udp, expected == NotFast::TooLarge, "{report:?}");
@@ -580,5 +580,5 @@ async fn nothing_is_said_where_nothing_is_offered_unless_asked() {
     let asked = connector(server, OpeningPolicy::Fop, false, &kernel);
     assert!(asked.asks_for_cookies(&target()), "it is believed to");
     let report = exchange(&asked, &target(), &resuming(1)).await;
-    assert_eq!(report.opened_by, OpenedBy::FastOpen, "a configured edge is believed to take them");
+    assert_eq!(report.opened_by, Carrier::Fop, "a configured edge is believed to take them");
 }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
 
+use headstart_proto::Carrier;
 use headstart_proto::hello::{self, Progress};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -17,7 +18,7 @@ use super::{
     UpstreamEvent,
 };
 use crate::clock::Clock;
-use crate::connector::{NotUsed, OpenedBy, Report, Target, What};
+use crate::connector::{NotUsed, Report, Target, What};
 use crate::dns::{DnsError, Resolver};
 
 /// Rounds over both lanes before the task gives way to others.
@@ -113,7 +114,7 @@ impl Opening {
         let (early, waiting) =
             if trust == Trust::None { (None, Some(first)) } else { (Some(first), None) };
         let mut report = Report::new();
-        report.opened_by = OpenedBy::Upstream;
+        report.opened_by = Carrier::Proxy { optimistic: false };
         report.not_used = Some(NotUsed::Upstream);
         Ok(Self {
             shared,
@@ -373,7 +374,7 @@ impl Opening {
         let sent_early = self.won.as_ref().map_or(0, |lane| lane.sent_early);
         let answered = self.won.as_ref().is_some_and(|lane| lane.answered);
         let proven = self.won.as_ref().is_some_and(|lane| lane.answered_by_tls);
-        self.report.opened_by = OpenedBy::Optimistic;
+        self.report.opened_by = Carrier::Proxy { optimistic: true };
         self.note(UpstreamEvent::Granted);
         if answered {
             self.note(UpstreamEvent::Answered);

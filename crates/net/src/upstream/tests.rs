@@ -1,5 +1,6 @@
 //! The way through a proxy on sockets of loopback, with proxies that follow a script.
 
+use headstart_proto::Carrier;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +16,7 @@ use super::exchange::Exchange;
 use super::standing::Standing;
 use super::*;
 use crate::bridge::Handoff;
-use crate::connector::{ClientStream, Connector, ConnectorConfig, OpenedBy, Target, What};
+use crate::connector::{ClientStream, Connector, ConnectorConfig, Target, What};
 use crate::dns::{DnsConfig, Resolver};
 
 /// Nothing here takes long, but on a busy machine.
@@ -111,7 +112,7 @@ async fn echo(mut client: TcpStream) {
 }
 
 /// Says `flight` and hears the echo of it; how it was opened.
-async fn echoed(stream: &mut ClientStream, flight: &[u8]) -> OpenedBy {
+async fn echoed(stream: &mut ClientStream, flight: &[u8]) -> Carrier {
     let mut heard = vec![0; flight.len()];
     timeout(LONG, async {
         stream.write_all(flight).await.unwrap();
@@ -148,13 +149,13 @@ async fn steps_and_hello_leave_before_any_reply() {
     .await;
     let connector = connector(upstream(at, Optimistic::Auto));
     let mut stream = connect(&connector);
-    assert_eq!(echoed(&mut stream, &hello()).await, OpenedBy::Optimistic);
+    assert_eq!(echoed(&mut stream, &hello()).await, Carrier::Proxy { optimistic: true });
     assert_eq!(standing(&connector, at), Standing::Trusted);
     let events = &stream.report().unwrap().timeline;
     let early = What::Upstream(UpstreamEvent::SentEarly(hello().len()));
     assert!(events.iter().any(|moment| moment.what == early), "{events:?}");
     // The stream goes on where the proxy left it.
-    assert_eq!(echoed(&mut stream, b"more").await, OpenedBy::Optimistic);
+    assert_eq!(echoed(&mut stream, b"more").await, Carrier::Proxy { optimistic: true });
 }
 
 /// Of a proxy that nobody knows, what must not come twice waits for its word; of one that has shown it, it does not.
@@ -209,7 +210,10 @@ async fn login_goes_along_and_names_stay_names() {
     assert!(!format!("{login:?} {:?}", Credentials::new(b"user", b"secret")).contains("secret"));
     let upstream = Upstream { login, ..upstream(at, Optimistic::Auto) };
     let connector = connector_asking(upstream, name_server.local_addr().unwrap());
-    assert_eq!(echoed(&mut connect(&connector), b"hello").await, OpenedBy::Optimistic);
+    assert_eq!(
+        echoed(&mut connect(&connector), b"hello").await,
+        Carrier::Proxy { optimistic: true }
+    );
     let asked = name_server.try_recv(&mut [0; 512]);
     assert_eq!(asked.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "a name was looked up");
 }
@@ -284,10 +288,16 @@ async fn a_proxy_that_closes_on_early_bytes_is_asked_step_by_step() {
     .await;
     let connector = connector(upstream(at, Optimistic::Auto));
     let flight = [hello(), b"early data".to_vec()].concat();
-    assert_eq!(echoed(&mut connect(&connector), &flight).await, OpenedBy::Upstream);
+    assert_eq!(
+        echoed(&mut connect(&connector), &flight).await,
+        Carrier::Proxy { optimistic: false }
+    );
     assert_eq!(standing(&connector, at), Standing::Objects);
     assert_eq!(count.load(Ordering::Relaxed), 2);
-    assert_eq!(echoed(&mut connect(&connector), &flight).await, OpenedBy::Upstream);
+    assert_eq!(
+        echoed(&mut connect(&connector), &flight).await,
+        Carrier::Proxy { optimistic: false }
+    );
     assert_eq!(count.load(Ordering::Relaxed), 3, "it is asked step by step at once");
 }
 
@@ -297,7 +307,10 @@ async fn a_proxy_that_loses_early_bytes_is_asked_step_by_step_beside() {
         let (at, _proxy) = proxy(|_, client| discarding(client)).await;
         let patience = Patience { silence: Duration::from_millis(200), ..Patience::default() };
         let connector = connector(Upstream { patience, ..upstream(at, Optimistic::Auto) });
-        assert_eq!(echoed(&mut connect(&connector), &flight).await, OpenedBy::Upstream);
+        assert_eq!(
+            echoed(&mut connect(&connector), &flight).await,
+            Carrier::Proxy { optimistic: false }
+        );
         assert_eq!(standing(&connector, at), Standing::Silent);
     }
 }
@@ -386,7 +399,10 @@ async fn a_slow_proxy_is_not_taken_for_one_that_objects() {
     .await;
     let patience = Patience { silence: Duration::from_millis(50), ..Patience::default() };
     let connector = connector(Upstream { patience, ..upstream(at, Optimistic::Auto) });
-    assert_eq!(echoed(&mut connect(&connector), &hello()).await, OpenedBy::Optimistic);
+    assert_eq!(
+        echoed(&mut connect(&connector), &hello()).await,
+        Carrier::Proxy { optimistic: true }
+    );
     assert_eq!(standing(&connector, at), Standing::Trusted);
 }
 
@@ -432,7 +448,10 @@ async fn a_known_proxy_that_breaks_off_is_not_taken_for_one_that_objects() {
     let connector = connector(upstream(at, Optimistic::Auto));
     let known = upstream(at, Optimistic::Auto);
     connector.standings().learn(&known, Standing::Trusted, std::time::Instant::now());
-    assert_eq!(echoed(&mut connect(&connector), &hello()).await, OpenedBy::Upstream);
+    assert_eq!(
+        echoed(&mut connect(&connector), &hello()).await,
+        Carrier::Proxy { optimistic: false }
+    );
     assert_eq!(standing(&connector, at), Standing::Unknown);
 }
 

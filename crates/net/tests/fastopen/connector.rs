@@ -13,7 +13,7 @@ use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::path::PathReason;
 use headstart_net::{
-    Connector, ConnectorConfig, Context, Edge, FastOpenEvent, FastOpenNotUsed, OpenedBy, Report,
+    Carrier, Connector, ConnectorConfig, Context, Edge, FastOpenEvent, FastOpenNotUsed, Report,
     Target, What,
 };
 use headstart_proto::cookie::Cookie;
@@ -131,10 +131,10 @@ impl Row {
 
     /// All came about in the ordinary way, each was served once, and these sent their cookies, once.
     fn is_ordinary(&self, sent: std::ops::Range<usize>) {
-        assert!(self.reports.iter().all(|report| report.opened_by == OpenedBy::Plain));
+        assert!(self.reports.iter().all(|report| report.opened_by == Carrier::Tcp));
         let served = self.server.served(self.flights.len());
         let expected: Vec<_> =
-            self.flights.iter().map(|flight| (OpenedBy::Plain, flight.bytes.clone())).collect();
+            self.flights.iter().map(|flight| (Carrier::Tcp, flight.bytes.clone())).collect();
         assert_eq!(served, expected);
         let cookies: Vec<_> =
             self.flights[sent].iter().map(|flight| flight.cookie.as_bytes().to_vec()).collect();
@@ -169,8 +169,8 @@ pub(crate) fn tickets_open_once() {
         opened
     };
     let opened = world.client().run(|| block_on(visits)).unwrap();
-    let fast = (OpenedBy::FastOpen, None);
-    assert_eq!(opened, [fast, (OpenedBy::Plain, Some("cookie_spent")), fast]);
+    let fast = (Carrier::Fop, None);
+    assert_eq!(opened, [fast, (Carrier::Tcp, Some("cookie_spent")), fast]);
     let cookies = [&one, &other].map(|flight| flight.cookie.as_bytes().to_vec());
     assert_eq!(world.seen.cookies(), cookies);
     let served = server.served(3).into_iter().map(|(_, line)| line);
@@ -194,7 +194,7 @@ pub(crate) fn made_up_cookies_of_another_user() {
     let (reasons, other) = world.client().run(|| block_on(visits)).unwrap();
     let blocked = Some(FastOpenNotUsed::Path(PathReason::SynDataRefused));
     assert_eq!(reasons, [REFUSED, REFUSED, REFUSED, blocked]);
-    assert_eq!((other.opened_by, other.fast_open_not_used), (OpenedBy::FastOpen, None));
+    assert_eq!((other.opened_by, other.fast_open_not_used), (Carrier::Fop, None));
     let shown = made_up[..3].iter().chain([&good]);
     let shown: Vec<_> = shown.map(|flight| flight.cookie.as_bytes().to_vec()).collect();
     assert_eq!(world.seen.cookies(), shown);
@@ -257,7 +257,7 @@ pub(crate) fn part_acknowledged() {
     let half = u32::try_from(syn.data.len() / 2).unwrap();
     assert_eq!(answer.ack, syn.seq.wrapping_add(1 + half));
     let served = row.server.served(1);
-    assert_eq!(served, [(OpenedBy::FastOpen, row.flights[0].bytes.clone())]);
+    assert_eq!(served, [(Carrier::Fop, row.flights[0].bytes.clone())]);
     no_kernel_cookie(&row.world);
 }
 
@@ -270,7 +270,7 @@ pub(crate) fn switched_off() {
     let visit = async { visit(&connector(world.to(0)), &flight).await };
     let report = world.client().run(|| block_on(visit)).unwrap();
     assert_eq!(report.fast_open_not_used, Some(FastOpenNotUsed::Unavailable));
-    assert_eq!(server.served(1), [(OpenedBy::Plain, flight.bytes)]);
+    assert_eq!(server.served(1), [(Carrier::Tcp, flight.bytes)]);
     assert!(world.seen.cookies().is_empty());
 }
 
@@ -290,7 +290,7 @@ pub(crate) fn switched_off_or_detached_meanwhile() {
         let visits = async {
             let connector = connector(world.to(0));
             let first = visit(&connector, &flights[0]).await;
-            assert_eq!(first.opened_by, OpenedBy::FastOpen);
+            assert_eq!(first.opened_by, Carrier::Fop);
             off();
             let mut reasons = Vec::new();
             for flight in &flights[1..] {
@@ -336,8 +336,8 @@ pub(crate) fn address_gone_and_back() {
         opened
     };
     let opened = world.client().run(|| block_on(visits)).unwrap();
-    let fast = (OpenedBy::FastOpen, None);
-    let moved = (OpenedBy::Plain, Some(FastOpenNotUsed::OtherNetwork));
+    let fast = (Carrier::Fop, None);
+    let moved = (Carrier::Tcp, Some(FastOpenNotUsed::OtherNetwork));
     assert_eq!(opened, [fast, moved, fast]);
     let cookies = [&flights[0], &flights[2]].map(|flight| flight.cookie.as_bytes().to_vec());
     assert_eq!(world.seen.cookies(), cookies);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use headstart_net::{Connector, Context, FastOpenNotUsed, OpenedBy, Report, Target, TlsStream};
+use headstart_net::{Carrier, Connector, Context, FastOpenNotUsed, Report, Target, TlsStream};
 use headstart_proto::UnixSeconds;
 use headstart_tls::keyring::{KeyRing, PERIOD};
 use headstart_tls::{
@@ -42,8 +42,8 @@ pub(crate) fn cookies_by_the_extension() {
         opened
     };
     let opened = world.client().run(|| block_on(visits)).unwrap();
-    let without = (OpenedBy::Plain, Some(FastOpenNotUsed::NoCookie));
-    let fast = (OpenedBy::FastOpen, None);
+    let without = (Carrier::Tcp, Some(FastOpenNotUsed::NoCookie));
+    let fast = (Carrier::Fop, None);
     assert_eq!(opened, [without, fast, without, fast]);
     assert_eq!(world.seen.cookies().len(), 2);
     no_kernel_cookie(&world);

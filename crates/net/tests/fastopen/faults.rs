@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_emulation::{DropSynData, Duplicate, Loss, StripFastOpen};
-use headstart_net::OpenedBy;
+use headstart_net::Carrier;
 use headstart_net::fastopen::{
     AttachError, CookieState, HiddenListener, Unavailable, attach_server,
 };
@@ -36,7 +36,7 @@ pub(crate) fn syn_ack_lost() {
     world.fault(None, Some(Box::new(Loss::exact([1]))));
     let opened = world.open(world.to(0), &world.cookie(0), LINE);
     assert!(opened.accepted && opened.answer == LINE, "{opened:?}");
-    assert_eq!(server.served(1), [(OpenedBy::FastOpen, LINE.to_vec())]);
+    assert_eq!(server.served(1), [(Carrier::Fop, LINE.to_vec())]);
     assert!(world.seen.syn_acks().len() >= 2);
     no_kernel_cookie(&world);
 }
@@ -48,7 +48,7 @@ pub(crate) fn syn_doubled() {
     world.fault(Some(Box::new(Duplicate::exact([1]))), None);
     let opened = world.open(world.to(0), &world.cookie(0), LINE);
     assert!(opened.accepted && opened.answer == LINE, "{opened:?}");
-    assert_eq!(server.served(1), [(OpenedBy::FastOpen, LINE.to_vec())]);
+    assert_eq!(server.served(1), [(Carrier::Fop, LINE.to_vec())]);
     let stats = world.stats();
     assert_eq!((stats.syns, stats.steered, stats.replayed), (2, 1, 1));
 }
@@ -136,7 +136,7 @@ pub(crate) fn queue_full() {
     assert!(opened.iter().all(|opened| opened.answer == LINE), "{opened:?}");
     let accepted = opened.iter().filter(|opened| opened.accepted).count();
     assert!((1..CLIENTS).contains(&accepted), "{accepted} opened by their SYN");
-    assert_eq!(server.served(CLIENTS), vec![(OpenedBy::FastOpen, LINE.to_vec()); CLIENTS]);
+    assert_eq!(server.served(CLIENTS), vec![(Carrier::Fop, LINE.to_vec()); CLIENTS]);
     assert_eq!(world.stats().steered, 4);
     no_kernel_cookie(&world);
 }

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headstart_net::OpenedBy;
+use headstart_net::Carrier;
 use headstart_net::fastopen::{CookieState, connect as connect_fast, cookie_state, set_cookie};
 use headstart_proto::cookie::Cookie;
 use socket2::{Domain, SockRef, Socket, Type};
@@ -62,7 +62,7 @@ pub(crate) fn ordinary_connections() {
     let server = Server::start(&world);
     for (number, known) in [(0, 1), (2, 2)] {
         assert_eq!(connect(&world, world.to(number)), LINE);
-        assert_eq!(server.served(known).pop(), Some((OpenedBy::Plain, LINE.to_vec())));
+        assert_eq!(server.served(known).pop(), Some((Carrier::Tcp, LINE.to_vec())));
     }
     assert!(world.seen.cookies().is_empty());
     let counted: Vec<_> = world.stats().iter().filter(|(_, count)| *count > 0).collect();
@@ -75,7 +75,7 @@ fn asks_in_vain(world: &World, server: &Server) {
     for known in 1..=3 {
         let syn = kernel_client(world, world.to(0));
         assert!(syn.data.is_empty(), "{syn:?}");
-        assert_eq!(server.served(known).pop(), Some((OpenedBy::Plain, LINE.to_vec())));
+        assert_eq!(server.served(known).pop(), Some((Carrier::Tcp, LINE.to_vec())));
         assert!(world.seen.syn_acks().iter().all(|answer| answer.fast_open().is_empty()));
     }
 }
@@ -118,7 +118,7 @@ pub(crate) fn cookie_in_a_syn_ack() {
         let cookie = world.cookie(0);
         let opened = world.open(world.to(0), &cookie, LINE);
         assert!(!opened.accepted && opened.answer == LINE, "{opened:?}");
-        assert_eq!(server.served(known).pop(), Some((OpenedBy::Plain, LINE.to_vec())));
+        assert_eq!(server.served(known).pop(), Some((Carrier::Tcp, LINE.to_vec())));
         let [syn] = &world.seen.syns()[..] else { panic!("{:?}", world.seen.syns()) };
         assert_eq!(syn.fast_open(), [&cookie.as_bytes()[..]]);
         let offered = &world.seen.syn_acks()[0];
@@ -166,7 +166,7 @@ pub(crate) fn direct_to_the_hidden_port() {
             answer(stream)
         };
         assert_eq!(world.server().run(connected).unwrap(), LINE);
-        assert_eq!(server.served(known).pop(), Some((OpenedBy::Plain, LINE.to_vec())));
+        assert_eq!(server.served(known).pop(), Some((Carrier::Tcp, LINE.to_vec())));
     }
 }
 
@@ -216,7 +216,7 @@ pub(crate) fn on_for_all_listeners() {
         world.seen.clear();
         let opened = world.open(world.to(number), &cookie, LINE);
         assert!(!opened.accepted && opened.answer == LINE, "{opened:?}");
-        assert_eq!(server.served(known + 1).pop(), Some((OpenedBy::Plain, LINE.to_vec())));
+        assert_eq!(server.served(known + 1).pop(), Some((Carrier::Tcp, LINE.to_vec())));
         no_kernel_cookie(&world);
     }
     // Nor where the program is gone.

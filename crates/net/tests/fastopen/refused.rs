@@ -1,7 +1,7 @@
 //! Cookies that do not open: an ordinary handshake, the data once, and no cookie of the kernel's.
 
 use headstart_emulation::{Element, Mtu, Protocol};
-use headstart_net::OpenedBy;
+use headstart_net::Carrier;
 use headstart_net::fastopen::{CookieState, ServerOptions, attach_server};
 use headstart_proto::cookie::Cookie;
 
@@ -14,7 +14,7 @@ use crate::world::{LIFE, LINE, Opened, World};
 pub(crate) fn ordinary(world: &World, server: &Server, known: usize, opened: &Opened) {
     assert!(!opened.accepted, "{opened:?}");
     assert_eq!(opened.answer, LINE);
-    assert_eq!(server.served(known + 1).pop(), Some((OpenedBy::Plain, LINE.to_vec())));
+    assert_eq!(server.served(known + 1).pop(), Some((Carrier::Tcp, LINE.to_vec())));
     no_kernel_cookie(world);
     let syns = world.seen.syns();
     let last = world.seen.syn_acks().pop().unwrap();
@@ -174,7 +174,7 @@ pub(crate) fn in_fragments() {
     let opened = world.open(world.to(0), &world.cookie(0), LINE);
     assert!(opened.cookie == CookieState::Spent && !opened.accepted, "{opened:?}");
     assert_eq!(opened.answer, LINE);
-    assert_eq!(server.served(1), [(OpenedBy::Plain, LINE.to_vec())]);
+    assert_eq!(server.served(1), [(Carrier::Tcp, LINE.to_vec())]);
     no_kernel_cookie(&world);
     assert_eq!(world.stats().steered, 0);
     // The reassembled SYN kept its option, and the public listener ignored it.

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_net::fastopen::{HiddenListener, PENDING, ServerMaps};
-use headstart_net::{Acceptor, AcceptorConfig, OpenedBy, ServerStream, TlsStream};
+use headstart_net::{Acceptor, AcceptorConfig, Carrier, ServerStream, TlsStream};
 use headstart_proto::UnixSeconds;
 use headstart_proto::cookie::CookieRing;
 use headstart_tls::ServerContext;
@@ -55,7 +55,7 @@ impl Default for Options {
 }
 
 /// A connection that was served.
-pub(crate) type Served = (OpenedBy, Vec<u8>);
+pub(crate) type Served = (Carrier, Vec<u8>);
 
 /// A running server; it ends with this value.
 pub(crate) struct Server {
@@ -210,7 +210,7 @@ pub(crate) async fn serve(
 }
 
 async fn echo(
-    opened_by: OpenedBy,
+    opened_by: Carrier,
     stream: impl AsyncRead + AsyncWrite + Unpin,
     record: &Mutex<Vec<Served>>,
 ) -> std::io::Result<()> {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use headstart_emulation::Node;
-use headstart_net::OpenedBy;
+use headstart_net::Carrier;
 use headstart_net::fastopen::{ServerOptions, attach_server};
 
 use crate::server::Server;
@@ -73,10 +73,7 @@ pub(crate) fn over_tun() {
             assert!(!again.accepted && again.answer == LINE, "{again:?}");
             let served = running.served(2 * known + 2);
             let line = LINE.to_vec();
-            assert_eq!(
-                served[2 * known..],
-                [(OpenedBy::FastOpen, line.clone()), (OpenedBy::Plain, line)]
-            );
+            assert_eq!(served[2 * known..], [(Carrier::Fop, line.clone()), (Carrier::Tcp, line)]);
         }
     });
     let counted: Vec<_> = world.stats().iter().filter(|(_, count)| *count > 0).collect();

@@ -1,6 +1,6 @@
 //! Cookies that open.
 
-use headstart_net::OpenedBy;
+use headstart_net::Carrier;
 use headstart_net::fastopen::{CookieState, SYN_DATA_MAX, ServerOptions, attach_server, probe};
 
 use crate::server::Server;
@@ -25,7 +25,7 @@ fn opens(client: usize, server: usize) {
     let opened = world.open_from(world.to(server), Some(world.client_ip(client)), &cookie, LINE);
     assert_eq!((opened.taken, opened.accepted), (LINE.len(), true));
     assert_eq!((opened.cookie, &opened.answer[..]), (CookieState::Spent, LINE));
-    assert_eq!(running.served(1), [(OpenedBy::FastOpen, LINE.to_vec())]);
+    assert_eq!(running.served(1), [(Carrier::Fop, LINE.to_vec())]);
     saved(&world, cookie.as_bytes(), LINE);
     let stats = world.stats();
     assert_eq!((stats.syns, stats.steered), (1, 1), "{stats:?}");
@@ -68,7 +68,7 @@ pub(crate) fn over_loopback() {
         let to = (to, crate::world::PORT).into();
         let opened = world.server().run(|| block_on(open(to, None, &cookie, LINE))).unwrap();
         assert!(opened.accepted && opened.answer == LINE, "{opened:?}");
-        assert_eq!(server.served(number).pop(), Some((OpenedBy::FastOpen, LINE.to_vec())));
+        assert_eq!(server.served(number).pop(), Some((Carrier::Fop, LINE.to_vec())));
     }
 }
 
@@ -85,6 +85,6 @@ pub(crate) fn more_than_a_syn_holds() {
         let [syn] = &world.seen.syns()[..] else { panic!("{:?}", world.seen.syns()) };
         assert_eq!(syn.data.len(), SYN_DATA_MAX);
     }
-    let whole = (OpenedBy::FastOpen, data);
+    let whole = (Carrier::Fop, data);
     assert_eq!(server.served(2), [whole.clone(), whole]);
 }

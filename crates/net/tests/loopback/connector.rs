@@ -7,7 +7,7 @@ use std::time::Duration;
 use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::{
-    Acceptor, AcceptorConfig, ClientStream, Connector, ConnectorConfig, Edge, OpenedBy, Target,
+    Acceptor, AcceptorConfig, Carrier, ClientStream, Connector, ConnectorConfig, Edge, Target,
 };
 use headstart_proto::RouteTag;
 use headstart_proto::wire::{JOIN_TYPE, Request, Response};
@@ -149,7 +149,7 @@ async fn a_network_that_resets_joins_harms_one_connection_and_not_the_next() {
     for _ in 0..20 {
         let mut stream = connect(&connector);
         match tokio::time::timeout(PATIENCE, echo(&mut stream)).await.expect("hangs") {
-            Ok(()) => assert_eq!(stream.report().unwrap().opened_by, OpenedBy::Plain),
+            Ok(()) => assert_eq!(stream.report().unwrap().opened_by, Carrier::Tcp),
             Err(_) => {
                 resets += 1;
                 assert!(stream.report().unwrap().reset.is_some());

@@ -14,14 +14,15 @@ use tokio::time::{timeout, timeout_at};
 use super::engine;
 use super::memory::{Memory, Place};
 use super::wire::{Wire, drain, spoken};
-use crate::arm::{Arm, Carrier, Suite};
+use crate::arm::{Arm, Suite};
 use crate::attempt::{END, Exchange};
 use crate::client::{ClientOptions, out_of_time};
 use crate::error::PeerError;
 use crate::sys;
 use crate::transport::{connect, connect_fast};
-use crate::trial::{Opening, Trial};
+use crate::trial::Trial;
 use crate::visit::Visit;
+use headstart_proto::Carrier;
 
 /// A client of these arms, with what it remembers.
 #[derive(Debug)]
@@ -121,7 +122,7 @@ impl FastOpenClient {
     }
 
     fn begin(&self, to: SocketAddr, cookie: Option<Cookie>, offered: bool) -> Handshake {
-        let account = Account { opening: Opening::Plain, reason: "", resumed: false, early: false };
+        let account = Account { opening: Carrier::Tcp, reason: "", resumed: false, early: false };
         Handshake { carrier: self.arm.carrier(), to, cookie, offered, account }
     }
 
@@ -170,7 +171,7 @@ struct Handshake {
 
 /// How a connection was opened, as far as that is known.
 pub(crate) struct Account {
-    pub(crate) opening: Opening,
+    pub(crate) opening: Carrier,
     reason: &'static str,
     pub(crate) resumed: bool,
     /// Whether the server took the request as early data.
@@ -305,7 +306,7 @@ impl Handshake {
         let acknowledged = sys::syn_data_acknowledged(tcp).unwrap_or(false);
         if acknowledged && syn.taken == flight {
             self.account.opening =
-                if self.carrier == Carrier::Fop { Opening::Fop } else { Opening::Tfo };
+                if self.carrier == Carrier::Fop { Carrier::Fop } else { Carrier::FastOpen };
         } else if self.account.reason.is_empty() {
             let reason = if acknowledged { "first_flight_too_long" } else { "syn_data_not_taken" };
             self.account.reason = reason;

@@ -8,11 +8,11 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::engine::{self, Served};
 use super::wire::Wire;
-use crate::arm::Carrier;
 use crate::content::{Answer, Requests};
 use crate::error::PeerError;
 use crate::identity::Identity;
 use crate::server::{Broken, FIRST_WRITE, PAUSE, ServerOptions, end, half_rtt, listen};
+use headstart_proto::Carrier;
 
 /// Serves one of these arms at all of its addresses.
 pub(crate) fn serve(

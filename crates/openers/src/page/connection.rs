@@ -9,13 +9,13 @@ use tokio::task::JoinSet;
 use super::door::{Channel, Opened};
 use super::load::Browser;
 use crate::content::Incoming;
-use crate::trial::Opening;
+use headstart_proto::Carrier;
 
 /// What happens on a connection.
 #[derive(Debug)]
 pub(super) enum Event {
     /// It takes requests.
-    Opened { connection: usize, opening: Opening, resumed: Option<bool>, early: bool },
+    Opened { connection: usize, opening: Carrier, resumed: Option<bool>, early: bool },
     /// A request left.
     Sent { id: usize, at: Instant },
     /// So many bytes of a response are here.

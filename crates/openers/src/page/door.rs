@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tokio_openssl::SslStream;
 
 use super::plan::PagePlan;
-use crate::arm::{Arm, Carrier, Suite};
+use crate::arm::{Arm, Suite};
 use crate::attempt::END;
 use crate::client::{connector_config, edge};
 use crate::error::PeerError;
@@ -27,8 +27,8 @@ use crate::quic::{self, QuicClient};
 use crate::sys;
 use crate::tls::{Connection, Tls};
 use crate::transport::{Transport, connect, connect_fast};
-use crate::trial::Opening;
 use crate::visit::Visit;
+use headstart_proto::Carrier;
 
 /// Bytes of a request that is early data at most: half of what servers take (see `EARLY_DATA_MAX`), as they count records.
 const EARLY_REQUEST_MAX: usize = 8 * 1024;
@@ -58,7 +58,7 @@ struct Turbo {
 /// A connection that takes requests.
 pub(super) struct Opened {
     pub(super) channel: Channel,
-    pub(super) opening: Opening,
+    pub(super) opening: Carrier,
     /// Of TLS; none where there is no TLS.
     pub(super) resumed: Option<bool>,
     /// When the first request left, where it went with the opening.
@@ -89,7 +89,7 @@ impl Doors {
         let roots = if arm.is_clear() { Vec::new() } else { identity::roots(identity, suite)? };
         let door = |name: &str| Door::new(arm, suite, name, &roots);
         let doors = plan.hosts.iter().map(|host| door(&host.name)).collect::<Result<_, _>>()?;
-        let turbo = arm.carrier() == Carrier::Turbo;
+        let turbo = arm.carrier() == Carrier::TurboTls;
         let turbo = turbo.then(|| Turbo::new(arm, plan, connect_timeout)).transpose()?;
         Ok(Self { arm, doors, turbo })
     }
@@ -97,7 +97,7 @@ impl Doors {
     /// Whether the first request goes with the opening, so that a connection must know it.
     pub(super) fn need_request(&self) -> bool {
         let quic = self.arm.carrier() == Carrier::Quic;
-        !quic && (self.arm.sends_early_data() || self.arm == Arm::HttpFastOpen)
+        !quic && (self.arm.sends_early_data() || self.arm == Arm::HTTP_FAST_OPEN)
     }
 
     /// Whether a connection takes any number of requests at a time.
@@ -157,13 +157,13 @@ impl Doors {
         };
         let Some(request) = first.filter(|_| self.arm.opens_fast()) else {
             let tcp = connect(to).await.map_err(|error| no_connection(&error))?;
-            return Ok(opened(tcp, Opening::Plain, None));
+            return Ok(opened(tcp, Carrier::Tcp, None));
         };
         let (mut tcp, sent) = in_syn(to, request).await.map_err(|error| no_connection(&error))?;
         let taken = sys::syn_data_acknowledged(&tcp).unwrap_or(false);
         let rest = request.get(sent.0..).unwrap_or_default();
         tcp.write_all(rest).await.map_err(|error| no_connection(&error))?;
-        let opening = if taken { Opening::Tfo } else { Opening::Plain };
+        let opening = if taken { Carrier::FastOpen } else { Carrier::Tcp };
         // What the server did not take of the SYN leaves again when the connection is there.
         let left = if taken && rest.is_empty() { sent.1 } else { Instant::now() };
         Ok(opened(tcp, opening, Some(left)))
@@ -174,7 +174,7 @@ impl Door {
     fn new(arm: Arm, suite: Suite, name: &str, roots: &[X509]) -> Result<Self, PeerError> {
         Ok(match arm.carrier() {
             _ if arm.is_clear() => Self::Clear,
-            Carrier::Tcp | Carrier::Turbo => {
+            Carrier::Tcp | Carrier::TurboTls | Carrier::Proxy { .. } => {
                 Self::Tls(Tls::client(suite, roots.to_vec(), name, arm.resumes())?)
             }
             Carrier::FastOpen | Carrier::Fop => {
@@ -275,7 +275,7 @@ async fn by_quic(client: &QuicClient, to: SocketAddr) -> Result<Opened, String> 
     let (connection, early) = client.connect(&ready, to).await?;
     let resumed = Some(early.is_some());
     let channel = Channel::Quic(ready, connection);
-    Ok(Opened { channel, opening: Opening::Quic, resumed, sent: None })
+    Ok(Opened { channel, opening: Carrier::Quic, resumed, sent: None })
 }
 
 fn no_connection(error: &std::io::Error) -> String {

@@ -20,7 +20,7 @@ use crate::arm::{Arm, Suite};
 use crate::client::supported;
 use crate::content::Recorded;
 use crate::error::PeerError;
-use crate::trial::Opening;
+use headstart_proto::Carrier;
 
 /// How long connections may take to be closed together: each waits for its other end, and one that nobody has used yet is
 /// opened first.
@@ -317,7 +317,7 @@ impl Loading {
                 self.load.handshakes += u32::from(resumed.is_some());
                 self.load.resumptions += u32::from(resumed == Some(true));
                 self.load.early += u32::from(early);
-                self.load.fast += u32::from(opening != Opening::Plain);
+                self.load.fast += u32::from(opening != Carrier::Tcp);
                 self.opened(connection);
             }
             Event::Sent { id, at } => {
@@ -522,7 +522,7 @@ mod tests {
     async fn every_arm_loads_a_page() {
         let directory = tempfile::tempdir().unwrap();
         let any_port = (Ipv4Addr::LOCALHOST, 0).into();
-        for arm in Arm::ALL.into_iter().filter(|arm| arm.loads_pages()) {
+        for arm in Arm::all().filter(|arm| arm.loads_pages()) {
             let mut server = ServerOptions::new(arm, Suite::P256, any_port, directory.path());
             server.name = "*.page.test".into();
             let server = Server::start(server).unwrap();
@@ -565,7 +565,7 @@ mod tests {
             let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             listener.local_addr().unwrap()
         };
-        let client = PageClient::new(options(Arm::Http, plan(nobody), directory.path())).unwrap();
+        let client = PageClient::new(options(Arm::HTTP, plan(nobody), directory.path())).unwrap();
         let load = client.load().await;
         assert!(!load.ok && load.page_load_ms.is_none(), "{load:?}");
         assert!(load.error.starts_with("h1.page.test: cannot connect"), "{}", load.error);

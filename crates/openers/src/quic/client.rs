@@ -19,7 +19,8 @@ use crate::arm::Suite;
 use crate::client::out_of_time;
 use crate::content::{self, Response};
 use crate::error::PeerError;
-use crate::trial::{Marks, Opening, Trial};
+use crate::trial::{Marks, Trial};
+use headstart_proto::Carrier;
 
 /// Bytes read at a time.
 const READ: usize = 16 * 1024;
@@ -140,7 +141,7 @@ impl QuicClient {
         }
         let early_data = visit.early == Some(true);
         Trial {
-            opening: Opening::Quic,
+            opening: Carrier::Quic,
             // Only of a session whose early data was taken does quinn say that it was resumed.
             resumed: early_data,
             early_data,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headstart_openers::{
-    Arm, Client, ClientOptions, Load, OTHER_NAME, Opening, Policy, Server, ServerOptions, Suite,
-    Trial, Visit,
+    Arm, Carrier, Client, ClientOptions, Load, OTHER_NAME, OpeningPolicy, Server, ServerOptions,
+    Suite, Trial, Visit,
 };
 
 const BYTES: u64 = 50_000;
@@ -29,7 +29,7 @@ fn start(options: &ServerOptions) -> Server {
 
 /// With a policy under which silence of a busy machine does not count.
 fn steady(options: ClientOptions) -> ClientOptions {
-    ClientOptions { policy: Policy::Turbo, ..options }
+    ClientOptions { policy: OpeningPolicy::Turbo, ..options }
 }
 
 fn assert_whole(arm: Arm, suite: Suite, trial: &Trial) {
@@ -48,10 +48,10 @@ fn assert_as_claimed(arm: Arm, suite: Suite, trial: &Trial) {
     assert_whole(arm, suite, trial);
     assert_eq!(trial.resumed, arm.resumes(), "{arm} {suite}: {trial:?}");
     assert_eq!(trial.early_data, arm.sends_early_data(), "{arm} {suite}: {trial:?}");
-    let quic = matches!(arm, Arm::Quic | Arm::QuicEarlyData);
-    assert_eq!(trial.opening == Opening::Quic, quic, "{arm} {suite}: {trial:?}");
-    if matches!(arm, Arm::Tls13 | Arm::Tls13Resumed | Arm::Tls13EarlyData) {
-        assert_eq!((trial.opening, trial.reason.as_str()), (Opening::Plain, ""), "{arm} {suite}");
+    let quic = matches!(arm, Arm::QUIC | Arm::QUIC_EARLY_DATA);
+    assert_eq!(trial.opening == Carrier::Quic, quic, "{arm} {suite}: {trial:?}");
+    if matches!(arm, Arm::TLS13 | Arm::TLS13_RESUMED | Arm::TLS13_EARLY_DATA) {
+        assert_eq!((trial.opening, trial.reason.as_str()), (Carrier::Tcp, ""), "{arm} {suite}");
     }
 }
 
@@ -59,7 +59,7 @@ fn assert_as_claimed(arm: Arm, suite: Suite, trial: &Trial) {
 async fn every_arm_opens_with_every_suite_and_brings_every_byte() {
     let directory = tempfile::tempdir().unwrap();
     for suite in Suite::ALL {
-        for arm in Arm::ALL {
+        for arm in Arm::all() {
             // An agent is in between: see the test of proxies.
             // An agent is in between: see the test of proxies.
             // Servers with Encrypted ClientHello are another program: see the experiment `ech`. Of arms of programs both
@@ -91,7 +91,7 @@ async fn every_arm_opens_with_every_suite_and_brings_every_byte() {
 #[tokio::test]
 async fn nothing_is_used_in_another_context_or_under_another_name() {
     let directory = tempfile::tempdir().unwrap();
-    for arm in [Arm::FopResumed, Arm::FopEarlyData] {
+    for arm in [Arm::FOP_RESUMED, Arm::FOP_EARLY_DATA] {
         let (_server, options) = pair(arm, Suite::P256, directory.path());
         let client = Client::new(options).unwrap();
         let usual = Visit::new(BYTES);
@@ -111,7 +111,7 @@ async fn nothing_is_used_in_another_context_or_under_another_name() {
 #[tokio::test]
 async fn a_server_at_several_addresses_is_one() {
     let directory = tempfile::tempdir().unwrap();
-    for arm in [Arm::Tls13Resumed, Arm::FastOpenResumed, Arm::FopResumed] {
+    for arm in [Arm::TLS13_RESUMED, Arm::FAST_OPEN_RESUMED, Arm::FOP_RESUMED] {
         let mut options = ServerOptions::new(arm, Suite::P256, any_port(), directory.path());
         let mut free = || {
             let any = std::net::TcpListener::bind(any_port()).unwrap();
@@ -139,17 +139,17 @@ async fn a_server_at_several_addresses_is_one() {
 #[tokio::test]
 async fn what_an_arm_cannot_do_is_said() {
     let directory = tempfile::tempdir().unwrap();
-    let (_server, options) = pair(Arm::Tls13, Suite::P256, directory.path());
+    let (_server, options) = pair(Arm::TLS13, Suite::P256, directory.path());
     let client = Client::new(options).unwrap();
     let named = Visit { name: Some(OTHER_NAME.into()), ..Visit::new(1) };
     assert_eq!(client.visit(&named).await.error, "tls13 knows no other name");
     let private = Visit { context: Some("x".into()), ..Visit::new(1) };
     assert_eq!(client.visit(&private).await.error, "tls13 knows no other context");
     let mut options =
-        ServerOptions::new(Arm::TurboAgent, Suite::P256, any_port(), directory.path());
+        ServerOptions::new(Arm::TURBO_AGENT, Suite::P256, any_port(), directory.path());
     options.more = vec![any_port()];
     assert!(Server::start(options).unwrap_err().hint().unwrap().contains("--also"));
-    let mut options = ServerOptions::new(Arm::Turbo, Suite::P256, any_port(), directory.path());
+    let mut options = ServerOptions::new(Arm::TURBO, Suite::P256, any_port(), directory.path());
     options.cookie_life = Some(Duration::from_secs(9));
     assert!(Server::start(options).unwrap_err().hint().unwrap().contains("--cookie-life"));
 }
@@ -159,7 +159,7 @@ async fn what_an_arm_cannot_do_is_said() {
 async fn the_server_of_fop_agent_speaks_http_in_clear() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let directory = tempfile::tempdir().unwrap();
-    let options = ServerOptions::new(Arm::FopAgent, Suite::P256, any_port(), directory.path());
+    let options = ServerOptions::new(Arm::FOP_AGENT, Suite::P256, any_port(), directory.path());
     let server = start(&options);
     let mut tcp = tokio::net::TcpStream::connect(server.local_addr()).await.unwrap();
     let request = b"GET /bytes/3 HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n";
@@ -175,9 +175,9 @@ async fn the_server_of_fop_agent_speaks_http_in_clear() {
 async fn an_arm_that_rustls_has_no_suite_for_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let options =
-        ServerOptions::new(Arm::Quic, Suite::MlKem512MlDsa44, any_port(), directory.path());
+        ServerOptions::new(Arm::QUIC, Suite::MlKem512MlDsa44, any_port(), directory.path());
     assert!(Server::start(options).unwrap_err().hint().is_some());
-    let options = ClientOptions::new(Arm::TurboAgent, Suite::P256, any_port(), directory.path());
+    let options = ClientOptions::new(Arm::TURBO_AGENT, Suite::P256, any_port(), directory.path());
     assert!(Client::new(options).unwrap_err().hint().unwrap().contains("--proxy"));
 }
 
@@ -188,7 +188,7 @@ const ECH: &str = "AEP+DQA/igAgACDwrRDK4kSAldPo3k3myXJ1ZVQtv6GBrvT+gNuCYdGJEgAEA
 #[tokio::test]
 async fn nothing_is_measured_where_the_server_takes_no_encrypted_hello() {
     let directory = tempfile::tempdir().unwrap();
-    for (arm, plain) in [(Arm::Tls13Ech, Arm::Tls13), (Arm::TurboEch, Arm::Turbo)] {
+    for (arm, plain) in [(Arm::TLS13_ECH, Arm::TLS13), (Arm::TURBO_ECH, Arm::TURBO)] {
         let (_server, usual) = pair(plain, Suite::P256, directory.path());
         let trial = Client::new(steady(usual.clone())).unwrap().open(BYTES).await;
         assert_whole(plain, Suite::P256, &trial);
@@ -202,23 +202,23 @@ async fn nothing_is_measured_where_the_server_takes_no_encrypted_hello() {
 #[tokio::test]
 async fn encrypted_hellos_need_a_configuration_that_can_be_read() {
     let directory = tempfile::tempdir().unwrap();
-    let (_server, usual) = pair(Arm::Tls13, Suite::P256, directory.path());
+    let (_server, usual) = pair(Arm::TLS13, Suite::P256, directory.path());
     let refused = |arm, ech: Option<&str>| {
         let options = ClientOptions { arm, ech: ech.map(str::to_owned), ..usual.clone() };
         Client::new(options).unwrap_err().hint().unwrap().to_owned()
     };
-    assert!(refused(Arm::Tls13Ech, None).contains("--ech"));
-    assert!(refused(Arm::Tls13, Some(ECH)).contains("--ech"));
-    assert!(refused(Arm::Tls13Ech, Some("?")).contains("ech_config_list"));
-    assert!(refused(Arm::Tls13Ech, Some("AAAA")).contains("ech_config_list"));
-    let options = ServerOptions::new(Arm::TurboEch, Suite::P256, any_port(), directory.path());
+    assert!(refused(Arm::TLS13_ECH, None).contains("--ech"));
+    assert!(refused(Arm::TLS13, Some(ECH)).contains("--ech"));
+    assert!(refused(Arm::TLS13_ECH, Some("?")).contains("ech_config_list"));
+    assert!(refused(Arm::TLS13_ECH, Some("AAAA")).contains("ech_config_list"));
+    let options = ServerOptions::new(Arm::TURBO_ECH, Suite::P256, any_port(), directory.path());
     assert!(Server::start(options).unwrap_err().hint().unwrap().contains("headstart-ech-server"));
 }
 
 #[tokio::test]
 async fn a_server_that_clients_do_not_know_is_not_trusted() {
     let (known, unknown) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    for arm in [Arm::Tls13, Arm::Turbo, Arm::Quic] {
+    for arm in [Arm::TLS13, Arm::TURBO, Arm::QUIC] {
         let (_other, mut options) = pair(arm, Suite::P256, known.path());
         let (server, _) = pair(arm, Suite::P256, unknown.path());
         options.to = server.local_addr();
@@ -231,7 +231,7 @@ async fn a_server_that_clients_do_not_know_is_not_trusted() {
 #[tokio::test]
 async fn a_server_of_another_name_is_not_trusted() {
     let directory = tempfile::tempdir().unwrap();
-    for arm in [Arm::Tls13, Arm::Quic] {
+    for arm in [Arm::TLS13, Arm::QUIC] {
         let (_server, options) = pair(arm, Suite::P256, directory.path());
         let options = ClientOptions { name: "other.test".to_owned(), ..options };
         let trial = Client::new(options).unwrap().open(BYTES).await;
@@ -242,7 +242,7 @@ async fn a_server_of_another_name_is_not_trusted() {
 #[tokio::test]
 async fn where_nobody_listens_a_trial_says_so() {
     let directory = tempfile::tempdir().unwrap();
-    for arm in [Arm::Tls13, Arm::Turbo] {
+    for arm in [Arm::TLS13, Arm::TURBO] {
         let (server, options) = pair(arm, Suite::P256, directory.path());
         drop(server);
         let options = ClientOptions { timeout: Duration::from_secs(5), ..steady(options) };
@@ -257,7 +257,7 @@ async fn where_nobody_listens_a_trial_says_so() {
 #[tokio::test]
 async fn a_server_that_is_silent_is_given_up() {
     let directory = tempfile::tempdir().unwrap();
-    let (_server, mut options) = pair(Arm::Tls13, Suite::P256, directory.path());
+    let (_server, mut options) = pair(Arm::TLS13, Suite::P256, directory.path());
     let silent = tokio::net::TcpListener::bind(any_port()).await.unwrap();
     options.to = silent.local_addr().unwrap();
     options.timeout = Duration::from_millis(200);
@@ -268,7 +268,7 @@ async fn a_server_that_is_silent_is_given_up() {
 #[tokio::test]
 async fn long_flights_are_as_long_as_they_say() {
     let directory = tempfile::tempdir().unwrap();
-    for arm in [Arm::Tls13, Arm::Turbo, Arm::Quic] {
+    for arm in [Arm::TLS13, Arm::TURBO, Arm::QUIC] {
         let mut server = ServerOptions::new(arm, Suite::P256, any_port(), directory.path());
         server.flight = Some(20_000);
         let server = start(&server);
@@ -283,13 +283,13 @@ async fn long_flights_are_as_long_as_they_say() {
 async fn servers_of_several_flights_in_one_directory_are_all_trusted() {
     let directory = tempfile::tempdir().unwrap();
     for flight in [None, Some(3_000), Some(9_000)] {
-        let mut options = ServerOptions::new(Arm::Tls13, Suite::P256, any_port(), directory.path());
+        let mut options = ServerOptions::new(Arm::TLS13, Suite::P256, any_port(), directory.path());
         options.flight = flight;
         let server = start(&options);
         let to = server.local_addr();
-        let client = ClientOptions::new(Arm::Tls13, Suite::P256, to, directory.path());
+        let client = ClientOptions::new(Arm::TLS13, Suite::P256, to, directory.path());
         let trial = Client::new(client).unwrap().open(BYTES).await;
-        assert_whole(Arm::Tls13, Suite::P256, &trial);
+        assert_whole(Arm::TLS13, Suite::P256, &trial);
     }
 }
 
@@ -320,7 +320,7 @@ async fn proxy(to: SocketAddr) -> SocketAddr {
 #[tokio::test]
 async fn plain_arms_go_through_a_proxy_that_is_told_the_name() {
     let directory = tempfile::tempdir().unwrap();
-    for arm in [Arm::TurboAgent, Arm::Tls13EarlyData] {
+    for arm in [Arm::TURBO_AGENT, Arm::TLS13_EARLY_DATA] {
         let (server, mut options) = pair(arm, Suite::P256, directory.path());
         options.proxy = Some(proxy(server.local_addr()).await);
         let client = Client::new(options).unwrap();
@@ -332,7 +332,7 @@ async fn plain_arms_go_through_a_proxy_that_is_told_the_name() {
 #[tokio::test]
 async fn loads_open_as_many_as_they_say() {
     let directory = tempfile::tempdir().unwrap();
-    for arm in [Arm::Tls13, Arm::Turbo, Arm::Quic] {
+    for arm in [Arm::TLS13, Arm::TURBO, Arm::QUIC] {
         let (_server, options) = pair(arm, Suite::P256, directory.path());
         let client = Arc::new(Client::new(steady(options)).unwrap());
         for load in [Load::InFlight(4), Load::PerSecond(50.0)] {
@@ -369,14 +369,14 @@ async fn stalling(to: SocketAddr, quick: usize, pause: Duration) -> SocketAddr {
 #[tokio::test]
 async fn connections_that_last_beyond_the_slice_are_not_completed_in_it() {
     let directory = tempfile::tempdir().unwrap();
-    let (server, options) = pair(Arm::Tls13, Suite::P256, directory.path());
+    let (server, options) = pair(Arm::TLS13, Suite::P256, directory.path());
     let slice = Duration::from_secs(2);
     let to = stalling(server.local_addr(), 3, slice * 2).await;
     let client = Arc::new(Client::new(ClientOptions { to, ..options }).unwrap());
     let mut trials = Vec::new();
     let load = Load::InFlight(3);
     let tally = client.load(BYTES, load, slice, &mut |trial| trials.push(trial)).await;
-    trials.iter().for_each(|trial| assert_whole(Arm::Tls13, Suite::P256, trial));
+    trials.iter().for_each(|trial| assert_whole(Arm::TLS13, Suite::P256, trial));
     assert!((1..=3).contains(&tally.completed_in_slice), "{tally:?}");
     assert!(tally.connections >= tally.completed_in_slice + 3, "{tally:?}");
     assert_eq!(tally.slice_ms, 2000.0);
@@ -391,7 +391,7 @@ async fn every_carrier_takes_ipv6() {
         eprintln!("skipped: this machine has no IPv6");
         return;
     }
-    for arm in [Arm::Tls13, Arm::FastOpen, Arm::Fop, Arm::Turbo, Arm::Quic] {
+    for arm in [Arm::TLS13, Arm::FAST_OPEN, Arm::FOP, Arm::TURBO, Arm::QUIC] {
         let server = start(&ServerOptions::new(arm, Suite::P256, listen, directory.path()));
         let options = ClientOptions::new(arm, Suite::P256, server.local_addr(), directory.path());
         let client = Client::new(steady(options)).unwrap();
@@ -402,8 +402,8 @@ async fn every_carrier_takes_ipv6() {
 #[tokio::test]
 async fn servers_that_share_a_directory_are_one() {
     let directory = tempfile::tempdir().unwrap();
-    let (_one, options) = pair(Arm::Tls13, Suite::P256, directory.path());
-    let (two, _) = pair(Arm::Tls13, Suite::P256, directory.path());
+    let (_one, options) = pair(Arm::TLS13, Suite::P256, directory.path());
+    let (two, _) = pair(Arm::TLS13, Suite::P256, directory.path());
     let client = Client::new(ClientOptions { to: two.local_addr(), ..options }).unwrap();
-    assert_whole(Arm::Tls13, Suite::P256, &client.open(BYTES).await);
+    assert_whole(Arm::TLS13, Suite::P256, &client.open(BYTES).await);
 }

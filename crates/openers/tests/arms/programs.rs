@@ -49,7 +49,7 @@ fn wires() -> (mpsc::Sender<String>, Orders, Answers, mpsc::Receiver<Value>) {
 #[test]
 fn a_client_and_a_server_talk_until_their_input_ends() {
     let directory = tempfile::tempdir().unwrap();
-    let (arm, suite) = (Arm::Tls13Resumed, Suite::P256);
+    let (arm, suite) = (Arm::TLS13_RESUMED, Suite::P256);
 
     let (server_orders, input, output, answers) = wires();
     let listen = "127.0.0.1:0".parse().unwrap();
@@ -114,7 +114,7 @@ impl Write for Late {
 #[test]
 fn a_load_does_not_wait_for_whoever_reads_of_it() {
     let directory = tempfile::tempdir().unwrap();
-    let (arm, suite) = (Arm::Tls13, Suite::P256);
+    let (arm, suite) = (Arm::TLS13, Suite::P256);
     let (server_orders, input, output, answers) = wires();
     let listen = "127.0.0.1:0".parse().unwrap();
     let server = ServerOptions::new(arm, suite, listen, directory.path());
@@ -153,7 +153,7 @@ impl Write for Gone {
 #[test]
 fn a_client_that_nobody_listens_to_ends() {
     let directory = tempfile::tempdir().unwrap();
-    let (arm, suite) = (Arm::Tls13, Suite::P256);
+    let (arm, suite) = (Arm::TLS13, Suite::P256);
     let (_server_orders, input, output, answers) = wires();
     let server = ServerOptions::new(arm, suite, "127.0.0.1:0".parse().unwrap(), directory.path());
     thread::spawn(move || run_server(server, input, output));

@@ -11,14 +11,12 @@ mod ahead;
 mod client;
 mod connect;
 mod link;
-mod opening;
 mod sender;
 mod techniques;
 mod transfer;
 
 use std::time::Duration;
 
-pub use opening::{Opening, Session};
 pub use techniques::{Technique, Techniques};
 
 use super::Load;

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use headstart_net::Carrier;
 use headstart_net::Context;
 use headstart_tls::Facts;
 use http_body_util::Full;
@@ -27,7 +28,7 @@ use super::request::{ALPN, Ask, EARLY_DATA};
 use super::token::Token;
 use super::{audit, control, tunnel};
 use crate::agent::serve::Settings;
-use crate::metrics::{self, Connection, Opening, Outcome, Role};
+use crate::metrics::{self, Connection, Outcome, Role};
 
 const OPENING: HeaderName = HeaderName::from_static("headstart-opening");
 const VERSION: HeaderName = HeaderName::from_static("headstart-version");
@@ -88,7 +89,7 @@ pub(super) async fn serve(
             let opening = opening_of(&opened);
             counted.finish(opening, pass(*opened, upgrade, &settings).await);
         }
-        Some(Next::Refused) => counted.finish(Opening::Plain, Outcome::Refused),
+        Some(Next::Refused) => counted.finish(Carrier::Tcp, Outcome::Refused),
         // Not about a connection.
         None => {}
     }
@@ -213,13 +214,11 @@ fn describe(public: &Public, fields: &mut HeaderMap) {
     }
 }
 
-fn opening_of(opened: &Opened) -> Opening {
+fn opening_of(opened: &Opened) -> Carrier {
     match opened {
-        Opened::Managed(_, public) => public.opened_by.into(),
+        Opened::Managed(_, public) => public.opened_by,
         // It may not be known yet.
-        Opened::Bare(stream) => {
-            stream.report().map_or(Opening::Plain, |report| report.opened_by.into())
-        }
+        Opened::Bare(stream) => stream.report().map_or(Carrier::Tcp, |report| report.opened_by),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use headstart_net::upstream::UpstreamEvent;
 use headstart_net::{
-    ClientEvent, ClientStream, Context, NotUsed, OpenedBy, Report, Target, TlsStream, What,
+    Carrier, ClientEvent, ClientStream, Context, NotUsed, Report, Target, TlsStream, What,
 };
 use headstart_sessions::{Taken, TicketsWanted};
 use headstart_tls::{ClientContext, EarlyData, Facts, Session, TicketRequest};
@@ -32,7 +32,7 @@ pub(super) enum Opened {
 pub(super) struct Outcome {
     pub(super) facts: Facts,
     pub(super) early_data: EarlyData,
-    pub(super) opened_by: OpenedBy,
+    pub(super) opened_by: Carrier,
     pub(super) ledger: Ledger,
 }
 
@@ -125,7 +125,7 @@ async fn managed(
     metrics::handshake(&facts);
     let outcome = Outcome {
         early_data: if sent { facts.early_data } else { EarlyData::None },
-        opened_by: report.map_or(OpenedBy::Plain, |report| report.opened_by),
+        opened_by: report.map_or(Carrier::Tcp, |report| report.opened_by),
         facts,
         ledger,
     };
@@ -319,7 +319,7 @@ mod tests {
     fn report(what: &[What]) -> Report {
         let at = Duration::from_millis(5);
         Report {
-            opened_by: OpenedBy::Plain,
+            opened_by: Carrier::Tcp,
             not_used: None,
             fast_open_not_used: None,
             reset: None,

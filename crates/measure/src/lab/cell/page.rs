@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use headstart_openers::{Arm, Opening, PageLoad, Trial};
+use headstart_openers::{Arm, Carrier, PageLoad, Trial};
 
 use super::{Cell, Context, PATIENCE, Timed, no_client};
 use crate::lab::process::{Broken, Program};
@@ -53,7 +53,7 @@ fn trial(load: &PageLoad, arm: Arm) -> Trial {
     let first = load.resources.first();
     Trial {
         ok: load.ok,
-        opening: if most(load.fast) { best(arm) } else { Opening::Plain },
+        opening: if most(load.fast) { arm.opening().carrier } else { Carrier::Tcp },
         resumed: most(load.resumptions),
         early_data: most(load.early),
         ms_to_first_request_byte: first.and_then(|times| times.sent),
@@ -62,17 +62,6 @@ fn trial(load: &PageLoad, arm: Arm) -> Trial {
         bytes: load.bytes,
         reason: String::new(),
         error: load.error.clone(),
-    }
-}
-
-/// How connections of an arm are opened at best.
-fn best(arm: Arm) -> Opening {
-    match arm.name().split('-').next() {
-        Some("turbo") => Opening::Turbo,
-        Some("fop") => Opening::Fop,
-        Some("quic") => Opening::Quic,
-        Some("tfo" | "http") => Opening::Tfo,
-        _ => Opening::Plain,
     }
 }
 
@@ -99,13 +88,13 @@ mod tests {
             resources: vec![times],
             ..PageLoad::default()
         };
-        let row = trial(&load, Arm::TurboEarlyData);
-        assert_eq!((row.opening, row.early_data, row.resumed), (Opening::Turbo, false, false));
+        let row = trial(&load, Arm::TURBO_EARLY_DATA);
+        assert_eq!((row.opening, row.early_data, row.resumed), (Carrier::TurboTls, false, false));
         assert_eq!(
             (row.ms_to_first_request_byte, row.ms_to_last_response_byte),
             (Some(1.0), Some(9.0))
         );
         let slow = PageLoad { fast: 2, ..load };
-        assert_eq!(trial(&slow, Arm::HttpFastOpen).opening, Opening::Plain);
+        assert_eq!(trial(&slow, Arm::HTTP_FAST_OPEN).opening, Carrier::Tcp);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headstart_emulation::{IP_COMMANDS, Node};
-use headstart_openers::{Arm, Identity, NAME, Policy, Suite};
+use headstart_openers::{Arm, Identity, NAME, OpeningPolicy, Suite};
 use serde::Deserialize;
 
 use super::fast_open::{ClientSide, ServerSide};
@@ -242,7 +242,7 @@ impl Setting {
 
     /// Whether there is an edge before the origin.
     fn has_edge(&self) -> bool {
-        let has_edge = matches!(self.spec.arm, Arm::TurboAgent | Arm::TurboEch | Arm::FopAgent);
+        let has_edge = matches!(self.spec.arm, Arm::TURBO_AGENT | Arm::TURBO_ECH | Arm::FOP_AGENT);
         has_edge || self.spec.arm.is_of_programs()
     }
 
@@ -250,10 +250,10 @@ impl Setting {
     /// they speak it at all.
     fn spoken(&self, role: &str) -> Arm {
         match (self.spec.arm, role) {
-            (Arm::TurboAgent, _) => Arm::Tls13,
-            (Arm::FopAgent, "client") => Arm::Tls13Resumed,
+            (Arm::TURBO_AGENT, _) => Arm::TLS13,
+            (Arm::FOP_AGENT, "client") => Arm::TLS13_RESUMED,
             // The one whose server speaks HTTP in clear.
-            (arm, "server") if arm.is_of_programs() => Arm::FopAgent,
+            (arm, "server") if arm.is_of_programs() => Arm::FOP_AGENT,
             (arm, _) => arm,
         }
     }
@@ -361,7 +361,7 @@ impl Setting {
         let (node, listen) = (site.node, self.target());
         let mut command = node.command(&self.place.program);
         command.args(["edge", "--log", "error", "--listen", &listen.to_string()]);
-        if self.spec.arm == Arm::FopAgent {
+        if self.spec.arm == Arm::FOP_AGENT {
             return self.terminating_edge(site, command, maps, interrupt);
         }
         let origin = self.origin_address(site).to_string();
@@ -403,7 +403,8 @@ impl Setting {
         let mut command = node.command(&self.place.program);
         command.args(["agent", "--log", "error"]);
         command.args(["--edge", &format!("{NAME}={}", self.target())]);
-        let usual = if self.spec.arm == Arm::FopAgent { Policy::Fop } else { Policy::Auto };
+        let usual =
+            if self.spec.arm == Arm::FOP_AGENT { OpeningPolicy::Fop } else { OpeningPolicy::Auto };
         let policy = self.stage.variant.policy.unwrap_or(usual);
         command.args(["--opening", policy.name()]);
         self.schedule(&mut command);

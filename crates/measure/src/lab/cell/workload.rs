@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_emulation::{Namespace, Node};
-use headstart_openers::{Opening, Trial};
+use headstart_openers::{Carrier, Trial};
 use serde::Serialize;
 
 use super::counted::Counted;
@@ -164,7 +164,7 @@ impl Setting {
         Ok(match came {
             Ok(bytes) if bytes == self.stage.response => Trial {
                 ok: true,
-                opening: Opening::Plain,
+                opening: Carrier::Tcp,
                 ms_to_last_response_byte: Some(took),
                 bytes,
                 ..Trial::default()

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use headstart_openers::{Opening, Trial};
+use headstart_openers::{Carrier, Trial};
 
 use super::*;
 use crate::lab::cell::LoadTotals;
@@ -20,7 +20,7 @@ fn key(variant: &str) -> Key {
 fn row(trial: u32, ms: f64) -> Row {
     let said = Trial {
         ok: true,
-        opening: Opening::Turbo,
+        opening: Carrier::TurboTls,
         ms_to_first_request_byte: Some(ms),
         ms_to_first_response_byte: Some(2.0 * ms),
         ms_to_last_response_byte: Some(3.0 * ms),

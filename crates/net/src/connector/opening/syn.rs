@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::{io, task};
 
+use headstart_proto::Carrier;
 use headstart_proto::fastopen::{FastOpen, FastOpenEvent, Flight, Verdict, Winner};
 use headstart_sessions::{Context, Network, Visit, Visited};
 use socket2::SockRef;
@@ -16,7 +17,7 @@ use super::{Opening, now};
 use crate::advert::Advert;
 use crate::connector::kernel::SYN_DATA_MAX;
 use crate::connector::offer::Offer;
-use crate::connector::report::{FastOpenNotUsed, NotUsed, OpenedBy, What};
+use crate::connector::report::{FastOpenNotUsed, NotUsed, What};
 use crate::connector::{OpeningPolicy, Target};
 use crate::path::{PathKey, SynAdvice};
 use crate::race::{Attempt, Outcome, Won};
@@ -161,7 +162,7 @@ impl Opening {
 
     fn learn_answer(&mut self, accepted: bool) {
         if accepted {
-            self.report.opened_by = OpenedBy::FastOpen;
+            self.report.opened_by = Carrier::Fop;
             metrics::counter!("headstart_round_trips_saved_total").increment(1);
         }
     }

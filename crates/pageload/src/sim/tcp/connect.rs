@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::super::events::{Instant, nanos};
 use super::client::{Connection, Event, Run};
-use super::opening::{Opening, Session};
 use super::sender::{self, Sender};
+use headstart_proto::{Carrier, Opening, Session};
 
 /// What a SYN carries at most (a segment less room for options): what is larger waits for the handshake.
 const SYN_DATA_MAX: u64 = 1_420;
@@ -34,35 +34,35 @@ impl Run<'_> {
     }
 
     pub(super) fn open(&mut self, server: usize) {
-        let (opening, session) = self.way(server);
+        let Opening { carrier, session } = self.way(server);
         let tls = &self.settings.tls;
         let (flight, crypto) = match session {
-            Session::NoTls => (0, Duration::ZERO),
-            Session::None => (tls.full_flight, tls.full),
+            Session::Clear => (0, Duration::ZERO),
+            Session::Fresh => (tls.full_flight, tls.full),
             Session::Resumed | Session::EarlyData => (tls.resumed_flight, tls.resumed),
         };
         let early = session.round_trips() == 0;
         let id = self.add(server, early, flight.min(FLIGHT_MAX));
         self.servers[server].opening += 1;
         self.load.connections += 1;
-        self.load.handshakes += u32::from(session != Session::NoTls);
-        self.load.resumptions += u32::from(flight > 0 && session != Session::None);
-        self.load.round_trips += self.connecting(opening) + session.round_trips();
+        self.load.handshakes += u32::from(session != Session::Clear);
+        self.load.resumptions += u32::from(flight > 0 && session != Session::Fresh);
+        self.load.round_trips += self.connecting(carrier) + session.round_trips();
 
         let begin = self.resolve(server);
-        let hello = begin + self.before_hello(opening);
+        let hello = begin + self.before_hello(carrier);
         if early {
             self.events.at(hello + nanos(crypto), Event::Ready(id));
-            if opening == Opening::TurboTls && hello == begin {
+            if carrier == Carrier::TurboTls && hello == begin {
                 // The client joins TCP with its Finished, a round trip after it began.
                 let tcp_from = begin + self.rtt + self.rtt / 2 + nanos(crypto);
                 self.connections[id as usize].sender.by_datagrams_until(tcp_from);
                 self.events.at(tcp_from, Event::Joined(id));
             }
         }
-        if session != Session::NoTls {
+        if session != Session::Clear {
             let mut at_server = hello + self.rtt / 2 + nanos(crypto);
-            if opening == Opening::Plain {
+            if carrier == Carrier::Tcp {
                 at_server += self.lost_trip(self.settings.timers.probe);
             }
             self.events.at(at_server, Event::Flight(id));
@@ -88,37 +88,37 @@ impl Run<'_> {
     }
 
     /// The soonest way that what the client has allows.
-    fn way(&self, server: usize) -> (Opening, Session) {
+    fn way(&self, server: usize) -> Opening {
         let own = &self.servers[server];
         let techniques = &self.techniques;
         let has = |what: Option<Instant>| what.is_some_and(|from| from <= self.now);
         let early = techniques.zero_rtt && own.takes_part;
         let resumes = techniques.resumption || techniques.session_sharing || early;
         let session = match (own.tls, has(own.session) && resumes) {
-            (false, _) => Session::NoTls,
-            (true, false) => Session::None,
+            (false, _) => Session::Clear,
+            (true, false) => Session::Fresh,
             (true, true) if early => Session::EarlyData,
             (true, true) => Session::Resumed,
         };
         let first = self.first_flight(server, session);
-        let opening = if techniques.http3 && own.tls {
-            Opening::Quic
+        let carrier = if techniques.http3 && own.tls {
+            Carrier::Quic
         } else if techniques.turbo_tls && own.takes_part && own.tls {
-            Opening::TurboTls
+            Carrier::TurboTls
         } else if techniques.fast_open_privacy
             && own.takes_part
             && own.tls
             && first <= PRIVATE_SYN_DATA_MAX
             && has(own.private_cookie)
         {
-            Opening::FastOpenPrivacy
+            Carrier::Fop
         } else if techniques.fast_open && own.takes_part && first <= SYN_DATA_MAX && has(own.cookie)
         {
-            Opening::FastOpen
+            Carrier::FastOpen
         } else {
-            Opening::Plain
+            Carrier::Tcp
         };
-        (opening, session)
+        Opening { carrier, session }
     }
 
     /// Bytes that a client has for the server before it hears of it. Early data that does not fit a SYN comes with the end of the
@@ -127,8 +127,8 @@ impl Run<'_> {
         let request = self.servers[server].queue.front().map_or(0, |id| self.request(*id));
         let tls = &self.settings.tls;
         match session {
-            Session::NoTls => request,
-            Session::None => tls.client_hello,
+            Session::Clear => request,
+            Session::Fresh => tls.client_hello,
             Session::Resumed => tls.resumed_hello,
             Session::EarlyData => tls.resumed_hello + RECORD + request,
         }
@@ -142,22 +142,22 @@ impl Run<'_> {
     }
 
     /// Round trips of TCP that are waited for.
-    fn connecting(&self, opening: Opening) -> u32 {
-        if self.techniques.optimistic_data { 0 } else { opening.round_trips() }
+    fn connecting(&self, carrier: Carrier) -> u32 {
+        if self.techniques.optimistic_data { 0 } else { carrier.round_trips() }
     }
 
     /// From the address until TLS, or the request, leaves.
-    fn before_hello(&mut self, opening: Opening) -> Instant {
+    fn before_hello(&mut self, carrier: Carrier) -> Instant {
         let timers = self.settings.timers;
-        let connecting = u64::from(self.connecting(opening)) * self.rtt;
-        match opening {
-            Opening::Plain => self.lost_trip(timers.syn) + connecting,
-            Opening::FastOpen | Opening::Quic => self.lost_trip(timers.syn),
-            Opening::FastOpenPrivacy => {
+        let connecting = u64::from(self.connecting(carrier)) * self.rtt;
+        match carrier {
+            Carrier::Tcp | Carrier::Proxy { .. } => self.lost_trip(timers.syn) + connecting,
+            Carrier::FastOpen | Carrier::Quic => self.lost_trip(timers.syn),
+            Carrier::Fop => {
                 let fallback = timers.fallback.max(self.settings.link.rtt.saturating_mul(2));
                 self.lost_trip(fallback.min(timers.syn))
             }
-            Opening::TurboTls => {
+            Carrier::TurboTls => {
                 // Without its datagrams it goes on over TCP, a round trip and a grace later.
                 let is_late = self.is_lost() || self.is_lost();
                 let grace = (self.rtt / 4).clamp(GRACE[0], GRACE[1]);

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use headstart_emulation::{Namespace, Node};
-use headstart_openers::{Opening, Trial};
+use headstart_openers::Trial;
 
 use super::await_port;
 use crate::lab::interrupt::Interrupt;
@@ -97,11 +97,9 @@ impl Agent {
         while Instant::now() < until {
             let now = self.counts()?;
             if let Some(opening) = grown(before, &now, CONNECTIONS, "opening") {
-                trial.opening = match opening.as_str() {
-                    "turbo" => Opening::Turbo,
-                    "fop" => Opening::Fop,
-                    _ => Opening::Plain,
-                };
+                trial.opening = opening
+                    .parse()
+                    .map_err(|error| self.program.nonsense(&format!("{error} {opening}")))?;
                 trial.reason = grown(before, &now, FALLBACKS, "reason").unwrap_or_default();
                 return Ok(());
             }

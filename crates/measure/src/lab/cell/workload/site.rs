@@ -73,7 +73,7 @@ impl Setting {
             command.arg("--cert").arg(identity.chain_file()).arg("--key").arg(identity.key_file());
         }
         write_roots(&self.roots(), &identities)?;
-        if self.spec.arm == Arm::SharedByServers {
+        if self.spec.arm == Arm::SHARED_BY_SERVERS {
             command.arg("--keys").arg(self.shared_keys(node)?);
         }
         self.schedule(&mut command);
