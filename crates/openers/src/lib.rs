@@ -13,7 +13,7 @@
 //! All arms over TCP use OpenSSL, which has the post-quantum suites and early data; those of Fast Open by way of
 //! headstart's engine, whose bytes are there before a socket is. Those over QUIC use quinn with rustls, and
 //! clients that encrypt their ClientHello rustls as well: OpenSSL has that from version 4.0, and their server is in
-//! crates/ech-server for this reason. This is a crate of its own so that only measurements pay for the second TLS
+//! extras/ech-server for this reason. This is a crate of its own so that only measurements pay for the second TLS
 //! library.
 
 mod arm;

@@ -1,4 +1,4 @@
-//! The server with Encrypted ClientHello: a program of its own (crates/ech-server), since it has an OpenSSL
+//! The server with Encrypted ClientHello: a program of its own (extras/ech-server), since it has an OpenSSL
 //! of its own.
 
 use std::net::SocketAddr;
@@ -20,8 +20,8 @@ pub(super) const PROGRAM: &str = "headstart-ech-server";
 /// Where the program is, if not in the usual places.
 const VARIABLE: &str = "HEADSTART_ECH_SERVER";
 
-pub(super) const HINT: &str = "build it with cargo build -p headstart-ech-server, or say with \
-                               HEADSTART_ECH_SERVER where it is";
+pub(super) const HINT: &str = "build it by cargo build --manifest-path extras/ech-server/Cargo.toml \
+                               --target-dir target, or say with HEADSTART_ECH_SERVER where it is";
 
 /// Whether an arm of the plan encrypts its ClientHello.
 pub(super) fn is_needed(plan: &Plan) -> bool {
