@@ -29,13 +29,13 @@ WRAPPED = {".rs", ".py", ".js", ".ts", ".mjs", ".c", ".h", ".sh", ".toml", ".md"
 FOREIGN = re.compile(r"(^|/)(results|node_modules|target|corpus|vectors|hellos|LICENSE-\w+)(/|$)"
                      r"|\.lock$|package-lock\.json$")
 
-# Kind: its limit, and what it is counted against.
+# Kind: its limit, what it is counted against, and the aim, which the limit comes down to.
 LIMITS = {
-    "question": (5.0, "percent of doc comments"),
-    "fragment": (0.3, "percent of doc comments"),
-    "closure": (1.0, "per 1,000 lines of Rust"),
-    "of": (0, "functions"),
-    "columns": (0, "lines"),
+    "question": (18.5, "percent of doc comments", 5),
+    "fragment": (4.3, "percent of doc comments", 0.3),
+    "closure": (7.8, "per 1,000 lines of Rust", 1),
+    "of": (101, "functions", 0),
+    "columns": (4800, "lines", 0),
 }
 
 
@@ -111,13 +111,13 @@ def main():
                 print(f"{name}:{number}: {kind}: {text}")
 
     exceeded = False
-    for kind, (limit, unit) in LIMITS.items():
-        base = {"p": counts["doc"] / 100, "per": rust_lines / 1000}
-        over = base["p"] if unit.startswith("percent") else base["per"] if unit.startswith("per ") else 1
-        value = counts[kind] / over if over else 0
+    bases = {"percent": counts["doc"] / 100, "per": rust_lines / 1000}
+    for kind, (limit, unit, aim) in LIMITS.items():
+        value = counts[kind] / (bases.get(unit.split()[0], 1) or 1)
         mark = "" if value <= limit else "  over the limit"
         exceeded |= value > limit
-        print(f"{kind:9} {counts[kind]:6}  = {value:7.2f} {unit} (limit {limit}){mark}")
+        print(f"{kind:9} {counts[kind]:6}  = {value:7.2f} {unit} "
+              f"(limit {limit}, aim {aim}){mark}")
     return 1 if options.check and exceeded else 0
 
 
