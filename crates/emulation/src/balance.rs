@@ -3,7 +3,7 @@ use std::str::FromStr;
 
 use crate::Packet;
 use crate::ip::{octets, stable_hash};
-use crate::parse::ParseError;
+use crate::words::ParseError;
 
 /// How a balancer in front of several servers with one address chooses among them.
 ///

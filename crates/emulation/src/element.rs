@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::parse::{ParseError, Words};
+use crate::words::{ParseError, Words};
 use crate::{Packet, Protocol};
 
 #[cfg(test)]

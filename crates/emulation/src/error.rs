@@ -78,3 +78,7 @@ impl std::error::Error for LabError {
         }
     }
 }
+
+pub(crate) fn no_node(name: &str) -> LabError {
+    LabError::Topology(format!("there is no node called {name}"))
+}

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::capture::Capture;
-use crate::error::LabError;
+use crate::error::{LabError, no_node};
 use crate::forwarder::{Counters, Forwarder};
 use crate::namespace::Namespace;
 use crate::record::Disturbance;
@@ -348,10 +348,6 @@ impl Spawner {
         self.orders.send((command, answer)).map_err(|_| gone())?;
         child.recv().map_err(|_| gone())?
     }
-}
-
-pub(crate) fn no_node(name: &str) -> LabError {
-    LabError::Topology(format!("there is no node called {name}"))
 }
 
 /// Gives hosts their default addresses and refuses what cannot be built.

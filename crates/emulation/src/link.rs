@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::Packet;
 use crate::element::{Element, Outputs};
-use crate::parse::{ParseError, parse_elements};
+use crate::parse::parse_elements;
+use crate::words::ParseError;
 
 /// Packets a link holds at most; what comes on top is dropped and counted.
 ///

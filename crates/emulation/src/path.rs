@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::Link;
 use crate::link::Placed;
-use crate::parse::{Direction, ParseError, Parsed, Words, element, element_forms, read};
+use crate::parse::{Parsed, element, element_forms, read};
+use crate::words::{Direction, ParseError, Words};
 
 /// Both directions between a node and the network's core, and the boxes that see both.
 ///

@@ -8,8 +8,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::error::LabError;
-use crate::lab::no_node;
+use crate::error::{LabError, no_node};
 use crate::switch::Diversion;
 use crate::{Host, Node, Protocol, Switch, wiring};
 

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 pub use control::{TorCircuit, TorStream};
 
 use crate::error::LabError;
-use crate::lab::no_node;
+use crate::error::no_node;
 use crate::{Host, Lab, Node};
 use control::Control;
 use keys::Authority;

@@ -3,7 +3,7 @@
 //! Redis is trusted with neither: the ring is sealed there, and whatever is wrong with it (away, slow, malformed, older
 //! than before) leaves the keys at hand in use and refuses early data. `docs/fleet.md` has the table.
 //!
-//! [`redis`] speaks with it, within bounds; [`ring`] keeps the keys up to date; [`filter`] asks about early data.
+//! `redis` speaks with it, within bounds; `ring` keeps the keys up to date; `filter` asks about early data.
 
 mod clock;
 pub(crate) mod filter;

@@ -1,6 +1,7 @@
 //! `headstart get`: one URL fetched, and what its connection cost.
 
 mod account;
+mod event;
 mod explain;
 pub mod options;
 mod visit;

@@ -262,7 +262,7 @@ impl std::error::Error for RecordError {}
 
 /// `name` in lower case with a final dot, if it is a host name.
 fn absolute(name: &str) -> Option<String> {
-    crate::dns::host_name(name).ok().map(|name| name.to_ascii())
+    crate::name::host_name(name).map(|name| name.to_ascii())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod cookies;
 mod kernel;
+mod late;
 mod offer;
 mod opening;
 mod report;

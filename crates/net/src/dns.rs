@@ -38,6 +38,7 @@ use tokio::{
 };
 
 use crate::advert::Advert;
+use crate::name;
 
 /// Port for which the HTTPS record is asked (RFC 9460 section 9); others are by configuration.
 pub const HTTPS_PORT: u16 = 443;
@@ -314,19 +315,8 @@ impl EdgeAdvert {
     }
 }
 
-/// `text` as an absolute name, if it can be the name of a host.
-///
-/// A name whose last label is a number is none: it would be taken for an IPv4 address elsewhere.
-pub(crate) fn host_name(text: &str) -> Result<Name, DnsError> {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    let last = text.strip_suffix('.').unwrap_or(text).rsplit('.').next().unwrap_or_default();
-    let number = last.bytes().all(|b| b.is_ascii_digit());
-    if number || !text.bytes().all(plain) {
-        return Err(DnsError::InvalidName);
-    }
-    let mut name = Name::from_ascii(text).map_err(|_| DnsError::InvalidName)?;
-    name.set_fqdn(true);
-    Ok(name.to_lowercase())
+fn host_name(text: &str) -> Result<Name, DnsError> {
+    name::host_name(text).ok_or(DnsError::InvalidName)
 }
 
 /// Addresses of one family, or why there are none.

@@ -19,6 +19,7 @@ mod hidden;
 mod layout;
 mod owner;
 mod server;
+mod stats;
 mod unavailable;
 
 pub use crate::sys::{Program, TestRun};
@@ -31,5 +32,6 @@ pub use client::{
     CookieState, SYN_DATA_MAX, connect, cookie_state, probe, set_cookie, was_accepted,
 };
 pub use hidden::{HiddenListener, PENDING};
-pub use server::{REFRESH, ServerMaps, Stats, unix_minus_boot};
+pub use server::{REFRESH, ServerMaps, unix_minus_boot};
+pub use stats::Stats;
 pub use unavailable::Unavailable;

@@ -14,6 +14,7 @@ mod acceptor;
 mod bridge;
 mod clock;
 mod connector;
+mod name;
 mod netlink;
 mod race;
 mod redirect;

@@ -469,6 +469,16 @@ pub(crate) fn readable(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     Ok(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?)
 }
 
+/// Sets a socket option whose value is an int.
+pub(crate) fn set_number(
+    socket: impl AsFd,
+    level: c_int,
+    name: c_int,
+    value: c_int,
+) -> io::Result<()> {
+    set_option(socket.as_fd(), level, name, &value.to_ne_bytes())
+}
+
 /// Sets a socket option of any level.
 pub(crate) fn set_option(
     socket: BorrowedFd<'_>,

@@ -3,18 +3,23 @@ use core::fmt;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroize;
 
-use crate::wire;
+/// Length of a session id, in bytes.
+pub const SESSION_ID_LEN: usize = 12;
+/// Length of a join key, in bytes.
+pub const JOIN_KEY_LEN: usize = 16;
+/// Length of a route tag, in bytes.
+pub const ROUTE_TAG_LEN: usize = 4;
 
 /// The secret of one session: 16 random bytes that appear only in the join frame.
 ///
 /// Whoever shows it on TCP owns the session, so an observer of the datagrams cannot join first.
 #[derive(Clone, PartialEq, Eq)]
-pub struct JoinKey([u8; wire::JOIN_KEY_LEN]);
+pub struct JoinKey([u8; JOIN_KEY_LEN]);
 
 impl JoinKey {
     /// A key from `bytes`, which must come from a cryptographic random generator.
     #[must_use]
-    pub const fn new(bytes: [u8; wire::JOIN_KEY_LEN]) -> Self {
+    pub const fn new(bytes: [u8; JOIN_KEY_LEN]) -> Self {
         Self(bytes)
     }
 
@@ -24,7 +29,7 @@ impl JoinKey {
         SessionId(first(&Sha256::digest(self.0)))
     }
 
-    pub(crate) const fn as_bytes(&self) -> &[u8; wire::JOIN_KEY_LEN] {
+    pub(crate) const fn as_bytes(&self) -> &[u8; JOIN_KEY_LEN] {
         &self.0
     }
 }
@@ -43,7 +48,7 @@ impl fmt::Debug for JoinKey {
 
 /// Names a session in every datagram, 12 bytes as in the paper.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId(pub [u8; wire::SESSION_ID_LEN]);
+pub struct SessionId(pub [u8; SESSION_ID_LEN]);
 
 impl fmt::Debug for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,7 +60,7 @@ impl fmt::Debug for SessionId {
 ///
 /// In a fleet it says to the other edges which one that is, see [`Routes`](crate::Routes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct RouteTag(pub [u8; wire::ROUTE_TAG_LEN]);
+pub struct RouteTag(pub [u8; ROUTE_TAG_LEN]);
 
 /// Names a ClientHello for [`limits::HELLO_MEMORY`](crate::limits::HELLO_MEMORY): half of SHA-256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -14,17 +14,12 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::error::WireError;
+pub use crate::id::{JOIN_KEY_LEN, ROUTE_TAG_LEN, SESSION_ID_LEN};
 use crate::id::{JoinKey, RouteTag, SessionId};
 use crate::limits::{CLIENT_BYTES, DATAGRAM_MAX, REQUEST_MIN, SEQUENCES, SERVER_BYTES};
 
 /// The version spoken here.
 pub const VERSION: u8 = 1;
-/// Length of a session id.
-pub const SESSION_ID_LEN: usize = 12;
-/// Length of a join key.
-pub const JOIN_KEY_LEN: usize = 16;
-/// Length of a route tag.
-pub const ROUTE_TAG_LEN: usize = 4;
 /// Bytes before the payload of a [`Request`].
 pub const REQUEST_HEADER: usize = 20;
 /// Bytes before the payload of a [`Response`].

@@ -9,7 +9,7 @@ use super::{Kind, Outputs, Parse};
 use crate::Packet;
 use crate::balance::pick;
 use crate::ip::{Flow, Headers, Side};
-use crate::parse::{ParseError, Words};
+use crate::words::{ParseError, Words};
 
 /// The first port given out; below are those of well-known services.
 const FIRST_PORT: u16 = 1024;

@@ -5,6 +5,7 @@
 //! socket is bare again, with the bytes that were read beyond the request beside it.
 
 mod answer;
+mod closing;
 mod connect;
 mod socks;
 mod target;

@@ -7,6 +7,7 @@
 
 mod answer;
 mod audit;
+mod caller;
 mod clients;
 mod control;
 mod exchange;

@@ -1,10 +1,9 @@
 use std::time::Duration;
 
-use headstart_net::{Carrier, FastOpenNotUsed, NotUsed, Report};
+use headstart_net::{Carrier, FastOpenNotUsed, NotUsed, Report, What};
 use serde_json::{Value, json};
 
-use super::explain::words;
-use super::visit::resolved;
+use super::event::words;
 use crate::tls::Facts;
 
 /// All that was measured of one fetch; times since the connection was asked for.
@@ -129,4 +128,10 @@ pub fn millis(time: Duration) -> f64 {
 /// `value` to the nearest fraction of one `parts`-th.
 pub fn rounded(value: f64, parts: f64) -> f64 {
     (value * parts).round() / parts
+}
+
+/// When the first address was known.
+fn resolved(report: &Report) -> Option<Duration> {
+    let found = |what: &What| matches!(what, What::Resolved(_));
+    report.timeline.iter().find(|moment| found(&moment.what)).map(|moment| moment.at)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headstart_net::{
-    ClientStream, Connector, Context, RaceError, RaceFailure, Report, Target, What, dns::DnsError,
+    ClientStream, Connector, Context, RaceError, RaceFailure, Report, Target, dns::DnsError,
 };
 use hyper::header::{ACCEPT, CONNECTION, HOST, HeaderValue, USER_AGENT};
 use hyper::http::{request, response};
@@ -286,10 +286,4 @@ pub fn request(options: &GetOptions) -> request::Parts {
     }
     parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
     parts
-}
-
-/// When the first address was known.
-pub(super) fn resolved(report: &Report) -> Option<Duration> {
-    let found = |what: &What| matches!(what, What::Resolved(_));
-    report.timeline.iter().find(|moment| found(&moment.what)).map(|moment| moment.at)
 }

@@ -193,7 +193,7 @@ impl Opening {
             (self.client.awaits_late_datagram(), self.udp.take(), self.connected)
         {
             let rtt = self.report.rtt.unwrap_or_default();
-            super::stream::await_late(
+            super::late::await_late(
                 Arc::clone(&self.shared),
                 udp.socket,
                 udp.key,

@@ -1,26 +1,16 @@
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
-use tokio::time::Instant;
 
-use super::Inner;
 use super::opening::Opening;
 use super::report::Report;
 use crate::bridge::Handoff;
-use crate::path::{LAG_MAX, Outcome, PathKey};
-use crate::udp::{RecvBuffers, UdpPort};
 use crate::upstream;
 use crate::wakers::Wakers;
-
-/// Sockets that wait for late datagrams at the same time; without a permit nothing is learnt.
-static LATE_SOCKETS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(64)));
 
 /// A connection to a server, on which TLS is to be spoken: a byte stream like any other.
 ///
@@ -367,25 +357,4 @@ impl Handoff for ClientStream {
             State::Failed(_) => {}
         }
     }
-}
-
-/// Listens on for a datagram after the fallback, so that the next grace is better. It was `expected`
-/// when TCP had connected.
-pub(super) fn await_late(
-    shared: Arc<Inner>,
-    socket: UdpPort,
-    key: PathKey,
-    rtt: Duration,
-    expected: Instant,
-) {
-    let Ok(permit) = Arc::clone(&LATE_SOCKETS).try_acquire_owned() else { return };
-    tokio::spawn(async move {
-        let _permit = permit;
-        let mut buffers = RecvBuffers::new(1);
-        let until = expected + LAG_MAX;
-        if let Ok(Ok(_)) = tokio::time::timeout_at(until, socket.recv(&mut buffers)).await {
-            let outcome = Outcome::Late { rtt, lag: expected.elapsed() };
-            shared.paths.record(key, outcome, Instant::now().into_std());
-        }
-    });
 }

@@ -76,7 +76,7 @@ pub fn connect(
     }
     set_cookie(&socket, cookie)?;
     // Else the kernel asks for a cookie of its own, and its option leaves no room for ours.
-    set_number(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_NO_COOKIE, 1)?;
+    sys::set_number(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_NO_COOKIE, 1)?;
     let first = data.get(..SYN_DATA_MAX).unwrap_or(data);
     let taken = match socket.send_to_with_flags(first, &addr.into(), libc::MSG_FASTOPEN) {
         Ok(taken) => taken,
@@ -124,11 +124,6 @@ pub fn cookie_state(socket: impl AsFd) -> io::Result<CookieState> {
 /// `ENOPROTOOPT` where no program is attached, and for sockets that are not plain TCP.
 pub fn set_cookie(socket: impl AsFd, cookie: &Cookie) -> io::Result<()> {
     sys::set_option(socket.as_fd(), SOL_FOP, SO_COOKIE, cookie.as_bytes())
-}
-
-/// Sets an option whose value is an int.
-pub(super) fn set_number(socket: &Socket, level: i32, name: i32, value: i32) -> io::Result<()> {
-    sys::set_option(socket.as_fd(), level, name, &value.to_ne_bytes())
 }
 
 #[cfg(test)]

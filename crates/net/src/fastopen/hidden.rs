@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::client::set_number;
 use super::unavailable::{SERVER_BIT, Unavailable, check_syn_cookies, check_sysctl};
+use crate::sys;
 
 /// Connections opened by their SYN and not acknowledged yet, at one time; beyond it a SYN's data are
 /// ignored and come again.
@@ -85,8 +85,8 @@ fn listen(public: SocketAddr, pending: i32) -> io::Result<HiddenListener> {
     // starts again from that port as long as they linger.
     socket.set_reuse_address(true)?;
     socket.bind(&SockAddr::from(loopback))?;
-    set_number(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, pending)?;
-    set_number(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_NO_COOKIE, 1)?;
+    sys::set_number(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, pending)?;
+    sys::set_number(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_NO_COOKIE, 1)?;
     socket.listen(PENDING)?;
     let listener = TcpListener::from_std(socket.into())?;
     let local = listener.local_addr()?;

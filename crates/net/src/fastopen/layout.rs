@@ -2,7 +2,7 @@
 
 use headstart_proto::cookie::COOKIE_LEN;
 
-use super::Stats;
+use super::stats::Stats;
 
 /// Counts up with every change; programs and maps of another layout are refused.
 pub(super) const LAYOUT: u32 = 2;

@@ -17,6 +17,7 @@ use super::layout::{
     SERVER_STATS, SETUP, SPENT, Setup, server_stats, sums,
 };
 use super::owner;
+use super::stats::Stats;
 use super::unavailable::{Unavailable, check_syn_cookies};
 use crate::sys::{self, Access, Map};
 
@@ -77,51 +78,6 @@ impl Keys {
         // The current key first: the program tries them in this order.
         let keys = [Some(&ring.current), ring.previous.as_ref(), ring.next.as_ref()];
         Self(keys.map(|key| key.map(bytes)))
-    }
-}
-
-/// What the server's program did, since it was attached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// SYNs to the protected port.
-    pub syns: u64,
-    /// Cookie taken, SYN given to the hidden listener.
-    pub steered: u64,
-    /// Cookie that was taken before.
-    pub replayed: u64,
-    /// Valid cookie, but no room to remember it.
-    pub full: u64,
-    /// Cookie past its expiry.
-    pub expired: u64,
-    /// Cookie of another key or client, or no cookie at all.
-    pub forged: u64,
-    /// Cookie that was minted before the maps were made.
-    pub early: u64,
-    /// Cookie taken, but no edge's listener is there for the SYN: no hidden one, or the public one is another's,
-    /// or it belongs to a connection that there is, or goes on to another machine.
-    pub no_listener: u64,
-    /// Fast Open options of any other form, taken out.
-    pub stripped: u64,
-    /// SYNs dropped because a kernel helper failed half-way.
-    pub faults: u64,
-}
-
-impl Stats {
-    /// Each counter with its stable name.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-        [
-            ("syns", self.syns),
-            ("steered", self.steered),
-            ("replayed", self.replayed),
-            ("full", self.full),
-            ("expired", self.expired),
-            ("forged", self.forged),
-            ("early", self.early),
-            ("no_listener", self.no_listener),
-            ("stripped", self.stripped),
-            ("faults", self.faults),
-        ]
-        .into_iter()
     }
 }
 

@@ -1,23 +1,14 @@
 //! What a client is told.
 
 use std::io;
-use std::time::Duration;
 
 use bytes::Bytes;
 use headstart_net::upstream::UpstreamError;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
+use super::closing::close_after_drain;
 use super::connect::Exchange;
 use super::socks;
-
-/// How long a refused client may take to read its answer and close.
-const FAREWELL_TIME: Duration = Duration::from_secs(1);
-
-/// Bytes taken from a refused client before it is cut off: what it may have sent ahead of the
-/// answer, a few flights of TLS.
-const FAREWELL_BYTES: usize = 64 * 1024;
 
 /// A client's open question. Dropping it closes the connection.
 #[derive(Debug)]
@@ -68,7 +59,7 @@ impl Answer {
         match self.0 {
             Protocol::Socks5(mut stream) => {
                 socks::reply(&mut stream, reason.socks_code()).await?;
-                farewell(stream).await
+                close_after_drain(stream).await
             }
             Protocol::Connect(exchange) => {
                 let (status, text) = reason.http();
@@ -165,25 +156,4 @@ impl From<&io::Error> for Reason {
 /// What the upstream proxy has to do with an error, if anything.
 pub(in crate::agent) fn upstream(error: &io::Error) -> Option<UpstreamError> {
     error.get_ref()?.downcast_ref::<UpstreamError>().copied()
-}
-
-/// Closes a connection so that the client can still read the answer: closing with unread bytes
-/// would send a reset, which may overtake it.
-pub(super) async fn farewell(mut stream: TcpStream) -> io::Result<()> {
-    stream.shutdown().await?;
-    // Whatever happens now, the answer is out.
-    let _ = timeout(FAREWELL_TIME, discard(&mut stream)).await;
-    Ok(())
-}
-
-async fn discard(stream: &mut TcpStream) -> io::Result<()> {
-    let mut buffer = [0; 4096];
-    let mut left = FAREWELL_BYTES;
-    while left > 0 {
-        match stream.read(&mut buffer).await? {
-            0 => break,
-            n => left = left.saturating_sub(n),
-        }
-    }
-    Ok(())
 }

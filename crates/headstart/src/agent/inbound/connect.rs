@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
-use super::answer::farewell;
+use super::closing::close_after_drain;
 use super::target::{Host, Target, Via};
 use super::{Answer, Inbound, Refusal};
 
@@ -55,7 +55,7 @@ impl Exchange {
     /// Sends `status` with `text` and closes the connection.
     pub(super) async fn refuse(self, status: u16, text: Bytes) -> io::Result<()> {
         let (stream, _) = self.send(response(status, text)).await?;
-        farewell(stream).await
+        close_after_drain(stream).await
     }
 
     async fn send(self, response: Response<Full<Bytes>>) -> io::Result<Bare> {

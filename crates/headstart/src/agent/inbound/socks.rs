@@ -9,7 +9,7 @@ use fast_socks5::{ReplyError, Socks5Command};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::answer::farewell;
+use super::closing::close_after_drain;
 use super::target::{Host, Target, Via};
 use super::{Answer, Inbound, Refusal};
 
@@ -27,7 +27,7 @@ pub(super) async fn accept(mut stream: TcpStream) -> Result<Inbound, Refusal> {
             if let Some(code) = unanswered.code {
                 reply(&mut stream, code).await?;
             }
-            farewell(stream).await?;
+            close_after_drain(stream).await?;
             Err(unanswered.refusal)
         }
     }
@@ -36,7 +36,7 @@ pub(super) async fn accept(mut stream: TcpStream) -> Result<Inbound, Refusal> {
 /// Tells a SOCKS4 client no.
 pub(super) async fn refuse_version_4(mut stream: TcpStream) -> Result<Inbound, Refusal> {
     stream.write_all(&SOCKS4_REJECTED).await?;
-    farewell(stream).await?;
+    close_after_drain(stream).await?;
     Err(Refusal::Socks4)
 }
 

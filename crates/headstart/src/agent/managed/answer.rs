@@ -171,6 +171,12 @@ fn closing(status: StatusCode, content_type: &'static str, body: Bytes) -> Answe
     answer
 }
 
+/// Refuses a method that the resource does not have.
+pub(super) fn wrong_method() -> Refusal {
+    let hint = "docs/managed.md says what can be done with it";
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", "that cannot be done with it", hint)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

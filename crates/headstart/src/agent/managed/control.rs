@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::{self, Answer, Refusal};
-use super::exchange::Caller;
+use super::caller::Caller;
 use super::limits::BODY_MAX;
 use super::request::label;
 use super::{audit, ticket};
@@ -60,7 +60,7 @@ pub(super) async fn answer(
             _ => return Err(not_found()),
         },
     };
-    found.map(|value| answer::json(&value)).ok_or_else(wrong_method)
+    found.map(|value| answer::json(&value)).ok_or_else(answer::wrong_method)
 }
 
 /// What a query says.
@@ -363,11 +363,6 @@ fn foreign() -> Refusal {
 fn not_found() -> Refusal {
     let hint = "there are /sessions, /policies and /contexts";
     Refusal::new(StatusCode::NOT_FOUND, "not_found", "there is no such thing here", hint)
-}
-
-pub(super) fn wrong_method() -> Refusal {
-    let hint = "docs/managed.md says what can be done with it";
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", "that cannot be done with it", hint)
 }
 
 #[cfg(test)]

@@ -21,11 +21,11 @@ use openssl::base64::encode_block;
 use tokio::time::timeout;
 
 use super::answer::{Answer, Refusal};
+use super::caller::Caller;
 use super::limits::{ANSWER_TIME, FIELDS_MAX, HEAD_MAX, REQUEST_TIME};
 use super::local::Local;
 use super::open::{Opened, Outcome as Public, open};
 use super::request::{ALPN, Ask, EARLY_DATA};
-use super::token::Token;
 use super::{audit, control, tunnel};
 use crate::agent::serve::Settings;
 use crate::metrics::{self, Connection, Outcome, Role};
@@ -37,17 +37,6 @@ const GROUP: HeaderName = HeaderName::from_static("headstart-group");
 const RESUMED: HeaderName = HeaderName::from_static("headstart-resumed");
 const CERTIFICATE: HeaderName = HeaderName::from_static("headstart-certificate");
 const LEDGER: HeaderName = HeaderName::from_static("headstart-ledger");
-
-/// Whose request it is.
-#[derive(Clone)]
-pub(super) struct Caller {
-    /// The user, as the kernel says.
-    pub(super) user: Option<u32>,
-    /// Which process connected, in the agent's own namespace of them.
-    pub(super) process: Option<i32>,
-    /// What has to be shown first, on a port that anybody can connect to.
-    pub(super) token: Option<Arc<Token>>,
-}
 
 /// What an answer leaves to be done.
 #[derive(Default)]

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinSet;
 
-use super::exchange::{self, Caller};
+use super::caller::Caller;
+use super::exchange;
 use super::limits::SHARE_OF_USER;
 use super::local::Local;
 use super::socket::{Socket, SocketFile};

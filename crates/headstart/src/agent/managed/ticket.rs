@@ -24,7 +24,7 @@ use zeroize::Zeroizing;
 
 use super::answer::{self, Answer, Refusal};
 use super::audit;
-use super::exchange::Caller;
+use super::caller::Caller;
 use super::request::label;
 use crate::agent::serve::Settings;
 
@@ -60,7 +60,7 @@ pub(super) async fn answer(
             let session = Zeroizing::new(body.map_err(|_| too_large())?.to_bytes().to_vec());
             put(&ask, &place, session, &mut settings.known.store())
         }
-        _ => Err(super::control::wrong_method()),
+        _ => Err(answer::wrong_method()),
     }
 }
 

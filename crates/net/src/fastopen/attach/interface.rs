@@ -10,8 +10,12 @@ use socket2::{Domain, Socket, Type};
 use super::at_path;
 use super::error::AttachError;
 use super::place::Place;
-use super::server::{BARE, ETHERNET};
 use crate::sys::{self, Program, Target};
+
+/// Pins of the program in its two forms, for packets with and without an Ethernet header. The first is
+/// pinned last: where it is, everything is.
+pub(super) const ETHERNET: &str = "steer_ethernet";
+pub(super) const BARE: &str = "steer_bare";
 
 /// Pins are called so, with the name of the interface behind.
 const LINK: &str = "link-";

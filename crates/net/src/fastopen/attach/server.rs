@@ -7,7 +7,7 @@ use std::time::Duration;
 use headstart_proto::UnixSeconds;
 
 use super::error::AttachError;
-use super::interface::{self, AttachedInterface, Interface};
+use super::interface::{self, AttachedInterface, BARE, ETHERNET, Interface};
 use super::load::Loaded;
 use super::place::Place;
 use super::{PIN_DIR, PRIVATE, SHARED};
@@ -21,11 +21,6 @@ use crate::fastopen::server::{
 };
 use crate::fastopen::unavailable::{SERVER_BIT, Unavailable, check_syn_cookies, check_sysctl};
 use crate::sys::Access;
-
-/// Pins of the program in its two forms, for packets with and without an Ethernet header. The first is
-/// pinned last: where it is, everything is.
-pub(super) const ETHERNET: &str = "steer_ethernet";
-pub(super) const BARE: &str = "steer_bare";
 
 /// Taken cookies remembered in each generation, unless another number is asked for: as many as a server
 /// takes that opens 36 connections by Fast Open each second, with cookies of the longest life.

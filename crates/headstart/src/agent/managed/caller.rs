@@ -1,0 +1,16 @@
+//! The client of a request.
+
+use std::sync::Arc;
+
+use super::token::Token;
+
+/// The client of a request.
+#[derive(Clone)]
+pub(super) struct Caller {
+    /// The user, as the kernel says.
+    pub(super) user: Option<u32>,
+    /// Which process connected, in the agent's own namespace of them.
+    pub(super) process: Option<i32>,
+    /// What has to be shown first, on a port that anybody can connect to.
+    pub(super) token: Option<Arc<Token>>,
+}
