@@ -9,9 +9,9 @@
 processors busy meanwhile. A program of which nothing has changed since it passed (itself, the
 commands that it starts, the files that it reads) does not run again.
 
-Programs that count round trips of real packets run last, one at a time. Only their tests get a second
-try, each by itself, and every such try is printed; a program that dies, or a test that fails among
-the others, fails the run.
+Programs that count round trips of real packets run last, with little beside them. Only their tests
+get a second try, each by itself, and every such try is printed; a program that dies, or a test that
+fails among the others, fails the run.
 """
 
 import argparse
@@ -36,16 +36,18 @@ THREADS = 3 * (os.cpu_count() or 1)
 # Longer than any takes on a machine that does other things besides.
 TIMEOUT = 40 * 60
 
-# Tests that compare times of real packets, and so need the machine: package, program.
+# Tests that compare times of real packets: package, program. They run after the others, two programs
+# at a time.
 TIMED = {
     ("headstart-emulation", "real_packets"),
     ("headstart-emulation", "split_tcp"),
     ("headstart-emulation", "record"),
     ("headstart-openers", "round_trips"),
-    ("headstart-measure", "lab"),
     ("headstart-measure", "link"),
     ("headstart-measure", "record"),
 }
+# Experiments, whose bars need the machine: by themselves, at the end.
+ALONE = {("headstart-measure", "lab")}
 RETRIES_MAX = 3
 
 # Tracked files that tests read when they run, besides their own program.
@@ -138,11 +140,11 @@ def counts(output):
 def attempt(job):
     """Runs one test program, with a second try for timed tests; returns what came of it."""
     package, name, executable, directory = job
-    threads = 1 if (package, name) in TIMED and name != "lab" else THREADS
+    threads = 1 if (package, name) in TIMED else THREADS
     code, output, seconds = run(executable, directory, [f"--test-threads={threads}"])
     passed, failed = counts(output)
     retried = []
-    if code not in (0, None) and (package, name) in TIMED:
+    if code not in (0, None) and (package, name) in TIMED | ALONE:
         again = failures(output)
         if again and len(again) <= RETRIES_MAX and failed == len(again):
             for test in again:
@@ -180,10 +182,12 @@ def main():
     print(f"{len(due)} of {len(jobs)} test programs run, {PROGRAMS} at a time", flush=True)
 
     results = []
-    quiet = [job for job in due if job[:2] in TIMED]
-    with concurrent.futures.ThreadPoolExecutor(PROGRAMS) as pool:
-        results += pool.map(attempt, [job for job in due if job not in quiet])
-    results += map(attempt, quiet)
+    timed = [job for job in due if job[:2] in TIMED]
+    alone = [job for job in due if job[:2] in ALONE]
+    others = [job for job in due if job not in timed + alone]
+    for batch, programs in ((others, PROGRAMS), (timed, 2), (alone, 1)):
+        with concurrent.futures.ThreadPoolExecutor(programs) as pool:
+            results += pool.map(attempt, batch)
 
     for job, good, *_ in results:
         state[f"{job[0]} {job[1]}"] = keys[job] if good else None

@@ -1,137 +1,26 @@
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, HTTPS_PORT, Resolver};
-use headstart_net::{Connector, ConnectorConfig, Edge, EdgeLookup, OpeningPolicy, Target};
+use headstart_net::{Connector, ConnectorConfig, Edge, EdgeLookup, Target};
 use headstart_proto::Carrier;
 use openssl::x509::X509;
 use tokio::time::timeout_at;
 
-use crate::arm::{Arm, Suite};
+use crate::arm::Arm;
 use crate::attempt::{Attempt, Exchange};
 use crate::ech::EchTls;
 use crate::error::PeerError;
 use crate::fast_open::{self, FastOpenClient};
 use crate::identity;
+use crate::options::ClientOptions;
 use crate::quic::{self, QuicClient};
 use crate::tls::{Connection, Tls};
 use crate::transport::{Transport, connect, connect_by};
-use crate::trial::{Marks, Trial};
+use crate::trial::{Marks, Trial, out_of_time};
 use crate::visit::Visit;
-
-/// The server's name where none is given.
-pub const NAME: &str = "peer.test";
-
-/// The name of another virtual host of a server that is called [`NAME`]: its certificate has both.
-pub const OTHER_NAME: &str = "other.peer.test";
-
-/// How long a connection may take where nothing is said: curl's users wait as long.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// What a client does.
-#[derive(Clone, Debug)]
-pub struct ClientOptions {
-    /// How connections are opened.
-    pub arm: Arm,
-    /// What they agree on; as the server's.
-    pub suite: Suite,
-    /// The server.
-    pub to: SocketAddr,
-    /// Further addresses of it, which a [`Visit`] can ask for.
-    pub more: Vec<SocketAddr>,
-    /// Where servers leave the certificates that are trusted.
-    pub identity: PathBuf,
-    /// The server's name.
-    pub name: String,
-    /// A SOCKS5 proxy, which is asked for the name and the port of `to`.
-    pub proxy: Option<SocketAddr>,
-    /// The server's ECHConfigList (RFC 9849 section 4) in base64, for arms that encrypt their ClientHello.
-    pub ech: Option<String>,
-    /// Which openings TurboTLS may use.
-    pub policy: OpeningPolicy,
-    /// Slots in a flight of TurboTLS, advertised and at most; by default as advertised usually.
-    pub slots: Option<u8>,
-    /// How long TurboTLS waits for the first datagram, instead of what it learns.
-    pub grace: Option<Duration>,
-    /// How long one connection may take.
-    pub timeout: Duration,
-    /// Threads of the program; one suffices but for load.
-    pub threads: usize,
-    /// Of the arrival times of [`Load::PerSecond`](crate::Load::PerSecond).
-    pub seed: u64,
-}
-
-impl ClientOptions {
-    /// As usual.
-    #[must_use]
-    pub fn new(arm: Arm, suite: Suite, to: SocketAddr, identity: impl Into<PathBuf>) -> Self {
-        Self {
-            arm,
-            suite,
-            to,
-            more: Vec::new(),
-            identity: identity.into(),
-            name: NAME.to_owned(),
-            proxy: None,
-            ech: None,
-            policy: OpeningPolicy::default(),
-            slots: None,
-            grace: None,
-            timeout: TIMEOUT,
-            threads: 1,
-            seed: 1,
-        }
-    }
-
-    fn check(&self) -> Result<(), PeerError> {
-        let Self { arm, suite, proxy, slots, ech, .. } = self;
-        supported(*arm, *suite)?;
-        if arm.is_clear() {
-            return Err(PeerError::new(format!("{arm} loads whole pages only"))
-                .with_hint("use tls13 and its kin, or a client of pages"));
-        }
-        if arm.encrypts_hello() != ech.is_some() {
-            return Err(PeerError::new(
-                "an ECHConfigList belongs to arms with ECH, and they need one",
-            )
-            .with_hint("give --ech with tls13-ech and turbo-ech, and with no other"));
-        }
-        match (proxy, arm.carrier()) {
-            (None, _) if arm.has_agent() => {
-                Err(PeerError::new(format!("{arm} opens its connections through an agent"))
-                    .with_hint("give the agent's address with --proxy IP:PORT"))
-            }
-            (Some(_), Carrier::FastOpen | Carrier::Fop | Carrier::TurboTls | Carrier::Quic) => {
-                Err(PeerError::new(format!("{arm} does not go through a proxy"))
-                    .with_hint("use turbo-agent or fop-agent, or tls13 and its kin"))
-            }
-            _ if !self.more.is_empty() && !arm.has_several_addresses() => {
-                Err(PeerError::new(format!("a server of {arm} is at one address"))
-                    .with_hint("give --also to clients of tls13, tfo, fop and their kin"))
-            }
-            _ if slots.is_some_and(|slots| slots == 0) => {
-                Err(PeerError::new("a flight without slots brings no answer")
-                    .with_hint("give 1 to 16 with --slots"))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-pub(crate) fn supported(arm: Arm, suite: Suite) -> Result<(), PeerError> {
-    if arm.is_of_programs() {
-        return Err(PeerError::new(format!("{arm} is an arm of other programs"))
-            .with_hint("start them, or use tls13"));
-    }
-    match arm.supports(suite) {
-        true => Ok(()),
-        false => Err(PeerError::new(format!("there is no {arm} with {suite}"))
-            .with_hint("QUIC and ECH are measured with p256 and x25519mlkem768")),
-    }
-}
 
 /// Opens connections of one arm, and remembers between them what that arm may.
 #[derive(Debug)]
@@ -397,10 +286,6 @@ impl Client {
             () => "",
         }
     }
-}
-
-pub(crate) fn out_of_time(stage: &str) -> String {
-    format!("out of time: {stage}")
 }
 
 fn connector(options: &ClientOptions) -> Result<Connector, PeerError> {

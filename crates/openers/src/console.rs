@@ -13,12 +13,13 @@ use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
-use crate::client::{Client, ClientOptions};
+use crate::client::Client;
 use crate::content::BYTES_MAX;
 use crate::error::PeerError;
 use crate::load::{Load, OUTSTANDING_MAX, Tally, cpu_time};
+use crate::options::{ClientOptions, ServerOptions};
 use crate::page::{PageClient, PageClientOptions};
-use crate::server::{Server, ServerOptions};
+use crate::server::Server;
 use crate::trial::Trial;
 use crate::visit::Visit;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::server::{LIFE, WRITE};
+use crate::limits::{LIFE, WRITE};
 use crate::trial::Marks;
 
 /// Bytes that may be asked for at most: a minute at 100 Mbit/s is 750 MB.

@@ -16,11 +16,10 @@ use tokio_rustls::client::TlsStream;
 
 use crate::arm::Suite;
 use crate::attempt::{Exchange, end};
-use crate::client::out_of_time;
 use crate::error::PeerError;
 use crate::quic::provider;
 use crate::transport::Transport;
-use crate::trial::Trial;
+use crate::trial::{Trial, out_of_time};
 
 /// A client's side. It resumes nothing.
 #[derive(Clone)]

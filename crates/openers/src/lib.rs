@@ -27,10 +27,13 @@ mod error;
 mod fast_open;
 mod flight;
 mod identity;
+mod limits;
 mod load;
+mod options;
 mod page;
 mod quic;
 mod server;
+mod serving;
 pub mod site;
 mod sys;
 mod tls;
@@ -39,7 +42,7 @@ mod trial;
 mod visit;
 
 pub use arm::{Arm, Sharing, Suite, UnknownName, Via};
-pub use client::{Client, ClientOptions, NAME, OTHER_NAME, TIMEOUT};
+pub use client::Client;
 pub use console::{run_client, run_page_client, run_server};
 pub use content::{BYTES_MAX, WAIT_MAX, fill};
 pub use error::PeerError;
@@ -48,10 +51,11 @@ pub use headstart_net::OpeningPolicy;
 pub use headstart_proto::{Carrier, Opening, Session};
 pub use identity::Identity;
 pub use load::{Load, OUTSTANDING_MAX, Tally};
+pub use options::{ClientOptions, NAME, OTHER_NAME, ServerOptions, TIMEOUT};
 pub use page::{
     CONNECTIONS_MAX, PageClient, PageClientOptions, PageDependency, PageHost, PageLoad, PagePlan,
     PageResource, PageTimes, REQUEST_MAX,
 };
-pub use server::{Server, ServerOptions};
+pub use server::Server;
 pub use trial::Trial;
 pub use visit::Visit;

@@ -1,146 +1,32 @@
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::available_parallelism;
-use std::time::Duration;
 
 use headstart_net::{Acceptor, AcceptorConfig, Arrival, ServerConfig};
 use openssl::error::ErrorStack;
 use openssl::ssl::{Ssl, SslContext};
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_openssl::SslStream;
 
-use crate::arm::{Arm, Suite};
-use crate::client::{NAME, supported};
+use crate::arm::Arm;
 use crate::content::{Answer, Requests};
 use crate::error::PeerError;
 use crate::fast_open;
 use crate::flight;
 use crate::identity::Identity;
+use crate::limits::{FIRST_WRITE, PAUSE};
+use crate::options::ServerOptions;
 use crate::quic;
-use crate::sys;
+use crate::serving::{Broken, end, half_rtt, listen};
 use crate::tls;
 use headstart_proto::Carrier;
-
-/// Connections the kernel completes before they are accepted, as the edge has it.
-const BACKLOG: i32 = 4096;
-
-/// How long one connection is served; longer than any client of an experiment waits.
-pub(crate) const LIFE: Duration = Duration::from_secs(300);
-
-/// Pause after accepting failed, as for want of file descriptors.
-pub(crate) const PAUSE: Duration = Duration::from_millis(10);
-
-/// Bytes written at a time: one TLS record.
-pub(crate) const WRITE: usize = 16 * 1024;
-
-/// Bytes of a response in its first record: a client can read it when one packet is there, as it can a
-/// stream of QUIC, and need not wait for 16 KiB. With the record's 22 bytes and IPv6 and TCP options it is
-/// below 1,400. Servers with records of dynamic size begin so (Google's, Go's crypto/tls, Cloudflare's nginx).
-pub(crate) const FIRST_WRITE: usize = 1300;
-
-/// Bytes answered to early data before the client's Finished: what TCP's initial window holds
-/// (RFC 6928). More would wait for acknowledgements, and these come with the Finished.
-const HALF_RTT_MAX: usize = 14 * 1024;
-
-/// Bytes of such records: with its 22 each fills a datagram of TurboTLS (docs/wire.md section 6.3) and fits a segment.
-const HALF_RTT_WRITE: usize = 1185;
-
-/// What is answered to early data, record by record.
-pub(crate) fn half_rtt(answer: &mut Answer) -> impl Iterator<Item = Vec<u8>> {
-    let pieces = (0..HALF_RTT_MAX / HALF_RTT_WRITE).map(|_| answer.next(HALF_RTT_WRITE));
-    pieces.take_while(|piece| !piece.is_empty())
-}
 
 /// TLS states that are made ahead: more connections than that do not begin at once in any experiment that looks
 /// at single ones. Some 20 kB each.
 const READY: usize = 16;
-
-/// What a server does.
-#[derive(Clone, Debug)]
-pub struct ServerOptions {
-    /// How connections are opened.
-    pub arm: Arm,
-    /// What they agree on.
-    pub suite: Suite,
-    /// Where it listens; port 0 picks one.
-    pub listen: SocketAddr,
-    /// Where it listens besides, for arms that can be at several addresses.
-    pub more: Vec<SocketAddr>,
-    /// Where certificate and key are, or are left for other servers and clients.
-    pub identity: PathBuf,
-    /// The name that a new certificate is for.
-    pub name: String,
-    /// Bytes that its first flight should have, TLS records included.
-    pub flight: Option<usize>,
-    /// Threads of the program; by default one for each CPU.
-    pub threads: usize,
-    /// Threads that read the datagrams of TurboTLS.
-    pub udp_workers: usize,
-    /// Where `headstart fastopen attach server` pinned its maps, for arms with private cookies. Without them cookies
-    /// are handed out and open nothing.
-    pub fast_open_maps: Option<PathBuf>,
-    /// How long private cookies live, if not as long as usual.
-    pub cookie_life: Option<Duration>,
-}
-
-impl ServerOptions {
-    /// As usual.
-    #[must_use]
-    pub fn new(arm: Arm, suite: Suite, listen: SocketAddr, identity: impl Into<PathBuf>) -> Self {
-        Self {
-            arm,
-            suite,
-            listen,
-            more: Vec::new(),
-            identity: identity.into(),
-            name: NAME.to_owned(),
-            flight: None,
-            threads: available_parallelism().map_or(1, Into::into),
-            udp_workers: AcceptorConfig::default().udp_workers,
-            fast_open_maps: None,
-            cookie_life: None,
-        }
-    }
-
-    /// All addresses, the first one first.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        [self.listen].into_iter().chain(self.more.iter().copied())
-    }
-
-    pub(crate) fn unusable(&self, error: &io::Error) -> PeerError {
-        let all: Vec<_> = self.addresses().map(|address| address.to_string()).collect();
-        PeerError::new(format!("cannot listen on {}: {error}", all.join(", ")))
-            .with_hint("another program may have the port, or the address may not be here")
-    }
-
-    fn check(&self) -> Result<(), PeerError> {
-        let Self { arm, suite, more, fast_open_maps, cookie_life, .. } = self;
-        supported(*arm, *suite)?;
-        match () {
-            () if arm.encrypts_hello() => {
-                Err(PeerError::new(format!("there is no server of {arm} in this program"))
-                    .with_hint("start headstart-ech-server, of the package of this name"))
-            }
-            () if !more.is_empty() && !arm.loads_pages() => {
-                Err(PeerError::new(format!("a server of {arm} is at one address"))
-                    .with_hint("leave out --also, or name an arm without an agent"))
-            }
-            () if (fast_open_maps.is_some() || cookie_life.is_some())
-                && arm.carrier() != Carrier::Fop =>
-            {
-                Err(PeerError::new(format!("{arm} has no private cookies"))
-                    .with_hint("leave out --fast-open-maps and --cookie-life, or use fop"))
-            }
-            () => Ok(()),
-        }
-    }
-}
 
 /// Serves one arm until it is dropped.
 #[derive(Debug)]
@@ -258,18 +144,6 @@ async fn accept_at<Served: Future<Output = ()> + Send + 'static>(
     }
 }
 
-pub(crate) fn listen(address: SocketAddr, fast_open: bool) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    if fast_open {
-        sys::fast_open_queue(&socket, BACKLOG)?;
-    }
-    TcpListener::from_std(socket.into())
-}
-
 /// At all addresses, each with an acceptor of its own; gives the first.
 fn serve_turbo(
     options: &ServerOptions,
@@ -345,17 +219,6 @@ impl Prepared {
     /// No call can leave the list half changed.
     fn lock(&self) -> MutexGuard<'_, Vec<Ssl>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-pub(crate) type Broken = Box<dyn std::error::Error + Send + Sync>;
-
-/// A client sees for itself when its connection breaks; here it is only said to whoever listens.
-pub(crate) async fn end(connection: impl Future<Output = Result<(), Broken>>) {
-    match tokio::time::timeout(LIFE, connection).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "connection"),
-        Err(_) => tracing::debug!("connection out of time"),
     }
 }
 
@@ -487,10 +350,13 @@ async fn read_request(
 
 #[cfg(test)]
 mod tests {
-    use crate::content::request;
-    use crate::tls::{Connection, Tls};
-
     use super::*;
+    use crate::arm::Suite;
+    use crate::content::request;
+    use crate::limits::{HALF_RTT_MAX, HALF_RTT_WRITE, WRITE};
+    use crate::options::NAME;
+    use crate::sys;
+    use crate::tls::{Connection, Tls};
 
     /// Bytes of the pieces in which TLS hands out a response, of which none is more than a record; and
     /// whether the request was early data.

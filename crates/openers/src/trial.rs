@@ -112,6 +112,11 @@ impl Marks {
     }
 }
 
+/// The error of a connection that took too long, in `stage`.
+pub(crate) fn out_of_time(stage: &str) -> String {
+    format!("out of time: {stage}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,11 +16,11 @@ use super::memory::{Memory, Place};
 use super::wire::{Wire, drain, spoken};
 use crate::arm::{Arm, Suite};
 use crate::attempt::{END, Exchange};
-use crate::client::{ClientOptions, out_of_time};
 use crate::error::PeerError;
+use crate::options::ClientOptions;
 use crate::sys;
 use crate::transport::{connect, connect_fast};
-use crate::trial::Trial;
+use crate::trial::{Trial, out_of_time};
 use crate::visit::Visit;
 use headstart_proto::Carrier;
 

@@ -11,7 +11,9 @@ use super::wire::Wire;
 use crate::content::{Answer, Requests};
 use crate::error::PeerError;
 use crate::identity::Identity;
-use crate::server::{Broken, FIRST_WRITE, PAUSE, ServerOptions, end, half_rtt, listen};
+use crate::limits::{FIRST_WRITE, PAUSE};
+use crate::options::ServerOptions;
+use crate::serving::{Broken, end, half_rtt, listen};
 use headstart_proto::Carrier;
 
 /// Serves one of these arms at all of its addresses.

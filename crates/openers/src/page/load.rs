@@ -17,9 +17,9 @@ use super::connection::{Connection, Event};
 use super::door::{Channel, Doors, Opened};
 use super::plan::PagePlan;
 use crate::arm::{Arm, Suite};
-use crate::client::supported;
 use crate::content::Recorded;
 use crate::error::PeerError;
+use crate::options::supported;
 use headstart_proto::Carrier;
 
 /// How long connections may take to be closed together: each waits for its other end, and one that nobody has used yet is
@@ -483,7 +483,8 @@ mod tests {
 
     use super::super::plan::{PageDependency, PageHost, PageResource};
     use super::*;
-    use crate::server::{Server, ServerOptions};
+    use crate::options::ServerOptions;
+    use crate::server::Server;
 
     /// Longer than any machine needs.
     const PATIENCE: Duration = Duration::from_secs(120);

@@ -16,10 +16,9 @@ use tokio::time::timeout;
 
 use super::{PROTOCOL, provider};
 use crate::arm::Suite;
-use crate::client::out_of_time;
 use crate::content::{self, Response};
 use crate::error::PeerError;
-use crate::trial::{Marks, Trial};
+use crate::trial::{Marks, Trial, out_of_time};
 use headstart_proto::Carrier;
 
 /// Bytes read at a time.

@@ -12,7 +12,7 @@ use crate::arm::Suite;
 use crate::content::{Answer, Requests};
 use crate::error::PeerError;
 use crate::identity::Identity;
-use crate::server::LIFE;
+use crate::limits::LIFE;
 
 /// Sessions kept for tickets that allow early data, as OpenSSL keeps by default.
 const SESSIONS_MAX: usize = 20_480;

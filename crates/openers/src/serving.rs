@@ -1,0 +1,46 @@
+//! What servers of all kinds do alike.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpListener;
+
+use crate::content::Answer;
+use crate::limits::{HALF_RTT_MAX, HALF_RTT_WRITE, LIFE};
+use crate::sys;
+
+/// Connections the kernel completes before they are accepted, as the edge has it.
+const BACKLOG: i32 = 4096;
+
+/// What is answered to early data, record by record.
+pub(crate) fn half_rtt(answer: &mut Answer) -> impl Iterator<Item = Vec<u8>> {
+    let pieces = (0..HALF_RTT_MAX / HALF_RTT_WRITE).map(|_| answer.next(HALF_RTT_WRITE));
+    pieces.take_while(|piece| !piece.is_empty())
+}
+
+/// Listens at `address`, with a queue for data in SYNs if `fast_open`.
+pub(crate) fn listen(address: SocketAddr, fast_open: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    if fast_open {
+        sys::fast_open_queue(&socket, BACKLOG)?;
+    }
+    TcpListener::from_std(socket.into())
+}
+
+/// Reason why a connection ended early.
+pub(crate) type Broken = Box<dyn std::error::Error + Send + Sync>;
+
+/// A client sees for itself when its connection breaks; here it is only said to whoever listens.
+pub(crate) async fn end(connection: impl Future<Output = Result<(), Broken>>) {
+    match tokio::time::timeout(LIFE, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "connection"),
+        Err(_) => tracing::debug!("connection out of time"),
+    }
+}
