@@ -113,7 +113,8 @@ experiments() {
             echo "skipped: $name needs Chromium"
             continue
         fi
-        # A few trials on a machine that does other things besides: what is wrong is wrong each time.
+        # A few trials on a machine that does other things besides: what is wrong is wrong each
+        # time.
         tries=1
         until "$lab" lab run "$name" --quick --out "$results/$name"; do
             [ "$tries" -lt 3 ] || return 1

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Builds the BPF objects that are committed beside this script; --check builds them elsewhere and compares.
+# Builds the BPF objects that are committed beside this script; --check builds them elsewhere and
+# compares.
 #
 # Users need none of this: the objects are part of the program. To change one:
 #   apt-get install clang-14 llvm-14 libbpf-dev     (Debian 12)
 #   bpf/build.sh
 #
-# One compiler, so that whoever rebuilds gets the same bytes: clang 14.0.6 of Debian 12, with the headers of
-# libbpf-dev 1.1.2 and linux-libc-dev 6.1 there. CLANG and STRIP name others, for a try.
+# One compiler, so that whoever rebuilds gets the same bytes: clang 14.0.6 of Debian 12, with the
+# headers of libbpf-dev 1.1.2 and linux-libc-dev 6.1 there. CLANG and STRIP name others, for a try.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -30,8 +31,8 @@ fi
 # Headers that include asm/types.h find it in the directory of the machine they are for.
 machine=$(gcc -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
 
-# build NAME DIR: little-endian; instructions that Linux 4.14 knows; BTF, which socket storage needs, but no
-# DWARF; no path of this machine in it.
+# build NAME DIR: little-endian; instructions that Linux 4.14 knows; BTF, which socket storage
+# needs, but no DWARF; no path of this machine in it.
 build() {
     "$CLANG" -O2 -g -Wall -Wextra -Wno-unused-parameter -Werror -target bpfel -mcpu=v2 \
         -ffile-compilation-dir=. -I"/usr/include/$machine" -c "$1.bpf.c" -o "$2/$1.bpf.o"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The client of Fast Open with private cookies: writes a cookie that the application chose into the SYN
- * of one connection. Attached to a cgroup; whoever is in it needs no privilege to use it.
+ * The client of Fast Open with private cookies: writes a cookie that the application chose into the
+ * SYN of one connection. Attached to a cgroup; whoever is in it needs no privilege to use it.
  *
- * The application sets the cookie by setsockopt, sets TCP_FASTOPEN_NO_COOKIE (or the kernel writes an
- * option of its own, which leaves no room), and sends with MSG_FASTOPEN. Not attached, setsockopt says
- * ENOPROTOOPT.
+ * The application sets the cookie by setsockopt, sets TCP_FASTOPEN_NO_COOKIE (or the kernel writes
+ * an option of its own, which leaves no room), and sends with MSG_FASTOPEN. Not attached,
+ * setsockopt says ENOPROTOOPT.
  *
  * A cookie is on the wire once: it is wiped when the SYN that carries it is written, so that a
  * retransmission, which the kernel sends without data, has none.
@@ -61,7 +61,7 @@ static __always_inline void count(__u32 what)
 	__u64 *counter = bpf_map_lookup_elem(&client_stats, &what);
 
 	if (counter)
-		*counter += 1;
+		* counter += 1;
 }
 
 /* The cookie of the socket, if it waits to be sent. */
@@ -150,9 +150,10 @@ int fop_sockops(struct bpf_sock_ops *ops)
 }
 
 /*
- * Leaves an option to the kernel. Of one longer than a page a program is shown the beginning, and must say by
- * a length of zero that it changed nothing: else Linux before 6.5 refuses it with EFAULT, for all processes of
- * the cgroup (prog_cgroup_sockopt.rst of the kernel). Tables of iptables are that long.
+ * Leaves an option to the kernel. Of one longer than a page a program is shown the beginning, and
+ * must say by a length of zero that it changed nothing: else Linux before 6.5 refuses it with
+ * EFAULT, for all processes of the cgroup (prog_cgroup_sockopt.rst of the kernel). Tables of
+ * iptables are that long.
  */
 static __always_inline int leave(struct bpf_sockopt *ctx)
 {
@@ -207,7 +208,7 @@ int fop_getsockopt(struct bpf_sockopt *ctx)
 	if (value + sizeof(__u32) > end)
 		return 0;
 	cookie = bpf_sk_storage_get(&cookies, sk, 0, 0);
-	*(__u32 *)value = cookie ? cookie->state : STATE_NONE;
+	* (__u32 *)value = cookie ? cookie->state : STATE_NONE;
 	ctx->optlen = sizeof(__u32);
 	/* Or clang makes one store of the two, across fields, which the verifier refuses. */
 	asm volatile("" ::: "memory");

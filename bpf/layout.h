@@ -3,7 +3,8 @@
  * What the BPF programs and crates/net/src/fastopen/layout.rs share: numbers, and the bytes of map
  * values. All integers are little-endian; build.sh builds for little-endian processors only.
  *
- * Whoever changes anything here counts LAYOUT up, in both files: a program refuses maps of another one.
+ * Whoever changes anything here counts LAYOUT up, in both files: a program refuses maps of another
+ * one.
  */
 #ifndef HEADSTART_LAYOUT_H
 #define HEADSTART_LAYOUT_H

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The server of Fast Open with private cookies, at the ingress of an interface. It looks at SYNs to one
- * port, takes every Fast Open option out of them, and gives those with a valid cookie, each once, to a
- * hidden listener that takes their data without asking for a cookie of the kernel's.
+ * The server of Fast Open with private cookies, at the ingress of an interface. It looks at SYNs to
+ * one port, takes every Fast Open option out of them, and gives those with a valid cookie, each
+ * once, to a hidden listener that takes their data without asking for a cookie of the kernel's.
  *
- * The public listener has Fast Open off. Without this program, or whenever it is in doubt, a SYN is an
- * ordinary one: its data are ignored and come again. It never lets data in that it did not check, and
- * what it does not understand (fragments, IPv6 extension headers) or what is for others (other Ethernet
- * addresses, VLANs) it leaves alone.
+ * The public listener has Fast Open off. Without this program, or whenever it is in doubt, a SYN is
+ * an ordinary one: its data are ignored and come again. It never lets data in that it did not
+ * check, and what it does not understand (fragments, IPv6 extension headers) or what is for others
+ * (other Ethernet addresses, VLANs) it leaves alone.
  *
  * Kernel 5.8 (bpf_ktime_get_boot_ns; bpf_sk_assign is of 5.7).
  */
@@ -57,8 +57,9 @@
 #define OPTIONS_MAX 40
 
 /*
- * Before and between two comparisons of a number that a helper takes as a size: else clang makes one
- * comparison of them, of another register, and the verifier does not see that the number is bounded.
+ * Before and between two comparisons of a number that a helper takes as a size: else clang makes
+ * one comparison of them, of another register, and the verifier does not see that the number is
+ * bounded.
  */
 #define KEEP(number) asm volatile("" : "+r"(number))
 
@@ -80,9 +81,9 @@ struct {
 } config SEC(".maps");
 
 /*
- * Cookies that were taken: expiry by tag. Two generations by bit 15 of the expiry: all cookies that live
- * at one moment expire within 28,800 s, so no more than two periods of 32,768 s, and what is in the map
- * of a period that is over can be thrown away as a whole.
+ * Cookies that were taken: expiry by tag. Two generations by bit 15 of the expiry: all cookies that
+ * live at one moment expire within 28,800 s, so no more than two periods of 32,768 s, and what is
+ * in the map of a period that is over can be thrown away as a whole.
  *
  * Not LRU: it would forget cookies, and take them again, when it is full. These refuse.
  *
@@ -106,9 +107,9 @@ struct {
 } spent_odd SEC(".maps");
 
 /*
- * Marks (enum listener) that the edge sets on its own sockets. Without them any local user could listen on
- * the hidden port once the edge is gone, and would be given the port's connections; and the edge would be
- * given those of others who listen on the same port of another address.
+ * Marks (enum listener) that the edge sets on its own sockets. Without them any local user could
+ * listen on the hidden port once the edge is gone, and would be given the port's connections; and
+ * the edge would be given those of others who listen on the same port of another address.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -125,8 +126,9 @@ struct {
 } server_stats SEC(".maps");
 
 /*
- * State of the option parser, in a map: the verifier takes what it loads from one for unknown, so that
- * all rounds of the loop look alike. On the stack it follows each value, past a million instructions.
+ * State of the option parser, in a map: the verifier takes what it loads from one for unknown, so
+ * that all rounds of the loop look alike. On the stack it follows each value, past a million
+ * instructions.
  */
 struct scratch {
 	__u32 at;      /* offset of the option being read */
@@ -148,7 +150,7 @@ static __always_inline void count(__u32 what)
 	__u64 *counter = bpf_map_lookup_elem(&server_stats, &what);
 
 	if (counter)
-		*counter += 1;
+		* counter += 1;
 }
 
 /* A SYN to the protected port. */
@@ -168,9 +170,9 @@ struct tcp_start {
 };
 
 /*
- * Whether the interface's own network stack gets the packet. What came for another Ethernet address goes to a
- * bridge, a macvlan or an observer; what has a VLAN tag goes on to that VLAN's interface. Either may be in
- * another network namespace, and would take a socket of this one along.
+ * Whether the interface's own network stack gets the packet. What came for another Ethernet address
+ * goes to a bridge, a macvlan or an observer; what has a VLAN tag goes on to that VLAN's interface.
+ * Either may be in another network namespace, and would take a socket of this one along.
  */
 static __always_inline int is_for_interface(struct __sk_buff *skb, __u32 l3)
 {
@@ -237,8 +239,9 @@ enum strip {
 /*
  * Makes no-operations of all Fast Open options, and remembers the cookie.
  *
- * Reads options as the kernel's tcp_parse_options does: it ends at the end-of-list option, at a length
- * below two, and at an option that is longer than what is left. What that does not see, this need not.
+ * Reads options as the kernel's tcp_parse_options does: it ends at the end-of-list option, at a
+ * length below two, and at an option that is longer than what is left. What that does not see, this
+ * need not.
  */
 static __always_inline int strip_options(struct __sk_buff *skb, const struct syn *syn,
 					 volatile struct scratch *state)
@@ -412,8 +415,8 @@ static __always_inline long read_ends(struct __sk_buff *skb, const struct syn *s
 }
 
 /*
- * Whether the packet goes no farther than this machine: not on to another one, on the way to which Linux
- * drops what has a socket.
+ * Whether the packet goes no farther than this machine: not on to another one, on the way to which
+ * Linux drops what has a socket.
  */
 static __always_inline int ends_here(struct __sk_buff *skb, const struct syn *syn,
 				     const struct bpf_sock_tuple *ends)
@@ -436,8 +439,8 @@ static __always_inline int ends_here(struct __sk_buff *skb, const struct syn *sy
 }
 
 /*
- * Whether the edge's public listener would get it: not somebody else who listens on this port of another
- * address, and no connection that is open, half open or in TIME-WAIT between the same ends.
+ * Whether the edge's public listener would get it: not somebody else who listens on this port of
+ * another address, and no connection that is open, half open or in TIME-WAIT between the same ends.
  */
 static __always_inline int is_for_edge(struct __sk_buff *skb, const struct syn *syn,
 				       struct bpf_sock_tuple *ends)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * SipHash-2-4 (Aumasson and Bernstein, 2012) over whole little-endian words, as many as there are bytes
- * of eight in every message here.
+ * SipHash-2-4 (Aumasson and Bernstein, 2012) over whole little-endian words, as many as there are
+ * bytes of eight in every message here.
  *
- * Unrolled by hand: the verifier takes a loop over an array on the stack for variable indexing, which it
- * refuses to a loader without CAP_PERFMON.
+ * Unrolled by hand: the verifier takes a loop over an array on the stack for variable indexing,
+ * which it refuses to a loader without CAP_PERFMON.
  */
 #ifndef HEADSTART_SIPHASH_H
 #define HEADSTART_SIPHASH_H

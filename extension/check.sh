@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Types and tests of the extension, these in real Chromium. npm brings the compiler, by the versions of package-lock.json.
+# Types and tests of the extension, these in real Chromium. npm brings the compiler, by the versions
+# of package-lock.json.
 #
 #   HEADSTART_BINARY   the command whose databases are used; without it that test is skipped
 set -euo pipefail

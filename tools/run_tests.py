@@ -36,8 +36,8 @@ THREADS = 3 * (os.cpu_count() or 1)
 # Longer than any takes on a machine that does other things besides.
 TIMEOUT = 40 * 60
 
-# Tests that compare times of real packets: package, program. They run after the others, two programs
-# at a time.
+# Tests that compare times of real packets: package, program. They run after the others, two
+# programs at a time.
 TIMED = {
     ("headstart-emulation", "real_packets"),
     ("headstart-emulation", "split_tcp"),

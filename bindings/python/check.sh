@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the wheel, and checks it against the real command: target/debug/headstart, or HEADSTART_BINARY.
-# The tools are in a virtual environment, which is kept for the next time; PYTHON names another interpreter.
+# Builds the wheel, and checks it against the real command: target/debug/headstart, or
+# HEADSTART_BINARY. The tools are in a virtual environment, which is kept for the next time; PYTHON
+# names another interpreter.
 set -euo pipefail
 cd "$(dirname "$0")"
 

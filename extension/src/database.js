@@ -1,4 +1,5 @@
-// The database in use: fetched, judged, put in place, taken away. One at a time, also with an options page open.
+// The database in use: fetched, judged, put in place, taken away. One at a time, also with an
+// options page open.
 
 import * as file from "./file.js";
 import { isStale, judge } from "./judge.js";
@@ -48,8 +49,8 @@ export function remove() {
 }
 
 /**
- * Makes the rules again of what is held: after sites were turned off or on, when the browser starts, and when the
- * database has become stale.
+ * Makes the rules again of what is held: after sites were turned off or on, when the browser
+ * starts, and when the database has become stale.
  */
 export function refresh() {
   return alone(async () => {
@@ -69,7 +70,8 @@ export async function inUse() {
 async function put(database) {
   const before = await declarativeNetRequest.getDynamicRules();
   const { rules, leftOut } = await made(database.redirects);
-  // Chromium takes all rules or none, and so does the store: what either objects to changes nothing.
+  // Chromium takes all rules or none, and so does the store: what either objects to changes
+  // nothing.
   await setRules(rules);
   try {
     return await store.replace({ ...database, leftOut: database.leftOut + leftOut });

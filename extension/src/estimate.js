@@ -1,12 +1,9 @@
 // What a page was spared, from the times that the browser itself measured.
 
 /**
- * @typedef {{
- *   connect: number,
- *   responseStart: number,
- *   first: Record<string, number>,
- * }} Timing ms since the navigation began: how long the document's own connection took (0: there was one already), when the
- * answer came, and when something of each origin was first asked for
+ * @typedef {{ connect: number, responseStart: number, first: Record<string, number>, }} Timing ms
+ * since the navigation began: how long the document's own connection took (0: there was one
+ * already), when the answer came, and when something of each origin was first asked for
  *
  * @typedef {{
  *   handshake: number | undefined,
@@ -16,9 +13,10 @@
  */
 
 /**
- * One redirect is a connection, or two round trips over one without TLS, and the round trip of its answer; a connection of
- * TCP and TLS takes two round trips. All servers are taken to be as far as the page's own. A connection that was there before
- * it was needed saves its handshake, at most the time that it was there before.
+ * One redirect is a connection, or two round trips over one without TLS, and the round trip of its
+ * answer; a connection of TCP and TLS takes two round trips. All servers are taken to be as far as
+ * the page's own. A connection that was there before it was needed saves its handshake, at most the
+ * time that it was there before.
  *
  * @param {{ redirects: { from: string, state: string }[], opened: { origin: string }[] }} visit
  * @param {Timing} timing

@@ -1,5 +1,5 @@
-// The file that `headstart pageload db export --format extension --sign` writes: header, signature, JSON in gzip
-// (docs/databases.md). Everything is checked before anything of it is used.
+// The file that `headstart pageload db export --format extension --sign` writes: header, signature,
+// JSON in gzip (docs/databases.md). Everything is checked before anything of it is used.
 
 import { BODY_BYTES, ENTRIES, FILE_BYTES, SERVERS_PER_PAGE, URL_LENGTH } from "./limits.js";
 
@@ -201,8 +201,8 @@ function server(value) {
 }
 
 /**
- * A URL as browsers write it, so that it can be compared, and stand in a rule or a field of a response.
- * @param {unknown} value
+ * A URL as browsers write it, so that it can be compared, and stand in a rule or a field of a
+ * response. @param {unknown} value
  */
 function url(value) {
   if (typeof value !== "string" || value.length > URL_LENGTH) throw new Refused("a URL that is none, or too long");

@@ -1,4 +1,5 @@
-// Whether to take a database that is good in itself: not one that is older than what is held, stale, or of the future.
+// Whether to take a database that is good in itself: not one that is older than what is held,
+// stale, or of the future.
 
 import { Refused } from "./file.js";
 import { AGE, CLOCK_SKEW } from "./limits.js";

@@ -1,4 +1,5 @@
-// Every bound in one place. A database comes over the network; who signs it is trusted with redirects, not with memory.
+// Every bound in one place. A database comes over the network; who signs it is trusted with
+// redirects, not with memory.
 
 /** Bytes of a file: as of every page database (docs/databases.md). */
 export const FILE_BYTES = 32 << 20;
@@ -22,8 +23,8 @@ export const URL_LENGTH = 2400;
 export const CLOCK_SKEW = 86_400;
 
 /**
- * How old a database may be, in seconds: 90 days. Servers and redirects of pages change within weeks; an old one opens
- * connections in vain.
+ * How old a database may be, in seconds: 90 days. Servers and redirects of pages change within
+ * weeks; an old one opens connections in vain.
  */
 export const AGE = 90 * 86_400;
 

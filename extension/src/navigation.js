@@ -13,9 +13,9 @@ const rules = chrome.declarativeNetRequest;
 const GONE = [404, 410];
 
 /**
- * The page's servers are looked up while its request is under way, and stand in a Link field of the answer: what the page
- * itself is told to open is in the partition that its requests use. A document of the same origin, which is left, has the same
- * partition, and can open them at once.
+ * The page's servers are looked up while its request is under way, and stand in a Link field of the
+ * answer: what the page itself is told to open is in the partition that its requests use. A
+ * document of the same origin, which is left, has the same partition, and can open them at once.
  * @param {{ tabId: number, requestId: string, url: string }} request
  */
 export async function onRequest({ tabId, requestId, url }) {
@@ -28,10 +28,9 @@ export async function onRequest({ tabId, requestId, url }) {
 }
 
 /**
- * The document that is left sees what is put into it, and where it goes by that: only one whose server is told of it anyway.
- * Others of the site have the partition, too, but not all that browsers take for one site has one owner.
- * @param {number} tabId
- * @param {string} url where it goes
+ * The document that is left sees what is put into it, and where it goes by that: only one whose
+ * server is told of it anyway. Others of the site have the partition, too, but not all that
+ * browsers take for one site has one owner. @param {number} tabId @param {string} url where it goes
  * @param {import("./file.js").Server[]} servers
  */
 async function openNow(tabId, url, servers) {
@@ -93,8 +92,8 @@ export async function onRedirect({ tabId, requestId, url, redirectUrl, ip, respo
 }
 
 /**
- * The head of the answer.
- * @param {{ tabId: number, requestId: string, url: string, statusCode: number, responseHeaders?: chrome.webRequest.HttpHeader[] }} response
+ * The head of the answer. @param {{ tabId: number, requestId: string, url: string, statusCode:
+ * number, responseHeaders?: chrome.webRequest.HttpHeader[] }} response
  */
 export async function onResponse({ tabId, requestId, url, statusCode, responseHeaders = [] }) {
   const visit = await visits.of(tabId);
@@ -130,11 +129,9 @@ export async function undo(tab) {
 }
 
 /**
- * A redirect that led to this URL is out of date: it is not used again until the browser ends, or a newer database comes.
- * What is out of date is kept in memory only: on disk it would say what was visited.
- * @param {number} tab
- * @param {import("./visit.js").Visit} visit
- * @param {string} url
+ * A redirect that led to this URL is out of date: it is not used again until the browser ends, or a
+ * newer database comes. What is out of date is kept in memory only: on disk it would say what was
+ * visited. @param {number} tab @param {import("./visit.js").Visit} visit @param {string} url
  */
 async function retire(tab, visit, url) {
   const outdated = visit.redirects.filter((of) => of.to === url && of.state === "used");

@@ -12,12 +12,10 @@ const PRIORITY = { redirect: 1, link: 1, off: 2 };
 const OFF_TOP = 2 ** 31 - 1;
 
 /**
- * Rules of a database. Those that only change http to https do not count among those that Chromium calls unsafe, of
- * which it takes 5,000.
- * @param {import("./file.js").Redirect[]} redirects
- * @param {{ all: number, unsafe: number }} most
- * @param {(site: string) => boolean} isOff
- * @returns {{ rules: Rule[], leftOut: number }}
+ * Rules of a database. Those that only change http to https do not count among those that Chromium
+ * calls unsafe, of which it takes 5,000. @param {import("./file.js").Redirect[]} redirects @param
+ * {{ all: number, unsafe: number }} most @param {(site: string) => boolean} isOff @returns {{
+ * rules: Rule[], leftOut: number }}
  */
 export function redirectRules(redirects, most, isOff) {
   /** @type {Rule[]} */
@@ -51,8 +49,8 @@ function leading(isUpgrade, to) {
 }
 
 /**
- * Whether a filter can say this URL alone: `*` stands for anything in one, `^` for all that separates, and `|` is its end.
- * @param {string} url
+ * Whether a filter can say this URL alone: `*` stands for anything in one, `^` for all that
+ * separates, and `|` is its end. @param {string} url
  */
 function isExact(url) {
   return !/[*^|]/.test(url);
@@ -68,11 +66,9 @@ function at(url) {
 }
 
 /**
- * A redirect that is not to be followed at once until the browser ends, in private windows by this tab alone.
- * @param {string} from
- * @param {number} number of such rules before it
- * @param {number} [tab]
- * @returns {Rule}
+ * A redirect that is not to be followed at once until the browser ends, in private windows by this
+ * tab alone. @param {string} from @param {number} number of such rules before it @param {number}
+ * [tab] @returns {Rule}
  */
 export function offRule(from, number, tab) {
   const condition = tab === undefined ? at(from) : { ...at(from), tabIds: [tab] };
@@ -85,12 +81,9 @@ export function isOffRule(rule) {
 }
 
 /**
- * A Link field in the answer to this tab's navigation. With a condition on the response it is looked at when the answer
- * comes; without, it would be too late once the request has left.
- * @param {number} tab
- * @param {string} url
- * @param {string} value
- * @returns {Rule}
+ * A Link field in the answer to this tab's navigation. With a condition on the response it is
+ * looked at when the answer comes; without, it would be too late once the request has left. @param
+ * {number} tab @param {string} url @param {string} value @returns {Rule}
  */
 export function linkRule(tab, url, value) {
   return {
@@ -110,12 +103,11 @@ export function linkRule(tab, url, value) {
 /**
  * The connections to open for a page.
  *
- * Chromium's preconnect knows two of its three kinds of connections: with credentials, and without. Where third-party
- * cookies are blocked, requests to other sites with credentials use the third, and what was opened for them is never used.
- * @param {string} page
- * @param {import("./file.js").Server[]} servers
- * @param {boolean} thirdPartyBlocked
- * @returns {{ open: import("./file.js").Server[], skipped: number }}
+ * Chromium's preconnect knows two of its three kinds of connections: with credentials, and without.
+ * Where third-party cookies are blocked, requests to other sites with credentials use the third,
+ * and what was opened for them is never used. @param {string} page @param
+ * {import("./file.js").Server[]} servers @param {boolean} thirdPartyBlocked @returns {{ open:
+ * import("./file.js").Server[], skipped: number }}
  */
 export function connections(page, servers, thirdPartyBlocked) {
   const { origin } = new URL(page);

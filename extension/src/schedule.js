@@ -1,5 +1,6 @@
-// When to fetch a newer database: at moments that a seed and the clock alone decide, as `headstart pageload db fetch
-// --every 1day` does (docs/databases.md). Neither the start of the browser, nor what is visited, nor a failure moves one.
+// When to fetch a newer database: at moments that a seed and the clock alone decide, as `headstart
+// pageload db fetch --every 1day` does (docs/databases.md). Neither the start of the browser, nor
+// what is visited, nor a failure moves one.
 
 /** Seconds between fetches. */
 export const PERIOD = 86_400;

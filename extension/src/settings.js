@@ -1,4 +1,5 @@
-// What the user chose, kept until it is changed. Nothing here comes from what is visited but the sites that the user turned off.
+// What the user chose, kept until it is changed. Nothing here comes from what is visited but the
+// sites that the user turned off.
 
 /** @typedef {{ url: string, key: string }} Source where databases come from, and who signs them */
 /** @typedef {{ at: number, said: string, isGood: boolean }} Checked the last update, in seconds since 1970 */
@@ -31,9 +32,8 @@ export const off = () => get("off", []);
 export const setOff = (off) => chrome.storage.local.set({ off });
 
 /**
- * Whether this browser blocks third-party cookies, as its own requests said; blocked until one said so. Private windows
- * block them.
- * @returns {Promise<boolean>}
+ * Whether this browser blocks third-party cookies, as its own requests said; blocked until one said
+ * so. Private windows block them. @returns {Promise<boolean>}
  */
 export const thirdPartyBlocked = () => get("thirdPartyBlocked", true);
 

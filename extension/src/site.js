@@ -4,9 +4,9 @@
 const SECOND_LEVELS = new Set(["ac", "co", "com", "edu", "gob", "gov", "govt", "gv", "ne", "net", "nom", "or", "org"]);
 
 /**
- * The part of a host that somebody registered. Browsers go by the public suffix list, which extensions cannot ask; where
- * this is wrong, a connection is opened in vain or left out, and hosts of one site are turned off one by one.
- * @param {string} host
+ * The part of a host that somebody registered. Browsers go by the public suffix list, which
+ * extensions cannot ask; where this is wrong, a connection is opened in vain or left out, and hosts
+ * of one site are turned off one by one. @param {string} host
  */
 export function site(host) {
   if (/^[\d.]+$|:/.test(host)) return host;

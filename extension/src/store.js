@@ -1,5 +1,5 @@
-// The database, in IndexedDB: a navigation looks up one page, not a file of megabytes. Nothing is ever written here but a
-// whole database.
+// The database, in IndexedDB: a navigation looks up one page, not a file of megabytes. Nothing is
+// ever written here but a whole database.
 
 /** @typedef {{ created: number, key: string, redirects: number, pages: number, servers: number, leftOut: number }} About */
 

@@ -14,7 +14,8 @@ import { REDIRECTS_PER_VISIT } from "./limits.js";
  *   skipped: number,
  * }} Visit `offered` connections were asked for; `opened` once the answer came with them
  *
- * @typedef {{ redirects: number, connections: number, pages: number, undone: number, retired: number }} Totals
+ * @typedef {{ redirects: number, connections: number, pages: number, undone: number, retired:
+ * number }} Totals
  */
 
 /** @type {Totals} */

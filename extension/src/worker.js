@@ -1,5 +1,5 @@
-// The service worker: which event leads where. Chromium ends it when nothing happens; all listeners stand at the top level,
-// and what has to outlive it is in storage.
+// The service worker: which event leads where. Chromium ends it when nothing happens; all listeners
+// stand at the top level, and what has to outlive it is in storage.
 
 import * as database from "./database.js";
 import * as navigation from "./navigation.js";
@@ -37,8 +37,9 @@ webRequest.onErrorOccurred.addListener((of) => inOrder(of, () => navigation.onFa
 chrome.tabs.onRemoved.addListener((tabId) => inOrder({ tabId }, () => navigation.onClosed(tabId)));
 
 /**
- * Requests with credentials to other sites say whether cookies went with them (Sec-Fetch-Storage-Access).
- * @param {{ tabId: number, requestHeaders?: chrome.webRequest.HttpHeader[] }} request
+ * Requests with credentials to other sites say whether cookies went with them
+ * (Sec-Fetch-Storage-Access). @param {{ tabId: number, requestHeaders?:
+ * chrome.webRequest.HttpHeader[] }} request
  */
 function learn({ tabId, requestHeaders = [] }) {
   const access = requestHeaders.find(({ name }) => name.toLowerCase() === "sec-fetch-storage-access")?.value;
@@ -94,8 +95,8 @@ const ASKED = {
 const OWN = new URL(chrome.runtime.getURL("")).origin;
 
 chrome.runtime.onMessage.addListener((message, sender, respond) => {
-  // Functions of the extension run in web pages as well: the process of a page that has broken out of its sandbox can send what
-  // these could.
+  // Functions of the extension run in web pages as well: the process of a page that has broken out
+  // of its sandbox can send what these could.
   const isOwn = sender.id === chrome.runtime.id && sender.origin === OWN;
   const ask = isOwn && Object.hasOwn(ASKED, message?.ask) ? ASKED[message.ask] : undefined;
   if (!ask) return false;
@@ -110,8 +111,8 @@ chrome.runtime.onMessage.addListener((message, sender, respond) => {
 Object.assign(self, {
   headstart: {
     /**
-     * Fetches, verifies and applies a database; rejects with the reason. A browser that has loaded no page yet does not know
-     * whether third-party cookies are allowed, so that it may be told.
+     * Fetches, verifies and applies a database; rejects with the reason. A browser that has loaded
+     * no page yet does not know whether third-party cookies are allowed, so that it may be told.
      * @param {import("./settings.js").Source & { thirdPartyCookies?: boolean }} source
      */
     load: async ({ url, key, thirdPartyCookies }) => {

@@ -1,4 +1,5 @@
-//! Builds OpenSSL 4.0, the first with Encrypted ClientHello, and links its libraries into the program.
+//! Builds OpenSSL 4.0, the first with Encrypted ClientHello, and links its libraries into the
+//! program.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -7,7 +7,7 @@ use headstart_proto::UnixSeconds;
 use headstart_proto::cookie::{Cookie, CookieKey, CookieRing, OfferedCookie};
 use headstart_proto::limits::COOKIE_LIFE_MAX;
 
-/// What the first bytes say: a moment, a client and a cookie to mint. The rest is an offered cookie.
+/// Parses the first bytes: a moment, a client and a cookie to mint. The rest is an offered cookie.
 struct Case<'a> {
     now: UnixSeconds,
     client: IpAddr,

@@ -1,10 +1,10 @@
-//! What the fuzz target of page databases does with its bytes. `crates/pageload/tests/databases/corpus.rs` includes this file.
+//! Fuzz target of page databases. `crates/pageload/tests/databases/corpus.rs` includes this file.
 
 use headstart_pageload::db::{Parts, read_columns, read_unverified, write_columns};
 use headstart_proto::UnixSeconds;
 
-/// Any columns, the first byte says of which databases: what is read is written and read the same, and its URLs are as
-/// browsers read them. And any file.
+/// Any columns, the first byte says of which databases: what is read is written and read the same,
+/// and its URLs are as browsers read them. And any file.
 pub fn databases(bytes: &[u8]) {
     let _ = read_unverified(bytes);
     let Some((first, columns)) = bytes.split_first() else { return };

@@ -11,7 +11,7 @@ use headstart_proto::{
 
 /// A stream to the origin.
 pub struct Origin {
-    /// What the origin received.
+    /// Bytes that the origin received.
     pub got: Vec<u8>,
     /// The edge closed it, unjoined.
     pub closed: bool,
@@ -44,7 +44,7 @@ pub struct Edge {
     pub origins: Vec<Origin>,
     /// Bytes to write to the client's TCP stream.
     pub to_tcp: Vec<u8>,
-    /// How that stream ends behind them.
+    /// End of that stream behind them.
     pub tcp_end: OriginEnd,
     tcp: Tcp,
 }

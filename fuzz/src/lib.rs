@@ -1,4 +1,4 @@
-//! What each fuzz target does with its bytes.
+//! Fuzz targets.
 //!
 //! Here and not in the targets, so that an ordinary test can replay the committed corpora
 //! (`crates/proto/tests/fuzz_replay.rs` includes this file).

@@ -1,8 +1,8 @@
 //! A client and an edge over a link that the bytes of the fuzzer control.
 //!
 //! The first bytes configure both ends, each later one is an operation, with operands behind it.
-//! Whatever the link does, each stream arrives as a prefix of what was sent; and if nothing more was
-//! wrong than loss, order, duplication and delay, it arrives whole.
+//! Whatever the link does, each stream arrives as a prefix of what was sent; and if nothing more
+//! was wrong than loss, order, duplication and delay, it arrives whole.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::edge::Edge;
 /// Operations of one run at most, so that a run is short.
 const OPERATIONS: usize = 400;
 
-/// How long a datagram may be under way.
+/// Time that a datagram may be under way.
 const DATAGRAM_LIFE: Duration = Duration::from_secs(5);
 
 /// Runs `bytes`; panics where a promise is broken.
@@ -50,7 +50,7 @@ impl Script<'_> {
     }
 }
 
-/// What happened beyond loss, order, duplication and delay; it excuses what is lost with it.
+/// Faults beyond loss, order, duplication and delay; they excuse what is lost with them.
 #[derive(Clone, Copy, Default)]
 struct Faults {
     /// Datagrams were forged: contents may be wrong, bounds may not.
@@ -88,7 +88,7 @@ struct Link {
     budget: Budget,
 }
 
-/// What the edge may send over UDP: never more than it was sent.
+/// Budget of the edge over UDP: never more than it was sent.
 #[derive(Default)]
 struct Budget {
     datagrams: usize,
@@ -362,7 +362,7 @@ impl Link {
         }
     }
 
-    /// Whether what the application got comes from one origin stream, in order.
+    /// Returns true if the application's bytes come from one origin stream, in order.
     fn is_one_origins(&self) -> bool {
         (0..=self.edge.origins.len()).any(|index| {
             let expected = (0..self.got.len()).map(|at| server_byte(index, at));
@@ -461,7 +461,7 @@ fn client_address() -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1], 4000))
 }
 
-/// Of no two origins the same, so that a mixture shows.
+/// Returns a byte of a server: no two origins have the same, so that a mixture shows.
 fn server_byte(origin: usize, at: usize) -> u8 {
     (at ^ (at >> 8) ^ (origin * 0x55 + 0x16)) as u8
 }

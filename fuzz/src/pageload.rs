@@ -1,9 +1,10 @@
-//! What the fuzz targets of headstart-pageload do with their bytes. `crates/pageload/tests/fuzz_replay.rs` includes this file.
+//! Fuzz targets of headstart-pageload. `crates/pageload/tests/fuzz_replay.rs` includes this file.
 
 use headstart_pageload::har::{self, HarError};
 use headstart_pageload::tree::{self, CriticalPath, Tree};
 
-/// Any HAR file: each entry is a resource or counted, parents come first, and the parts of the load time are all of it.
+/// Any HAR file: each entry is a resource or counted, parents come first, and the parts of the load
+/// time are all of it.
 pub fn har(bytes: &[u8]) {
     let har = match har::read(bytes) {
         Ok(har) => har,

@@ -1,6 +1,7 @@
-//! What the fuzz targets of headstart-tls do with their bytes.
+//! Fuzz targets of headstart-tls.
 //!
-//! Apart from `lib.rs`, whose targets need no OpenSSL. `crates/tls/tests/fuzz_replay.rs` includes this file.
+//! Apart from `lib.rs`, whose targets need no OpenSSL. `crates/tls/tests/fuzz_replay.rs` includes
+//! this file.
 
 #[allow(dead_code)]
 #[path = "../../crates/tls/tests/engine/certificates.rs"]
@@ -22,8 +23,8 @@ use headstart_tls::{
 
 use certificates::Authority;
 
-/// Any bytes as the extensions and the ticket data that are read by hand: what is read is written and read the
-/// same, and nothing is read of a part.
+/// Any bytes as the extensions and the ticket data that are read by hand: what is read is written
+/// and read the same, and nothing is read of a part.
 pub fn tls_extensions(bytes: &[u8]) {
     if let Some(name) = server_name(bytes) {
         assert!((1..=NAME_MAX).contains(&name.len()) && name.is_ascii());
@@ -82,8 +83,8 @@ pub fn key_files(bytes: &[u8]) {
     assert!(rotated.next.id != ring.next.id && rotated.next.id != ring.current.id);
 }
 
-/// Any bytes as a session, or a real one with some of them changed, offered to the server: it opens a
-/// connection or none, and is resumed only with a ticket that the server has made.
+/// Any bytes as a session, or a real one with some of them changed, offered to the server: it opens
+/// a connection or none, and is resumed only with a ticket that the server has made.
 ///
 /// The first byte says what the others are.
 pub fn tls_sessions(bytes: &[u8]) {
@@ -123,8 +124,9 @@ pub fn tls_sessions(bytes: &[u8]) {
     assert_eq!(client.read(&mut room), Ok(Read::Bytes(4)));
 }
 
-/// Changes in the first flight of a client that resumes, on its way to the server: no handshake ends and no
-/// early data is taken after any change of the ClientHello, and all goes well without one.
+/// Changes in the first flight of a client that resumes, on its way to the server: no handshake
+/// ends and no early data is taken after any change of the ClientHello, and all goes well without
+/// one.
 ///
 /// The first byte says what the client does, each four that follow make one change.
 pub fn tls_tickets(bytes: &[u8]) {
@@ -302,8 +304,9 @@ fn pass(from: &mut Conn, to: &mut Conn) {
 
 /// The bytes with changes, four bytes each: what is done 1 | where 2, big-endian | value 1.
 ///
-/// Done is: the value is XORed over the byte there; so many bytes less before the end; the bytes from there
-/// on cut off; the byte taken out; the value put in. Places lie in the bytes, whatever their number.
+/// Done is: the value is XORed over the byte there; so many bytes less before the end; the bytes
+/// from there on cut off; the byte taken out; the value put in. Places lie in the bytes, whatever
+/// their number.
 fn edited(bytes: &[u8], edits: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for edit in edits.chunks_exact(4).take(EDITS_MAX) {

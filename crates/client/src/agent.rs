@@ -64,8 +64,8 @@ impl Agent {
         Ok(Self::socket(Path::new(&dir).join(NAME)))
     }
 
-    /// How long a connection may take, from here to the end of the handshake: 60 s unless said otherwise. The agent
-    /// has bounds of its own.
+    /// Limits the time that a connection may take, from here to the end of the handshake: 60 s by
+    /// default. The agent has bounds of its own.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }

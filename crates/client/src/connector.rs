@@ -30,7 +30,7 @@ impl Connector {
         Self { agent, options: Arc::default() }
     }
 
-    /// With these options for all connections.
+    /// Sets the options of all connections.
     #[must_use]
     pub fn options(self, options: Options) -> Self {
         Self { options: Arc::new(options), ..self }

@@ -1,9 +1,9 @@
-//! Why there is no connection.
+//! Reasons for having no connection.
 
 use std::fmt;
 use std::io;
 
-/// Why there is no connection.
+/// Reason for having no connection.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,7 +13,7 @@ pub enum Error {
     Unavailable {
         /// The path or address.
         agent: String,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// Something answers that is no agent, or one of another version.
@@ -26,21 +26,22 @@ pub enum Error {
     Refused(Box<Refusal>),
 }
 
-/// What the agent refuses, in its own words.
+/// A refusal of the agent, in its own words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refusal {
     /// The status of HTTP.
     pub status: u16,
-    /// What it is about (`Headstart-Error`), such as `certificate_expired`; empty if the agent does not say.
+    /// Subject of the refusal (`Headstart-Error`), such as `certificate_expired`; empty if the
+    /// agent names none.
     pub name: String,
     /// In words.
     pub text: String,
-    /// What to do about it.
+    /// Advice on what to do about it.
     pub hint: Option<String>,
 }
 
-/// Whose turn it is after a refusal.
+/// Party that has to act after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -63,7 +64,7 @@ pub enum Kind {
 }
 
 impl Error {
-    /// What to do about it, if anybody knows.
+    /// Returns advice on what to do about it, if there is any.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         match self {
@@ -107,7 +108,7 @@ impl std::error::Error for Error {
 }
 
 impl Refusal {
-    /// Of the body of an answer, which ends with a hint.
+    /// Reads the body of an answer, which ends with a hint.
     pub(crate) fn new(status: u16, name: &str, body: &str) -> Self {
         let body = body.trim();
         let (text, hint) = match body.split_once("\nhint: ") {
@@ -121,7 +122,7 @@ impl Refusal {
         Self { status, name: name.to_owned(), text, hint }
     }
 
-    /// Whose turn it is.
+    /// Returns the party that has to act.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self.status {

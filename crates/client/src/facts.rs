@@ -1,4 +1,4 @@
-//! What is public of a connection.
+//! Public facts of a connection.
 
 use std::time::Duration;
 
@@ -9,31 +9,32 @@ use bytes::Bytes;
 use crate::error::Error;
 use crate::head::Head;
 
-/// What the agent says about a connection. hyper's client puts it into the extensions of each response.
+/// Facts that the agent tells of a connection. hyper's client puts them into the extensions of each
+/// response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Facts {
-    /// How it was opened: `plain`, `turbo` or `fop`.
+    /// Opening of the connection: `plain`, `turbo` or `fop`.
     pub opening: String,
-    /// Whether a session was resumed, which this program or another one has left.
+    /// True if a session was resumed, which this program or another one left.
     pub resumed: bool,
-    /// What became of the early data.
+    /// Outcome of the early data.
     pub early_data: EarlyData,
-    /// Of TLS, such as `TLS 1.3`.
+    /// Version of TLS, such as `TLS 1.3`.
     pub version: Option<String>,
     /// The cipher suite, by its name in the RFCs.
     pub cipher: Option<String>,
-    /// What the keys were agreed in, such as `X25519MLKEM768`.
+    /// Group of the key exchange, such as `X25519MLKEM768`.
     pub group: Option<String>,
     /// The application protocol, if one was agreed on.
     pub alpn: Option<String>,
     /// The server's own certificate (DER). Of a resumed connection that of the full handshake before.
     pub certificate: Option<Bytes>,
-    /// What it took.
+    /// Costs of the connection.
     pub ledger: Ledger,
 }
 
-/// What became of early data.
+/// Outcome of early data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EarlyData {
     /// It was not sent early.

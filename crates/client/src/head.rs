@@ -28,12 +28,12 @@ pub(crate) struct Head {
     fields: Vec<(String, String)>,
 }
 
-/// Why no head came.
+/// Reason for having no head.
 #[derive(Debug)]
 pub(crate) enum NoHead {
     /// The connection broke, or ended.
     Io(io::Error),
-    /// That is no head.
+    /// The bytes are no head.
     Malformed(Error),
 }
 

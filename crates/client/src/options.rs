@@ -1,19 +1,20 @@
-//! How a connection is asked for.
+//! Options of a connection.
 
 use std::path::PathBuf;
 
-/// What a connection is asked for with.
+/// Options of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// A label within this user: connections of different contexts have nothing in common that a server could see.
     pub context: Option<String>,
     /// For this connection: stricter than that of the context, and never laxer.
     pub policy: Option<Policy>,
-    /// Whose word is taken for the name of the server.
+    /// Trust anchors for the server's name.
     pub verify: Verify,
     /// The name to ask for and to check the certificate for, if it is not the host.
     pub server_name: Option<String>,
-    /// What the agent calls a certificate to be shown (`headstart agent --client-certificate NAME=FILE`).
+    /// The agent's name of a certificate to be shown (`headstart agent --client-certificate
+    /// NAME=FILE`).
     pub client_certificate: Option<String>,
     /// Application protocols, the best first. Connections that differ in them share no session.
     pub alpn: Vec<String>,
@@ -33,7 +34,7 @@ impl Default for Options {
     }
 }
 
-/// What a connection may have in common with others.
+/// Sharing of sessions with other connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Sessions, with others of its context.
@@ -54,13 +55,13 @@ impl Policy {
     }
 }
 
-/// Whose word is taken for the name of a server.
+/// Trust anchors for the name of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
     /// The roots of the agent's system.
     #[default]
     System,
-    /// Those of a file of PEM, which the agent reads.
+    /// The roots in a PEM file, which the agent reads.
     Roots(PathBuf),
     /// Anybody's.
     Nobody,

@@ -18,7 +18,7 @@ use crate::facts::Facts;
 #[derive(Debug)]
 pub struct Stream {
     pub(crate) io: Io,
-    /// What was read behind the head of the answer.
+    /// Bytes read behind the head of the answer.
     pub(crate) behind: Bytes,
     pub(crate) facts: Option<Facts>,
 }
@@ -31,7 +31,7 @@ pub(crate) enum Io {
 }
 
 impl Stream {
-    /// What is public of the connection; none if the agent does not speak TLS on it.
+    /// Returns the public facts of the connection; none if the agent does not speak TLS on it.
     #[must_use]
     pub fn facts(&self) -> Option<&Facts> {
         self.facts.as_ref()

@@ -35,7 +35,7 @@ fn play(path: &PathBuf, answer: String) -> JoinHandle<(String, UnixStream)> {
     })
 }
 
-/// What becomes of a connection that is answered so, and then closed.
+/// Returns the error of a connection that gets `answer` and is then closed.
 async fn answered(answer: &str) -> Error {
     let (_dir, path) = place();
     let playing = play(&path, answer.to_owned());

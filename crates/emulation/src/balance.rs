@@ -5,16 +5,17 @@ use crate::Packet;
 use crate::ip::{octets, stable_hash};
 use crate::words::ParseError;
 
-/// How a balancer in front of several servers with one address chooses among them.
+/// Rule by which a balancer in front of several servers with one address chooses among them.
 ///
-/// By a hash that is the same in every run. What belongs to no port, such as ICMP and fragments, is chosen by the
-/// source address in either way, and may go to another server than the flow it is about, as in real networks
-/// (RFC 7690).
+/// By a hash that is the same in every run. What belongs to no port, such as ICMP and fragments, is
+/// chosen by the source address in either way, and may go to another server than the flow it is
+/// about, as in real networks (RFC 7690).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Balance {
-    /// By protocol, both addresses and both ports: a client's TCP and UDP may meet different servers.
+    /// Hashes protocol, both addresses and both ports: a client's TCP and UDP may meet different
+    /// servers.
     Flow,
-    /// By the source address: everything of one client meets one server.
+    /// Hashes the source address: everything of one client meets one server.
     Source,
 }
 

@@ -14,32 +14,34 @@ mod reader;
 
 pub use reader::{CapturedPacket, read_capture};
 
-/// Packets that wait for the disk: 25 MB of full-size ones, 80 ms of all that the forwarder can carry.
+/// Packets that wait for the disk: 25 MB of full-size ones, 80 ms of all that the forwarder can
+/// carry.
 const MAX_WAITING: usize = 16_384;
 
-/// How often the writer looks for packets.
+/// Interval at which the writer looks for packets.
 ///
 /// Looking costs nothing to the forwarder, which would have to wake up a writer that waits.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Which way a packet crossed the node's interface.
+/// Direction in which a packet crossed the node's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     FromNode,
     ToNode,
 }
 
-/// A running capture of a node's packets; it ends, and the file is whole, with this value or with the lab.
+/// A running capture of a node's packets; it ends, and the file is whole, with this value or with
+/// the lab.
 ///
-/// The forwarder never waits for the disk: it hands packets to a thread, and drops and counts those for which that
-/// has no room.
+/// The forwarder never waits for the disk: it hands packets to a thread, and drops and counts those
+/// for which that has no room.
 #[derive(Debug)]
 pub struct Capture {
     stop: Arc<AtomicBool>,
     writer: Option<JoinHandle<io::Result<Captured>>>,
 }
 
-/// What a [`Capture`] holds.
+/// Contents of a [`Capture`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Captured {
     /// Packets in the file.
@@ -184,7 +186,7 @@ const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 
-/// How little-endian machines write the mark by which readers know the byte order.
+/// The mark by which readers know the byte order, as little-endian machines write it.
 const BYTE_ORDER: [u8; 4] = 0x1a2b_3c4d_u32.to_le_bytes();
 
 /// Time stamps count nanoseconds: 10 to the minus 9.

@@ -40,19 +40,21 @@ pub(crate) use two_way::TwoWay;
 pub trait Element: fmt::Debug + Send {
     /// Takes a packet that arrives at `now` and says what comes out, when.
     ///
-    /// Called in the order of arrival, with a `now` that never goes back. A packet not given to `out` is dropped.
+    /// Called in the order of arrival, with a `now` that never goes back. A packet not given to
+    /// `out` is dropped.
     fn handle(&mut self, now: Duration, packet: Packet, out: &mut Outputs);
 
-    /// What it delays every packet by when it is idle, for [`Path::nominal_delay`](crate::Path::nominal_delay); `None`
-    /// if that differs between packets.
+    /// Returns the delay of every packet when the element is idle, for
+    /// [`Path::nominal_delay`](crate::Path::nominal_delay); `None` if it differs between packets.
     ///
-    /// What an element does to some packets only, such as those it reorders, does not count, nor does the time that
-    /// bytes take at a limited rate.
+    /// What an element does to some packets only, such as those it reorders, does not count, nor
+    /// does the time that bytes take at a limited rate.
     fn nominal_delay(&self) -> Option<Duration> {
         Some(Duration::ZERO)
     }
 
-    /// The same element, seeing only packets of one protocol; others pass at once and are not counted.
+    /// The same element, seeing only packets of one protocol; others pass at once and are not
+    /// counted.
     fn only(self, protocol: Protocol) -> Only
     where
         Self: Sized + 'static,
@@ -61,7 +63,7 @@ pub trait Element: fmt::Debug + Send {
     }
 }
 
-/// What an element lets out for one packet.
+/// Packets that an element lets out for one that arrived.
 #[derive(Debug, Default)]
 pub struct Outputs {
     packets: Vec<(Duration, Packet)>,
@@ -82,14 +84,16 @@ impl Outputs {
 
     /// Sends a packet of the element's own back, such as an ICMP error, at once.
     ///
-    /// A [`Switch`](crate::Switch) takes it into the link of the other direction. On a [`Path`](crate::Path) it passes
-    /// the elements between this one and the end it goes to; of an element in a link made otherwise, as if it stood at
-    /// the network's core. An element must not answer ICMP errors and resets, or two could answer each other for ever.
+    /// A [`Switch`](crate::Switch) takes it into the link of the other direction. On a
+    /// [`Path`](crate::Path) it passes the elements between this one and the end it goes to; of an
+    /// element in a link made otherwise, as if it stood at the network's core. An element must not
+    /// answer ICMP errors and resets, or two could answer each other for ever.
     pub fn reply(&mut self, packet: Packet) {
         self.replies.push(packet);
     }
 
-    /// Notes that the element now treats packets in another way, for [`LinkCounts::changed`](crate::LinkCounts).
+    /// Notes that the element now treats packets in another way, for
+    /// [`LinkCounts::changed`](crate::LinkCounts).
     pub fn change(&mut self) {
         self.changes += 1;
     }
@@ -120,9 +124,9 @@ pub(crate) struct Kind {
 
 /// Reads what follows the first word.
 pub(crate) enum Parse {
-    /// Of an element for one direction; in a path each direction has one of its own.
+    /// An element for one direction; in a path each direction has one of its own.
     OneWay(fn(&mut Words<'_>) -> Result<Box<dyn Element>, ParseError>),
-    /// Of a box that sees both directions of a path.
+    /// A box that sees both directions of a path.
     TwoWay(fn(&mut Words<'_>) -> Result<TwoWay, ParseError>),
 }
 

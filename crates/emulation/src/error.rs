@@ -1,7 +1,7 @@
 use std::fmt;
 use std::io;
 
-/// Why a lab could not be set up.
+/// Reason why a lab could not be set up.
 #[derive(Debug)]
 pub enum LabError {
     /// The description is wrong: two nodes with one name, say.
@@ -10,23 +10,23 @@ pub enum LabError {
     IpMissing,
     /// The `ip` command refused.
     Ip {
-        /// What was being set up.
+        /// Part that was being set up.
         what: String,
-        /// What the command said.
+        /// Output of the command.
         said: String,
     },
     /// There is no `tor` command, or no `tor-gencert`.
     TorMissing,
     /// A private Tor network does not stand.
     Tor {
-        /// How far it has come.
+        /// Progress of the bootstrap.
         what: String,
-        /// What Tor said last.
+        /// Last words of Tor.
         said: String,
     },
     /// The system refused.
     System {
-        /// What was being done.
+        /// Step that was under way.
         what: String,
         /// The error.
         source: io::Error,
@@ -39,7 +39,7 @@ impl LabError {
         move |source| LabError::System { what, source }
     }
 
-    /// What the user can do about it.
+    /// Returns advice for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             LabError::IpMissing => Some("install the package iproute2"),

@@ -18,12 +18,14 @@ use crate::schedule::{Exactness, Scheduling};
 use crate::switch::Switch;
 use crate::{LinkCounts, Packet, sys};
 
-/// How long before a deadline the thread stops sleeping and starts to look at the clock.
+/// Time before a deadline at which the thread stops sleeping and starts to watch the clock.
 ///
-/// A sleep wakes 20-90 us late in the middle and about 160 us late at the 99th percentile (measured, idle machine).
+/// A sleep wakes 20-90 us late in the middle and about 160 us late at the 99th percentile
+/// (measured, idle machine).
 const SPIN: Duration = Duration::from_micros(200);
 
-/// Frames read from one socket in a row, so that a flood at one port does not hold up what is due at others.
+/// Frames read from one socket in a row, so that a flood at one port does not hold up what is due
+/// at others.
 const READ_BUDGET: usize = 64;
 
 /// Room for the largest frame; with offloads off none is larger than 1,514 bytes.
@@ -34,18 +36,18 @@ const ETHERNET_HEADER: usize = 14;
 /// Lateness above this counts as this; it only bounds the histogram.
 const MAX_LATENESS: Duration = Duration::from_secs(10);
 
-/// A kernel time stamp further off than this is a step of the wall clock or a pause of the machine, not a wait in the
-/// socket.
+/// A kernel time stamp further off than this is a step of the wall clock or a pause of the machine,
+/// not a wait in the socket.
 const MAX_STAMP_AGE: Duration = Duration::from_secs(1);
 
-/// What the forwarder did so far.
+/// Counters of the forwarder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// By node, in the order they were given.
+    /// Counters of each node, in the order in which nodes were given.
     pub ports: Vec<PortCounters>,
     /// Packets for addresses that no node has, multicast included.
     pub unroutable: u64,
-    /// How late packets left, measured against the moment they were due.
+    /// Lateness of packets, measured against the moment they were due.
     pub lateness: Lateness,
 }
 
@@ -56,7 +58,8 @@ pub struct PortCounters {
     pub outbound: LinkCounts,
     /// From the network to the node.
     pub inbound: LinkCounts,
-    /// Frames of the node that the kernel dropped because the forwarder was too slow: a figure above 0 spoils a run.
+    /// Frames of the node that the kernel dropped because the forwarder was too slow: a figure
+    /// above 0 spoils a run.
     pub missed: u64,
     /// Packets to the node that the kernel would not take: a figure above 0 spoils a run.
     pub refused: u64,
@@ -95,7 +98,7 @@ pub(crate) struct Forwarder {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread and its owner both touch; never locked while waiting.
+/// State shared by the thread and its owner; never locked while waiting.
 #[derive(Debug)]
 struct Shared {
     switch: Switch,
@@ -118,7 +121,8 @@ struct WirePort {
 }
 
 impl Forwarder {
-    /// Starts forwarding; wire N is port N of the switch. Packets later than `late` are put on record.
+    /// Starts forwarding; wire N is port N of the switch. Packets later than `late` are put on
+    /// record.
     pub(crate) fn start(
         switch: Switch,
         wires: Vec<Wire>,
@@ -143,7 +147,7 @@ impl Forwarder {
         Ok(Forwarder { shared, clock, granted, stop, thread: Some(thread) })
     }
 
-    /// How exact it is, so far.
+    /// Returns how exact the forwarder has been so far.
     pub(crate) fn exactness(&self) -> Exactness {
         Exactness {
             realtime: self.granted.realtime,
@@ -152,14 +156,15 @@ impl Forwarder {
         }
     }
 
-    /// What it did wrong between two moments.
+    /// Returns what the forwarder did wrong between two moments.
     pub(crate) fn disturbance(&self, from: Instant, to: Instant) -> Disturbance {
         let mut shared = lock(&self.shared);
         shared.count_missed(self.clock.now());
         shared.record.between(self.clock.since_epoch(from), self.clock.since_epoch(to))
     }
 
-    /// Shows the packets of a port to a tap from now on, instead of an earlier one; false if there is no such port.
+    /// Shows the packets of a port to a tap from now on, instead of an earlier one; false if there
+    /// is no such port.
     pub(crate) fn tap(&self, port: usize, tap: impl FnOnce(SystemTime) -> Tap) -> bool {
         let mut shared = lock(&self.shared);
         let port = shared.ports.get_mut(port);
@@ -386,8 +391,8 @@ impl Clock {
         moment.saturating_duration_since(self.epoch)
     }
 
-    /// When the kernel received a frame, which may be well before this thread got to it; `None` if the wall clock, by
-    /// which the kernel stamps, cannot be right.
+    /// When the kernel received a frame, which may be well before this thread got to it; `None` if
+    /// the wall clock, by which the kernel stamps, cannot be right.
     fn at(&self, stamp: Duration) -> Option<Duration> {
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
         let age = wall.checked_sub(stamp).filter(|age| *age <= MAX_STAMP_AGE)?;

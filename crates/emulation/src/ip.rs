@@ -1,7 +1,8 @@
-//! What the forwarder and the elements need to know of an IP packet (RFC 791, RFC 8200), and how they change it.
+//! IP packets (RFC 791, RFC 8200), as far as the forwarder and the elements read and change them.
 //!
-//! By hand and in place: libraries such as etherparse read headers into values and write whole packets anew, while a
-//! box that is emulated changes a few bytes and leaves the rest as it came, wrong checksums included.
+//! By hand and in place: libraries such as etherparse read headers into values and write whole
+//! packets anew, while a box that is emulated changes a few bytes and leaves the rest as it came,
+//! wrong checksums included.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -15,7 +16,8 @@ pub(crate) use made::{ACK, RST, SYN, TcpFields, fragments, tcp, too_big};
 #[cfg(test)]
 pub(crate) use made::{has_right_checksums, udp};
 
-/// IPv6 extension headers looked through for the transport protocol; ordinary packets have none or one.
+/// IPv6 extension headers looked through for the transport protocol; ordinary packets have none or
+/// one.
 const MAX_EXTENSION_HEADERS: usize = 8;
 
 /// Bytes of a transport header that say the flow; an ICMP error quotes at least so many (RFC 792).
@@ -81,7 +83,8 @@ impl Flow {
 
 /// A hash that is the same in every run and release, so that a choice made by it can be repeated.
 ///
-/// FNV-1a, and the finalizer of SplitMix64 so that neighbouring addresses and ports spread over all bits.
+/// FNV-1a, and the finalizer of SplitMix64 so that neighbouring addresses and ports spread over all
+/// bits.
 pub(crate) fn stable_hash(bytes: impl IntoIterator<Item = u8>) -> u64 {
     let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let hash = bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, step);
@@ -98,7 +101,7 @@ pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Which end of a packet.
+/// One end of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Source,
@@ -127,12 +130,12 @@ pub(crate) struct Segment {
 }
 
 impl Headers {
-    /// Of a whole packet; `None` if it is not IP or shorter than it says.
+    /// Reads the headers of a whole packet; `None` if it is not IP or shorter than it says.
     pub(crate) fn read(bytes: &[u8]) -> Option<Headers> {
         Headers::quoted(bytes).filter(|headers| headers.end <= bytes.len())
     }
 
-    /// Of a packet whose end may be missing, as ICMP errors quote them.
+    /// Reads the headers of a packet whose end may be missing, as ICMP errors quote them.
     pub(crate) fn quoted(bytes: &[u8]) -> Option<Headers> {
         let version = version(bytes)?;
         let end = match version {
@@ -194,18 +197,19 @@ impl Headers {
         (is_error && !self.upper.is_later_fragment).then_some(self.upper.at + 8)
     }
 
-    /// Whether routers may split the packet: IPv4 without Don't Fragment.
+    /// Returns true if routers may split the packet: IPv4 without Don't Fragment.
     pub(crate) fn is_splittable(&self, bytes: &[u8]) -> bool {
         matches!(self.version, Version::V4)
             && bytes.get(6).is_some_and(|flags| flags & made::DONT_FRAGMENT == 0)
     }
 
-    /// Whether the packet begins with a transport header.
+    /// Returns true if the packet begins with a transport header.
     pub(crate) fn has_transport(&self) -> bool {
         !self.upper.is_later_fragment
     }
 
-    /// Writes address and port of a TCP or UDP packet; an address of the other family changes nothing.
+    /// Writes address and port of a TCP or UDP packet; an address of the other family changes
+    /// nothing.
     pub(crate) fn set_end(&self, bytes: &mut [u8], side: Side, to: SocketAddr) {
         if self.set_address(bytes, side, to.ip()) {
             let port = self.upper.at + if side == Side::Source { 0 } else { 2 };
@@ -269,12 +273,12 @@ enum Version {
     V6,
 }
 
-/// What follows the IP header and its extensions.
+/// The part behind the IP header and its extensions.
 #[derive(Clone, Copy, Debug)]
 struct Upper {
     protocol: u8,
     at: usize,
-    /// Whether it is the middle of something, and no header.
+    /// True for a fragment other than the first, which has no transport header.
     is_later_fragment: bool,
 }
 
@@ -313,7 +317,8 @@ fn ipv6_upper(bytes: &[u8]) -> Option<Upper> {
     for _ in 0..MAX_EXTENSION_HEADERS {
         let at = upper.at;
         let length = match upper.protocol {
-            // Hop-by-hop, routing, destination options: length in units of 8 bytes beyond the first 8.
+            // Hop-by-hop, routing, destination options: length in units of 8 bytes beyond the first
+            // 8.
             0 | 43 | 60 => 8 + 8 * usize::from(*bytes.get(at + 1)?),
             // Fragment: 8 bytes; the length byte is reserved.
             44 => 8,
@@ -357,7 +362,8 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Writes over the bytes there and returns them; beyond the end nothing happens, and `new` comes back as if it had been there.
+/// Writes over the bytes there and returns them; beyond the end nothing happens, and `new` comes
+/// back as if it had been there.
 fn replace(bytes: &mut [u8], at: usize, new: &[u8]) -> Vec<u8> {
     let Some(place) = bytes.get_mut(at..at + new.len()) else {
         return new.to_vec();

@@ -35,7 +35,8 @@ pub struct Host {
 impl Host {
     /// A node with links that pass everything at once.
     ///
-    /// Without [`address`](Host::address), node N of a lab (counted from 1) has 10.77.N.1 and fd77::N:1.
+    /// Without [`address`](Host::address), node N of a lab (counted from 1) has 10.77.N.1 and
+    /// fd77::N:1.
     pub fn new(name: impl Into<String>) -> Host {
         Host {
             name: name.into(),
@@ -53,7 +54,8 @@ impl Host {
         self
     }
 
-    /// Adds an address that other nodes have as well, behind a balancer: all of them must name the same [`Balance`].
+    /// Adds an address that other nodes have as well, behind a balancer: all of them must name the
+    /// same [`Balance`].
     ///
     /// The node has an address of its own besides.
     #[must_use]
@@ -62,8 +64,8 @@ impl Host {
         self
     }
 
-    /// Adds an address that the node does not have but a box on its path shows to others; [`path`](Host::path) does it
-    /// for the boxes in it.
+    /// Adds an address that the node does not have but a box on its path shows to others;
+    /// [`path`](Host::path) does it for the boxes in it.
     #[must_use]
     pub fn public(mut self, address: impl Into<IpAddr>) -> Host {
         self.public.push(address.into());
@@ -99,17 +101,18 @@ impl Host {
     }
 }
 
-/// How a lab is to be built.
+/// Options for building a lab.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabOptions {
-    /// Gives the forwarder the last CPU for itself, where there are several; see [`Scheduling::exact`].
+    /// Gives the forwarder the last CPU for itself, where there are several; see
+    /// [`Scheduling::exact`].
     ///
     /// Off unless asked for: labs side by side would be in each other's way.
     ///
     /// [`Scheduling::exact`]: crate::Scheduling::exact
     pub pinned: bool,
-    /// Packets that leave later than this count as [disturbed](Lab::disturbance); 0.3 ms, the exactness that a
-    /// calibrated lab must have.
+    /// Packets that leave later than this count as [disturbed](Lab::disturbance); 0.3 ms, the
+    /// exactness that a calibrated lab must have.
     pub late: Duration,
     /// Proxies that split TCP connections.
     pub split_tcp: Vec<SplitTcp>,
@@ -121,11 +124,12 @@ impl Default for LabOptions {
     }
 }
 
-/// Nodes in network namespaces of their own, joined in a star by emulated links that carry real packets.
+/// Nodes in network namespaces of their own, joined in a star by emulated links that carry real
+/// packets.
 ///
-/// A packet from node A to node B passes A's outbound and then B's inbound link. Everything ends with this value, or
-/// with the process, however it dies: namespaces have no names, and commands started by
-/// [`Node::spawn`] are killed.
+/// A packet from node A to node B passes A's outbound and then B's inbound link. Everything ends
+/// with this value, or with the process, however it dies: namespaces have no names, and commands
+/// started by [`Node::spawn`] are killed.
 #[derive(Debug)]
 pub struct Lab {
     // Dropped first: no packet moves while the rest goes away.
@@ -145,7 +149,8 @@ pub struct Node {
 }
 
 impl Lab {
-    /// Builds the nodes and starts to forward; needs [`Privilege::Root`](crate::Privilege::Root) and the command `ip`.
+    /// Builds the nodes and starts to forward; needs [`Privilege::Root`](crate::Privilege::Root)
+    /// and the command `ip`.
     pub fn build(hosts: Vec<Host>) -> Result<Lab, LabError> {
         Lab::build_with(hosts, LabOptions::default())
     }
@@ -193,7 +198,8 @@ impl Lab {
         &self.nodes
     }
 
-    /// Replaces a node's links while packets flow; what was in the old ones is dropped, their counts start again.
+    /// Replaces a node's links while packets flow; what was in the old ones is dropped, their
+    /// counts start again.
     ///
     /// False if there is no such node.
     pub fn set_links(&self, name: &str, outbound: Link, inbound: Link) -> bool {
@@ -206,7 +212,8 @@ impl Lab {
         self.forwarder.with_switch(replace).is_some()
     }
 
-    /// The same with a path: what others send to the public addresses of its boxes comes here from now on.
+    /// The same with a path: what others send to the public addresses of its boxes comes here from
+    /// now on.
     ///
     /// False if there is no such node, or if another node has one of the addresses.
     pub fn set_path(&self, name: &str, path: crate::Path) -> bool {
@@ -225,33 +232,35 @@ impl Lab {
         self.set_links(name, path.outbound, path.inbound)
     }
 
-    /// What the forwarder did so far, ports in the order of the nodes.
+    /// Returns the forwarder's counters, ports in the order of the nodes.
     pub fn counters(&self) -> Counters {
         self.forwarder.counters()
     }
 
-    /// How exact the forwarder can be here.
+    /// Returns how exact the forwarder can be here.
     pub fn exactness(&self) -> Exactness {
         self.forwarder.exactness()
     }
 
-    /// What the forwarder did wrong between two moments.
+    /// Returns what the forwarder did wrong between two moments.
     ///
-    /// It goes by the forwarder's own record, never by what came of it, so that results may be flagged by it. Ask
-    /// soon after `to`: the record is long but not endless.
+    /// It goes by the forwarder's own record, never by what came of it, so that results may be
+    /// flagged by it. Ask soon after `to`: the record is long but not endless.
     pub fn disturbance(&self, from: Instant, to: Instant) -> Disturbance {
         self.forwarder.disturbance(from, to)
     }
 
-    /// Whether the forwarder did anything wrong between two moments, or may have.
+    /// Returns true if the forwarder did anything wrong between two moments, or may have.
     pub fn disturbed(&self, from: Instant, to: Instant) -> bool {
         !self.disturbance(from, to).is_none()
     }
 
-    /// Writes what passes a node's interface from now on to a file that Wireshark and tcpdump open (pcapng).
+    /// Writes what passes a node's interface from now on to a file that Wireshark and tcpdump open
+    /// (pcapng).
     ///
-    /// Packets have the times at which they left the node, before its links, and reached it, behind its links. The
-    /// file gets at most `limit` bytes, and is replaced if it is there. A new capture of a node ends an earlier one.
+    /// Packets have the times at which they left the node, before its links, and reached it, behind
+    /// its links. The file gets at most `limit` bytes, and is replaced if it is there. A new
+    /// capture of a node ends an earlier one.
     pub fn capture(
         &self,
         name: &str,
@@ -299,12 +308,14 @@ impl Node {
         &self.namespace
     }
 
-    /// Does `work` on the node, in a thread of its own, and waits for it; a panic of `work` goes on here.
+    /// Does `work` on the node, in a thread of its own, and waits for it; a panic of `work` goes on
+    /// here.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         self.namespace.run(work)
     }
 
-    /// Starts a thread on the node; threads it starts, such as an async runtime's, are there as well.
+    /// Starts a thread on the node; threads it starts, such as an async runtime's, are there as
+    /// well.
     pub fn spawn_thread<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -317,7 +328,8 @@ impl Node {
         self.namespace.command(program)
     }
 
-    /// Starts a command made by [`command`](Node::command) so that it is killed when the lab ends, and not before.
+    /// Starts a command made by [`command`](Node::command) so that it is killed when the lab ends,
+    /// and not before.
     ///
     /// Only the command's own process: one that starts others must see to them.
     pub fn spawn(&self, command: Command) -> io::Result<Child> {
@@ -325,7 +337,8 @@ impl Node {
     }
 }
 
-/// A thread that spawns commands and lives as long as the lab, because a command dies with the thread that spawned it.
+/// A thread that spawns commands and lives as long as the lab, because a command dies with the
+/// thread that spawned it.
 #[derive(Clone, Debug)]
 struct Spawner {
     orders: mpsc::Sender<(Command, mpsc::SyncSender<io::Result<Child>>)>,

@@ -1,7 +1,7 @@
 //! Network links emulated in virtual time and on real packets.
 //!
-//! A [`Link`] is one direction of a network path, made of [`Element`]s such as [`Delay`] and [`Loss`]. It has no
-//! clock: a test drives it in virtual time.
+//! A [`Link`] is one direction of a network path, made of [`Element`]s such as [`Delay`] and
+//! [`Loss`]. It has no clock: a test drives it in virtual time.
 //!
 //! ```
 //! use std::time::Duration;
@@ -17,7 +17,8 @@
 //! assert_eq!(link.poll(Duration::from_millis(25)), Some(Packet::udp([3])));
 //! ```
 //!
-//! A [`Path`] is both directions between a node and the network, written as text, with boxes that see both:
+//! A [`Path`] is both directions between a node and the network, written as text, with boxes that
+//! see both:
 //!
 //! ```
 //! use headstart_emulation::Path;
@@ -26,8 +27,9 @@
 //! # Ok::<(), headstart_emulation::ParseError>(())
 //! ```
 //!
-//! A [`Lab`] drives the same links with real packets: each node is a network namespace, and a thread of this process
-//! carries its packets. It needs root, or [`enter_user_namespace`] where the system allows it.
+//! A [`Lab`] drives the same links with real packets: each node is a network namespace, and a
+//! thread of this process carries its packets. It needs root, or [`enter_user_namespace`] where the
+//! system allows it.
 //!
 //! ```no_run
 //! use std::time::Duration;

@@ -9,14 +9,16 @@ use crate::words::ParseError;
 
 /// Packets a link holds at most; what comes on top is dropped and counted.
 ///
-/// 65,536 full-size packets are 98 MB: a second at 780 Mbit/s, more than the forwarder moves over any round trip used here.
+/// 65,536 full-size packets are 98 MB: a second at 780 Mbit/s, more than the forwarder moves over
+/// any round trip used here.
 pub const MAX_QUEUED: usize = 65_536;
 
 /// One direction of a network path, in anybody's time.
 ///
-/// Time is a [`Duration`] since an epoch the caller chooses. Packets go in with [`send`](Link::send), through the
-/// elements in order, and come out of [`poll`](Link::poll) in order of their due times; of two packets due at once,
-/// the one that reached the end first comes first. The same calls and seeds give the same packets.
+/// Time is a [`Duration`] since an epoch the caller chooses. Packets go in with
+/// [`send`](Link::send), through the elements in order, and come out of [`poll`](Link::poll) in
+/// order of their due times; of two packets due at once, the one that reached the end first comes
+/// first. The same calls and seeds give the same packets.
 ///
 /// A packet sent at a `now` before an earlier one counts as sent at the earlier one.
 #[derive(Debug, Default)]
@@ -40,7 +42,8 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Where elements stand that nothing else is said of: the other direction has all of its elements before them.
+    /// Where elements stand that nothing else is said of: the other direction has all of its
+    /// elements before them.
     const CORE: usize = usize::MAX;
 }
 
@@ -53,7 +56,7 @@ pub(crate) struct Reply {
     pub(crate) packet: Packet,
 }
 
-/// What happened to the packets of a [`Link`] so far.
+/// Counters of the packets of a [`Link`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounts {
     /// Packets sent into the link.
@@ -62,13 +65,16 @@ pub struct LinkCounts {
     pub delivered: u64,
     /// Packets dropped by an element.
     pub dropped: u64,
-    /// Packets an element made, beyond the one it was given, and those sent back by elements of the other direction.
+    /// Packets an element made, beyond the one it was given, and those sent back by elements of the
+    /// other direction.
     pub added: u64,
-    /// Packets an element sent back, such as ICMP errors; they pass the link of the other direction.
+    /// Packets an element sent back, such as ICMP errors; they pass the link of the other
+    /// direction.
     pub replied: u64,
     /// Packets dropped because the link held [`MAX_QUEUED`] packets.
     pub overflowed: u64,
-    /// Times an element began to treat packets in another way, such as a NAT that took its next address.
+    /// Times an element began to treat packets in another way, such as a NAT that took its next
+    /// address.
     pub changed: u64,
 }
 
@@ -100,7 +106,8 @@ impl Link {
         self.advance(self.now);
     }
 
-    /// When to [`poll`](Link::poll) next; nothing comes out before, but an element may still drop the packet then.
+    /// When to [`poll`](Link::poll) next; nothing comes out before, but an element may still drop
+    /// the packet then.
     pub fn next_due(&self) -> Option<Duration> {
         let at_end = self.at_end.front().map(|(due, _)| *due);
         at_end.or_else(|| self.under_way.peek().map(|next| next.at))
@@ -114,7 +121,8 @@ impl Link {
         Some(packet)
     }
 
-    /// The next packet that an element sent back, and when; [`next_due`](Link::next_due) says nothing of these.
+    /// The next packet that an element sent back, and when; [`next_due`](Link::next_due) says
+    /// nothing of these.
     pub fn take_reply(&mut self) -> Option<(Duration, Packet)> {
         self.take_placed_reply().map(|reply| (reply.at, reply.packet))
     }
@@ -124,13 +132,15 @@ impl Link {
         self.replies.pop_front()
     }
 
-    /// Takes what an element of the inbound link sent back towards the core: this is the outbound link.
+    /// Takes what an element of the inbound link sent back towards the core: this is the outbound
+    /// link.
     pub(crate) fn carry_to_core(&mut self, reply: Reply) {
         let next = self.elements.iter().position(|element| element.place > reply.place);
         self.carry(reply, next);
     }
 
-    /// Takes what an element of the outbound link sent back towards the node: this is the inbound link.
+    /// Takes what an element of the outbound link sent back towards the node: this is the inbound
+    /// link.
     pub(crate) fn carry_to_node(&mut self, reply: Reply) {
         let next = self
             .elements
@@ -146,19 +156,20 @@ impl Link {
         self.advance(self.now);
     }
 
-    /// What its elements delay every packet by when it is idle; `None` if that differs between packets.
+    /// Returns the delay of every packet when the link is idle; `None` if it differs between
+    /// packets.
     pub fn nominal_delay(&self) -> Option<Duration> {
         self.elements.iter().try_fold(Duration::ZERO, |sum, placed| {
             Some(sum.saturating_add(placed.element.nominal_delay()?))
         })
     }
 
-    /// How many packets are in the link.
+    /// Returns the number of packets in the link.
     pub fn queued(&self) -> usize {
         self.under_way.len() + self.at_end.len() + self.replies.len()
     }
 
-    /// What happened so far.
+    /// Returns the counters.
     pub fn counts(&self) -> LinkCounts {
         self.counts
     }

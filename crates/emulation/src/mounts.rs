@@ -14,9 +14,9 @@ const HOSTS: &str = "/etc/hosts";
 
 /// Mounts a BPF file system at `place` that only this process and those it starts see.
 ///
-/// What they pin there is gone when the last of them ends, however it ends, and with it what holds a program at an
-/// interface or a control group. Call it while the process has one thread: others would keep the mounts of all.
-/// Mounts made by others are not seen from then on.
+/// What they pin there is gone when the last of them ends, however it ends, and with it what holds
+/// a program at an interface or a control group. Call it while the process has one thread: others
+/// would keep the mounts of all. Mounts made by others are not seen from then on.
 ///
 /// # Errors
 /// Not root, or no such folder or file system.
@@ -28,7 +28,8 @@ pub fn own_bpf_mount(place: impl AsRef<Path>) -> io::Result<()> {
 
 /// Replaces /etc/hosts by `text` for this process and those it starts, and for nobody else.
 ///
-/// Call it while the process has one thread, as [`own_bpf_mount`], with whose mounts it may be combined.
+/// Call it while the process has one thread, as [`own_bpf_mount`], with whose mounts it may be
+/// combined.
 ///
 /// # Errors
 /// Neither root nor in a user namespace of its own, no such file, or no place for a file.

@@ -11,8 +11,8 @@ use crate::sys;
 
 /// A network namespace without a name.
 ///
-/// It lives as long as this handle, a copy of it, a thread or a process in it; nothing is left behind when the process
-/// is killed.
+/// It lives as long as this handle, a copy of it, a thread or a process in it; nothing is left
+/// behind when the process is killed.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     file: Arc<OwnedFd>,
@@ -33,7 +33,8 @@ impl Namespace {
         Ok(move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
-    /// Does `work` in the namespace, in a thread of its own, and waits for it; a panic of `work` goes on here.
+    /// Does `work` in the namespace, in a thread of its own, and waits for it; a panic of `work`
+    /// goes on here.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         in_new_thread(|| self.enter().map(|()| work()))?
     }
@@ -49,15 +50,16 @@ impl Namespace {
 
     /// A command that will run in the namespace.
     ///
-    /// Its process is killed when the *thread* that spawned it ends, so spawn it from one that lives long enough, or
-    /// with [`Node::spawn`](crate::Node::spawn).
+    /// Its process is killed when the *thread* that spawned it ends, so spawn it from one that
+    /// lives long enough, or with [`Node::spawn`](crate::Node::spawn).
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         sys::run_in(&mut command, Arc::clone(&self.file), None);
         command
     }
 
-    /// A command that will run in the namespace and can open `other` under the path returned with it.
+    /// A command that will run in the namespace and can open `other` under the path returned with
+    /// it.
     pub(crate) fn command_with(&self, program: &str, other: &Namespace) -> (Command, String) {
         let mut command = Command::new(program);
         sys::run_in(&mut command, Arc::clone(&self.file), Some(Arc::clone(&other.file)));

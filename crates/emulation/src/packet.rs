@@ -1,4 +1,4 @@
-/// What a packet carries, as far as elements tell packets apart.
+/// Transport protocol of a packet, as far as elements tell packets apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// A UDP datagram.
@@ -14,7 +14,7 @@ pub enum Protocol {
 /// On a real link `bytes` is a whole IP packet. In virtual time it is whatever the test wants back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// What it carries.
+    /// Transport protocol.
     pub protocol: Protocol,
     /// Its contents; elements that only delay or drop never read them.
     pub bytes: Vec<u8>,

@@ -6,11 +6,12 @@ pub fn element_forms() -> impl Iterator<Item = &'static str> {
     KINDS.iter().map(|kind| kind.form)
 }
 
-/// Parses a list of elements such as `delay 50ms, udp loss packets 2,5`; empty text is an empty list.
+/// Parses a list of elements such as `delay 50ms, udp loss packets 2,5`; empty text is an empty
+/// list.
 ///
-/// Commas and line ends are blanks. Times are written `50ms`, `200us` or `1.5s`; packets are counted from 1; a seed
-/// that is not given is the element's place in the list, from 1. Boxes that see both directions, such as `nat`, are
-/// refused: they need a [`Path`](crate::Path).
+/// Commas and line ends are blanks. Times are written `50ms`, `200us` or `1.5s`; packets are
+/// counted from 1; a seed that is not given is the element's place in the list, from 1. Boxes that
+/// see both directions, such as `nat`, are refused: they need a [`Path`](crate::Path).
 pub fn parse_elements(text: &str) -> Result<Vec<Box<dyn Element>>, ParseError> {
     let mut words = Words::new(text);
     let mut elements = Vec::new();

@@ -10,12 +10,14 @@ use crate::words::{Direction, ParseError, Words};
 
 /// Both directions between a node and the network's core, and the boxes that see both.
 ///
-/// As text, elements are listed from the node to the core: what the node sends meets them in this order, what it gets
-/// in the reverse one. `up(...)` and `down(...)` hold elements for packets from the node, and to it; others are there
-/// in each direction anew, with draws of their own. A seed that is not given is the element's place in the text.
+/// As text, elements are listed from the node to the core: what the node sends meets them in this
+/// order, what it gets in the reverse one. `up(...)` and `down(...)` hold elements for packets from
+/// the node, and to it; others are there in each direction anew, with draws of their own. A seed
+/// that is not given is the element's place in the text.
 ///
-/// A `nat` that is to change its address does so each time that many packets or so much time have passed; after the
-/// last address comes the first again. Loss in `bursts` ends in 100 ms of silence.
+/// A `nat` that is to change its address does so each time that many packets or so much time have
+/// passed; after the last address comes the first again. Loss in `bursts` ends in 100 ms of
+/// silence.
 ///
 /// ```
 /// use headstart_emulation::Path;
@@ -42,8 +44,8 @@ impl Path {
 
     /// The sum of the constant delays of both directions: what the path adds to a round trip.
     ///
-    /// `None` if there is no such sum: with jitter, or if a delay is for one protocol. Time that packets take at a
-    /// limited rate, or are held back by, is not in it.
+    /// `None` if there is no such sum: with jitter, or if a delay is for one protocol. Time that
+    /// packets take at a limited rate, or are held back by, is not in it.
     pub fn nominal_delay(&self) -> Option<Duration> {
         Some(self.outbound.nominal_delay()?.saturating_add(self.inbound.nominal_delay()?))
     }
@@ -56,7 +58,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// What may stand in the text of a path, for help texts.
+/// Returns the forms that the text of a path can have, for help texts.
 pub fn path_forms() -> impl Iterator<Item = &'static str> {
     ["up(ELEMENTS)", "down(ELEMENTS)", "preset NAME"].into_iter().chain(element_forms())
 }
@@ -122,7 +124,7 @@ impl Parts {
     }
 }
 
-/// What stands in brackets behind `up` or `down`.
+/// Reads the elements in brackets behind `up` or `down`.
 fn group(words: &mut Words<'_>, direction: Direction) -> Result<Vec<Placed>, ParseError> {
     let mut elements = Vec::new();
     words.expect("(")?;

@@ -6,14 +6,16 @@ use rand::{RngExt, SeedableRng};
 
 /// A silence longer than this ends a run, or may begin one.
 ///
-/// Bursts are counted in packets, which says nothing of a link that carries none. What makes them (interference, a
-/// handover, a queue that is full) lasts some ten milliseconds: after 100 ms without packets the link is as it is at
-/// any moment, and a run does not wait for the next connection.
+/// Bursts are counted in packets, which says nothing of a link that carries none. What makes them
+/// (interference, a handover, a queue that is full) lasts some ten milliseconds: after 100 ms
+/// without packets the link is as it is at any moment, and a run does not wait for the next
+/// connection.
 pub(crate) const BURST_MEMORY: Duration = Duration::from_millis(100);
 
-/// Which packets an element acts on.
+/// The packets that an element acts on.
 ///
-/// Packets are counted from 1, each element counting those it sees; [`Only`](crate::Only) narrows what it sees.
+/// Packets are counted from 1, each element counting those it sees; [`Only`](crate::Only) narrows
+/// what it sees.
 #[derive(Debug)]
 pub struct Pick {
     seen: u64,
@@ -34,7 +36,7 @@ struct Bursts {
     share: f64,
     begin: f64,
     end: f64,
-    /// Whether the next packet is picked; drawn anew after a silence, and at first.
+    /// True if the next packet is picked; drawn anew after a silence, and at first.
     within: bool,
     /// When the last packet came.
     last: Option<Duration>,
@@ -54,7 +56,8 @@ impl Pick {
 
     /// Each packet independently with this probability, clamped to 0..=1; NaN counts as 0.
     ///
-    /// The generator is a named one whose output is the same in every release, so a seed can be replayed.
+    /// The generator is a named one whose output is the same in every release, so a seed can be
+    /// replayed.
     pub fn random(probability: f64, seed: u64) -> Pick {
         let probability = if probability.is_nan() { 0.0 } else { probability.clamp(0.0, 1.0) };
         let draws = Box::new(Xoshiro256PlusPlus::seed_from_u64(seed));
@@ -63,13 +66,14 @@ impl Pick {
 
     /// This share of the packets, in runs whose length is geometric with this mean.
     ///
-    /// The two-state model of Gilbert (1960), of Elliott's (1963) the case that picks all in the one state and none
-    /// in the other: a run ends after each packet with probability 1 / `mean_length` and begins with the one that
-    /// makes up the share. Numbers out of range count as the nearest that makes sense: a mean from 1 on, and long
-    /// enough that runs are not more frequent than packets.
+    /// The two-state model of Gilbert (1960), of Elliott's (1963) the case that picks all in the
+    /// one state and none in the other: a run ends after each packet with probability 1 /
+    /// `mean_length` and begins with the one that makes up the share. Numbers out of range count as
+    /// the nearest that makes sense: a mean from 1 on, and long enough that runs are not more
+    /// frequent than packets.
     ///
-    /// The first packet, and each that comes more than 100 ms after the one before it, is picked with the probability
-    /// `share`, whatever was so before the silence.
+    /// The first packet, and each that comes more than 100 ms after the one before it, is picked
+    /// with the probability `share`, whatever was so before the silence.
     pub fn bursts(share: f64, mean_length: f64, seed: u64) -> Pick {
         let share = if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) };
         let end = if mean_length > 1.0 { 1.0 / mean_length } else { 1.0 };
@@ -80,7 +84,7 @@ impl Pick {
         Pick { seen: 0, rule: Rule::Bursts(Box::new(bursts)) }
     }
 
-    /// Whether the next packet, which comes at `now`, is picked; counts it.
+    /// Counts the next packet, which comes at `now`, and returns true if it is picked.
     ///
     /// Time is since any epoch, as [`Link`](crate::Link) has it.
     pub fn next_is_picked(&mut self, now: Duration) -> bool {
@@ -115,7 +119,7 @@ mod tests {
         picked_every(Duration::from_millis(1), pick, of)
     }
 
-    /// With this much time from packet to packet.
+    /// Returns which of the packets are picked, with this much time from packet to packet.
     fn picked_every(gap: Duration, mut pick: Pick, of: u32) -> Vec<bool> {
         (0..of).map(|number| pick.next_is_picked(gap * number)).collect()
     }
@@ -154,13 +158,15 @@ mod tests {
         let picks = picked(Pick::bursts(0.05, 4.0, 42), 400_000);
         let hits = picks.iter().filter(|hit| **hit).count();
         let runs = picks.array_windows().filter(|[before, hit]| !before && *hit).count();
-        // 5,000 runs of 4 are 20,000; the deviation of a run's length is 3.5, so five of the sum are 1,900 or so.
+        // 5,000 runs of 4 are 20,000; the deviation of a run's length is 3.5, so five of the sum
+        // are 1,900 or so.
         assert!((18_000..=22_000).contains(&hits), "{hits}");
         assert!((3.7..=4.3).contains(&(hits as f64 / runs as f64)), "{hits} in {runs}");
     }
 
-    /// Of runs of 50 packets on average at 10 %, the second of two packets is picked 98 times in 100 if the first
-    /// was, however long the silence between them if that is not looked at; 10 times after one.
+    /// A silence ends a run of losses. With runs of 50 packets on average at 10 %, the packet after
+    /// a lost one is lost 98 times in 100 if the silence between them does not count, and 10 times
+    /// after a silence that does.
     #[test]
     fn a_silence_ends_a_run() {
         let second_is_picked = |gap| {

@@ -3,11 +3,11 @@
 /// A named kind of network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// What follows `preset` in the text of a path.
+    /// Name behind `preset` in the text of a path.
     pub name: &'static str,
-    /// What it stands for.
+    /// Path that the name stands for.
     pub path: &'static str,
-    /// Why these numbers.
+    /// Reason for these numbers.
     pub reason: &'static str,
 }
 

@@ -9,18 +9,20 @@ use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
 
 use crate::sys;
 
-/// What this process may do towards a lab.
+/// Rights of this process to build a lab.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Privilege {
-    /// It may create network namespaces as it is: real root, or root of a user namespace it already entered.
+    /// It may create network namespaces as it is: real root, or root of a user namespace it already
+    /// entered.
     Root,
-    /// It is no root, but [`enter_user_namespace`] will work, called while the process has one thread.
+    /// It is no root, but [`enter_user_namespace`] will work, called while the process has one
+    /// thread.
     UserNamespace,
     /// Neither.
     None(Refusal),
 }
 
-/// Why there is no user namespace to be had.
+/// Reason why the system grants no user namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The process has more than one thread.
@@ -32,7 +34,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What the user can do about it.
+    /// Returns advice for the user.
     pub fn hint(&self) -> String {
         match self {
             Refusal::Threads => "enter the user namespace before starting threads".to_owned(),
@@ -83,8 +85,8 @@ pub fn privilege() -> Privilege {
 
 /// Makes this process root of new user, network and mount namespaces, in which it may build labs.
 ///
-/// Call it first thing in `main`: the kernel refuses it to a process with several threads. Files keep their owner;
-/// being root holds for the new namespaces only.
+/// Call it first thing in `main`: the kernel refuses it to a process with several threads. Files
+/// keep their owner; being root holds for the new namespaces only.
 pub fn enter_user_namespace() -> Result<(), Refusal> {
     if threads() > 1 {
         return Err(Refusal::Threads);
@@ -101,7 +103,8 @@ fn threads() -> usize {
     fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
 }
 
-/// The one user and group that a new user namespace knows, made ready for a child that must not allocate.
+/// The one user and group that a new user namespace knows, made ready for a child that must not
+/// allocate.
 struct Identity {
     user_map: CString,
     group_map: CString,

@@ -21,13 +21,13 @@ const CONNECT_GAP: Duration = Duration::from_millis(10);
 /// Round trips at the start that are not counted, as code and caches are cold.
 const WARM_UP: usize = 20;
 
-/// How much later than due an answer may come before it counts as lost.
+/// Time by which an answer may be overdue before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often the far end looks whether it may end.
+/// Interval at which the far end looks whether it may end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What to measure.
+/// Options of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeOptions {
     /// The round trip that was asked for; it only sets the pace.
@@ -36,9 +36,9 @@ pub struct ProbeOptions {
     pub echoes: usize,
     /// TCP connections.
     pub connects: usize,
-    /// How the client's thread runs.
+    /// Scheduling of the client's thread.
     pub client: Scheduling,
-    /// How the server's thread runs.
+    /// Scheduling of the server's thread.
     pub server: Scheduling,
 }
 
@@ -53,7 +53,8 @@ pub struct Seen {
     pub lost: usize,
 }
 
-/// Measures round trips between two nodes, first by UDP, then by TCP; both programs' own time is part of them.
+/// Measures round trips between two nodes, first by UDP, then by TCP; both programs' own time is
+/// part of them.
 pub fn probe(client: &Node, server: &Node, options: ProbeOptions) -> io::Result<Seen> {
     let ip = server.ipv4().ok_or(io::ErrorKind::AddrNotAvailable)?;
     let over = AtomicBool::new(false);
@@ -78,7 +79,7 @@ fn seen(options: ProbeOptions, mut echoes: Vec<Duration>, mut connects: Vec<Dura
     Seen { echoes, connects, lost }
 }
 
-/// What the server's side answers with. Its sockets stay in the namespace they were made in.
+/// The server's side, which answers. Its sockets stay in the namespace they were made in.
 struct FarEnd {
     echo: UdpSocket,
     listener: TcpListener,
@@ -194,7 +195,7 @@ impl Pace {
         Pace { start: Instant::now(), gap: gap(rtt, shortest), rtt, count, next: 0 }
     }
 
-    /// How long to wait for an answer; `None` if nothing is to come any more.
+    /// Returns the time to wait for an answer; `None` if no more is to come.
     fn wait_for(&self, answers: usize) -> Option<Duration> {
         let until = if self.next < self.count {
             self.gap * self.next
@@ -216,8 +217,8 @@ impl Pace {
     }
 }
 
-/// Time between starts, `shortest` or somewhat more, so that answers come half-way between two starts: the ends and the
-/// forwarder are not to do two things at once.
+/// Time between starts, `shortest` or somewhat more, so that answers come half-way between two
+/// starts: the ends and the forwarder are not to do two things at once.
 fn gap(rtt: Duration, shortest: Duration) -> Duration {
     if rtt <= shortest {
         return shortest + rtt;

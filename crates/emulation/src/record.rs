@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Faults remembered: 1.3 MB, and more than a run that is of any use makes.
 const MAX_FAULTS: usize = 32_768;
 
-/// What the forwarder itself did to the packets of some stretch of time; none of it was asked for.
+/// Faults of the forwarder itself in some stretch of time; none of them was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disturbance {
     /// Packets that left later than [`LabOptions::late`](crate::LabOptions::late) allows.
@@ -22,7 +22,7 @@ pub struct Disturbance {
 }
 
 impl Disturbance {
-    /// Whether the forwarder did just what was asked.
+    /// Returns true if the forwarder did just what was asked.
     pub fn is_none(&self) -> bool {
         *self == Disturbance::default()
     }

@@ -16,18 +16,20 @@ const FORWARDER_PRIORITY: i32 = 2;
 
 /// Where and how urgently a thread or a program runs.
 ///
-/// Measured, programs that are pinned and go before others are what shortens the tail of round-trip times most. A
-/// program that never sleeps must not be real-time: nothing else would run on its CPU.
+/// Measured, programs that are pinned and go before others are what shortens the tail of round-trip
+/// times most. A program that never sleeps must not be real-time: nothing else would run on its
+/// CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scheduling {
     /// The only CPU it runs on; `None` leaves the choice to the kernel.
     pub cpu: Option<usize>,
-    /// Whether it goes before all ordinary threads (`SCHED_FIFO`).
+    /// True if the thread goes before all ordinary ones (`SCHED_FIFO`).
     pub realtime: bool,
 }
 
 impl Scheduling {
-    /// Real-time, on a CPU other than that of a pinned forwarder; programs numbered from 0 share those CPUs in turn.
+    /// Real-time, on a CPU other than that of a pinned forwarder; programs numbered from 0 share
+    /// those CPUs in turn.
     pub fn exact(program: usize) -> Scheduling {
         let cpus = own_cpus();
         let others = cpus.split_last().map_or(&[][..], |(_, others)| others);
@@ -35,7 +37,7 @@ impl Scheduling {
         Scheduling { cpu, realtime: true }
     }
 
-    /// What of this the system grants; tried in a thread that ends at once.
+    /// Returns what of this the system grants; tries it in a thread that ends at once.
     pub fn granted(self) -> Scheduling {
         thread::scope(|scope| {
             let trial = thread::Builder::new().spawn_scoped(scope, || self.enter());
@@ -43,12 +45,14 @@ impl Scheduling {
         })
     }
 
-    /// Applies it to the calling thread, and to threads and processes it starts later; returns what was granted.
+    /// Applies it to the calling thread, and to threads and processes it starts later; returns what
+    /// was granted.
     pub fn enter(self) -> Scheduling {
         self.enter_with(PROGRAM_PRIORITY)
     }
 
-    /// Makes a command run so as far as the system grants it; [`granted`](Scheduling::granted) says how far that is.
+    /// Makes a command run so as far as the system grants it; [`granted`](Scheduling::granted) says
+    /// how far that is.
     pub fn apply_to(self, command: &mut Command) -> &mut Command {
         sys::before_exec(command, move || {
             self.enter();
@@ -56,7 +60,8 @@ impl Scheduling {
         command
     }
 
-    /// As the forwarder: on the last CPU, which [`exact`](Scheduling::exact) leaves free, if there is another.
+    /// As the forwarder: on the last CPU, which [`exact`](Scheduling::exact) leaves free, if there
+    /// is another.
     pub(crate) fn enter_as_forwarder(pinned: bool) -> Scheduling {
         let cpus = own_cpus();
         let last = cpus.last().copied().filter(|_| pinned && cpus.len() > 1);
@@ -72,14 +77,15 @@ impl Scheduling {
     }
 }
 
-/// How exact a lab's forwarder can be here.
+/// Exactness that a lab's forwarder can reach here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exactness {
     /// It goes before all ordinary threads.
     pub realtime: bool,
     /// It has a CPU that no other thread of the lab is pinned to.
     pub pinned: bool,
-    /// The kernel said of every frame so far when it came, so that the forwarder's own waking up delays none.
+    /// The kernel said of every frame so far when it came, so that the forwarder's own waking up
+    /// delays none.
     pub timestamps: bool,
 }
 

@@ -16,29 +16,33 @@ mod far;
 mod near;
 mod relay;
 
-/// Connections at a time; one more is reset. Each has a thread and two buffers in each half, in all 128 MB.
+/// Connections at a time; one more is reset. Each has a thread and two buffers in each half, in all
+/// 128 MB.
 const MAX_CONNECTIONS: usize = 1024;
 
-/// Tunnel connections that stand ready: so many connections may begin within a round trip of the tunnel without
-/// waiting for it. Each has two descriptors of this process.
+/// Tunnel connections that stand ready: so many connections may begin within a round trip of the
+/// tunnel without waiting for it. Each has two descriptors of this process.
 const IDLE_TUNNELS: usize = 16;
 
 /// Where the far half waits for tunnel connections; any port will do, as its address is its own.
 const TUNNEL_PORT: u16 = 1;
 
-/// A proxy between a client and a server that ends the client's TCP connections and has its own to the server.
+/// A proxy between a client and a server that ends the client's TCP connections and has its own to
+/// the server.
 ///
-/// It has two halves, as those on both sides of a satellite link (RFC 3135 section 2.3): the near half stands where
-/// the two nodes' links meet, the far half beside the server, so that the server's links lie between them. Give the
-/// client the short links and the server the long ones. Between the halves stand connections that are opened before
-/// they are needed: what a client sends reaches the server after half a round trip, the client's handshake with the
-/// near half and the far half's with the server take only the short ways. A client that comes before any of them
+/// It has two halves, as those on both sides of a satellite link (RFC 3135 section 2.3): the near
+/// half stands where the two nodes' links meet, the far half beside the server, so that the
+/// server's links lie between them. Give the client the short links and the server the long ones.
+/// Between the halves stand connections that are opened before they are needed: what a client sends
+/// reaches the server after half a round trip, the client's handshake with the near half and the
+/// far half's with the server take only the short ways. A client that comes before any of them
 /// stands, or together with many others, waits for one.
 ///
-/// Neither end sees it, as it answers the client from the server's address and meets the server from the client's
-/// address and port. UDP passes beside it; TCP to other ports of the server is refused. A client is told that it is
-/// connected before the server is asked; if the server then refuses, the client is reset. A NAT on the client's path
-/// is not for it: the far half has the client's own addresses only.
+/// Neither end sees it, as it answers the client from the server's address and meets the server
+/// from the client's address and port. UDP passes beside it; TCP to other ports of the server is
+/// refused. A client is told that it is connected before the server is asked; if the server then
+/// refuses, the client is reset. A NAT on the client's path is not for it: the far half has the
+/// client's own addresses only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SplitTcp {
     /// Name of the node whose connections are split.
@@ -152,12 +156,12 @@ fn listen(node: &Node, places: &[SocketAddr]) -> io::Result<Vec<TcpListener>> {
     node.run(|| places.iter().map(listen).collect()).flatten()
 }
 
-/// What the near half says first on a tunnel connection.
+/// First message of the near half on a tunnel connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Target {
     /// Whom the client wants to reach.
     server: SocketAddr,
-    /// Who it is.
+    /// Address of the client.
     client: SocketAddr,
 }
 

@@ -7,8 +7,8 @@ use crate::{Link, Packet, Protocol};
 
 /// Ports joined in a star: what enters one goes to the port that owns its destination address.
 ///
-/// On the way it passes the outbound link of the port it enters and the inbound link of the port it leaves. Like a
-/// [`Link`] it has no clock and no sockets.
+/// On the way it passes the outbound link of the port it enters and the inbound link of the port it
+/// leaves. Like a [`Link`] it has no clock and no sockets.
 #[derive(Debug, Default)]
 pub struct Switch {
     ports: Vec<Port>,
@@ -31,7 +31,7 @@ enum Route {
 pub struct Diversion {
     /// Number of the port they enter by.
     pub from: usize,
-    /// What they carry.
+    /// Transport protocol.
     pub protocol: Protocol,
     /// Where they go to.
     pub destination: IpAddr,
@@ -70,7 +70,8 @@ impl Switch {
         number
     }
 
-    /// Sends what goes to this address to a port, whatever was so before: an address that a NAT there shows outside.
+    /// Sends what goes to this address to a port, whatever was so before: an address that a NAT
+    /// there shows outside.
     pub fn route_to(&mut self, address: IpAddr, port: usize) {
         self.routes.insert(address, Route::Port(port));
     }
@@ -92,8 +93,8 @@ impl Switch {
 
     /// Moves a port to the node's side of another one's links.
     ///
-    /// What it exchanges with that node passes its own links only, what it exchanges with others passes the links of
-    /// that node only.
+    /// What it exchanges with that node passes its own links only, what it exchanges with others
+    /// passes the links of that node only.
     pub fn place_beside(&mut self, port: usize, node: usize) {
         self.beside.insert(port, node);
     }
@@ -105,7 +106,8 @@ impl Switch {
 
     /// Takes a packet that enters by a port at `now`.
     ///
-    /// One that goes to no port's address, such as multicast, is dropped before any element counts it.
+    /// One that goes to no port's address, such as multicast, is dropped before any element counts
+    /// it.
     pub fn handle(&mut self, now: Duration, port: usize, packet: Packet) {
         let to = self.route(port, &packet);
         match to.and_then(|to| self.first_link(port, to)) {
@@ -206,7 +208,7 @@ impl Switch {
         Some(Departure { port: self.behind(port, &packet), due, packet })
     }
 
-    /// Which of the ports behind the links of one a packet goes to: its own, if no other there has the address.
+    /// Returns the port behind which a packet goes: its own, if no other has the address.
     fn behind(&self, port: usize, packet: &Packet) -> usize {
         match packet.destination().and_then(|to| self.routes.get(&to)) {
             Some(Route::Port(to)) if self.gate(*to) == port => *to,
@@ -283,7 +285,8 @@ mod tests {
         assert_eq!((drained(&mut switch), switch.unroutable()), (vec![], 1));
     }
 
-    /// A box beyond a delay answers the node after that delay, there and back; one before it at once.
+    /// A box beyond a delay answers the node after that delay, there and back; one before it at
+    /// once.
     #[test]
     fn replies_pass_only_what_lies_between() {
         for (path, answered) in [
@@ -314,7 +317,7 @@ mod tests {
         assert_eq!(drained(&mut switch), [(2, 3 * MS)]);
     }
 
-    /// Which of three servers behind 10.77.100.1 gets each flow.
+    /// Returns the server of three behind 10.77.100.1 that gets each flow.
     fn balanced(balance: Balance, flows: impl Iterator<Item = (u8, u16, bool)>) -> Vec<usize> {
         let mut switch = Switch::default();
         switch.add_port([], Port::default());
@@ -404,7 +407,7 @@ mod tests {
         assert_eq!(ports, [1, 1, 2, 2]);
     }
 
-    /// Of ports 0, 1 and 2, with 3 beside 1.
+    /// A switch with ports 0, 1 and 2, and 3 beside 1.
     fn with_neighbour() -> Switch {
         let mut switch = star();
         let links = || Link::default().with(Delay(MS / 2));

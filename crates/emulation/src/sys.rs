@@ -50,7 +50,8 @@ pub(crate) fn run_in(
         }
         Ok(())
     };
-    // SAFETY: the closure makes system calls only and does not allocate, so it is safe between fork and exec.
+    // SAFETY: the closure makes system calls only and does not allocate, so it is safe between fork
+    // and exec.
     unsafe { command.pre_exec(before_exec) };
 }
 
@@ -70,7 +71,8 @@ pub(crate) fn before_exec(command: &mut Command, work: impl Fn() + Send + Sync +
 ///
 /// `work` must only make system calls: no allocation, no locks, no panic.
 pub(crate) fn try_in_child(work: impl FnOnce() -> Result<(), Errno>) -> io::Result<Option<Errno>> {
-    // SAFETY: the child makes system calls only (the caller's duty, stated above) and leaves by `_exit`.
+    // SAFETY: the child makes system calls only (the caller's duty, stated above) and leaves by
+    // `_exit`.
     let child = unsafe { libc::fork() };
     match child {
         -1 => Err(io::Error::last_os_error()),
@@ -110,7 +112,8 @@ pub(crate) fn set_realtime_priority(priority: i32) -> io::Result<()> {
 
 /// A non-blocking packet socket that sees and sends whole Ethernet frames of one interface.
 ///
-/// It is not shown what it or others send out through the interface. Each frame carries the kernel's receive time.
+/// It is not shown what it or others send out through the interface. Each frame carries the
+/// kernel's receive time.
 pub(crate) fn packet_socket(interface: u32) -> io::Result<Socket> {
     // Protocol 0 receives nothing until `bind` names interface and protocol together.
     let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0)))?;
@@ -123,7 +126,8 @@ pub(crate) fn packet_socket(interface: u32) -> io::Result<Socket> {
 
 fn interface_address(interface: u32) -> io::Result<SockAddr> {
     let mut storage = SockAddrStorage::zeroed();
-    // SAFETY: a sockaddr_ll is smaller than the storage, whose alignment suits every socket address.
+    // SAFETY: a sockaddr_ll is smaller than the storage, whose alignment suits every socket
+    // address.
     let address = unsafe { storage.view_as::<libc::sockaddr_ll>() };
     address.sll_family = u16::try_from(libc::AF_PACKET).map_err(|_| Errno::AFNOSUPPORT)?;
     address.sll_protocol =
@@ -202,9 +206,11 @@ pub(crate) fn take_missed(socket: &Socket) -> io::Result<u32> {
     Ok(unsafe { statistics.assume_init() }.tp_drops)
 }
 
-/// Switches off an interface's checksum and segmentation offloads, so that frames on the wire are what a network sees.
+/// Switches off an interface's checksum and segmentation offloads, so that frames on the wire are
+/// what a network sees.
 ///
-/// The numbers are `ETHTOOL_STXCSUM`, `_SSG`, `_STSO`, `_SGSO`, `_SGRO` and `_SRXCSUM` of linux/ethtool.h.
+/// The numbers are `ETHTOOL_STXCSUM`, `_SSG`, `_STSO`, `_SGSO`, `_SGRO` and `_SRXCSUM` of
+/// linux/ethtool.h.
 pub(crate) fn switch_off_offloads(interface: &str) -> io::Result<()> {
     const REQUESTS: [u32; 6] = [0x17, 0x19, 0x1f, 0x24, 0x2c, 0x15];
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
@@ -230,7 +236,7 @@ fn switch_off(socket: &Socket, interface: &str, request: u32) -> io::Result<()> 
     }
 }
 
-/// Whether an interface is up at both ends and passes packets.
+/// Returns true if an interface is up at both ends and passes packets.
 pub(crate) fn is_running(interface: &str) -> io::Result<bool> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     let mut ifreq = interface_request(interface)?;

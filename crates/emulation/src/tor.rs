@@ -1,8 +1,10 @@
-//! A private Tor network on the nodes of a lab: three authorities, two other relays, an exit and a client.
+//! A private Tor network on the nodes of a lab: three authorities, two other relays, an exit and a
+//! client.
 //!
-//! It is a whole network of the `tor` that is installed, with its own directory, and knows no other: the nodes have no way
-//! out. Its clocks are short (a consensus every ten seconds), all else is as it comes. Circuits have three hops, of which the
-//! last is the exit and the others are relays or authorities.
+//! It is a whole network of the `tor` that is installed, with its own directory, and knows no
+//! other: the nodes have no way out. Its clocks are short (a consensus every ten seconds), all else
+//! is as it comes. Circuits have three hops, of which the last is the exit and the others are
+//! relays or authorities.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -45,28 +47,29 @@ const AUTHORITIES: usize = 3;
 /// Besides authorities, which are relays as well.
 const RELAYS: usize = 2;
 
-/// What the exit looks up to find out whether it can look up anything.
+/// Name that the exit looks up to find out whether it can look up anything.
 const EXIT_NAME: &str = "exit.test";
 
 /// Between Tor processes. Each has an address of its own, so all have the same ports.
 const OR_PORT: u16 = 5001;
 const DIRECTORY_PORT: u16 = 7001;
 
-/// Of the client, in its own namespace.
+/// Address of the client's control port, in its own namespace.
 const CONTROL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9051);
 
-/// Seconds from one consensus to the next, and how long before it authorities vote and sign: the least that Tor
-/// allows, and what three processes on a busy machine keep.
+/// Seconds from one consensus to the next, and how long before it authorities vote and sign: the
+/// least that Tor allows, and what three processes on a busy machine keep.
 const INTERVAL: u32 = 10;
 const DELAY: u32 = 2;
 
-/// How often it is looked how far it has come.
+/// Interval at which the progress is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Lines of a log that an error shows.
 const TAIL: usize = 6;
 
-/// For all of them. The flags are those that relays of a network that is older than a minute would get.
+/// For all of them. The flags are those that relays of a network that is older than a minute would
+/// get.
 const COMMON: &str = "\
 TestingTorNetwork 1
 RunAsDaemon 0
@@ -77,8 +80,8 @@ PathsNeededToBuildCircuits 0.6
 ClientUseIPv6 0
 ";
 
-/// Circuits live as long as the network, and streams of one login share one: so that what is compared went the same way.
-/// Conflux would lead a stream over two.
+/// Circuits live as long as the network, and streams of one login share one: so that what is
+/// compared went the same way. Conflux would lead a stream over two.
 const CLIENT: &str = "\
 MaxCircuitDirtiness 6 hours
 NewCircuitPeriod 1 hour
@@ -118,7 +121,7 @@ struct Process {
     child: Child,
 }
 
-/// How long anything is waited for.
+/// Limits of a wait.
 #[derive(Clone, Copy)]
 struct Limits<'w> {
     until: Instant,
@@ -126,7 +129,7 @@ struct Limits<'w> {
 }
 
 impl Limits<'_> {
-    /// Why nothing is waited for any more, if so; `what` is not there yet.
+    /// Returns the reason to wait no more, if there is one; `what` is not there yet.
     fn over(self, what: &str) -> Option<String> {
         if !(self.wanted)() {
             return Some(format!("given up: {what}"));
@@ -143,8 +146,8 @@ struct Member<'l> {
 }
 
 impl TorNetwork {
-    /// How long all of it may take to stand. It takes 20 to 40 s, most of them two consensuses: relays publish themselves
-    /// when they have seen the first.
+    /// Time in which the whole network has to stand. It takes 20 to 40 s, most of them two
+    /// consensuses: relays publish themselves when they have seen the first.
     pub const PATIENCE: Duration = Duration::from_secs(240);
 
     /// Where the client takes SOCKS5, in its own network namespace.
@@ -152,8 +155,8 @@ impl TorNetwork {
 
     /// The nodes that a lab needs for it, with links that delay by this much each way.
     ///
-    /// So one hop between two of them takes twice as long, and a circuit's round trip twelve times, besides the links of
-    /// client and origin.
+    /// So one hop between two of them takes twice as long, and a circuit's round trip twelve times,
+    /// besides the links of client and origin.
     #[must_use]
     pub fn hosts(each_way: Duration) -> Vec<Host> {
         node_names().map(|name| Host::new(name).delay(each_way)).collect()
@@ -164,13 +167,15 @@ impl TorNetwork {
         node_names()
     }
 
-    /// Starts it on the nodes of [`hosts`](Self::hosts), with a client on node `client`, and waits until that has a circuit.
-    /// The exit can look up `names`, and no others.
+    /// Starts it on the nodes of [`hosts`](Self::hosts), with a client on node `client`, and waits
+    /// until that has a circuit. The exit can look up `names`, and no others.
     ///
-    /// Keys, descriptors and logs are kept below `work`, which must not hold another network. It takes 20 to 40 s.
+    /// Keys, descriptors and logs are kept below `work`, which must not hold another network. It
+    /// takes 20 to 40 s.
     ///
     /// # Errors
-    /// Tor is not installed, or the network does not stand in time: the error shows what the logs say.
+    /// Tor is not installed, or the network does not stand in time: the error shows what the logs
+    /// say.
     pub fn start(
         lab: &Lab,
         client: &str,
@@ -180,7 +185,8 @@ impl TorNetwork {
         Self::start_while(lab, client, names, work, Self::PATIENCE, &|| true)
     }
 
-    /// The same with another patience, and given up when it is no more `wanted`, which is asked several times a second.
+    /// The same with another patience, and given up when it is no more `wanted`, which is asked
+    /// several times a second.
     ///
     /// # Errors
     /// As [`start`](Self::start); and it was given up.
@@ -220,7 +226,7 @@ impl TorNetwork {
         Ok(Self { processes, control, _names: served, stood_after: begun.elapsed() })
     }
 
-    /// How long it took from the beginning to the client's first circuit.
+    /// Returns the time from the beginning to the client's first circuit.
     #[must_use]
     pub const fn stood_after(&self) -> Duration {
         self.stood_after
@@ -242,7 +248,7 @@ impl TorNetwork {
         self.control.streams()
     }
 
-    /// Whether all of its processes run.
+    /// Returns true if all of its processes run.
     pub fn is_running(&mut self) -> bool {
         self.processes.iter_mut().all(|process| matches!(process.child.try_wait(), Ok(None)))
     }
@@ -345,7 +351,8 @@ impl<'l> Member<'l> {
     }
 }
 
-/// The authorities among the relays, with their keys: made at the same time, since that is all arithmetic.
+/// The authorities among the relays, with their keys: made at the same time, since that is all
+/// arithmetic.
 fn authorities(relays: &[Member<'_>], limits: Limits<'_>) -> Result<Vec<Authority>, LabError> {
     let own: Vec<_> = relays.iter().filter(|relay| relay.is("authority")).collect();
     thread::scope(|scope| {
@@ -360,8 +367,8 @@ fn authorities(relays: &[Member<'_>], limits: Limits<'_>) -> Result<Vec<Authorit
     })
 }
 
-/// The exit is known by its address, and is nothing else: the way to the origin is the same for all. Guards must be
-/// stable, which relays are after a while, and authorities at once.
+/// The exit is known by its address, and is nothing else: the way to the origin is the same for
+/// all. Guards must be stable, which relays are after a while, and authorities at once.
 fn client_options(relays: &[Member<'_>]) -> String {
     let list = |exit: bool| {
         let of = relays.iter().filter(|relay| relay.is("exit") == exit);
@@ -374,7 +381,7 @@ fn client_options(relays: &[Member<'_>]) -> String {
     )
 }
 
-/// Whether the first authority has a consensus in which all of them run.
+/// Returns true if the first authority has a consensus in which all of them run.
 fn is_complete(relays: &[Member<'_>]) -> bool {
     let file = relays.first().map(|relay| relay.directory.join("cached-microdesc-consensus"));
     let text = file.and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();

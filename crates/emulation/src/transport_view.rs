@@ -3,7 +3,8 @@ use std::net::SocketAddr;
 use crate::element::fast_open_options;
 use crate::ip::{ACK, Headers, SYN};
 
-/// Bytes before the cookie in a Fast Open option: kind and length, and in its experimental form a magic number.
+/// Bytes before the cookie in a Fast Open option: kind and length, and in its experimental form a
+/// magic number.
 const HEAD: usize = 2;
 const EXPERIMENTAL_HEAD: usize = 4;
 
@@ -19,9 +20,9 @@ pub struct TcpSegment<'p> {
     pub destination: SocketAddr,
     /// Sequence number of its first byte, or of the SYN.
     pub seq: u32,
-    /// Whether it begins a direction of a connection.
+    /// True if the segment begins a direction of a connection.
     pub syn: bool,
-    /// Whether it acknowledges something.
+    /// True if the segment acknowledges something.
     pub ack: bool,
     /// Its options.
     pub options: &'p [u8],
@@ -30,7 +31,7 @@ pub struct TcpSegment<'p> {
 }
 
 impl<'p> TcpSegment<'p> {
-    /// Of a whole IP packet; `None` if that is something else, or a fragment but the first.
+    /// Reads a whole IP packet; `None` if it is something else, or a later fragment.
     pub fn read(packet: &'p [u8]) -> Option<Self> {
         let headers = Headers::read(packet)?;
         let segment = headers.segment(packet)?;
@@ -46,7 +47,8 @@ impl<'p> TcpSegment<'p> {
         })
     }
 
-    /// The cookies in its Fast Open options of either form, empty where one is asked for (RFC 7413).
+    /// The cookies in its Fast Open options of either form, empty where one is asked for (RFC
+    /// 7413).
     pub fn fast_open(&self) -> Vec<&'p [u8]> {
         let found = fast_open_options(self.options).into_iter();
         let cookie = |option: &'p [u8]| {
@@ -69,7 +71,7 @@ pub struct UdpDatagram<'p> {
 }
 
 impl<'p> UdpDatagram<'p> {
-    /// Of a whole IP packet; `None` if that is something else, or a fragment but the first.
+    /// Reads a whole IP packet; `None` if it is something else, or a later fragment.
     pub fn read(packet: &'p [u8]) -> Option<Self> {
         let headers = Headers::read(packet)?;
         let place = headers.datagram()?;

@@ -18,16 +18,17 @@ use crate::sys;
 /// The interface of a node, in its own namespace.
 pub const INTERFACE: &str = "w0";
 
-/// Bytes a packet socket may hold each way: a round trip of 64 ms at 500 Mbit/s, if the system allows as much.
+/// Bytes a packet socket may hold each way: a round trip of 64 ms at 500 Mbit/s, if the system
+/// allows as much.
 const SOCKET_BUFFER: usize = 4 << 20;
 
-/// How long an interface may take to come up; it takes the kernel a few milliseconds.
+/// Time that an interface may take to come up; it takes the kernel a few milliseconds.
 const UP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where `ip` is when it is not on the path: ordinary users often lack the sbin directories.
 pub const IP_COMMANDS: [&str; 3] = ["ip", "/usr/sbin/ip", "/sbin/ip"];
 
-/// Whether this kernel has IPv6.
+/// Returns true if this kernel has IPv6.
 pub(crate) fn has_ipv6() -> bool {
     Path::new("/proc/sys/net/ipv6").exists()
 }
@@ -53,10 +54,10 @@ pub(crate) fn wire(
     Ok(Wire { socket, node: node_mac(number), own: far_mac(number) })
 }
 
-/// Whether TCP keeps what one connection learnt of a destination for the next ones (ip-sysctl).
+/// Setting by which TCP forgets what one connection learnt of a destination (ip-sysctl).
 ///
-/// On a lossy link it keeps variances that let later connections begin with retransmission timeouts of
-/// several seconds, so that none of them is a fresh one.
+/// On a lossy link it keeps variances that let later connections begin with retransmission timeouts
+/// of several seconds, so that none of them is a fresh one.
 const NO_METRICS_SAVE: &str = "/proc/sys/net/ipv4/tcp_no_metrics_save";
 
 /// No link-local address: it would only bring router and listener messages.
@@ -75,7 +76,8 @@ fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// Without ARP and neighbour discovery there is nothing to lose or delay but the packets under test.
+/// Without ARP and neighbour discovery there is nothing to lose or delay but the packets under
+/// test.
 fn node_script(number: u8, addresses: &[IpAddr], network: &str) -> String {
     let (near, far) = (mac_text(node_mac(number)), mac_text(far_mac(number)));
     let own_address = if has_ipv6() { NO_OWN_ADDRESS } else { "" };
@@ -108,7 +110,8 @@ pub(crate) fn add_addresses(node: &Namespace, addresses: &[IpAddr]) -> Result<()
     run_ip("adding addresses", node, node, |_| address_script(addresses, INTERFACE))
 }
 
-/// The route attribute for cubic, the usual sender of the Internet; a kernel's own default may be another.
+/// The route attribute for cubic, the usual sender of the Internet; a kernel's own default may be
+/// another.
 ///
 /// Set by route because a namespace may be refused the sysctl.
 fn congestion_control() -> &'static str {
@@ -117,7 +120,8 @@ fn congestion_control() -> &'static str {
     if available.split_whitespace().any(|name| name == "cubic") { "congctl cubic" } else { "" }
 }
 
-/// Runs a script of `ip` commands in a namespace; `script` gets the path under which they can name the other one.
+/// Runs a script of `ip` commands in a namespace; `script` gets the path under which they can name
+/// the other one.
 fn run_ip(
     what: &str,
     namespace: &Namespace,
@@ -165,8 +169,8 @@ fn in_namespace<T: Send>(
 
 /// Waits until the interface passes packets.
 ///
-/// Only the end that was up first needs it: the kernel activates the other one while bringing it up, and would say so
-/// up to a second later.
+/// Only the end that was up first needs it: the kernel activates the other one while bringing it
+/// up, and would say so up to a second later.
 fn wait_until_running(interface: &str) -> io::Result<()> {
     let start = Instant::now();
     while !sys::is_running(interface)? {

@@ -8,16 +8,17 @@ use std::time::Duration;
 use crate::presets::PRESETS;
 use crate::{Pick, Protocol};
 
-/// Changes the seeds of inbound elements, so that they do not draw what the outbound ones draw (any odd bits will do).
+/// Changes the seeds of inbound elements, so that they do not draw what the outbound ones draw (any
+/// odd bits will do).
 const INBOUND_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The least a link must carry unsplit (RFC 791 section 3.2).
 const LEAST_MTU: u16 = 68;
 
-/// Why a text is no list of elements.
+/// Reason why a text is no list of elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// What may stand there.
+    /// Words that may stand there.
     pub expected: String,
     /// The word that stands there instead; `None` at the end of the text.
     pub found: Option<String>,
@@ -76,7 +77,7 @@ impl<'t> Words<'t> {
         self.take(|next| (next == word).then_some(())).is_some()
     }
 
-    /// That something else should stand here.
+    /// An error: `what` should stand here.
     pub(crate) fn expected(&self, what: &str) -> ParseError {
         ParseError {
             expected: what.to_owned(),

@@ -1,7 +1,8 @@
-//! What a lab needs whole processes for: having no root, and being killed. Needs HEADSTART_TEST_NET=1.
+//! Tests of a lab that need whole processes: having no root, and being killed. Needs
+//! HEADSTART_TEST_NET=1.
 //!
-//! It has a `main` of its own because a user namespace can be entered only before there are threads; where the system
-//! allows none it skips what needs one.
+//! It has a `main` of its own because a user namespace can be entered only before there are
+//! threads; where the system allows none it skips what needs one.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +29,8 @@ const VICTIM: &str = "--as-victim";
 /// "nobody" on Debian, and as good as any other number without rights.
 const NOBODY: u32 = 65534;
 
-/// Exit code for "the system allows no user namespaces"; the number that automake uses for a skipped test.
+/// Exit code for "the system allows no user namespaces"; the number that automake uses for a
+/// skipped test.
 const SKIPPED: u8 = 77;
 
 /// Only bounds a test that fails.
@@ -88,7 +90,7 @@ fn leaves_nothing_when_killed_by(signal: Signal) -> bool {
     !left
 }
 
-/// Whether any process is in this network namespace.
+/// Returns true if any process is in this network namespace.
 fn has_processes(namespace: &Path) -> bool {
     let mut processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     processes
@@ -107,7 +109,7 @@ fn outcome(status: ExitStatus) -> String {
     }
 }
 
-/// Whether there is such a process, other than one that ended and was not waited for yet.
+/// Returns true if there is such a process, other than one that ended and was not waited for yet.
 fn is_alive(process: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     !status.is_empty() && !status.contains("State:\tZ")

@@ -1,4 +1,5 @@
-//! Middleboxes on real packets. Needs HEADSTART_TEST_NET=1 and root (or a user namespace already entered).
+//! Middleboxes on real packets. Needs HEADSTART_TEST_NET=1 and root (or a user namespace already
+//! entered).
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -262,7 +263,7 @@ fn a_balancer_splits_flows_or_keeps_sources_together() {
     }
 }
 
-/// What a node has learnt of the longest packet to an address.
+/// Returns the longest packet to an address that a node has learnt of.
 fn path_mtu(node: &Node, to: IpAddr) -> Option<u32> {
     let output = node.command("ip").args(["route", "get", &to.to_string()]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -351,7 +352,8 @@ fn a_black_hole_says_nothing() {
     assert_eq!((outbound.dropped, outbound.replied), (2, 0));
 }
 
-/// Opens connections that send a request with their SYN as soon as they can; returns how many did so, by the server.
+/// Opens connections that send a request with their SYN as soon as they can; returns how many did
+/// so, by the server.
 fn fast_opens(lab: &Lab, address: IpAddr, connections: u32) -> u64 {
     let (client, server) = ends(lab);
     // Client, server, and every listener without asking (ip-sysctl: 0x1, 0x2, 0x400).

@@ -1,4 +1,5 @@
-//! Links on real packets. Needs HEADSTART_TEST_NET=1 and root (or a user namespace already entered).
+//! Links on real packets. Needs HEADSTART_TEST_NET=1 and root (or a user namespace already
+//! entered).
 #![allow(clippy::unwrap_used)]
 
 use std::io::{ErrorKind, Read, Write};

@@ -1,5 +1,5 @@
-//! What a lab says of itself: captures, the forwarder's faults, probes. Needs HEADSTART_TEST_NET=1 and root (or a user
-//! namespace already entered).
+//! Records of a lab: captures, the forwarder's faults, probes. Needs HEADSTART_TEST_NET=1 and root
+//! (or a user namespace already entered).
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, File};
@@ -59,7 +59,7 @@ impl Drop for Scratch {
     }
 }
 
-/// What tcpdump makes of a file, `None` without tcpdump.
+/// Returns tcpdump's text of a file, `None` without tcpdump.
 fn tcpdump(file: &Scratch) -> Option<String> {
     // By standard input, as it may give up the right to open files.
     let input = File::open(&file.0).unwrap();

@@ -1,4 +1,5 @@
-//! A proxy that splits TCP, on real packets. Needs HEADSTART_TEST_NET=1 and root (or a user namespace already entered).
+//! A proxy that splits TCP, on real packets. Needs HEADSTART_TEST_NET=1 and root (or a user
+//! namespace already entered).
 #![allow(clippy::unwrap_used)]
 
 use std::io::{ErrorKind, Read, Write};
@@ -52,7 +53,7 @@ fn connect(lab: &Lab, family: usize) -> TcpStream {
     stream
 }
 
-/// What a round trip to the server takes without a proxy.
+/// Measures a round trip to the server without a proxy.
 fn udp_round_trip(lab: &Lab) -> Duration {
     let nodes = ["client", "server"].map(|name| lab.node(name).unwrap());
     let [client, server] = nodes.map(|node| {
@@ -68,10 +69,11 @@ fn udp_round_trip(lab: &Lab) -> Duration {
     start.elapsed()
 }
 
-/// How often a time is taken that is not as it has to be: the machine may be busy. What is wrong is so each time.
+/// Measurements of a time until one is as it should be: the machine may be busy. What is wrong is
+/// so each time.
 const MEASUREMENTS: usize = 5;
 
-/// Whether it is so in one of a few measurements.
+/// Asserts that one of a few measurements is right.
 fn once(measure: impl Fn() -> Result<(), String>) {
     let wrong: Vec<_> = (0..MEASUREMENTS).map_while(|_| measure().err()).collect();
     assert!(wrong.len() < MEASUREMENTS, "{wrong:#?}");

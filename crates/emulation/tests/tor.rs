@@ -1,5 +1,5 @@
-//! A private Tor network that does not stand; one that does is the experiment `tor` of `headstart lab run`.
-//! Needs HEADSTART_TEST_NET=1 and the package tor.
+//! A private Tor network that does not stand; one that does is the experiment `tor` of `headstart
+//! lab run`. Needs HEADSTART_TEST_NET=1 and the package tor.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;

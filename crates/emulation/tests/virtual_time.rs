@@ -26,7 +26,8 @@ fn drained(link: &mut Link) -> Vec<(Duration, Packet)> {
     out
 }
 
-/// Sends packets 1, 2, ... one millisecond apart and returns (time in ms, first byte) of what comes out.
+/// Sends packets 1, 2, ... one millisecond apart and returns (time in ms, first byte) of what comes
+/// out.
 fn through(mut link: Link, protocols: &[Protocol]) -> Vec<(u128, u8)> {
     for (number, protocol) in (1..).zip(protocols) {
         link.send(ms(u32::from(number)), Packet { protocol: *protocol, bytes: vec![number] });
@@ -75,7 +76,8 @@ fn exact_loss_of_one_protocol_counts_only_that() {
 #[test]
 fn reordered_packets_are_overtaken() {
     let link = Link::default().with(Reorder::exact([1, 3], ms(2))).with(Delay::millis(5));
-    // Packet 1 reaches the delay at 3 ms together with nothing, packet 3 at 5 ms; ties would keep arrival order.
+    // Packet 1 reaches the delay at 3 ms together with nothing, packet 3 at 5 ms; ties would keep
+    // arrival order.
     assert_eq!(through(link, &FOUR_UDP), [(7, 2), (8, 1), (9, 4), (10, 3)]);
 }
 
@@ -204,7 +206,8 @@ fn a_rate_spaces_packets_and_its_queue_drops_the_last() {
     for number in 1..=4 {
         send(Duration::ZERO, number);
     }
-    // Half of the first has gone: there is still no room for a fifth; after the whole of it there is.
+    // Half of the first has gone: there is still no room for a fifth; after the whole of it there
+    // is.
     send(MS / 2, 5);
     send(MS, 6);
     // Idle again.

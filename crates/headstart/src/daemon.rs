@@ -1,4 +1,4 @@
-//! What both daemons do the same way: signals, limits, metrics, a stop that loses nothing.
+//! The common parts of both daemons: signals, limits, metrics, a stop that loses nothing.
 
 use std::future::Future;
 use std::io;
@@ -21,13 +21,14 @@ use crate::base::settings::{Invocation, Stop};
 use crate::listen;
 use crate::metrics::{self, Direction, Metrics, Outcome, Role};
 
-/// How often relayed bytes reach the metrics.
+/// Interval at which relayed bytes reach the metrics.
 const RELAYED_EVERY: Duration = Duration::from_secs(1);
 
 /// Pause after a failed accept, such as for want of file descriptors: it passes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Waits a little where accepting cannot work for a while. A client that is gone already is no reason.
+/// Waits a little where accepting cannot work for a while. A client that is gone already is no
+/// reason.
 pub(crate) async fn after_failed_accept(error: &io::Error) {
     if error.kind() == io::ErrorKind::ConnectionAborted {
         return;
@@ -51,14 +52,14 @@ pub(crate) struct Daemon<S> {
     places: Places,
 }
 
-/// What each listener of a daemon has of it.
+/// A listener's share of the daemon.
 pub(crate) struct Running<S> {
     settings: watch::Receiver<Arc<S>>,
     stop: watch::Receiver<bool>,
     pub(crate) places: Places,
 }
 
-/// What a listener has to do next.
+/// The next step of a listener.
 pub(crate) enum Next<S, T> {
     /// Its work came to this.
     Done(T),
@@ -164,7 +165,7 @@ pub(crate) fn load<T: FromArgMatches>(invocation: &Invocation) -> Result<T, Fail
     })
 }
 
-/// What the operator asks of a running daemon.
+/// The operator's request to a running daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signal {
     /// SIGHUP: read the configuration again.
@@ -210,7 +211,7 @@ const TASKS: u32 = u32::MAX >> 3;
 pub(crate) struct Places {
     free: Arc<Semaphore>,
     all: u32,
-    /// What is left of [`TASKS`]: connections that have no place yet are not to be cut off either.
+    /// Permits left of [`TASKS`]: connections that have no place yet are not to be cut off either.
     tasks: Arc<Semaphore>,
 }
 

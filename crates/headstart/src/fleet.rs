@@ -1,9 +1,12 @@
-//! What the machines of a site share through Redis: the key ring, and what came as early data.
+//! State that the machines of a site share through Redis: the key ring, and the replay cache of
+//! early data.
 //!
-//! Redis is trusted with neither: the ring is sealed there, and whatever is wrong with it (away, slow, malformed, older
-//! than before) leaves the keys at hand in use and refuses early data. `docs/fleet.md` has the table.
+//! Redis is trusted with neither: the ring is sealed there, and whatever is wrong with it (away,
+//! slow, malformed, older than before) leaves the keys at hand in use and refuses early data.
+//! `docs/fleet.md` has the table.
 //!
-//! `redis` speaks with it, within bounds; `ring` keeps the keys up to date; `filter` asks about early data.
+//! `redis` speaks with it, within bounds; `ring` keeps the keys up to date; `filter` asks about
+//! early data.
 
 mod clock;
 pub(crate) mod filter;

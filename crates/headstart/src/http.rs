@@ -65,7 +65,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     }
 }
 
-/// Why there is no whole answer.
+/// Reason for an incomplete answer.
 #[derive(Debug)]
 pub(crate) enum ExchangeError {
     /// The connection, or what came on it.

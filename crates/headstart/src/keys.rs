@@ -102,7 +102,8 @@ fn export(options: &KeysExportOptions) -> Result<(), Failure> {
     }
 }
 
-/// A file for each epoch, and one that names them: nginx makes tickets with the first and takes those of all.
+/// A file for each epoch, and one that names them: nginx makes tickets with the first and takes
+/// those of all.
 fn export_nginx(ring: &KeyRing, dir: &Path) -> Result<(), Failure> {
     let dir = std::path::absolute(dir)
         .map_err(|error| Failure::usage(format!("cannot use {}: {error}", dir.display())))?;
@@ -137,8 +138,9 @@ fn forget(file: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Sessions are tied to the hash of their cipher suite. So both have to choose the same one, whatever order a client
-/// has them in: nginx as the edges do, by the server's order but for clients that want ChaCha20 first.
+/// Sessions are tied to the hash of their cipher suite. So both have to choose the same one,
+/// whatever order a client has them in: nginx as the edges do, by the server's order but for
+/// clients that want ChaCha20 first.
 const NGINX: &str = "\
 # Made by `headstart keys export`, to be included in the server that is the default of its port.
 ssl_session_tickets on;
@@ -163,7 +165,7 @@ struct InRedis<'a> {
     key: FleetKey,
 }
 
-/// How often a rotation is tried again that somebody else has overtaken. The second look finds the ring renewed.
+/// Attempts at a rotation that somebody else has overtaken. The second look finds the ring renewed.
 const TRIES: usize = 3;
 
 impl<'a> InRedis<'a> {
@@ -177,7 +179,8 @@ impl<'a> InRedis<'a> {
     }
 
     fn create(&self, ring: &KeyRing) -> Result<(), Failure> {
-        // Rings are renewed every hour at most, so that this is later than any ring that the place has lost.
+        // Rings are renewed every hour at most, so that this is later than any ring that the place
+        // has lost.
         let sealed = self.seal(ring, wall_clock().0)?;
         runtime::run_here(async {
             let place = self.open().await?;
@@ -313,7 +316,7 @@ fn is_due(ring: &KeyRing) -> bool {
     ring.is_due(wall_clock())
 }
 
-/// What tickets without a cookie begin with in this epoch: as public as they are.
+/// Returns the prefix of tickets without a cookie in this epoch: as public as they are.
 fn name(epoch: &Epoch) -> String {
     epoch.ticket_name().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -12,8 +12,8 @@ use crate::base::failure::Failure;
 /// 4096 by default since Linux 5.4.
 const BACKLOG: i32 = 4096;
 
-/// A TCP listener at `address`. An IPv6 address takes IPv6 only, so that `0.0.0.0` and `[::]` can be
-/// given side by side whatever net.ipv6.bindv6only says.
+/// A TCP listener at `address`. An IPv6 address takes IPv6 only, so that `0.0.0.0` and `[::]` can
+/// be given side by side whatever net.ipv6.bindv6only says.
 ///
 /// # Errors
 /// A [`Failure`] with a hint, for example when the port is in use.

@@ -44,10 +44,10 @@ const RELOADS: &str = "headstart_reloads_total";
 const SESSIONS_HELD: &str = "headstart_sessions_held";
 const SESSIONS: &str = "headstart_sessions_total";
 
-/// How often the exporter tidies its buffers, as its own server does.
+/// Interval at which the exporter tidies its buffers, as its own server does.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// Which daemon reports.
+/// Daemon that reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// `headstart edge`.
@@ -65,7 +65,7 @@ impl Role {
     }
 }
 
-/// How a connection ended.
+/// Outcome of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Both sides closed.
@@ -95,7 +95,7 @@ impl Outcome {
     }
 }
 
-/// Which way bytes or datagrams go.
+/// Direction of bytes or datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From client to server.
@@ -218,7 +218,7 @@ pub fn request(is_h2: bool, status: u16) {
     counter!(REQUESTS, "protocol" => protocol, "status" => class).increment(1);
 }
 
-/// What became of a request that came before the handshake was done.
+/// Outcome of a request that came before the handshake was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EarlyRequest {
     /// It was passed on at once.
@@ -239,7 +239,7 @@ pub fn early(request: EarlyRequest) {
     counter!(EARLY, "outcome" => outcome).increment(1);
 }
 
-/// What a filter in Redis said of early data.
+/// Answer of a filter in Redis about early data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     /// It came for the first time.
@@ -285,7 +285,7 @@ pub fn certificate_expiry(seconds: i64) {
     gauge!(EXPIRY).set(seconds as f64);
 }
 
-/// What is read again while an edge runs.
+/// File that is read again while an edge runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reloaded {
     /// Certificates with their private keys.

@@ -50,7 +50,7 @@ fn failed(program: &OsStr, error: &io::Error) -> (Failure, u8) {
     }
 }
 
-/// What is set, beside what there is.
+/// Returns the variables to set, beside those that there are.
 fn variables(options: &RunOptions) -> Result<Vec<(&'static str, OsString)>, Failure> {
     let mut all = proxy(&options.proxy)?;
     if let Some(context) = &options.context {
@@ -69,8 +69,9 @@ fn variables(options: &RunOptions) -> Result<Vec<(&'static str, OsString)>, Fail
     Ok(all)
 }
 
-/// By HTTP's CONNECT, which all take that take a proxy, with the name of the host left to the agent. Without http_proxy:
-/// the agent takes no plain HTTP.
+/// Returns the variables of an HTTP proxy, whose CONNECT every program with proxies takes, and
+/// which leaves the name of the host to the agent. Without http_proxy: the agent takes no plain
+/// HTTP.
 fn proxy(address: &str) -> Result<Vec<(&'static str, OsString)>, Failure> {
     if address.is_empty() {
         return Ok(Vec::new());
@@ -85,7 +86,8 @@ fn proxy(address: &str) -> Result<Vec<(&'static str, OsString)>, Failure> {
             .hint("write HOST:PORT, as of --listen of the agent: --proxy 127.0.0.1:1080"));
     }
     let (http, socks) = (format!("http://{address}"), format!("socks5h://{address}"));
-    // Plain HTTP goes by SOCKS where a program asks for a proxy for all; curl takes it in small letters, too.
+    // Plain HTTP goes by SOCKS where a program asks for a proxy for all; curl takes it in small
+    // letters, too.
     let all = [
         ("HTTPS_PROXY", &http),
         ("https_proxy", &http),
@@ -119,7 +121,8 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
         .map_err(|error| Failure::usage(format!("no path: {}: {error}", path.display())))
 }
 
-/// The library; none where none is wanted, or none was found and none named: the proxy is good without it.
+/// The library; none where none is wanted, or none was found and none named: the proxy is good
+/// without it.
 fn library(options: &RunOptions) -> Result<Option<PathBuf>, Failure> {
     match options.preload.as_deref().map(Path::new) {
         Some(named) if named.as_os_str().is_empty() => Ok(None),

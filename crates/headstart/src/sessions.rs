@@ -70,7 +70,7 @@ fn policy_call(options: &SessionsPolicyOptions) -> Call {
     }
 }
 
-/// What is to be set, as the body of a request.
+/// Returns the changes to a policy, as the body of a request.
 fn wanted(options: &SessionsPolicyOptions) -> Map<String, Value> {
     let lifetime = options.lifetime.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     let all = [

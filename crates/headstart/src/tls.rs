@@ -28,12 +28,12 @@ const GROUPS: &str = "?*X25519MLKEM768 / ?*X25519:?secp256r1 / ?X448:?secp384r1:
 /// The same without the post-quantum group, whose key share makes a ClientHello larger than a SYN.
 const SMALL_GROUPS: &str = "?*X25519:?secp256r1 / ?X448:?secp384r1:?secp521r1";
 
-/// Whose word is taken for a server's name.
+/// Trust anchors for a server's name.
 #[derive(Debug, Clone)]
 pub enum Trust {
     /// The certificate authorities of the system, or those of SSL_CERT_FILE and SSL_CERT_DIR.
     System,
-    /// Those in a PEM file, and no others.
+    /// The authorities in a PEM file, and no others.
     File(PathBuf),
     /// This one certificate.
     Only(X509),
@@ -111,7 +111,7 @@ pub fn configuration(connector: &SslConnector) -> Result<ConnectConfiguration, F
     connector.configure().map_err(|error| Failure::usage(format!("cannot use OpenSSL: {error}")))
 }
 
-/// What was agreed on, as far as it is public.
+/// Negotiated parameters, as far as they are public.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// Such as `TLSv1.3`.
@@ -120,7 +120,7 @@ pub struct Facts {
     pub cipher: &'static str,
     /// The group of the key exchange, where it can be told.
     pub group: Option<&'static str>,
-    /// Whether an earlier session was resumed.
+    /// True if an earlier session was resumed.
     pub resumed: bool,
 }
 
@@ -156,7 +156,8 @@ fn group(ssl: &SslRef) -> Option<&'static str> {
     }
 }
 
-/// Why TLS with `host` was not established, once the stream below it is known to be well.
+/// Returns the reason why TLS with `host` was not established, once the stream below it is known to
+/// be well.
 pub fn refusal(error: &ssl::Error, ssl: &SslRef, host: &str) -> Failure {
     let verdict = ssl.verify_result();
     if verdict != X509VerifyResult::OK {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Longest round trip of an emulated link: three of them fit the time a connection has (30 s), and a
-/// calibration's echoes of one the queue of the link.
+/// Longest round trip of an emulated link: three of them fit the time a connection has (30 s), and
+/// a calibration's echoes of one the queue of the link.
 const RTT_MAX: Duration = Duration::from_secs(5);
 
 /// A round trip to emulate.

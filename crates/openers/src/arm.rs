@@ -11,7 +11,7 @@ pub struct Arm {
     ech: bool,
 }
 
-/// Who opens an arm's connections.
+/// Party that opens an arm's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Via {
     /// The measuring program itself.
@@ -22,7 +22,7 @@ pub enum Via {
     Unmodified(Sharing),
 }
 
-/// How far programs of others share sessions.
+/// Degree to which programs of others share sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Sharing {
     /// Programs as they come, and edges each with keys of its own.
@@ -160,7 +160,8 @@ impl Arm {
 
     /// Returns true if whole pages can be loaded by it.
     ///
-    /// Its client opens all connections itself, and its server can be at the addresses of all hosts.
+    /// Its client opens all connections itself, and its server can be at the addresses of all
+    /// hosts.
     #[must_use]
     pub fn loads_pages(self) -> bool {
         self.via == Via::Program && !self.ech
@@ -197,7 +198,8 @@ impl Arm {
         self.via == Via::Agent
     }
 
-    /// Returns true if its client can be told at which of several addresses of a server it connects.
+    /// Returns true if its client can be told at which of several addresses of a server it
+    /// connects.
     #[must_use]
     pub fn has_several_addresses(self) -> bool {
         let by_tcp =
@@ -230,22 +232,22 @@ impl Arm {
         self.ech
     }
 
-    /// What the measuring program itself uses: plain TCP where others open its connections.
+    /// Returns what the measuring program itself uses: plain TCP where others open its connections.
     pub(crate) fn carrier(self) -> Carrier {
         if self.via == Via::Program { self.opening.carrier } else { Carrier::Tcp }
     }
 }
 
-/// Key exchange and certificates. The cipher is AES-128-GCM with SHA-256 in all of them; arms of Fast Open have what
-/// headstart's engine agrees on (AES-256-GCM with SHA-384).
+/// Key exchange and certificates. The cipher is AES-128-GCM with SHA-256 in all of them; arms of
+/// Fast Open have what headstart's engine agrees on (AES-256-GCM with SHA-384).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Suite {
     /// P-256 and a self-signed ECDSA certificate of P-256.
     P256,
     /// X25519MLKEM768, what browsers offer, with the same certificate.
     ///
-    /// With one group and one cipher its ClientHello has 1,407 bytes: it just fits a SYN (1,420 bytes),
-    /// where those of browsers (1.7 kB and more) and of OpenSSL as it comes (1,493) do not.
+    /// With one group and one cipher its ClientHello has 1,407 bytes: it just fits a SYN (1,420
+    /// bytes), where those of browsers (1.7 kB and more) and of OpenSSL as it comes (1,493) do not.
     X25519MlKem768,
     /// ML-KEM-512 and a self-signed ML-DSA-44 certificate: the sizes of the TurboTLS paper.
     MlKem512MlDsa44,

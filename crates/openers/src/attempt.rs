@@ -16,11 +16,11 @@ use crate::trial::{Marks, Trial};
 /// Bytes read at a time: a whole TLS record.
 const READ: usize = 16 * 1024;
 
-/// How long the server's end of the connection is waited for, which brings its tickets: two round
+/// Time that the server's end of the connection is waited for, which brings its tickets: two round
 /// trips of a satellite link and one retransmission.
 pub(crate) const END: Duration = Duration::from_secs(3);
 
-/// What is asked and what should come, on any connection.
+/// Request and expected response, on any connection.
 pub(crate) struct Exchange {
     request: Vec<u8>,
     response: Response,
@@ -87,7 +87,8 @@ pub(crate) async fn end(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
 /// One connection over TLS: request, response, and what is measured of it.
 pub(crate) struct Attempt<S> {
     stream: SslStream<S>,
-    /// Whether a session was offered, whether the request is early data, and whether it was taken.
+    /// True if a session was offered; then true if the request is early data, and if it was
+    /// accepted.
     offered: bool,
     early: bool,
     accepted: bool,
@@ -96,7 +97,8 @@ pub(crate) struct Attempt<S> {
     exchange: Exchange,
 }
 
-/// When TLS was given early data, when it had written it with the ClientHello, and where it ends in the stream below.
+/// When TLS was given early data, when it had written it with the ClientHello, and where it ends in
+/// the stream below.
 #[derive(Clone, Copy)]
 struct SentEarly {
     from: Instant,
@@ -153,7 +155,8 @@ impl<S: Transport> Attempt<S> {
         Ok(())
     }
 
-    /// Marks when early data left, as far as that is known now: TLS has it before there is a transport.
+    /// Marks when early data left, as far as that is known now: TLS has it before there is a
+    /// transport.
     fn note_early(&mut self) {
         let Some(SentEarly { from, written, end }) = self.sent_early else { return };
         let moment = match self.stream.get_ref().left(end) {

@@ -24,9 +24,9 @@ const DAYS: u32 = 3650;
 /// Random bits of a serial number: at most 20 octets, positive (RFC 5280 section 4.1.2.2).
 const SERIAL_BITS: i32 = 127;
 
-/// What a server shows and what its clients trust.
+/// Certificates that a server shows and its clients trust.
 pub(crate) struct Chain {
-    /// What is sent, the server's own first; the last is its own issuer and is trusted.
+    /// Certificates to send, the server's own first; the last is its own issuer and is trusted.
     pub(crate) certificates: Vec<X509>,
     pub(crate) key: PKey<Private>,
 }
@@ -67,8 +67,8 @@ impl<'a> Subject<'a> {
     fn new(suite: Suite, role: Role<'a>) -> Result<Self, ErrorStack> {
         let (key, digest) = key(suite)?;
         let mut name = X509NameBuilder::new()?;
-        // Of one length, and another for each padding: of two trusted certificates with one subject, a
-        // client looks at the first alone.
+        // Of one length, and another for each padding: of two trusted certificates with one
+        // subject, a client looks at the first alone.
         let (organization, common) = match role {
             Role::Server { name, padding } => (format!("lab {padding:09}"), name),
             Role::Issuer(name) => ("headstart lab".to_owned(), name),

@@ -79,7 +79,7 @@ pub(crate) enum Prepared {
     Ech(EchTls),
 }
 
-/// What [`Client::ready`] made for one connection.
+/// State that [`Client::ready`] made for one connection.
 #[derive(Debug)]
 pub(crate) enum Ready {
     /// Sockets are made as the connection is opened.
@@ -116,7 +116,7 @@ impl Client {
         Ok(Self { options, engine })
     }
 
-    /// What it does.
+    /// Returns its options.
     #[must_use]
     pub const fn options(&self) -> &ClientOptions {
         &self.options
@@ -139,7 +139,7 @@ impl Client {
         self.open_ready(self.ready(&visit), &visit, start).await
     }
 
-    /// What one connection needs that is no part of opening it, for before the clock starts.
+    /// Prepares what one connection needs that is no part of opening it, before the clock starts.
     pub(crate) fn ready(&self, visit: &Visit) -> Ready {
         let Some(to) = self.address(visit.at) else {
             return Ready::Failed(PeerError::new(format!("there is no address {}", visit.at)));
@@ -168,7 +168,7 @@ impl Client {
         [to].into_iter().chain(more).nth(number).copied()
     }
 
-    /// What of a visit the arm cannot do; a proxy takes a context as user name.
+    /// Returns what of a visit the arm cannot do; a proxy takes a context as user name.
     fn cannot(&self, visit: &Visit) -> Option<&'static str> {
         let Visit { name, context, .. } = visit;
         let any = matches!(self.engine, Engine::FastOpen(_));
@@ -190,7 +190,8 @@ impl Client {
 
     /// Drops sessions, tickets and path memory.
     ///
-    /// The kernel's Fast Open cookies stay: `ip tcp_metrics flush` in the client's namespace drops them.
+    /// The kernel's Fast Open cookies stay: `ip tcp_metrics flush` in the client's namespace drops
+    /// them.
     ///
     /// # Errors
     /// Want of memory.
@@ -276,7 +277,7 @@ impl Client {
         trial
     }
 
-    /// What is missing of the arm's best, where nobody said why.
+    /// Returns what is missing of the arm's best, where nobody gave a reason.
     fn shortfall(&self, trial: &Trial) -> &'static str {
         let arm = self.options.arm;
         match () {

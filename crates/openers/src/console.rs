@@ -26,26 +26,26 @@ use crate::visit::Visit;
 /// Lines read ahead of the one that is worked on.
 const LINES_AHEAD: usize = 16;
 
-/// Answers that wait to be written, 200 bytes each: those of a load of 1,000 connections a second for 16
-/// seconds. Only beyond them does a client wait for whoever reads.
+/// Answers that wait to be written, 200 bytes each: those of a load of 1,000 connections a second
+/// for 16 seconds. Only beyond them does a client wait for whoever reads.
 const ANSWERS_AHEAD: usize = 1 << 14;
 
 /// Bytes in a line at most: the longest order takes 40.
 const LINE_MAX: u64 = 256;
 
-/// How long a load may last: a day.
+/// Longest load: a day.
 const LASTING_MAX_MS: u64 = 24 * 3600 * 1000;
 
 /// Runs a client that obeys the lines of `input` until it ends:
 ///
 /// * `open BYTES [at NUMBER] [name NAME] [context NAME]`: one connection, a [`Visit`]; its
 ///   [`Trial`](crate::Trial).
-/// * `load BYTES INFLIGHT MILLIS`, `rate BYTES PER_SECOND MILLIS`: a line for each connection, then a
-///   [`Tally`](crate::Tally).
+/// * `load BYTES INFLIGHT MILLIS`, `rate BYTES PER_SECOND MILLIS`: a line for each connection, then
+///   a [`Tally`](crate::Tally).
 /// * `forget`: see [`Client::forget`]; `{"forgot":true}`.
 ///
-/// What cannot be obeyed is answered with `{"error":...}`. Lines are written by a thread of their own, as
-/// soon as there is something to say: those that open connections do not wait for it.
+/// What cannot be obeyed is answered with `{"error":...}`. Lines are written by a thread of their
+/// own, as soon as there is something to say: those that open connections do not wait for it.
 ///
 /// # Errors
 /// The client cannot run, or nobody reads its answers.
@@ -116,7 +116,7 @@ fn no_page_order(order: &str) -> String {
     format!("no such order: {order}; there are load and forget")
 }
 
-/// What a client says, a line each.
+/// Message of a client, a line each.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Answer {
@@ -146,8 +146,9 @@ fn write_answers(said: &Receiver<Answer>, mut output: impl Write) -> Result<(), 
     }
 }
 
-/// Runs a server until `input` ends. It says `{"ready":true,"listen":"IP:PORT","flight_bytes":N}` as soon as
-/// connections are accepted; a line `cpu` is answered with `{"cpu_ms":...}`, the process's CPU time.
+/// Runs a server until `input` ends. It says `{"ready":true,"listen":"IP:PORT","flight_bytes":N}`
+/// as soon as connections are accepted; a line `cpu` is answered with `{"cpu_ms":...}`, the
+/// process's CPU time.
 ///
 /// # Errors
 /// The server cannot run, or nobody reads its answers.
@@ -239,7 +240,7 @@ impl Order {
     }
 }
 
-/// Of pairs of words behind the number of bytes.
+/// Parses pairs of words behind the number of bytes.
 fn visit(bytes: u64, how: &[&str]) -> Option<Visit> {
     let mut visit = Visit::new(bytes);
     let (pairs, rest) = how.as_chunks::<2>();

@@ -1,4 +1,4 @@
-//! What is asked and answered: HTTP/1.1 with content that can be checked at any offset.
+//! Requests and answers: HTTP/1.1 with content that can be checked at any offset.
 
 use std::time::Duration;
 
@@ -14,11 +14,12 @@ const HEAD_MAX: usize = 8 * 1024;
 /// Fields of a head at most.
 const FIELDS_MAX: usize = 32;
 
-/// How long a server may think: as long as it serves a connection.
+/// Time that a server may think: as long as it serves a connection.
 pub const WAIT_MAX: Duration = LIFE;
 
-/// Bytes of a page's resource that are written at a time, as one record of TLS: a client reads whole records, and other
-/// resources wait for the first bytes of this one. Cloudflare's nginx has records of 4,229 bytes until a response is long.
+/// Bytes of a page's resource that are written at a time, as one record of TLS: a client reads
+/// whole records, and other resources wait for the first bytes of this one. Cloudflare's nginx has
+/// records of 4,229 bytes until a response is long.
 const PAGE_WRITE: usize = 4 * 1024;
 
 /// The last part of a path whose answer is a redirect.
@@ -31,7 +32,8 @@ pub fn fill(offset: u64, room: &mut [u8]) {
     }
 }
 
-/// The top byte of a multiplicative hash (Knuth, vol. 3, 6.4), so that no packet's content is like another's.
+/// The top byte of a multiplicative hash (Knuth, vol. 3, 6.4), so that no packet's content is like
+/// another's.
 const fn byte_at(offset: u64) -> u8 {
     offset.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]
 }
@@ -41,7 +43,7 @@ pub(crate) fn request(name: &str, bytes: u64) -> Vec<u8> {
     format!("GET /bytes/{bytes} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n").into_bytes()
 }
 
-/// What a request asks for.
+/// Target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// So many bytes of content, and the end of the connection.
@@ -50,12 +52,12 @@ pub(crate) enum Asked {
     Resource(Recorded),
 }
 
-/// How a resource is answered, as it was recorded.
+/// Answer to a request for a resource, as it was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recorded {
-    /// Of the response with its head, which is there even where that is longer.
+    /// Bytes of the response with its head, which is there even where that is longer.
     pub(crate) bytes: u64,
-    /// How long the server thinks.
+    /// Time that the server thinks.
     pub(crate) wait: Duration,
     pub(crate) redirect: bool,
 }
@@ -98,8 +100,8 @@ impl Requests {
     }
 }
 
-/// Reads the head of a request as far as it is here: none if more is to come, else what is asked for, the bytes of the
-/// head and those of the content behind it.
+/// Reads the head of a request as far as it is here: none if more is to come, else what is asked
+/// for, the bytes of the head and those of the content behind it.
 ///
 /// # Errors
 /// Status line of the refusal.
@@ -126,7 +128,7 @@ fn content_length(fields: &[httparse::Header<'_>]) -> Option<Option<u64>> {
     Some(str::from_utf8(field.value).ok().and_then(|value| value.trim().parse().ok()))
 }
 
-/// What a path asks for: `/bytes/N`, or a resource by [`resource_path`].
+/// Parses a path: `/bytes/N`, or a resource by [`resource_path`].
 fn asked(path: &str) -> Option<Asked> {
     let bytes = |number: &str| number.parse().ok().filter(|number| *number <= BYTES_MAX);
     if let Some(number) = path.strip_prefix("/bytes/") {
@@ -143,7 +145,8 @@ fn asked(path: &str) -> Option<Asked> {
     (wait <= WAIT_MAX).then_some(Asked::Resource(Recorded { bytes, wait, redirect }))
 }
 
-/// The path by which a resource is asked for, in which stands how it is answered: origins need not know the page.
+/// The path by which a resource is asked for, in which stands how it is answered: origins need not
+/// know the page.
 pub(crate) fn resource_path(resource: Recorded) -> String {
     let Recorded { bytes, wait, redirect } = resource;
     let redirect = if redirect { format!("/{REDIRECT}") } else { String::new() };
@@ -157,7 +160,7 @@ pub(crate) struct Answer {
     sent: u64,
     bytes: u64,
     wait: Duration,
-    /// Whether nothing follows it on the connection.
+    /// True if nothing follows it on the connection.
     pub(crate) is_last: bool,
 }
 
@@ -180,7 +183,8 @@ impl Answer {
         Self { head: head.into_bytes(), sent, bytes, wait, is_last: true }
     }
 
-    /// The length has leading zeros (RFC 9110 section 8.6 allows them), so that a head is as long whatever follows it.
+    /// The length has leading zeros (RFC 9110 section 8.6 allows them), so that a head is as long
+    /// whatever follows it.
     fn recorded(resource: Recorded) -> Self {
         let head = |bytes: u64| match resource.redirect {
             false => format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes:010}\r\n\r\n"),
@@ -223,9 +227,9 @@ impl Answer {
 pub(crate) struct Incoming {
     resource: Recorded,
     head: Option<Vec<u8>>,
-    /// Of the head and the content, so far.
+    /// Bytes of the head and the content, so far.
     received: u64,
-    /// Of the content, so far and at the end.
+    /// Bytes of the content, so far and at the end.
     content: u64,
     length: u64,
 }

@@ -29,7 +29,8 @@ pub(crate) struct EchTls {
 }
 
 impl EchTls {
-    /// Trusts `roots` for `name`, which is encrypted with what `list` has: an ECHConfigList in base64.
+    /// Trusts `roots` for `name`, which is encrypted with what `list` has: an ECHConfigList in
+    /// base64.
     pub(crate) fn client(
         suite: Suite,
         roots: &[X509],
@@ -53,8 +54,8 @@ impl EchTls {
         Ok(Self { config: Arc::new(config), name })
     }
 
-    /// One connection over `transport`, one request. It fails where the server did not take the encrypted
-    /// ClientHello, since it would measure something else.
+    /// One connection over `transport`, one request. It fails where the server did not take the
+    /// encrypted ClientHello, since it would measure something else.
     pub(crate) async fn open(
         &self,
         mut transport: impl Transport,

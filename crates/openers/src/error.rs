@@ -2,7 +2,7 @@ use std::fmt;
 
 use openssl::error::ErrorStack;
 
-/// Why a client or server cannot run, and what can be done about it.
+/// Reason why a client or server cannot run, with a hint.
 ///
 /// A connection that fails is no such error: it is a [`Trial`](crate::Trial) that is not ok.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl PeerError {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// What the user can do, where that is known.
+    /// Returns advice for the user, where there is any.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()

@@ -1,7 +1,8 @@
-//! The arms whose first flight is in the SYN: by the kernel's cookies (RFC 7413), or by those of Fast Open Privacy.
+//! The arms whose first flight is in the SYN: by the kernel's cookies (RFC 7413), or by those of
+//! Fast Open Privacy.
 //!
-//! All of them use the engine of headstart, so that they differ in the cookie alone. Its bytes are there before any
-//! socket is: ClientHello and early data leave in one write, which is the SYN.
+//! All of them use the engine of headstart, so that they differ in the cookie alone. Its bytes are
+//! there before any socket is: ClientHello and early data leave in one write, which is the SYN.
 
 mod client;
 mod engine;

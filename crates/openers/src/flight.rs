@@ -1,4 +1,4 @@
-//! How long a server's first flight is, measured in a handshake without a network.
+//! Length of a server's first flight, measured in a handshake without a network.
 
 use std::io::{self, Read, Write};
 
@@ -9,7 +9,8 @@ use crate::error::PeerError;
 use crate::identity::Identity;
 use crate::tls::{self, Tls};
 
-/// Bytes in a server's flight that can be asked for at most: clients of OpenSSL take 100 kB of certificates.
+/// Bytes in a server's flight that can be asked for at most: clients of OpenSSL take 100 kB of
+/// certificates.
 pub const FLIGHT_MAX: usize = 64 * 1024;
 
 /// Bytes from the server's first record to its Finished.
@@ -81,9 +82,9 @@ mod tests {
 
     #[test]
     fn flights_have_the_size_of_their_suite() {
-        // One ECDSA certificate; ML-KEM-768's ciphertext of 1,088 bytes and 32 instead of 65 of a curve;
-        // ML-DSA-44's key of 1,312 and two signatures of 2,420; three RSA certificates with 256 bytes
-        // each for key and signature. Signatures of ECDSA differ by some bytes in length.
+        // One ECDSA certificate; ML-KEM-768's ciphertext of 1,088 bytes and 32 instead of 65 of a
+        // curve; ML-DSA-44's key of 1,312 and two signatures of 2,420; three RSA certificates with
+        // 256 bytes each for key and signature. Signatures of ECDSA differ by some bytes in length.
         let sizes = Suite::ALL.map(|suite| flight(suite, None));
         let [p256, hybrid, post_quantum, rsa] = sizes;
         assert!((500..1000).contains(&p256), "{sizes:?}");

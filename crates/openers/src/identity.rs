@@ -17,13 +17,13 @@ const CHAIN: &str = "chain.pem";
 /// The server's key, in PEM form.
 const KEY: &str = "key.pem";
 
-/// What clients trust, in PEM form.
+/// File with the clients' trust anchors, in PEM form.
 const ROOT: &str = "root.pem";
 
 /// A server's certificates and key, in files that other servers (nginx, HAProxy) can use as well.
 ///
-/// All servers of one suite and flight that are given the same directory are the same one: the first
-/// to come makes the files, in one step.
+/// All servers of one suite and flight that are given the same directory are the same one: the
+/// first to come makes the files, in one step.
 #[derive(Clone, Debug)]
 pub struct Identity {
     folder: PathBuf,
@@ -34,8 +34,8 @@ pub struct Identity {
 impl Identity {
     /// Reads the identity of `suite` in `directory`, and makes it where it is missing.
     ///
-    /// With `flight`, the certificate is padded so that a first flight of the server's is so long in
-    /// bytes, TLS records included.
+    /// With `flight`, the certificate is padded so that a first flight of the server's is so long
+    /// in bytes, TLS records included.
     ///
     /// # Errors
     /// The directory cannot be used, or no flight can be so short or long.
@@ -87,7 +87,8 @@ impl Identity {
     }
 }
 
-/// What clients of `suite` trust in `directory`: every server there, whatever its flight.
+/// Returns the trust anchors of clients of `suite` in `directory`: for every server there, whatever
+/// its flight.
 pub(crate) fn roots(directory: &Path, suite: Suite) -> Result<Vec<X509>, PeerError> {
     let mut folders: Vec<_> = fs::read_dir(directory)
         .and_then(Iterator::collect::<io::Result<Vec<_>>>)
@@ -142,7 +143,7 @@ fn padded(suite: Suite, name: &str, flight: Option<usize>) -> Result<Chain, Peer
 const RECORD: usize = 16 * 1024;
 const RECORD_COST: usize = 5 + 16 + 1;
 
-/// What a padding takes besides its bytes: object identifier and lengths of an extension in DER.
+/// Cost of a padding besides its bytes: object identifier and lengths of an extension in DER.
 const PADDING_COST: usize = 24;
 
 fn store(chain: &Chain, directory: &Path, folder: &Path) -> io::Result<()> {

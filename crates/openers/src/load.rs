@@ -13,8 +13,8 @@ use crate::client::{Client, Ready};
 use crate::trial::Trial;
 use crate::visit::Visit;
 
-/// Connections open at a time at most: each takes two descriptors and some 100 kB. Those that should
-/// begin above it count as failed: the server is long beyond what it bears.
+/// Connections open at a time at most: each takes two descriptors and some 100 kB. Those that
+/// should begin above it count as failed: the server is long beyond what it bears.
 pub const OUTSTANDING_MAX: usize = 4096;
 
 /// When connections begin.
@@ -26,10 +26,11 @@ pub enum Load {
     PerSecond(f64),
 }
 
-/// What a load came to.
+/// Totals of a load.
 ///
-/// Connections that began within the slice are waited for, so a few that last long make `ms` long: divide
-/// [`completed_in_slice`](Self::completed_in_slice) by [`slice_ms`](Self::slice_ms) for a rate.
+/// Connections that began within the slice are waited for, so a few that last long make `ms` long:
+/// divide [`completed_in_slice`](Self::completed_in_slice) by [`slice_ms`](Self::slice_ms) for a
+/// rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// Always true; tells its line from those of trials.
@@ -38,7 +39,7 @@ pub struct Tally {
     pub connections: u64,
     /// Connections that ended well before the slice did.
     pub completed_in_slice: u64,
-    /// How long connections were begun, as it was asked for.
+    /// Time in which connections were begun, as asked for.
     pub slice_ms: f64,
     /// From the first to the end of the last.
     pub ms: f64,
@@ -47,7 +48,8 @@ pub struct Tally {
 }
 
 impl Client {
-    /// Opens connections for `lasting` and waits for the last of them; each one's trial goes to `sink`.
+    /// Opens connections for `lasting` and waits for the last of them; each one's trial goes to
+    /// `sink`.
     ///
     /// Without in-flight connections or rate there are none.
     pub async fn load(

@@ -1,4 +1,4 @@
-//! What clients and servers are told.
+//! Options of clients and servers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,15 +18,15 @@ pub const NAME: &str = "peer.test";
 /// The name of another virtual host of a server that is called [`NAME`]: its certificate has both.
 pub const OTHER_NAME: &str = "other.peer.test";
 
-/// How long a connection may take where nothing is said: curl's users wait as long.
+/// Default time limit of a connection: curl's users wait as long.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a client does.
+/// Options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// How connections are opened.
+    /// Opening of connections.
     pub arm: Arm,
-    /// What they agree on; as the server's.
+    /// Cryptography; as the server's.
     pub suite: Suite,
     /// The server.
     pub to: SocketAddr,
@@ -38,19 +38,20 @@ pub struct ClientOptions {
     pub name: String,
     /// A SOCKS5 proxy, which is asked for the name and the port of `to`.
     pub proxy: Option<SocketAddr>,
-    /// The server's ECHConfigList (RFC 9849 section 4) in base64, for arms that encrypt their ClientHello.
+    /// The server's ECHConfigList (RFC 9849 section 4) in base64, for arms that encrypt their
+    /// ClientHello.
     pub ech: Option<String>,
-    /// Which openings TurboTLS may use.
+    /// Openings that TurboTLS may use.
     pub policy: OpeningPolicy,
     /// Slots in a flight of TurboTLS, advertised and at most; by default as advertised usually.
     pub slots: Option<u8>,
-    /// How long TurboTLS waits for the first datagram, instead of what it learns.
+    /// Time that TurboTLS waits for the first datagram, instead of what it learns.
     pub grace: Option<Duration>,
-    /// How long one connection may take.
+    /// Time limit of one connection.
     pub timeout: Duration,
     /// Threads of the program; one suffices but for load.
     pub threads: usize,
-    /// Of the arrival times of [`Load::PerSecond`](crate::Load::PerSecond).
+    /// Seed of the arrival times of [`Load::PerSecond`](crate::Load::PerSecond).
     pub seed: u64,
 }
 
@@ -123,12 +124,12 @@ pub(crate) fn supported(arm: Arm, suite: Suite) -> Result<(), PeerError> {
     }
 }
 
-/// What a server does.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// How connections are opened.
+    /// Opening of connections.
     pub arm: Arm,
-    /// What they agree on.
+    /// Cryptography.
     pub suite: Suite,
     /// Where it listens; port 0 picks one.
     pub listen: SocketAddr,
@@ -144,10 +145,10 @@ pub struct ServerOptions {
     pub threads: usize,
     /// Threads that read the datagrams of TurboTLS.
     pub udp_workers: usize,
-    /// Where `headstart fastopen attach server` pinned its maps, for arms with private cookies. Without them cookies
-    /// are handed out and open nothing.
+    /// Where `headstart fastopen attach server` pinned its maps, for arms with private cookies.
+    /// Without them cookies are handed out and open nothing.
     pub fast_open_maps: Option<PathBuf>,
-    /// How long private cookies live, if not as long as usual.
+    /// Life of private cookies, if not the default.
     pub cookie_life: Option<Duration>,
 }
 

@@ -1,4 +1,5 @@
-//! QUIC by quinn, as it comes, for comparison: one group and one cipher, and HTTP/1.1's text on one stream.
+//! QUIC by quinn, as it comes, for comparison: one group and one cipher, and HTTP/1.1's text on one
+//! stream.
 
 mod client;
 mod server;
@@ -15,7 +16,7 @@ use crate::arm::Suite;
 /// QUIC wants a protocol to be named (RFC 9001 section 8.1); this one is of nobody else.
 const PROTOCOL: &[u8] = b"headstart-emulation";
 
-/// What rustls has of `suite`, here and with Encrypted ClientHello.
+/// Returns the cryptography of rustls for `suite`, here and with Encrypted ClientHello.
 pub(crate) fn provider(suite: Suite) -> Arc<CryptoProvider> {
     let group = match suite {
         Suite::X25519MlKem768 => aws_lc_rs::kx_group::X25519MLKEM768,

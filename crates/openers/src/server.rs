@@ -24,8 +24,8 @@ use crate::serving::{Broken, end, half_rtt, listen};
 use crate::tls;
 use headstart_proto::Carrier;
 
-/// TLS states that are made ahead: more connections than that do not begin at once in any experiment that looks
-/// at single ones. Some 20 kB each.
+/// TLS states that are made ahead: more connections than that do not begin at once in any
+/// experiment that looks at single ones. Some 20 kB each.
 const READY: usize = 16;
 
 /// Serves one arm until it is dropped.
@@ -182,8 +182,9 @@ async fn serve_arrival(arrival: Arrival, tls: Arc<Prepared>, early: bool) -> Res
     serve(stream, &tls, early).await
 }
 
-/// TLS states made before their connections come. A ClientHello over TCP comes after its connection, so that the
-/// state is there in any case; over UDP it is the first thing to come, and would wait for it.
+/// TLS states made before their connections come. A ClientHello over TCP comes after its
+/// connection, so that the state is there in any case; over UDP it is the first thing to come, and
+/// would wait for it.
 struct Prepared {
     context: SslContext,
     ready: Mutex<Vec<Ssl>>,
@@ -282,7 +283,8 @@ async fn answer_all(
     Ok(())
 }
 
-/// The answer to the next request, whose first record is written; none where the client asks for no more.
+/// The answer to the next request, whose first record is written; none where the client asks for no
+/// more.
 async fn begin(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     requests: &mut Requests,
@@ -330,7 +332,8 @@ async fn write_half_rtt(
     Ok(())
 }
 
-/// The next request; none where the client asks for no more. Early data may have brought a part of it.
+/// The next request; none where the client asks for no more. Early data may have brought a part of
+/// it.
 async fn read_request(
     stream: &mut (impl AsyncRead + Unpin),
     requests: &mut Requests,
@@ -358,8 +361,8 @@ mod tests {
     use crate::sys;
     use crate::tls::{Connection, Tls};
 
-    /// Bytes of the pieces in which TLS hands out a response, of which none is more than a record; and
-    /// whether the request was early data.
+    /// Bytes of the pieces in which TLS hands out a response, of which none is more than a record;
+    /// and whether the request was early data.
     async fn pieces(client: &Tls, server: SocketAddr, bytes: u64) -> (Vec<usize>, bool) {
         let near = TcpStream::connect(server).await.unwrap();
         let Connection { ssl, session } = client.connection().unwrap();

@@ -1,4 +1,4 @@
-//! What servers of all kinds do alike.
+//! The common parts of all servers.
 
 use std::future::Future;
 use std::io;
@@ -14,7 +14,7 @@ use crate::sys;
 /// Connections the kernel completes before they are accepted, as the edge has it.
 const BACKLOG: i32 = 4096;
 
-/// What is answered to early data, record by record.
+/// Returns the answer to early data, record by record.
 pub(crate) fn half_rtt(answer: &mut Answer) -> impl Iterator<Item = Vec<u8>> {
     let pieces = (0..HALF_RTT_MAX / HALF_RTT_WRITE).map(|_| answer.next(HALF_RTT_WRITE));
     pieces.take_while(|piece| !piece.is_empty())

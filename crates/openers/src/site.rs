@@ -1,9 +1,11 @@
-//! Web sites to load: generated pages that a browser really loads in the tree that their description says.
+//! Web sites to load: generated pages that a browser really loads in the tree that their
+//! description says.
 //!
-//! A [`Site`] is a description (lab/sites/*.toml): hosts, and resources of which each is asked for by another. Bodies are
-//! made from it and are the same in every run: documents and style sheets that name their resources, scripts that insert
-//! the next ones, pictures and fonts that decode. A [`SiteOrigin`] serves sites over HTTPS, HTTP/1.1 or HTTP/2 by ALPN, each
-//! host with a certificate of its own by one [`Authority`].
+//! A [`Site`] is a description (lab/sites/*.toml): hosts, and resources of which each is asked for
+//! by another. Bodies are made from it and are the same in every run: documents and style sheets
+//! that name their resources, scripts that insert the next ones, pictures and fonts that decode. A
+//! [`SiteOrigin`] serves sites over HTTPS, HTTP/1.1 or HTTP/2 by ALPN, each host with a certificate
+//! of its own by one [`Authority`].
 //!
 //! ```
 //! use headstart_openers::site::Site;

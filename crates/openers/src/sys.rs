@@ -14,16 +14,16 @@ use openssl::pkey::{PKey, Private};
 use openssl::ssl::{SslRef, SslSessionRef};
 
 unsafe extern "C" {
-    /// Of openssl/ssl.h; in no Rust binding.
+    /// From openssl/ssl.h; in no Rust binding.
     fn SSL_get_early_data_status(ssl: *const c_void) -> c_int;
 
-    /// Of openssl/ssl.h; not in the safe binding.
+    /// From openssl/ssl.h; not in the safe binding.
     fn SSL_get_wbio(ssl: *const c_void) -> *mut c_void;
 
-    /// Of openssl/bio.h; in no Rust binding.
+    /// From openssl/bio.h; in no Rust binding.
     fn BIO_number_written(bio: *mut c_void) -> u64;
 
-    /// Of openssl/evp.h; in no Rust binding. RSA and EC take further arguments.
+    /// From openssl/evp.h; in no Rust binding. RSA and EC take further arguments.
     fn EVP_PKEY_Q_keygen(
         library: *mut c_void,
         properties: *const c_char,
@@ -38,11 +38,12 @@ const EARLY_DATA_ACCEPTED: c_int = 2;
 /// `TCPI_OPT_SYN_DATA` of linux/tcp.h: data in the SYN was acknowledged by the SYN-ACK.
 const SYN_DATA: u8 = 32;
 
-/// A new key of a kind that has no parameters, by OpenSSL's name. The safe binding has newer kinds only if it is built
-/// with an OpenSSL that has them; here it is an error of the call.
+/// A new key of a kind that has no parameters, by OpenSSL's name. The safe binding has newer kinds
+/// only if it is built with an OpenSSL that has them; here it is an error of the call.
 pub(crate) fn new_key(kind: &CStr) -> Result<PKey<Private>, ErrorStack> {
     openssl::init();
-    // SAFETY: null stands for the default library and no properties; the name ends with a zero and lives through the call.
+    // SAFETY: null stands for the default library and no properties; the name ends with a zero and
+    // lives through the call.
     let key = unsafe { EVP_PKEY_Q_keygen(ptr::null_mut(), ptr::null(), kind.as_ptr()) };
     if key.is_null() {
         return Err(ErrorStack::get());
@@ -64,7 +65,7 @@ pub(crate) fn set_session(ssl: &mut SslRef, session: &SslSessionRef) -> Result<(
     unsafe { ssl.set_session(session) }
 }
 
-/// Whether the server took the early data of a finished handshake.
+/// Returns true if the server took the early data of a finished handshake.
 pub(crate) fn early_data_accepted(ssl: &SslRef) -> bool {
     // SAFETY: the pointer is valid as long as the reference; the function only reads a field.
     let status = unsafe { SSL_get_early_data_status(ssl.as_ptr().cast_const().cast()) };
@@ -98,7 +99,7 @@ fn set_tcp_option(socket: &impl AsFd, option: c_int, value: c_int) -> io::Result
     }
 }
 
-/// Whether the connection's SYN had data that the server took (tcp(7), TCP_INFO).
+/// Returns true if the connection's SYN had data that the server took (tcp(7), TCP_INFO).
 pub(crate) fn syn_data_acknowledged(socket: &impl AsFd) -> io::Result<bool> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut length =

@@ -1,4 +1,4 @@
-//! What TLS is spoken over, and what is known of how it was opened.
+//! Transports of TLS, and how they were opened.
 
 use std::io;
 use std::net::SocketAddr;
@@ -65,11 +65,12 @@ impl Transport for ClientStream {
     }
 }
 
-/// With the datagrams if the server has said that it got them; else on TCP with everything from the
-/// start, which is when the opening was decided on.
+/// Returns when a byte left: with the datagrams if the server has acknowledged them; else on TCP
+/// with everything from the start, which is when the opening was decided on.
 ///
-/// Every datagram of the server tells how far it has the client's stream. Where those that would tell are
-/// lost, or there were no slots for them, this is too late by a round trip and not too early.
+/// Every datagram of the server tells how far it has the client's stream. Where those that would
+/// tell are lost, or there were no slots for them, this is too late by a round trip and not too
+/// early.
 fn left(timeline: &[Moment], end: u64) -> Option<Duration> {
     let events = || {
         timeline.iter().filter_map(|moment| match moment.what {
@@ -97,8 +98,9 @@ pub(crate) async fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// TCP whose SYN has as much of `data` as it holds, if the kernel has a cookie for `to`, and how much that is; without a
-/// cookie it asks for one, and nothing is taken. Returns at once: the stream becomes writable when it is connected.
+/// TCP whose SYN has as much of `data` as it holds, if the kernel has a cookie for `to`, and how
+/// much that is; without a cookie it asks for one, and nothing is taken. Returns at once: the
+/// stream becomes writable when it is connected.
 ///
 /// The same calls as `headstart_net::fastopen::connect` makes, but for those that set a cookie.
 pub(crate) fn connect_fast(to: SocketAddr, data: &[u8]) -> io::Result<(TcpStream, usize)> {
@@ -113,7 +115,8 @@ pub(crate) fn connect_fast(to: SocketAddr, data: &[u8]) -> io::Result<(TcpStream
     Ok((TcpStream::from_std(socket.into())?, taken))
 }
 
-/// TCP to `name` by way of a SOCKS5 proxy, which finds the address; it is told the user, if there is one.
+/// TCP to `name` by way of a SOCKS5 proxy, which finds the address; it is told the user, if there
+/// is one.
 pub(crate) async fn connect_by(
     proxy: SocketAddr,
     name: &str,

@@ -5,22 +5,23 @@ use serde::{Deserialize, Serialize};
 
 /// One connection, from before the first socket call to the last response byte.
 ///
-/// Times are in milliseconds from just before the first socket call, or from when the connection was
-/// planned to begin; none where it did not come so far.
+/// Times are in milliseconds from just before the first socket call, or from when the connection
+/// was planned to begin; none where it did not come so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Whether every response byte came and was right.
+    /// True if every response byte came and was right.
     pub ok: bool,
-    /// What carried the first flight in truth.
+    /// Carrier of the first flight in truth.
     #[serde(with = "by_name")]
     pub opening: Carrier,
-    /// Whether an earlier session was resumed.
+    /// True if an earlier session was resumed.
     pub resumed: bool,
-    /// Whether the server took the request as early data.
+    /// True if the server accepted the request as early data.
     pub early_data: bool,
-    /// When the client handed its first request byte to TLS, with a transport below that could take it.
-    /// Early data counts from when it left: with the SYN or the datagram that carried it, if the server got that,
-    /// else when TCP took it. If early data was refused, the second time counts.
+    /// When the client handed its first request byte to TLS, with a transport below that could take
+    /// it. Early data counts from when it left: with the SYN or the datagram that carried it, if
+    /// the server got that, else when TCP took it. If early data was refused, the second time
+    /// counts.
     pub ms_to_first_request_byte: Option<f64>,
     /// When TLS handed out the first response byte.
     pub ms_to_first_response_byte: Option<f64>,
@@ -28,9 +29,9 @@ pub struct Trial {
     pub ms_to_last_response_byte: Option<f64>,
     /// Bytes of content that came and were right.
     pub bytes: u64,
-    /// Why the opening was not the arm's best, or empty.
+    /// Reason why the opening was not the arm's best, or empty.
     pub reason: String,
-    /// What went wrong, or empty.
+    /// Error, or empty.
     pub error: String,
 }
 
@@ -50,7 +51,7 @@ mod by_name {
     }
 }
 
-/// What is measured of a connection, also of one that fails on the way.
+/// Times of a connection, also of one that fails on the way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Marks {
     start: Instant,

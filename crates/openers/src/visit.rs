@@ -12,7 +12,7 @@ pub struct Visit {
 }
 
 impl Visit {
-    /// Of the usual name at the first address, in no context.
+    /// Visit to the usual name at the first address, in no context.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         Self { bytes, ..Self::default() }

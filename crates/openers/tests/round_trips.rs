@@ -1,4 +1,4 @@
-//! What each arm costs in round trips, on a link of 100 ms. Needs HEADSTART_TEST_NET=1 and root.
+//! Costs of each arm in round trips, on a link of 100 ms. Needs HEADSTART_TEST_NET=1 and root.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -15,10 +15,10 @@ use headstart_openers::{
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
-/// Of the link: long beside what the handshakes cost this machine.
+/// Round trip of the link: long beside the handshakes' cost on this machine.
 const RTT: Duration = Duration::from_millis(100);
 
-/// How far a count may be from whole: less than half, or nothing would be told apart.
+/// Distance of a count from a whole number: less than half, or nothing would be told apart.
 const TOLERANCE: f64 = 0.35;
 
 /// Connections that count, after one that makes sessions and cookies.

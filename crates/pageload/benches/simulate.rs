@@ -1,6 +1,7 @@
-//! How many loads of a page are simulated in a second, on one core; bench/README.md.
+//! Rate of simulated loads of a page, on one core; bench/README.md.
 //!
-//! `cargo bench -p headstart-pageload --bench simulate -- [--rounds N]`. Exit code 1 if the bar is missed.
+//! `cargo bench -p headstart-pageload --bench simulate -- [--rounds N]`. Exit code 1 if the bar is
+//! missed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +17,7 @@ const BAR: f64 = 20_000.0;
 /// Rounds without `--rounds`, in each of which every case has its turn.
 const ROUNDS: usize = 11;
 
-/// How long a turn is.
+/// Duration of a turn.
 const TURN: Duration = Duration::from_millis(300);
 
 fn main() -> ExitCode {
@@ -92,8 +93,8 @@ fn rounds() -> usize {
     arguments.nth(1).map_or(ROUNDS, |rounds| rounds.parse().unwrap())
 }
 
-/// Much like the mean page of BLAST: 100 resources from 20 servers, a third of them from one; 2 MB, of which most are small;
-/// a tree of height 15.
+/// Much like the mean page of BLAST: 100 resources from 20 servers, a third of them from one; 2 MB,
+/// of which most are small; a tree of height 15.
 fn page() -> Page {
     let server = |id: usize| Server {
         host: format!("host{id}.test"),

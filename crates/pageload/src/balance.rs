@@ -1,15 +1,16 @@
-//! What load balancing over several addresses costs Fast Open (Sy et al. 2019, Table 6).
+//! Cost of load balancing over several addresses for Fast Open (Sy et al. 2019, Table 6).
 //!
-//! A page needs connections in levels: those of one level are opened at the same time, when the level before is there.
-//! A level is a round trip sooner only if all its connections are. Fast Open of RFC 7413 keeps cookies by the server's
-//! address, and misses where a host is met at a new one; cookies by host name do not.
+//! A page needs connections in levels: those of one level are opened at the same time, when the
+//! level before is there. A level is a round trip sooner only if all its connections are. Fast Open
+//! of RFC 7413 keeps cookies by the server's address, and misses where a host is met at a new one;
+//! cookies by host name do not.
 
 use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-/// How probable each number of saved round trips is: none first, then one, up to all levels.
+/// Probability of each number of saved round trips: none first, then one, up to all levels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Savings(Vec<f64>);
 
@@ -38,7 +39,8 @@ impl Savings {
         Self(savings)
     }
 
-    /// As it comes out in `trials` loads with misses drawn by chance. The same `seed` gives the same.
+    /// As it comes out in `trials` loads with misses drawn by chance. The same `seed` gives the
+    /// same.
     #[must_use]
     pub fn drawn(levels: &[u32], miss: f64, trials: u32, seed: u64) -> Self {
         let mut draws = Xoshiro256PlusPlus::seed_from_u64(seed);

@@ -8,10 +8,10 @@ use serde::Deserialize;
 
 use crate::page::{Dependency, Ignored, Page, PageError, Part, Protocol, Reason, Resource, Server};
 
-/// What the file says of a request of which it does not know how large it is.
+/// Value in the file for a request of unknown size.
 const UNKNOWN: u64 = 400;
 
-/// What one line of the file is.
+/// One line of the file.
 #[derive(Clone, Debug)]
 pub enum Record {
     /// A logged resource tree.
@@ -29,11 +29,11 @@ pub struct Logged {
     pub page: Page,
     /// Number of the site.
     pub site: u32,
-    /// By the name of the setting.
+    /// References by the name of the setting.
     pub reference: BTreeMap<String, Reference>,
 }
 
-/// What the published simulator says of one load.
+/// Result of the published simulator for one load.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(from = "(f64, f64)")]
 pub struct Reference {
@@ -67,7 +67,7 @@ pub fn read(line: &str) -> Result<Record, BlastError> {
     }
 }
 
-/// Why a line could not be read.
+/// Reason why a line could not be read.
 #[derive(Debug)]
 pub enum BlastError {
     /// It is no JSON, or not this.
@@ -163,7 +163,7 @@ impl LoggedServer {
 struct Columns<'a>(&'a [String]);
 
 impl Columns<'_> {
-    /// None for one that was never dispatched.
+    /// Reads a resource; `None` for one that was never dispatched.
     fn resource(
         &self,
         row: &[serde_json::Value],
@@ -192,7 +192,7 @@ impl Columns<'_> {
         row.get(self.0.iter().position(|column| column == name)?)
     }
 
-    /// None where there is no such column, or null.
+    /// Reads a number; `None` where there is no such column, or null.
     fn number(
         &self,
         row: &[serde_json::Value],

@@ -1,7 +1,8 @@
 //! The page loads recorded for the CS244 reproduction of TCP Fast Open (Kattouw and Meyers 2013).
 //!
-//! Requests are in groups. One is ready when all requests of a group before have their first [`HEAD`] response bytes, or
-//! all of another group are complete; requests of one connection take turns.
+//! Requests are in groups. One is ready when all requests of a group before have their first
+//! [`HEAD`] response bytes, or all of another group are complete; requests of one connection take
+//! turns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,8 +30,8 @@ pub fn read_json(from: impl Read) -> Result<Page, Cs244Error> {
     page(file.name, file.head_bytes, &file.requests)
 }
 
-/// Reads a page from the form of the original: the number of requests, then one a line, as
-/// `file group connection after_head_of_group after_completion_of_group response_bytes`, -1 for no group.
+/// Reads a page from the form of the original: the number of requests, then one a line, as `file
+/// group connection after_head_of_group after_completion_of_group response_bytes`, -1 for no group.
 ///
 /// `request_bytes` says how large the file of a request is, if it is there.
 ///
@@ -62,7 +63,7 @@ pub fn read_manifest(
     page(name, HEAD, &requests)
 }
 
-/// Why a recording could not be read.
+/// Reason why a recording could not be read.
 #[derive(Debug)]
 pub enum Cs244Error {
     /// The file could not be read.
@@ -144,7 +145,8 @@ impl Request {
         head.into_iter().chain(whole)
     }
 
-    /// From a line of a manifest, which names a file and no host: each connection has a server of its own.
+    /// From a line of a manifest, which names a file and no host: each connection has a server of
+    /// its own.
     fn of_line(line: &str, request_bytes: impl Fn(&str) -> Option<u64>) -> Option<Self> {
         let mut words = line.split_whitespace();
         let file = words.next()?;
@@ -233,7 +235,7 @@ impl Groups {
         request.awaited().map(|group| self.members(group).len()).sum()
     }
 
-    /// What a request waits for; without a part, the head of it.
+    /// Returns the requests that a request waits for; without a part, for their heads.
     fn waits(&self, request: &Request) -> impl Iterator<Item = (usize, Option<Part>)> + '_ {
         let whole = request.after_completion_of_group;
         let part = move |group| (whole == Some(group)).then_some(Part::Whole);

@@ -1,17 +1,20 @@
-//! Page databases: what many recordings of pages tell a browser before it asks (BLAST, Wang 2020, section 5).
+//! Page databases: what many recordings of pages tell a browser before it asks (BLAST, Wang 2020,
+//! section 5).
 //!
 //! * redirect: where a URL leads, so that the first request goes there;
 //! * server: what a page connects to, so that connections are there when they are needed;
 //! * HTTP/2: which hosts speak it, so that one connection is opened instead of six;
 //! * prefetch: what a page loads every time, so that it is asked for with the page.
 //!
-//! [`Recordings`] learn them and say how well they would have done; [`write()`] and [`read()`] make and take signed files;
-//! [`export`] writes them for servers and browsers; [`update`] decides when to fetch a newer one, and whether to take it;
-//! [`Database::apply`] says what one knows of a recorded load, for simulators.
-//! docs/databases.md has the format, byte by byte, and what each database tells whom.
+//! [`Recordings`] learn them and say how well they would have done; [`write()`] and [`read()`] make
+//! and take signed files; [`export`] writes them for servers and browsers; [`update`] decides when
+//! to fetch a newer one, and whether to take it; [`Database::apply`] says what one knows of a
+//! recorded load, for simulators. docs/databases.md has the format, byte by byte, and what each
+//! database tells whom.
 //!
-//! A client uses a database as it is: it is the same for all users, nothing that one does is written into it, and it is
-//! fetched at times that have nothing to do with what is visited. So its use tells nobody what was visited before.
+//! A client uses a database as it is: it is the same for all users, nothing that one does is
+//! written into it, and it is fetched at times that have nothing to do with what is visited. So its
+//! use tells nobody what was visited before.
 
 mod apply;
 mod columns;

@@ -1,8 +1,10 @@
-//! HAR files of what Chromium says of a load by its DevTools protocol (<https://chromedevtools.github.io/devtools-protocol/>).
+//! HAR files of what Chromium says of a load by its DevTools protocol
+//! (<https://chromedevtools.github.io/devtools-protocol/>).
 //!
-//! A [`Load`] takes the events of all targets of a page, as JSON, in the order in which they come, and gives a HAR file with
-//! initiators, connections, protocols, sizes on the wire and times, as [`har`](crate::har) reads it. It has no clock and no
-//! socket. Other versions of Chromium say more or less: what is not known is not looked at, what is missing is left out.
+//! A [`Load`] takes the events of all targets of a page, as JSON, in the order in which they come,
+//! and gives a HAR file with initiators, connections, protocols, sizes on the wire and times, as
+//! [`har`](crate::har) reads it. It has no clock and no socket. Other versions of Chromium say more
+//! or less: what is not known is not looked at, what is missing is left out.
 //!
 //! ```
 //! use headstart_pageload::devtools::Load;
@@ -30,15 +32,15 @@ pub use crate::har::limits::ENTRIES;
 /// Names of requests that extra information is kept for before the request itself is told of.
 const EARLY: usize = 1024;
 
-/// Bytes that are kept of all events of a load, about: the largest published pages have 3,000 requests, and one with a long stack
-/// takes 80 kB.
+/// Bytes that are kept of all events of a load, about: the largest published pages have 3,000
+/// requests, and one with a long stack takes 80 kB.
 const KEPT: usize = 256 << 20;
 
-/// What is known of one load.
+/// Knowledge of one load.
 #[derive(Debug, Default)]
 pub struct Load {
     hops: Vec<Hop>,
-    /// Of each request the hops that it has had: one, and one for each redirect.
+    /// Hops of each request: one, and one for each redirect.
     of_id: HashMap<String, Vec<usize>>,
     /// Headers as they were on the wire, which come apart from the rest, and before or after it.
     extra: HashMap<String, Extra>,
@@ -54,23 +56,23 @@ pub struct Load {
     largest_paint: Option<f64>,
 }
 
-/// Of one request, by hop.
+/// Extra events of one request, by hop.
 #[derive(Debug, Default)]
 struct Extra {
     requests: Vec<Value>,
     responses: Vec<Value>,
 }
 
-/// Who recorded a load, and what of it is not in the events.
+/// Recorder of a load, and facts that are not in the events.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// What the page is called: its URL.
+    /// Title of the page: its URL.
     pub title: String,
     /// Program and version.
     pub browser: (String, String),
     /// Program and version.
     pub creator: (String, String),
-    /// What else is to be said.
+    /// Comment.
     pub comment: String,
 }
 
@@ -112,32 +114,34 @@ impl Load {
         self.hops.len() + self.left_out
     }
 
-    /// Of these, those that are not in the file, as there were more, or they were larger, than is kept.
+    /// Returns how many of these are not in the file, as there were more, or they were larger, than
+    /// is kept.
     #[must_use]
     pub fn left_out(&self) -> usize {
         self.left_out
     }
 
-    /// Of these, those that have not ended.
+    /// Returns how many of these have not ended.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.hops.len() - self.ended
     }
 
-    /// Whether 95 % of the requests have ended, which is when BLAST takes a page as loaded (section 3.3).
+    /// Returns true if 95 % of the requests have ended, which is when BLAST takes a page as loaded
+    /// (section 3.3).
     #[must_use]
     pub fn is_mostly_there(&self) -> bool {
         self.ended > 0 && self.ended * 100 >= self.hops.len() * 95
     }
 
-    /// Whether the page's load event was there.
+    /// Returns true if the page's load event came.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
         self.loaded.is_some()
     }
 
-    /// How many documents the page's frame has asked for, without redirects by servers: more than one if the page leads
-    /// elsewhere by itself.
+    /// Returns the number of documents that the page's frame has asked for, without redirects by
+    /// servers: more than one if the page leads elsewhere by itself.
     #[must_use]
     pub fn documents(&self) -> usize {
         self.documents
@@ -150,7 +154,8 @@ impl Load {
         self.largest_paint.map(|at| (at * 1e3 - wall).max(0.0))
     }
 
-    /// How many responses Early Hints (RFC 8297) brought, so that they were there, or on their way, when the page asked for them.
+    /// Returns the number of responses that Early Hints (RFC 8297) brought, so that they were
+    /// there, or on their way, when the page asked for them.
     #[must_use]
     pub fn hinted(&self) -> usize {
         let began = self.began_ms();
@@ -237,7 +242,7 @@ impl Load {
         false
     }
 
-    /// Whether so many bytes more may be kept; they count then.
+    /// Counts this many bytes more, and returns true if they may be kept.
     fn has_room(&mut self, bytes: usize) -> bool {
         let all = self.kept.saturating_add(bytes);
         let has_room = all <= KEPT;
@@ -286,7 +291,7 @@ impl Load {
         false
     }
 
-    /// What came apart for a hop: each that says so has one, in their order.
+    /// Returns the extra events of a hop: each that announces some has one, in their order.
     fn extra_of(&self, at: usize) -> (Option<&Value>, Option<&Value>) {
         let Some(hop) = self.hops.get(at) else { return (None, None) };
         let Some(extra) = self.extra.get(hop.id()) else { return (None, None) };

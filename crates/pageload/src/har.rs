@@ -1,13 +1,17 @@
-//! Pages from HAR files (<http://www.softwareishard.com/blog/har-12-spec/>), as browsers and other programs write them.
+//! Pages from HAR files (<http://www.softwareishard.com/blog/har-12-spec/>), as browsers and other
+//! programs write them.
 //!
-//! * **Parents**: what a page's requests were made for, as Chromium records it (`_initiator`: parser, or all scripts of
-//!   the stack and of the stacks that led to it) and as redirects show; else by the rule of BLAST's appendix C.2, which
-//!   [`Parents`] compares with what is recorded. A parent that was cached or pushed, and so is no resource, gives way to
-//!   its own.
-//! * **Offsets**: how much of the parent had come when a resource was asked for, if its bytes came evenly. What passed
-//!   since the last byte of it was the client's time, to parse or to run scripts.
-//! * **Server time**: `wait` without one round trip, which is the shortest time that TCP took to connect to that server.
-//! * **Nothing is dropped**: each entry is a resource or counted in [`Page::ignored`] or [`Har::ignored`].
+//! * **Parents**: what a page's requests were made for, as Chromium records it (`_initiator`:
+//!   parser, or all scripts of the stack and of the stacks that led to it) and as redirects show;
+//!   else by the rule of BLAST's appendix C.2, which [`Parents`] compares with what is recorded. A
+//!   parent that was cached or pushed, and so is no resource, gives way to its own.
+//! * **Offsets**: how much of the parent had come when a resource was asked for, if its bytes came
+//!   evenly. What passed since the last byte of it was the client's time, to parse or to run
+//!   scripts.
+//! * **Server time**: `wait` without one round trip, which is the shortest time that TCP took to
+//!   connect to that server.
+//! * **Nothing is dropped**: each entry is a resource or counted in [`Page::ignored`] or
+//!   [`Har::ignored`].
 //!
 //! A file is read in one pass and may be larger than memory: see [`limits`].
 //!
@@ -50,7 +54,7 @@ use crate::page::{Ignored, Page, PageError, Reason};
 /// Bytes by which compressed files are told.
 const HEAD: u64 = 8;
 
-/// What is in a file.
+/// Contents of a file.
 #[derive(Clone, Debug)]
 pub struct Har {
     /// Its pages, in their order; at least one.
@@ -66,22 +70,22 @@ pub struct Har {
 pub struct Recording {
     /// The page.
     pub page: Page,
-    /// Of each of its resources, in their order.
+    /// Facts of each of its resources, in their order.
     pub facts: Vec<Facts>,
-    /// How their parents are known.
+    /// Sources of their parents.
     pub parents: Parents,
-    /// Of each of its servers, in their order: the round trip that is not counted as server time.
+    /// Round trip of each of its servers, in their order, which is not counted as server time.
     pub round_trips: Vec<Duration>,
 }
 
-/// What a file says of a resource that its page does not.
+/// Facts of a file about a resource that its page does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// What it is for.
+    /// Purpose.
     pub kind: Kind,
-    /// How urgent the browser held it to be, where recorded.
+    /// Priority that the browser gave it, where recorded.
     pub priority: Option<Priority>,
-    /// Of the response.
+    /// Status of the response.
     pub status: u16,
 }
 
@@ -94,7 +98,8 @@ impl Facts {
 /// Reads a file to its end.
 ///
 /// # Errors
-/// It cannot be read, is no HAR file, larger than [`limits::HAR_BYTES`], or there is no resource in it.
+/// It cannot be read, is no HAR file, larger than [`limits::HAR_BYTES`], or there is no resource in
+/// it.
 pub fn read(mut input: impl Read) -> Result<Har, HarError> {
     let mut head = Vec::new();
     input.by_ref().take(HEAD).read_to_end(&mut head).map_err(HarError::Io)?;
@@ -117,14 +122,14 @@ pub fn read(mut input: impl Read) -> Result<Har, HarError> {
     reader.finish()
 }
 
-/// What is kept while a file is read.
+/// State kept while a file is read.
 #[derive(Default)]
 struct Reader {
     pages: Vec<(String, PageFacts)>,
     /// Names of pages that entries say they are of.
     names: HashMap<String, usize>,
     exchanges: Vec<(Option<usize>, Exchange)>,
-    /// Those of which nothing is kept.
+    /// Entries of which nothing is kept.
     ignored: Vec<(Option<usize>, Ignored)>,
     entries: usize,
 }
@@ -162,7 +167,7 @@ impl Log for Reader {
 }
 
 impl Reader {
-    /// Of the name of a page; none if there are too many.
+    /// Returns the number of a page's name; `None` if there are too many.
     fn number(&mut self, name: &str) -> Option<usize> {
         let name = cut(name.to_owned(), URL_MAX);
         let next = self.names.len();
@@ -205,7 +210,7 @@ impl Reader {
         }
     }
 
-    /// By page, and what is of none.
+    /// Groups by page, with the entries of none.
     fn groups(self) -> (Vec<Group>, Ignored) {
         let mut groups: Vec<Group> = Vec::new();
         let mut of_name: Vec<Option<usize>> = vec![None; self.names.len()];

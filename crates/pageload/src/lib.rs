@@ -1,7 +1,7 @@
-//! What loading pages costs, and what it could cost.
+//! Costs of loading pages, as they are and as they could be.
 //!
-//! * [`page`]: a page as a tree of resources; [`blast`] and [`cs244`]: such pages as they were published; [`har`]: as
-//!   browsers record them.
+//! * [`page`]: a page as a tree of resources; [`blast`] and [`cs244`]: such pages as they were
+//!   published; [`har`]: as browsers record them.
 //! * [`tree`]: how its resources hang together, and where the time of a recorded load went.
 //! * [`sim`]: what loading it takes, in simulated time.
 //! * [`plan`]: what each technique would save on a page, and what the page waits for.
@@ -9,7 +9,8 @@
 //! * [`devtools`]: HAR files of what Chromium's DevTools protocol says of a load.
 //! * [`db`]: what many recordings of pages tell a browser before it asks.
 //! * [`statistics`]: how values hang together, and how far simulated times are from measured ones.
-//! * [`sharing`]: how many full TLS handshakes of a recording a shared session store would have saved.
+//! * [`sharing`]: how many full TLS handshakes of a recording a shared session store would have
+//!   saved.
 //!
 //! Nothing here opens a file or a socket: recordings come in through [`Read`](std::io::Read).
 #![forbid(unsafe_code)]

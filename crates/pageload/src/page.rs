@@ -1,4 +1,5 @@
-//! A page as a tree of resources: what is asked for, of whom, how large it is, and what had to come before.
+//! A page as a tree of resources: what is asked for, of whom, how large it is, and what had to come
+//! before.
 
 mod known;
 
@@ -12,17 +13,19 @@ pub use self::known::{Known, KnownServer};
 /// Resources of a page at most: ten times the largest of the data sets.
 pub const RESOURCES_MAX: usize = 50_000;
 
-/// Dependencies of all resources of a page at most. A resource of a tree has one; where a group waits for a group
-/// there is one for each pair, so that this and not [`RESOURCES_MAX`] bounds the memory (24 MB).
+/// Dependencies of all resources of a page at most. A resource of a tree has one; where a group
+/// waits for a group there is one for each pair, so that this and not [`RESOURCES_MAX`] bounds the
+/// memory (24 MB).
 pub const DEPENDENCIES_MAX: usize = 1_000_000;
 
-/// Bytes of all requests and responses of a page at most: five hundred times the mean of BLAST. A load is simulated by pieces of some
-/// kilobytes, and this bounds how many.
+/// Bytes of all requests and responses of a page at most: five hundred times the mean of BLAST. A
+/// load is simulated by pieces of some kilobytes, and this bounds how many.
 pub const BYTES_MAX: u64 = 1 << 30;
 
 /// A recorded page.
 ///
-/// Its resources stand in an order in which each comes after all that it depends on: there are no cycles.
+/// Its resources stand in an order in which each comes after all that it depends on: there are no
+/// cycles.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
     name: String,
@@ -34,7 +37,7 @@ pub struct Page {
     known: Option<Known>,
 }
 
-/// What a recording says of the whole load.
+/// Facts of a recording about the whole load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// When it began.
@@ -45,7 +48,7 @@ pub struct Recorded {
     pub page_load_time: Option<Duration>,
 }
 
-/// What of a recording is no resource of its page: how many for each reason.
+/// Entries of a recording that are no resources of its page, counted by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ignored(BTreeMap<Reason, usize>);
 
@@ -62,19 +65,19 @@ impl Ignored {
         }
     }
 
-    /// By reason; only those that there are.
+    /// Returns the counts by reason; only those that occur.
     pub fn iter(&self) -> impl Iterator<Item = (Reason, usize)> + '_ {
         self.0.iter().map(|(&reason, &count)| (reason, count))
     }
 
-    /// Of all reasons.
+    /// Returns the count over all reasons.
     #[must_use]
     pub fn total(&self) -> usize {
         self.0.values().sum()
     }
 }
 
-/// Why an entry of a recording is no resource of its page.
+/// Reason why an entry of a recording is no resource of its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -129,7 +132,7 @@ impl Reason {
 }
 
 impl fmt::Display for Reason {
-    /// What those are that are ignored for it: "3 blocked by the browser or an extension".
+    /// Describes the entries that are ignored for it: "3 blocked by the browser or an extension".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Cached => "from the browser's cache",
@@ -155,15 +158,15 @@ impl fmt::Display for Reason {
 pub struct Server {
     /// As in the URL.
     pub host: String,
-    /// Of TCP or UDP.
+    /// Port of TCP or UDP.
     pub port: u16,
-    /// Whether it speaks TLS.
+    /// True if it speaks TLS.
     pub tls: bool,
     /// Browsers keep connections for requests without credentials apart (Fetch, section 2.6).
     pub anonymous: bool,
-    /// What it spoke when the page was recorded.
+    /// Protocol when the page was recorded.
     pub protocol: Protocol,
-    /// Whether it answers pipelined requests (RFC 9112 section 9.3.2).
+    /// True if it answers pipelined requests (RFC 9112 section 9.3.2).
     pub pipelining: bool,
     /// The one that it had, where recorded.
     pub address: Option<IpAddr>,
@@ -183,31 +186,35 @@ pub enum Protocol {
 /// One request and its response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resource {
-    /// What it was asked for by, what is likeliest its parent first. The page's own document has none.
+    /// Resources that it was asked for by, the likeliest parent first. The page's own document has
+    /// none.
     pub dependencies: Vec<Dependency>,
-    /// How its parent is known.
+    /// Source of its parent.
     pub confidence: Confidence,
     /// Place in [`Page::servers`].
     pub server: usize,
-    /// With header; 0 if not known.
+    /// Bytes of the request with header; 0 if not known.
     pub request_bytes: u64,
-    /// With header.
+    /// Bytes of the response with header.
     pub response_bytes: u64,
     /// From the last byte of the request to the first of the response, without the network.
     pub server_time: Duration,
-    /// Whether it is answered by a redirect.
+    /// True if it is answered by a redirect.
     pub redirect: bool,
-    /// Whether a prefetch database knows it (BLAST, section 5.4).
+    /// True if a prefetch database knows it (BLAST, section 5.4).
     pub in_prefetch_database: bool,
-    /// Whether `Link` fields of the document can name it, of what the prefetch database knows ([`crate::db::export::Links`]).
+    /// True if `Link` fields of the document can name it, of what the prefetch database knows
+    /// ([`crate::db::export::Links`]).
     pub in_links: bool,
-    /// Whether a frame of another site asks for it: browsers keep the connections and the cache of such frames apart.
+    /// True if a frame of another site asks for it: browsers keep the connections and the cache of
+    /// such frames apart.
     pub in_foreign_frame: bool,
     /// Its URL, cut or empty where recordings do not say.
     pub url: String,
-    /// Number of the connection that it came over, where recorded: requests of one took their turns in this order.
+    /// Number of the connection that it came over, where recorded: requests of one took their turns
+    /// in this order.
     pub connection: Option<u32>,
-    /// What its load took, where recorded.
+    /// Times of its load, where recorded.
     pub measured: Option<Timings>,
 }
 
@@ -219,7 +226,7 @@ impl Resource {
     }
 }
 
-/// How the parent of a resource is known (BLAST, appendix C.2: three passes over those that may be it).
+/// Source of a resource's parent (BLAST, appendix C.2: three passes over the candidates).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Confidence {
     /// The recording says it.
@@ -227,13 +234,13 @@ pub enum Confidence {
     Recorded,
     /// Only one came shortly before.
     Only,
-    /// Of those that came shortly before, the one that is a parent already.
+    /// Among those that came shortly before, the one that is a parent already.
     Chosen,
-    /// Of those that came shortly before, the last.
+    /// Among those that came shortly before, the last.
     Last,
 }
 
-/// What one recorded load of a resource took. What there was none of is zero.
+/// Times of one recorded load of a resource. What there was none of is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timings {
     /// When it was asked for, since the load began.
@@ -264,18 +271,18 @@ impl Timings {
     }
 }
 
-/// What has to be there before a resource is asked for.
+/// A resource that has to be there before another is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dependency {
     /// Place in [`Page::resources`], before that of the one that depends on it.
     pub on: usize,
-    /// How much of it.
+    /// Part of it.
     pub part: Part,
-    /// What the client needs then, to parse or to run a script.
+    /// Time that the client needs then, to parse or to run a script.
     pub then: Duration,
 }
 
-/// How much of a response has to be there.
+/// Part of a response that has to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// This many bytes, or all if it has fewer; 0 is the first that come.
@@ -315,8 +322,8 @@ impl Page {
     /// A page of `resources` from `servers`.
     ///
     /// # Errors
-    /// No resource or more than [`RESOURCES_MAX`], [`DEPENDENCIES_MAX`] or [`BYTES_MAX`]; one of a server that is not
-    /// there; one that depends on itself or a later one.
+    /// No resource or more than [`RESOURCES_MAX`], [`DEPENDENCIES_MAX`] or [`BYTES_MAX`]; one of a
+    /// server that is not there; one that depends on itself or a later one.
     pub fn new(
         name: String,
         servers: Vec<Server>,
@@ -369,8 +376,8 @@ impl Page {
         Self { ignored, ..self }
     }
 
-    /// The page as it was recorded where requests of one connection take turns, in their order: each connection is a server of
-    /// its own. What has no connection stays.
+    /// The page as it was recorded where requests of one connection take turns, in their order:
+    /// each connection is a server of its own. What has no connection stays.
     #[must_use]
     pub fn by_connection(&self) -> Self {
         let mut page = self.clone();
@@ -390,7 +397,7 @@ impl Page {
         page
     }
 
-    /// What it is called: its URL or site.
+    /// Returns its name: its URL or site.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -402,25 +409,25 @@ impl Page {
         &self.servers
     }
 
-    /// What is loaded, each after all that it depends on.
+    /// Returns the resources, each after all that it depends on.
     #[must_use]
     pub fn resources(&self) -> &[Resource] {
         &self.resources
     }
 
-    /// How many of its first resources are redirects to the document.
+    /// Returns how many of its first resources are redirects to the document.
     #[must_use]
     pub fn redirects(&self) -> usize {
         self.redirects
     }
 
-    /// What its recording says of the whole load.
+    /// Returns the recording's facts about the whole load.
     #[must_use]
     pub fn recorded(&self) -> &Recorded {
         &self.recorded
     }
 
-    /// What of its recording is not in it.
+    /// Returns the parts of its recording that are not in it.
     #[must_use]
     pub fn ignored(&self) -> &Ignored {
         &self.ignored
@@ -428,8 +435,9 @@ impl Page {
 
     /// The page as it is for a client that knows where the redirects lead.
     ///
-    /// The document is asked for at the start. What redirects alone asked for, such as a revocation check of the server
-    /// that redirected, is not needed: nor is what that asked for. What is `known` is asked for at the start even so.
+    /// The document is asked for at the start. What redirects alone asked for, such as a revocation
+    /// check of the server that redirected, is not needed: nor is what that asked for. What is
+    /// `known` is asked for at the start even so.
     #[must_use]
     pub fn without_redirects(&self, known: impl Fn(&Resource) -> bool) -> Self {
         let mut places = vec![None; self.redirects];
@@ -461,7 +469,7 @@ impl Page {
     }
 }
 
-/// Why resources are no page.
+/// Reason why resources are no page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageError {
     /// There is none.
@@ -565,7 +573,8 @@ mod tests {
 
     #[test]
     fn what_only_redirects_asked_for_goes_with_them() {
-        // A redirect, the document, a check of the redirecting server, one of that check's, one of both, and one of nobody.
+        // A redirect, the document, a check of the redirecting server, one of that check's, one of
+        // both, and one of nobody.
         let resources = [&[][..], &[0], &[0], &[2], &[1, 2], &[]].map(resource).to_vec();
         let whole = page(resources).unwrap();
         assert_eq!(whole.without_redirects(|_| false), whole);

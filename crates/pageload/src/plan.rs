@@ -1,4 +1,5 @@
-//! What each technique would save on a page, what the page waits for, and where an edge would help first.
+//! Savings of each technique on a page, the page's waits, and the hosts where an edge would help
+//! first.
 
 mod hosts;
 mod overall;
@@ -17,26 +18,27 @@ pub use self::hosts::{Host, Hosts, Next};
 pub use self::overall::{Correlated, Correlations, Gain, HostTotal, Overall, SizeClass};
 pub use self::waits::{Cost, Without, as_recorded};
 
-/// Round-trip times of a sweep, in ms: a city, a country, a continent, an ocean, a satellite; and Tor's of the paper.
+/// Round-trip times of a sweep, in ms: a city, a country, a continent, an ocean, a satellite; and
+/// Tor's of the paper.
 pub const RTTS_MS: [u64; 8] = [5, 10, 20, 50, 100, 200, 400, 800];
 
 /// Bandwidths of a sweep, in Mbit/s: from a mobile network far from its mast to a fibre.
 pub const RATES_MBIT: [f64; 9] = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 
-/// What is asked of each page.
+/// Questions about each page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Questions {
     /// The rules, and the link.
     pub model: Model,
     /// Techniques in the order in which one is added to the other.
     pub order: Vec<Technique>,
-    /// Of the sweep over round-trip times; none for no sweep.
+    /// Round-trip times of the sweep; empty for no sweep.
     pub rtts: Vec<Duration>,
-    /// Of the sweep over bandwidths, in bytes a second; none for no sweep.
+    /// Bandwidths of the sweep, in bytes a second; empty for no sweep.
     pub rates: Vec<u64>,
 }
 
-/// What came of one page.
+/// Answers about one page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PagePlan {
     /// Its figures.
@@ -55,21 +57,22 @@ pub struct PagePlan {
     pub by_rate: Sweep,
     /// Where the time until 95 % went when it was recorded.
     pub recorded_path_ms: Option<Breakdown>,
-    /// Where it goes when simulated without any technique: the queue contains the opening of connections there.
+    /// Where it goes when simulated without any technique: the queue contains the opening of
+    /// connections there.
     pub simulated_path_ms: Option<Breakdown>,
-    /// What it would take if something took no time.
+    /// Times if something took no time.
     pub without: Vec<Without>,
-    /// What an edge for one host would save.
+    /// Savings of an edge for one host.
     pub hosts: Hosts,
 }
 
-/// What is saved.
+/// A saving.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Saving {
-    /// By this.
+    /// The technique that saves.
     #[serde(serialize_with = "by_name")]
     pub technique: Technique,
-    /// What it takes with it.
+    /// Times with it.
     #[serde(flatten)]
     pub expected: Expected,
     /// Share of the page load time that it takes less; below zero if it takes more.
@@ -92,9 +95,9 @@ pub struct Sweep {
 /// A place of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Of what the sweep is over.
+    /// Value that the sweep is at.
     pub at: f64,
-    /// Of each line.
+    /// Page load time of each line.
     pub page_load_ms: Vec<f64>,
 }
 
@@ -109,7 +112,7 @@ impl Questions {
         Self { model, order, rtts, rates }
     }
 
-    /// What all techniques of the order are together.
+    /// Returns all techniques of the order together.
     #[must_use]
     pub fn together(&self) -> Techniques {
         Techniques::of(&self.order)
@@ -158,7 +161,8 @@ impl Questions {
         Sweep { arms: arms.into_iter().map(|(name, _)| name).collect(), points }
     }
 
-    /// Lines of a sweep: nothing, what an edge does, without and with state, what databases do, and all.
+    /// Lines of a sweep: nothing, what an edge does, without and with state, what databases do, and
+    /// all.
     fn arms(&self) -> Vec<(String, Techniques)> {
         let (none, databases) = (Techniques::default(), databases_of(&self.order));
         let openings: &[&[Technique]] = match &self.model.profile {
@@ -207,7 +211,7 @@ fn megabits(rate: u64) -> f64 {
 }
 
 impl PagePlan {
-    /// With all techniques of the order; with none if that is empty.
+    /// Returns the times with all techniques of the order; with none if that is empty.
     #[must_use]
     pub fn all(&self) -> Expected {
         self.cumulative.last().map_or(self.none, |saving| saving.expected)

@@ -1,5 +1,5 @@
-/// A text of a recording as a terminal or an SVG file may have it: without what commands a terminal, orders letters anew, or is
-/// no character of XML. There is a space instead.
+/// A text of a recording as a terminal or an SVG file may have it: without what commands a
+/// terminal, orders letters anew, or is no character of XML. There is a space instead.
 ///
 /// Recordings come from anywhere, and what they name is shown to people.
 #[must_use]
@@ -9,7 +9,8 @@ pub fn printable(text: &str) -> String {
 
 fn is_plain(char: char) -> bool {
     let orders = matches!(char,
-        // Marks, embeddings, overrides and isolates of the bidirectional algorithm (UAX 9, section 2).
+        // Marks, embeddings, overrides and isolates of the bidirectional algorithm (UAX 9, section
+        // 2).
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
         // Ends of lines and paragraphs.
         | '\u{2028}' | '\u{2029}'

@@ -1,9 +1,10 @@
-//! The sharing audit: full TLS handshakes in recorded traffic, and those that shared sessions would have
-//! saved (Hiller et al. 2019, *The Case for Session Sharing*).
+//! The sharing audit: full TLS handshakes in recorded traffic, and those that shared sessions would
+//! have saved (Hiller et al. 2019, *The Case for Session Sharing*).
 //!
-//! Recordings are packet captures (pcap, pcapng) or HAR files. Connections are grouped as the paper does:
-//! by address and name for a store shared by the programs of one machine, by autonomous system and name for
-//! servers that share their keys as well. The first of a group cannot resume; of the others all could.
+//! Recordings are packet captures (pcap, pcapng) or HAR files. Connections are grouped as the paper
+//! does: by address and name for a store shared by the programs of one machine, by autonomous
+//! system and name for servers that share their keys as well. The first of a group cannot resume;
+//! of the others all could.
 //!
 //! ```
 //! use headstart_pageload::sharing::Audit;

@@ -1,8 +1,9 @@
-//! What loading a page takes, in simulated time.
+//! Time of loading a page, simulated.
 //!
-//! [`blast`] has the rules of the simulator that was published with BLAST (Wang 2020), to the letter: what it says can be
-//! compared with what that one said ([`published`]), and what BLAST asked of it can be asked again ([`study`]). [`tcp`] has the
-//! network as it is. [`profile`] asks either of them in one way.
+//! [`blast`] has the rules of the simulator that was published with BLAST (Wang 2020), to the
+//! letter: what it says can be compared with what that one said ([`published`]), and what BLAST
+//! asked of it can be asked again ([`study`]). [`tcp`] has the network as it is. [`profile`] asks
+//! either of them in one way.
 
 pub mod blast;
 mod events;
@@ -30,20 +31,22 @@ pub struct Times {
 /// One simulated load of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Of each of the page's resources, in their order.
+    /// Times of each of the page's resources, in their order.
     pub resources: Vec<Times>,
     /// TCP connections opened.
     pub connections: u32,
     /// TLS handshakes made.
     pub handshakes: u32,
-    /// Of these, resumptions. [`blast`] has none.
+    /// Number of resumptions among them. [`blast`] has none.
     pub resumptions: u32,
-    /// Round trips before each connection took its first request, together. [`blast`] does not count them.
+    /// Round trips before each connection took its first request, together. [`blast`] does not
+    /// count them.
     pub round_trips: u32,
 }
 
 impl Load {
-    /// Until 95 % of the resources are there: the definition of BLAST, section 3.3. Zero without resources.
+    /// Until 95 % of the resources are there: the definition of BLAST, section 3.3. Zero without
+    /// resources.
     #[must_use]
     pub fn page_load_time(&self) -> Duration {
         let mut ends: Vec<Duration> = self.resources.iter().map(|times| times.last).collect();
@@ -61,7 +64,8 @@ impl Load {
         end.unwrap_or_default().saturating_sub(begin.unwrap_or_default())
     }
 
-    /// Mean time from when a resource was known to be needed until it was there. Zero without resources.
+    /// Mean time from when a resource was known to be needed until it was there. Zero without
+    /// resources.
     #[must_use]
     pub fn mean_resource_time(&self) -> Duration {
         let total: Duration =

@@ -1,18 +1,19 @@
-//! How values hang together, and how far simulated times are from measured ones.
+//! Correlation of values, and accuracy of simulated times.
 
 use serde::Serialize;
 
-/// How two kinds of values of the same things hang together, -1 to 1.
+/// Correlation of two kinds of values of the same things, -1 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Correlation {
-    /// Of the values (Pearson's).
+    /// Correlation of the values (Pearson's).
     pub linear: f64,
-    /// Of their ranks (Spearman's), those that are equal with the mean of theirs.
+    /// Correlation of their ranks (Spearman's), equal ones with the mean of theirs.
     pub rank: f64,
 }
 
 impl Correlation {
-    /// Of pairs of numbers; none of fewer than three pairs, or where one side is always the same.
+    /// Correlates pairs of numbers; `None` for fewer than three pairs, or where one side is always
+    /// the same.
     #[must_use]
     pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
         if pairs.len() < 3 {
@@ -58,7 +59,7 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// How far simulated times are from measured ones.
+/// Accuracy of simulated times against measured ones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Accuracy {
     /// Pairs of a simulated and a measured time.
@@ -72,7 +73,8 @@ pub struct Accuracy {
 }
 
 impl Accuracy {
-    /// Of pairs of a simulated and a measured time; none of no pair. What was measured as nothing is left out.
+    /// Compares pairs of a simulated and a measured time; `None` without a pair. What was measured
+    /// as nothing is left out.
     #[must_use]
     pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
         let pairs: Vec<(f64, f64)> =

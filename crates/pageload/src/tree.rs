@@ -1,4 +1,4 @@
-//! What a page's tree says of its load, and where the time of a recorded load went.
+//! A page's tree, and the parts of a recorded load's time.
 //!
 //! Round trips and categories are those of BLAST (Wang 2020): [`Tree::min_rtt`] and [`Breakdown`].
 
@@ -16,7 +16,7 @@ pub use self::path::{CriticalPath, Step};
 pub use self::quantiles::Quantiles;
 pub use self::queue::head_of_line;
 
-/// How the resources of a page hang together.
+/// Structure of a page's resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     depths: Vec<u32>,
@@ -50,9 +50,10 @@ pub struct Shape {
 }
 
 impl Tree {
-    /// Of a page.
+    /// Builds the tree of a page.
     ///
-    /// Connections are opened where the recording says so; without one, by the first resource of each server.
+    /// Connections are opened where the recording says so; without one, by the first resource of
+    /// each server.
     #[must_use]
     pub fn of(page: &Page) -> Self {
         let resources = page.resources();
@@ -79,8 +80,8 @@ impl Tree {
         tree
     }
 
-    /// Round trips that one resource takes: 3 over a new HTTPS connection, 2 over a new HTTP one, 1 otherwise; over a
-    /// new QUIC connection, which the paper does not have, 2.
+    /// Round trips that one resource takes: 3 over a new HTTPS connection, 2 over a new HTTP one, 1
+    /// otherwise; over a new QUIC connection, which the paper does not have, 2.
     fn round_trips(&self, page: &Page, id: usize, resource: &Resource) -> u32 {
         let server = page.servers().get(resource.server);
         match server.filter(|_| self.opens_connection(id)) {
@@ -96,13 +97,14 @@ impl Tree {
         self.depths.get(resource).copied().unwrap_or_default()
     }
 
-    /// Round trips until a resource is there if all else takes no time: of the longest of its ways from the document.
+    /// Round trips until a resource is there if all else takes no time: of the longest of its ways
+    /// from the document.
     #[must_use]
     pub fn min_rtt(&self, resource: usize) -> u32 {
         self.min_rtts.get(resource).copied().unwrap_or_default()
     }
 
-    /// Whether a resource opened a connection.
+    /// Returns true if a resource opened a connection.
     #[must_use]
     pub fn opens_connection(&self, resource: usize) -> bool {
         self.opens.get(resource).copied().unwrap_or_default()
@@ -120,7 +122,8 @@ impl Tree {
         self.children.get(resource).map_or(&[], Vec::as_slice)
     }
 
-    /// All resources as a tree is printed, each with how many are above it: its parent, that one's parent and so on.
+    /// All resources as a tree is printed, each with how many are above it: its parent, that one's
+    /// parent and so on.
     #[must_use]
     pub fn lines(&self) -> Vec<(usize, usize)> {
         let mut left: Vec<(usize, usize)> =
@@ -160,7 +163,7 @@ impl Tree {
     }
 }
 
-/// Whether each resource opened a connection.
+/// Returns, for each resource, true if it opened a connection.
 fn opens(page: &Page) -> Vec<bool> {
     let mut seen = vec![false; page.servers().len()];
     let resources = page.resources().iter();

@@ -35,7 +35,7 @@ fn the_published_simulator_agrees() {
     }
 }
 
-/// Of the data sets.
+/// Returns the folder of the data sets.
 fn folder() -> Option<PathBuf> {
     let folder = std::env::var_os("HEADSTART_DATA");
     if folder.is_none() {
@@ -54,8 +54,8 @@ fn logged(folder: &Path) -> Vec<Logged> {
     logged.collect()
 }
 
-/// Where bandwidth is not scarce, none of them; where it is, single pages can be slower, as queues overflow at other times, but not
-/// pages in the mean.
+/// Where bandwidth is not scarce, none of them; where it is, single pages can be slower, as queues
+/// overflow at other times, but not pages in the mean.
 #[test]
 fn no_technique_slows_the_published_pages() {
     let Some(folder) = folder() else { return };
@@ -117,7 +117,8 @@ fn tables(name: &str, logged: &[Logged], hit_rate: f64) {
     let settings = Settings { rate: 347_000, ..settings };
     let said = study::pipelining(&pages, &settings, &study::PIPELINING, 5);
     println!("{name}, pipelining: {said:.2?}");
-    // As published: one connection is slowest, and more requests than six on each of six change little.
+    // As published: one connection is slowest, and more requests than six on each of six change
+    // little.
     let [six, deeper, .., one] = said[..] else { panic!("{said:?}") };
     assert!(said.iter().all(|other| other.1 <= one.1), "{said:?}");
     assert!((deeper.1 / six.1 - 1.0).abs() < 0.02, "{said:?}");

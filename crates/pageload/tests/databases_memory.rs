@@ -63,7 +63,8 @@ fn hostile_files_take_little() {
     // A large body that is not there.
     let nothing = zstd::bulk::compress(b"", 1).unwrap();
     assert_eq!(read_unverified(&file(&nothing, limits::BODY_BYTES)), Err(FileError::Compression));
-    // A million hosts, none of which is there; and so many of which each repeats a name of 250 bytes.
+    // A million hosts, none of which is there; and so many of which each repeats a name of 250
+    // bytes.
     let counts = |hosts| {
         let mut counts = Vec::new();
         [0, 0, hosts].iter().for_each(|count| number(&mut counts, *count));

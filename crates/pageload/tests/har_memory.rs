@@ -1,4 +1,5 @@
-//! The memory that a HAR file larger than it takes: the only test of its process, so that the peak is its own.
+//! The memory that a HAR file larger than it takes: the only test of its process, so that the peak
+//! is its own.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 use std::fs;
@@ -11,7 +12,7 @@ use serde_json::json;
 const ENTRIES: usize = 400;
 const CONTENT: usize = 1 << 20;
 
-/// What the reader may take: buffers, and what it keeps of the entries.
+/// Memory that the reader may take: buffers, and what it keeps of the entries.
 const MEMORY: u64 = 32 << 20;
 
 /// A file that is made while it is read.

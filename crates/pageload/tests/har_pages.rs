@@ -29,7 +29,8 @@ fn at(ms: u64) -> String {
     format!("2026-11-21T10:00:{:02}.{:03}Z", ms / 1000, ms % 1000)
 }
 
-/// Asked for at a time, over an open connection: the first byte came after 100 ms, the last after 100 more.
+/// Asked for at a time, over an open connection: the first byte came after 100 ms, the last after
+/// 100 more.
 fn entry(url: &str, started: u64, initiator: Value) -> Value {
     json!({
         "pageref": "page_1",
@@ -70,7 +71,7 @@ fn script(frames: &[&str]) -> Value {
     json!({ "type": "script", "stack": { "callFrames": frames } })
 }
 
-/// With this value at this place.
+/// Returns the entry with this value at this place.
 fn with(mut entry: Value, pointer: &str, value: Value) -> Value {
     let (parent, key) = pointer.rsplit_once('/').unwrap();
     entry.pointer_mut(parent).unwrap()[key] = value;
@@ -206,7 +207,8 @@ fn a_page_that_chromium_recorded() {
         ]
     );
     assert_eq!((recording.page.redirects(), recording.parents.recorded), (1, 12));
-    // The document came over 400 ms: what it names first was asked for first, and before all of it was there.
+    // The document came over 400 ms: what it names first was asked for first, and before all of it
+    // was there.
     let part = |id: usize| resources[id].dependencies[0].part.bytes_of(resources[1].response_bytes);
     assert!(part(2) <= part(3) && part(3) < part(4) && part(4) < resources[1].response_bytes);
     let total = recording.parents.agreement.total();
@@ -271,7 +273,8 @@ fn a_page_as_firefox_records_it() {
     assert_eq!(page.resources()[0].response_bytes, 2100);
     assert!(page.resources().iter().all(|one| one.connection.is_none()));
     let found: Vec<_> = page.resources().iter().map(|one| (one.parent(), one.confidence)).collect();
-    // Both the document and the script are parents, and the script came last; the image cannot have asked for the data.
+    // Both the document and the script are parents, and the script came last; the image cannot have
+    // asked for the data.
     let (only, last) = (Confidence::Only, Confidence::Last);
     let by_rule = [(Some(0), only), (Some(1), last), (Some(1), only)];
     assert_eq!(found[1..], by_rule);
@@ -463,7 +466,8 @@ fn initiators_that_cannot_be_are_counted() {
     let found: Vec<_> =
         recording.page.resources().iter().map(|one| (one.parent(), one.confidence)).collect();
     let (only, recorded) = (Confidence::Only, Confidence::Recorded);
-    // The third waited for what is said; where it is said wrongly, what came 5 ms, and what came 30 ms before counts.
+    // The third waited for what is said; where it is said wrongly, what came 5 ms, and what came 30
+    // ms before counts.
     let expected =
         [(None, recorded), (Some(0), only), (Some(1), recorded), (Some(2), only), (Some(2), only)];
     assert_eq!(found, expected);

@@ -1,5 +1,6 @@
-//! The rule for parents, asked of published trees: each is loaded in simulated time and written as a HAR file. One with
-//! initiators gives the tree again; without them the rule finds so many of the parents.
+//! The rule for parents, asked of published trees: each is loaded in simulated time and written as
+//! a HAR file. One with initiators gives the tree again; without them the rule finds so many of the
+//! parents.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 use std::io::Read;
@@ -45,8 +46,9 @@ fn trees_that_are_known() {
     }
     println!("{pages} pages: {sum:?}, {:.3}", sum.total().share().unwrap());
     assert!(pages >= 40, "{pages}");
-    // When this was written the rule agreed in 57 %: where only one came before in 87 %, where one was a parent already in
-    // 29 %, and of the last in 20 %, as most of what comes at a time comes evenly.
+    // When this was written the rule agreed in 57 %: where only one came before in 87 %, where one
+    // was a parent already in 29 %, and of the last in 20 %, as most of what comes at a time comes
+    // evenly.
     let of_only = sum.only.share().unwrap();
     assert!(of_only > 0.8 && of_only > sum.total().share().unwrap(), "{of_only}");
 }
@@ -82,7 +84,7 @@ fn at(ms: u64) -> String {
     format!("2026-11-21T10:{:02}:{:02}.{:03}Z", ms / 60_000, ms / 1000 % 60, ms % 1000)
 }
 
-/// By the end of the path, as far as that says it.
+/// Returns the type by the end of the path, as far as that tells it.
 fn mime_type(url: &str) -> &'static str {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     match path.rsplit('.').next() {

@@ -1,4 +1,4 @@
-//! What the techniques would save on the published pages, as `headstart pageload plan` asks.
+//! Savings of the techniques on the published pages, as `headstart pageload plan` asks.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader};

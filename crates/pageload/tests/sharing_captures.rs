@@ -538,7 +538,8 @@ fn collect(value: &serde_json::Value, path: &str, each: &mut impl FnMut(&str)) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is visited: the more is shared, the fewer full handshakes; and the cost follows them.
+    /// Whatever is visited: the more is shared, the fewer full handshakes; and the cost follows
+    /// them.
     #[test]
     fn more_sharing_never_costs_more(
         visits in prop::collection::vec((0usize..4, 1u8..6, 0u64..3000, any::<bool>()), 1..40),

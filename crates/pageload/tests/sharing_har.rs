@@ -46,7 +46,7 @@ fn opened(url: &str, address: &str, connection: &str, second: u64) -> Value {
     })
 }
 
-/// With this value at this place.
+/// Returns the entry with this value at this place.
 fn with(mut entry: Value, pointer: &str, value: Value) -> Value {
     let (parent, key) = pointer.rsplit_once('/').unwrap();
     entry.pointer_mut(parent).unwrap()[key] = value;
@@ -229,7 +229,8 @@ fn cut_off_at_any_place_it_is_refused() {
     }
 }
 
-/// A connection whose first request lacks something counts with the next that tells of its handshake.
+/// A connection whose first request lacks something counts with the next that tells of its
+/// handshake.
 #[test]
 fn what_did_not_count_is_not_remembered() {
     let entry = opened("https://a.example/", "198.51.100.1", "1", 0);

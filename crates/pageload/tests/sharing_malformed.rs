@@ -296,8 +296,8 @@ proptest! {
         prop_assert_eq!(report.map(|report| report.seen.packets), Some(frames.len() as u64));
     }
 
-    /// Any blocks at all, of every kind that pcapng has: interfaces, simple packets, names, statistics, packets, a
-    /// journal, secrets, custom ones, processes, and what nobody knows.
+    /// Any blocks at all, of every kind that pcapng has: interfaces, simple packets, names,
+    /// statistics, packets, a journal, secrets, custom ones, processes, and what nobody knows.
     #[test]
     fn any_blocks(
         is_big: bool,

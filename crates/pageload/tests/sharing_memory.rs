@@ -1,4 +1,5 @@
-//! The memory that a capture larger than it takes: the only test of its process, so that the peak is its own.
+//! The memory that a capture larger than it takes: the only test of its process, so that the peak
+//! is its own.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 mod support;
@@ -19,8 +20,8 @@ const CONNECTIONS: u32 = 4 * 65_536;
 /// Bytes that each leaves waiting: together more than may be kept.
 const AHEAD: usize = 1000;
 
-/// A capture that is made while it is read: each connection opens, sends half a ClientHello, and a segment behind
-/// one that is missing; none ever ends.
+/// A capture that is made while it is read: each connection opens, sends half a ClientHello, and a
+/// segment behind one that is missing; none ever ends.
 struct Endless {
     next: u32,
     ready: Vec<u8>,
@@ -90,7 +91,8 @@ fn a_capture_larger_than_its_memory() {
     assert_eq!(report.seen.tcp_connections, u64::from(CONNECTIONS));
     assert!(report.seen.displaced > u64::from(CONNECTIONS / 2));
     assert!(input.bytes > 300 << 20, "{}", input.bytes);
-    // What is kept, one block buffer, and for each open connection its entry with a table that grows by doubling.
+    // What is kept, one block buffer, and for each open connection its entry with a table that
+    // grows by doubling.
     let kept = (limits::FLOW_BYTES + limits::CAPTURE_BLOCK) as u64;
     let entries = 2 * 1024 * limits::FLOWS as u64;
     let used = after - before;

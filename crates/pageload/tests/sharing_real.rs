@@ -1,5 +1,6 @@
-//! Captures that tcpdump writes of real programs: curl and OpenSSL's client, nginx and OpenSSL's server. Needs these,
-//! tcpdump and the right to capture on the loopback: HEADSTART_TEST_NET=1 switches it on, and then it fails if it cannot run.
+//! Captures that tcpdump writes of real programs: curl and OpenSSL's client, nginx and OpenSSL's
+//! server. Needs these, tcpdump and the right to capture on the loopback: HEADSTART_TEST_NET=1
+//! switches it on, and then it fails if it cannot run.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 use std::collections::HashSet;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use headstart_pageload::sharing::{Audit, Report};
 use tempfile::TempDir;
 
-/// How long programs may take to start or end.
+/// Time that programs may take to start or end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn is_enabled() -> bool {
@@ -101,7 +102,8 @@ fn s_client(dir: &Path, to: &str, arguments: &[&str], request: &[u8]) -> bool {
     reused
 }
 
-/// So many connections of one curl process, one after the other; with how many it says that it offered a session.
+/// So many connections of one curl process, one after the other; with how many it says that it
+/// offered a session.
 fn curl(dir: &Path, name: &str, address: &str, port: u16, count: usize, arguments: &[&str]) -> u64 {
     let urls = vec![format!("https://{name}:{port}/"); count];
     let output = Command::new("curl")
@@ -280,7 +282,8 @@ fn audited(file: &Path) -> Report {
     audit.report(None)
 }
 
-/// Ten connections to servers of both versions, with and without tickets; some resume, as OpenSSL itself says.
+/// Ten connections to servers of both versions, with and without tickets; some resume, as OpenSSL
+/// itself says.
 #[test]
 fn what_openssl_says_is_what_the_capture_says() {
     if !is_enabled() {
@@ -339,7 +342,8 @@ fn what_openssl_says_is_what_the_capture_says() {
     }
 }
 
-/// Full handshakes by nginx's own account: as they were, and without those that follow another one in a group.
+/// Full handshakes by nginx's own account: as they were, and without those that follow another one
+/// in a group.
 fn expected(logged: &[Logged], private: u16) -> [u64; 3] {
     let mut seen = [HashSet::new(), HashSet::new()];
     let mut full = [0; 3];
@@ -356,7 +360,8 @@ fn expected(logged: &[Logged], private: u16) -> [u64; 3] {
     full
 }
 
-/// curl and OpenSSL's client visit nginx at two addresses under two names, with and without sessions.
+/// curl and OpenSSL's client visit nginx at two addresses under two names, with and without
+/// sessions.
 #[test]
 fn what_nginx_says_is_what_the_capture_says() {
     if !is_enabled() {

@@ -1,4 +1,4 @@
-//! What holds for every load by the profile `tcp`.
+//! Invariants of every load by the profile `tcp`.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -92,7 +92,8 @@ fn lossy() -> impl Strategy<Value = Link> {
     })
 }
 
-/// Whether each redirect leads to the next, the last to the document, and none to anything else.
+/// Returns true if each redirect leads to the next, the last to the document, and none to anything
+/// else.
 fn redirects_are_a_chain(page: &Page) -> bool {
     let on = |id: usize| page.resources()[id].dependencies.iter().map(|dependency| dependency.on);
     let last = page.redirects();
@@ -175,15 +176,17 @@ proptest! {
         prop_assert_eq!(twice.page_load_time(), 2 * once.page_load_time());
     }
 
-    /// Where neither windows nor connections nor bandwidth are scarce. Where they are, what comes sooner can take another's
-    /// place; and a pool of HTTP/1.1 that was asked sooner, and so one after the other, has fewer connections for what comes then.
+    /// Where neither windows nor connections nor bandwidth are scarce. Where they are, what comes
+    /// sooner can take another's place; and a pool of HTTP/1.1 that was asked sooner, and so one
+    /// after the other, has fewer connections for what comes then.
     #[test]
     fn no_technique_slows_a_page(page in pages(300, &[(Protocol::Http2, true)]), share in 0.0..1.0, seed: u64) {
         let revisit = Revisit { cookies: share, sessions: share, ..Revisit::again() };
         let plain = Settings { revisit, dns: RTT, ..quiet() };
         let before = load(&page, &plain, seed).full_load_time();
         for technique in Technique::ALL {
-            // Without its redirects a page lacks what only they asked for, and what that opened connections to.
+            // Without its redirects a page lacks what only they asked for, and what that opened
+            // connections to.
             if technique == Technique::RedirectDatabase && !redirects_are_a_chain(&page) {
                 continue;
             }
@@ -265,7 +268,8 @@ fn early_data_that_fits_into_no_syn_comes_behind_it() {
     }
 }
 
-/// The server answers with five datagrams and, when the client has joined TCP, with a window of ten segments.
+/// The server answers with five datagrams and, when the client has joined TCP, with a window of ten
+/// segments.
 #[test]
 fn early_data_by_datagrams_is_answered_by_them_at_first() {
     let techniques = Techniques::of(&[Technique::TurboTls, Technique::ZeroRtt]);

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use crate::query::{Query, Said};
 
-/// How long the agent has for an answer: it looks at memory. A connection waits for it twice at most.
+/// Time that the agent has for an answer: it looks at memory. A connection waits for it twice at
+/// most.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(5);
 
-/// What HEADSTART_PATIENCE_MS can make of it.
+/// Largest value of HEADSTART_PATIENCE_MS.
 pub(crate) const PATIENCE_MAX: Duration = Duration::from_secs(10);
 
-/// How long an agent is not asked that has let the time pass: one that hangs costs few connections something.
+/// Time that an agent is not asked after it has let the time pass: one that hangs costs few
+/// connections something.
 pub(crate) const REST: Duration = Duration::from_secs(1);
 
 /// Bytes of an answer at most: a session has 16 KiB at most.
@@ -20,7 +22,7 @@ pub(crate) const ANSWER_MAX: usize = 20 * 1024;
 pub(crate) trait Line {
     /// Sends all, or fails.
     fn send(&mut self, bytes: &[u8]) -> Option<()>;
-    /// What has come; 0 at the end. None when the time is over.
+    /// Receives bytes; 0 at the end. None when the time is over.
     fn receive(&mut self, room: &mut [u8]) -> Option<usize>;
 }
 
@@ -62,7 +64,7 @@ fn answer(line: &mut impl Line) -> Option<Said> {
 mod tests {
     use super::*;
 
-    /// What an agent sends, piece by piece; none: it is silent from there.
+    /// Pieces that an agent sends; `None`: it is silent from there.
     struct Script(Vec<Option<Vec<u8>>>, bool);
 
     impl Line for Script {

@@ -1,6 +1,6 @@
 use std::fmt::Write;
 
-/// What a connection asks the agent with: all that two connections have to have in common.
+/// Question of a connection to the agent: all that two connections must share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) server: String,
@@ -34,7 +34,7 @@ fn encode(path: &mut String, bytes: &[u8]) {
     }
 }
 
-/// What the agent said.
+/// Answer of the agent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) status: u16,
@@ -45,7 +45,7 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Of the bytes of an answer, if it is whole.
+    /// Reads the bytes of an answer, if it is whole.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
         let head = std::str::from_utf8(bytes.get(..end)?).ok()?;

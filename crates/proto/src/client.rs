@@ -20,14 +20,14 @@ use crate::limits::{
 use crate::time::Instant;
 use crate::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Response, Status};
 
-/// How a connection is to be opened.
+/// Options of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
     /// Slots to send behind the flight, the one for the acknowledgement included.
     pub slots: u8,
-    /// Whether bytes behind the ClientHello may go over UDP: only where the edge says so.
+    /// True if bytes behind the ClientHello may go over UDP: only where the edge says so.
     pub early_data: bool,
-    /// Whether server bytes are withheld until the join is accepted: saves nothing, risks nothing.
+    /// True to withhold server bytes until the join is accepted: saves nothing, risks nothing.
     pub hold: bool,
 }
 
@@ -130,15 +130,16 @@ impl Client {
 
     /// The first `bytes` of the client stream are TCP's already, since they went with its SYN.
     ///
-    /// To be said before [`handle_tcp_connected`](Self::handle_tcp_connected), of the connection that is
-    /// meant there. A connection with datagrams starts anew on TCP, so there it has no effect.
+    /// To be said before [`handle_tcp_connected`](Self::handle_tcp_connected), of the connection
+    /// that is meant there. A connection with datagrams starts anew on TCP, so there it has no
+    /// effect.
     pub fn handle_syn_data(&mut self, bytes: usize) {
         if matches!(self.state, State::Connecting) && !self.flight.is_offered() {
             self.in_syn = bytes.min(self.upstream.len());
         }
     }
 
-    /// How many application bytes are welcome now.
+    /// Returns the number of application bytes that are welcome now.
     #[must_use]
     pub fn app_room(&self) -> usize {
         match self.state {
@@ -253,7 +254,8 @@ impl Client {
         }
     }
 
-    /// TCP broke. What becomes of the application is the caller's to say, unless a join was on its way.
+    /// TCP broke. What becomes of the application is the caller's to say, unless a join was on its
+    /// way.
     pub fn handle_tcp_failed(&mut self) {
         match self.state {
             State::Joining { .. } => self.reset(ResetReason::JoinLost),
@@ -274,27 +276,30 @@ impl Client {
         self.flight.poll()
     }
 
-    /// Bytes to write to TCP, in order; none if there are none. To be written before it is shut down
-    /// for [`wants_tcp_finish`](Self::wants_tcp_finish).
+    /// Bytes to write to TCP, in order; none if there are none. To be written before it is shut
+    /// down for [`wants_tcp_finish`](Self::wants_tcp_finish).
     pub fn poll_tcp(&mut self) -> Option<Vec<u8>> {
         Some(mem::take(&mut self.to_tcp)).filter(|bytes| !bytes.is_empty())
     }
 
-    /// Whether TCP is to be shut down for writing once [`poll_tcp`](Self::poll_tcp) is drained.
+    /// Returns true if TCP is to be shut down for writing once [`poll_tcp`](Self::poll_tcp) is
+    /// drained.
     #[must_use]
     pub fn wants_tcp_finish(&self) -> bool {
         let decided = matches!(self.state, State::Joining { .. } | State::Open { .. });
         decided && self.app_finished && self.to_tcp.is_empty()
     }
 
-    /// Whether bytes of TCP are welcome: once it is connected, while the application takes them.
+    /// Returns true if bytes of TCP are welcome: once it is connected, while the application takes
+    /// them.
     #[must_use]
     pub const fn wants_tcp_data(&self) -> bool {
         let connected = !matches!(self.state, State::Connecting | State::Reset);
         connected && self.downstream.wants_more()
     }
 
-    /// Whether it is decided how TCP goes on, so that what the application wrote is on its way.
+    /// Returns true if it is decided how TCP goes on, so that what the application wrote is on its
+    /// way.
     #[must_use]
     pub const fn is_decided(&self) -> bool {
         matches!(self.state, State::Joining { .. } | State::Open { .. })
@@ -305,19 +310,20 @@ impl Client {
         self.downstream.poll()
     }
 
-    /// Whether the application gets nothing more once [`poll_app`](Self::poll_app) is drained.
+    /// Returns true if the application gets nothing more once [`poll_app`](Self::poll_app) is
+    /// drained.
     #[must_use]
     pub fn is_app_finished(&self) -> bool {
         self.downstream.is_finished()
     }
 
-    /// Why the application is to be reset.
+    /// Returns true if the application is to be reset.
     #[must_use]
     pub fn is_reset(&self) -> bool {
         matches!(self.state, State::Reset)
     }
 
-    /// What happened since, in order.
+    /// Returns the next event, in order.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
         self.events.pop_front()
     }
@@ -336,7 +342,7 @@ impl Client {
         }
     }
 
-    /// Whether both streams are now just TCP's, and nothing is queued here.
+    /// Returns true if both streams are now just TCP's, and nothing is queued here.
     #[must_use]
     pub fn is_transparent(&self) -> bool {
         matches!(self.state, State::Open { .. })
@@ -344,7 +350,8 @@ impl Client {
             && self.downstream.is_transparent()
     }
 
-    /// Whether datagrams that still come tell something about the path: the fallback was silence.
+    /// Returns true if datagrams that still come tell something about the path: the fallback was
+    /// silence.
     #[must_use]
     pub fn awaits_late_datagram(&self) -> bool {
         matches!(self.state, State::Open { silent: true })
@@ -423,7 +430,8 @@ impl Client {
         }
     }
 
-    /// Whether the edge may forget the session before a join gets there: nothing may be built on it.
+    /// Returns true if the edge may forget the session before a join gets there: nothing may be
+    /// built on it.
     fn is_stale(&self, now: Instant) -> bool {
         let stale = |age| age + JOIN_MARGIN >= SESSION_LIFE;
         self.flight.is_sent() && self.age(now).is_some_and(stale)
@@ -467,8 +475,8 @@ impl Client {
         self.events.push_back(ClientEvent::JoinSent { client_offset, server_offset });
     }
 
-    /// On TCP an edge says nothing before the client does, so this is none. What the application has
-    /// heard or said over UDP can then not go on.
+    /// On TCP an edge says nothing before the client does, so this is none. What the application
+    /// has heard or said over UDP can then not go on.
     fn on_server_first(&mut self) {
         if self.downstream.released() > 0 || self.flight.holds_early_data() {
             self.reset(ResetReason::Protocol);

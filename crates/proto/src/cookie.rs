@@ -39,11 +39,13 @@ pub const COOKIE_LEN: usize = 16;
 
 /// Bytes of the random part of a cookie.
 ///
-/// After some 2^24 cookies of one key two share a nonce, and with it the mask of their expiries. They are
-/// the same cookie only if the client and the second are the same too: then one of them is refused.
+/// After some 2^24 cookies of one key two share a nonce, and with it the mask of their expiries.
+/// They are the same cookie only if the client and the second are the same too: then one of them is
+/// refused.
 pub const NONCE_LEN: usize = 6;
 
-/// Bytes of an [`OfferedCookie`]: the content of TLS extension [`EXTENSION_TYPE`] in a NewSessionTicket.
+/// Bytes of an [`OfferedCookie`]: the content of TLS extension [`EXTENSION_TYPE`] in a
+/// NewSessionTicket.
 pub const OFFER_LEN: usize = 2 + COOKIE_LEN;
 
 /// The TLS extension by which cookies are asked for and handed out, of the range for private use
@@ -57,7 +59,8 @@ pub const EXTENSION_TYPE: u16 = 65480;
 pub struct Cookie([u8; COOKIE_LEN]);
 
 impl Cookie {
-    /// A cookie of these bytes, from wherever; only [`verify`](CookieKey::verify) says what it is worth.
+    /// A cookie of these bytes, from wherever; only [`verify`](CookieKey::verify) says what it is
+    /// worth.
     #[must_use]
     pub const fn new(bytes: [u8; COOKIE_LEN]) -> Self {
         Self(bytes)
@@ -112,10 +115,11 @@ impl CookieKey {
 
     /// A cookie that `client` may spend until `expiry`, that second included.
     ///
-    /// `nonce` must come from a cryptographic random generator. The client's port plays no part, nor
-    /// does the server's address; of an IPv6 address the first 64 bits count.
+    /// `nonce` must come from a cryptographic random generator. The client's port plays no part,
+    /// nor does the server's address; of an IPv6 address the first 64 bits count.
     ///
-    /// An `expiry` later than [`COOKIE_LIFE_MAX`] from now makes a cookie that counts as expired for now.
+    /// An `expiry` later than [`COOKIE_LIFE_MAX`] from now makes a cookie that counts as expired
+    /// for now.
     #[must_use]
     pub fn mint(&self, nonce: [u8; NONCE_LEN], expiry: UnixSeconds, client: IpAddr) -> Cookie {
         let masked = low16(expiry.0) ^ self.expiry_mask(nonce);
@@ -130,8 +134,8 @@ impl CookieKey {
     /// That it was spent before is not seen here. The tag is compared in constant time.
     ///
     /// # Errors
-    /// [`CookieError::Expired`] if the expiry is past or more than [`COOKIE_LIFE_MAX`] ahead, which random
-    /// bytes mostly are too; else [`CookieError::Tag`] if the tag is another.
+    /// [`CookieError::Expired`] if the expiry is past or more than [`COOKIE_LIFE_MAX`] ahead, which
+    /// random bytes mostly are too; else [`CookieError::Tag`] if the tag is another.
     pub fn verify(
         &self,
         cookie: &Cookie,
@@ -152,7 +156,8 @@ impl CookieKey {
         }
     }
 
-    /// Hides the expiry, which otherwise would tell when, and from whom, a client has got the cookie.
+    /// Hides the expiry, which otherwise would tell when, and from whom, a client has got the
+    /// cookie.
     fn expiry_mask(&self, nonce: [u8; NONCE_LEN]) -> u16 {
         low16(SipHasher24::new_with_key(&self.mask).hash(&nonce_and(nonce, 0)))
     }
@@ -221,7 +226,7 @@ impl CookieRing {
     }
 }
 
-/// Why a cookie opens nothing. An ordinary handshake still does.
+/// Reason why a cookie opens nothing. An ordinary handshake still does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CookieError {
     /// It is past its expiry, or would live too long.
@@ -251,15 +256,15 @@ impl core::error::Error for CookieError {}
 pub struct OfferedCookie {
     /// To be spent in one SYN to a server of the same name.
     pub cookie: Cookie,
-    /// How long it can be spent, from now on; whole seconds, at most [`COOKIE_LIFE_MAX`].
+    /// Time in which it can be spent, from now on; whole seconds, at most [`COOKIE_LIFE_MAX`].
     pub lifetime: Duration,
 }
 
 impl OfferedCookie {
     /// Reads the content of the extension; none if the length is another.
     ///
-    /// A longer life than [`COOKIE_LIFE_MAX`] is cut: how long a client can be recognised is not for the
-    /// server to say.
+    /// A longer life than [`COOKIE_LIFE_MAX`] is cut: how long a client can be recognised is not
+    /// for the server to say.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let [s0, s1, cookie @ ..] = *<&[u8; OFFER_LEN]>::try_from(bytes).ok()?;
@@ -267,7 +272,8 @@ impl OfferedCookie {
         Some(Self { cookie: Cookie(cookie), lifetime: lifetime.min(COOKIE_LIFE_MAX) })
     }
 
-    /// The content of the extension. Longer lives than [`COOKIE_LIFE_MAX`] and fractions of seconds are cut.
+    /// The content of the extension. Longer lives than [`COOKIE_LIFE_MAX`] and fractions of seconds
+    /// are cut.
     #[must_use]
     pub fn emit(&self) -> [u8; OFFER_LEN] {
         let lifetime = low16(self.lifetime.min(COOKIE_LIFE_MAX).as_secs()).to_be_bytes();
@@ -277,8 +283,8 @@ impl OfferedCookie {
     }
 }
 
-/// What an address is in a tag: an IPv4 address mapped into IPv6 (also if it came so), or the /64 of an
-/// IPv6 address, within which hosts change theirs (RFC 8981).
+/// Returns the address in a tag: an IPv4 address mapped into IPv6 (also if it came so), or the /64
+/// of an IPv6 address, within which hosts change theirs (RFC 8981).
 fn address(client: IpAddr) -> [u8; 16] {
     match client.to_canonical() {
         IpAddr::V4(client) => client.to_ipv6_mapped().octets(),

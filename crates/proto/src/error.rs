@@ -1,6 +1,6 @@
 use core::fmt;
 
-/// Why bytes are not a frame of this protocol: the peer (or somebody else) is at fault.
+/// Reason why bytes are not a frame of this protocol: the peer (or somebody else) is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WireError {
     /// Another first byte: not a frame of ours.
@@ -32,7 +32,8 @@ impl fmt::Display for WireError {
 
 impl core::error::Error for WireError {}
 
-/// Why bytes are not the start of a TLS stream with a ClientHello (RFC 8446 sections 4.1.2, 5.1).
+/// Reason why bytes are not the start of a TLS stream with a ClientHello (RFC 8446 sections 4.1.2,
+/// 5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HelloError {
     /// The first record is no handshake record.
@@ -58,7 +59,7 @@ impl fmt::Display for HelloError {
 
 impl core::error::Error for HelloError {}
 
-/// Why a fragment was not stored.
+/// Reason why a fragment was not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Misfit {
     /// It disagrees with bytes that arrived before.
@@ -67,7 +68,7 @@ pub enum Misfit {
     TooFar,
 }
 
-/// Why a server dropped a datagram without an answer. The sender still has TCP.
+/// Reason why a server dropped a datagram without an answer. The sender still has TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Discard {
     /// Not a frame of ours.
@@ -95,7 +96,7 @@ pub enum Discard {
 }
 
 impl Discard {
-    /// Whether a limit on unproven addresses was reached.
+    /// Returns true if a limit on unproven addresses was reached.
     #[must_use]
     pub const fn is_limit(self) -> bool {
         matches!(self, Self::AddressLimit | Self::NetworkLimit | Self::SessionLimit | Self::Paused)

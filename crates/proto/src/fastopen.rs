@@ -1,8 +1,9 @@
-//! Whether the first flight leaves with the SYN (Sy et al. 2019; DESIGN, Fast Open Privacy).
+//! Decision whether the first flight leaves with the SYN (Sy et al. 2019; DESIGN, Fast Open
+//! Privacy).
 //!
-//! The SYN of a connection to a server that takes cookies waits a moment for the ClientHello. If that
-//! comes in time and fits, the SYN takes it along, with a cookie; if not, it leaves bare, and whatever
-//! else is offered is used. A SYN with data that nobody answers gets company by plain TCP.
+//! The SYN of a connection to a server that takes cookies waits a moment for the ClientHello. If
+//! that comes in time and fits, the SYN takes it along, with a cookie; if not, it leaves bare, and
+//! whatever else is offered is used. A SYN with data that nobody answers gets company by plain TCP.
 
 #[cfg(test)]
 mod tests;
@@ -16,17 +17,19 @@ use crate::hello::{self, ClientHello, Progress};
 use crate::limits::{SYN_DATA_WAIT, SYN_SILENCE};
 use crate::time::Instant;
 
-/// Type of a record with application data (RFC 8446 section 5.1), which before the handshake is early data.
+/// Type of a record with application data (RFC 8446 section 5.1), which before the handshake is
+/// early data.
 const APPLICATION_DATA: u8 = 23;
 
 /// Decides for one connection whether its SYN carries data, and what if so.
 ///
 /// Say what is known of the server with [`expect`](Self::expect), [`offer`](Self::offer) or
 /// [`give_up`](Self::give_up), and what the application writes with
-/// [`handle_app_data`](Self::handle_app_data), in any order. While [`is_waiting`](Self::is_waiting) no
-/// SYN may leave. What [`poll_flight`](Self::poll_flight) gives once is to be answered at once by
-/// [`handle_sent`](Self::handle_sent) or `give_up`. Then plain TCP is started beside the SYN whenever
-/// [`poll_beside`](Self::poll_beside) says so, and [`handle_connected`](Self::handle_connected) ends it.
+/// [`handle_app_data`](Self::handle_app_data), in any order. While [`is_waiting`](Self::is_waiting)
+/// no SYN may leave. What [`poll_flight`](Self::poll_flight) gives once is to be answered at once
+/// by [`handle_sent`](Self::handle_sent) or `give_up`. Then plain TCP is started beside the SYN
+/// whenever [`poll_beside`](Self::poll_beside) says so, and
+/// [`handle_connected`](Self::handle_connected) ends it.
 ///
 /// If two connections race, the bytes of the client stream are written on the second only after the
 /// first was closed: whatever the SYN held, early data too, is then acted on at most once in order.
@@ -44,8 +47,8 @@ pub struct FastOpen {
 enum State {
     /// Nothing is known of the server. A SYN that leaves now leaves bare.
     Idle,
-    /// The SYN waits, at most until then. `silence` is how long its answer may take, once the server's
-    /// side is known; before, it is only expected to take cookies.
+    /// The SYN waits, at most until then. `silence` is how long its answer may take, once the
+    /// server's side is known; before, it is only expected to take cookies.
     Waiting { until: Instant, silence: Option<Duration> },
     /// The flight is whole.
     Ready { flight: Flight, silence: Duration },
@@ -57,7 +60,7 @@ enum State {
     Over,
 }
 
-/// What speaks against the SYN with data while nothing is connected.
+/// Reason against the SYN with data while nothing is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doubt {
     Nothing,
@@ -70,22 +73,22 @@ enum Doubt {
 struct Start {
     length: usize,
     hello: Option<Result<ClientHello, NotFast>>,
-    /// Whether a whole record of early data is there.
+    /// True if a whole record of early data is there.
     early_data: bool,
 }
 
-/// What a SYN can take along.
+/// Data that a SYN can take along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flight {
     /// So many bytes of the client stream, from its start.
     pub bytes: usize,
-    /// Of these, the ClientHello; what follows is early data.
+    /// Bytes of the ClientHello; what follows is early data.
     pub hello: usize,
     /// The cookie in the client's own ticket, where it presents one.
     pub ticket_cookie: Option<Cookie>,
 }
 
-/// Why the ClientHello does not leave with the SYN.
+/// Reason why the ClientHello does not leave with the SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NotFast {
     /// It was not known in time whether the server takes cookies.
@@ -128,7 +131,7 @@ impl fmt::Display for NotFast {
     }
 }
 
-/// What happened, for the timeline.
+/// Event for the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastOpenEvent {
     /// The SYN waits for the ClientHello.
@@ -139,7 +142,7 @@ pub enum FastOpenEvent {
     SynSent {
         /// So many bytes of the client stream.
         bytes: usize,
-        /// Whether early data is among them.
+        /// True if early data is among them.
         early_data: bool,
     },
     /// No SYN-ACK in time: plain TCP goes beside.
@@ -148,29 +151,29 @@ pub enum FastOpenEvent {
     Failed,
     /// The SYN-ACK came.
     Answered {
-        /// Whether it acknowledged the data.
+        /// True if it acknowledged the data.
         accepted: bool,
     },
 }
 
-/// Which connection was established first.
+/// The connection that was established first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Winner {
-    /// That whose SYN carried data.
+    /// The one whose SYN carried data.
     Syn {
-        /// Whether the SYN-ACK acknowledged them.
+        /// True if the SYN-ACK acknowledged them.
         accepted: bool,
     },
     /// A plain one to the same address.
     SameAddress,
     /// A plain one to another address of the name.
     Elsewhere {
-        /// What it took to connect.
+        /// Time that it took to connect.
         took: Duration,
     },
 }
 
-/// What a connection says of the path, or of the server at its end.
+/// Evidence of a connection about the path, or about the server at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Data in the SYN arrive and are taken.
@@ -196,8 +199,8 @@ impl FastOpen {
         }
     }
 
-    /// The server takes cookies at the address that is tried first, and nothing here is against it. A
-    /// round trip there takes `rtt`, if that is known.
+    /// The server takes cookies at the address that is tried first, and nothing here is against it.
+    /// A round trip there takes `rtt`, if that is known.
     pub fn offer(&mut self, now: Instant, rtt: Option<Duration>) {
         let silence = rtt.map_or(SYN_SILENCE, |rtt| rtt.saturating_mul(2).max(SYN_SILENCE));
         match self.state {
@@ -249,19 +252,19 @@ impl FastOpen {
         }
     }
 
-    /// Whether the SYN has to wait.
+    /// Returns true if the SYN has to wait.
     #[must_use]
     pub const fn is_waiting(&self) -> bool {
         matches!(self.state, State::Waiting { .. } | State::Ready { .. } | State::Taken { .. })
     }
 
-    /// Whether it is still to be said what is known of the server.
+    /// Returns true if nobody has told yet what is known of the server.
     #[must_use]
     pub const fn is_open_question(&self) -> bool {
         matches!(self.state, State::Idle | State::Waiting { silence: None, .. })
     }
 
-    /// Whether nothing is left to decide.
+    /// Returns true if nothing is left to decide.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
@@ -313,8 +316,9 @@ impl FastOpen {
             (Winner::Syn { accepted: false }, _) => Some(Verdict::Lost),
             (_, Doubt::Silent | Doubt::Failed) => Some(Verdict::Lost),
             (Winner::Elsewhere { took }, Doubt::Nothing) => {
-                // Another address is tried long before the silence is over. Without a verdict a path that
-                // swallows data would cost every connection of such a name the delay of a second attempt.
+                // Another address is tried long before the silence is over. Without a verdict a
+                // path that swallows data would cost every connection of such a name the delay of a
+                // second attempt.
                 let is_near = silence <= SYN_SILENCE;
                 let overdue = is_near && now.since(left) >= took.saturating_mul(2);
                 overdue.then_some(Verdict::Lost)
@@ -324,7 +328,7 @@ impl FastOpen {
         }
     }
 
-    /// What happened since, in order.
+    /// Returns the next event, in order.
     pub fn poll_event(&mut self) -> Option<FastOpenEvent> {
         self.events.pop_front()
     }
@@ -375,7 +379,8 @@ impl Start {
         }
     }
 
-    /// What a SYN with `room` takes along; none yet if there is more to wait for, and it is not too `late`.
+    /// Returns what a SYN with `room` takes along; nothing yet if there is more to wait for, and it
+    /// is not too `late`.
     fn flight(&self, room: usize, late: bool) -> Result<Option<Flight>, NotFast> {
         let hello = match &self.hello {
             None if self.length > room => return Err(NotFast::TooLarge),
@@ -398,8 +403,8 @@ impl Start {
     }
 }
 
-/// Whether a whole record of early data is there; ChangeCipherSpec may stand before it (RFC 8446
-/// appendix D.4).
+/// Returns true if a whole record of early data is there; ChangeCipherSpec may stand before it (RFC
+/// 8446 appendix D.4).
 fn holds_early_data(mut bytes: &[u8]) -> bool {
     while let Some((&[kind, _, _, high, low], rest)) = bytes.split_first_chunk::<5>() {
         let length = usize::from(u16::from_be_bytes([high, low]));

@@ -15,7 +15,7 @@ use core::time::Duration;
 /// Bytes in a UDP payload at most: the IPv6 minimum MTU of 1280 less 40 (IPv6) and 8 (UDP).
 pub const DATAGRAM_MAX: usize = 1232;
 
-/// How many times larger than the request it answers a response may be (RFC 9000 section 8.1).
+/// Factor by which a response may be larger than the request it answers (RFC 9000 section 8.1).
 ///
 /// A spoofer gains nothing over other reflectors.
 pub const AMPLIFICATION: usize = 3;
@@ -45,7 +45,7 @@ pub const SERVER_BYTES: usize = 20 * 1024;
 /// Sessions of one edge that are not joined, all addresses together.
 pub const SESSIONS: usize = 1024;
 
-/// Of [`SESSIONS`], those whose ClientHello is incomplete; the oldest gives way to the newest.
+/// Share of [`SESSIONS`] for incomplete ClientHellos; the oldest gives way to the newest.
 ///
 /// Unlike running sessions these have promised nothing, so a flood of fragments displaces
 /// fragments first.
@@ -57,40 +57,42 @@ pub const SESSIONS_PER_ADDRESS: usize = 16;
 /// Unjoined sessions of one IPv4 /24 or IPv6 /48: a spoofer or botnet inside one network.
 pub const SESSIONS_PER_NETWORK: usize = 64;
 
-/// How long fragments of an incomplete ClientHello are kept (the paper's 2 s).
+/// Time that fragments of an incomplete ClientHello are kept (the paper's 2 s).
 pub const GATHERING_LIFE: Duration = Duration::from_secs(2);
 
-/// How long a session waits for its join, counted from its first answer.
+/// Time that a session waits for its join, counted from its first answer.
 ///
 /// A client may rely on it: within this time nothing else evicts the session. It outlives TCP's
 /// SYN retransmissions at 1 s, 3 s and 7 s.
 pub const SESSION_LIFE: Duration = Duration::from_secs(10);
 
-/// How long a session waits while nobody else needs its place; at most half of all do so.
+/// Time that a session waits while nobody else needs its place; at most half of all do so.
 ///
-/// After a lost SYN, TCP sends a lost join again at 3 s, 9 s, 21 s, 45 s and 93 s: where a fifth of all
-/// packets is lost, one join in a hundred takes longer than [`SESSION_LIFE`].
+/// After a lost SYN, TCP sends a lost join again at 3 s, 9 s, 21 s, 45 s and 93 s: where a fifth of
+/// all packets is lost, one join in a hundred takes longer than [`SESSION_LIFE`].
 pub const SESSION_LIFE_SPARE: Duration = Duration::from_secs(120);
 
-/// So long before the end of [`SESSION_LIFE`] a client that is not connected yet gives a session up.
+/// So long before the end of [`SESSION_LIFE`] a client that is not connected yet gives a session
+/// up.
 ///
 /// Covers the grace and a join's way to the edge. A client that shows bytes of an expired session
 /// to the application would be refused, and the application reset, where plain TLS works.
 pub const JOIN_MARGIN: Duration = Duration::from_secs(2);
 
-/// How long a client waits for the answer to its join before it counts as refused.
+/// Time that a client waits for the answer to its join before it counts as refused.
 ///
 /// As long as an edge may know the session. After that, a network that swallows what is not TLS is
 /// more likely than one that loses every copy of a segment.
 pub const JOIN_ANSWER_LIFE: Duration = SESSION_LIFE_SPARE;
 
-/// How long a SYN waits for the data that it could carry, and only where the server takes cookies.
+/// Time that a SYN waits for the data that it could carry, and only where the server takes cookies.
 ///
-/// An application on this machine has its ClientHello ready in about a millisecond once it may write.
-/// What the wait can cost a slow one is this; what it can save is a round trip.
+/// An application on this machine has its ClientHello ready in about a millisecond once it may
+/// write. What the wait can cost a slow one is this; what it can save is a round trip.
 pub const SYN_DATA_WAIT: Duration = Duration::from_millis(10);
 
-/// How long a SYN with data is waited for at least before plain TCP goes beside it; or two round trips.
+/// Least time that a SYN with data is waited for before plain TCP goes beside it; or two round
+/// trips.
 ///
 /// The kernel sends a SYN again after a second, then without cookie and data. A network that drops
 /// SYNs with data would cost that second; a usual round trip, however, must not look like one.
@@ -98,15 +100,15 @@ pub const SYN_SILENCE: Duration = Duration::from_millis(300);
 
 /// Bytes in a session ticket at least that may begin with a cookie: name (16), IV (16), MAC (32).
 ///
-/// What is shorter comes from elsewhere: a key agreed on otherwise, or the number of a session that the
-/// server keeps.
+/// What is shorter comes from elsewhere: a key agreed on otherwise, or the number of a session that
+/// the server keeps.
 pub const TICKET_MIN: usize = 64;
 
-/// How long ended sessions and started ClientHellos are remembered, so that none runs twice.
+/// Time that ended sessions and started ClientHellos are remembered, so that none runs twice.
 pub const HELLO_MEMORY: Duration = Duration::from_secs(10);
 
-/// How old early data may be when it is sent again by a join: as long as the edge surely knows that
-/// it had it, running or ended, less [`JOIN_MARGIN`].
+/// Age that early data may have when it is sent again by a join: as long as the edge surely knows
+/// that it had it, running or ended, less [`JOIN_MARGIN`].
 pub const EARLY_DATA_LIFE: Duration =
     SESSION_LIFE.saturating_add(HELLO_MEMORY).saturating_sub(JOIN_MARGIN);
 
@@ -122,13 +124,13 @@ pub const UNPROVEN_SHARE: usize = 4;
 /// Bytes that the client's outgoing TCP queue may hold before it stops taking application bytes.
 pub const STREAM_BUFFER: usize = 64 * 1024;
 
-/// How long a Fast Open cookie lives by default.
+/// Default life of a Fast Open cookie.
 ///
-/// It bounds how long option 34 shows a returning client, how long a cookie that leaked may be spent
-/// from the client's address, and the number of spent cookies a server has to remember.
+/// It bounds how long option 34 shows a returning client, how long a cookie that leaked may be
+/// spent from the client's address, and the number of spent cookies a server has to remember.
 pub const COOKIE_LIFE: Duration = Duration::from_secs(60 * 60);
 
-/// How long a Fast Open cookie may live; one that claims to live longer counts as expired.
+/// Longest life of a Fast Open cookie; one that claims to live longer counts as expired.
 ///
 /// The expiry travels modulo 2^16 seconds (18.2 h), of which the past needs the larger part: else a
 /// cookie that expired long ago would look like one that expires late.

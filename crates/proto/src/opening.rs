@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// What carries the first flight of TLS.
+/// Transport of the first flight of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Carrier {
     /// TCP, after its handshake.
@@ -24,7 +24,7 @@ pub enum Carrier {
     },
 }
 
-/// What an opening uses of TLS.
+/// Use of TLS by an opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Session {
     /// No TLS: the first flight is the request.
@@ -44,9 +44,9 @@ pub enum Session {
 /// behind a hyphen: `turbo`, `plain-resumed`, `fop-0rtt`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Opening {
-    /// What carries the first flight.
+    /// Transport of the first flight.
     pub carrier: Carrier,
-    /// What it uses of TLS.
+    /// Use of TLS.
     pub session: Session,
 }
 
@@ -82,8 +82,8 @@ impl Carrier {
 
     /// Round trips before the first flight leaves: to the server, or with a proxy to the proxy.
     ///
-    /// A proxy that is waited for costs one for TCP, one for its method, and one for its reply, which
-    /// also takes what the proxy needs to connect.
+    /// A proxy that is waited for costs one for TCP, one for its method, and one for its reply,
+    /// which also takes what the proxy needs to connect.
     #[must_use]
     pub const fn round_trips(self) -> u32 {
         match self {

@@ -11,7 +11,7 @@ use crate::error::Misfit;
 pub struct Reassembly {
     capacity: usize,
     bytes: Vec<u8>,
-    /// What is filled: sorted, disjoint, not touching.
+    /// Filled ranges: sorted, disjoint, not touching.
     filled: Vec<Range<usize>>,
 }
 
@@ -53,7 +53,7 @@ impl Reassembly {
         self.bytes.capacity()
     }
 
-    /// Whether everything stored also stands in `stream`, at its place.
+    /// Returns true if everything stored also stands in `stream`, at its place.
     #[must_use]
     pub fn is_part_of(&self, stream: &[u8]) -> bool {
         let same = |range: &Range<usize>| {

@@ -1,4 +1,4 @@
-//! Which edge of a fleet owns a session: what a route tag says, and only to who has the keys.
+//! Owners of sessions in a fleet: route tags tell the edge, and only to holders of the keys.
 //!
 //! | bits of the tag | field |
 //! |---|---|
@@ -6,9 +6,9 @@
 //! | 29-22 | number of the edge, masked |
 //! | 21-0 | what names this start of the edge, masked |
 //!
-//! The mask is the low 30 bits of SipHash-2-4 of the session id: another one for every session, so two
-//! tags do not say whether one edge made them. Their owner is found by whoever has the key, without
-//! asking anybody. A tag that would be zero, which stands for none, is all ones instead.
+//! The mask is the low 30 bits of SipHash-2-4 of the session id: another one for every session, so
+//! two tags do not say whether one edge made them. Their owner is found by whoever has the key,
+//! without asking anybody. A tag that would be zero, which stands for none, is all ones instead.
 
 use core::fmt;
 use core::num::NonZeroU8;
@@ -99,12 +99,12 @@ pub struct RouteRing {
     pub next: RouteKey,
 }
 
-/// What an edge knows of its fleet: its own number, and the keys that all share.
+/// An edge's knowledge of its fleet: its own number, and the keys that all share.
 #[derive(Clone, Debug)]
 pub struct Routes {
     /// The number of this edge.
     pub own: EdgeNumber,
-    /// What tags are masked with.
+    /// Keys that mask tags.
     pub ring: RouteRing,
 }
 
@@ -192,8 +192,8 @@ mod tests {
         assert_eq!(routes(1).tag(1, &id), routes(1).tag(1 | 1 << START_BITS, &id));
     }
 
-    /// Neither the number nor the start shows: over many sessions each masked bit is one about half the time,
-    /// and tags of one edge do not agree in them more often than tags of two.
+    /// Neither the number nor the start shows: over many sessions each masked bit is one about half
+    /// the time, and tags of one edge do not agree in them more often than tags of two.
     #[test]
     fn tags_look_random_without_the_key() {
         let (one, other) = (routes(1), routes(2));

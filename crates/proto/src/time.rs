@@ -46,7 +46,8 @@ impl Sub<Duration> for Instant {
     }
 }
 
-/// A moment on the wall clock: whole seconds since the start of 1970 in UTC, leap seconds not counted.
+/// A moment on the wall clock: whole seconds since the start of 1970 in UTC, leap seconds not
+/// counted.
 ///
 /// For what machines must agree on, or what outlives a process, such as the end of a cookie. The
 /// wall clock may be set, so it measures no waits: that is what [`Instant`] is for, and neither

@@ -185,7 +185,8 @@ impl Join {
     }
 }
 
-/// First bytes of a stream between two edges: a join that came to the one, for the other (docs/wire.md section 10).
+/// First bytes of a stream between two edges: a join that came to the one, for the other
+/// (docs/wire.md section 10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
     /// Where the join came from: the client's address on TCP.
@@ -223,7 +224,7 @@ impl Forward {
     }
 }
 
-/// What the server makes of a join.
+/// Answer of the server to a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
     /// The session goes on.
@@ -237,7 +238,7 @@ pub enum Status {
 /// First bytes on TCP of a server that was sent a [`Join`]; the server stream follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JoinAnswer {
-    /// What becomes of the session.
+    /// Answer about the session.
     pub status: Status,
     /// Where the server stream goes on.
     pub server_offset: u32,

@@ -1,4 +1,4 @@
-//! What holds for every cookie, and both sides of each of its limits.
+//! Invariants of every cookie, and both sides of each of its limits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -102,7 +102,8 @@ fn either_half_of_another_key_makes_a_cookie_worthless() {
     assert!(verify([1; 16], [9; 16]).is_err());
 }
 
-/// To somebody without the key, what follows the nonce is random, also for one client and one expiry.
+/// To somebody without the key, what follows the nonce is random, also for one client and one
+/// expiry.
 #[test]
 fn cookies_of_one_client_have_nothing_in_common() {
     const COOKIES: u32 = 4096;

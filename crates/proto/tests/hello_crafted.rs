@@ -467,7 +467,7 @@ fn versions_come_in_pairs() {
     }
 }
 
-/// What [`Craft`] can vary.
+/// Returns all variations of [`Craft`].
 fn crafts() -> impl Strategy<Value = Craft> {
     let number = any::<u16>()
         .prop_filter("known ones have a form", |number| ![0, 16, 41, 42, 43].contains(number));

@@ -1,4 +1,4 @@
-//! What holds for every frame and for every corruption of one.
+//! Invariants of every frame and of every corruption of one.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,19 +1,19 @@
 use crate::limits::LABEL_MAX;
 
-/// Whose a connection is: a user of this machine, and what that user chose to tell apart.
+/// Owner of a connection: a user of this machine, and the part that this user keeps apart.
 ///
-/// Nothing that a server could recognize is shared between two contexts. The user comes first, always: a
-/// label is the caller's own word, and can only divide what is the user's anyway.
+/// Nothing that a server could recognize is shared between two contexts. The user comes first,
+/// always: a label is the caller's own word, and can only divide what is the user's anyway.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Context {
     /// The user, as the kernel says; where it cannot, nothing is shared with any other connection.
     pub uid: Option<u32>,
-    /// What the user calls it, such as a SOCKS5 user name; a context of its own without one, too.
+    /// The user's name for it, such as a SOCKS5 user name; a context of its own without one, too.
     pub label: Option<String>,
 }
 
 impl Context {
-    /// Of a connection of which nobody knows whose it is.
+    /// Context of a connection whose owner nobody knows.
     pub const UNKNOWN: Self = Self { uid: None, label: None };
 
     /// The context of a user who makes no difference.
@@ -22,7 +22,7 @@ impl Context {
         Self { uid: Some(uid), label: None }
     }
 
-    /// Whether two connections of this context may share anything.
+    /// Returns true if two connections of this context may share anything.
     ///
     /// Not if the user is unknown, or the label longer than [`LABEL_MAX`].
     #[must_use]

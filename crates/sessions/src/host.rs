@@ -1,6 +1,7 @@
 use crate::limits::HOST_MAX;
 
-/// The one spelling of a host name, in small letters and without a final dot; none if there is no such host.
+/// The one spelling of a host name, in small letters and without a final dot; none if there is no
+/// such host.
 pub(crate) fn normal(host: &str) -> Option<Box<str>> {
     let host = host.strip_suffix('.').unwrap_or(host);
     let is_name = (1..=HOST_MAX).contains(&host.len());

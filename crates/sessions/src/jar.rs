@@ -27,7 +27,7 @@ pub struct CookieJar {
     spent: SeenCookies,
 }
 
-/// How much a jar holds; [`Default`] is what the connector uses.
+/// Limits of a jar; [`Default`] is what the connector uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Pairs of host and context.
@@ -44,18 +44,18 @@ impl Default for Limits {
     }
 }
 
-/// Whose connection, to which host, over which network.
+/// Context, host and network of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Visit<'a> {
     /// The host's name, whatever its case and with or without a final dot.
     pub host: &'a str,
-    /// Whose.
+    /// Owner.
     pub context: &'a Context,
     /// The way there.
     pub network: Network,
 }
 
-/// What is known of earlier visits of the same context to the same host.
+/// Knowledge of earlier visits of the same context to the same host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Visited {
     /// Nothing.
@@ -65,8 +65,8 @@ pub enum Visited {
         /// So long ago was the last one: what it brought is as old.
         ago: Duration,
     },
-    /// They were on another network, or the machine was away since: what was got there is not to be shown
-    /// here.
+    /// They were on another network, or the machine was away since: what was got there is not to be
+    /// shown here.
     Elsewhere,
 }
 
@@ -85,8 +85,8 @@ impl CookieJar {
 
     /// A visit begins. What earlier ones brought on another network is dropped.
     ///
-    /// It tells nothing to those after it before it [arrives](Self::arrive): several that begin at once show
-    /// what is of the same age.
+    /// It tells nothing to those after it before it [arrives](Self::arrive): several that begin at
+    /// once show what is of the same age.
     pub fn visit(&mut self, visit: &Visit<'_>, now: Instant) -> Visited {
         let Ok(key) = Key::of(visit) else { return Visited::Never };
         match self.entry(key, visit.network).last {
@@ -104,8 +104,8 @@ impl CookieJar {
         }
     }
 
-    /// Keeps a cookie that was got inside TLS on this visit, and that lives for `lifetime` from now on; for
-    /// at most [`COOKIE_LIFE_MAX`].
+    /// Keeps a cookie that was got inside TLS on this visit, and that lives for `lifetime` from now
+    /// on; for at most [`COOKIE_LIFE_MAX`].
     ///
     /// # Errors
     /// Why it is not kept.
@@ -138,8 +138,8 @@ impl CookieJar {
         Ok(())
     }
 
-    /// The cookie for this visit that ends first, if there is one. It is spent with that: it must go onto
-    /// the wire once or never.
+    /// The cookie for this visit that ends first, if there is one. It is spent with that: it must
+    /// go onto the wire once or never.
     pub fn take(&mut self, visit: &Visit<'_>, now: Instant) -> Option<Cookie> {
         let key = Key::of(visit).ok()?;
         let user = key.user();
@@ -152,8 +152,8 @@ impl CookieJar {
         self.spent.spend(cookie, user, now).ok().map(|()| cookie)
     }
 
-    /// Spends a cookie that `user` has from elsewhere, such as the client's own ticket: it must go onto the
-    /// wire once or never, and is not kept any more if it was.
+    /// Spends a cookie that `user` has from elsewhere, such as the client's own ticket: it must go
+    /// onto the wire once or never, and is not kept any more if it was.
     ///
     /// # Errors
     /// Why it must not go onto the wire.
@@ -170,7 +170,8 @@ impl CookieJar {
         Ok(())
     }
 
-    /// Forgets what belongs to `context`, such as when it ends. Which cookies were spent stays known.
+    /// Forgets what belongs to `context`, such as when it ends. Which cookies were spent stays
+    /// known.
     pub fn forget_context(&mut self, context: &Context) {
         self.entries.retain(|key, _| key.context != *context);
     }
@@ -180,8 +181,8 @@ impl CookieJar {
         self.entries.retain(|key, _| !whose.includes(&key.context));
     }
 
-    /// The machine left the networks that are `left`: what was got there is dropped, and the next visit
-    /// of the same host is [`Visited::Elsewhere`], wherever it is.
+    /// The machine left the networks that are `left`: what was got there is dropped, and the next
+    /// visit of the same host is [`Visited::Elsewhere`], wherever it is.
     pub fn leave(&mut self, left: impl Fn(&Network) -> bool) {
         for entry in self.entries.values_mut() {
             if entry.network.as_ref().is_some_and(&left) {
@@ -252,10 +253,11 @@ impl Owned for Key {
 
 #[derive(Debug)]
 struct Entry {
-    /// That of the last visit; none once the machine has left it. Then there are no cookies either.
+    /// Network of the last visit; `None` once the machine has left it. Then there are no cookies
+    /// either.
     network: Option<Network>,
     last: Last,
-    /// That which ends first is in front.
+    /// Cookies, the first to end in front.
     cookies: VecDeque<Kept>,
 }
 

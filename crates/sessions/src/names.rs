@@ -6,8 +6,8 @@ use crate::limits::NAMES_BYTES_MAX;
 
 /// The host names that a server's certificate is for, in whatever order it has them.
 ///
-/// Servers of one certificate are one party as far as sessions go: who has its key can be any of its
-/// names (Hiller et al. 2019). Sessions are shared between them only where the policy says so
+/// Servers of one certificate are one party as far as sessions go: who has its key can be any of
+/// its names (Hiller et al. 2019). Sessions are shared between them only where the policy says so
 /// ([`Sharing::ShareCertificate`](crate::Sharing::ShareCertificate)).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CertificateNames(
@@ -16,7 +16,7 @@ pub struct CertificateNames(
 );
 
 impl CertificateNames {
-    /// Those of a certificate's subjectAltName, wildcards as they stand there.
+    /// Collects the names of a certificate's subjectAltName, wildcards as they stand there.
     ///
     /// None if there are none, one of them is no host name, or they have more than
     /// [`NAMES_BYTES_MAX`] bytes together: such a certificate is shared by nobody.
@@ -36,7 +36,8 @@ impl CertificateNames {
         (!all.is_empty()).then(|| Self(all.join(" ").into()))
     }
 
-    /// Whether the certificate is for `host`, by its name or a wildcard (RFC 9525 section 6.3).
+    /// Returns true if the certificate is for `host`, by its name or a wildcard (RFC 9525 section
+    /// 6.3).
     ///
     /// No substitute for checking the certificate itself, which may have ended.
     #[must_use]
@@ -55,13 +56,13 @@ impl CertificateNames {
     }
 }
 
-/// Whether it could be a host name: without spaces, to begin with.
+/// Returns true if it could be a host name: without spaces, to begin with.
 fn is_plain(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// What a wildcard in place of the first label has to stand before; none where it may not stand: before a
-/// top-level domain, or in an address.
+/// Returns the part that a wildcard in place of the first label has to stand before; `None` where
+/// it may not stand: before a top-level domain, or in an address.
 fn parent(host: &str) -> Option<&str> {
     let (label, parent) = host.split_once('.')?;
     let is_name = host.parse::<IpAddr>().is_err();

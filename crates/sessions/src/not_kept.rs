@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Why a cookie or a ticket was not kept.
+/// Reason why a cookie or a ticket was not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NotKept {
     /// Nothing is shared in this context.
@@ -17,7 +17,7 @@ pub enum NotKept {
     Policy,
     /// It is of a client that could show a certificate: nobody else may be taken for that.
     ClientCertificate,
-    /// What it belongs to was forgotten since the connection began.
+    /// Its context or host was forgotten since the connection began.
     Forgotten,
     /// It is empty, or longer than a ticket may be.
     Size,

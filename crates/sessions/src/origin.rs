@@ -12,10 +12,11 @@ pub struct Origin<'a> {
     pub server: Server<'a>,
     /// The application protocols as they are offered, in order.
     pub alpn: &'a [Vec<u8>],
-    /// A hash of all else that a session depends on: how certificates are checked, whose word is taken for
-    /// them, and the settings of TLS. For headstart's own engine `ClientContext::fingerprint`.
+    /// A hash of all else that a session depends on: how certificates are checked, whose word is
+    /// taken for them, and the settings of TLS. For headstart's own engine
+    /// `ClientContext::fingerprint`.
     pub settings: &'a [u8; 32],
-    /// Whose it is.
+    /// Owner.
     pub context: &'a Context,
 }
 
@@ -27,15 +28,15 @@ pub enum Server<'a> {
     /// Any host that a certificate for these names is for; only where the policy is
     /// [`ShareCertificate`](crate::Sharing::ShareCertificate), and never with early data.
     ///
-    /// A server that resumes a session shows no certificate. So before a session that is taken by this is
-    /// offered to a host, its certificate has to be checked again, for that host.
+    /// A server that resumes a session shows no certificate. So before a session that is taken by
+    /// this is offered to a host, its certificate has to be checked again, for that host.
     Certificate(&'a CertificateNames),
 }
 
-/// What is forgotten.
+/// Selection of what is forgotten.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter<'a> {
-    /// Of this host, and of certificates that are for it; none: of all.
+    /// Host, and certificates that are for it; `None` for all.
     pub server: Option<&'a str>,
     /// In these contexts.
     pub whose: Whose<'a>,
@@ -44,7 +45,7 @@ pub struct Filter<'a> {
 /// A set of contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Whose<'a> {
-    /// Those of all users.
+    /// Sessions of all users.
     Everybody,
     /// All of one user.
     User(u32),
@@ -133,7 +134,8 @@ impl Owned for Key {
     }
 }
 
-/// None if one has no name, or a longer one than ALPN has, or all are longer than [`ALPN_MAX`].
+/// Encodes the protocols; `None` if one has no name, or a longer one than ALPN has, or all are
+/// longer than [`ALPN_MAX`].
 fn alpn_wire(protocols: &[Vec<u8>]) -> Option<Box<[u8]>> {
     let mut wire = Vec::new();
     for protocol in protocols {

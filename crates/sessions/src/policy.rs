@@ -6,15 +6,16 @@ use crate::context::Context;
 use crate::limits::{POLICIES, POLICIES_PER_USER, SESSION_LIFE, SESSION_LIFE_MAX};
 use crate::origin::Server;
 
-/// What a context lets its connections have in common.
+/// Policy of a context: what its connections share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
-    /// Who may use what one connection has brought.
+    /// Sharing of what one connection has brought.
     pub sharing: Sharing,
     /// For how long after a full handshake its sessions, and all that came of resuming them, may be
-    /// offered: for so long the server can tell that it is the same client. At most [`SESSION_LIFE_MAX`].
+    /// offered: for so long the server can tell that it is the same client. At most
+    /// [`SESSION_LIFE_MAX`].
     pub lifetime: Duration,
-    /// Whether early data may be sent, where an application asks for it.
+    /// True if early data may be sent, where an application asks for it.
     pub early_data: bool,
 }
 
@@ -33,7 +34,7 @@ impl Policy {
     }
 }
 
-/// Who may use what one connection has brought.
+/// Sharing of what one connection has brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sharing {
     /// Every later connection of the context to the same name.
@@ -41,19 +42,20 @@ pub enum Sharing {
     Share,
     /// Also those to other names of the same certificate, without early data.
     ShareCertificate,
-    /// No other connection: each is a context of its own, for sessions and whatever else goes by context.
+    /// No other connection: each is a context of its own, for sessions and whatever else goes by
+    /// context.
     Isolate,
     /// No other connection, as far as sessions go: none is kept and none is offered.
     Off,
 }
 
 impl Sharing {
-    /// Whether anything at all is kept.
+    /// Returns true if anything at all is kept.
     pub(crate) const fn keeps(self) -> bool {
         matches!(self, Self::Share | Self::ShareCertificate)
     }
 
-    /// Whether tickets of `server` are kept.
+    /// Returns true if tickets of `server` are kept.
     pub(crate) const fn allows(self, server: Server<'_>) -> bool {
         match server {
             Server::Name(_) => self.keeps(),
@@ -62,13 +64,13 @@ impl Sharing {
     }
 }
 
-/// Why a policy was not set.
+/// Reason why a policy was not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NotSet {
     /// Nothing is shared in this context anyway.
     Context,
-    /// The user, or all together, have as many as there may be. None gives way, since what it forbids would
-    /// be allowed again.
+    /// The user, or all together, have as many as there may be. None gives way, since what it
+    /// forbids would be allowed again.
     Full,
 }
 
@@ -91,8 +93,8 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// The context's own; without one, that of its user without a label; and without that, the one for
-    /// everybody.
+    /// The context's own; without one, that of its user without a label; and without that, the one
+    /// for everybody.
     pub(crate) fn of(&self, context: &Context) -> Policy {
         let user = || self.own.get(&Context { uid: context.uid, label: None });
         self.own.get(context).or_else(user).copied().unwrap_or(self.default)

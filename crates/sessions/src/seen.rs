@@ -9,16 +9,16 @@ use crate::limits::SPENT_COOKIES;
 
 /// The cookies that were on the wire, so that none goes there twice.
 ///
-/// A cookie is remembered for as long as one may live at all. The set is bounded; a full one lets no
-/// cookie be spent, since to forget one that lives would be to show it twice.
+/// A cookie is remembered for as long as one may live at all. The set is bounded; a full one lets
+/// no cookie be spent, since to forget one that lives would be to show it twice.
 ///
-/// A user spends only while fewer places are taken by that user than are free: alone half of them, beside
-/// another who takes all there is a third. So nobody can keep the others from spending.
+/// A user spends only while fewer places are taken by that user than are free: alone half of them,
+/// beside another who takes all there is a third. So nobody can keep the others from spending.
 #[derive(Debug)]
 pub struct SeenCookies {
     current: HashSet<Cookie>,
     previous: HashSet<Cookie>,
-    /// How many of `current` each user spent.
+    /// Number of `current` that each user spent.
     by_user: HashMap<Option<u32>, usize>,
     /// When `current` began.
     since: Option<Instant>,
@@ -26,7 +26,7 @@ pub struct SeenCookies {
     limit: usize,
 }
 
-/// Why a cookie may not be spent.
+/// Reason why a cookie may not be spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unspendable {
     /// It was on the wire before.
@@ -82,25 +82,25 @@ impl SeenCookies {
         Ok(())
     }
 
-    /// Whether `cookie` was spent, as far as that is remembered.
+    /// Returns true if `cookie` was spent, as far as that is remembered.
     #[must_use]
     pub fn contains(&self, cookie: &Cookie) -> bool {
         self.current.contains(cookie) || self.previous.contains(cookie)
     }
 
-    /// Whether `user` can spend no cookie now.
+    /// Returns true if `user` can spend no cookie now.
     pub fn is_full(&mut self, user: Option<u32>, now: Instant) -> bool {
         self.turn(now);
         !self.has_room(user)
     }
 
-    /// How many cookies are remembered.
+    /// Returns the number of cookies remembered.
     #[must_use]
     pub fn len(&self) -> usize {
         self.current.len() + self.previous.len()
     }
 
-    /// Whether none is.
+    /// Returns true if none is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -198,7 +198,8 @@ mod tests {
         }
     }
 
-    /// Who opens connections with made-up tickets keeps nobody else from opening fast.
+    /// A user who spends without end leaves room for others: opening connections with made-up
+    /// tickets keeps nobody else from opening fast.
     #[test]
     fn who_spends_without_end_leaves_room_for_others() {
         let (mut seen, begin) = (SeenCookies::new(120), Instant::now());

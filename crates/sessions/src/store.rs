@@ -24,14 +24,15 @@ mod tests;
 
 pub use listed::{Counts, Listed};
 
-/// TLS sessions by origin: server, protocols, settings and context. A ticket is given out once, until its
-/// end.
+/// TLS sessions by origin: server, protocols, settings and context. A ticket is given out once,
+/// until its end.
 ///
 /// One connection:
 ///
-/// 1. [`stamp`](Self::stamp), [`take`](Self::take) and [`wanted`](Self::wanted), before its ClientHello.
-/// 2. If the handshake never began: [`give_back`](Self::give_back). If the server did a full handshake
-///    instead of resuming: [`refused`](Self::refused).
+/// 1. [`stamp`](Self::stamp), [`take`](Self::take) and [`wanted`](Self::wanted), before its
+///    ClientHello.
+/// 2. If the handshake never began: [`give_back`](Self::give_back). If the server did a full
+///    handshake instead of resuming: [`refused`](Self::refused).
 /// 3. [`put`](Self::put) for each ticket that comes.
 ///
 /// ```
@@ -67,11 +68,11 @@ pub use listed::{Counts, Listed};
 /// ```
 ///
 /// # What gives way
-/// Where there are more servers, tickets or bytes than there may be, first all tickets go that are over. Then
-/// the user who has most of what is scarce gives way, counting what is to be added: of its servers that
-/// not used for longest, and there the ticket that ends first; where servers are scarce, all tickets of
-/// it. So a user who has no more than an even share loses nothing to others. Within one server, the
-/// ticket that ends first gives way.
+/// Where there are more servers, tickets or bytes than there may be, first all tickets go that are
+/// over. Then the user who has most of what is scarce gives way, counting what is to be added: of
+/// its servers that not used for longest, and there the ticket that ends first; where servers are
+/// scarce, all tickets of it. So a user who has no more than an even share loses nothing to others.
+/// Within one server, the ticket that ends first gives way.
 #[derive(Debug)]
 pub struct SessionStore {
     limits: StoreLimits,
@@ -88,14 +89,14 @@ pub struct SessionStore {
     counts: Counts,
 }
 
-/// What is in all pools together.
+/// Contents of all pools together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     tickets: usize,
     bytes: usize,
 }
 
-/// How much a store holds; [`Default`] is what the agent uses.
+/// Limits of a store; [`Default`] is what the agent uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
     /// Origins.
@@ -182,10 +183,11 @@ impl SessionStore {
         Ok(())
     }
 
-    /// A ticket for a connection of this origin: it has to be offered by that one, or be given back.
+    /// A ticket for a connection of this origin: it has to be offered by that one, or be given
+    /// back.
     ///
-    /// Of tickets that may be offered once, that which ends first; a session of TLS 1.2 only where there
-    /// are none, and as often as it is asked for.
+    /// Of tickets that may be offered once, that which ends first; a session of TLS 1.2 only where
+    /// there are none, and as often as it is asked for.
     pub fn take(&mut self, origin: &Origin<'_>, now: Instant) -> Option<Taken> {
         self.sweep(now);
         let taken = self.find(origin, now);
@@ -212,9 +214,9 @@ impl SessionStore {
         }
     }
 
-    /// The server has done a full handshake although this was offered: it is spent, and what was kept of
-    /// the same origin when it was taken is as good as over (RFC 9149 section 2). Says how many
-    /// tickets that is.
+    /// The server has done a full handshake although this was offered: it is spent, and what was
+    /// kept of the same origin when it was taken is as good as over (RFC 9149 section 2). Says how
+    /// many tickets that is.
     pub fn refused(&mut self, taken: Taken) -> usize {
         let dropped = self.change(&taken.key, |pool| pool.drop_older(taken.at)).unwrap_or_default();
         self.counts.refused += 1;
@@ -222,9 +224,10 @@ impl SessionStore {
         dropped
     }
 
-    /// The names of a certificate for which there are tickets of this context, protocols and settings, and
-    /// that is for the host of `origin` too: to [`take`](Self::take) one by
-    /// [`Server::Certificate`], if the policy is [`ShareCertificate`](crate::Sharing::ShareCertificate).
+    /// The names of a certificate for which there are tickets of this context, protocols and
+    /// settings, and that is for the host of `origin` too: to [`take`](Self::take) one by
+    /// [`Server::Certificate`], if the policy is
+    /// [`ShareCertificate`](crate::Sharing::ShareCertificate).
     #[must_use]
     pub fn certificate(&self, origin: &Origin<'_>, now: Instant) -> Option<CertificateNames> {
         let Server::Name(host) = origin.server else { return None };
@@ -233,12 +236,13 @@ impl SessionStore {
         let fits = |(names, pool): &(&CertificateNames, &Pool)| {
             names.covers(host) && pool.alive(now).next().is_some()
         };
-        // Where several are good, always the same one, and not what a hash table happens to have first.
+        // Where several are good, always the same one, and not what a hash table happens to have
+        // first.
         self.pools.iter().filter_map(beside).filter(fits).map(|(names, _)| names).min().cloned()
     }
 
-    /// How many tickets a connection of this origin should ask its server for (RFC 9149), once it has
-    /// taken one or not.
+    /// Returns the number of tickets that a connection of this origin should ask its server for
+    /// (RFC 9149), once it has taken one or not.
     #[must_use]
     pub fn wanted(&self, origin: &Origin<'_>, now: Instant) -> TicketsWanted {
         let keeps = self.policies.of(origin.context).sharing.allows(origin.server);
@@ -250,8 +254,8 @@ impl SessionStore {
         TicketsWanted { new_session: TICKETS_WANTED, resumption: missing.max(1) }
     }
 
-    /// Forgets tickets, and says how many; connections that are open bring none back to the contexts that
-    /// `filter` names.
+    /// Forgets tickets, and says how many; connections that are open bring none back to the
+    /// contexts that `filter` names.
     pub fn forget(&mut self, filter: &Filter<'_>) -> usize {
         let at = self.tick();
         self.forgotten.note(filter.whose, at);
@@ -266,23 +270,23 @@ impl SessionStore {
         count
     }
 
-    /// Whether a context was forgotten since a connection began, for what is kept beside sessions: that
-    /// connection is to bring nothing back.
+    /// Returns true if a context was forgotten since a connection began, for what is kept beside
+    /// sessions: that connection is to bring nothing back.
     #[must_use]
     pub fn was_forgotten(&self, context: &Context, opened: Stamp) -> bool {
         self.forgotten.is_since(context, opened)
     }
 
-    /// Forgets a context at its end, with its policy, and says how many tickets that is. Connections of it
-    /// that are still open leave nothing behind.
+    /// Forgets a context at its end, with its policy, and says how many tickets that is.
+    /// Connections of it that are still open leave nothing behind.
     pub fn end_context(&mut self, context: &Context) -> usize {
         let forgotten = self.forget(&Filter { server: None, whose: Whose::Context(context) });
         self.drop_policy(context);
         forgotten
     }
 
-    /// Sets the policy of a context, or takes its own away: then it has that of its user without a label,
-    /// and without that the one for everybody. What it does not allow is dropped at once.
+    /// Sets the policy of a context, or takes its own away: then it has that of its user without a
+    /// label, and without that the one for everybody. What it does not allow is dropped at once.
     ///
     /// # Errors
     /// Why it is not set.
@@ -314,7 +318,7 @@ impl SessionStore {
         self.policies.iter()
     }
 
-    /// What there is of a user, or of all; no secrets.
+    /// Lists the contents of a user, or of all; no secrets.
     pub fn list(&self, uid: Option<u32>, now: Instant) -> impl Iterator<Item = Listed<'_>> {
         let rows = self.pools.iter().filter(move |(key, _)| uid.is_none() || key.user() == uid);
         rows.filter_map(move |(key, pool)| {
@@ -322,8 +326,8 @@ impl SessionStore {
         })
     }
 
-    /// Wipes tickets that are over, and says how many. `put` and `take` do it now and then; this is for
-    /// times when nobody calls them.
+    /// Wipes tickets that are over, and says how many. `put` and `take` do it now and then; this is
+    /// for times when nobody calls them.
     pub fn expire(&mut self, now: Instant) -> usize {
         self.swept = Some(now);
         if self.first_end.is_none_or(|end| is_alive(end, now)) {
@@ -339,14 +343,14 @@ impl SessionStore {
         count
     }
 
-    /// What there is and what was done so far, for metrics.
+    /// Returns counts of contents and events, for metrics.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let Held { tickets, bytes } = self.held;
         Counts { servers: self.pools.len(), tickets, bytes, ..self.counts }
     }
 
-    /// Whether a ticket may be kept at all, whatever else is kept.
+    /// Decides whether a ticket may be kept at all, whatever else is kept.
     fn admit(&self, origin: &Origin<'_>, ticket: &Ticket) -> Result<(), NotKept> {
         let is_offered = |alpn: &Vec<u8>| origin.alpn.contains(alpn);
         if !self.policies.of(origin.context).sharing.allows(origin.server) {
@@ -387,7 +391,7 @@ impl SessionStore {
         Ok(())
     }
 
-    /// What there is too little of for one ticket more.
+    /// Returns the resource that is too scarce for one ticket more.
     fn scarce(&self, key: &Key, bytes: usize) -> Option<Scarce> {
         let own = self.pools.get(key);
         if own.map_or(0, Pool::len) >= self.limits.tickets_per_server {
@@ -440,7 +444,7 @@ impl SessionStore {
         Some(done)
     }
 
-    /// What all pools hold, after several were changed.
+    /// Counts the contents of all pools, after several were changed.
     fn recount(&mut self) {
         self.held = Held::default();
         for pool in self.pools.values() {
@@ -455,7 +459,8 @@ impl SessionStore {
         self.apply_policies(heirs(context), self.policies.of(context));
     }
 
-    /// Drops and shortens what policies do not allow any more, after that of `affected` has become `policy`.
+    /// Drops and shortens what policies do not allow any more, after that of `affected` has become
+    /// `policy`.
     fn apply_policies(&mut self, affected: Whose<'_>, policy: Policy) {
         if !policy.sharing.keeps() {
             let at = self.tick();
@@ -489,7 +494,7 @@ impl SessionStore {
     }
 }
 
-/// What there may be too little of.
+/// Resource that may be too scarce.
 #[derive(Clone, Copy)]
 enum Scarce {
     TicketsOfServer,

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// What is kept in little room for all users of a machine: who has most gives way first.
+/// A small table for all users of a machine: the user with most entries gives way first.
 #[derive(Debug)]
 pub(crate) struct Table<K, V> {
     rows: HashMap<K, Row<V>>,
@@ -81,11 +81,12 @@ impl<K: Owned, V> Table<K, V> {
         self.rows.values_mut().map(|row| &mut row.value)
     }
 
-    /// The row that has to give way if `user` is to have `adds` more of what is scarce, of which `weigh` says
-    /// how much a row takes: of the user who would then have most, the row not used for longest.
+    /// The row that has to give way if `user` is to have `adds` more of what is scarce, of which
+    /// `weigh` says how much a row takes: of the user who would then have most, the row not used
+    /// for longest.
     ///
-    /// So nobody loses anything who has no more than an even share. None if that user is `user`, and has
-    /// nothing yet.
+    /// So nobody loses anything who has no more than an even share. None if that user is `user`,
+    /// and has nothing yet.
     pub(crate) fn first_to_go(
         &self,
         user: Option<u32>,

@@ -8,29 +8,31 @@ use crate::origin::{Key, Server};
 
 /// A session that a server has handed out, with what decides about its use.
 ///
-/// Who has the session can be the server to its client and read its early data. So it is wiped when it is
-/// dropped, cannot be copied, and does not show itself in logs.
+/// Who has the session can be the server to its client and read its early data. So it is wiped when
+/// it is dropped, cannot be copied, and does not show itself in logs.
 pub struct Ticket {
-    /// What the engine makes a session of; nobody looks into it here.
+    /// Bytes that the engine makes a session of; nobody looks into them here.
     pub session: Zeroizing<Vec<u8>>,
-    /// The application protocol that was agreed on, of which early data has to be; one of those offered.
+    /// The application protocol that was agreed on, of which early data has to be; one of those
+    /// offered.
     pub alpn: Option<Vec<u8>>,
     /// Early data that it allows, in bytes; 0 allows none.
     pub early_data_max: u32,
-    /// How long it may be offered from `received` on. Zero says nothing in TLS 1.2 (RFC 5077 section 3.3),
-    /// and in 1.3 that it must not be used (RFC 8446 section 4.6.1).
+    /// Time that it may be offered from `received` on. Zero says nothing in TLS 1.2 (RFC 5077
+    /// section 3.3), and in 1.3 that it must not be used (RFC 8446 section 4.6.1).
     pub lifetime: Duration,
     /// When it came.
     pub received: Instant,
-    /// When the server has last proven who it is: in the handshake of the same connection, or if that was
-    /// a resumption, [`Taken::verified`] of the session that it resumed.
+    /// When the server has last proven who it is: in the handshake of the same connection, or if
+    /// that was a resumption, [`Taken::verified`] of the session that it resumed.
     pub verified: Instant,
     /// [`SessionStore::stamp`](crate::SessionStore::stamp), from when the connection began.
     pub opened: Stamp,
-    /// Whether the client could have shown a certificate: then nobody else must use it.
+    /// True if the client could have shown a certificate: then nobody else must use it.
     pub client_certificate: bool,
-    /// Whether it may be offered more than once: sessions of TLS 1.2 may, tickets of TLS 1.3 may not, because
-    /// the connections that show the same ticket can be linked (RFC 8446 appendix C.4).
+    /// True if it may be offered more than once: sessions of TLS 1.2 may, tickets of TLS 1.3 may
+    /// not, because the connections that show the same ticket can be linked (RFC 8446 appendix
+    /// C.4).
     pub reusable: bool,
 }
 
@@ -57,7 +59,8 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// A moment in the life of a store: what was forgotten after it, nothing from before it brings back.
+/// A moment in the life of a store: what was forgotten after it, nothing from before it brings
+/// back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp(pub(crate) u64);
 
@@ -68,8 +71,8 @@ impl Stamp {
         self.0
     }
 
-    /// What [`number`](Self::number) gave. One from the future would outlive what is yet to be forgotten:
-    /// compare it with [`SessionStore::stamp`](crate::SessionStore::stamp).
+    /// Makes a stamp of what [`number`](Self::number) gave. One from the future would outlive what
+    /// is yet to be forgotten: compare it with [`SessionStore::stamp`](crate::SessionStore::stamp).
     #[must_use]
     pub const fn from_number(number: u64) -> Self {
         Self(number)
@@ -88,8 +91,9 @@ pub(crate) struct Kept {
 
 /// A session to be offered to one server by one connection.
 ///
-/// If the handshake never began, it can be [given back](crate::SessionStore::give_back); if the server
-/// did not take it, [that is worth knowing](crate::SessionStore::refused); and else it is spent.
+/// If the handshake never began, it can be [given back](crate::SessionStore::give_back); if the
+/// server did not take it, [that is worth knowing](crate::SessionStore::refused); and else it is
+/// spent.
 pub struct Taken {
     pub(crate) key: Key,
     pub(crate) kept: Kept,
@@ -98,7 +102,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// What the engine makes a session of.
+    /// Returns the bytes that the engine makes a session of.
     #[must_use]
     pub fn session(&self) -> &[u8] {
         &self.kept.ticket.session
@@ -116,7 +120,8 @@ impl Taken {
         self.early_data_max
     }
 
-    /// When the server has last proven who it is, for the tickets of a connection that resumes this session.
+    /// When the server has last proven who it is, for the tickets of a connection that resumes this
+    /// session.
     #[must_use]
     pub const fn verified(&self) -> Instant {
         self.kept.ticket.verified
@@ -128,7 +133,7 @@ impl Taken {
         self.key.server()
     }
 
-    /// Whose it is.
+    /// Returns the owner.
     #[must_use]
     pub const fn context(&self) -> &Context {
         &self.key.context
@@ -144,7 +149,8 @@ impl fmt::Debug for Taken {
     }
 }
 
-/// How many tickets a client should ask for: the ticket_request of its ClientHello (RFC 9149 section 2).
+/// Number of tickets that a client should ask for: the ticket_request of its ClientHello (RFC 9149
+/// section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TicketsWanted {
     /// If there is a full handshake.

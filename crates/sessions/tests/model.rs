@@ -11,8 +11,8 @@ use headstart_sessions::limits::LAST_MOMENT;
 use headstart_sessions::{Context, CookieJar, Limits, Network, NotKept, Visit, Visited};
 use proptest::prelude::*;
 
-/// Seconds that one step lets pass at most. All steps together last less than a cookie may live: for so
-/// long a spent one is surely remembered.
+/// Seconds that one step lets pass at most. All steps together last less than a cookie may live:
+/// for so long a spent one is surely remembered.
 const PASS_MAX: u64 = 300;
 const STEPS: usize = 90;
 
@@ -37,7 +37,7 @@ struct Place {
 }
 
 impl Place {
-    /// Whether both are of the same host and context.
+    /// Returns true if both are of the same host and context.
     fn is_of(&self, other: Self) -> bool {
         (self.host, self.context) == (other.host, other.context)
     }
@@ -80,7 +80,7 @@ fn cookie(number: u8) -> Cookie {
 
 const UNKNOWN: u8 = 3;
 
-/// What a jar without bounds would do.
+/// A jar without bounds.
 #[derive(Default)]
 struct Model {
     kept: Vec<(Place, u8, Instant)>,
@@ -181,7 +181,7 @@ impl Trial {
         Self { jar: CookieJar::with_limits(limits), model: Model::default(), now: Instant::now() }
     }
 
-    /// What the jar does at `place`.
+    /// Acts on the jar at `place`.
     fn at<T>(&mut self, place: Place, act: impl FnOnce(&mut CookieJar, &Visit<'_>) -> T) -> T {
         let (host, context) = (format!("host{}.example", place.host), context(place.context));
         let visit = Visit { host: &host, context: &context, network: network(place.network) };
@@ -270,7 +270,8 @@ proptest! {
         }
     }
 
-    /// With bounds as tight as can be: they hold after every step, and whatever is given still fits.
+    /// Bounds hold and nothing wrong is given: with bounds as tight as can be, they hold after
+    /// every step, and whatever is given still fits.
     #[test]
     fn bounds_hold_and_nothing_wrong_is_given(
         hosts in 1usize..4,

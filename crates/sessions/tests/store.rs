@@ -28,12 +28,13 @@ fn context(number: u8) -> Context {
     }
 }
 
-/// Whether both are of one user.
+/// Returns true if both are of one user.
 fn same_user(one: u8, other: u8) -> bool {
     context(one).uid == context(other).uid
 }
 
-/// All that must be the same, by numbers. Servers 0 and 1 are names, 2 is a certificate that has name 1.
+/// All that must be the same, by numbers. Servers 0 and 1 are names, 2 is a certificate that has
+/// name 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     server: u8,
@@ -61,7 +62,7 @@ struct Brought {
     verified: u64,
     reusable: bool,
     client_certificate: bool,
-    /// Which of the connections that have begun brings it; the last one if there are not so many.
+    /// Connection that brings it, of those that have begun; the last one if there are not so many.
     connection: usize,
 }
 
@@ -71,7 +72,7 @@ enum Step {
     Open,
     Put(Place, Brought),
     Take(Place),
-    /// What was taken so many times ago is given back, or refused by the server.
+    /// Gives back what was taken this many times ago, or the server refuses it.
     GiveBack(usize),
     Refused(usize),
     Pass(u64),
@@ -182,14 +183,14 @@ impl Item {
     }
 }
 
-/// What a store without bounds would do.
+/// A store without bounds.
 #[derive(Default)]
 struct Model {
     kept: Vec<Item>,
     /// Tickets for one use that were ever kept.
     known: HashSet<u8>,
     policies: HashMap<u8, Policy>,
-    /// What was forgotten, and at which step.
+    /// Sets that were forgotten, each with its step.
     forgotten: Vec<(Set, usize)>,
     /// Steps so far.
     steps: usize,
@@ -316,7 +317,7 @@ struct Trial {
     model: Model,
     /// Connections that have begun: when, for either.
     connections: Vec<(Stamp, usize)>,
-    /// What was taken and is not spent yet, and at which step.
+    /// Tickets that were taken and are not spent yet, each with its step.
     out: Vec<(Taken, Item, usize)>,
     now: Instant,
 }
@@ -335,7 +336,7 @@ impl Trial {
         Self { store, model: Model::default(), connections, out: Vec::new(), now }
     }
 
-    /// What the store does at `place`.
+    /// Acts on the store at `place`.
     fn at<T>(
         &mut self,
         place: Place,
@@ -389,7 +390,7 @@ impl Trial {
         self.store.forget(&Filter { server: host.as_deref(), whose })
     }
 
-    /// What is left of what was taken so many times ago.
+    /// Returns what is left of what was taken this many times ago.
     fn out(&mut self, ago: usize) -> Option<(Taken, Item, usize)> {
         let at = self.out.len().checked_sub(ago + 1)?;
         Some(self.out.remove(at))
@@ -493,7 +494,8 @@ proptest! {
         }
     }
 
-    /// With bounds as tight as can be: they hold after every step, and whatever is given fits.
+    /// Bounds hold and nothing wrong is given: with bounds as tight as can be, they hold after
+    /// every step, and whatever is given fits.
     #[test]
     fn bounds_hold_and_nothing_wrong_is_given(
         servers in 1usize..4,
@@ -564,8 +566,8 @@ proptest! {
         }
     }
 
-    /// Whatever is scarce: who loses something has had more than an even share of it, and is left with as
-    /// much as anybody else, but for the piece that went.
+    /// Whatever is scarce: who loses something has had more than an even share of it, and is left
+    /// with as much as anybody else, but for the piece that went.
     #[test]
     fn users_give_way_fairly(
         scarce in prop_oneof![Just(Scarce::Servers), Just(Scarce::Tickets), Just(Scarce::Bytes)],
@@ -609,7 +611,7 @@ enum Scarce {
 }
 
 impl Scarce {
-    /// What one ticket of so many units takes of it.
+    /// Returns the part of it that one ticket of this many units takes.
     fn of(self, units: usize) -> usize {
         match self {
             Self::Servers | Self::Tickets => 1,
@@ -645,7 +647,7 @@ fn put_units(
     store.put(&origin, ticket, now).ok();
 }
 
-/// What each user has of what is scarce.
+/// Returns each user's share of what is scarce.
 fn shares(store: &SessionStore, scarce: Scarce, now: Instant) -> [usize; USERS] {
     std::array::from_fn(|user| {
         let listed = store.list(Some(user.try_into().unwrap()), now);

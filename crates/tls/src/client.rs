@@ -1,4 +1,5 @@
-//! Clients: certificates checked for a name, sessions that can be kept elsewhere, early data, cookies.
+//! Clients: certificates checked for a name, sessions that can be kept elsewhere, early data,
+//! cookies.
 
 mod config;
 mod connecting;
@@ -26,7 +27,7 @@ pub use config::{ClientConfig, Trust};
 pub(crate) use connecting::Connecting;
 pub use session::{NewSession, Session, SessionError};
 
-/// What a client's connections have in common.
+/// Common state of a client's connections.
 pub struct ClientContext {
     context: SslContext,
     alpn: Vec<Vec<u8>>,
@@ -40,7 +41,8 @@ impl ClientContext {
     /// A client of this configuration.
     ///
     /// # Errors
-    /// What is wrong with the configuration, or that the system's trusted certificates cannot be read.
+    /// What is wrong with the configuration, or that the system's trusted certificates cannot be
+    /// read.
     pub fn new(config: &ClientConfig) -> Result<Self, ConfigError> {
         forget_errors();
         let settings = Settings {
@@ -71,18 +73,19 @@ impl ClientContext {
         })
     }
 
-    /// Stands for everything in the configuration that a session depends on: trust, protocols, algorithms,
-    /// versions, the own certificate. Part of the key by which sessions are kept.
+    /// Stands for everything in the configuration that a session depends on: trust, protocols,
+    /// algorithms, versions, the own certificate. Part of the key by which sessions are kept.
     #[must_use]
     pub const fn fingerprint(&self) -> &[u8; 32] {
         &self.fingerprint
     }
 
-    /// A connection to `server_name`, a host name or an address, whose certificate is checked for it.
+    /// A connection to `server_name`, a host name or an address, whose certificate is checked for
+    /// it.
     ///
-    /// `session` is offered if it is for that name, of a client that trusts the same, and young enough; else
-    /// there is a full handshake. With `request_fop` the server is asked for Fast Open cookies, which
-    /// shows whom it talks to: only for servers that advertise them.
+    /// `session` is offered if it is for that name, of a client that trusts the same, and young
+    /// enough; else there is a full handshake. With `request_fop` the server is asked for Fast Open
+    /// cookies, which shows whom it talks to: only for servers that advertise them.
     ///
     /// # Errors
     /// [`TlsError::Misuse`]: no host name; [`TlsError::Internal`]: no memory.
@@ -95,11 +98,11 @@ impl ClientContext {
         self.connect_offering(&self.alpn, server_name, session, request_fop)
     }
 
-    /// As [`connect`](Self::connect), with other application protocols than those of the configuration: so clients
-    /// that differ in nothing else need one context.
+    /// As [`connect`](Self::connect), with other application protocols than those of the
+    /// configuration: so clients that differ in nothing else need one context.
     ///
-    /// [`fingerprint`](Self::fingerprint) does not know of them. Whoever keeps sessions has to tell protocols
-    /// apart, too.
+    /// [`fingerprint`](Self::fingerprint) does not know of them. Whoever keeps sessions has to tell
+    /// protocols apart, too.
     ///
     /// # Errors
     /// As for `connect`; [`TlsError::Misuse`]: a protocol that has no byte, or more than 255.
@@ -148,8 +151,8 @@ impl fmt::Debug for ClientContext {
     }
 }
 
-/// Early data is for the application protocol of its session (RFC 8446 section 4.2.10), so that has to be among
-/// those that are offered.
+/// Early data is for the application protocol of its session (RFC 8446 section 4.2.10), so that has
+/// to be among those that are offered.
 fn early_data_max(session: &SslSessionRef, alpn: &[Vec<u8>]) -> u32 {
     let is_offered = |protocol: &[u8]| alpn.iter().any(|offered| offered == protocol);
     if ffi::session_alpn(session).is_none_or(is_offered) { session.max_early_data() } else { 0 }

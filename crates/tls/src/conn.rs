@@ -15,15 +15,15 @@ use crate::ticket_request::TicketRequest;
 
 /// One TLS connection without a transport: ciphertext in and out, plain bytes in and out.
 ///
-/// The caller moves bytes: those of the transport go to [`handle_bytes`](Self::handle_bytes), and after
-/// any other call, also one that failed, [`poll_bytes`](Self::poll_bytes) is asked until it has
-/// nothing. More is handed in only when a call has answered `Wait`, so that nothing piles up.
+/// The caller moves bytes: those of the transport go to [`handle_bytes`](Self::handle_bytes), and
+/// after any other call, also one that failed, [`poll_bytes`](Self::poll_bytes) is asked until it
+/// has nothing. More is handed in only when a call has answered `Wait`, so that nothing piles up.
 ///
 /// 1. A client may [`request_tickets`](Self::request_tickets), and one that offers a session may
 ///    [`write_early`](Self::write_early), before all else.
 /// 2. [`handshake`](Self::handshake) until it says [`Done`](Progress::Done). A server may
-///    [`read`](Self::read) and [`write`](Self::write) as soon as it says [`EarlyData`](Progress::EarlyData),
-///    while the handshake still runs.
+///    [`read`](Self::read) and [`write`](Self::write) as soon as it says
+///    [`EarlyData`](Progress::EarlyData), while the handshake still runs.
 /// 3. `read` and `write`; a client asks [`poll_session`](Self::poll_session) after reads.
 /// 4. [`close`](Self::close), and then the transport is closed.
 pub struct Conn {
@@ -53,7 +53,7 @@ enum Phase {
     Failed(TlsError),
 }
 
-/// How far a handshake is.
+/// Progress of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// It needs bytes of the peer.
@@ -65,7 +65,7 @@ pub enum Progress {
     Done,
 }
 
-/// What a read gave.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
     /// So many bytes, at least one; either all of them early data or none
@@ -80,11 +80,11 @@ pub enum Read {
 /// Early data of one connection.
 #[derive(Default)]
 struct Early {
-    /// What a client may write, or a server takes.
+    /// Bytes that a client may write, or a server takes.
     max: u64,
-    /// What a client has written, or a server has given to its reader.
+    /// Bytes that a client has written, or a server has given to its reader.
     count: u64,
-    /// What a server has taken and not yet given; at most
+    /// Bytes that a server has taken and not yet given; at most
     /// [`EARLY_DATA_MAX`](crate::limits::EARLY_DATA_MAX), which OpenSSL sees to.
     waiting: Vec<u8>,
 }
@@ -116,8 +116,9 @@ impl Conn {
         self.stream.get_mut().end();
     }
 
-    /// At a server: the client is at `peer`, and not where it was accepted from. Cookies that are minted from now
-    /// on are for that address; tickets, in which they travel, are made when the client's Finished has come.
+    /// At a server: the client is at `peer`, and not where it was accepted from. Cookies that are
+    /// minted from now on are for that address; tickets, in which they travel, are made when the
+    /// client's Finished has come.
     pub fn set_peer(&mut self, peer: IpAddr) {
         if let Side::Server(accepted) = &self.side {
             accepted.set_peer(peer);
@@ -129,10 +130,10 @@ impl Conn {
         self.stream.get_mut().take_leaving()
     }
 
-    /// How many bytes [`poll_bytes`](Self::poll_bytes) would give.
+    /// Returns the number of bytes that [`poll_bytes`](Self::poll_bytes) would give.
     ///
-    /// Reading makes some as well: a peer may ask for new keys again and again (RFC 8446 section 4.6.3). Whose
-    /// transport takes no more has to stop reading at some point.
+    /// Reading makes some as well: a peer may ask for new keys again and again (RFC 8446 section
+    /// 4.6.3). Whose transport takes no more has to stop reading at some point.
     #[must_use]
     pub fn leaving(&self) -> usize {
         self.stream.get_ref().leaving()
@@ -150,7 +151,8 @@ impl Conn {
             (Phase::Start | Phase::Early, Side::Server(_)) if self.early.max > 0 => {
                 self.take_early()
             }
-            // To go on would end the early data, and without an answer there is nothing to go on with.
+            // To go on would end the early data, and without an answer there is nothing to go on
+            // with.
             (Phase::Early, Side::Client(_)) if !self.stream.get_ref().is_readable() => {
                 Ok(Progress::EarlyData)
             }
@@ -178,8 +180,8 @@ impl Conn {
         }
     }
 
-    /// Writes plain bytes, and says how many were taken; 0 is to be tried again with the same bytes when
-    /// what waits has been sent, or the handshake has gone on.
+    /// Writes plain bytes, and says how many were taken; 0 is to be tried again with the same bytes
+    /// when what waits has been sent, or the handshake has gone on.
     ///
     /// A server that has taken early data may write before the client has proven its part of the
     /// handshake (RFC 8446 section 4.4.4): the client is as unproven as its request.
@@ -198,11 +200,11 @@ impl Conn {
         }
     }
 
-    /// Writes bytes at a client that the server may get before the handshake is done, and says how many were
-    /// taken; 0 if no more may be written so, or if [`OUTPUT_MAX`] waits to be sent.
+    /// Writes bytes at a client that the server may get before the handshake is done, and says how
+    /// many were taken; 0 if no more may be written so, or if [`OUTPUT_MAX`] waits to be sent.
     ///
-    /// They may be replayed by an attacker, and the server may refuse them: see [`Facts::early_data`] once the
-    /// handshake is done. Then they have to be written again.
+    /// They may be replayed by an attacker, and the server may refuse them: see
+    /// [`Facts::early_data`] once the handshake is done. Then they have to be written again.
     ///
     /// # Errors
     /// Why the connection has failed; [`TlsError::Misuse`] at a server.
@@ -239,7 +241,8 @@ impl Conn {
         }
     }
 
-    /// Ends our stream in good order; what was written goes before. The peer's goes on until it ends too.
+    /// Ends our stream in good order; what was written goes before. The peer's goes on until it
+    /// ends too.
     pub fn close(&mut self) {
         let was_open = matches!(self.phase, Phase::Open) && !self.closing;
         self.closing = true;
@@ -248,7 +251,7 @@ impl Conn {
         }
     }
 
-    /// What is known of the connection so far.
+    /// Returns the facts of the connection so far.
     #[must_use]
     pub fn facts(&self) -> Facts {
         let asked = match &self.side {
@@ -298,10 +301,11 @@ impl Conn {
         }
     }
 
-    /// Whether this is a server that has taken early data and waits for the client's Finished.
+    /// Returns true if this is a server that has taken early data and waits for the client's
+    /// Finished.
     ///
-    /// Only then are keys of the application in place before the end: without early data OpenSSL may
-    /// also have stopped after a HelloRetryRequest, where there are none yet.
+    /// Only then are keys of the application in place before the end: without early data OpenSSL
+    /// may also have stopped after a HelloRetryRequest, where there are none yet.
     fn is_half_open(&self) -> bool {
         let runs = matches!(self.phase, Phase::Early | Phase::Handshake);
         runs && matches!(self.side, Side::Server(_)) && takes_early_data(self.stream.ssl())
@@ -358,7 +362,7 @@ impl Conn {
         }
     }
 
-    /// What cannot be sent is not missed: tickets are an offer.
+    /// Adds tickets. One that cannot be sent is not missed: tickets are an offer.
     fn add_tickets(&mut self, count: u8) {
         let added = (0..count).filter(|_| ffi::add_ticket(self.stream.ssl())).count();
         if added > 0 {
@@ -392,7 +396,8 @@ impl Conn {
         }
     }
 
-    /// As many records of `bytes` as there is room for. A failure behind the first is told to the next write.
+    /// As many records of `bytes` as there is room for. A failure behind the first is told to the
+    /// next write.
     fn put_records(&mut self, bytes: &[u8]) -> Result<usize, TlsError> {
         let mut taken = 0;
         while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty())

@@ -4,7 +4,7 @@ use openssl::error::{Error as OpensslError, ErrorStack};
 use openssl::ssl::{ErrorCode, SslRef};
 use openssl::x509::X509VerifyResult;
 
-/// Why a connection failed. The reasons are OpenSSL's words, fixed texts.
+/// Reason why a connection failed. The reasons are OpenSSL's words, fixed texts.
 ///
 /// An alert for the peer may be left in [`Conn::poll_bytes`](crate::Conn::poll_bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,14 +28,14 @@ pub enum TlsError {
     Internal(&'static str),
 }
 
-/// Who has to change something so that it works.
+/// Party that has to change something so that it works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The peer.
     Peer,
     /// Either side: they do not fit together.
     Both,
-    /// What is below TLS.
+    /// The transport below TLS.
     Transport,
     /// The program that uses this crate.
     Caller,
@@ -43,7 +43,7 @@ pub enum Fault {
     Machine,
 }
 
-/// What is wrong with a certificate.
+/// Fault of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateFault {
     /// Its time is over.
@@ -59,7 +59,7 @@ pub enum CertificateFault {
 }
 
 impl TlsError {
-    /// Who has to change something so that it works.
+    /// Returns the party that has to change something so that it works.
     #[must_use]
     pub const fn fault(self) -> Fault {
         match self {
@@ -73,7 +73,7 @@ impl TlsError {
         }
     }
 
-    /// Of what an operation of OpenSSL said, and of the connection it was about.
+    /// Translates the error of an OpenSSL operation, with the connection it was about.
     pub(crate) fn of(error: &openssl::ssl::Error, ssl: &SslRef) -> Self {
         match error.code() {
             ErrorCode::ZERO_RETURN => Self::Alert(CLOSE_NOTIFY),
@@ -114,7 +114,7 @@ impl From<ErrorStack> for TlsError {
 }
 
 impl CertificateFault {
-    /// Of `X509_V_ERR_*` in openssl/x509_vfy.h.
+    /// Translates `X509_V_ERR_*` of openssl/x509_vfy.h.
     pub(crate) const fn of(code: i32) -> Self {
         match code {
             9 => Self::NotYetValid,
@@ -158,7 +158,7 @@ impl fmt::Display for CertificateFault {
 
 impl std::error::Error for TlsError {}
 
-/// Why a context cannot be made of its configuration.
+/// Reason why a context cannot be made of its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigError {
     /// A server without any certificate.
@@ -195,7 +195,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// What to do about it.
+    /// Returns advice on what to do about it.
     #[must_use]
     pub const fn hint(self) -> &'static str {
         match self {
@@ -267,13 +267,13 @@ fn telling(stack: &ErrorStack) -> Option<&OpensslError> {
     errors.iter().find(|error| error.library_code() == LIBRARY_SSL).or_else(|| errors.first())
 }
 
-/// Empties OpenSSL's list of this thread: what an earlier operation, of another connection or another library
-/// too, has left there would be taken for the next one's.
+/// Empties OpenSSL's list of this thread: what an earlier operation, of another connection or
+/// another library too, has left there would be taken for the next one's.
 pub(crate) fn forget_errors() {
     drop(ErrorStack::get());
 }
 
-/// What OpenSSL says first.
+/// Returns OpenSSL's first words.
 pub(crate) fn words(stack: &ErrorStack) -> &'static str {
     stack.errors().first().and_then(OpensslError::reason).unwrap_or("unknown reason")
 }
@@ -294,19 +294,21 @@ mod reason {
     /// Added to the number of an alert that was received (`SSL_AD_REASON_OFFSET`).
     pub(super) const ALERTS: i32 = 1000;
 
-    /// Above are reasons with a flag (`ERR_RFLAGS_OFFSET`): of OpenSSL itself, not of what a peer did.
+    /// Above are reasons with a flag (`ERR_RFLAGS_OFFSET`): of OpenSSL itself, not of what a peer
+    /// did.
     pub(super) const PLAIN: i32 = (1 << 18) - 1;
 
     /// `NO_SUITABLE_KEY_SHARE`, `NO_SUITABLE_SIGNATURE_ALGORITHM`, `HTTPS_PROXY_REQUEST`,
     /// `HTTP_REQUEST`, `VERSION_TOO_HIGH`, `NO_PROTOCOLS_AVAILABLE`, `NO_SHARED_CIPHER`,
-    /// `NO_APPLICATION_PROTOCOL`, `UNKNOWN_PROTOCOL`, `UNSUPPORTED_PROTOCOL`, `UNSUPPORTED_SSL_VERSION`,
-    /// `WRONG_SSL_VERSION`, `WRONG_VERSION_NUMBER`, `NO_SUITABLE_GROUPS`, `NO_SUITABLE_DIGEST_ALGORITHM`,
-    /// `NO_SHARED_SIGNATURE_ALGORITHMS`, `VERSION_TOO_LOW`, `NO_SHARED_GROUPS`.
+    /// `NO_APPLICATION_PROTOCOL`, `UNKNOWN_PROTOCOL`, `UNSUPPORTED_PROTOCOL`,
+    /// `UNSUPPORTED_SSL_VERSION`, `WRONG_SSL_VERSION`, `WRONG_VERSION_NUMBER`,
+    /// `NO_SUITABLE_GROUPS`, `NO_SUITABLE_DIGEST_ALGORITHM`, `NO_SHARED_SIGNATURE_ALGORITHMS`,
+    /// `VERSION_TOO_LOW`, `NO_SHARED_GROUPS`.
     pub(super) const UNSUPPORTED: [i32; 18] =
         [101, 118, 155, 156, 166, 191, 193, 235, 252, 258, 259, 266, 267, 295, 297, 376, 396, 410];
 
-    /// `TOO_MANY_KEY_UPDATES`, `DATA_LENGTH_TOO_LONG`, `EXCESSIVE_MESSAGE_SIZE`, `TOO_MUCH_EARLY_DATA`,
-    /// `TOO_MANY_WARN_ALERTS`.
+    /// `TOO_MANY_KEY_UPDATES`, `DATA_LENGTH_TOO_LONG`, `EXCESSIVE_MESSAGE_SIZE`,
+    /// `TOO_MUCH_EARLY_DATA`, `TOO_MANY_WARN_ALERTS`.
     pub(super) const LIMIT: [i32; 5] = [132, 146, 152, 164, 409];
 }
 

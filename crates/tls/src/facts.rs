@@ -2,35 +2,36 @@ use std::fmt;
 
 use openssl::ssl::SslVersion;
 
-/// What was agreed on, as far as it is public: no secret is in it.
+/// Negotiated parameters, as far as they are public: no secret is in them.
 ///
-/// Before the handshake is done, or at a server before early data is taken, only what the ClientHello
-/// says is known.
+/// Before the handshake is done, or at a server before early data is taken, only what the
+/// ClientHello says is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// The version of TLS.
     pub version: Option<Version>,
     /// The cipher suite, by its name of the RFCs such as `TLS_AES_128_GCM_SHA256`.
     pub cipher: Option<&'static str>,
-    /// The group of the key exchange, by OpenSSL's name such as `X25519MLKEM768`; none if there was no
-    /// exchange.
+    /// The group of the key exchange, by OpenSSL's name such as `X25519MLKEM768`; none if there was
+    /// no exchange.
     pub group: Option<String>,
     /// The application protocol (RFC 7301).
     pub alpn: Option<Vec<u8>>,
-    /// The host name that the client asked for, in small letters; none if it asked for none, or for an address.
+    /// The host name that the client asked for, in small letters; none if it asked for none, or for
+    /// an address.
     pub server_name: Option<String>,
-    /// Whether an earlier session was resumed.
+    /// True if an earlier session was resumed.
     pub resumed: bool,
-    /// What became of early data.
+    /// Outcome of early data.
     pub early_data: EarlyData,
-    /// How many of the client's first bytes were early data: those that a server's
+    /// Number of the client's first bytes that were early data: those that a server's
     /// [`read`](crate::Conn::read) has given so far, or that a client has written.
     ///
     /// They may have been replayed (RFC 8446 section 8), and if refused they have to be sent again.
     pub early_bytes: u64,
     /// The peer's own certificate in DER; none if it showed none.
     pub peer_certificate: Option<Vec<u8>>,
-    /// Whether the client asked for Fast Open cookies.
+    /// True if the client asked for Fast Open cookies.
     pub fop_requested: bool,
 }
 
@@ -69,20 +70,21 @@ impl fmt::Display for Version {
     }
 }
 
-/// What became of early data (RFC 8446 section 2.3).
+/// Outcome of early data (RFC 8446 section 2.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EarlyData {
     /// The client sent none.
     #[default]
     None,
-    /// The server did not take it; the client sends it again, if that is what the application wants.
+    /// The server did not take it; the client sends it again, if that is what the application
+    /// wants.
     Refused,
     /// The server took it.
     Accepted,
 }
 
 impl EarlyData {
-    /// Of `SSL_EARLY_DATA_*` in openssl/ssl.h.
+    /// Translates `SSL_EARLY_DATA_*` of openssl/ssl.h.
     pub(crate) const fn of(status: i32) -> Self {
         match status {
             1 => Self::Refused,

@@ -1,7 +1,9 @@
-//! The functions of OpenSSL that have no safe wrapper, and the callbacks that it calls through them.
+//! The functions of OpenSSL that have no safe wrapper, and the callbacks that it calls through
+//! them.
 //!
-//! A panic does not cross into C: every callback goes through [`guard`], and what it answers then is
-//! the refusal. OpenSSL calls back on the thread that called it, with the connection of that call.
+//! A panic does not cross into C: every callback goes through [`guard`], and what it answers then
+//! is the refusal. OpenSSL calls back on the thread that called it, with the connection of that
+//! call.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
@@ -72,23 +74,25 @@ unsafe extern "C" {
     fn SSL_new_session_ticket(ssl: *mut SSL) -> c_int;
 }
 
-/// What a server decides about tickets; every function is asked in the middle of a handshake.
+/// Decisions of a server about tickets; every function is asked in the middle of a handshake.
 pub(crate) trait TicketHooks: 'static {
     /// The start and the keys of a new ticket; none makes no ticket.
     fn seal(ssl: &SslRef) -> Option<Seal>;
 
-    /// The keys of a ticket that starts so; none where they are not known, and the handshake is a full one.
+    /// The keys of a ticket that starts so; none where they are not known, and the handshake is a
+    /// full one.
     ///
     /// That it returns keys says nothing about the ticket, whose authentication comes next.
     fn open(ssl: &SslRef, key_name: &[u8; KEY_NAME], iv: &[u8; IV]) -> Option<TicketKeys>;
 
-    /// What a new ticket carries for the server's own use.
+    /// Returns the data that a new ticket carries for the server's own use.
     fn data(ssl: &SslRef) -> Vec<u8>;
 
-    /// Whether the session in a ticket, which the keys have opened, may be resumed at all.
+    /// Returns true if the session in a ticket, which the keys have opened, may be resumed at all.
     fn takes(ssl: &SslRef, session: &SslSessionRef) -> bool;
 
-    /// Whether early data is taken, asked once and last, when nothing else speaks against it.
+    /// Returns true if early data is accepted; asked once and last, when nothing else speaks
+    /// against it.
     fn allows_early_data(ssl: &SslRef) -> bool;
 }
 
@@ -99,7 +103,8 @@ pub(crate) struct Seal {
     pub(crate) keys: TicketKeys,
 }
 
-/// The keys of AES-256-CBC and HMAC-SHA-256, encrypt-then-MAC as OpenSSL does it (RFC 5077 section 4).
+/// The keys of AES-256-CBC and HMAC-SHA-256, encrypt-then-MAC as OpenSSL does it (RFC 5077 section
+/// 4).
 pub(crate) struct TicketKeys {
     pub(crate) cipher: Zeroizing<[u8; 32]>,
     pub(crate) mac: Zeroizing<[u8; 32]>,
@@ -112,9 +117,9 @@ pub(crate) fn set_ticket_hooks<H: TicketHooks>(
     let ctx = ctx.as_ptr();
     let (made, opened): (ConnectionCallback, TicketOpenedCallback) =
         (ticket_data::<H>, ticket_opened::<H>);
-    // SAFETY: the context is valid while its builder is, and the callbacks have the signatures that the
-    // headers ask for. They are functions of the program, so they outlive every context; no argument is
-    // kept for them.
+    // SAFETY: the context is valid while its builder is, and the callbacks have the signatures that
+    // the headers ask for. They are functions of the program, so they outlive every context; no
+    // argument is kept for them.
     let set = unsafe {
         SSL_CTX_set_allow_early_data_cb(ctx, Some(allow_early_data::<H>), ptr::null_mut());
         SSL_CTX_set_tlsext_ticket_key_evp_cb(ctx, Some(ticket_key::<H>)) == 1
@@ -131,8 +136,8 @@ mod answer {
     pub(super) const NO: c_int = 0;
     /// Sealing: both contexts are ready.
     pub(super) const SEAL: c_int = 1;
-    /// Opening: both contexts are ready, and the client gets a new ticket. With 1 it would get none,
-    /// and a client that uses each ticket once would run dry.
+    /// Opening: both contexts are ready, and the client gets a new ticket. With 1 it would get
+    /// none, and a client that uses each ticket once would run dry.
     pub(super) const OPEN_AND_RENEW: c_int = 2;
 }
 
@@ -145,8 +150,8 @@ unsafe extern "C" fn ticket_key<H: TicketHooks>(
     sealing: c_int,
 ) -> c_int {
     guard(answer::NO, || {
-        // SAFETY: OpenSSL hands over its own valid objects, which nobody else uses during the call; the
-        // references end with it.
+        // SAFETY: OpenSSL hands over its own valid objects, which nobody else uses during the call;
+        // the references end with it.
         let (ssl, cipher) = unsafe { (SslRef::from_ptr(ssl), CipherCtxRef::from_ptr_mut(cipher)) };
         if sealing == 1 {
             let Some(seal) = H::seal(ssl) else { return answer::NO };
@@ -162,8 +167,8 @@ unsafe extern "C" fn ticket_key<H: TicketHooks>(
             let ready = ready && unsafe { init_mac(mac, &seal.keys.mac) };
             return if ready { answer::SEAL } else { answer::NO };
         }
-        // SAFETY: when opening they point into the ticket, which OpenSSL has checked to have at least 32
-        // bytes, and which is only read; an array of bytes needs no alignment.
+        // SAFETY: when opening they point into the ticket, which OpenSSL has checked to have at
+        // least 32 bytes, and which is only read; an array of bytes needs no alignment.
         let (key_name, iv) =
             unsafe { (key_name.cast::<[u8; KEY_NAME]>().read(), iv.cast::<[u8; IV]>().read()) };
         let Some(keys) = H::open(ssl, &key_name, &iv) else { return answer::NO };
@@ -193,8 +198,8 @@ unsafe fn init_mac(mac: *mut EVP_MAC_CTX, key: &[u8; 32]) -> bool {
     };
     // SAFETY: makes a value without pointers.
     let params = [digest, unsafe { OSSL_PARAM_construct_end() }];
-    // SAFETY: the context is valid by contract; key and parameters live through the call, which copies
-    // them, and parameters to be set are only read.
+    // SAFETY: the context is valid by contract; key and parameters live through the call, which
+    // copies them, and parameters to be set are only read.
     unsafe { EVP_MAC_init(mac, key.as_ptr(), key.len(), params.as_ptr()) == 1 }
 }
 
@@ -212,7 +217,7 @@ unsafe extern "C" fn ticket_data<H: TicketHooks>(ssl: *mut SSL, _: *mut c_void) 
     })
 }
 
-/// What the callback for opened tickets is told and answers, `SSL_TICKET_*` of openssl/ssl.h.
+/// Arguments and answers of the callback for opened tickets, `SSL_TICKET_*` of openssl/ssl.h.
 mod opened {
     use super::c_int;
 
@@ -236,8 +241,8 @@ unsafe extern "C" fn ticket_opened<H: TicketHooks>(
         if !opened::SUCCESS.contains(&status) || session.is_null() {
             return opened::IGNORE_AND_RENEW;
         }
-        // SAFETY: OpenSSL's valid connection, and the session that it has just made of the ticket and nobody
-        // else knows; the references end with the call.
+        // SAFETY: OpenSSL's valid connection, and the session that it has just made of the ticket
+        // and nobody else knows; the references end with the call.
         let (ssl, session) = unsafe { (SslRef::from_ptr(ssl), SslSessionRef::from_ptr(session)) };
         if H::takes(ssl, session) { opened::USE_AND_RENEW } else { opened::IGNORE_AND_RENEW }
     })
@@ -251,15 +256,16 @@ unsafe extern "C" fn allow_early_data<H: TicketHooks>(ssl: *mut SSL, _: *mut c_v
     })
 }
 
-/// What `body` answers, or `refusal` if it panics: a panic that reached C would be undefined.
+/// Returns the result of `body`, or `refusal` if it panics: a panic that reached C would be
+/// undefined.
 ///
-/// The panic is still reported by the program's hook. Nothing that callbacks change is left half done by one:
-/// they set whole values.
+/// The panic is still reported by the program's hook. Nothing that callbacks change is left half
+/// done by one: they set whole values.
 pub(crate) fn guard<T>(refusal: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(refusal)
 }
 
-/// What the server put into the ticket that is being resumed; nothing where it did not.
+/// Returns the server's data in the ticket that is being resumed; empty where it has none.
 pub(crate) fn ticket_data_of(session: &SslSessionRef) -> &[u8] {
     let (mut data, mut length) = (ptr::null_mut(), 0);
     // SAFETY: the call only reads the session and writes the two places, which live through it.
@@ -321,7 +327,7 @@ pub(crate) fn set_early_data_limit(
     if set == 1 { Ok(()) } else { Err(ErrorStack::get()) }
 }
 
-/// How long sessions of the context live.
+/// Sets the life of the context's sessions.
 pub(crate) fn set_session_life(ctx: &mut SslContextBuilder, life: Duration) {
     let seconds = c_long::try_from(life.as_secs()).unwrap_or(c_long::MAX);
     // SAFETY: the context is valid while its builder is; the call sets a number.
@@ -344,7 +350,7 @@ pub(crate) fn session_alpn(session: &SslSessionRef) -> Option<&[u8]> {
     (!protocol.is_null()).then(|| unsafe { slice::from_raw_parts(protocol, length) })
 }
 
-/// How long the server says that a session's ticket lives; zero if it says nothing (TLS 1.2).
+/// Returns the lifetime that the server gave a session's ticket; zero if it gave none (TLS 1.2).
 pub(crate) fn ticket_lifetime(session: &SslSessionRef) -> Duration {
     // SAFETY: the call only reads a field of the session.
     Duration::from_secs(unsafe { SSL_SESSION_get_ticket_lifetime_hint(session.as_ptr()) })
@@ -356,8 +362,8 @@ pub(crate) fn early_data_status(ssl: &SslRef) -> i32 {
     unsafe { SSL_get_early_data_status(ssl.as_ptr()) }
 }
 
-/// Has a server send one ticket more, with the next step of a handshake or the next bytes, once the handshake
-/// is done (SSL_new_session_ticket(3)). Whether it will.
+/// Has a server send one ticket more, with the next step of a handshake or the next bytes, once the
+/// handshake is done (SSL_new_session_ticket(3)). Whether it will.
 pub(crate) fn add_ticket(ssl: &SslRef) -> bool {
     // SAFETY: the call changes fields of a valid connection that nobody else uses meanwhile.
     unsafe { SSL_new_session_ticket(ssl.as_ptr()) == 1 }
@@ -378,7 +384,8 @@ pub(crate) fn group_name(ssl: &SslRef) -> Option<String> {
     unsafe { CStr::from_ptr(name) }.to_str().ok().map(str::to_owned)
 }
 
-/// Prepares a key update that asks the peer for one, too; it is made by the next step of a handshake.
+/// Prepares a key update that asks the peer for one, too; it is made by the next step of a
+/// handshake.
 #[cfg(test)]
 pub(crate) fn prepare_key_update(ssl: &SslRef) -> bool {
     const REQUESTED: c_int = 1; // SSL_KEY_UPDATE_REQUESTED

@@ -1,12 +1,14 @@
 //! The key ring of a site: what its tickets and cookies are made with.
 //!
-//! A ring holds three epochs: the one in use, the one before and the one to come. Each is an independent
-//! random secret, from which HKDF derives a key for each [`Purpose`]. Tickets and cookies are made
-//! with the current epoch and taken with any, so that servers need not change in the same instant;
-//! the secret of an epoch is wiped when it leaves `previous`. `docs/fop.md` specifies the keys.
+//! A ring holds three epochs: the one in use, the one before and the one to come. Each is an
+//! independent random secret, from which HKDF derives a key for each [`Purpose`]. Tickets and
+//! cookies are made with the current epoch and taken with any, so that servers need not change in
+//! the same instant; the secret of an epoch is wiped when it leaves `previous`. `docs/fop.md`
+//! specifies the keys.
 //!
-//! All edges of a site have the same ring: in a file, see [`KeyRing::load`] and [`KeyFile`]; sealed by a [`FleetKey`] at
-//! a place that need not be trusted, see [`KeyRing::seal`]; or one alone in memory.
+//! All edges of a site have the same ring: in a file, see [`KeyRing::load`] and [`KeyFile`]; sealed
+//! by a [`FleetKey`] at a place that need not be trusted, see [`KeyRing::seal`]; or one alone in
+//! memory.
 
 mod epoch;
 mod export;
@@ -30,16 +32,16 @@ pub use fleet::{FLEET_FILE_MAX, Fleet, FleetFault, FleetFileError, FleetKey};
 pub use sealed::{Newest, RingRefused, SEALED_MAX, SealFault, Sealed};
 pub use text::{Role, TextError, TextFault};
 
-/// How long an epoch is current by default: half a day.
+/// Default time that an epoch is current: half a day.
 ///
-/// Its secret then exists for a day and a half. Who gets hold of it can read early data and TLS 1.2 sessions
-/// of that time, and nothing older.
+/// Its secret then exists for a day and a half. Who gets hold of it can read early data and TLS 1.2
+/// sessions of that time, and nothing older.
 pub const PERIOD: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// An epoch is current for this long at least.
 ///
-/// What an epoch made is taken for one period after it ended; with less than the usual life of a cookie,
-/// cookies would end early.
+/// What an epoch made is taken for one period after it ended; with less than the usual life of a
+/// cookie, cookies would end early.
 pub const PERIOD_MIN: Duration = headstart_proto::limits::COOKIE_LIFE;
 
 /// An epoch is current for this long at most: a ticket may not live longer than 7 days (RFC 8446
@@ -49,13 +51,13 @@ pub const PERIOD_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The epochs of a site; their ids and secrets differ.
 #[derive(Clone, Debug)]
 pub struct KeyRing {
-    /// What was current before; none in a new ring.
+    /// The epoch before; `None` in a new ring.
     pub previous: Option<Epoch>,
-    /// What tickets and cookies are made with.
+    /// The epoch that tickets and cookies are made with.
     pub current: Epoch,
-    /// What will be current, known beforehand.
+    /// The next epoch, known beforehand.
     pub next: Epoch,
-    /// How long an epoch is current; whole seconds. No ticket should live longer.
+    /// Time that an epoch is current; whole seconds. No ticket should live longer.
     pub period: Duration,
 }
 
@@ -63,7 +65,8 @@ impl KeyRing {
     /// A new ring, whose current epoch starts `now`. Fractions of a second of `period` are dropped.
     ///
     /// # Errors
-    /// [`KeyRingError::Period`] outside [`PERIOD_MIN`] and [`PERIOD_MAX`]; no randomness, or no OpenSSL.
+    /// [`KeyRingError::Period`] outside [`PERIOD_MIN`] and [`PERIOD_MAX`]; no randomness, or no
+    /// OpenSSL.
     pub fn generate(now: UnixSeconds, period: Duration) -> Result<Self, KeyRingError> {
         let period = Duration::from_secs(period.as_secs());
         if !(PERIOD_MIN..=PERIOD_MAX).contains(&period) {
@@ -80,8 +83,8 @@ impl KeyRing {
 
     /// The ring one step on: next becomes current `now`, whether that is due or not.
     ///
-    /// Servers that have the old ring and servers that have the new one take each other's tickets and
-    /// cookies, but for those that the old `previous` made.
+    /// Servers that have the old ring and servers that have the new one take each other's tickets
+    /// and cookies, but for those that the old `previous` made.
     ///
     /// # Errors
     /// No randomness, or no OpenSSL.
@@ -102,10 +105,10 @@ impl KeyRing {
         self.current.from + self.period
     }
 
-    /// Whether it should be rotated now.
+    /// Returns true if it should be rotated now.
     ///
-    /// Also if it starts more than a period ahead: the clock was wrong then, and nobody would rotate it for as
-    /// long as it was ahead.
+    /// Also if it starts more than a period ahead: the clock was wrong then, and nobody would
+    /// rotate it for as long as it was ahead.
     #[must_use]
     pub fn is_due(&self, now: UnixSeconds) -> bool {
         now >= self.rotation_due() || self.current.from > now + self.period
@@ -150,7 +153,7 @@ impl KeyRing {
     }
 }
 
-/// Why there is no key ring.
+/// Reason why there is no key ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRingError {
     /// The period is shorter than [`PERIOD_MIN`] or longer than [`PERIOD_MAX`].

@@ -6,9 +6,9 @@
 //! * [`keyring`] holds the secrets that tickets and cookies are made with.
 //! * [`limits`] names every bound; [`wire`] reads what OpenSSL does not read for us.
 //!
-//! Early data is taken with stateless tickets, once each ([`ReplayFilter`]). Tickets of TLS 1.3 start with
-//! a Fast Open cookie where a server hands them out, and clients that ask get cookies in an extension too.
-//! Sessions are bytes that can be kept and offered elsewhere ([`Session`]).
+//! Early data is taken with stateless tickets, once each ([`ReplayFilter`]). Tickets of TLS 1.3
+//! start with a Fast Open cookie where a server hands them out, and clients that ask get cookies in
+//! an extension too. Sessions are bytes that can be kept and offered elsewhere ([`Session`]).
 //!
 //! OpenSSL reads the wall clock itself, for certificates and tickets.
 

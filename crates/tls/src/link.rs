@@ -1,9 +1,10 @@
 //! TLS between the edges of a fleet.
 //!
-//! Both sides prove that they have the fleet key, by an external pre-shared key (RFC 8446 section 2.2, with an
-//! ephemeral key exchange, so that who steals the key later reads nothing of before). No certificates: the key is on
-//! every edge anyway and already makes whoever has it one of them; certificates would add an authority, names and
-//! an expiry, of which each could fail, and would keep nobody out whom the key lets in.
+//! Both sides prove that they have the fleet key, by an external pre-shared key (RFC 8446 section
+//! 2.2, with an ephemeral key exchange, so that who steals the key later reads nothing of before).
+//! No certificates: the key is on every edge anyway and already makes whoever has it one of them;
+//! certificates would add an authority, names and an expiry, of which each could fail, and would
+//! keep nobody out whom the key lets in.
 
 use std::fmt;
 
@@ -18,10 +19,11 @@ use crate::facts::Version;
 use crate::keyring::{FleetKey, LINK};
 use crate::settings::Settings;
 
-/// What the key is called on the wire; the same for all fleets, so that it tells nothing.
+/// Name of the key on the wire; the same for all fleets, so that it tells nothing.
 const IDENTITY: &[u8] = b"headstart edge";
 
-/// OpenSSL takes a key from the callbacks for SHA-256 (SSL_CTX_set_psk_client_callback(3)), so the suite has to be one of these.
+/// OpenSSL takes a key from the callbacks for SHA-256 (SSL_CTX_set_psk_client_callback(3)), so the
+/// suite has to be one of these.
 const SUITE: &str = "TLS_AES_128_GCM_SHA256";
 
 /// Makes connections between the edges of a fleet.
@@ -31,7 +33,7 @@ pub struct LinkContext {
 }
 
 impl LinkContext {
-    /// Of the fleet with this key.
+    /// Makes the link of the fleet with this key.
     ///
     /// # Errors
     /// OpenSSL failed by itself.
@@ -52,7 +54,8 @@ impl LinkContext {
         Conn::new(ssl, Side::Link)
     }
 
-    /// A connection that another edge has opened, or somebody who is none: then the handshake fails.
+    /// A connection that another edge has opened, or somebody who is none: then the handshake
+    /// fails.
     ///
     /// # Errors
     /// [`TlsError::Internal`]: no memory.
@@ -177,7 +180,8 @@ mod tests {
         }
     }
 
-    /// A client without any key, such as a scanner; and a server that shows a certificate instead of the key.
+    /// A client without any key, such as a scanner; and a server that shows a certificate instead
+    /// of the key.
     #[test]
     fn without_the_key_there_is_no_connection() {
         use crate::client::{ClientConfig, ClientContext, Trust};

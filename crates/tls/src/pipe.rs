@@ -3,8 +3,8 @@ use std::mem;
 
 /// The transport as OpenSSL sees it: what has arrived, and what has to be sent.
 ///
-/// Reading from it would block where nothing has arrived; writing to it never does. What bounds it is
-/// that callers hand in more only when OpenSSL has taken what there was, and
+/// Reading from it would block where nothing has arrived; writing to it never does. What bounds it
+/// is that callers hand in more only when OpenSSL has taken what there was, and
 /// [`OUTPUT_MAX`](crate::limits::OUTPUT_MAX).
 #[derive(Default)]
 pub(crate) struct Pipe {
@@ -31,17 +31,17 @@ impl Pipe {
         self.ended = true;
     }
 
-    /// Whether a read would not block.
+    /// Returns true if a read would not block.
     pub(crate) fn is_readable(&self) -> bool {
         self.taken < self.arrived.len() || self.ended
     }
 
-    /// What has to be sent, if anything.
+    /// Takes the bytes to be sent, if there are any.
     pub(crate) fn take_leaving(&mut self) -> Option<Vec<u8>> {
         (!self.leaving.is_empty()).then(|| mem::take(&mut self.leaving))
     }
 
-    /// What was taken has given plain text.
+    /// Notes that what was taken has given plain text.
     pub(crate) const fn bore_fruit(&mut self) {
         self.fruitless = 0;
     }

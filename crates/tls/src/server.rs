@@ -23,7 +23,7 @@ pub use config::{ClientAuth, CookiePolicy, ServerConfig, SharedRing, TicketBindi
 pub use replay::{FirstSeen, MemoryFilter, NoEarlyData, ReplayFilter};
 use serving::Serving;
 
-/// What a server's connections have in common.
+/// Common state of a server's connections.
 pub struct ServerContext {
     serving: RwLock<Arc<Serving>>,
 }
@@ -53,9 +53,9 @@ impl ServerContext {
         Ok(())
     }
 
-    /// A connection that a client at `peer` has opened `now`. Cookies are for that address, and their
-    /// life starts at that time; sessions end [`RESUMPTION_LIFE`](crate::limits::RESUMPTION_LIFE) after their
-    /// full handshake.
+    /// A connection that a client at `peer` has opened `now`. Cookies are for that address, and
+    /// their life starts at that time; sessions end
+    /// [`RESUMPTION_LIFE`](crate::limits::RESUMPTION_LIFE) after their full handshake.
     ///
     /// # Errors
     /// [`TlsError::Internal`]: no memory.
@@ -63,8 +63,9 @@ impl ServerContext {
         self.accept_first(peer, now, None)
     }
 
-    /// As [`accept`](Self::accept), of a connection about whose ClientHello a filter was asked before: if it says that
-    /// it is the `first`, its early data may be taken without asking [`ReplayFilter::is_first`].
+    /// As [`accept`](Self::accept), of a connection about whose ClientHello a filter was asked
+    /// before: if it says that it is the `first`, its early data may be taken without asking
+    /// [`ReplayFilter::is_first`].
     ///
     /// # Errors
     /// [`TlsError::Internal`]: no memory.

@@ -25,7 +25,7 @@ const CIPHERS: &str = "ECDHE+AESGCM:ECDHE+CHACHA20";
 /// has been seen is remembered by our own filter.
 const NO_ANTI_REPLAY: SslOptions = SslOptions::from_bits_retain(1 << 24);
 
-/// What both sides have to settle.
+/// Settings that both sides have to settle.
 pub(crate) struct Settings<'a> {
     pub(crate) groups: Option<&'a str>,
     pub(crate) signature_algorithms: Option<&'a str>,
@@ -120,10 +120,11 @@ pub struct CertifiedKey {
 }
 
 impl CertifiedKey {
-    /// Of a chain in PEM, the own certificate first, and of its key in PEM, without a password.
+    /// Reads a chain in PEM, the own certificate first, and its key in PEM, without a password.
     ///
     /// # Errors
-    /// [`ConfigError::Pem`]. Whether the two belong together is seen when a context is made of them.
+    /// [`ConfigError::Pem`]. Whether the two belong together is seen when a context is made of
+    /// them.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, ConfigError> {
         forget_errors();
         let unusable = |error: ErrorStack| ConfigError::Pem(words(&error));
@@ -138,7 +139,8 @@ impl CertifiedKey {
         Ok(Self { certificate, chain, key, names })
     }
 
-    /// The host names that the certificate is for, in small letters and sorted, wildcards as they are.
+    /// The host names that the certificate is for, in small letters and sorted, wildcards as they
+    /// are.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names

@@ -1,4 +1,5 @@
-//! Requests for tickets (RFC 9149), which OpenSSL does not know: an extension of our own at both ends.
+//! Requests for tickets (RFC 9149), which OpenSSL does not know: an extension of our own at both
+//! ends.
 
 /// The number of the extension ticket_request (RFC 9149 section 4).
 pub(crate) const EXTENSION_TYPE: u16 = 58;
@@ -6,7 +7,7 @@ pub(crate) const EXTENSION_TYPE: u16 = 58;
 /// Bytes of a server's answer: how many tickets it expects to send.
 pub(crate) const HINT_LEN: usize = 1;
 
-/// How many tickets a client asks for, of each connection (RFC 9149 section 2).
+/// Number of tickets that a client asks for, of each connection (RFC 9149 section 2).
 ///
 /// Servers that know the extension send so many or fewer, in TLS 1.3; all others what they like. An
 /// observer of the ClientHello can read both numbers, except with Encrypted ClientHello.
@@ -26,7 +27,7 @@ impl TicketRequest {
         [self.new_session, self.resumption]
     }
 
-    /// None if it has another length.
+    /// Parses the extension; `None` if it has another length.
     pub(crate) fn parse(extension: &[u8]) -> Option<Self> {
         match extension {
             &[new_session, resumption] => Some(Self { new_session, resumption }),

@@ -1,5 +1,5 @@
-//! What is read by hand, of bytes that anybody can send: two extensions of a ClientHello before OpenSSL
-//! looks at them, and the data in a ticket.
+//! Parsers for bytes that anybody can send: two extensions of a ClientHello before OpenSSL looks at
+//! them, and the data in a ticket.
 //!
 //! The extension that carries cookies is [`OfferedCookie`](headstart_proto::cookie::OfferedCookie).
 
@@ -14,7 +14,8 @@ pub const SERVER_NAME: u16 = 0;
 /// The number of the extension pre_shared_key (RFC 8446 section 4.2.11).
 pub const PRE_SHARED_KEY: u16 = 41;
 
-/// The host name in an extension server_name, in small letters; none if it is malformed or no host name.
+/// The host name in an extension server_name, in small letters; none if it is malformed or no host
+/// name.
 ///
 /// OpenSSL judges the same bytes later, and ends the handshake where they are malformed.
 #[must_use]
@@ -34,8 +35,8 @@ pub fn normal_name(name: &str) -> Option<String> {
     (is_plain && (1..=NAME_MAX).contains(&name.len())).then(|| name.to_ascii_lowercase())
 }
 
-/// The hash of the first binder in an extension pre_shared_key: of one ClientHello and no other, and
-/// nobody without the session's key can make another that fits (RFC 8446 section 4.2.11.2).
+/// The hash of the first binder in an extension pre_shared_key: of one ClientHello and no other,
+/// and nobody without the session's key can make another that fits (RFC 8446 section 4.2.11.2).
 ///
 /// Early data belongs to the first key offered, whose binder is the first.
 #[must_use]
@@ -47,7 +48,7 @@ pub fn binder_hash(extension: &[u8]) -> Option<[u8; 32]> {
     (!binder.is_empty()).then(|| binder_key(binder))
 }
 
-/// What a binder is remembered as.
+/// Returns the key under which a binder is remembered.
 #[must_use]
 pub fn binder_key(binder: &[u8]) -> [u8; 32] {
     sha256(binder)
@@ -59,7 +60,8 @@ fn prefixed16(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(u16::from_be_bytes(*length).into())
 }
 
-/// What a server writes into its tickets for itself, besides what OpenSSL does; encrypted as all of it.
+/// Data that a server writes into its tickets for itself, besides OpenSSL's; encrypted as all of
+/// it.
 ///
 /// | at | length | field |
 /// |---|---|---|
@@ -69,7 +71,8 @@ fn prefixed16(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// | 33 | 8 | Unix time of the full handshake that the session comes from; big-endian |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TicketData {
-    /// The filter that was in use when the ticket was made; see [`ReplayFilter`](crate::ReplayFilter::scope).
+    /// The filter that was in use when the ticket was made; see
+    /// [`ReplayFilter`](crate::ReplayFilter::scope).
     pub scope: [u8; 16],
     /// [`name_hash`](Self::name_hash) of the host that the ticket was made for.
     pub name: [u8; 16],

@@ -78,7 +78,8 @@ describe("with third-party cookies", () => {
     assert.deepEqual([made.pages, made.servers, made.redirects], [1, 3, 0]);
     await stage.web.forget();
     const tab = await visit(stage, 3);
-    // As many connections as without, each with the one request that it was opened for, and all there before any of these.
+    // As many connections as without, each with the one request that it was opened for, and all
+    // there before any of these.
     assert.deepEqual([without.length, others(stage)], [3, without]);
     const asked = stage.web.asked.filter(({ host }) => host !== "www.site.test");
     assert.deepEqual(asked.map(({ connection }) => stage.web.connections[connection]), asked.map(({ host }) => host));
@@ -243,7 +244,8 @@ describe("with third-party cookies", () => {
     // It counts from when the extension was started anew.
     await until(async () => (await stage.state()).redirects === 1);
     assert.equal(stage.asked("old.test").length, 1);
-    // What was done there is not known any more once the window is closed, and none of it was written down.
+    // What was done there is not known any more once the window is closed, and none of it was
+    // written down.
     const known = "chrome.storage.session.get().then((all) => Object.values(all).some((of) => of.isPrivate))";
     assert.equal(await stage.call(known), true);
     await stage.call("chrome.windows.getAll().then((all) => all.filter((of) => of.incognito).forEach((of) => chrome.windows.remove(of.id)))");

@@ -1,4 +1,5 @@
-// From recordings to a page that loads: the commands that make a database, the extension, and a site of the lab.
+// From recordings to a page that loads: the commands that make a database, the extension, and a
+// site of the lab.
 
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
@@ -80,7 +81,8 @@ test("recordings become a database that a browser uses", { skip: HEADSTART ? fal
     const state = await stage.state(tab);
     assert.deepEqual(state.tab.redirects, [{ from: SHOP, to: FRONT, state: "used" }]);
     assert.deepEqual(state.tab.opened.map((/** @type {any} */ of) => of.origin).sort(), PARTS.map((url) => new URL(url).origin).sort());
-    // The server on the way was not asked; of those that were known all had connections before they were.
+    // The server on the way was not asked; of those that were known all had connections before they
+    // were.
     assert.ok(!connections.has("bazaar.test"));
     const connecting = PARTS.map((url) => connections.get(new URL(url).host)?.connectStart);
     assert.deepEqual(connecting, PARTS.map(() => -1));

@@ -1,7 +1,9 @@
-// Which of the ways to open connections for a page opens some that its requests use: `node test/hooks/measure.js [WAY...]`.
+// Which of the ways to open connections for a page opens some that its requests use: `node
+// test/hooks/measure.js [WAY...]`.
 //
-// The page's answer takes 400 ms; 500 ms later it asks one server with credentials and one without. For both, ms are counted
-// from when the page was asked for. Partitions are as the browser's own log has them (docs/extension.md quotes the tables).
+// The page's answer takes 400 ms; 500 ms later it asks one server with credentials and one without.
+// For both, ms are counted from when the page was asked for. Partitions are as the browser's own
+// log has them (docs/extension.md quotes the tables).
 
 import { readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";

@@ -1,4 +1,5 @@
-// Chromium, driven over the pipe of its DevTools protocol: a hundred lines instead of a library of eighty packages.
+// Chromium, driven over the pipe of its DevTools protocol: a hundred lines instead of a library of
+// eighty packages.
 
 import { spawn } from "node:child_process";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -229,8 +230,8 @@ export class Session {
   }
 
   /**
-   * By host: the first answer's times, as the browser has them. Where a connection was there before the request,
-   * `connectStart` is -1.
+   * By host: the first answer's times, as the browser has them. Where a connection was there before
+   * the request, `connectStart` is -1.
    */
   async connections() {
     await this.send("Network.enable");

@@ -1,4 +1,5 @@
-// Files as `headstart pageload db export --format extension --sign` writes them, and such as it does not write.
+// Files as `headstart pageload db export --format extension --sign` writes them, and such as it
+// does not write.
 
 import { createHash, generateKeyPairSync, sign } from "node:crypto";
 import { gzipSync } from "node:zlib";
@@ -13,12 +14,10 @@ export function maker() {
 }
 
 /**
- * @param {Maker} by
- * @param {{
- *   created?: number, redirects?: [string, string][], pages?: Record<string, (string | [string])[]>,
- *   version?: number, unsigned?: boolean, json?: (json: any) => unknown, body?: Buffer, bodyBytes?: number,
- * }} [of] servers are origins; in brackets those without credentials
- * @returns {Uint8Array<ArrayBuffer>}
+ * @param {Maker} by @param {{ created?: number, redirects?: [string, string][], pages?:
+ * Record<string, (string | [string])[]>, version?: number, unsigned?: boolean, json?: (json: any)
+ * => unknown, body?: Buffer, bodyBytes?: number, }} [of] servers are origins; in brackets those
+ * without credentials @returns {Uint8Array<ArrayBuffer>}
  */
 export function sealed(by, of = {}) {
   const { created = Math.floor(Date.now() / 1000), redirects = [], pages = {}, version = 1 } = of;

@@ -87,9 +87,8 @@ export class Stage {
   }
 
   /**
-   * Goes to a page that the database knows: however slow this machine is, the answer comes after the worker looked it up.
-   * @param {import("./chromium.js").Session} tab
-   * @param {string} url
+   * Goes to a page that the database knows: however slow this machine is, the answer comes after
+   * the worker looked it up. @param {import("./chromium.js").Session} tab @param {string} url
    * @param {string} [page] that answers, by host and path
    */
   async goKnown(tab, url, page = url.replace("https://", "")) {
@@ -116,7 +115,8 @@ export class Stage {
     await tab.evaluate("chrome.developerPrivate.updateProfileConfiguration({ inDeveloperMode: true })");
     const allowed = JSON.stringify({ extensionId: this.id, incognitoAccess: true });
     await tab.evaluate(`chrome.developerPrivate.updateExtensionConfiguration(${allowed})`);
-    // The popup asks the worker, which is there then; it cannot be opened before the extension is there again.
+    // The popup asks the worker, which is there then; it cannot be opened before the extension is
+    // there again.
     const popup = await this.browser.tab();
     await until(() => popup.go(this.url("popup.html")).then(() => true, () => false));
     await until(() => this.call("!!self.headstart && chrome.extension.isAllowedIncognitoAccess()").catch(() => false));

@@ -9,9 +9,10 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 
 /**
- * @typedef {{ host: string, path: string, connection: number, opened: number, at: number }} Asked `connection` by its number, how many
- * there were then, and when, in ms
- * @typedef {{ status?: number, headers?: Record<string, string>, body?: string | Uint8Array, wait?: number | Promise<unknown>, hints?: string[] }} Answer
+ * @typedef {{ host: string, path: string, connection: number, opened: number, at: number }} Asked
+ * `connection` by its number, how many there were then, and when, in ms @typedef {{ status?:
+ * number, headers?: Record<string, string>, body?: string | Uint8Array, wait?: number |
+ * Promise<unknown>, hints?: string[] }} Answer
  */
 
 export class Web {

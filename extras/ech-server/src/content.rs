@@ -1,4 +1,4 @@
-//! What is asked and answered. The same as the other servers of the lab have it (crates/openers): clients
+//! Requests and answers. The same as the other servers of the lab have it (crates/openers): clients
 //! check every byte, so that a difference shows in every trial.
 
 /// Bytes that may be asked for at most.
@@ -10,15 +10,16 @@ const HEAD_MAX: usize = 8 * 1024;
 /// Fields of a head at most.
 const FIELDS_MAX: usize = 32;
 
-/// Writes what stands at `offset` of every response into `room`: the top byte of a multiplicative hash
-/// (Knuth, vol. 3, 6.4).
+/// Writes what stands at `offset` of every response into `room`: the top byte of a multiplicative
+/// hash (Knuth, vol. 3, 6.4).
 pub(crate) fn fill(offset: u64, room: &mut [u8]) {
     for (byte, at) in room.iter_mut().zip(offset..) {
         *byte = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0];
     }
 }
 
-/// Reads a request as far as it is here: none if more is to come, else how many bytes are asked for.
+/// Reads a request as far as it is here: none if more is to come, else how many bytes are asked
+/// for.
 ///
 /// # Errors
 /// Status line of the refusal.

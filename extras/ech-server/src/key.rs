@@ -10,8 +10,8 @@ use crate::{Failure, sys};
 const BEGIN: &str = "-----BEGIN ECHCONFIG-----";
 const END: &str = "-----END ECHCONFIG-----";
 
-/// Reads `file`, and makes it for the outer name where it is missing. Servers that are given the same file
-/// have the same key, whichever was first.
+/// Reads `file`, and makes it for the outer name where it is missing. Servers that are given the
+/// same file have the same key, whichever was first.
 pub(crate) fn obtain(file: &Path, outer_name: &str) -> Result<Vec<u8>, Failure> {
     let unusable = |error: io::Error| format!("cannot use {}: {error}", file.display());
     if !file.exists() {
@@ -21,7 +21,7 @@ pub(crate) fn obtain(file: &Path, outer_name: &str) -> Result<Vec<u8>, Failure> 
     Ok(fs::read(file).map_err(unusable)?)
 }
 
-/// With a key in it, nobody else may read it: so it is with temporary files.
+/// Stores a file. With a key in it, nobody else may read it: so it is with temporary files.
 fn store(file: &Path, pem: &[u8]) -> io::Result<()> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     let mut new = tempfile::NamedTempFile::new_in(parent.unwrap_or(Path::new(".")))?;

@@ -1,10 +1,12 @@
 //! A server of TLS 1.3 with Encrypted ClientHello (RFC 9849), for measurements only.
 //!
-//! OpenSSL 4.0 is the first that can be such a server. The other programs have OpenSSL 3.6, and two of them
-//! in one binary have the same symbols: hence a program of its own, which no other crate depends on.
+//! OpenSSL 4.0 is the first that can be such a server. The other programs have OpenSSL 3.6, and two
+//! of them in one binary have the same symbols: hence a program of its own, which no other crate
+//! depends on.
 //!
-//! It speaks what all servers of the lab speak, HTTP/1.1 `GET /bytes/N`, and it answers only to those whose
-//! inner and outer name are the ones given: nobody measures without Encrypted ClientHello by mistake.
+//! It speaks what all servers of the lab speak, HTTP/1.1 `GET /bytes/N`, and it answers only to
+//! those whose inner and outer name are the ones given: nobody measures without Encrypted
+//! ClientHello by mistake.
 
 mod content;
 mod key;

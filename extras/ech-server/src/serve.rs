@@ -9,25 +9,27 @@ use std::time::Duration;
 use crate::content;
 use crate::sys::{Connection, Context, Names};
 
-/// Connections at one time; more than experiments without load have. Each is a thread, 2 MB of addresses.
+/// Connections at one time; more than experiments without load have. Each is a thread, 2 MB of
+/// addresses.
 const CONNECTIONS_MAX: usize = 256;
 
-/// How long a client may be silent; longer than any of an experiment waits.
+/// Time that a client may be silent; longer than any of an experiment waits.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// Pause after accepting failed, as for want of file descriptors.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Bytes of a response in its first record, and in each further one, as with the other servers of the
-/// lab (crates/openers/src/server.rs), so that a client can read the first packet when it is there.
+/// Bytes of a response in its first record, and in each further one, as with the other servers of
+/// the lab (crates/openers/src/server.rs), so that a client can read the first packet when it is
+/// there.
 const FIRST_WRITE: usize = 1300;
 const WRITE: usize = 16 * 1024;
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug)]
 pub(crate) struct Server {
     context: Context,
-    /// What a connection must have been opened with.
+    /// Names that a connection must have been opened with.
     names: Names,
 }
 

@@ -17,18 +17,18 @@ struct HpkeSuite {
     aead: u16,
 }
 
-/// DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-128-GCM (RFC 9180 section 7): what RFC 9849 section 9 makes
-/// mandatory.
+/// DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-128-GCM (RFC 9180 section 7): what RFC 9849 section
+/// 9 makes mandatory.
 const HPKE: HpkeSuite = HpkeSuite { kem: 0x0020, kdf: 0x0001, aead: 0x0001 };
 
-/// `OSSL_ECH_RFC9849_VERSION`, `OSSL_ECHSTORE_LAST`, `OSSL_ECH_FOR_RETRY` and `SSL_ECH_STATUS_SUCCESS` of
-/// openssl/ech.h.
+/// `OSSL_ECH_RFC9849_VERSION`, `OSSL_ECHSTORE_LAST`, `OSSL_ECH_FOR_RETRY` and
+/// `SSL_ECH_STATUS_SUCCESS` of openssl/ech.h.
 const ECH_VERSION: u16 = 0xfe0d;
 const LAST: c_int = -1;
 const FOR_RETRY: c_int = 1;
 const ECH_SUCCESS: c_int = 1;
 
-/// Of openssl/ssl.h and openssl/prov_ssl.h.
+/// From openssl/ssl.h and openssl/prov_ssl.h.
 const FILETYPE_PEM: c_int = 1;
 const CTRL_SET_GROUPS_LIST: c_int = 92;
 const CTRL_SET_MIN_PROTO_VERSION: c_int = 123;
@@ -105,7 +105,7 @@ unsafe extern "C" {
     fn SSL_get_error(ssl: *const c_void, returned: c_int) -> c_int;
 }
 
-/// Which OpenSSL this is.
+/// Returns the version of OpenSSL.
 pub(crate) fn version() -> String {
     // SAFETY: for kind 0, OPENSSL_VERSION, it is a text in static memory.
     unsafe { CStr::from_ptr(OpenSSL_version(0)) }.to_string_lossy().into_owned()
@@ -115,8 +115,8 @@ pub(crate) fn version() -> String {
 #[derive(Debug)]
 pub(crate) struct Context(NonNull<c_void>);
 
-// SAFETY: a context counts its references atomically, and here it is only changed by exclusive reference,
-// before connections are made of it from several threads (openssl-threads(7)).
+// SAFETY: a context counts its references atomically, and here it is only changed by exclusive
+// reference, before connections are made of it from several threads (openssl-threads(7)).
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -129,7 +129,8 @@ impl Context {
         let raw = context.0.as_ptr();
         let (certificate, key) = (file_name(certificate)?, file_name(key)?);
         let group = CString::new(group)?;
-        // SAFETY: the context is valid, and OpenSSL copies the texts, each of which ends in a null byte.
+        // SAFETY: the context is valid, and OpenSSL copies the texts, each of which ends in a null
+        // byte.
         unsafe {
             worked(
                 SSL_CTX_ctrl(raw, CTRL_SET_MIN_PROTO_VERSION, TLS1_3, ptr::null_mut()) > 0,
@@ -150,7 +151,8 @@ impl Context {
     /// Takes Encrypted ClientHello for the key in `pem`.
     pub(crate) fn set_ech(&mut self, pem: &[u8]) -> io::Result<()> {
         let (store, text) = (Store::new()?, Bio::of(pem)?);
-        // SAFETY: all three are valid; the context takes a reference of its own to what is in the store.
+        // SAFETY: all three are valid; the context takes a reference of its own to what is in the
+        // store.
         unsafe {
             worked(
                 OSSL_ECHSTORE_read_pem(store.0.as_ptr(), text.0.as_ptr(), FOR_RETRY) > 0,
@@ -168,13 +170,14 @@ impl Drop for Context {
     }
 }
 
-/// A new key and its configuration, as text: a store that has just made a key does not decrypt with it, one
-/// that has read it does.
+/// A new key and its configuration, as text: a store that has just made a key does not decrypt with
+/// it, one that has read it does.
 pub(crate) fn new_ech_pem(outer_name: &str) -> io::Result<Vec<u8>> {
     let name = CString::new(outer_name)?;
     let (store, text) = (Store::new()?, Bio::new()?);
     let raw = store.0.as_ptr();
-    // SAFETY: all are valid, and the name is copied. With 0, nothing is said of the length of inner names.
+    // SAFETY: all are valid, and the name is copied. With 0, nothing is said of the length of inner
+    // names.
     unsafe {
         worked(
             OSSL_ECHSTORE_new_config(raw, ECH_VERSION, 0, name.as_ptr(), HPKE) > 0,
@@ -185,7 +188,7 @@ pub(crate) fn new_ech_pem(outer_name: &str) -> io::Result<Vec<u8>> {
     text.content()
 }
 
-/// What a client has shown to everybody, and what it has encrypted.
+/// Names that a client has shown to everybody, and that it has encrypted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Names {
     pub(crate) inner: String,
@@ -206,8 +209,8 @@ impl Connection {
         let ssl = made(unsafe { SSL_new(context.0.as_ptr()) })?;
         let connection = Self { ssl, tcp };
         let raw = connection.ssl.as_ptr();
-        // SAFETY: the connection is valid, and the descriptor is open as long as it is there: dropping frees
-        // the connection, which does not close it, before the socket.
+        // SAFETY: the connection is valid, and the descriptor is open as long as it is there:
+        // dropping frees the connection, which does not close it, before the socket.
         unsafe {
             worked(SSL_set_fd(raw, connection.tcp.as_raw_fd()) > 0, "socket")?;
             ERR_clear_error();
@@ -239,7 +242,7 @@ impl Connection {
         if returned < 0 { Err(self.error(returned)) } else { Ok(()) }
     }
 
-    /// Why the last call failed, which must have been on this thread.
+    /// Returns the error of the last call, which must have been on this thread.
     fn error(&self, returned: c_int) -> io::Error {
         let system = io::Error::last_os_error();
         // SAFETY: the connection is valid; the function only reads it and this thread's errors.
@@ -322,7 +325,7 @@ impl<'b> Bio<'b> {
         Ok(Self(bio, std::marker::PhantomData))
     }
 
-    /// What was written.
+    /// Returns the bytes written.
     fn content(&self) -> io::Result<Vec<u8>> {
         let mut start: *const u8 = ptr::null();
         // SAFETY: for this call the pointer is one to a pointer, which is written.
@@ -347,7 +350,8 @@ fn taken(text: *mut c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: it ends in a null byte, and it is freed here once, with the function that OPENSSL_free is.
+    // SAFETY: it ends in a null byte, and it is freed here once, with the function that
+    // OPENSSL_free is.
     unsafe {
         let own = CStr::from_ptr(text).to_string_lossy().into_owned();
         CRYPTO_free(text.cast(), ptr::null(), 0);

@@ -20,7 +20,7 @@ const TAIL: usize = 4;
 pub struct CapturedPacket {
     /// When it passed the node's interface, since 1970.
     pub at: Duration,
-    /// Whether the node sent it, and did not receive it.
+    /// True if the node sent the packet, false if it received it.
     pub from_node: bool,
     /// The whole IP packet.
     pub bytes: Vec<u8>,
@@ -29,8 +29,8 @@ pub struct CapturedPacket {
 /// Reads a file that a [`Capture`](super::Capture) wrote, in the order of the file.
 ///
 /// # Errors
-/// It cannot be read, is larger than 512 MB, is cut off, or is not such a file: other programs write other link types
-/// and time stamps.
+/// It cannot be read, is larger than 512 MB, is cut off, or is not such a file: other programs
+/// write other link types and time stamps.
 pub fn read_capture(path: impl AsRef<Path>) -> io::Result<Vec<CapturedPacket>> {
     if fs::metadata(&path)?.len() > FILE_MAX {
         return Err(malformed("the file is too large"));
@@ -66,7 +66,7 @@ fn block(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     Some((word(bytes, 0)?, bytes.get(HEAD..end)?, bytes.get(length..)?))
 }
 
-/// Whether packets are without a link header, and times in nanoseconds.
+/// Returns true if packets have no link header, and times are in nanoseconds.
 fn is_ours(description: &[u8]) -> bool {
     let resolution = description.get(8..).and_then(|options| option(options, IF_TSRESOL));
     description.get(..2) == Some(&LINKTYPE_RAW.to_le_bytes()) && resolution == Some(&NANOSECONDS)

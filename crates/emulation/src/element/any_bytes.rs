@@ -1,4 +1,4 @@
-//! What every element does whatever the bytes are.
+//! Invariants of all elements, whatever the bytes are.
 
 use std::time::Duration;
 
@@ -45,7 +45,8 @@ fn no_kind_is_left_out() {
     }
 }
 
-/// Anything, or a whole packet between the ends the paths know, with some bytes changed and the end perhaps cut off.
+/// Anything, or a whole packet between the ends the paths know, with some bytes changed and the end
+/// perhaps cut off.
 fn some_packet() -> impl Strategy<Value = Packet> {
     let protocol = prop_oneof![Just(Protocol::Udp), Just(Protocol::Tcp), Just(Protocol::Other)];
     let anything = (protocol, prop::collection::vec(any::<u8>(), 0..120))

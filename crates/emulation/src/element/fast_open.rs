@@ -1,4 +1,4 @@
-//! What middleboxes do to TCP Fast Open (RFC 7413).
+//! Effects of middleboxes on TCP Fast Open (RFC 7413).
 
 use std::ops::Range;
 use std::time::Duration;
@@ -7,16 +7,19 @@ use super::{Element, Kind, Outputs, Parse};
 use crate::Packet;
 use crate::ip::{Headers, SYN};
 
-/// TCP option kinds: end of list, no operation (RFC 9293 section 3.1), Fast Open (RFC 7413 section 4.1.1).
+/// TCP option kinds: end of list, no operation (RFC 9293 section 3.1), Fast Open (RFC 7413 section
+/// 4.1.1).
 const END: u8 = 0;
 const NOP: u8 = 1;
 const FAST_OPEN: u8 = 34;
 
-/// Experimental option with the magic number of Fast Open (RFC 6994, RFC 7413 appendix A.1); Linux asks by it second.
+/// Experimental option with the magic number of Fast Open (RFC 6994, RFC 7413 appendix A.1); Linux
+/// asks by it second.
 const EXPERIMENT: u8 = 254;
 const MAGIC: [u8; 2] = [0xf9, 0x89];
 
-/// Takes Fast Open options out of TCP segments, kind 34 and its experimental form 254 alike; no-operations stand instead.
+/// Takes Fast Open options out of TCP segments, kind 34 and its experimental form 254 alike;
+/// no-operations stand instead.
 #[derive(Debug)]
 pub struct StripFastOpen;
 
@@ -41,7 +44,8 @@ fn strip(bytes: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Where in a list of TCP options those of Fast Open are, in both forms; read as the kernel reads it, to the first that is broken.
+/// Where in a list of TCP options those of Fast Open are, in both forms; read as the kernel reads
+/// it, to the first that is broken.
 pub(crate) fn fast_open_options(options: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;

@@ -7,7 +7,7 @@ use crate::ip::Flow;
 /// As many as an ordinary home router's; ten seconds of 3,000 new connections each.
 pub(super) const MAX_FLOWS: usize = 32_768;
 
-/// What a box knows of each flow, for a bounded number of them.
+/// Memory of a box about each flow, for a bounded number of flows.
 #[derive(Debug)]
 pub(super) struct FlowTable<V> {
     flows: HashMap<Flow, V>,

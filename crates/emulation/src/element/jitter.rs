@@ -20,8 +20,8 @@ pub struct Jitter {
 impl Jitter {
     /// Delays of `mean` plus or minus at most `spread`, never below zero; order is kept.
     ///
-    /// A packet whose own delay is over leaves no earlier than the one before it, as from a radio link that waits
-    /// for what it sends again.
+    /// A packet whose own delay is over leaves no earlier than the one before it, as from a radio
+    /// link that waits for what it sends again.
     pub fn new(mean: Duration, spread: Duration, seed: u64) -> Jitter {
         Jitter {
             shortest: mean.saturating_sub(spread),

@@ -18,7 +18,8 @@ impl Loss {
         Loss(Pick::exact(numbers))
     }
 
-    /// Drops this share of the packets, in runs of `mean_length` packets on average; see [`Pick::bursts`].
+    /// Drops this share of the packets, in runs of `mean_length` packets on average; see
+    /// [`Pick::bursts`].
     pub fn bursts(share: f64, mean_length: f64, seed: u64) -> Loss {
         Loss(Pick::bursts(share, mean_length, seed))
     }

@@ -6,8 +6,9 @@ use crate::ip::{Headers, fragments, too_big};
 
 /// Takes no packet longer than a limit.
 ///
-/// IPv4 packets that routers may split are split; of others the sender is told by ICMP (RFC 1191, RFC 8201), unless
-/// the element is silent, as behind a firewall that drops all ICMP. What is not an IP packet is dropped.
+/// IPv4 packets that routers may split are split; of others the sender is told by ICMP (RFC 1191,
+/// RFC 8201), unless the element is silent, as behind a firewall that drops all ICMP. What is not
+/// an IP packet is dropped.
 #[derive(Debug)]
 pub struct Mtu {
     limit: u16,
@@ -67,7 +68,7 @@ mod tests {
 
     const NOW: Duration = Duration::from_millis(3);
 
-    /// How many packets pass, and the reply.
+    /// Returns the number of packets that pass, and the reply.
     fn through(mtu: Mtu, packet: Packet) -> (usize, Option<Packet>) {
         let mut link = Link::default().with(mtu);
         link.send(NOW, packet);

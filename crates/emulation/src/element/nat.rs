@@ -17,9 +17,9 @@ const FIRST_PORT: u16 = 1024;
 // A port comes round again only when its last mapping has been forgotten.
 const _: () = assert!(MAX_FLOWS < (u16::MAX - FIRST_PORT) as usize);
 
-/// Ports by which the first of each box differs from that of the one before: servers remember for a minute which ports an
-/// address had, and a connection from one of them is answered late or never (RFC 9293 section 3.6.1). With the 5 to 20
-/// flows of a case, a hundred boxes share no port.
+/// Ports by which the first of each box differs from that of the one before: servers remember for a
+/// minute which ports an address had, and a connection from one of them is answered late or never
+/// (RFC 9293 section 3.6.1). With the 5 to 20 flows of a case, a hundred boxes share no port.
 const NEXT_BOX: u16 = 331;
 
 /// Boxes so far.
@@ -33,16 +33,18 @@ fn first_port() -> u16 {
 
 /// Shows the node to others under other addresses, with ports of its own (RFC 2663's NAPT).
 ///
-/// Each flow has its own mapping, and only its peer can answer (RFC 4787: address- and port-dependent). TCP, UDP and
-/// ICMP errors about them are translated; other packets from the node, or to its public addresses, are dropped, later
-/// fragments among them. A packet of a family without a public address passes as it is.
+/// Each flow has its own mapping, and only its peer can answer (RFC 4787: address- and
+/// port-dependent). TCP, UDP and ICMP errors about them are translated; other packets from the
+/// node, or to its public addresses, are dropped, later fragments among them. A packet of a family
+/// without a public address passes as it is.
 #[derive(Debug)]
 struct Nat {
     public: Vec<IpAddr>,
     change: Change,
-    /// Whether flows outlive a change of the address, as where a carrier gives new flows another one.
+    /// True if flows outlive a change of the address; false where a carrier gives new flows another
+    /// one.
     keeps_flows: bool,
-    /// How many addresses were used up; the next one is the first again after the last.
+    /// Number of addresses used up; after the last, the first is next.
     changes: u64,
     packets: u64,
     began: Option<Duration>,
@@ -58,8 +60,8 @@ struct Nat {
 enum Change {
     /// Never: a flow has one of all by its hash.
     ByFlow,
-    /// Each time so many packets have gone out; mappings end then unless flows are kept, and after the last address
-    /// comes the first again.
+    /// Each time so many packets have gone out; mappings end then unless flows are kept, and after
+    /// the last address comes the first again.
     ///
     /// With one address only the ports change, as of a box that was started anew.
     Packets(u64),
@@ -89,7 +91,8 @@ impl Nat {
         }
     }
 
-    /// Counts a packet of the node; says whether the address changes with it, which may end all mappings.
+    /// Counts a packet of the node; says whether the address changes with it, which may end all
+    /// mappings.
     fn count(&mut self, now: Duration) -> bool {
         let began = *self.began.get_or_insert(now);
         let changes = match self.change {
@@ -153,8 +156,8 @@ impl Nat {
         Some(())
     }
 
-    /// An ICMP error, by the node or a router before this box, quotes a packet that was translated here (RFC 5508
-    /// section 4.2).
+    /// An ICMP error, by the node or a router before this box, quotes a packet that was translated
+    /// here (RFC 5508 section 4.2).
     fn outward_error(&mut self, bytes: &mut [u8], headers: &Headers, at: usize) -> Option<()> {
         let quote = bytes.get_mut(at..)?;
         let quoted = Headers::quoted(quote)?;
@@ -367,7 +370,8 @@ mod tests {
         assert!(back(&mut path, datagram(SERVER, &new.to_string())).is_some());
     }
 
-    /// A box that takes the place of another does not give its connections the ports of those that went before.
+    /// A box that takes the place of another does not give its connections the ports of those that
+    /// went before.
     #[test]
     fn boxes_begin_at_other_ports() {
         let first = || out(&mut path("nat 203.0.113.1"), NOW, datagram(CLIENT, SERVER)).1.port();

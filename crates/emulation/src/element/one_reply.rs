@@ -5,7 +5,8 @@ use super::two_way::{Middlebox, TwoWay};
 use super::{Kind, Outputs, Parse};
 use crate::{Packet, Protocol};
 
-/// Lets one UDP datagram in for each that went out on the same flow, as firewalls do that know UDP from DNS only.
+/// Lets one UDP datagram in for each that went out on the same flow, as firewalls do that know UDP
+/// from DNS only.
 ///
 /// Datagrams that are no whole IP packets pass.
 #[derive(Debug, Default)]

@@ -3,7 +3,8 @@ use std::time::Duration;
 use super::{Element, Kind, Outputs, Parse};
 use crate::{Packet, Pick};
 
-/// Holds the picked packets back by a fixed time, so that those behind them overtake; the others pass at once.
+/// Holds the picked packets back by a fixed time, so that those behind them overtake; the others
+/// pass at once.
 #[derive(Debug)]
 pub struct Reorder {
     picked: Pick,

@@ -9,10 +9,11 @@ use crate::ip::{ACK, Flow, Headers, RST, SYN, Segment, TcpFields, tcp};
 /// The port that is inspected when the text names none.
 const HTTPS: u16 = 443;
 
-/// How a TLS connection begins: a handshake record of version 3.x (RFC 8446 section 5.1).
+/// First bytes of a TLS connection: a handshake record of version 3.x (RFC 8446 section 5.1).
 const TLS_BEGINS: [u8; 2] = [0x16, 0x03];
 
-/// Resets TCP connections to one port whose client does not begin with a TLS record, as deep packet inspection does.
+/// Resets TCP connections to one port whose client does not begin with a TLS record, as deep packet
+/// inspection does.
 ///
 /// Connections are known by their SYN; of others it has not seen the beginning and lets them pass.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ struct TlsOnly {
     flows: FlowTable<Verdict>,
 }
 
-/// What is known of a connection, by the flow of the client's packets.
+/// State of a connection, by the flow of the client's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// The sequence number of the first byte of the client, and how many bytes were right so far.
@@ -67,7 +68,8 @@ impl TlsOnly {
         reset(flow, segment, out);
     }
 
-    /// Of a connection that was reset only resets pass, such as this box's own on their way back.
+    /// Passes packets of the server. On a connection that was reset only resets pass, such as this
+    /// box's own on their way back.
     fn on_server(&mut self, flow: Flow, segment: &Segment, packet: Packet, out: &mut Outputs) {
         let is_reset = self.flows.get_mut(&flow.back()) == Some(&mut Verdict::Reset);
         if !is_reset || segment.flags & RST != 0 {
@@ -84,7 +86,8 @@ impl Verdict {
         };
         let data_at = segment.seq.wrapping_add(u32::from(segment.flags & SYN != 0));
         let due = first.wrapping_add(u32::try_from(right).unwrap_or_default());
-        // The place in this segment of the first byte not yet looked at; what is ahead of it is looked at later.
+        // The place in this segment of the first byte not yet looked at; what is ahead of it is
+        // looked at later.
         let at = usize::try_from(due.wrapping_sub(data_at)).unwrap_or(usize::MAX);
         let new = payload.get(at..).unwrap_or_default();
         let expected = TLS_BEGINS.get(right..).unwrap_or_default();
@@ -99,8 +102,9 @@ impl Verdict {
 
 /// Ends the connection at both sides, in the name of the other one.
 ///
-/// Sequence numbers are exactly what each side expects next, since a receiver takes no other reset (RFC 5961 section
-/// 3.2). The one to the server goes on in place of the packet, behind what the client sent before.
+/// Sequence numbers are exactly what each side expects next, since a receiver takes no other reset
+/// (RFC 5961 section 3.2). The one to the server goes on in place of the packet, behind what the
+/// client sent before.
 fn reset(flow: Flow, segment: &Segment, out: &mut Outputs) {
     let has_ack = segment.flags & ACK != 0;
     let length = u32::try_from(segment.payload.len()).unwrap_or_default()

@@ -33,7 +33,8 @@ impl Sum {
     }
 }
 
-/// Brings the checksum at a place up to date after `old` became `new`; both have the same, even length.
+/// Brings the checksum at a place up to date after `old` became `new`; both have the same, even
+/// length.
 pub(super) fn update(bytes: &mut [u8], at: usize, old: &[u8], new: &[u8]) {
     if let Some(checksum) = u16_at(bytes, at) {
         let sum = Sum::default().add(&(!checksum).to_be_bytes()).add_complement(old).add(new);

@@ -17,7 +17,7 @@ const MORE_FRAGMENTS: u16 = 0x2000;
 /// Hops a packet may go: the recommended default (RFC 1700).
 const HOP_LIMIT: u8 = 64;
 
-/// What an ICMP error may be long: RFC 1812 section 4.3.2.3, RFC 4443 section 2.4 (c).
+/// Longest ICMP error: RFC 1812 section 4.3.2.3, RFC 4443 section 2.4 (c).
 const MAX_ICMP: usize = 576;
 const MAX_ICMPV6: usize = 1280;
 
@@ -25,7 +25,7 @@ const MAX_ICMPV6: usize = 1280;
 const ROUTER_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 255, 1);
 const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0xff, 1);
 
-/// What a segment says besides its ends.
+/// Fields of a segment besides its addresses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TcpFields<'f> {
     pub(crate) seq: u32,
@@ -64,9 +64,11 @@ pub(crate) fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Option<Pa
     ip(from.ip(), to.ip(), UDP, &body)
 }
 
-/// The ICMP error about a packet that a link does not take: Fragmentation Needed or Packet Too Big (RFC 1191, RFC 8201).
+/// The ICMP error about a packet that a link does not take: Fragmentation Needed or Packet Too Big
+/// (RFC 1191, RFC 8201).
 ///
-/// `None` for packets that no error may be about (RFC 1122 section 3.2.2): ICMP errors, and fragments but the first.
+/// `None` for packets that no error may be about (RFC 1122 section 3.2.2): ICMP errors, and
+/// fragments but the first.
 pub(crate) fn too_big(about: &[u8], mtu: u16) -> Option<Packet> {
     let headers = Headers::read(about)?;
     if headers.icmp_quote(about).is_some() || !headers.has_transport() {
@@ -84,7 +86,8 @@ pub(crate) fn too_big(about: &[u8], mtu: u16) -> Option<Packet> {
     ip(from, to, protocol, &body)
 }
 
-/// Splits an IPv4 packet so that no piece is longer than `mtu` (RFC 791 section 3.2); every piece has all IP options.
+/// Splits an IPv4 packet so that no piece is longer than `mtu` (RFC 791 section 3.2); every piece
+/// has all IP options.
 ///
 /// Empty if there is no room for at least 8 bytes in a piece.
 pub(crate) fn fragments(bytes: &[u8], mtu: u16) -> Vec<Vec<u8>> {
@@ -162,7 +165,8 @@ pub(super) fn seal(bytes: &mut [u8], headers: &Headers) {
     replace(bytes, at, &sum.to_be_bytes());
 }
 
-/// Over the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1; none in ICMP for IPv4) and the transport's bytes.
+/// Over the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1; none in ICMP for IPv4) and
+/// the transport's bytes.
 fn transport_sum(bytes: &[u8], headers: &Headers) -> Sum {
     let Upper { protocol, at, .. } = headers.upper;
     let body = bytes.get(at..headers.end.min(bytes.len())).unwrap_or_default();
@@ -178,7 +182,7 @@ fn transport_sum(bytes: &[u8], headers: &Headers) -> Sum {
     sum.add(bytes.get(addresses).unwrap_or_default()).add(&length.to_be_bytes()).add(&[0, protocol])
 }
 
-/// Whether a receiver would take the packet.
+/// Returns true if a receiver would accept the packet.
 #[cfg(test)]
 pub(crate) fn has_right_checksums(packet: &Packet) -> bool {
     let bytes = &packet.bytes;

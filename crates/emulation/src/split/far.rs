@@ -13,7 +13,8 @@ use socket2::{Domain, Socket, Type};
 use super::relay::{carry, reset, wait};
 use super::{IDLE_TUNNELS, MAX_CONNECTIONS, Target};
 
-/// Takes tunnel connections until it is to stop; each waits here until the near half names a target.
+/// Takes tunnel connections until it is to stop; each waits here until the near half names a
+/// target.
 pub(super) fn run(listener: &TcpListener, stop: &Arc<OwnedFd>) {
     let mut idle: Vec<TcpStream> = Vec::new();
     loop {

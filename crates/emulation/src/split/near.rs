@@ -15,7 +15,8 @@ use socket2::{Domain, Socket, Type};
 use super::relay::{carry, reset, wait};
 use super::{IDLE_TUNNELS, MAX_CONNECTIONS, Target};
 
-/// Time before the next try when the far half could not be reached; keeps a broken path from taking a whole CPU.
+/// Time before the next try when the far half could not be reached; keeps a broken path from taking
+/// a whole CPU.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The near half of a proxy.
@@ -42,7 +43,7 @@ struct Client {
     open: Arc<()>,
 }
 
-/// What may happen, in the order in which it is waited for.
+/// Events that may happen, in the order in which they are waited for.
 struct Events {
     accept: Vec<bool>,
     opened: Vec<bool>,

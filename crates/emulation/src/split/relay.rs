@@ -1,4 +1,4 @@
-//! What both halves do: carry bytes, ends and resets between two connections.
+//! The work of both halves: carrying bytes, ends and resets between two connections.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -46,7 +46,7 @@ struct Flow<'a> {
     from: &'a TcpStream,
     to: &'a TcpStream,
     buffer: Vec<u8>,
-    /// What of the buffer is to be written yet.
+    /// Part of the buffer still to be written.
     pending: std::ops::Range<usize>,
     /// The end was read, and has been written.
     ended: bool,

@@ -1,4 +1,4 @@
-//! What a Tor client says of its circuits and streams (control-spec, sections 3.9 and 4.1).
+//! Circuits and streams that a Tor client tells of (control-spec, sections 3.9 and 4.1).
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -30,7 +30,7 @@ pub struct TorStream {
     pub status: String,
     /// The circuit that it is on, 0 if none.
     pub circuit: String,
-    /// What was asked for.
+    /// Target that was asked for.
     pub target: String,
 }
 
@@ -54,7 +54,7 @@ impl Control {
         Ok(self.ask("stream-status")?.iter().filter_map(|line| stream(line)).collect())
     }
 
-    /// Whether there is a circuit of three hops that ends in this exit.
+    /// Returns true if there is a circuit of three hops that ends in this exit.
     pub(super) fn has_circuit(&self, exit: &str) -> bool {
         let ends = |circuit: &TorCircuit| {
             circuit.path.len() == 3 && circuit.path.last().is_some_and(|last| last == exit)
@@ -75,7 +75,7 @@ impl Control {
     }
 }
 
-/// What stands behind the name in an answer: on its line, or on those up to a dot.
+/// Returns the values behind the name in an answer: on its line, or on those up to a dot.
 fn values(what: &str, lines: &[String]) -> Vec<String> {
     let (single, many) = (format!("250-{what}="), format!("250+{what}="));
     let mut found = Vec::new();

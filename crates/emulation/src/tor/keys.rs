@@ -54,8 +54,8 @@ impl Authority {
     }
 }
 
-/// Tor makes the key of a relay with its first start. A private network without any authority is none, so here is one
-/// that nobody asks.
+/// Tor makes the key of a relay with its first start. A private network without any authority is
+/// none, so here is one that nobody asks.
 fn fingerprint(member: &Member<'_>, limits: Limits<'_>) -> Result<String, LabError> {
     let nobody = format!("DirAuthority nobody orport=1 127.0.0.1:1 {}\n", "f".repeat(40));
     member.configure(&nobody, &member.options())?;

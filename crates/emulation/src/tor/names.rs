@@ -21,7 +21,7 @@ const TYPE_A: [u8; 2] = [0, 1];
 /// Seconds that an answer holds.
 const LIFE: [u8; 4] = [0, 0, 0, 60];
 
-/// How often the thread looks whether anybody still wants it.
+/// Interval at which the thread looks whether it is still wanted.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A name server on one node; it has ended, and its address is free, when this is dropped.
@@ -67,7 +67,7 @@ impl Drop for Names {
     }
 }
 
-/// None for what is no question.
+/// Answers a question; `None` for other bytes.
 fn answer(question: &[u8], known: &HashMap<String, Ipv4Addr>) -> Option<Vec<u8>> {
     let id = question.get(..2)?;
     let (name, end) = name(question)?;

@@ -1,19 +1,20 @@
-//! Whose a connection of an application is: the first half of its context.
+//! The user of an application's connection: the first half of its context.
 //!
-//! The kernel says which user, always; the second half, what the application calls itself (its SOCKS5 user
-//! name), only divides what is that user's. Where the kernel cannot say, nothing is shared.
+//! The kernel says which user, always; the second half, what the application calls itself (its
+//! SOCKS5 user name), only divides what is that user's. Where the kernel cannot say, nothing is
+//! shared.
 
 use std::net::SocketAddr;
 
 use headstart_net::tcp_owner;
 use tokio::net::{TcpStream, UnixStream};
 
-/// A user that does not exist in this user namespace is shown as this one (user_namespaces(7)): it may
-/// be anybody.
+/// A user that does not exist in this user namespace is shown as this one (user_namespaces(7)): it
+/// may be anybody.
 const OVERFLOW_UID: u32 = 65534;
 
-/// The user at the other end of a TCP connection, if it is on this machine. `redirected` is where that
-/// end believes to be connected to, if not here.
+/// The user at the other end of a TCP connection, if it is on this machine. `redirected` is where
+/// that end believes to be connected to, if not here.
 ///
 /// Ask as soon as the connection is accepted: of one that is closing the kernel does not know it.
 pub fn tcp_user(client: &TcpStream, redirected: Option<SocketAddr>) -> Option<u32> {
@@ -26,8 +27,8 @@ pub fn tcp_user(client: &TcpStream, redirected: Option<SocketAddr>) -> Option<u3
             return None;
         }
     };
-    // If it was reset meanwhile, another user's connection could have come in its place; one that is not
-    // in use any more has no peer.
+    // If it was reset meanwhile, another user's connection could have come in its place; one that
+    // is not in use any more has no peer.
     client.peer_addr().ok().map(|_| owner)
 }
 

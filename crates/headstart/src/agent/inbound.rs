@@ -23,11 +23,11 @@ pub use answer::{Answer, Reason};
 pub(super) use connect::authority;
 pub use target::{Host, HostName, Target, Via};
 
-/// How long a client that has connected may say nothing. Browsers open proxy connections ahead
+/// Time that a client may say nothing after it has connected. Browsers open proxy connections ahead
 /// of need, so longer than [`REQUEST_TIME`]; the socket is all that such a client holds.
 pub const FIRST_BYTE_TIME: Duration = Duration::from_secs(60);
 
-/// How long a request may take from its first byte on. It is a few hundred bytes from the same
+/// Time that a request may take from its first byte on. It is a few hundred bytes from the same
 /// machine or network; a client that takes longer is holding on to the connection on purpose.
 pub const REQUEST_TIME: Duration = Duration::from_secs(10);
 
@@ -56,7 +56,7 @@ impl Default for Patience {
 pub struct Inbound {
     /// Where to, and how it was asked.
     pub target: Target,
-    /// How to tell the client what came of it.
+    /// Channel that tells the client the outcome.
     pub answer: Answer,
 }
 
@@ -101,7 +101,7 @@ async fn peek(stream: &TcpStream) -> Result<u8, Refusal> {
     }
 }
 
-/// Why a client got no connection; the client was told if its protocol has words for it.
+/// Reason why a client got no connection; the client was told if its protocol has words for it.
 #[derive(Debug)]
 pub enum Refusal {
     /// It sent nothing in time.

@@ -13,8 +13,8 @@ const SECRET: usize = 32;
 
 /// Makes a login of each context: the same for each connection of it, and of nobody else.
 ///
-/// The proxy learns neither users nor labels, and nothing that is the same after a restart: the login is a hash with a
-/// secret of this process. The secret is never written anywhere.
+/// The proxy learns neither users nor labels, and nothing that is the same after a restart: the
+/// login is a hash with a secret of this process. The secret is never written anywhere.
 pub(crate) struct Isolation {
     secret: Zeroizing<[u8; SECRET]>,
 }

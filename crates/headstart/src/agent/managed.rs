@@ -1,9 +1,9 @@
 //! Managed TLS: the agent speaks TLS for programs of this machine, and keeps their sessions.
 //!
-//! docs/managed.md is the specification of what programs see. [`listener`] takes connections, on a [`socket`] or
-//! a port with a [`token`]; [`exchange`] serves each: a [`request`], what is [`open`]ed for it or what
-//! [`control`] answers, and bytes through a [`tunnel`]. [`visit`] and [`keeper`] are between a connection and
-//! what is [`known`]; no session goes any other way.
+//! docs/managed.md is the specification of what programs see. [`listener`] takes connections, on a
+//! [`socket`] or a port with a [`token`]; [`exchange`] serves each: a [`request`], what is
+//! [`open`]ed for it or what [`control`] answers, and bytes through a [`tunnel`]. [`visit`] and
+//! [`keeper`] are between a connection and what is [`known`]; no session goes any other way.
 
 mod answer;
 mod audit;

@@ -75,8 +75,8 @@ pub struct AgentOptions {
     /// A further address to listen on, for one context; may be given several times
     ///
     /// For programs that cannot give a SOCKS5 user name, such as browsers: a port for each profile
-    /// (docs/browsers.md). What is kept of those who connect there is kept apart from all else, within
-    /// their user; a SOCKS5 user name goes before it.
+    /// (docs/browsers.md). What is kept of those who connect there is kept apart from all else,
+    /// within their user; a SOCKS5 user name goes before it.
     #[arg(long, value_name = "CONTEXT=ADDR:PORT", value_delimiter = ',')]
     pub listen_for: Vec<PortContext>,
 
@@ -89,9 +89,9 @@ pub struct AgentOptions {
 
     /// Edge for connections to NAME or *.NAME; may be given several times
     ///
-    /// It goes before what DNS says. The edge speaks TurboTLS on TCP and UDP of that port. What else it
-    /// offers stands behind, as in DNS: slots=6, the answers that its first flight takes; fop=1, it hands
-    /// out Fast Open cookies; ed=1, early data may go over UDP.
+    /// It goes before what DNS says. The edge speaks TurboTLS on TCP and UDP of that port. What
+    /// else it offers stands behind, as in DNS: slots=6, the answers that its first flight takes;
+    /// fop=1, it hands out Fast Open cookies; ed=1, early data may go over UDP.
     #[arg(long, value_name = "NAME=HOST:PORT[,fop=1...]")]
     pub edge: Vec<EdgeAddresses>,
 
@@ -99,7 +99,7 @@ pub struct AgentOptions {
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
     pub resolver: Vec<SocketAddr>,
 
-    /// How to open connections
+    /// Openings that connections may use
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = opening_policy())]
     pub opening: OpeningPolicy,
 
@@ -145,7 +145,7 @@ pub struct AgentOptions {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Limits")]
     pub total_timeout: Option<Duration>,
 
-    /// How long a stop waits for connections to end
+    /// Time that a stop waits for connections to end
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration, help_heading = "Limits")]
     pub shutdown_timeout: Duration,
 
@@ -193,7 +193,7 @@ impl AgentOptions {
         }
     }
 
-    /// Whether connections to `port` begin with a ClientHello.
+    /// Returns true if connections to `port` begin with a ClientHello.
     pub fn is_tls_port(&self, port: u16) -> bool {
         self.tls_ports.contains(&port)
     }

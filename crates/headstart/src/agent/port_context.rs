@@ -9,7 +9,7 @@ use headstart_sessions::limits::LABEL_MAX;
 /// An address to listen on, and the context of those who connect to it: `CONTEXT=ADDR:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortContext {
-    /// What the context is called.
+    /// Name of the context.
     pub context: String,
     /// Where to listen.
     pub address: SocketAddr,

@@ -30,14 +30,14 @@ use crate::daemon::{self, Daemon, Running};
 use crate::listen;
 use crate::metrics::{self, Connection, Outcome, Role};
 
-/// How long a redirected client on a TLS port may take for its ClientHello before the connection
+/// Time that a redirected client on a TLS port may take for its ClientHello before the connection
 /// goes on without its name: it is on this machine, and believes itself connected.
 const HELLO_TIME: Duration = Duration::from_millis(50);
 
 /// As for the edge.
 const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 
-/// How often sessions that are over are wiped, and the metrics told what there is.
+/// Interval at which expired sessions are wiped, and the metrics updated.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs the agent until it is told to stop.
@@ -85,12 +85,12 @@ async fn follow_networks(connector: Connector) {
     tracing::warn!(%error, "cannot watch the networks of this machine: each connection looks by itself");
 }
 
-/// What connections are served with; replaced as a whole by a reload.
+/// Settings by which connections are served; a reload replaces them as a whole.
 pub(super) struct Settings {
     pub(super) options: AgentOptions,
     pub(super) connector: Connector,
     pub(super) limits: RelayLimits,
-    /// Of managed TLS; reloads share it.
+    /// State of managed TLS; reloads share it.
     pub(super) known: Arc<Known>,
     pub(super) clients: Clients,
     isolation: Arc<Isolation>,
@@ -119,7 +119,8 @@ impl Settings {
         Ok(Self { options, connector, limits, known, clients, isolation })
     }
 
-    /// How long a managed connection may take to open: the handshake as long again as TCP, and a proxy what it may.
+    /// Returns the time that a managed connection may take to open: the handshake as long again as
+    /// TCP, and a proxy what it may.
     pub(super) fn opening_time(&self) -> Duration {
         let own = self.options.connect_timeout.saturating_mul(2);
         match self.options.upstream.upstream {
@@ -128,7 +129,8 @@ impl Settings {
         }
     }
 
-    /// Whether applications hear that they are connected only when they are: on ports where the server may speak first.
+    /// Returns true if applications are told of the connection only once it stands: on ports where
+    /// the server may speak first.
     pub(super) fn answers_late(&self, port: u16) -> bool {
         let Self { options, .. } = self;
         options.late_answer || !(options.is_tls_port(port) || options.upstream.speaks_first(port))

@@ -22,12 +22,14 @@ const FORM: &str = "write socks5://HOST:PORT or socks5://USER:PASSWORD@HOST:PORT
 pub struct UpstreamOptions {
     /// Connect through this SOCKS5 proxy, such as Tor, without waiting for its replies
     ///
-    /// Greeting, login, request and what the application says first leave together (optimistic data), which saves
-    /// the proxy's round trips: one of the circuit with Tor. Host names go to the proxy, none is looked up
-    /// here but its own. There are no datagrams and no SYN of ours on that way, so TurboTLS and Fast Open are
-    /// not used; TLS of the agent (--socket) resumes sessions and sends early data through it.
+    /// Greeting, login, request and what the application says first leave together (optimistic
+    /// data), which saves the proxy's round trips: one of the circuit with Tor. Host names go to
+    /// the proxy, none is looked up here but its own. There are no datagrams and no SYN of ours on
+    /// that way, so TurboTLS and Fast Open are not used; TLS of the agent (--socket) resumes
+    /// sessions and sends early data through it.
     ///
-    /// Others see command lines: give passwords in HEADSTART_AGENT_UPSTREAM or in --config. See docs/optimistic.md.
+    /// Others see command lines: give passwords in HEADSTART_AGENT_UPSTREAM or in --config. See
+    /// docs/optimistic.md.
     #[arg(long, value_name = "socks5://[USER:PASSWORD@]HOST:PORT", hide_env_values = true)]
     pub upstream: Option<UpstreamUrl>,
 
@@ -35,14 +37,14 @@ pub struct UpstreamOptions {
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub upstream_optimistic: OptimisticName,
 
-    /// What the proxy is told to keep apart
+    /// Connections that the proxy is told to keep apart
     #[arg(long, value_name = "WHAT", default_value = "none")]
     pub upstream_isolation: IsolationName,
 
     /// Ports besides --tls-ports on which the client speaks first, when there is an upstream proxy
     ///
-    /// Their clients are answered at once, and a failure shows as a closed connection. On other ports the
-    /// answer waits for the proxy's and repeats it.
+    /// Their clients are answered at once, and a failure shows as a closed connection. On other
+    /// ports the answer waits for the proxy's and repeats it.
     #[arg(long, value_name = "PORT,...", value_delimiter = ',', default_values = ["80"])]
     pub upstream_ports: Vec<u16>,
 }
@@ -50,7 +52,8 @@ pub struct UpstreamOptions {
 /// When bytes are sent ahead of a proxy's replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OptimisticName {
-    /// A ClientHello at once, all else once the proxy has shown that it bears that; not for an hour after it did not
+    /// A ClientHello at once, all else once the proxy has shown that it bears that; not for an hour
+    /// after it did not
     Auto,
     /// Everything, from the first connection: for Tor, and whoever is known to bear it
     Always,
@@ -58,19 +61,20 @@ pub enum OptimisticName {
     Never,
 }
 
-/// What a proxy is told to keep apart.
+/// Connections that a proxy is told to keep apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum IsolationName {
     /// Nothing: all connections have the login of --upstream, if any
     None,
-    /// Contexts: each user, and within a user each SOCKS5 user name or Headstart-Context, has a login of its own
-    /// (Tor: IsolateSOCKSAuth, on by default)
+    /// Contexts: each user, and within a user each SOCKS5 user name or Headstart-Context, has a
+    /// login of its own (Tor: IsolateSOCKSAuth, on by default)
     Context,
 }
 
 /// The text of `--upstream`, which may hold a password: never shown, and wiped.
 ///
-/// Any text is taken, since mistakes are shown with the value they are in, and found when all options are read.
+/// Any text is taken, since mistakes are shown with the value they are in, and found when all
+/// options are read.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UpstreamUrl(Zeroizing<String>);
 
@@ -119,12 +123,12 @@ impl UpstreamOptions {
         Ok(Some(Upstream { host, port, login, optimistic, patience: Patience::default() }))
     }
 
-    /// Whether clients of `port` speak first, and are answered at once.
+    /// Returns true if clients of `port` speak first, and are answered at once.
     pub(crate) fn speaks_first(&self, port: u16) -> bool {
         self.upstream.is_some() && self.upstream_ports.contains(&port)
     }
 
-    /// What is said of a proxy without one is a mistake that would go unseen.
+    /// Refuses options of a proxy where there is none: the mistake would go unseen.
     fn unused(&self) -> Result<(), Failure> {
         match self.upstream_isolation {
             IsolationName::None => Ok(()),

@@ -14,14 +14,15 @@ use crate::base::value::HostPort;
 /// Keys of what an edge offers, as in the DNS record's value.
 const KEYS: [&str; 3] = ["slots", "fop", "ed"];
 
-/// The edge that stands before a name, and what it offers: `NAME=HOST:PORT[,slots=N][,fop=1][,ed=1]`.
+/// The edge that stands before a name, and what it offers:
+/// `NAME=HOST:PORT[,slots=N][,fop=1][,ed=1]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EdgeAddress {
     /// The names whose connections go to this edge.
     pub name: NamePattern,
     /// Where the edge listens, on TCP and UDP.
     pub address: HostPort,
-    /// What it offers.
+    /// Offers of the edge.
     pub advert: Advert,
 }
 
@@ -38,8 +39,8 @@ impl FromStr for EdgeAddress {
     }
 }
 
-/// What stands behind the address, in the form of the DNS record's value without its version. There, unknown
-/// keys are for later versions; here, they are mistakes.
+/// Parses the part behind the address, in the form of the DNS record's value without its version.
+/// There, unknown keys are for later versions; here, they are mistakes.
 fn advert(text: &str) -> Result<Advert, String> {
     for item in text.split(',') {
         let key = item.split_once('=').map_or(item, |(key, _)| key);
@@ -77,7 +78,8 @@ pub struct EdgeAddresses(pub Vec<EdgeAddress>);
 impl FromStr for EdgeAddresses {
     type Err = String;
 
-    /// A part with a colon begins an edge, since each has a port; others belong to the edge before them.
+    /// A part with a colon begins an edge, since each has a port; others belong to the edge before
+    /// them.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut edges: Vec<String> = Vec::new();
         for part in text.split(',') {

@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well: words, a hint, an exit code.
+//! A command's unhappy end: words, a hint, an exit code.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -49,7 +49,7 @@ impl Failure {
         self
     }
 
-    /// What went wrong, without the hint.
+    /// Returns the message, without the hint.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -59,7 +59,7 @@ impl Failure {
         self.hint.as_deref()
     }
 
-    /// Whether the question was wrong, and not the answer negative.
+    /// Returns true for wrong usage, false for a negative answer.
     pub const fn is_usage(&self) -> bool {
         self.code == USAGE
     }
@@ -121,7 +121,8 @@ fn bind_hint(address: SocketAddr, kind: io::ErrorKind) -> Option<String> {
     }
 }
 
-/// Whether to colour: on a terminal, unless NO_COLOR (no-color.org) is set or TERM is dumb.
+/// Returns true if output may be coloured: on a terminal, unless NO_COLOR (no-color.org) is set or
+/// TERM is dumb.
 pub fn colours_wanted(terminal: bool) -> bool {
     terminal
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())

@@ -16,7 +16,7 @@ pub struct NamePattern {
 }
 
 impl NamePattern {
-    /// Whether `name` (in any case) is meant.
+    /// Returns true if the pattern means `name` (in any case).
     pub fn matches(&self, name: &str) -> bool {
         let name = canonical(name);
         if self.wildcard {

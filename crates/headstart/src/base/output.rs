@@ -19,7 +19,8 @@ pub fn print(text: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Shows a line on standard error that replaces the last one, on a terminal only; an empty one removes it.
+/// Shows a line on standard error that replaces the last one, on a terminal only; an empty one
+/// removes it.
 pub fn progress(line: &str) {
     let mut stderr = io::stderr().lock();
     if stderr.is_terminal() {

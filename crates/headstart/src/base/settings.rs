@@ -17,7 +17,7 @@ use toml::{Table, Value};
 
 use crate::base::failure::Failure;
 
-/// How `--help` of a daemon says where else its options may come from.
+/// Help text of a daemon about further sources of options.
 pub const SOURCES: &str = "\
 Every option may also come from the environment or from the file given with --config.
 A flag goes before the environment, the environment before the file, the file before
@@ -26,7 +26,8 @@ the default.";
 /// The option that names the file; commands without it read no file and no environment.
 const FILE_OPTION: &str = "config";
 
-/// How alike a key and an option must be for a suggestion; clap uses the same for flags.
+/// Likeness of a key and an option from which on a suggestion is made; clap uses the same for
+/// flags.
 const ALIKE: f64 = 0.7;
 
 /// One call of the program: the command line as it was typed, to be read as often as needed.
@@ -94,7 +95,7 @@ impl Invocation {
         })
     }
 
-    /// What to do about `error`: clap's suggestion, else where the value comes from, else help.
+    /// Returns advice about `error`: clap's suggestion, else the source of the value, else help.
     fn advice(&self, error: &clap::Error) -> String {
         let command = self.argv.get(1).and_then(|name| self.command.find_subcommand(name));
         let suggestion = || suggestion_of(error);
@@ -126,7 +127,7 @@ impl Invocation {
     }
 }
 
-/// Why a command is not run.
+/// Reason why a command is not run.
 #[derive(Debug)]
 pub enum Stop {
     /// The answer is text that clap has ready: help or the version.
@@ -310,7 +311,7 @@ fn with_environment(command: Command) -> Command {
     })
 }
 
-/// What clap says first: what is wrong and the possible values, without usage and advice.
+/// Returns clap's first paragraph: the mistake and the possible values, without usage and advice.
 fn usage_failure(error: &clap::Error) -> Failure {
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or_default();

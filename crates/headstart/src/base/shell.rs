@@ -1,4 +1,4 @@
-//! What a shell and `man` need to know of the command.
+//! Completions for shells, and manual pages.
 
 use std::fs;
 use std::io::Write;

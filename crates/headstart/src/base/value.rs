@@ -68,7 +68,7 @@ fn unbracketed(host: &str) -> Result<&str, String> {
     Ok(host)
 }
 
-/// What an edge does with the connections for an origin.
+/// Service of an edge for an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Service {
     /// Passes TLS on unchanged: `HOST:PORT`.
@@ -80,12 +80,12 @@ pub enum Service {
 }
 
 impl Service {
-    /// Whether the edge speaks TLS for it, and so needs a certificate.
+    /// Returns true if the edge speaks TLS for it, and so needs a certificate.
     pub const fn terminates(self) -> bool {
         matches!(self, Self::Http | Self::Tcp)
     }
 
-    /// What stands before the address, and the port that need not be said.
+    /// Returns the scheme before the address, and the default port.
     const fn scheme(self) -> (&'static str, Option<u16>) {
         match self {
             Self::PassThrough => ("", None),
@@ -95,10 +95,11 @@ impl Service {
     }
 }
 
-/// A server behind an edge, and how it is served: `HOST:PORT`, `http://HOST[:PORT]` or `tcp://HOST:PORT`.
+/// A server behind an edge, and how it is served: `HOST:PORT`, `http://HOST[:PORT]` or
+/// `tcp://HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OriginServer {
-    /// What is done with connections to it.
+    /// Service for connections to it.
     pub service: Service,
     /// Where it listens.
     pub address: HostPort,

@@ -40,8 +40,8 @@ pub struct DnsRecordOptions {
 
     /// Datagrams a client should offer for the server's first flight (1 to 10)
     ///
-    /// Each brings up to 1.2 kB: 4 do for a usual ECDSA certificate chain, 6 for an RSA chain, 10 for
-    /// many with post-quantum signatures. What does not fit comes over TCP.
+    /// Each brings up to 1.2 kB: 4 do for a usual ECDSA certificate chain, 6 for an RSA chain, 10
+    /// for many with post-quantum signatures. What does not fit comes over TCP.
     #[arg(long, value_name = "N", default_value = "6", value_parser = clap::value_parser!(u8).range(1..=10))]
     pub slots: u8,
 
@@ -53,8 +53,8 @@ pub struct DnsRecordOptions {
 
     /// Say that clients get cookies for TCP Fast Open, and may open with them
     ///
-    /// Only where an edge with --fast-open serves the name: clients wait up to 10 ms for data to put
-    /// into the SYN.
+    /// Only where an edge with --fast-open serves the name: clients wait up to 10 ms for data to
+    /// put into the SYN.
     #[arg(long)]
     pub fast_open: bool,
 

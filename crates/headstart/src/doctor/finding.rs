@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 const RESET: &str = "\x1b[0m";
 
-/// How good a finding is.
+/// Grade of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -36,9 +36,9 @@ impl Level {
 /// The outcome of one probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// How good it is.
+    /// Grade of the finding.
     pub level: Level,
-    /// What was probed; a stable name.
+    /// Name of the probe; stable.
     pub check: String,
     text: String,
     hint: Option<String>,

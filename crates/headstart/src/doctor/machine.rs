@@ -16,7 +16,7 @@ use rustix::process::{Resource, getrlimit};
 use super::finding::Finding;
 use crate::companion;
 
-/// How long a datagram may take to this machine itself.
+/// Time that a datagram may take to this machine itself.
 const LOOPBACK_LIMIT: Duration = Duration::from_secs(1);
 
 /// Open files for some hundred connections: each takes two, and four for its pipes.
@@ -192,7 +192,8 @@ fn redirection() -> Finding {
     }
 }
 
-/// Of a client; what a server has, `headstart fastopen status` tells those who may know.
+/// Probes the client's side of Fast Open; `headstart fastopen status` shows the server's to those
+/// who may know.
 fn fast_open() -> Finding {
     match fastopen::probe() {
         Ok(()) => Finding::ok("fast_open", "a private cookie can be put into a SYN"),
@@ -215,7 +216,7 @@ fn files() -> Finding {
     }
 }
 
-/// What `headstart-lab` needs, which it finds out itself.
+/// Probes the needs of `headstart-lab`, which finds them out itself.
 fn lab() -> Vec<Finding> {
     let Some(program) = companion::find(companion::PROGRAM) else {
         return vec![Finding::note(

@@ -18,7 +18,7 @@ use crate::tls::{Facts, Trust};
 /// For everything together; curl gives up connecting after minutes, a person does not wait so long.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What DNS says, and how a connection is opened.
+/// Probes of a server: its DNS records, and the opening of a connection.
 ///
 /// # Errors
 /// Options that cannot be used.

@@ -15,7 +15,7 @@ use crate::edge::options::EdgeOptions;
 /// Origins that cannot be connected to: a ClientHello over UDP, from any address, is enough to try.
 static UNREACHABLE: Sparse = Sparse::new();
 
-/// How origins are connected to.
+/// Connector to origins.
 #[derive(Debug)]
 pub(super) struct Dial {
     /// To those that are names; none if all are addresses.

@@ -23,7 +23,7 @@ pub(super) struct Fellows {
 }
 
 impl Fellows {
-    /// None if the options give this edge no number.
+    /// Reads the links from the options; `None` if they give this edge no number.
     ///
     /// # Errors
     /// A number that the fleet's file does not have.
@@ -53,7 +53,7 @@ impl Fellows {
         Ok(Some(Self { own, address, links: Arc::new(links) }))
     }
 
-    /// What acceptors forward joins by.
+    /// Returns the links by which acceptors forward joins.
     pub(super) fn fleet(&self) -> Arc<Links> {
         Arc::clone(&self.links)
     }
@@ -68,7 +68,8 @@ impl Fellows {
         Ok(listener)
     }
 
-    /// Takes the list of edges as it is now; this one's own line and the key are settled at the start.
+    /// Takes the list of edges as it is now; this one's own line and the key are settled at the
+    /// start.
     pub(super) fn reload(before: Option<&Self>, options: &EdgeOptions, fleet: Option<Fleet>) {
         let (own, number) = (before.map(|before| before.own), options.fleet_edge.map(EdgeNumber));
         if own != number {

@@ -18,8 +18,8 @@ use crate::fleet::ring::own_are_due;
 use crate::fleet::ring::{AtHand, RingWatch};
 use crate::metrics::{self, Reloaded};
 
-/// How long a start waits for keys in Redis, so that its first clients get tickets that others take. Without them
-/// it goes on with keys of its own, until Redis answers.
+/// Time that a start waits for keys in Redis, so that its first clients get tickets that others
+/// take. Without them it goes on with keys of its own, until Redis answers.
 const START: Duration = Duration::from_secs(3);
 
 /// The keys of a site, which live as long as the edge.
@@ -30,7 +30,8 @@ pub(super) struct SiteKeys {
 }
 
 impl SiteKeys {
-    /// The keys that are at `source`, or own ones; those in Redis are sealed with the key of `fleet`.
+    /// The keys that are at `source`, or own ones; those in Redis are sealed with the key of
+    /// `fleet`.
     ///
     /// # Errors
     /// A file that is no key ring or that others may read; no randomness.
@@ -57,8 +58,8 @@ impl SiteKeys {
         let _ = tokio::time::timeout(START, settled.wait_for(|settled| *settled)).await;
     }
 
-    /// What a reload would change: nothing where the keys are the same in Redis, or own ones, of which nothing would be
-    /// gained by throwing tickets away.
+    /// Prepares the change of a reload: none where the keys are the same in Redis, or own ones,
+    /// since throwing tickets away would gain nothing.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -113,11 +114,11 @@ async fn look(site: Weak<SiteKeys>) {
 /// Where the ring comes from, and how it is kept up to date.
 #[derive(Debug)]
 enum Keys {
-    /// Of this process alone.
+    /// Keys of this process alone.
     Own,
-    /// Of a file that others renew.
+    /// Keys of a file that others renew.
     File { path: PathBuf, watch: Watch, complaint: Complaint, overdue: bool },
-    /// Of a place in Redis; a task keeps it up to date.
+    /// Keys in Redis; a task keeps them up to date.
     Redis {
         address: RedisAddress,
         fleet: FleetKey,
@@ -183,7 +184,7 @@ impl Keys {
         }
     }
 
-    /// Whether a reload with `source` leaves everything as it is. A file is read again.
+    /// Returns true if a reload with `source` leaves everything as it is. A file is read again.
     fn stay_with(&self, source: Option<&KeySource>) -> bool {
         match (self, source) {
             (Self::Own, None) => true,

@@ -74,8 +74,8 @@ with a mistake changes nothing but the log."#;
 /// Stand before a TLS server and let clients open connections in one round trip
 ///
 /// The edge accepts TLS connections on TCP and, for clients that speak TurboTLS, the first flight
-/// over UDP. To an origin HOST:PORT it passes the bytes unchanged: certificates and keys stay with the
-/// origin, and the edge can read no more than any observer of the network. For an origin
+/// over UDP. To an origin HOST:PORT it passes the bytes unchanged: certificates and keys stay with
+/// the origin, and the edge can read no more than any observer of the network. For an origin
 /// http://HOST:PORT or tcp://HOST:PORT it speaks TLS itself, with the certificate given.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = format!("{SOURCES}\nIn the environment --idle-timeout is HEADSTART_EDGE_IDLE_TIMEOUT; lists are separated by commas.\nIn the file it is the key idle-timeout in the table [edge].\n\n{EXAMPLES}"))]
@@ -87,10 +87,10 @@ pub struct EdgeOptions {
 
     /// Server to pass connections to; with NAME=, those for that name; may be given several times
     ///
-    /// HOST:PORT is a server that speaks TLS; its connections pass unchanged. http://HOST:PORT is one
-    /// that speaks HTTP/1.1, on port 80 where none is given: the edge speaks TLS and HTTP/1.1 or HTTP/2
-    /// with clients, and tells the server their address (X-Forwarded-For, Forwarded). tcp://HOST:PORT
-    /// gets the bytes inside of TLS.
+    /// HOST:PORT is a server that speaks TLS; its connections pass unchanged. http://HOST:PORT is
+    /// one that speaks HTTP/1.1, on port 80 where none is given: the edge speaks TLS and HTTP/1.1
+    /// or HTTP/2 with clients, and tells the server their address (X-Forwarded-For, Forwarded).
+    /// tcp://HOST:PORT gets the bytes inside of TLS.
     ///
     /// NAME is a server name (SNI) or a wildcard such as *.example.com, which stands for names of
     /// any depth below. The most specific name wins; an origin without a name takes the rest.
@@ -107,66 +107,70 @@ pub struct EdgeOptions {
 
     /// Private key of the certificate, in PEM form; one for each --cert, in the same order
     ///
-    /// May be left out where the files of --cert hold the keys, too. A file that everybody may read is
-    /// refused.
+    /// May be left out where the files of --cert hold the keys, too. A file that everybody may read
+    /// is refused.
     #[arg(long, value_name = "FILE", value_delimiter = ',', help_heading = TLS)]
     pub key: Vec<PathBuf>,
 
-    /// Keys of session tickets: a file made by `headstart keys new`, or redis:// [default: made at the start]
+    /// Keys of session tickets: a file made by `headstart keys new`, or redis:// [default: made at
+    /// the start]
     ///
-    /// With the same keys, edges take each other's tickets, and a restart does not cost clients a full
-    /// handshake. Who reads the file can read early data of the last day and a half, but no other bytes of
-    /// TLS 1.3: keep it as you keep --key. Renew it with `headstart keys rotate`, twice a day for
-    /// example; without --keys the edge renews its own every 12 hours. Keys in Redis are sealed with the key
-    /// of --fleet; where Redis does not answer, those at hand go on.
+    /// With the same keys, edges take each other's tickets, and a restart does not cost clients a
+    /// full handshake. Who reads the file can read early data of the last day and a half, but no
+    /// other bytes of TLS 1.3: keep it as you keep --key. Renew it with `headstart keys rotate`,
+    /// twice a day for example; without --keys the edge renews its own every 12 hours. Keys in
+    /// Redis are sealed with the key of --fleet; where Redis does not answer, those at hand go on.
     #[arg(long, value_name = "FILE|URL", value_parser = KeySource::parser(), help_heading = TLS)]
     pub keys: Option<KeySource>,
 
-    /// Which requests may come as TLS early data (0-RTT), before the handshake is done
+    /// Requests that may come as TLS early data (0-RTT), before the handshake is done
     ///
     /// Such a request saves returning clients a round trip. It has no forward secrecy, and whoever
-    /// recorded it could send it again: this edge takes it once, but see docs/edge.md before you turn it
-    /// on. Origins learn of it by the header Early-Data: 1 and may refuse it with status 425 (RFC 8470).
+    /// recorded it could send it again: this edge takes it once, but see docs/edge.md before you
+    /// turn it on. Origins learn of it by the header Early-Data: 1 and may refuse it with status
+    /// 425 (RFC 8470).
     #[arg(long, value_name = "WHICH", value_enum, default_value_t, help_heading = TLS)]
     pub early_data_requests: EarlyDataRequests,
 
     /// Where is remembered which early data came before: memory, or redis://HOST:PORT/DB?name=NAME
     ///
-    /// Port, database and name may be left out. With memory an edge takes early data with tickets that it made itself.
-    /// With Redis, it takes it with those of all edges that name the same place, each once among them; Redis must
-    /// not evict keys (maxmemory-policy noeviction). Whatever is wrong with Redis, early data is refused and sessions
-    /// are resumed.
+    /// Port, database and name may be left out. With memory an edge takes early data with tickets
+    /// that it made itself. With Redis, it takes it with those of all edges that name the same
+    /// place, each once among them; Redis must not evict keys (maxmemory-policy noeviction).
+    /// Whatever is wrong with Redis, early data is refused and sessions are resumed.
     #[arg(long, value_name = "WHERE", default_value_t, help_heading = TLS)]
     pub early_data_filter: FilterPlace,
 
     /// Other servers of the site with the same ticket keys (see headstart keys export)
     ///
-    /// Sessions are then bound as theirs are, so that clients resume them at either: with nginx for the same
-    /// certificates, with haproxy for any. Not with --fast-open, whose cookies stand where those look
-    /// for the name of a key.
+    /// Sessions are then bound as theirs are, so that clients resume them at either: with nginx for
+    /// the same certificates, with haproxy for any. Not with --fast-open, whose cookies stand where
+    /// those look for the name of a key.
     #[arg(long, value_name = "SERVER", value_enum, default_value_t, help_heading = FLEET)]
     pub ticket_peers: TicketPeers,
 
     /// File of the fleet, made by `headstart keys new --fleet`: its key, and where its edges are
     ///
-    /// Needed for keys in Redis, and to forward TurboTLS clients whose TCP came to another edge than their
-    /// datagrams. Who reads it can make himself one of the edges.
+    /// Needed for keys in Redis, and to forward TurboTLS clients whose TCP came to another edge
+    /// than their datagrams. Who reads it can make himself one of the edges.
     #[arg(long, value_name = "FILE", help_heading = FLEET)]
     pub fleet: Option<PathBuf>,
 
-    /// The number of this edge in the file of --fleet; it then takes joins from the others at the address there
+    /// The number of this edge in the file of --fleet; it then takes joins from the others at the
+    /// address there
     ///
-    /// For balancers that do not keep a client's UDP and TCP together. Needs --keys that all edges share.
+    /// For balancers that do not keep a client's UDP and TCP together. Needs --keys that all edges
+    /// share.
     #[arg(long, value_name = "N", requires = "fleet", requires = "keys", help_heading = FLEET)]
     pub fleet_edge: Option<NonZeroU8>,
 
     /// Hand out cookies for TCP Fast Open, and take ClientHellos in SYNs that bring them
     ///
-    /// For clients that run headstart, whose next visit then saves a round trip; cookies are private,
-    /// each is spent once (docs/fop.md). Needs `headstart fastopen attach server` on this machine before,
-    /// which is root's business; the edge itself needs no privilege. Not behind a balancer or NAT that
-    /// hides the addresses of clients. Clients use it if the DNS record says so: see headstart
-    /// dns-record --fast-open.
+    /// For clients that run headstart, whose next visit then saves a round trip; cookies are
+    /// private, each is spent once (docs/fop.md). Needs `headstart fastopen attach server` on this
+    /// machine before, which is root's business; the edge itself needs no privilege. Not behind a
+    /// balancer or NAT that hides the addresses of clients. Clients use it if the DNS record says
+    /// so: see headstart dns-record --fast-open.
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", default_value = "false", action = ArgAction::Set, help_heading = TLS)]
     pub fast_open: bool,
@@ -185,8 +189,9 @@ pub struct EdgeOptions {
     /// accepted only if UDP and TCP come from the same address.
     ///
     /// The address of a TurboTLS connection is not proven when the origin is told it, with the
-    /// ClientHello: anybody can have a false one appear there, with a handshake that never ends. Let
-    /// nothing such as fail2ban act on handshakes alone. Requests come from proven addresses only.
+    /// ClientHello: anybody can have a false one appear there, with a handshake that never ends.
+    /// Let nothing such as fail2ban act on handshakes alone. Requests come from proven addresses
+    /// only.
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub proxy_protocol: bool,
@@ -195,7 +200,8 @@ pub struct EdgeOptions {
     ///
     /// Only where one edge serves all addresses of the name. Clients send it so if the DNS record
     /// allows it: see headstart dns-record --early-data. For origins http:// and tcp:// it takes
-    /// --early-data-requests as well. With --proxy-protocol it waits until TCP has proven the address.
+    /// --early-data-requests as well. With --proxy-protocol it waits until TCP has proven the
+    /// address.
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub early_data: bool,
@@ -209,9 +215,9 @@ pub struct EdgeOptions {
     pub workers: Option<NonZeroUsize>,
 
     /// Threads for datagrams, for each address, each with a socket of its own
-    // One, as the TurboTLS paper suspected: two with SO_REUSEPORT gave 0.93 of the handshakes a second (95 % interval
-    // 0.89 to 0.97) for 1.10 of the processor time (1.06 to 1.13) on two CPUs, and no clear difference at the 99th
-    // percentile of a fixed load (bench/README.md).
+    // One, as the TurboTLS paper suspected: two with SO_REUSEPORT gave 0.93 of the handshakes a
+    // second (95 % interval 0.89 to 0.97) for 1.10 of the processor time (1.06 to 1.13) on two
+    // CPUs, and no clear difference at the 99th percentile of a fixed load (bench/README.md).
     #[arg(long, value_name = "N", default_value = "1", help_heading = "Limits")]
     pub udp_workers: NonZeroUsize,
 
@@ -237,13 +243,13 @@ pub struct EdgeOptions {
 
     /// Close a connection whose client has not sent its whole ClientHello, or join, after this long
     ///
-    /// At least 1s. For origins http:// and tcp:// the rest of the handshake has the same time again. The TCP
-    /// part of a TurboTLS connection is awaited for two minutes; with less than that here, it may come too late
-    /// on a lossy network.
+    /// At least 1s. For origins http:// and tcp:// the rest of the handshake has the same time
+    /// again. The TCP part of a TurboTLS connection is awaited for two minutes; with less than that
+    /// here, it may come too late on a lossy network.
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = patience, help_heading = "Limits")]
     pub hello_timeout: Duration,
 
-    /// How long a stop waits for connections to end
+    /// Time that a stop waits for connections to end
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration, help_heading = "Limits")]
     pub shutdown_timeout: Duration,
 
@@ -281,11 +287,12 @@ impl EdgeOptions {
         })
     }
 
-    /// The files of certificates, each with that of its key: none if no origin wants the edge to speak TLS.
+    /// The files of certificates, each with that of its key: none if no origin wants the edge to
+    /// speak TLS.
     ///
     /// # Errors
-    /// An origin that needs a certificate and no certificate, or the other way round; a number of keys that is
-    /// not that of the certificates.
+    /// An origin that needs a certificate and no certificate, or the other way round; a number of
+    /// keys that is not that of the certificates.
     pub fn certificates(&self) -> Result<Vec<CertificateFiles>, Failure> {
         let terminated = self.origin.iter().find(|origin| origin.server.service.terminates());
         let Some(origin) = terminated else { return self.no_tls() };
@@ -333,10 +340,11 @@ impl EdgeOptions {
 }
 
 impl EdgeOptions {
-    /// What belongs together in a fleet.
+    /// Checks the options of a fleet, which belong together.
     ///
     /// # Errors
-    /// Keys in Redis without the fleet's file; cookies beside servers that would not understand their tickets.
+    /// Keys in Redis without the fleet's file; cookies beside servers that would not understand
+    /// their tickets.
     pub fn check_fleet(&self) -> Result<(), Failure> {
         if matches!(self.keys, Some(KeySource::Redis(_))) && self.fleet.is_none() {
             return Err(Failure::usage("keys in Redis are sealed, and --fleet is missing")
@@ -359,13 +367,14 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
-/// Which requests are taken as early data.
+/// Requests that are taken as early data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum EarlyDataRequests {
-    /// None: clients are not offered it
+    /// No requests: clients are not offered it
     #[default]
     Off,
-    /// Those of safe methods (GET, HEAD, OPTIONS, TRACE); others wait until the handshake is done
+    /// Requests of safe methods (GET, HEAD, OPTIONS, TRACE); others wait until the handshake is
+    /// done
     Safe,
     /// All, also for tcp:// origins; only where every origin bears that a request comes twice
     On,
@@ -374,7 +383,7 @@ pub enum EarlyDataRequests {
 /// Servers that are no headstart and share its ticket keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum TicketPeers {
-    /// None: a session is for its server name
+    /// Sharing with no other name: a session is for its server name
     #[default]
     None,
     /// nginx: a session is for the certificates

@@ -29,13 +29,13 @@ use crate::edge::options::EdgeOptions;
 use crate::fleet;
 use crate::metrics::{self, Connection, Outcome, Role};
 
-/// How long a stop still takes the TCP part of sessions whose UDP part was answered: a client
+/// Time that a stop still takes the TCP part of sessions whose UDP part was answered: a client
 /// farther away than this has to open its connection again.
 const JOIN_TIME: Duration = Duration::from_secs(1);
 
-/// Half-closed connections may be quiet this long: longer than the 120 s that TCP may pause before it
-/// sends a lost segment again (RFC 6298 allows no less than 60 s as the maximum, Linux takes 120 s).
-/// With 30 s, the end of an answer was thrown away on links that lose 20 % each way.
+/// Half-closed connections may be quiet this long: longer than the 120 s that TCP may pause before
+/// it sends a lost segment again (RFC 6298 allows no less than 60 s as the maximum, Linux takes 120
+/// s). With 30 s, the end of an answer was thrown away on links that lose 20 % each way.
 const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 
 /// Runs the edge until it is told to stop.
@@ -81,13 +81,13 @@ async fn forwarded(serve: impl Future<Output = ()>, mut running: Running<Setting
     }
 }
 
-/// What connections are served with; replaced as a whole by a reload.
+/// Settings by which connections are served; a reload replaces them as a whole.
 pub(super) struct Settings {
     pub(super) origins: Arc<NameMap<OriginServer>>,
     pub(super) dial: Arc<Dial>,
     /// Speaks TLS for origins that do not; none if there are none.
     pub(super) tls: Option<Arc<TlsServer>>,
-    /// What tickets, cookies and tags are made with.
+    /// Keys of tickets, cookies and tags.
     keys: Arc<SiteKeys>,
     /// The other edges of the site, if joins are forwarded.
     fellows: Option<Arc<Fellows>>,
@@ -99,7 +99,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// `streams` is what [`streams`] said at the start; of the settings `before`, what outlives a reload is kept.
+    /// `streams` is what [`streams`] said at the start; of the settings `before`, what outlives a
+    /// reload is kept.
     fn new(options: &EdgeOptions, streams: usize, before: Option<&Self>) -> Result<Self, Failure> {
         let origins = Arc::new(options.origins()?);
         let dial = Arc::new(Dial::new(options)?);
@@ -146,7 +147,7 @@ impl Settings {
     }
 }
 
-/// How long connections may last.
+/// Returns the limits of connections.
 fn limits(options: &EdgeOptions) -> RelayLimits {
     RelayLimits {
         idle: Some(options.idle_timeout),
@@ -155,7 +156,8 @@ fn limits(options: &EdgeOptions) -> RelayLimits {
     }
 }
 
-/// Streams to origins for each address listened on: it grants unproven sessions their share of them.
+/// Streams to origins for each address listened on: it grants unproven sessions their share of
+/// them.
 ///
 /// From the options of the start, as the number of places.
 fn streams(options: &EdgeOptions) -> usize {

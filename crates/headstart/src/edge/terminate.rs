@@ -1,8 +1,8 @@
 //! The terminating edge: it speaks TLS itself, before HTTP servers and others that do not.
 //!
-//! [`server`] has the certificates and keys, and tells the kernel of them for [`fast_open`]. [`http`] and [`raw`] serve
-//! connections, [`requests`] each request; [`forward`] says what becomes of heads, [`origin`] asks the origin,
-//! [`life`] bounds all of it in time.
+//! [`server`] has the certificates and keys, and tells the kernel of them for [`fast_open`].
+//! [`http`] and [`raw`] serve connections, [`requests`] each request; [`forward`] says what becomes
+//! of heads, [`origin`] asks the origin, [`life`] bounds all of it in time.
 
 mod body;
 mod certificates;
@@ -36,8 +36,8 @@ use crate::base::value::{OriginServer, Service};
 use crate::edge::options::EarlyDataRequests;
 use crate::metrics::Outcome;
 
-/// Serves a client that has come for `origin`, on the address `edge`, until it is through; `stop` ends when it is
-/// to finish early.
+/// Serves a client that has come for `origin`, on the address `edge`, until it is through; `stop`
+/// ends when it is to finish early.
 pub(super) async fn serve(
     stream: ServerStream,
     origin: &OriginServer,
@@ -104,7 +104,8 @@ async fn start(
     }
 }
 
-/// Closes the connection: requests that are still being answered must not keep that of a client that is gone.
+/// Closes the connection: requests that are still being answered must not keep that of a client
+/// that is gone.
 fn end(handle: &TlsHandle<ServerStream>, over: Over) -> Outcome {
     match over {
         // What the client is told of a refusal is on its way, and a reset would overtake it.

@@ -25,18 +25,19 @@ environment that does not allow it (privilege, kernel, cgroup2, sysctl), with a 
 
 /// Let connections open with data in the SYN, under cookies that nobody can track
 ///
-/// Attaches small programs to the kernel: on clients one that writes a single-use cookie into a SYN,
-/// on servers one that checks it. Without them, or whenever in doubt, connections open as usual.
+/// Attaches small programs to the kernel: on clients one that writes a single-use cookie into a
+/// SYN, on servers one that checks it. Without them, or whenever in doubt, connections open as
+/// usual.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples.")]
 #[command(disable_help_subcommand = true)]
 pub struct FastopenOptions {
-    /// What to do
+    /// Action
     #[command(subcommand)]
     pub command: FastopenCommand,
 }
 
-/// What `headstart fastopen` can do.
+/// Actions of `headstart fastopen`.
 #[derive(Debug, Clone, Subcommand)]
 #[allow(missing_docs)] // a comment here would replace the command's own help text
 pub enum FastopenCommand {
@@ -49,7 +50,7 @@ pub enum FastopenCommand {
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES, disable_help_subcommand = true)]
 pub struct AttachOptions {
-    /// Which side
+    /// Side
     #[command(subcommand)]
     pub side: AttachSide,
 }
@@ -78,8 +79,9 @@ pub struct AttachClientOptions {
 
 /// Check cookies in SYNs to one port, for an edge on this machine
 ///
-/// Needs Linux 5.8, net.ipv4.tcp_fastopen with bit 1 (2 or 3) and net.ipv4.tcp_syncookies not 2. SYNs
-/// are looked at where they come in, so the interfaces must be those that see clients' own addresses.
+/// Needs Linux 5.8, net.ipv4.tcp_fastopen with bit 1 (2 or 3) and net.ipv4.tcp_syncookies not 2.
+/// SYNs are looked at where they come in, so the interfaces must be those that see clients' own
+/// addresses.
 #[derive(Debug, Clone, Args)]
 pub struct AttachServerOptions {
     /// Interface on which clients come in; may be given several times
@@ -90,7 +92,8 @@ pub struct AttachServerOptions {
     #[arg(long, value_name = "PORT", default_value = "443", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
 
-    /// User (a number) whose processes may give keys and take connections: the edge's [default: yours]
+    /// User (a number) whose processes may give keys and take connections: the edge's [default:
+    /// yours]
     #[arg(long, value_name = "UID")]
     pub owner: Option<u32>,
 
@@ -138,9 +141,9 @@ pub struct StatusOptions {
 /// The client's or the server's programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FastopenSide {
-    /// That which writes cookies into SYNs
+    /// The side that writes cookies into SYNs
     Client,
-    /// That which checks them
+    /// The side that checks them
     Server,
 }
 

@@ -1,4 +1,4 @@
-//! What is attached, in words and as JSON.
+//! Attached programs, in words and as JSON.
 
 use headstart_net::fastopen::{AttachedInterface, ClientStatus, ServerStatus, Unavailable};
 use serde_json::{Value, json};

@@ -1,7 +1,8 @@
 //! The clock of Redis beside that of this machine.
 //!
-//! Redis forgets by its clock, and an edge says by its own what early data is fresh. They have to agree, and that of Redis has
-//! to go on as time does: what it has forgotten early would be fresh once more.
+//! Redis forgets by its clock, and an edge says by its own what early data is fresh. They have to
+//! agree, and that of Redis has to go on as time does: what it has forgotten early would be fresh
+//! once more.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,8 +11,8 @@ use tokio::time::Instant;
 
 use super::redis::{ANSWER, Redis, RedisFailure};
 
-/// What a clock may gain or lose between two looks: what is slewed, a leap second that is smeared, and milliseconds that are
-/// rounded.
+/// Tolerance of a clock between two looks: slewing, a smeared leap second, and rounded
+/// milliseconds.
 const STEP: Duration = Duration::from_secs(1);
 
 /// The time there, in milliseconds.
@@ -19,7 +20,7 @@ const TIME: &str = "\
 local time = redis.call('TIME')
 return time[1] * 1000 + math.floor(time[2] / 1000)";
 
-/// What the clock of Redis showed at some moment between two.
+/// Time of Redis's clock at some moment between two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     before: Instant,
@@ -35,7 +36,7 @@ impl Look {
         Ok(Self { before, after: Instant::now(), shown })
     }
 
-    /// Whether the clock went on since `earlier` as time did.
+    /// Returns true if the clock went on since `earlier` as time did.
     pub(super) fn follows(&self, earlier: &Self) -> bool {
         let least = self.before.saturating_duration_since(earlier.after);
         let most = self.after.saturating_duration_since(earlier.before);
@@ -57,7 +58,7 @@ impl Look {
     }
 }
 
-/// Whether the clock of Redis, in milliseconds since 1970, shows what that of this machine does now.
+/// Returns true if the clock of Redis, in milliseconds since 1970, agrees with this machine's.
 pub(super) fn agrees(shown: u64) -> bool {
     is_near(Duration::from_millis(shown), wall())
 }

@@ -1,18 +1,21 @@
-//! Which early data came before, remembered in Redis for all edges of a site (RFC 8446 section 8.2).
+//! Replay cache of early data in Redis, for all edges of a site (RFC 8446 section 8.2).
 //!
-//! TLS asks in the middle of a handshake, where nothing can be waited for. So the edge asks before: the binder of a
-//! ClientHello is public, and names it as well as TLS could. What comes back is handed to TLS, which takes early data if
-//! it is about the very binder it has checked, and the ticket is of the scope that was asked in.
+//! TLS asks in the middle of a handshake, where nothing can be waited for. So the edge asks before:
+//! the binder of a ClientHello is public, and names it as well as TLS could. What comes back is
+//! handed to TLS, which takes early data if it is about the very binder it has checked, and the
+//! ticket is of the scope that was asked in.
 //!
-//! **Scope.** A random mark lies in Redis beside what came; it names the process that keeps it (`run_id`) and its line of
-//! replication (`master_replid`). The scope is a hash of it, and is written into tickets. Each question is asked about the
-//! mark in the same transaction. So a memory that begins anew (restarted, flushed, failed over to another process) has
-//! another scope, and early data with tickets from before is refused; and where two processes both believe that they are
-//! the master, a ticket counts with one of them only.
+//! **Scope.** A random mark lies in Redis beside what came; it names the process that keeps it
+//! (`run_id`) and its line of replication (`master_replid`). The scope is a hash of it, and is
+//! written into tickets. Each question is asked about the mark in the same transaction. So a memory
+//! that begins anew (restarted, flushed, failed over to another process) has another scope, and
+//! early data with tickets from before is refused; and where two processes both believe that they
+//! are the master, a ticket counts with one of them only.
 //!
-//! **Time.** Beside that a new mark denies everything for as long as OpenSSL may find early data fresh. What is fresh each
-//! edge says by its own clock: with one that is wrong, something may be fresh that was forgotten long ago. So the answer has
-//! the time of Redis, and an edge whose clock shows another one takes nothing ([`clock`](super::clock)).
+//! **Time.** Beside that a new mark denies everything for as long as OpenSSL may find early data
+//! fresh. What is fresh each edge says by its own clock: with one that is wrong, something may be
+//! fresh that was forgotten long ago. So the answer has the time of Redis, and an edge whose clock
+//! shows another one takes nothing ([`clock`](super::clock)).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,35 +36,38 @@ use super::redis::{ANSWER, Redis, RedisFailure};
 use crate::fleet::place::RedisAddress;
 use crate::metrics::{self, Asked};
 
-/// How long a handshake with early data waits for the answer.
+/// Time that a handshake with early data waits for the answer.
 ///
-/// A Redis near enough to be useful answers in a fraction of a millisecond; early data is to save one round trip to the
-/// client, of which little would be left.
+/// A Redis near enough to be useful answers in a fraction of a millisecond; early data is to save
+/// one round trip to the client, of which little would be left.
 const WAIT: Duration = Duration::from_millis(5);
 
 /// Questions at one time; more are denied. With [`WAIT`] that is 51,200 a second.
 const ASKING: usize = 256;
 
-/// How often Redis is asked whether it is still what it was.
+/// Interval at which Redis is asked whether it is still the same.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Pause before Redis is connected to again, doubled with each failure.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// A memory that was good for so long has not failed again; one that takes nothing more may look good at each start.
+/// A memory that was good for so long has not failed again; one that takes nothing more may look
+/// good at each start.
 const STEADY: Duration = Duration::from_secs(10);
 
 /// The one setting under which Redis forgets nothing before its time.
 const POLICY: &str = "noeviction";
 
-/// How long a ClientHello is remembered.
+/// Time that a ClientHello is remembered.
 ///
-/// One edge finds it fresh for 10 s ([`REPLAY_LIFE`] is twice that), and two whose clocks are [`CLOCK_SLACK`] off either way for
-/// twice as long. As much again is for an edge that stands still between the question and the handshake.
+/// One edge finds it fresh for 10 s ([`REPLAY_LIFE`] is twice that), and two whose clocks are
+/// [`CLOCK_SLACK`] off either way for twice as long. As much again is for an edge that stands still
+/// between the question and the handshake.
 const REMEMBERED: Duration = REPLAY_LIFE.saturating_add(CLOCK_SLACK.saturating_mul(4));
 
-/// Finds the mark, or makes one where it is missing or of another process: the mark, and the time there in seconds.
+/// Finds the mark, or makes one where it is missing or of another process: the mark, and the time
+/// there in seconds.
 const MARK: &str = "\
 local now = redis.call('TIME')[1]
 local mark = redis.call('GET', KEYS[1])
@@ -71,8 +77,8 @@ if not mark or string.sub(mark, 1, #ARGV[1]) ~= ARGV[1] then
 end
 return {mark, now}";
 
-/// Whether a binder comes for the first time: what was sent along to know the answer by; 1 or 0, or 2 if the mark is
-/// another one; and the time there in milliseconds.
+/// Script that tells whether a binder is new. It answers what was sent along, to match the answer
+/// by; 1 or 0, or 2 if the mark is another one; and Redis's time in milliseconds.
 const FIRST: &str = "\
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -98,13 +104,13 @@ struct Shared {
 }
 
 struct State {
-    /// Of the last mark; before there was one, random and of nobody else.
+    /// Scope of the last mark; random and unique before there was one.
     scope: [u8; 16],
-    /// None while Redis is not there, or is not as it should be.
+    /// Memory in Redis; `None` while Redis is away, or not as it should be.
     memory: Option<Arc<Memory>>,
 }
 
-/// What one mark stands for.
+/// State that belongs to one mark.
 struct Memory {
     redis: Redis,
     mark: Vec<u8>,
@@ -133,8 +139,8 @@ impl RedisFilter {
         &self.shared.address
     }
 
-    /// Whether the early data behind a ClientHello comes for the first time, if `ring` has made its ticket: nobody else's
-    /// ClientHellos take room in Redis.
+    /// Asks whether the early data behind a ClientHello is new, if `ring` made its ticket: nobody
+    /// else's ClientHellos take room in Redis.
     pub(crate) async fn first(&self, hello: &ClientHello, ring: &KeyRing) -> Option<FirstSeen> {
         let ticket = hello.psk_identities.first().filter(|_| hello.early_data && hello.tls13)?;
         let binder = binder_key(hello.binder.as_ref()?);
@@ -170,7 +176,7 @@ impl RedisFilter {
     }
 }
 
-/// What TLS itself asks: it was told before, or not at all.
+/// Answers TLS's own question: it was told before, or not at all.
 impl ReplayFilter for RedisFilter {
     fn scope(&self) -> [u8; 16] {
         self.shared.lock().scope
@@ -283,8 +289,9 @@ impl Memory {
         Ok(Self { redis, mark, scope, open, clock, broken: Notify::new() })
     }
 
-    /// Whether Redis is still what it was, and its clock went on since it was `before`; also whether the mark is still there,
-    /// which is looked at with each question, but an edge that only makes tickets asks none.
+    /// Checks that Redis is still the same, and that its clock went on since `before`; also that
+    /// the mark is still there, since an edge that only makes tickets asks no question that would
+    /// show it.
     async fn check(&self, name: &str, before: &Look) -> Result<Look, RedisFailure> {
         let start = Server::ask(&self.redis, name).await?.mark();
         if !self.mark.starts_with(start.as_bytes()) {
@@ -340,7 +347,7 @@ fn made(mark: &[u8], start: &str) -> Option<u64> {
     std::str::from_utf8(rest).ok()?.rsplit_once(':')?.1.parse().ok()
 }
 
-/// Which Redis this is, as INFO tells it.
+/// Identity of a Redis, as INFO tells it.
 struct Server {
     run_id: String,
     replication: String,
@@ -348,8 +355,8 @@ struct Server {
 
 impl Server {
     /// # Errors
-    /// Redis is not the master, or may forget keys before their time. What it forgot until then nobody knows, so
-    /// whoever finds that out takes the mark away: the memory begins anew.
+    /// Redis is not the master, or may forget keys before their time. What it forgot until then
+    /// nobody knows, so whoever finds that out takes the mark away: the memory begins anew.
     async fn ask(redis: &Redis, name: &str) -> Result<Self, RedisFailure> {
         let info: String = redis.ask(&redis::cmd("INFO"), ANSWER).await?;
         let server = Self::read(&info);
@@ -380,7 +387,7 @@ impl Server {
         Ok(Self { run_id, replication })
     }
 
-    /// What a mark of this process begins with.
+    /// Returns the prefix of this process's marks.
     fn mark(&self) -> String {
         format!("1:{}:{}:", self.run_id, self.replication)
     }

@@ -10,11 +10,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes that may come beyond what was asked with, before an answer is whole.
 ///
-/// The longest answer that is asked for is that of INFO, with some 8 kB, and those to questions about early data are
-/// shorter than the questions. The client would collect any number of bytes of an answer that has no end.
+/// The longest answer that is asked for is that of INFO, with some 8 kB, and those to questions
+/// about early data are shorter than the questions. The client would collect any number of bytes of
+/// an answer that has no end.
 const UNASKED_MAX: usize = 64 * 1024;
 
-/// What was read of a transport, less what was written to it, since the last answer.
+/// Bytes read of a transport less bytes written to it, since the last answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Surplus(Arc<AtomicUsize>);
 
@@ -24,7 +25,7 @@ impl Surplus {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Whether there is too much of it.
+    /// Adds bytes read, and returns true if there are too many.
     fn add(&self, read: usize) -> bool {
         self.0.fetch_add(read, Ordering::Relaxed).saturating_add(read) > UNASKED_MAX
     }
@@ -35,7 +36,7 @@ impl Surplus {
     }
 }
 
-/// What is read of `inner` and written to it is counted.
+/// Counts what is read of `inner` and written to it.
 pub(super) struct Guard<S> {
     inner: S,
     surplus: Surplus,

@@ -1,4 +1,5 @@
-//! Where a site keeps what its machines share: a file, or Redis (also Valkey, which speaks the same).
+//! Where a site keeps what its machines share: a file, or Redis (also Valkey, which speaks the
+//! same).
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -13,18 +14,19 @@ use zeroize::Zeroizing;
 /// The port of Redis where none is given.
 const PORT: u16 = 6379;
 
-/// What a site is called whose address gives no name.
+/// Name of a site whose address gives none.
 const NAME: &str = "headstart";
 
 /// Characters of a name at most; it is part of the keys in Redis.
 const NAME_MAX: usize = 64;
 
-/// `redis://[USER][:PASSWORD@]HOST[:PORT][/DB][?name=NAME&password-file=FILE&ca=FILE]`; with `rediss://` inside TLS.
+/// `redis://[USER][:PASSWORD@]HOST[:PORT][/DB][?name=NAME&password-file=FILE&ca=FILE]`; with
+/// `rediss://` inside TLS.
 ///
 /// Shown without the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisAddress {
-    /// Whether TLS is spoken, and the server's certificate checked.
+    /// True for TLS, with the server's certificate checked.
     pub tls: bool,
     /// The name or address, without brackets.
     pub host: String,
@@ -38,14 +40,14 @@ pub struct RedisAddress {
     pub password: Option<Zeroizing<String>>,
     /// The file that holds the password.
     pub password_file: Option<PathBuf>,
-    /// Whose word is taken for the server's certificate; none is the system's authorities.
+    /// Trust anchors for the server's certificate; `None` for the system's authorities.
     pub ca: Option<PathBuf>,
-    /// What the site is called: several may share a Redis.
+    /// Name of the site: several may share a Redis.
     pub name: String,
 }
 
 impl RedisAddress {
-    /// Whether `text` is meant to be one, and not the path of a file.
+    /// Returns true if `text` is meant to be one, and not the path of a file.
     fn is_meant(text: &str) -> bool {
         text.starts_with("redis://") || text.starts_with("rediss://")
     }
@@ -150,7 +152,7 @@ pub enum KeySource {
 }
 
 impl KeySource {
-    /// What clap reads it with: a path may be any bytes.
+    /// Returns clap's parser: a path may be any bytes.
     pub(crate) fn parser() -> impl TypedValueParser<Value = Self> {
         OsStringValueParser::new().try_map(|text| Self::parse(&text))
     }

@@ -19,28 +19,29 @@ use zeroize::Zeroizing;
 use super::guard::{Guard, Surplus};
 use crate::fleet::place::RedisAddress;
 
-/// How long a connection may take, with its handshakes and the password.
+/// Time that a connection may take, with its handshakes and the password.
 const CONNECT: Duration = Duration::from_secs(2);
 
-/// How long an answer may take where nobody waits for it in a handshake.
+/// Time that an answer may take where nobody waits for it in a handshake.
 pub(crate) const ANSWER: Duration = Duration::from_secs(2);
 
 /// A password has no use for more, and a wrong file may be large.
 const PASSWORD_MAX: usize = 4096;
 
-/// Of what Redis says of an error so many characters are told on: it goes into logs.
+/// Longest excerpt of an error of Redis that is told on, in characters: it goes into logs.
 const WORDS_MAX: usize = 200;
 
 /// Closed when dropped.
 pub(crate) struct Redis {
     connection: MultiplexedConnection,
-    /// Of what it says.
+    /// Surplus of its answers.
     surplus: Surplus,
-    /// Moves the bytes. A task of its own, also so that whatever malformed bytes do to the parser ends there.
+    /// Moves the bytes. A task of its own, also so that whatever malformed bytes do to the parser
+    /// ends there.
     _driver: JoinSet<()>,
 }
 
-/// Why Redis gave no answer, or none that can be used.
+/// Reason why Redis gave no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RedisFailure {
     /// There is no connection, or it broke.
@@ -49,7 +50,7 @@ pub(crate) enum RedisFailure {
     Slow,
     /// It answered with an error of its own.
     Refused(String),
-    /// What it said is no answer to what was asked.
+    /// The answer does not fit the question.
     Malformed(String),
 }
 
@@ -190,7 +191,7 @@ async fn transport(address: &RedisAddress) -> Result<Box<dyn Transport>, RedisFa
     Ok(Box::new(stream))
 }
 
-/// Of clients that believe the authorities in the file `ca`, or the system's.
+/// Returns the context of clients that trust the authorities in the file `ca`, or the system's.
 fn context(ca: Option<&Path>) -> Result<ClientContext, RedisFailure> {
     let trust = match ca {
         Some(path) => Trust::Roots(std::fs::read(path)?),

@@ -14,8 +14,8 @@ use crate::base::clock::wall_clock;
 use crate::fleet::place::RedisAddress;
 use crate::metrics::{self, Reloaded};
 
-/// How often the place is looked at: as often as files are. One short command a look; notifications of Redis would need
-/// a setting there, and are lost with the connection.
+/// Interval at which the place is checked: that of files. One short command a look; notifications
+/// of Redis would need a setting there, and are lost with the connection.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Puts a ring where another one is, if that is still the one that was read.
@@ -49,7 +49,7 @@ impl RingPlace {
         Ok(Self { redis, key: format!("headstart:{{{}}}:ring", address.name) })
     }
 
-    /// What is there, whatever it is.
+    /// Reads the place's contents, whatever they are.
     pub(crate) async fn read(&self) -> Result<Option<Vec<u8>>, RedisFailure> {
         self.redis.ask(redis::cmd("GET").arg(&self.key), ANSWER).await
     }
@@ -65,8 +65,8 @@ impl RingPlace {
         }
     }
 
-    /// Puts a ring in place of `before`; false if that is not there any more. So of two who renew the same ring one
-    /// does, and no two rings come of it.
+    /// Puts a ring in place of `before`; false if that is not there any more. So of two who renew
+    /// the same ring one does, and no two rings come of it.
     pub(crate) async fn exchange(
         &self,
         before: &[u8],
@@ -88,15 +88,15 @@ fn set(key: &str, sealed: &[u8]) -> Cmd {
     command
 }
 
-/// What is known of the keys at hand; it outlives a watch, so that a reload that names another place does not forget
-/// which rings are older.
+/// Knowledge of the keys at hand; it outlives a watch, so that a reload that names another place
+/// does not forget which rings are older.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AtHand(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
     newest: Newest,
-    /// Whether they are those of the site, and not of this process alone.
+    /// True for keys of the site, false for those of this process alone.
     of_site: bool,
 }
 
@@ -123,9 +123,9 @@ pub(crate) struct RingWatch {
     fleet: FleetKey,
     at_hand: AtHand,
     place: Option<RingPlace>,
-    /// What was complained of last, to be said once.
+    /// Last complaint, to be logged once.
     said: Option<String>,
-    /// Whether it was said that the keys are old.
+    /// True once it was logged that the keys are old.
     overdue: bool,
 }
 
@@ -134,7 +134,8 @@ impl RingWatch {
         Self { address, fleet, at_hand, place: None, said: None, overdue: false }
     }
 
-    /// Looks for newer keys as long as there is a ring. Tells `settled` once it has looked, whatever came of it.
+    /// Looks for newer keys as long as there is a ring. Tells `settled` once it has looked,
+    /// whatever came of it.
     pub(crate) async fn run(mut self, ring: Weak<SharedRing>, settled: watch::Sender<bool>) {
         loop {
             let found = self.look().await;
@@ -152,7 +153,8 @@ impl RingWatch {
         }
     }
 
-    /// Own keys are renewed here; those of the site by whoever has to, and late ones are complained of.
+    /// Own keys are renewed here; those of the site by whoever has to, and late ones are complained
+    /// of.
     fn renew(&mut self, ring: &SharedRing) {
         let (current, now) = (ring.current(), wall_clock());
         if !self.at_hand.lock().of_site {

@@ -21,16 +21,16 @@ pub struct Account {
     pub read: Option<Duration>,
     /// The last one did.
     pub done: Option<Duration>,
-    /// Of the body.
+    /// Bytes of the body.
     pub bytes: u64,
     /// Negotiated parameters of TLS; `None` without it.
     pub facts: Option<Facts>,
-    /// None if not even the lookup began.
+    /// Report of the connection; `None` if not even the lookup began.
     pub report: Option<Report>,
 }
 
 impl Account {
-    /// What TCP took to connect.
+    /// Time that TCP took to connect.
     pub fn rtt(&self) -> Option<Duration> {
         self.report.as_ref()?.rtt
     }

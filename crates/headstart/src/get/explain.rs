@@ -9,7 +9,7 @@ use super::Account;
 use super::event::words;
 
 impl Account {
-    /// What happened when, and what it means; lines with their ends.
+    /// Returns a timeline with explanations; lines with their ends.
     pub fn explain(&self) -> String {
         let mut text = String::from("       ms    RTT\n");
         for (at, what) in self.events() {

@@ -43,7 +43,7 @@ Exit code: 0 with any HTTP answer, 1 without one (or with --fail: 400 and above)
 #[command(after_long_help = EXAMPLES)]
 #[command(after_help = "See --help for examples.")]
 pub struct GetOptions {
-    /// What to fetch, https or http
+    /// URL to fetch, https or http
     #[arg(value_name = "URL", value_parser = url)]
     pub url: Uri,
 
@@ -61,11 +61,11 @@ pub struct GetOptions {
     #[arg(long)]
     pub insecure: bool,
 
-    /// How to open the connection
+    /// Opening that the connection may use
     ///
-    /// With fop the page is asked for twice: first without its body, for a session ticket and the cookie
-    /// in it, then on the connection that is measured. The key exchange is then not post-quantum, since
-    /// such a ClientHello does not fit a SYN.
+    /// With fop the page is asked for twice: first without its body, for a session ticket and the
+    /// cookie in it, then on the connection that is measured. The key exchange is then not
+    /// post-quantum, since such a ClientHello does not fit a SYN.
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = opening_policy())]
     pub opening: OpeningPolicy,
 

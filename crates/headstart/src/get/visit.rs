@@ -150,7 +150,7 @@ impl Visit {
         Ok(())
     }
 
-    /// How the connection was opened, as far as it came.
+    /// Returns the report of the opening, as far as it came.
     pub fn report(&self) -> Option<&Report> {
         match self.stream.as_ref()? {
             Stream::Tls(stream) => stream.stream.get_ref().report(),
@@ -158,7 +158,7 @@ impl Visit {
         }
     }
 
-    /// What TLS agreed on, once it has.
+    /// Returns the negotiated parameters of TLS, once there are some.
     pub fn facts(&self) -> Option<Facts> {
         match self.stream.as_ref()? {
             Stream::Tls(stream) => self.secured.map(|_| Facts::from_handshake(stream.stream.ssl())),

@@ -32,19 +32,20 @@ The file belongs to the user that the edge runs as, and nobody else may read it.
 
 /// Make, renew and look at the keys of a site's session tickets and Fast Open cookies
 ///
-/// The file holds three epochs, each a secret of its own: the current one makes tickets and cookies,
-/// the previous and the next one are still, or already, taken. Rotating moves each one place on, and
-/// what the oldest made is worth nothing from then on: clients then open connections as if new.
+/// The file holds three epochs, each a secret of its own: the current one makes tickets and
+/// cookies, the previous and the next one are still, or already, taken. Rotating moves each one
+/// place on, and what the oldest made is worth nothing from then on: clients then open connections
+/// as if new.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples.")]
 #[command(disable_help_subcommand = true)]
 pub struct KeysOptions {
-    /// What to do
+    /// Action
     #[command(subcommand)]
     pub command: KeysCommand,
 }
 
-/// What `headstart keys` can do.
+/// Actions of `headstart keys`.
 #[derive(Debug, Clone, Subcommand)]
 #[allow(missing_docs)] // a comment here would replace the command's own help text
 pub enum KeysCommand {
@@ -58,8 +59,8 @@ pub enum KeysCommand {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct KeysNewOptions {
-    /// File to write, readable for its owner only; or redis://HOST:PORT/DB?name=NAME, of which port, database and name
-    /// may be left out
+    /// File to write, readable for its owner only; or redis://HOST:PORT/DB?name=NAME, of which
+    /// port, database and name may be left out
     #[arg(value_name = "FILE|URL", value_parser = KeySource::parser(), required_unless_present = "fleet")]
     pub keys: Option<KeySource>,
 
@@ -67,10 +68,10 @@ pub struct KeysNewOptions {
     #[arg(long, value_name = "FILE")]
     pub fleet: Option<PathBuf>,
 
-    /// How long an epoch is to be current, from 1h to 7days
+    /// Time that an epoch is to be current, from 1h to 7days
     ///
-    /// A secret exists for three times as long. Whoever steals it can read TLS 1.2 sessions and early
-    /// data of that time. No ticket lives longer than one period.
+    /// A secret exists for three times as long. Whoever steals it can read TLS 1.2 sessions and
+    /// early data of that time. No ticket lives longer than one period.
     #[arg(long, value_name = "TIME", default_value = "12h", value_parser = period)]
     pub period: Duration,
 }
@@ -125,7 +126,8 @@ pub struct KeysExportOptions {
     #[arg(long, value_name = "FILE")]
     pub fleet: Option<PathBuf>,
 
-    /// Directory to write the files for ssl_session_ticket_key to, and tickets.conf, which names them
+    /// Directory to write the files for ssl_session_ticket_key to, and tickets.conf, which names
+    /// them
     #[arg(long, value_name = "DIR")]
     pub nginx: Option<PathBuf>,
 

@@ -20,7 +20,7 @@ use super::Metrics;
 /// Clients at one time: a few Prometheus servers and a health check, not the public.
 const CLIENTS: usize = 32;
 
-/// How long a client may take over a request's head, and wait between requests.
+/// Time that a client may take over a request's head, and wait between requests.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 
 /// Pause after a failed accept (too many open files), so that it does not spin.

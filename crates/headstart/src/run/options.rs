@@ -22,8 +22,9 @@ Exit codes: those of COMMAND; 126 it cannot be run; 127 it is not there; 2 wrong
 
 /// Run an unmodified program through the agent
 ///
-/// Sets the proxy variables and, for programs that are linked to OpenSSL 3 dynamically, loads a library
-/// that shares TLS sessions through the agent. A program for which that does not work runs as ever.
+/// Sets the proxy variables and, for programs that are linked to OpenSSL 3 dynamically, loads a
+/// library that shares TLS sessions through the agent. A program for which that does not work runs
+/// as ever.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples.")]
 pub struct RunOptions {
@@ -39,7 +40,8 @@ pub struct RunOptions {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:1080")]
     pub proxy: String,
 
-    /// The library to load; empty: none [default: libheadstart_preload.so beside headstart or in ../lib/headstart]
+    /// The library to load; empty: none [default: libheadstart_preload.so beside headstart or in
+    /// ../lib/headstart]
     #[arg(long, env = "HEADSTART_PRELOAD", hide_env_values = true, value_name = "FILE")]
     pub preload: Option<OsString>,
 

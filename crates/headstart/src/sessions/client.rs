@@ -28,7 +28,7 @@ const ANSWER_MAX: usize = 8 << 20;
 /// The socket in `XDG_RUNTIME_DIR`, if none is named.
 const NAME: &str = "headstart.sock";
 
-/// What is asked.
+/// A call of the agent.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) method: Method,
@@ -43,7 +43,7 @@ impl Call {
     }
 }
 
-/// What the agent answers.
+/// Asks the agent.
 ///
 /// # Errors
 /// There is no agent (2), or it refuses (1).

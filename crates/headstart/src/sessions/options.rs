@@ -28,12 +28,12 @@ agent there.";
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples.")]
 #[command(disable_help_subcommand = true)]
 pub struct SessionsOptions {
-    /// What to do
+    /// Action
     #[command(subcommand)]
     pub command: SessionsCommand,
 }
 
-/// What `headstart sessions` can do.
+/// Actions of `headstart sessions`.
 #[derive(Debug, Clone, Subcommand)]
 #[allow(missing_docs)] // a comment here would replace the command's own help text
 pub enum SessionsCommand {
@@ -79,7 +79,7 @@ pub struct SessionsForgetOptions {
     #[arg(long, conflicts_with = "server")]
     pub end: bool,
 
-    /// Of another user, by number, or of all users: `all`; for root
+    /// Another user's, by number, or those of all users: `all`; for root
     #[arg(long, value_name = "UID", conflicts_with = "end")]
     pub user: Option<String>,
 
@@ -98,7 +98,7 @@ pub struct SessionsPolicyOptions {
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 
-    /// Who may use what a connection has brought
+    /// Sharing of what a connection has brought
     #[arg(long, value_name = "WHO")]
     pub sharing: Option<SharingName>,
 
@@ -106,7 +106,7 @@ pub struct SessionsPolicyOptions {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub lifetime: Option<Duration>,
 
-    /// Whether early data may be sent, where a program asks for it
+    /// Early data, where a program asks for it
     #[arg(long, value_name = "BOOL", action = ArgAction::Set)]
     pub early_data: Option<bool>,
 
@@ -119,7 +119,7 @@ pub struct SessionsPolicyOptions {
     pub agent: AgentSocket,
 }
 
-/// Who may use what a connection has brought.
+/// Sharing of what a connection has brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SharingName {
     /// Every later connection of the context to the same name
@@ -133,7 +133,7 @@ pub enum SharingName {
 }
 
 impl SharingName {
-    /// What it is called on the socket.
+    /// Returns the name on the socket.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Share => "share",

@@ -1,4 +1,4 @@
-//! What the agent says, for people.
+//! Answers of the agent, for people.
 
 use std::time::Duration;
 

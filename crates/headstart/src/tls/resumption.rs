@@ -6,7 +6,8 @@ use openssl::ssl::{ConnectConfiguration, SslConnector, SslRef, SslSession, SslSe
 use super::{SMALL_GROUPS, Trust, builder, configuration, sys};
 use crate::base::failure::Failure;
 
-/// What two connections to one server share: the session that the first leaves is the second's.
+/// State shared by two connections to one server: the session that the first leaves is the
+/// second's.
 ///
 /// Its ClientHellos are small enough for a SYN, with a ticket too.
 pub struct Resumption {
@@ -44,7 +45,7 @@ impl Resumption {
             .map_err(|error| Failure::usage(format!("cannot use OpenSSL: {error}")))
     }
 
-    /// Whether a session was left.
+    /// Returns true if a session was left.
     pub fn has_session(&self) -> bool {
         lock(&self.session).is_some()
     }

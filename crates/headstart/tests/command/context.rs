@@ -1,4 +1,4 @@
-//! Whose a connection is, when it is another user's: needs root, to be another user.
+//! Connections of another user: needs root, to be another user.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! `headstart get` and `headstart doctor` as they are called, against an origin and an edge on loopback.
+//! `headstart get` and `headstart doctor` as they are called, against an origin and an edge on
+//! loopback.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -177,8 +178,8 @@ async fn where_nobody_listens_on_udp_it_is_plain_and_the_reason_is_given() {
     assert_eq!(said["not_used"][0]["reason"], "policy");
 }
 
-/// The machine may have programs attached and the edge takes no cookies, or it has none: either way the
-/// page comes, on a resumed session, and it is said why there was no data in the SYN.
+/// The machine may have programs attached and the edge takes no cookies, or it has none: either way
+/// the page comes, on a resumed session, and it is said why there was no data in the SYN.
 #[tokio::test(flavor = "multi_thread")]
 async fn fast_open_that_cannot_be_is_an_ordinary_connection_with_a_reason() {
     let site = Site::start().await;

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 
-/// What a client sends behind its request without waiting: the start of a TLS record.
+/// Bytes that a client sends behind its request without waiting: the start of a TLS record.
 const HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
 
 const SOCKS_NO_AUTH: &[u8] = b"\x05\x01\x00";
@@ -28,7 +28,7 @@ async fn pair() -> (TcpStream, TcpStream) {
     (client.unwrap(), accepted.unwrap().0)
 }
 
-/// What the agent makes of `request`, and the client's socket.
+/// Returns the agent's reading of `request`, and the client's socket.
 async fn asked(request: &[u8]) -> (Result<Inbound, Refusal>, TcpStream) {
     let (mut client, server) = pair().await;
     client.write_all(request).await.unwrap();

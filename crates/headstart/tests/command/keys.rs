@@ -48,8 +48,8 @@ impl Place {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// `headstart keys ARGUMENTS FILE`: exit code, standard output, standard error. No line of secrets
-    /// that is in the file, before or after, is in what it says.
+    /// `headstart keys ARGUMENTS FILE`: exit code, standard output, standard error. No line of
+    /// secrets that is in the file, before or after, is in what it says.
     fn call(&self, arguments: &[&str]) -> Said {
         let before = secrets(&fs::read(self.path()).unwrap_or_default());
         let path = self.path();
@@ -62,7 +62,7 @@ impl Place {
         said
     }
 
-    /// What it says of a file that it refuses, each time.
+    /// Returns the message about a file that it refuses, each time.
     fn refused(&self) -> String {
         let shown = self.call(&["show"]);
         let rotated = self.call(&["rotate"]);

@@ -1,7 +1,7 @@
 //! The program as it is called, and what its daemons do on loopback. Nothing here measures time.
 //!
-//! All in one program, since each one that is linked with OpenSSL is large. So no test changes what is the process's:
-//! its environment, directory, limits, signals.
+//! All in one program, since each one that is linked with OpenSSL is large. So no test changes what
+//! is the process's: its environment, directory, limits, signals.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 #[path = "../support/call.rs"]

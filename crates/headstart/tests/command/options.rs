@@ -68,7 +68,7 @@ impl File {
         self.path.to_str().unwrap()
     }
 
-    /// What is said of a file with this text, without the path that begins it.
+    /// Returns the message about a file with this text, without the path that begins it.
     fn said_of(text: &str) -> String {
         let file = Self::new(text);
         let said = fails(&["edge", "--config", file.name()]);
@@ -155,7 +155,8 @@ fn the_file_goes_before_defaults_and_flags_before_the_file() {
     assert_eq!(edge("b.example"), Some(("192.0.2.2", false)));
 }
 
-/// Whether this process was started by [`in_child`]: the tests named child_... do nothing else.
+/// Returns true if this process was started by [`in_child`]: the tests named child_... do nothing
+/// else.
 fn is_child() -> bool {
     std::env::var_os("HEADSTART_EDGE_IDLE_TIMEOUT").is_some()
 }

@@ -1,4 +1,4 @@
-//! What the daemons say of the bytes they relayed.
+//! The daemons' metrics of the bytes they relayed.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! The terminating edge as a process on loopback, with the system's curl and openssl as clients: what they see,
-//! what the origin sees, and what becomes of files and signals.
+//! The terminating edge as a process on loopback, with the system's curl and openssl as clients:
+//! what they see, what the origin sees, and what becomes of files and signals.
 
 mod aged;
 mod early;

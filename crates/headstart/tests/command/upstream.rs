@@ -1,4 +1,5 @@
-//! The agent's connections through a SOCKS5 proxy: its doors, what it says of failures, and a proxy of other making.
+//! The agent's connections through a SOCKS5 proxy: its doors, what it says of failures, and a proxy
+//! of other making.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -87,7 +88,8 @@ fn granted(agent: &Daemon, manner: &str) -> u64 {
     agent.count("headstart_upstream_connections_total", &[&manner, "result=\"granted\""])
 }
 
-/// Names reach the proxy as they were written: that they do not exist here shows that nobody looked them up.
+/// Names reach the proxy as they were written: that they do not exist here shows that nobody looked
+/// them up.
 #[test]
 fn both_doors_lead_through_the_proxy() {
     let (proxy, port) = (Proxy::start(0), origin());
@@ -182,8 +184,9 @@ fn mistakes_end_the_agent_with_a_hint_and_without_the_password() {
     }
 }
 
-/// A small proxy in use, which reads what there is and looks at the first message of it: whatever comes together with that
-/// is lost. The agent finds out and asks step by step; nothing is lost or doubled.
+/// A small proxy in use, which reads what there is and looks at the first message of it: whatever
+/// comes together with that is lost. The agent finds out and asks step by step; nothing is lost or
+/// doubled.
 #[test]
 fn a_proxy_of_other_making_that_loses_early_bytes() {
     let Some(microsocks) = Microsocks::start() else { return };
@@ -218,7 +221,7 @@ struct Microsocks {
 }
 
 impl Microsocks {
-    /// None where network tests are not asked for and it is not there.
+    /// Starts it; `None` where network tests are not asked for and it is not there.
     fn start() -> Option<Self> {
         // Nobody else listens at this address, so that nobody takes the port meanwhile.
         let own = Ipv4Addr::new(127, 77, 0, 1);

@@ -15,11 +15,11 @@ pub(crate) const NAME: &str = "www.example.com";
 /// Clients that trust anybody: what is looked at here is resumption.
 pub(crate) struct Client(ClientContext);
 
-/// What a visit came to.
+/// Result of a visit.
 pub(crate) struct Visit {
     pub(crate) facts: Facts,
     pub(crate) answer: String,
-    /// Whether it was as long as its head says.
+    /// True if the answer was as long as its head says.
     pub(crate) is_whole: bool,
     /// The newest session.
     pub(crate) session: Option<Session>,
@@ -134,7 +134,7 @@ impl Visit {
         self.session.expect("a ticket")
     }
 
-    /// That the request was answered.
+    /// Asserts that the request was answered.
     pub(crate) fn ok(self) -> Self {
         assert!(self.answer.starts_with("HTTP/1.1 200"), "{}", self.answer);
         self

@@ -84,7 +84,7 @@ fn ticket(client: &Client, server: SocketAddr) -> Session {
     client.visit(server, "/head", None, false).unwrap().ok().session()
 }
 
-/// Whether `to` resumes what `from` began.
+/// Returns true if `to` resumes a session of `from`.
 fn resumes(client: &Client, from: SocketAddr, to: SocketAddr) -> bool {
     let session = ticket(client, from);
     client.visit(to, "/head", Some(session), false).unwrap().ok().resumed()

@@ -34,7 +34,8 @@ fn ticket(site: &Site, edge: SocketAddr) -> Session {
     site.client.visit(edge, "/head/visit", None, false).unwrap().ok().session()
 }
 
-/// Whether `to` takes early data with a ticket of `from`; the session is resumed in any case, and the request answered.
+/// Returns true if `to` takes early data with a ticket of `from`; the session is resumed in any
+/// case, and the request answered.
 fn takes(site: &Site, from: &Edge, to: &Edge) -> bool {
     let session = ticket(site, from.address);
     let visit = site.client.visit(to.address, "/head/early", Some(session), true).unwrap().ok();
@@ -52,7 +53,7 @@ fn until_taken(site: &Site, from: &Edge, to: &Edge) {
     });
 }
 
-/// What the filter said of ClientHellos at an edge.
+/// Returns the filter's count of ClientHellos at an edge with this outcome.
 fn asked(edge: &Edge, outcome: &str) -> u64 {
     edge.count("headstart_early_data_filter_total", &[&format!("outcome=\"{outcome}\"")])
 }
@@ -78,7 +79,8 @@ fn a_ticket_of_one_edge_brings_early_data_to_another_once() {
     until_taken(&site, &edges[0], &edges[1]);
     assert!(asked(&edges[1], "new") > 0, "a new memory denies everything at first");
 
-    // An answer that a busy machine brings too late denies early data, too; so it is tried until some were taken.
+    // An answer that a busy machine brings too late denies early data, too; so it is tried until
+    // some were taken.
     let (mut came, mut round) = (0, 0);
     while came < 3 {
         round += 1;
@@ -212,7 +214,8 @@ fn a_replica_is_not_asked() {
     let [one, other]: [Edge; 2] = edges(&site, &url, &url);
     until_taken(&site, &one, &other);
     let flight = spent(&site, &one, "/head/replica");
-    // Demoted and promoted again: it may have lost what its master did not have, and has another line of replication.
+    // Demoted and promoted again: it may have lost what its master did not have, and has another
+    // line of replication.
     redis.ask(&["REPLICAOF", "127.0.0.1", "1"]);
     thread::sleep(SEEN);
     assert!(!takes(&site, &one, &other));

@@ -138,7 +138,8 @@ fn of_several_who_renew_keys_that_are_due_one_does() {
     }
 }
 
-/// Somebody may know its keys, by an old backup of a machine; he needs no more than a place in Redis to put it back.
+/// Somebody may know its keys, by an old backup of a machine; he needs no more than a place in
+/// Redis to put it back.
 #[test]
 fn nothing_goes_on_from_keys_of_long_ago() {
     let (redis, site) = (Redis::start(), Site::new());

@@ -9,7 +9,7 @@ use headstart_tls::Session;
 use crate::edge::{Edge, until};
 use crate::site::Site;
 
-/// How many visitors there are. Half of them stay for a while, so that there always are visits on their way.
+/// Number of visitors. Half of them stay for a while, so that there always are visits on their way.
 const VISITORS: usize = 4;
 
 /// Visits by which everybody has been at each of three edges, and has nothing any more of before.
@@ -30,7 +30,7 @@ struct Counts {
     failed: AtomicUsize,
 }
 
-/// What went wrong with visits at one edge.
+/// Errors of visits at one edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spoilt {
     /// Full handshakes of visitors who had a ticket.
@@ -69,7 +69,7 @@ impl<'a> Load<'a> {
         });
     }
 
-    /// What went wrong, by edge.
+    /// Returns the errors, by edge.
     pub(crate) fn spoilt(&self) -> Vec<Spoilt> {
         let load = |count: &AtomicUsize| count.load(Ordering::SeqCst);
         let counts = self.edges.iter().map(|(_, counts)| counts);

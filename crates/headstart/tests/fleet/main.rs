@@ -1,5 +1,5 @@
-//! Several edges of one site, as processes on loopback, with a real Redis (Debian's redis-server), and with one that
-//! misbehaves: what is resumed, what is taken as early data, which joins arrive.
+//! Several edges of one site, as processes on loopback, with a real Redis (Debian's redis-server),
+//! and with one that misbehaves: what is resumed, what is taken as early data, which joins arrive.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 mod client;

@@ -1,4 +1,4 @@
-//! What stands between edges and Redis, and may say what Redis would not.
+//! A proxy between edges and Redis, which may say what Redis would not.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What becomes of what Redis says.
+/// Fate of Redis's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// It is passed on.
@@ -125,7 +125,8 @@ fn answer(to: &mut &TcpStream, said: &[u8], mode: Mode) -> std::io::Result<()> {
     }
 }
 
-/// The same with all times in milliseconds a minute later: they are the only numbers of so many digits.
+/// The same with all times in milliseconds a minute later: they are the only numbers of so many
+/// digits.
 fn later(said: &[u8]) -> Vec<u8> {
     const DIGITS: usize = 13;
     let mut bytes = said.to_vec();

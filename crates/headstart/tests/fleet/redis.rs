@@ -71,7 +71,7 @@ impl Redis {
         url(self.address)
     }
 
-    /// What it says to a command: the first line, or the whole of a bulk string.
+    /// Returns the answer to a command: the first line, or the whole of a bulk string.
     pub(crate) fn ask(&self, words: &[&str]) -> Vec<u8> {
         self.ask_bytes(&words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>())
     }
@@ -84,7 +84,7 @@ impl Redis {
         ask(self.address, &words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>())
     }
 
-    /// What lies at a key.
+    /// Returns the value of a key.
     pub(crate) fn value(&self, key: &str) -> Vec<u8> {
         self.ask(&["GET", key])
     }

@@ -17,10 +17,10 @@ use crate::site::Site;
 /// Longer than edges take to look for new keys.
 const LOOKED: Duration = Duration::from_secs(3);
 
-/// What counts the answers about early data.
+/// Metric that counts the answers about early data.
 const FILTER: &str = "headstart_early_data_filter_total";
 
-/// What an edge says when it has found some.
+/// Log line of an edge that has found some.
 const FOUND: &str = "new keys for session tickets";
 
 fn all_logged(edges: &[Edge], words: &str, times: usize) {
@@ -155,7 +155,8 @@ fn an_edge_that_is_killed_takes_no_other_connection_with_it() {
         drop(edges.pop());
         load.goes_on();
     });
-    // Tickets of the one that is gone are taken by the others, and all visits there are answered to the end.
+    // Tickets of the one that is gone are taken by the others, and all visits there are answered to
+    // the end.
     assert_eq!(load.spoilt()[..2], [NOTHING; 2]);
     assert!(load.spoilt()[2].failed > 0, "it is gone");
 }

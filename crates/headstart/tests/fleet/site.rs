@@ -58,7 +58,7 @@ impl Site {
     }
 }
 
-/// What `headstart keys` said.
+/// Output of `headstart keys`.
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,

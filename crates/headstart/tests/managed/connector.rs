@@ -96,7 +96,8 @@ fn hyper_speaks_what_was_agreed_on() {
         }
     });
     assert_eq!(site.origin.asked("GET /head"), 8);
-    // Clients have used connections again. On a busy machine one is not back when the next request looks for it.
+    // Clients have used connections again. On a busy machine one is not back when the next request
+    // looks for it.
     let words = ["managed connection"];
     until("four clients have connected", || site.agent.audited(&words) >= 4);
     assert!(site.agent.audited(&words) < 8);

@@ -1,7 +1,9 @@
-//! No ticket crosses a boundary: seen on the wire, between the agent and the server, and in the store.
+//! No ticket crosses a boundary: seen on the wire, between the agent and the server, and in the
+//! store.
 //!
-//! A connection that shows no ticket cannot be linked to an earlier one by it; one that shows a ticket which nobody has
-//! seen before can be, by its server alone. What cookies of Fast Open show is in the lab's experiment `fop-privacy`.
+//! A connection that shows no ticket cannot be linked to an earlier one by it; one that shows a
+//! ticket which nobody has seen before can be, by its server alone. What cookies of Fast Open show
+//! is in the lab's experiment `fop-privacy`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions, set_permissions};
@@ -64,7 +66,8 @@ impl Watched {
     }
 }
 
-/// Each ticket is shown once, and in each context the first visit shows none: what later ones show was given there.
+/// Each ticket is shown once, and in each context the first visit shows none: what later ones show
+/// was given there.
 #[test]
 fn no_ticket_of_one_context_is_shown_in_another() {
     let watched = Watched::new(&[]);
@@ -139,8 +142,8 @@ fn a_client_certificate_is_shown_with_no_ticket() {
     assert_eq!(watched.visit(&[]).len(), 1, "that of the first");
 }
 
-/// Whoever serves one name, and embeds or redirects to it as it likes, is never shown a ticket of another, though both are
-/// at one address and take each other's tickets.
+/// Whoever serves one name, and embeds or redirects to it as it likes, is never shown a ticket of
+/// another, though both are at one address and take each other's tickets.
 #[test]
 fn a_server_is_shown_tickets_of_no_other_name() {
     let files = files();
@@ -224,8 +227,8 @@ fn entries(folder: &Path) -> BTreeSet<String> {
     all.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Everything that the agent keeps is in its memory: after use, too, there is nothing in its directory, no file is open
-/// that was not before, and nothing was written.
+/// Everything that the agent keeps is in its memory: after use, too, there is nothing in its
+/// directory, no file is open that was not before, and nothing was written.
 #[test]
 fn nothing_of_a_session_is_on_disk_after_use() {
     if !may_run() {

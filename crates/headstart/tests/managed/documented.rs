@@ -17,7 +17,7 @@ fn example(language: &str) -> &'static str {
     code.unwrap_or_else(|| panic!("no example in {language}"))
 }
 
-/// What the program says on an agent that knows the site of [`NAME`].
+/// Returns the output of the program on an agent that knows the site of [`NAME`].
 fn run(program: &str, arguments: &[&str], agent: &Agent) -> String {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().env("HEADSTART_SOCKET", agent.socket());

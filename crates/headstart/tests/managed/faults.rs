@@ -1,4 +1,4 @@
-//! What goes wrong costs a full handshake, never a connection.
+//! Faults cost a full handshake, never a connection.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -51,7 +51,7 @@ fn a_ticket_that_is_raced_for_is_given_once() {
     assert_eq!(event(&agent, "refused"), 0);
 }
 
-/// Whether a connection that asks an edge for something is resumed.
+/// Returns true if a connection that asks an edge for something is resumed.
 fn head(agent: &Agent, fields: &[(&str, String); 3], to: &str) -> bool {
     let fields = fields.iter().map(|(name, value)| (*name, value.as_str()));
     let answer = connect(agent, to, &fields.collect::<Vec<_>>());
@@ -174,7 +174,8 @@ fn a_reload_keeps_sessions_and_connections() {
     assert!(server.visit(&agent, &[]));
 }
 
-/// Many servers forget their close_notify. What they have said is all there, and nobody takes it for an end in order.
+/// Many servers forget their close_notify. What they have said is all there, and nobody takes it
+/// for an end in order.
 #[test]
 fn what_a_server_said_before_it_broke_off_is_delivered() {
     const BYTES: usize = 4 << 20;
@@ -208,7 +209,8 @@ fn what_a_server_said_before_it_broke_off_is_delivered() {
     assert!(stream.write_all(b"x").is_err(), "both directions are closed");
 }
 
-/// Bytes of both directions, also those behind a request that is not answered yet, and ends of each.
+/// Bytes of both directions, also those behind a request that is not answered yet, and ends of
+/// each.
 #[test]
 fn bytes_pass_both_ways_and_each_way_ends_by_itself() {
     let files = files();

@@ -1,4 +1,5 @@
-//! Programs of this machine that mean harm: what they get is an answer, or nothing, and others go on.
+//! Programs of this machine that mean harm: what they get is an answer, or nothing, and others go
+//! on.
 
 use std::io::{Read, Write};
 use std::time::Instant;
@@ -88,7 +89,8 @@ fn a_user_has_a_quarter_of_the_connections() {
     });
 }
 
-/// A list is long, and its reader takes none of it: the connection is held for seconds, and no more.
+/// A list is long, and its reader takes none of it: the connection is held for seconds, and no
+/// more.
 #[test]
 fn who_does_not_read_holds_up_nobody() {
     let files = files();

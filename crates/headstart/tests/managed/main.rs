@@ -1,5 +1,5 @@
-//! Managed TLS: the agent as a process, with the system's openssl and the terminating edge as servers, and raw clients
-//! and curl as programs.
+//! Managed TLS: the agent as a process, with the system's openssl and the terminating edge as
+//! servers, and raw clients and curl as programs.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 #[path = "../support/agent.rs"]

@@ -11,7 +11,8 @@ use crate::edge::until;
 use crate::files::Files;
 use crate::server::{NAME, Server, files};
 
-/// What the program asks for; seen at the server, the handshake is done on both sides.
+/// Path that the program asks for; once the server has seen it, the handshake is done on both
+/// sides.
 const PATH: &str = "/words-of-the-program";
 
 /// A program that waits for an answer that never comes; killed when dropped.
@@ -39,7 +40,8 @@ fn server(files: &Files, name: &str, version: &str) -> (Server, String) {
     (Server::start(files, &["-keylogfile", &log, version]), log)
 }
 
-/// The secrets of a log in NSS's format: of TLS 1.2 that of the session, of 1.3 those that come of it.
+/// The secrets of a log in NSS's format: of TLS 1.2 that of the session, of 1.3 those that come of
+/// it.
 fn secrets(log: &str) -> Vec<Vec<u8>> {
     let text = fs::read_to_string(log).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -79,7 +81,7 @@ fn holds(memory: &[Vec<u8>], bytes: &[u8]) -> bool {
     })
 }
 
-/// How many of the secrets a program has.
+/// Returns the number of secrets that a program has.
 fn found(program: &Waiting, log: &str) -> usize {
     let memory = memory(program.0.id());
     assert!(holds(&memory, PATH.as_bytes()), "the search finds what is there");

@@ -1,4 +1,4 @@
-//! What keeps an agent with a socket from starting, and what does not.
+//! Errors that keep an agent with a socket from starting, and others that do not.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};

@@ -1,4 +1,4 @@
-//! What an observer between the agent and a server sees: the tickets in ClientHellos.
+//! Observer between the agent and a server: the tickets in ClientHellos.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::thread;
 
 use headstart_proto::hello::{self, Progress};
 
-/// What one connection has sent so far.
+/// Bytes that one connection has sent so far.
 type Sent = Arc<Mutex<Vec<u8>>>;
 
 /// An address in front of a server; threads of it end with their connections.
@@ -42,7 +42,7 @@ impl Tap {
         connections.iter().map(|sent| tickets(&sent.lock().unwrap())).collect()
     }
 
-    /// Those of the last connection.
+    /// Returns the tickets of the last connection.
     pub(crate) fn last(&self) -> Vec<Vec<u8>> {
         self.shown().pop().expect("a connection")
     }

@@ -12,7 +12,7 @@ use crate::server::{NAME, PAGE, Server, files};
 /// A user that owns nothing else.
 const OTHER: u32 = 54_321;
 
-/// What a request of another user is answered: `curl` on the socket.
+/// Returns the answer to another user's request: `curl` on the socket.
 pub(crate) fn as_other(agent: &Agent, arguments: &[&str]) -> String {
     let mut command = Command::new("curl");
     command.args(["-sS", "--max-time", "50", "--unix-socket"]).arg(agent.socket());

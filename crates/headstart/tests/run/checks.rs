@@ -1,4 +1,4 @@
-//! What a program checks is checked, whoever has made the session that it resumes.
+//! The checks of a program hold, whoever has made the session that it resumes.
 
 use crate::agent::Agent;
 use crate::files::Files;
@@ -112,8 +112,8 @@ fn a_session_is_for_the_name_that_it_came_from() {
     with_host(OTHER).fails(&agent, &files, &[]);
 }
 
-/// Without roots, which a program may still read while it shakes hands, a session is verified at the end; and the end
-/// can come in another call than the one that began.
+/// Without roots, which a program may still read while it shakes hands, a session is verified at
+/// the end; and the end can come in another call than the one that began.
 #[test]
 fn who_ends_a_handshake_by_writing_verifies_too() {
     let (files, server, agent) = world();
@@ -146,7 +146,8 @@ assert page
     assert_eq!(taken(), 1, "there was one to be resumed: {}", agent.log());
 }
 
-/// It has no roots, and decides by itself: that is for a handshake to show, not for a session of others.
+/// It has no roots, and decides by itself: that is for a handshake to show, not for a session of
+/// others.
 #[test]
 fn a_callback_can_do_without_roots() {
     let (files, server, agent) = world();

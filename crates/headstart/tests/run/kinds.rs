@@ -1,4 +1,5 @@
-//! Programs for which the library is not meant, or not in all they do: setuid, static, with another TLS library, servers.
+//! Programs for which the library is not meant, or not in all they do: setuid, static, with another
+//! TLS library, servers.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -95,7 +96,8 @@ fn a_static_program_runs_as_ever() {
     assert_eq!(said, (Some(7), b"ran\n".to_vec(), Vec::new()));
 }
 
-/// Node.js has an OpenSSL of its own inside, whose functions are called as those that are interposed.
+/// Node.js has an OpenSSL of its own inside, whose functions are called as those that are
+/// interposed.
 #[test]
 fn a_program_with_its_own_tls_is_left_alone() {
     let files = files();
@@ -144,7 +146,8 @@ fn a_module_that_is_bound_deeply_is_left_alone() {
     assert_eq!(agent.audited(&["session of a program"]), 0);
 }
 
-/// Who listens at the socket's path can be any server to who asks there.
+/// An agent of another user is not asked: whoever listens at the socket's path can be any server to
+/// a program that asks there.
 #[test]
 fn an_agent_of_another_user_is_not_asked() {
     if !may_run() {
@@ -176,8 +179,8 @@ fn agent_of_another(socket: &Path) -> Daemon {
     Daemon::start(command.stdin(Stdio::null()).stdout(Stdio::null()))
 }
 
-/// nginx serves as ever, from processes that it has forked; where it is a client, it verifies by itself, afterwards, which is to be
-/// left alone.
+/// nginx serves as ever, from processes that it has forked; where it is a client, it verifies by
+/// itself, afterwards, which is to be left alone.
 #[test]
 fn a_forking_server_serves_as_ever() {
     let files = files();
@@ -227,7 +230,7 @@ struct Nginx {
 }
 
 impl Nginx {
-    /// With two workers that verify the server behind them and keep no sessions of their own.
+    /// Starts two workers that verify the server behind them and keep no sessions of their own.
     fn start(files: &Files, behind: &Server, socket: &Path) -> Self {
         let (dir, address) = (files.path("nginx"), free());
         fs::create_dir_all(&dir).unwrap();

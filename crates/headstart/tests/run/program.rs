@@ -53,7 +53,7 @@ rescue EOFError, OpenSSL::SSL::SSLError
 end
 "#;
 
-/// What openssl's client sends: it is the only one that reads from its standard input.
+/// Request of openssl's client: it is the only one that reads from its standard input.
 const REQUEST: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
 
 /// Milliseconds that the agent has, on a machine that may be busy.
@@ -63,7 +63,7 @@ const PATIENCE: &str = "9000";
 pub(crate) struct Program {
     name: &'static str,
     arguments: Vec<String>,
-    /// Whose certificate it trusts.
+    /// Name of the server whose certificate it trusts.
     trusts: &'static str,
     patience: Option<&'static str>,
 }
@@ -73,7 +73,8 @@ impl Program {
         Self { name, arguments, trusts: NAME, patience: Some(PATIENCE) }
     }
 
-    /// curl, with `more` options. It offers no protocols, so that it can have sessions in common with Python.
+    /// curl, with `more` options. It offers no protocols, so that it can have sessions in common
+    /// with Python.
     pub(crate) fn curl(server: &Server, more: &[&str]) -> Self {
         let to = format!("{NAME}:443:{}", server.address);
         let own = ["-sS", "--no-alpn", "--max-time", "50", "--connect-to", &to];
@@ -95,7 +96,8 @@ impl Program {
         Self::new(name, arguments)
     }
 
-    /// Python whose modules look for functions in what they are linked to first, past everything that is interposed.
+    /// Python whose modules look for functions in what they are linked to first, past everything
+    /// that is interposed.
     pub(crate) fn python_bound_deeply(server: &Server) -> Self {
         let mut python = Self::python(server);
         let first = "import os, sys\nsys.setdlopenflags(os.RTLD_NOW | os.RTLD_DEEPBIND)\n";
@@ -138,7 +140,7 @@ impl Program {
         self
     }
 
-    /// With the patience that users have.
+    /// Gives it the patience that users have.
     pub(crate) fn in_a_hurry(mut self) -> Self {
         self.patience = None;
         self
@@ -165,7 +167,7 @@ impl Program {
         child.wait_with_output().unwrap()
     }
 
-    /// Whether its connection is resumed.
+    /// Returns true if its connection is resumed.
     pub(crate) fn resumes(&self, agent: &Agent, files: &Files, options: &[&str]) -> bool {
         resumed(&self.page(&agent.socket(), files, options))
     }
@@ -180,7 +182,7 @@ impl Program {
     }
 }
 
-/// What the page of openssl s_server says.
+/// Reads the page of openssl s_server.
 pub(crate) fn resumed(page: &str) -> bool {
     let (resumed, full) = (page.contains("Reused, TLSv1"), page.contains("New, TLSv1"));
     assert!(resumed != full, "{page}");

@@ -1,4 +1,4 @@
-//! Who resumes whose sessions.
+//! Sharing of sessions among programs.
 
 use crate::agent::Agent;
 use crate::edge::until;
@@ -69,14 +69,15 @@ fn children_and_threads_share_too() {
         page.matches("Reused, TLSv1").count()
     };
     assert_eq!(pages("visit()\nif os.fork() == 0:\n    visit()\n    os._exit(0)\nos.wait()"), 1);
-    // The server takes one connection after the other, so each thread finds what the last has left, or a
-    // ticket that is spent meanwhile.
+    // The server takes one connection after the other, so each thread finds what the last has left,
+    // or a ticket that is spent meanwhile.
     let threads = "all = [threading.Thread(target=visit) for _ in range(8)]\n[one.start() for one in all]\n[one.join() for one in all]";
     assert!(pages(threads) > 0);
     assert!(resumed(&Program::python(&server).page(&socket, &files, &[])));
 }
 
-/// What a program keeps itself it uses itself; what has gone to the agent comes from there alone.
+/// A program uses the tickets that it keeps itself; those that went to the agent come from there
+/// alone.
 #[test]
 fn a_ticket_is_the_agents_or_the_programs() {
     let files = files();

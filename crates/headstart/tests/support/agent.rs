@@ -100,7 +100,7 @@ pub(crate) fn fails(socket: &Path, arguments: &[&str]) -> (Option<i32>, String) 
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// What `headstart sessions` says: exit code, output, errors.
+/// Returns the exit code, output and errors of `headstart sessions`.
 pub(crate) fn sessions(agent: &Agent, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
     command.arg("sessions").args(arguments).arg("--socket").arg(agent.socket()).env_clear();

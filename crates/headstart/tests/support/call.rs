@@ -12,7 +12,7 @@ const PROGRAM: &str =
 /// Exit code, standard output and standard error.
 pub(crate) type Said = (Option<i32>, String, String);
 
-/// What it says with nothing in its environment.
+/// Returns its output with nothing in its environment.
 pub(crate) fn call(arguments: &[&str]) -> Said {
     let mut command = Command::new(PROGRAM);
     said(command.args(arguments).env_clear().output().unwrap())

@@ -45,7 +45,7 @@ impl Answer {
         String::from_utf8_lossy(&rest).into_owned()
     }
 
-    /// What a request of HTTP is answered, up to the end.
+    /// Returns the answer to an HTTP request, up to the end.
     pub(crate) fn get(mut self, path: &str) -> String {
         let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
         self.stream.write_all(request.as_bytes()).unwrap();

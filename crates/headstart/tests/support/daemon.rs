@@ -68,7 +68,7 @@ impl Daemon {
         self.log.lock().unwrap().clone()
     }
 
-    /// How many lines of the log contain `words`.
+    /// Returns the number of lines of the log that contain `words`.
     pub(crate) fn logged(&self, words: &str) -> usize {
         self.log().lines().filter(|line| line.contains(words)).count()
     }

@@ -62,7 +62,8 @@ pub(crate) fn fails(arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// An address that nobody listens on: as long as this runs, the kernel gives its port to nobody else.
+/// An address that nobody listens on: as long as this runs, the kernel gives its port to nobody
+/// else.
 pub(crate) fn closed() -> SocketAddr {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();

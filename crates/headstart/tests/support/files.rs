@@ -66,7 +66,7 @@ impl Files {
     }
 }
 
-/// What `headstart keys rotate` does.
+/// Runs `headstart keys rotate`.
 pub(crate) fn rotate(path: &str) {
     let path = PathBuf::from(path);
     KeyRing::load(&path).unwrap().rotated(now()).unwrap().store(&path).unwrap();

@@ -1,4 +1,5 @@
-//! The library that `headstart run` loads, which is no dependency that cargo would build for these tests.
+//! The library that `headstart run` loads, which is no dependency that cargo would build for these
+//! tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -41,7 +41,7 @@ impl Origin {
         format!("http://{}", self.address)
     }
 
-    /// How often `METHOD PATH` was asked for.
+    /// Returns how often `METHOD PATH` was asked for.
     pub(crate) fn asked(&self, what: &str) -> usize {
         self.seen.lock().unwrap().iter().filter(|(seen, _)| seen == what).count()
     }
@@ -118,7 +118,7 @@ pub(crate) fn pattern(size: usize) -> Vec<u8> {
     (0..size).map(|at| u8::try_from(at % 251).unwrap()).collect()
 }
 
-/// Of the bytes of an upload, as the origin says it.
+/// Returns the sum of the bytes of an upload, as the origin says it.
 pub(crate) fn sum(bytes: &[u8]) -> String {
     let sum: u64 = bytes.iter().map(|byte| u64::from(*byte)).sum();
     format!("{} {sum}\n", bytes.len())

@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below those that the kernel gives out by itself (`net.ipv4.ip_local_port_range`, from 32768): what nobody listens on now
-/// stays so.
+/// Below those that the kernel gives out by itself (`net.ipv4.ip_local_port_range`, from 32768):
+/// what nobody listens on now stays so.
 const FIRST: u32 = 20_000;
 
 /// So many at most in one run, of a hundred that may run beside each other.

@@ -32,7 +32,7 @@ impl Server {
         Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), files, NAME, arguments)
     }
 
-    /// With the certificate for `name`; at a port of its own if `address` has none.
+    /// Starts it with the certificate for `name`; at a port of its own if `address` has none.
     pub(crate) fn start_at(
         address: SocketAddr,
         files: &Files,
@@ -77,7 +77,7 @@ impl Server {
         connect(agent, &self.address.to_string(), &[&self.fields()[..], more].concat())
     }
 
-    /// What such a connection is asked for with.
+    /// Returns the fields with which such a connection is asked for.
     pub(crate) fn fields(&self) -> [(&str, &str); 3] {
         [
             ("Headstart-TLS", "managed"),
@@ -86,7 +86,7 @@ impl Server {
         ]
     }
 
-    /// Whether a connection that reads a page is resumed.
+    /// Returns true if a connection that reads a page is resumed.
     pub(crate) fn visit(&self, agent: &Agent, more: &[(&str, &str)]) -> bool {
         let answer = self.connect(agent, more);
         let resumed = answer.resumed();

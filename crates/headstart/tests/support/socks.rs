@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// What its clients say and hear.
+/// Requests and answers that its clients say and hear.
 #[derive(Clone, Default)]
 pub(crate) struct Asked {
     /// Host, as it was written, and port.

@@ -1,7 +1,7 @@
 //! The edge under attack, beside the same attacker writing to a socket that nobody reads.
 //!
-//! Both arms pay for making the load, so the ratio of TCP connection rates is what the edge loses by looking at the
-//! datagrams.
+//! Both arms pay for making the load, so the ratio of TCP connection rates is what the edge loses
+//! by looking at the datagrams.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -15,21 +15,21 @@ use super::relay::ratios;
 use super::report::Report;
 use super::{Failure, Plan, namespace, tcp, turbo};
 
-/// What TCP clients have to keep of their connection rate.
+/// Share of their connection rate that TCP clients have to keep.
 const RATE_FLOOR: f64 = 0.9;
 
 /// Bytes sent for each byte received, at most.
 const AMPLIFICATION: f64 = 3.0;
 
-/// Memory of a session beside its bytes: the task that serves it has two buffers of 8 kB for what the origin and the
-/// client send, its state, channel and socket.
+/// Memory of a session beside its bytes: the task that serves it has two buffers of 8 kB for what
+/// the origin and the client send, its state, channel and socket.
 const PER_SESSION: usize = 24 * 1024;
 
-/// An entry of each of the two tables of what happened within the last 10 s, in a B-tree and a queue; both twice over,
-/// for nodes half full and queues that doubled.
+/// An entry of each of the two tables of what happened within the last 10 s, in a B-tree and a
+/// queue; both twice over, for nodes half full and queues that doubled.
 const PER_ENTRY: usize = 2 * (16 + 24 + 24);
 
-/// What the allocator may hold back, and TCP connections that are relayed meanwhile.
+/// Bytes that the allocator may hold back, and TCP connections that are relayed meanwhile.
 const SLACK: usize = 16 << 20;
 
 const EDGE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9100);
@@ -62,8 +62,8 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<bool, Failure> {
     Ok(met)
 }
 
-/// A turn of well-formed ClientHellos: their sessions live 10 s and are then started again all at once, so that
-/// shorter turns with pauses in between count these bursts more often than they come.
+/// A turn of well-formed ClientHellos: their sessions live 10 s and are then started again all at
+/// once, so that shorter turns with pauses in between count these bursts more often than they come.
 const LONG_TURN: Duration = Duration::from_secs(12);
 
 /// Long turns at most.
@@ -180,7 +180,7 @@ fn metrics() -> Result<String, Failure> {
     Ok(text)
 }
 
-/// What unproven sessions and the memory of them may take, bytes.
+/// Returns the bound of unproven sessions and the memory of them, in bytes.
 const fn memory_bound() -> usize {
     SESSIONS * (CLIENT_BYTES + SERVER_BYTES + PER_SESSION) + 2 * RECENT_ENTRIES * PER_ENTRY + SLACK
 }

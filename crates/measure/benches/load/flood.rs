@@ -1,4 +1,5 @@
-//! Attackers: datagrams at a steady rate from as many addresses as they like, and an account of every answer.
+//! Attackers: datagrams at a steady rate from as many addresses as they like, and an account of
+//! every answer.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,16 +26,16 @@ const SLOTS: u8 = 15;
 /// Different datagrams of an attack that does not count them.
 const POOL: usize = 4096;
 
-/// How often due datagrams are sent.
+/// Interval at which due datagrams are sent.
 const TICK: Duration = Duration::from_millis(1);
 
-/// How long answers may be on their way after the last datagram.
+/// Time that answers may be on their way after the last datagram.
 const LINGER: Duration = Duration::from_millis(500);
 
 /// Datagrams sent in one tick at most, when the attacker itself was late.
 const BURST: u64 = 2_000;
 
-/// What is sent.
+/// Kind of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Bytes without meaning, half of them behind the first two bytes of a request.
@@ -61,7 +62,7 @@ impl Kind {
     }
 }
 
-/// What went out and came back.
+/// Counts of what went out and came back.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Account {
     pub(crate) sent: u64,
@@ -167,7 +168,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Of `kind`; `flight` is what a replaying attacker has seen.
+    /// Starts a flood of `kind`; `flight` is what a replaying attacker has seen.
     pub(crate) fn new(kind: Kind, era: u32, flight: &[Vec<u8>]) -> Result<Self, Failure> {
         let pool = match kind {
             Kind::Random => (0..POOL).map(random).collect(),
@@ -232,7 +233,7 @@ impl Source {
         SessionId(id)
     }
 
-    /// Whether an answer to `to` is one that a datagram of this attack allows.
+    /// Returns true if an answer to `to` is one that a datagram of this attack allows.
     fn expects(&self, to: IpAddr, answer: &[u8], answered: &mut HashSet<(SessionId, u8)>) -> bool {
         let Ok(response) = Response::parse(answer) else { return false };
         let first = answered.insert((response.id, response.seq));

@@ -1,7 +1,8 @@
-//! Handshakes of the edge that speaks TLS, beside nginx and HAProxy: how many a second, and processor time of each.
+//! Handshakes of the edge that speaks TLS, beside nginx and HAProxy: how many a second, and
+//! processor time of each.
 //!
-//! Servers have one processor for themselves, and take turns on it; load and origin have another. A connection is: connect,
-//! handshake, one request and its answer of 100 bytes, close.
+//! Servers have one processor for themselves, and take turns on it; load and origin have another. A
+//! connection is: connect, handshake, one request and its answer of 100 bytes, close.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -22,12 +23,12 @@ use super::terminators::{self, Kind, Setting, Terminator};
 use super::tls13::{Client, Event, Ticket, record_length};
 use super::{Failure, Plan};
 
-/// Of an answer.
+/// Bytes of an answer's body.
 const BODY: usize = 100;
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: peer.test\r\n\r\n";
 
-/// How long one connection may take.
+/// Time that one connection may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Between two turns: what is left of one is then over, such as connections that are being closed.
@@ -36,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A server whose processor is less busy in a turn waits for the load, and its rate is the load's.
 const BUSY: f64 = 0.95;
 
-/// What is asked of a server.
+/// Requests to a server.
 #[derive(Clone, Copy)]
 struct Load {
     kind: Kind,
@@ -61,7 +62,7 @@ impl Load {
     }
 }
 
-/// What came of a server's turns.
+/// Results of a server's turns.
 #[derive(Default)]
 struct Series {
     rates: Vec<f64>,
@@ -164,9 +165,10 @@ struct Turn {
     rate: f64,
     /// Milliseconds of processor time for each handshake.
     cost: f64,
-    /// The part of the time in which the server's processor was not idle: with what the kernel does beside the program.
+    /// The part of the time in which the server's processor was not idle: with what the kernel does
+    /// beside the program.
     busy: f64,
-    /// What the server and the load used of their processors, as parts of the time.
+    /// Processor time of the server and the load, as parts of the time.
     part: f64,
     part_of_load: f64,
 }
@@ -197,16 +199,17 @@ fn measure(plan: &Plan, server: &Terminator, load: Load, cpu: usize) -> Result<T
     })
 }
 
-/// What clients have done in a time.
+/// Work that clients have done in a time.
 struct Done {
     count: u64,
     failed: u64,
     seconds: f64,
-    /// What went wrong first.
+    /// First error.
     why: Option<String>,
 }
 
-/// Opens, uses and closes connections for `time`, [`CONCURRENT`] at once. Each offers the ticket, if there is one.
+/// Opens, uses and closes connections for `time`, [`CONCURRENT`] at once. Each offers the ticket,
+/// if there is one.
 fn connections(
     client: Arc<Client>,
     address: SocketAddr,
@@ -261,7 +264,7 @@ fn first_ticket(client: &Arc<Client>, address: SocketAddr) -> Result<Ticket, Fai
     on_thread(work).join().map_err(|_| "the client panicked")??
 }
 
-/// What one connection brought.
+/// Result of one connection.
 struct Answer {
     resumed: bool,
     /// The last of them.
@@ -296,7 +299,7 @@ async fn exchange(
     Ok(Answer { resumed: connection.resumed(), ticket: given })
 }
 
-/// Whether head and body are there.
+/// Returns true if head and body are there.
 fn is_whole(answer: &[u8]) -> bool {
     let head = answer.windows(4).position(|end| end == b"\r\n\r\n");
     answer.starts_with(b"HTTP/1.1 200") && head.is_some_and(|head| answer.len() >= head + 4 + BODY)
@@ -306,7 +309,7 @@ fn is_whole(answer: &[u8]) -> bool {
 #[derive(Default)]
 struct Records {
     bytes: Vec<u8>,
-    /// Of these, those of records that were given out.
+    /// Bytes of records that were given out.
     used: usize,
 }
 

@@ -1,7 +1,8 @@
-//! What headstart costs under load and under attack: `bench/README.md` says how to run it and what came out.
+//! Costs of headstart under load and under attack: `bench/README.md` has the commands and the
+//! results.
 //!
-//! Everything happens in a network namespace of its own, on its loopback: 198.18.0.0/15 (RFC 2544, for
-//! benchmarks) is local there, so that traffic has as many true source addresses as it needs.
+//! Everything happens in a network namespace of its own, on its loopback: 198.18.0.0/15 (RFC 2544,
+//! for benchmarks) is local there, so that traffic has as many true source addresses as it needs.
 
 mod attack;
 mod flood;
@@ -35,13 +36,13 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const USAGE: &str = "usage: load relay|handshakes|managed|attack|udp-workers [--rounds N] [--seconds N] [--rate N] [--threads N] [--only WORD] [--beside PROGRAM] [--out DIR]";
 
-/// What to run, and for how long.
+/// Measurements to run, and their duration.
 #[derive(Clone, Debug)]
 struct Plan {
     what: String,
-    /// How often each arm has its turn.
+    /// Number of turns of each arm.
     rounds: usize,
-    /// How long each turn lasts.
+    /// Duration of a turn.
     turn: Duration,
     /// Datagrams of an attacker in a second.
     rate: u32,
@@ -49,7 +50,8 @@ struct Plan {
     threads: usize,
     /// Only loads and attacks whose name has this word.
     only: String,
-    /// Another build of headstart: a further arm beside other programs, else in the place of this one.
+    /// Another build of headstart: a further arm beside other programs, else in the place of this
+    /// one.
     beside: Option<PathBuf>,
     out: Option<PathBuf>,
 }
@@ -105,7 +107,7 @@ fn plan(args: impl Iterator<Item = String>) -> Result<Option<Plan>, Failure> {
     Ok(Some(plan).filter(|plan| !plan.what.is_empty()))
 }
 
-/// Whether all bars were met.
+/// Runs the plan, and returns true if all bars were met.
 fn run(plan: &Plan) -> Result<bool, Failure> {
     if !namespace::is_inside() {
         return namespace::run_again_inside();

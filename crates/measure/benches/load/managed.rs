@@ -1,7 +1,9 @@
-//! Managed TLS of the agent, beside a program that speaks TLS itself and beside HAProxy that does it for the program.
+//! Managed TLS of the agent, beside a program that speaks TLS itself and beside HAProxy that does
+//! it for the program.
 //!
-//! The program and what speaks TLS for it share one processor, as on a machine where both have work to do; the origin has
-//! another. So a rate is what that one processor bears, whoever does the work.
+//! The program and what speaks TLS for it share one processor, as on a machine where both have work
+//! to do; the origin has another. So a rate is what that one processor bears, whoever does the
+//! work.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,8 +21,8 @@ use super::terminators::versions;
 use super::visits::{self, Answer, Task, Work};
 use super::{Failure, Plan};
 
-/// Connections at a time: as many as the agent keeps tickets of one server, each of which is shown once. More at
-/// a time would have some full handshakes among resumptions.
+/// Connections at a time: as many as the agent keeps tickets of one server, each of which is shown
+/// once. More at a time would have some full handshakes among resumptions.
 const AT_ONCE: usize = TICKETS_PER_SERVER;
 
 /// Before a turn is measured: by then sessions are there and windows have opened.
@@ -29,19 +31,20 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// Between two turns: what is left of one is then over, such as connections that are being closed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Where the client's processor is less busy in a turn, something else is what limits, mostly the origin.
+/// Where the client's processor is less busy in a turn, something else is what limits, mostly the
+/// origin.
 const BUSY: f64 = 0.95;
 
-/// Of connections that can resume, so many do: the first in a turn have nothing to resume.
+/// Share of connections that resume where they can: the first in a turn have nothing to resume.
 const RESUMED_FLOOR: f64 = 0.99;
 
-/// What is measured beside rates, costs and times.
+/// Label of what is measured beside rates, costs and times.
 const BETWEEN: &str = "of that, what is between";
 const CLIENT_BUSY: &str = "client's processor busy";
 const ORIGIN_BUSY: &str = "origin's processor busy";
 const RESUMED: &str = "part resumed";
 
-/// What is asked of an arm.
+/// Work of an arm.
 #[derive(Clone, Copy)]
 enum Load {
     Connections { resumes: bool },
@@ -70,7 +73,7 @@ impl Load {
         }
     }
 
-    /// What is measured; the first two are compared.
+    /// Returns what is measured; the first two are compared.
     const fn metrics(self) -> &'static [&'static str] {
         match self {
             Self::Connections { .. } => {
@@ -81,7 +84,8 @@ impl Load {
         }
     }
 
-    /// How many of what is counted rates and costs are about, and what of a cost's unit a second is.
+    /// Returns the number of things that rates and costs are about, and the units in a second of a
+    /// cost.
     const fn units(self) -> (f64, f64) {
         match self {
             Self::Connections { .. } | Self::Latency { .. } => (1.0, 1e3),
@@ -89,7 +93,7 @@ impl Load {
         }
     }
 
-    /// Whether all connections resume, or none does; not asked of bulk.
+    /// Returns true if all connections resume, false if none does; `None` for bulk.
     const fn resumes(self) -> Option<bool> {
         match self {
             Self::Connections { resumes } | Self::Latency { resumes } => Some(resumes),
@@ -98,7 +102,7 @@ impl Load {
     }
 }
 
-/// What came of an arm's turns, by metric.
+/// Results of an arm's turns, by metric.
 #[derive(Default)]
 struct Series(HashMap<&'static str, Vec<f64>>);
 
@@ -112,7 +116,7 @@ impl Series {
     }
 }
 
-/// Whose processors they are.
+/// Processors of the programs.
 #[derive(Clone, Copy)]
 struct Cpus {
     client: usize,
@@ -274,7 +278,7 @@ fn latencies(answers: &[Answer]) -> Vec<f64> {
     vec![quantile(&times, 0.5), quantile(&times, 0.99), part]
 }
 
-/// What has been done and spent up to a moment.
+/// Work done and time spent up to a moment.
 struct Reading {
     at: Instant,
     done: u64,

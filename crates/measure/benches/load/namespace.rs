@@ -43,7 +43,8 @@ fn ip(args: &[&str]) -> Result<(), Failure> {
     if status.success() { Ok(()) } else { Err(format!("ip {args:?} failed").into()) }
 }
 
-/// Counters of this namespace from /proc/net/snmp: datagrams sent, and lost for want of receive buffer.
+/// Counters of this namespace from /proc/net/snmp: datagrams sent, and lost for want of receive
+/// buffer.
 pub(crate) fn udp_counters() -> Result<(u64, u64), Failure> {
     let text = fs::read_to_string("/proc/net/snmp")?;
     let mut lines = text.lines().filter(|line| line.starts_with("Udp:"));

@@ -1,4 +1,5 @@
-//! Programs that speak TLS to an origin for others, the agent and HAProxy, and that origin, which is nginx: one thread each.
+//! Programs that speak TLS to an origin for others, the agent and HAProxy, and that origin, which
+//! is nginx: one thread each.
 
 use crate::programs::headstart;
 use std::fs::{self, File};
@@ -26,8 +27,8 @@ const PADDING: usize = 64;
 
 /// nginx with TLS 1.3.
 ///
-/// Its short answer, `/`, says of the connection whether it was resumed (`r` or `.`), the version and the cipher; its
-/// long one, `/bulk`, has no end while a turn lasts.
+/// Its short answer, `/`, says of the connection whether it was resumed (`r` or `.`), the version
+/// and the cipher; its long one, `/bulk`, has no end while a turn lasts.
 pub(crate) struct Origin {
     pub(crate) program: Program,
     pub(crate) address: SocketAddr,
@@ -81,7 +82,7 @@ fn conf(folder: &Path, identity: &Identity, address: SocketAddr, bulk: &Path) ->
 pub(crate) struct Arm {
     pub(crate) name: &'static str,
     pub(crate) way: Arc<Way>,
-    /// What speaks TLS in the program's place.
+    /// Program that speaks TLS in the client's place.
     pub(crate) between: Option<Program>,
 }
 

@@ -12,7 +12,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Failure;
 
-/// /proc/PID/stat counts in hundredths of a second (USER_HZ) on every architecture that headstart runs on.
+/// /proc/PID/stat counts in hundredths of a second (USER_HZ) on every architecture that headstart
+/// runs on.
 const TICKS: f64 = 100.0;
 
 /// A running program; ended when dropped.
@@ -89,13 +90,14 @@ pub(crate) fn own_cpu() -> Result<f64, Failure> {
     cpu_of("self")
 }
 
-/// How long a processor was not idle so far, seconds.
+/// Returns the time that a processor was not idle so far, in seconds.
 pub(crate) fn busy(cpu: usize) -> Result<f64, Failure> {
     let stat = fs::read_to_string("/proc/stat")?;
     let line = stat.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} ")));
     let fields = line.ok_or("no such processor in /proc/stat")?.split_whitespace();
     let ticks: Vec<f64> = fields.map(str::parse).collect::<Result<_, _>>()?;
-    // proc_stat(5): user nice system idle iowait irq softirq steal, and guests, which are in the first two as well.
+    // proc_stat(5): user nice system idle iowait irq softirq steal, and guests, which are in the
+    // first two as well.
     let [user, nice, system, _, _, irq, softirq, steal] =
         ticks.first_chunk().ok_or("a short line in /proc/stat")?;
     Ok((user + nice + system + irq + softirq + steal) / TICKS)

@@ -14,12 +14,13 @@ use super::{Failure, Plan};
 const BULK_FLOOR: f64 = 0.9;
 const CONNECTIONS_FLOOR: f64 = 0.7;
 
-/// HAProxy doing what the edge does as well: it reads the ClientHello, and waits for it before it connects.
+/// HAProxy doing what the edge does as well: it reads the ClientHello, and waits for it before it
+/// connects.
 const INSPECT: &str = "tcp-request inspect-delay 10s
     tcp-request content accept if { req.ssl_hello_type 1 }
     use_backend origin if { req.ssl_sni -m found }";
 
-/// What is asked of a proxy.
+/// Work of a proxy.
 #[derive(Clone, Copy)]
 enum Load {
     Bulk(usize),
@@ -35,7 +36,7 @@ impl Load {
         }
     }
 
-    /// What a rate is given in, how many of it one is, and the same of processor time.
+    /// Returns the unit of a rate, its size, and the same of processor time.
     const fn units(self) -> (&'static str, f64, &'static str, f64) {
         match self {
             Self::Bulk(_) => ("Gbit/s", 8e-9, "CPU s per GB", 1e9),
@@ -57,7 +58,7 @@ struct Arm {
     address: SocketAddr,
 }
 
-/// What a load got out of an arm in each round.
+/// Results of an arm in each round.
 struct Series {
     rates: Vec<f64>,
     costs: Vec<f64>,

@@ -6,7 +6,7 @@ use std::fs;
 use super::stats::Median;
 use super::{Failure, Plan};
 
-/// What was measured.
+/// Results of a measurement.
 pub(crate) struct Report {
     plan: Plan,
     samples: String,
@@ -98,7 +98,7 @@ impl Report {
     }
 }
 
-/// What a command says; nothing if it cannot be run.
+/// Returns the output of a command; nothing if it cannot be run.
 pub(crate) fn output(program: &str, args: &[&str]) -> String {
     let output = std::process::Command::new(program).args(args).output();
     output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()

@@ -3,7 +3,8 @@
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-/// Resamples of a bootstrap interval, and the seed of all of them: the same samples always give the same.
+/// Resamples of a bootstrap interval, and the seed of all of them: the same samples always give the
+/// same.
 const RESAMPLES: usize = 10_000;
 const SEED: u64 = 1;
 
@@ -11,8 +12,9 @@ const SEED: u64 = 1;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Median {
     pub(crate) value: f64,
-    /// An interval of at least 95 % by order statistics (binomial, no assumption about the distribution), unless it
-    /// is by bootstrap; the whole range where there are fewer than six samples.
+    /// An interval of at least 95 % by order statistics (binomial, no assumption about the
+    /// distribution), unless it is by bootstrap; the whole range where there are fewer than six
+    /// samples.
     pub(crate) low: f64,
     pub(crate) high: f64,
     pub(crate) samples: usize,
@@ -28,8 +30,9 @@ impl Median {
         Self { value, low: at(left), high: at(count.saturating_sub(1 + left)), samples: count }
     }
 
-    /// With a bootstrap interval of 95 % instead (percentile method, Efron & Tibshirani 1993, chapter 13): narrower than
-    /// that by order statistics, which covers at least so much whatever the distribution.
+    /// Summarises with a bootstrap interval of 95 % (percentile method, Efron & Tibshirani 1993,
+    /// chapter 13): narrower than that by order statistics, which covers at least so much whatever
+    /// the distribution.
     pub(crate) fn bootstrapped(samples: &[f64]) -> Self {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
         let count = samples.len();
@@ -52,7 +55,8 @@ fn middle(samples: &mut [f64]) -> f64 {
     f64::midpoint(at(samples.len().saturating_sub(1) / 2), at(samples.len() / 2))
 }
 
-/// Samples to leave out at each end: the most for which the rest covers the median in 95 of 100 cases.
+/// Samples to leave out at each end: the most for which the rest covers the median in 95 of 100
+/// cases.
 fn left_out(count: usize) -> usize {
     let mut probability = 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX));
     let mut tail = 0.0;

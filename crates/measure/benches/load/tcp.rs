@@ -27,7 +27,8 @@ const PIECE: usize = 256 * 1024;
 /// Connections open at one time while their rate is measured.
 pub(crate) const CONCURRENT: usize = 32;
 
-/// A real ClientHello (recorded from OpenSSL 3.0, server name www.example.com), padded to [`HELLO`].
+/// A real ClientHello (recorded from OpenSSL 3.0, server name www.example.com), padded to
+/// [`HELLO`].
 pub(crate) fn client_hello() -> Result<Vec<u8>, Failure> {
     padded(include_str!("../../../proto/tests/hellos/openssl30.hex"))
 }
@@ -103,8 +104,8 @@ const LONG: u8 = 0xfe;
 /// More than an edge stores for a session (20 KiB): certificates with post-quantum signatures.
 const LONG_FLIGHT: usize = 24_000;
 
-/// An origin that answers a ClientHello with [`FLIGHT`] bytes and closes when its client does; or that sends without
-/// end if the ClientHello asks for it.
+/// An origin that answers a ClientHello with [`FLIGHT`] bytes and closes when its client does; or
+/// that sends without end if the ClientHello asks for it.
 pub(crate) fn start_origin() -> Result<SocketAddr, Failure> {
     serve(answer)
 }
@@ -153,7 +154,7 @@ fn pour(mut stream: std::net::TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// What clients have done in a time.
+/// Work that clients have done in a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) count: u64,
@@ -168,7 +169,7 @@ impl Done {
         self.count as f64 / self.seconds
     }
 
-    /// What the processor time of the whole load was spent on.
+    /// Returns the work that the processor time of the whole load was spent on.
     pub(crate) fn total(&self) -> f64 {
         self.all as f64
     }

@@ -1,4 +1,5 @@
-//! Programs that speak TLS before an origin in clear: the edge, nginx and HAProxy, all with the same library, one thread each.
+//! Programs that speak TLS before an origin in clear: the edge, nginx and HAProxy, all with the
+//! same library, one thread each.
 
 use crate::programs::headstart;
 use std::fs;
@@ -24,7 +25,7 @@ const LIBRARIES: [&str; 2] = ["libssl.so.3", "libcrypto.so.3"];
 const OWN_LIBRARY: &str = "has an OpenSSL of its own, so that versions of it would be compared: build with the system's \
     (OPENSSL_NO_VENDOR=1, packages libssl-dev and pkg-config), see bench/README.md";
 
-/// What is behind it.
+/// Kind of the origin behind it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Requests of HTTP, passed on over connections that are kept.
@@ -50,7 +51,7 @@ pub(crate) struct Terminator {
     pub(crate) address: SocketAddr,
 }
 
-/// What all of them are started with.
+/// Settings that all of them start with.
 pub(crate) struct Setting {
     pub(crate) folder: PathBuf,
     pub(crate) identity: Identity,
@@ -199,7 +200,8 @@ pub(crate) fn find(name: &str) -> Result<PathBuf, Failure> {
     found.ok_or_else(|| format!("{name} was not found: install the package {name}").into())
 }
 
-/// What runs, each with its version, and the one OpenSSL of all these programs, which is the load's as well.
+/// Returns the programs that run, each with its version, and the one OpenSSL of them all, which is
+/// the load's as well.
 ///
 /// # Errors
 /// They do not have the same: then nothing is compared.
@@ -226,7 +228,8 @@ pub(crate) fn versions<'a>(
     ])
 }
 
-/// The files of OpenSSL that a process has in memory, which is what counts of what `ldd` shows; none if it lacks one.
+/// The files of OpenSSL that a process has in memory, which is what counts of what `ldd` shows;
+/// none if it lacks one.
 fn libraries(process: &str) -> Option<Vec<String>> {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).ok()?;
     let file = |library: &str| {

@@ -1,9 +1,11 @@
-//! As little of a TLS 1.3 client (RFC 8446) as whole handshakes take: one group, one cipher, and no look at certificates.
+//! As little of a TLS 1.3 client (RFC 8446) as whole handshakes take: one group, one cipher, and no
+//! look at certificates.
 //!
-//! OpenSSL's client takes as much of a processor as a server does, and verifies a signature besides: with a processor for
-//! each of both, it would be what is measured. This one has the same key share for all connections, multiplies once for
-//! each, and checks nothing but that the server knows the keys: its Finished is verified, the certificate is not.
-//! Servers cannot tell the difference; nobody else should do it like this.
+//! OpenSSL's client takes as much of a processor as a server does, and verifies a signature
+//! besides: with a processor for each of both, it would be what is measured. This one has the same
+//! key share for all connections, multiplies once for each, and checks nothing but that the server
+//! knows the keys: its Finished is verified, the certificate is not. Servers cannot tell the
+//! difference; nobody else should do it like this.
 
 use std::io;
 use std::time::Instant;
@@ -15,7 +17,7 @@ use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};
 
 use super::Failure;
 
-/// Of SHA-256, and so of every secret.
+/// Length of SHA-256, and so of every secret.
 const HASH: usize = 32;
 
 /// Bytes of a record's header, of a message's, and of what AES-GCM adds (sections 5.1, 4 and 5.2).
@@ -42,14 +44,14 @@ const PRE_SHARED_KEY: u16 = 41;
 /// Alert close_notify, a warning.
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 
-/// What all connections of a client have in common.
+/// State that all connections of a client share.
 pub(crate) struct Client {
     key: PKey<Private>,
     /// A ClientHello without a pre-shared key: from its version to the last extension.
     hello: Vec<u8>,
 }
 
-/// By what a session is resumed.
+/// State that resumes a session.
 #[derive(Clone)]
 pub(crate) struct Ticket {
     identity: Vec<u8>,
@@ -87,7 +89,7 @@ enum Phase {
     },
 }
 
-/// What a record of the server came to.
+/// Event in a record of the server.
 pub(crate) enum Event {
     Nothing,
     /// The handshake is over; these bytes, and then the application's, are to be sent.
@@ -113,7 +115,8 @@ impl Client {
         }
         let share = [&[0, 29][..], &vector16(&key.raw_public_key()?)].concat();
         extensions.extend(extension(KEY_SHARE, &vector16(&share)));
-        // TLS_AES_128_GCM_SHA256 alone; without a session id, the server does without ChangeCipherSpec (appendix D.4).
+        // TLS_AES_128_GCM_SHA256 alone; without a session id, the server does without
+        // ChangeCipherSpec (appendix D.4).
         let head = [&[3, 3][..], &[0; 32], &[0, 0, 2, 0x13, 0x01, 1, 0]].concat();
         Ok(Self { key, hello: [head, vector16(&extensions)].concat() })
     }
@@ -149,7 +152,8 @@ impl Client {
 }
 
 impl Ticket {
-    /// Adds the extension pre_shared_key, with room for the binder, to a ClientHello (section 4.2.11).
+    /// Adds the extension pre_shared_key, with room for the binder, to a ClientHello (section
+    /// 4.2.11).
     fn offer(&self, body: &mut Vec<u8>) {
         let age = u32::try_from(self.received.elapsed().as_millis()).unwrap_or(u32::MAX);
         let age = age.wrapping_add(self.age_add).to_be_bytes();
@@ -191,7 +195,7 @@ fn bind(hello: &mut [u8], early: &[u8; HASH]) {
 }
 
 impl Connection<'_> {
-    /// Whether the server took the ticket; known once the handshake is over.
+    /// Returns true if the server took the ticket; known once the handshake is over.
     pub(crate) const fn resumed(&self) -> bool {
         self.resumed
     }
@@ -278,7 +282,8 @@ impl Connection<'_> {
         Ok(Event::Nothing)
     }
 
-    /// The server's messages up to its Finished, which is answered with the client's (section 4.4.4).
+    /// The server's messages up to its Finished, which is answered with the client's (section
+    /// 4.4.4).
     fn flight(&mut self) -> Result<Event, Failure> {
         let Phase::Flight { secret, ours, theirs, .. } = &self.phase else {
             return Ok(Event::Nothing);
@@ -332,7 +337,7 @@ impl<'m> Message<'m> {
     }
 }
 
-/// What is needed of it (section 4.1.3).
+/// The parts of a ServerHello that are needed (section 4.1.3).
 struct ServerHello {
     share: Vec<u8>,
     resumed: bool,
@@ -493,7 +498,7 @@ impl<'f> Fields<'f> {
     }
 }
 
-/// How long the record is that begins with these bytes, once that can be told.
+/// Returns the length of the record that begins with these bytes, once they tell it.
 pub(crate) fn record_length(bytes: &[u8]) -> io::Result<Option<usize>> {
     /// Section 5.2: 2^14 bytes of content, and 256 for the rest.
     const MAX: usize = (1 << 14) + 256;

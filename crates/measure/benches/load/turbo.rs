@@ -1,4 +1,5 @@
-//! TurboTLS clients that do as little as the protocol allows (docs/wire.md), so that the edge is what is measured.
+//! TurboTLS clients that do as little as the protocol allows (docs/wire.md), so that the edge is
+//! what is measured.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -36,7 +37,8 @@ impl Flight {
         Self { key, datagrams, client_bytes: hello.len() }
     }
 
-    /// Sends the flight, takes the server's over UDP, and joins; says how long the server flight took.
+    /// Sends the flight, takes the server's over UDP, and joins; says how long the server flight
+    /// took.
     pub(crate) async fn open(&self, udp: &UdpSocket, edge: SocketAddr) -> io::Result<Duration> {
         let begun = Instant::now();
         for datagram in &self.datagrams {
@@ -85,7 +87,7 @@ impl Flight {
     }
 }
 
-/// What handshakes took, seconds, sorted; and how many failed.
+/// Durations of handshakes, in seconds and sorted, and the number of failed ones.
 pub(crate) struct Handshakes {
     pub(crate) times: Vec<f64>,
     pub(crate) failed: u64,
@@ -102,8 +104,8 @@ impl Handshakes {
     }
 }
 
-/// Opens connections to `edge` for `time` from `clients` addresses: each again at once, or all of them together
-/// `rate` in a second.
+/// Opens connections to `edge` for `time` from `clients` addresses: each again at once, or all of
+/// them together `rate` in a second.
 pub(crate) fn handshakes(
     edge: SocketAddr,
     clients: u16,

@@ -1,5 +1,5 @@
-//! A program that visits an origin by one [`Way`], on one thread: again and again, one after the other, or for bytes
-//! without end.
+//! A program that visits an origin by one [`Way`], on one thread: again and again, one after the
+//! other, or for bytes without end.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,13 +16,14 @@ use super::ways::{Plain, Way};
 const SHORT: &[u8] = b"GET / HTTP/1.1\r\nHost: peer.test\r\n\r\n";
 const LONG: &[u8] = b"GET /bulk HTTP/1.1\r\nHost: peer.test\r\n\r\n";
 
-/// How long one visit may take, or a stream among others wait for its next bytes: a hang takes longer.
+/// Time that one visit may take, or a stream among others wait for its next bytes: a hang takes
+/// longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Bytes read at a time: four records, if the way gives so many at once.
 const PIECE: usize = 64 * 1024;
 
-/// What the short answer of the origin says.
+/// The origin's short answer.
 pub(crate) struct Answer {
     pub(crate) resumed: bool,
     /// Version and cipher.
@@ -65,7 +66,7 @@ async fn visit(way: &Way, resumes: bool) -> Result<(Answer, Box<dyn Plain>), Fai
     }
 }
 
-/// What is behind the head, once all of it is there: it ends with its line.
+/// Returns the bytes behind the head, once all of them are there: they end with their line.
 fn whole(answer: &[u8]) -> Result<Option<&[u8]>, Failure> {
     const END: &[u8] = b"\r\n\r\n";
     let Some(head) = answer.windows(END.len()).position(|four| four == END) else {
@@ -95,8 +96,8 @@ pub(crate) fn once(way: &Arc<Way>, resumes: bool) -> Result<Answer, Failure> {
     on_thread(work).join().map_err(|_| PANICKED)??
 }
 
-/// Visits one after the other for `time`, each when the one before is over at the origin, too; behind a first one that
-/// brings what the others resume.
+/// Visits one after the other for `time`, each when the one before is over at the origin, too;
+/// behind a first one that brings what the others resume.
 pub(crate) fn one_by_one(
     way: &Arc<Way>,
     resumes: bool,
@@ -115,7 +116,7 @@ pub(crate) fn one_by_one(
     on_thread(work).join().map_err(|_| PANICKED)??
 }
 
-/// What is done at the same time, over and over, until it is stopped.
+/// Task that is done at the same time, over and over, until it is stopped.
 #[derive(Clone, Copy)]
 pub(crate) enum Task {
     Visits { resumes: bool },
@@ -129,12 +130,12 @@ pub(crate) struct Work {
     thread: JoinHandle<Result<(), Failure>>,
 }
 
-/// What they have done so far.
+/// Counts of work so far.
 #[derive(Default)]
 struct Counts {
     done: AtomicU64,
     resumed: AtomicU64,
-    /// What went wrong first.
+    /// First error.
     failure: Mutex<Option<String>>,
 }
 

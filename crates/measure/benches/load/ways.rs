@@ -1,4 +1,5 @@
-//! The ways of a program to an origin that speaks TLS: OpenSSL in itself, the agent, or HAProxy in between.
+//! The ways of a program to an origin that speaks TLS: OpenSSL in itself, the agent, or HAProxy in
+//! between.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,8 @@ pub(crate) struct Direct {
     origin: SocketAddr,
     full: SslContext,
     resuming: SslContext,
-    /// Tickets of TLS 1.3, to be shown once (RFC 8446 appendix C.4): a resumption takes one and brings one.
+    /// Tickets of TLS 1.3, to be shown once (RFC 8446 appendix C.4): a resumption takes one and
+    /// brings one.
     sessions: Sessions,
 }
 
@@ -127,7 +129,7 @@ impl Managed {
     }
 }
 
-/// Whether this may become a yes.
+/// Returns true if this may become a yes.
 fn is_begun(head: &[u8]) -> bool {
     const YES: &[u8] = b"HTTP/1.1 200 ";
     head.iter().zip(YES).all(|(has, wanted)| has == wanted)

@@ -1,4 +1,4 @@
-//! What was measured.
+//! Results of the measurement.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ pub(super) struct Sample {
     pub(super) request: Duration,
     /// From connecting to the first response byte.
     pub(super) response: Duration,
-    /// What TCP took to connect.
+    /// Time that TCP took to connect.
     pub(super) rtt: Duration,
-    /// Whether TurboTLS opened it.
+    /// True if TurboTLS opened it.
     pub(super) turbo: bool,
     /// The group of the key exchange.
     pub(super) group: Option<&'static str>,
@@ -90,11 +90,11 @@ impl Arm {
 /// The result of a demo.
 #[derive(Debug)]
 pub(super) struct Figures {
-    /// Of the emulated link, as asked for.
+    /// Round trip of the emulated link, as asked for.
     pub(super) rtt: Duration,
     /// As TCP saw it, median.
     pub(super) rtt_seen: Duration,
-    /// Of the key exchange, in all connections.
+    /// Group of the key exchange, in all connections.
     pub(super) group: Option<&'static str>,
     pub(super) plain: Arm,
     pub(super) turbo: Arm,

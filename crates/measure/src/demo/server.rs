@@ -28,7 +28,7 @@ use tokio_openssl::SslStream;
 use headstart::base::failure::Failure;
 use headstart::tls::ALPN;
 
-/// What the origin answers.
+/// Answer of the origin.
 const PAGE: &[u8] = b"hello over a slow link\n";
 
 /// A certificate of its own issuer, and its key.

@@ -1,4 +1,4 @@
-//! Whether the results are as an experiment demands.
+//! Comparison of results with an experiment's demands.
 
 use serde::Serialize;
 
@@ -9,17 +9,18 @@ use super::stats::{Summary, ratio_of_medians};
 use super::summary::{Group, Groups};
 use super::trial::Key;
 
-/// Digits behind the point that a figure is shown with, if they tell it from the limit; and the most of them.
+/// Digits behind the point that a figure is shown with, if they tell it from the limit; and the
+/// most of them.
 const FEWEST_DIGITS: i32 = 3;
 const MOST_DIGITS: i32 = 12;
 
-/// By how much a short run may miss a bar of times, in round trips.
+/// Slack of a short run at a bar of times, in round trips.
 ///
-/// Its few trials show whether a round trip too many was taken, on a slow or busy machine, too; they do not show how
-/// fast the programs are.
+/// Its few trials show whether a round trip too many was taken, on a slow or busy machine, too;
+/// they do not show how fast the programs are.
 const QUICK_SLACK: f64 = 0.4;
 
-/// What one bar says of one cell.
+/// Verdict of one bar on one cell.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Verdict {
     /// The bar, as the file says it.
@@ -30,8 +31,8 @@ pub(crate) struct Verdict {
     pub(crate) variant: String,
     pub(crate) condition: &'static str,
     pub(crate) limit: f64,
-    /// In as few digits as show on which side of the limit it is; it was judged by all of them. None if there
-    /// was nothing to judge by, which misses it.
+    /// In as few digits as show on which side of the limit it is; it was judged by all of them.
+    /// None if there was nothing to judge by, which misses it.
     pub(crate) found: Option<f64>,
     pub(crate) met: bool,
 }
@@ -300,7 +301,8 @@ mod tests {
         assert_eq!(one(&format!("{of}rtts_max = 9.0")), (None, false));
     }
 
-    /// Of what completed, the median is half that of TLS 1.3; of all, most took for ever.
+    /// Failures favour no ratio. Among those that completed, the median is half that of TLS 1.3;
+    /// among all, most took for ever.
     #[test]
     fn what_failed_is_in_no_ratio_s_favour() {
         let mut groups = groups();

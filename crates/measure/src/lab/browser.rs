@@ -1,5 +1,5 @@
-//! Pages in Chromium, with and without what saves round trips: recorded, learned from, loaded, and held against what
-//! was predicted.
+//! Pages in Chromium, with and without what saves round trips: recorded, learned from, loaded, and
+//! held against what was predicted.
 
 mod agent;
 mod arm;

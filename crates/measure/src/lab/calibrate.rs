@@ -16,7 +16,7 @@ use headstart::base::failure::{Failure, NEGATIVE};
 use headstart::base::logging::LogOptions;
 use headstart::base::output;
 
-/// How far 99 of 100 UDP echoes may be off, where forwarder and programs are pinned and real-time.
+/// Error that 99 of 100 UDP echoes may have, where forwarder and programs are pinned and real-time.
 const BAR: Duration = Duration::from_micros(300);
 
 /// A TCP connection for so many UDP echoes: it takes so much longer to have as many.
@@ -119,16 +119,17 @@ struct Calibrated {
     forwarder: Forwarding,
 }
 
-/// What the forwarder says of itself.
+/// The forwarder's account of itself.
 #[derive(Clone, Copy, Default)]
 struct Forwarding {
     lateness: Lateness,
-    /// Packets that it held up for longer than a lab allows: not the link's doing, but that of other programs.
+    /// Packets that it held up for longer than a lab allows: not the link's doing, but that of
+    /// other programs.
     late: u64,
     exactness: Exactness,
 }
 
-/// How much longer round trips took than asked for, in microseconds.
+/// Time by which round trips were longer than asked for, in microseconds.
 #[derive(Clone, Copy)]
 struct Errors {
     count: usize,
@@ -162,7 +163,7 @@ impl Calibrated {
 }
 
 impl Errors {
-    /// Of round trips in ascending order.
+    /// Computes the errors of round trips in ascending order.
     fn new(asked: Duration, seen: &[Duration]) -> Self {
         // The nearest rank: a value that was measured.
         let at = |percent: usize| {
@@ -179,14 +180,14 @@ impl Errors {
 }
 
 impl Calibration {
-    /// Whether everything was obtained that makes the bar apply.
+    /// Returns true if everything was obtained that makes the bar apply.
     fn is_exact(&self) -> bool {
         let granted = |program: &Scheduling| program.realtime && program.cpu.is_some();
         let exactness = self.exactness();
         self.programs.iter().all(granted) && exactness.realtime && exactness.pinned
     }
 
-    /// That of every link.
+    /// Returns the exactness of every link.
     fn exactness(&self) -> Exactness {
         let all = |of: fn(&Exactness) -> bool| {
             self.links.iter().all(|link| of(&link.forwarder.exactness))

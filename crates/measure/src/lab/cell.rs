@@ -29,10 +29,11 @@ pub(crate) use fast_open::{ClientSide, ServerSide};
 pub(crate) use origin::{check_tools, versions};
 pub(crate) use start::{Agent, Counts, Place, await_port, begin};
 
-/// How long a client may need beyond the time in which a connection fails, before it counts as hung.
+/// Time that a client may need beyond the time in which a connection fails, before it counts as
+/// hung.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What stands in the column `opening` where an agent opened and only it knows how.
+/// Value of the column `opening` where an agent opened and only it knows how.
 const BY_AGENT: &str = "agent";
 
 /// One arm with one suite, running.
@@ -44,7 +45,7 @@ pub(crate) struct Cell {
     /// Its clients, where they are programs of others.
     workload: Option<workload::Workload>,
     servers: Vec<Program>,
-    /// What is attached to the interfaces of its servers.
+    /// Programs attached to the interfaces of its servers.
     fast_open: Vec<ServerSide>,
     /// Its cases so far, where they are what it does.
     cases: Vec<Case>,
@@ -56,7 +57,7 @@ pub(crate) struct Cell {
     turns: u32,
     /// Client whose turn it is.
     turn: usize,
-    /// What links did to its packets while it had its turns.
+    /// Effects of links on its packets while it had its turns.
     pub(crate) links: LinkActs,
     pub(crate) load: LoadTotals,
     /// Loads of a page that nobody has taken yet.
@@ -75,7 +76,7 @@ struct Client {
     agent: Option<Agent>,
 }
 
-/// What all loads of a cell came to.
+/// Totals of all loads of a cell.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct LoadTotals {
     pub(crate) connections: u64,
@@ -87,7 +88,7 @@ pub(crate) struct LoadTotals {
     pub(crate) server_cpu: Duration,
 }
 
-/// What links did to packets. A late packet of one cell may count for the next.
+/// Effects of links on packets. A late packet of one cell may count for the next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LinkActs {
     pub(crate) dropped: u64,
@@ -103,7 +104,7 @@ impl LinkActs {
         self.added += now.added.saturating_sub(before.added);
     }
 
-    /// Whether there is any sign of a box that does this.
+    /// Returns true if there is any sign of a box that does this.
     pub(crate) const fn show(self, acts: Acts) -> bool {
         match acts {
             Acts::Drops => self.dropped > 0,
@@ -130,7 +131,7 @@ impl Timed {
     }
 }
 
-/// What a turn needs to know.
+/// Context of a turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context<'r> {
     pub(crate) experiment: &'r str,
@@ -145,7 +146,7 @@ impl Cell {
         format!("{} {}", self.spec.arm, self.spec.suite)
     }
 
-    /// Whether samples of this key are its own, as far as arm and suite go.
+    /// Returns true if samples of this key are its own, as far as arm and suite go.
     pub(crate) fn is(&self, key: &Key) -> bool {
         key.arm == self.spec.arm.name() && key.suite == self.spec.suite.name()
     }
@@ -217,7 +218,7 @@ impl Cell {
         Ok(rows)
     }
 
-    /// Whether it has another turn.
+    /// Returns true if it has another turn.
     pub(crate) fn goes_on(&self, stage: &Stage) -> bool {
         self.broken.is_none() && !stage.is_enough(self.turns, self.load.connections)
     }
@@ -327,7 +328,7 @@ impl Cell {
         self.servers.iter_mut().try_for_each(Program::check)
     }
 
-    /// What one client says of its load, line by line.
+    /// Reads one client's account of its load, line by line.
     fn take_load(
         &mut self,
         context: Context<'_>,
@@ -361,7 +362,8 @@ impl Cell {
         }
     }
 
-    /// Everything that clients keep of earlier connections: their own, the kernel's cookies, the agent's.
+    /// Everything that clients keep of earlier connections: their own, the kernel's cookies, the
+    /// agent's.
     fn forget(&mut self, context: Context<'_>) -> Result<(), Broken> {
         let patience = context.stage.timeout + PATIENCE;
         for (client, node) in self.clients.iter_mut().zip(context.topology.clients()) {
@@ -370,7 +372,8 @@ impl Cell {
             if !matches!(serde_json::from_str(&line.text), Ok(Said::Forgot { .. })) {
                 return Err(client.program.nonsense(&line.text));
             }
-            // With them goes what TCP remembers of the path: of private cookies too, so that arms differ in nothing else.
+            // With them goes what TCP remembers of the path: of private cookies too, so that arms
+            // differ in nothing else.
             if self.spec.arm.opens_fast() || context.stage.mode == Mode::Page {
                 for target in self.setting.targets() {
                     start::forget_cookies(node, target.ip())?;
@@ -427,7 +430,7 @@ impl Cell {
 #[derive(Debug, Clone, Copy)]
 struct Load {
     begun: Instant,
-    /// How long a client may be silent.
+    /// Time that a client may be silent.
     patience: Duration,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Environment {
     command: Vec<String>,
     commit: String,
     version: &'static str,
-    /// Of an optimised build or not: times of programs differ.
+    /// `optimised` or `debug` build: times of programs differ.
     build: &'static str,
     date: String,
     seconds: f64,
@@ -32,12 +32,14 @@ pub(crate) struct Environment {
     quick: bool,
     full: bool,
     seed: u64,
-    /// Load of the machine over the last minute, before the run and at its end: others may have used it.
+    /// Load of the machine over the last minute, before the run and at its end: others may have
+    /// used it.
     load_before: Option<f64>,
     load_after: Option<f64>,
-    /// Threshold of `flagged`, where the experiment sets it; otherwise a twentieth of the round trip, 300 us at most.
+    /// Threshold of `flagged`, where the experiment sets it; otherwise a twentieth of the round
+    /// trip, 300 us at most.
     late_us: Option<f64>,
-    /// What the programs beside this one call themselves.
+    /// Versions of the programs beside this one.
     programs: BTreeMap<&'static str, String>,
     /// Set in each namespace.
     sysctls: BTreeMap<&'static str, &'static str>,
@@ -50,7 +52,7 @@ pub(crate) struct Environment {
     begun: SystemTime,
 }
 
-/// What of a run is not of the machine.
+/// Facts about a run that are not the machine's.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct About {
     pub(crate) quick: bool,
@@ -121,7 +123,7 @@ impl Environment {
         self.stages.push(of_lab(name, late, programs, &counters, lab.exactness()));
     }
 
-    /// What spoils a run, if it happened.
+    /// Returns what spoils a run, if it happened.
     pub(crate) fn warning(&self) -> Option<String> {
         let (missed, refused) = (self.missed, self.refused);
         (missed + refused > 0).then(|| {
@@ -172,7 +174,7 @@ fn of_lab(
     })
 }
 
-/// What every run says of its machine and program.
+/// Returns what every run tells of its machine and program.
 pub(super) fn of_machine(quick: bool, seed: u64) -> Map<String, Value> {
     let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let values = [

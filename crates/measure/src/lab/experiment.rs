@@ -48,12 +48,13 @@ pub(crate) struct Experiment {
     pub(crate) name: String,
     /// One line for people.
     pub(crate) title: String,
-    /// What it shows and why it is done so.
+    /// Purpose and method.
     pub(crate) about: String,
     /// The published table it reproduces: a file of lab/papers, without `.toml`.
     pub(crate) reference: Option<String>,
-    /// Trials of a cell: connections one at a time, or groups of them with `first_and_later`. Under load, connections
-    /// that a cell must have made before it has its last turn, if they fit in three times its `slices`.
+    /// Trials of a cell: connections one at a time, or groups of them with `first_and_later`. Under
+    /// load, connections that a cell must have made before it has its last turn, if they fit in
+    /// three times its `slices`.
     pub(crate) trials: u32,
     /// The same for `--quick`.
     pub(crate) quick_trials: u32,
@@ -70,7 +71,7 @@ pub(crate) struct Experiment {
     pub(crate) response: u64,
     /// Connections at a time, as many as get done; one at a time without it.
     pub(crate) in_flight: Option<u32>,
-    /// How long a cell is loaded at a stretch, with `in_flight` or `rate`.
+    /// Time that a cell is loaded at a stretch, with `in_flight` or `rate`.
     #[serde(default = "default_slice", deserialize_with = "text::time")]
     pub(crate) slice: Duration,
     /// The same for `--quick`.
@@ -82,22 +83,22 @@ pub(crate) struct Experiment {
     /// When a connection counts as failed.
     #[serde(default = "default_timeout", deserialize_with = "text::time")]
     pub(crate) timeout: Duration,
-    /// A trial is flagged if the forwarder sent a packet later than this while it lasted; by default
-    /// [`Experiment::late`] of the link's round-trip time.
+    /// A trial is flagged if the forwarder sent a packet later than this while it lasted; by
+    /// default [`Experiment::late`] of the link's round-trip time.
     #[serde(default, deserialize_with = "text::some_time")]
     pub(crate) late: Option<Duration>,
-    /// What is compared.
+    /// Arms to compare.
     #[serde(deserialize_with = "text::list")]
     pub(crate) arms: Vec<Arm>,
-    /// With which cryptography.
+    /// Cryptography to use.
     #[serde(deserialize_with = "text::list")]
     pub(crate) suites: Vec<Suite>,
     /// Over which links.
     pub(crate) link: Vec<LinkSpec>,
-    /// With which other settings; one without any if there is none.
+    /// Other settings; one without any if there is none.
     #[serde(default)]
     pub(crate) variant: Vec<Variant>,
-    /// What must come out.
+    /// Bars that the results must meet.
     #[serde(default)]
     pub(crate) bar: Vec<Bar>,
 }
@@ -110,7 +111,8 @@ pub(crate) struct LinkSpec {
     /// Its round-trip time, by which times are divided to count round trips.
     #[serde(deserialize_with = "text::time")]
     pub(crate) rtt: Duration,
-    /// Elements between each client and the network; by default the delay of half a round trip each way.
+    /// Elements between each client and the network; by default the delay of half a round trip each
+    /// way.
     pub(crate) path: Option<String>,
     /// Elements between each server and the network.
     pub(crate) server_path: Option<String>,
@@ -127,12 +129,13 @@ pub(crate) struct LinkSpec {
     pub(crate) slices: Option<u32>,
     #[serde(default, deserialize_with = "text::some_time")]
     pub(crate) slice: Option<Duration>,
-    /// What its box must be seen to do: where it does nothing, the cells show nothing.
+    /// Effect that its box must be seen to have: without it the cells show nothing.
     pub(crate) acts: Option<Acts>,
-    /// Whether `--quick` uses it.
+    /// True if `--quick` uses it.
     #[serde(default = "yes")]
     pub(crate) quick: bool,
-    /// What a trial takes beside its round trips, on average: only for the estimate of the run's time.
+    /// Time that a trial takes beside its round trips, on average: only for the estimate of the
+    /// run's time.
     #[serde(default, deserialize_with = "text::time")]
     pub(crate) extra: Duration,
 }
@@ -169,45 +172,50 @@ pub(crate) struct Variant {
     pub(crate) threads: Option<u16>,
     /// Threads for datagrams of TurboTLS servers.
     pub(crate) udp_workers: Option<u16>,
-    /// What the server is.
+    /// Kind of the server.
     #[serde(default)]
     pub(crate) origin: OriginKind,
     /// Servers, for each arm and suite.
     pub(crate) servers: Option<u8>,
-    /// By what the servers share the connections to one address.
+    /// Rule by which the servers share the connections to one address.
     pub(crate) balance: Option<Balance>,
-    /// Connections in a row after everything was forgotten; the first counts apart from the later ones.
+    /// Connections in a row after everything was forgotten; the first counts apart from the later
+    /// ones.
     pub(crate) first_and_later: Option<u32>,
-    /// Hosts with one address, with two and so on, of which each has its turn; [`Variant::visits`] to each count apart.
+    /// Hosts with one address, with two and so on, of which each has its turn; [`Variant::visits`]
+    /// to each count apart.
     pub(crate) hosts: Option<Vec<u32>>,
     visits: Option<u32>,
-    /// What lies between visits of a client; whether they can be linked is decided from captures.
+    /// Boundary between visits of a client; captures decide whether they can be linked.
     pub(crate) privacy: Option<Boundary>,
-    /// A recorded page that is loaded in each trial: a file, here or in the folder that HEADSTART_DATA names.
+    /// A recorded page that is loaded in each trial: a file, here or in the folder that
+    /// HEADSTART_DATA names.
     pub(crate) page: Option<String>,
-    /// Which page of that file, from 1.
+    /// Number of the page in that file, from 1.
     pub(crate) page_number: Option<u16>,
     /// Connections to each server of the page.
     #[serde(default, deserialize_with = "text::some")]
     pub(crate) connections: Option<Connections>,
     /// Addresses of each host of the page.
     pub(crate) addresses: Option<u8>,
-    /// Whether everything is forgotten before each load of the page.
+    /// True if everything is forgotten before each load of the page.
     #[serde(default)]
     pub(crate) fresh: bool,
-    /// How long cookies of the server live.
+    /// Life of the server's cookies.
     #[serde(default, deserialize_with = "text::some_time")]
     pub(crate) cookie_life: Option<Duration>,
-    /// Programs of others with their shares of the connections, of which each is one of them started anew.
+    /// Programs of others with their shares of the connections, of which each is one of them
+    /// started anew.
     pub(crate) programs: Option<Shares>,
-    /// Virtual hosts with their shares of the connections of those programs that have no host of their own.
+    /// Virtual hosts with their shares of the connections of those programs that have no host of
+    /// their own.
     #[serde(default)]
     pub(crate) host_shares: Vec<u32>,
     /// Clients, each on a node of its own behind such a link.
     pub(crate) clients: Option<u8>,
     /// Bytes of a response, if not those of the experiment.
     pub(crate) response: Option<u64>,
-    /// Whether `--quick` uses it.
+    /// True if `--quick` uses it.
     #[serde(default = "yes")]
     pub(crate) quick: bool,
 }
@@ -251,7 +259,7 @@ impl fmt::Display for Connections {
     }
 }
 
-/// What serves the origin of an arm.
+/// Program that serves the origin of an arm.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum OriginKind {
@@ -262,7 +270,7 @@ pub(crate) enum OriginKind {
     Haproxy,
 }
 
-/// What a box does to packets, as the counters of a link tell.
+/// Effect of a box on packets, as the counters of a link tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Acts {
@@ -276,7 +284,7 @@ pub(crate) enum Acts {
     Changes,
 }
 
-/// By what a balancer chooses a server.
+/// Rule by which a balancer chooses a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Balance {
@@ -325,8 +333,8 @@ impl Experiment {
         }
     }
 
-    /// From when on a packet counts as late on a link of this round-trip time: what a calibrated lab is exact to,
-    /// but no more than a twentieth of what is measured.
+    /// From when on a packet counts as late on a link of this round-trip time: what a calibrated
+    /// lab is exact to, but no more than a twentieth of what is measured.
     pub(crate) fn late(&self, rtt: Duration) -> Duration {
         self.late.unwrap_or(LATE_MAX.min(rtt / LATE_PARTS))
     }
@@ -571,7 +579,7 @@ impl Variant {
 }
 
 impl Variant {
-    /// What its rows say in the column `variant`.
+    /// Returns the values of its rows in the column `variant`.
     pub(crate) fn columns(&self) -> Vec<String> {
         let last = match (self.first_and_later, &self.hosts) {
             (Some(_), _) => 2,
@@ -581,7 +589,8 @@ impl Variant {
         (1..=last).map(|trial| self.column(trial)).collect()
     }
 
-    /// What the row of this trial says in the column `variant`; trials count from 1 in their group.
+    /// Returns the value of this trial's row in the column `variant`; trials count from 1 in their
+    /// group.
     pub(crate) fn column(&self, trial: u32) -> String {
         let part = match (self.first_and_later, &self.hosts, trial) {
             (None, None, _) => return self.name.clone(),
@@ -598,7 +607,7 @@ impl Variant {
         self.visits.unwrap_or(VISITS)
     }
 
-    /// Whether it has this link.
+    /// Returns true if it has this link.
     pub(crate) fn on(&self, link: &LinkSpec) -> bool {
         self.links.as_ref().is_none_or(|links| links.contains(&link.name))
     }
@@ -620,7 +629,7 @@ const FORMAT: &str =
     "`headstart lab list --json` shows experiments that work; lab/README.md explains the keys";
 const LIST: &str = "the names of [[link]] may stand there";
 
-/// What is wrong with an experiment that is well-formed.
+/// Error of an experiment that is well-formed.
 struct Wrong {
     key: &'static str,
     what: String,
@@ -670,7 +679,7 @@ const fn default_response() -> u64 {
     1000
 }
 
-/// With [`default_slices`] as long as the TurboTLS paper's runs.
+/// Default duration of a slice: with [`default_slices`] as long as the TurboTLS paper's runs.
 const fn default_slice() -> Duration {
     Duration::from_secs(1)
 }

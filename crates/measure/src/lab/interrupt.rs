@@ -13,13 +13,13 @@ use headstart::base::runtime;
 /// Exit code when interrupted twice, as of a shell: 128 + SIGINT.
 const TWICE: i32 = 130;
 
-/// Whether the user wants the run to stop.
+/// Flag that the user wants the run to stop.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Listens from now on. The first signal asks, the second ends the process at once; but SIGHUP only ever asks, as it
-    /// comes from shell and kernel at the same time, or beside SIGTERM.
+    /// Listens from now on. The first signal asks, the second ends the process at once; but SIGHUP
+    /// only ever asks, as it comes from shell and kernel at the same time, or beside SIGTERM.
     pub(crate) fn listen() -> Result<Self, Failure> {
         let interrupt = Self::default();
         let set = interrupt.clone();
@@ -71,7 +71,8 @@ async fn next(signal: &mut Option<Signal>) -> Option<()> {
     }
 }
 
-/// Whether the user wants runs to outlive the terminal: nohup(1) has SIGHUP ignored, and listening would undo that.
+/// Returns true if runs are to outlive the terminal: nohup(1) has SIGHUP ignored, and listening
+/// would undo that.
 fn ignores_hangup() -> bool {
     fs::read_to_string("/proc/self/status").is_ok_and(|status| ignored(&status) & 1 != 0)
 }

@@ -27,7 +27,7 @@ pub(crate) fn run(options: &LabListOptions) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is said of an experiment.
+/// Description of an experiment.
 struct Entry {
     name: String,
     title: String,

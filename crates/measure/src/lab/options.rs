@@ -26,19 +26,19 @@ need root: they attach programs to the kernel, for the run and its own control g
 
 /// Measure openings over emulated networks on this machine, with every rival beside them
 ///
-/// An experiment is a file: links, what runs over them, how often, and the bars that must hold. A run
-/// builds each link between network namespaces, starts real clients and servers in them, and writes a
-/// folder with every sample, a summary, the environment and the experiment itself.
+/// An experiment is a file: links, what runs over them, how often, and the bars that must hold. A
+/// run builds each link between network namespaces, starts real clients and servers in them, and
+/// writes a folder with every sample, a summary, the environment and the experiment itself.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples.")]
 #[command(disable_help_subcommand = true)]
 pub(crate) struct LabOptions {
-    /// What to do
+    /// Action
     #[command(subcommand)]
     pub command: LabCommand,
 }
 
-/// What `headstart lab` can do.
+/// Actions of `headstart lab`.
 #[derive(Debug, Clone, Subcommand)]
 #[allow(missing_docs)] // a comment here would replace the command's own help text
 pub(crate) enum LabCommand {
@@ -61,9 +61,10 @@ pub(crate) struct LabListOptions {
 
 /// Run an experiment and write its results
 ///
-/// The results are written into DIR.partial, which is renamed to DIR when they are whole. Exit code 1:
-/// the results are there, but a bar of the experiment was missed or a program broke. Exit code 2: there
-/// are none; wrong usage, a machine that does not allow it, or an interrupt (Ctrl-C, SIGTERM, SIGHUP).
+/// The results are written into DIR.partial, which is renamed to DIR when they are whole. Exit code
+/// 1: the results are there, but a bar of the experiment was missed or a program broke. Exit code
+/// 2: there are none; wrong usage, a machine that does not allow it, or an interrupt (Ctrl-C,
+/// SIGTERM, SIGHUP).
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct LabRunOptions {
@@ -75,7 +76,8 @@ pub(crate) struct LabRunOptions {
     #[arg(long)]
     pub quick: bool,
 
-    /// As many trials as the published figures rest on, for experiments that have such a form: takes hours
+    /// As many trials as the published figures rest on, for experiments that have such a form:
+    /// takes hours
     #[arg(long, conflicts_with = "quick")]
     pub full: bool,
 

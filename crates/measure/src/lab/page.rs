@@ -19,7 +19,8 @@ use headstart::base::failure::Failure;
 /// The name that the certificate of all origins of a page is for.
 pub(super) const NAMES: &str = "*.page.test";
 
-/// Addresses of all hosts of a page at most, for one arm: each has a socket of its own, and a route.
+/// Addresses of all hosts of a page at most, for one arm: each has a socket of its own, and a
+/// route.
 const ADDRESSES_MAX: usize = 1_000;
 
 /// The folder with recorded pages that are no part of the program.
@@ -29,7 +30,7 @@ const DATA: &str = "HEADSTART_DATA";
 #[derive(Debug)]
 pub(crate) struct StagePage {
     plan: PagePlan,
-    /// Of each host.
+    /// Addresses of each host.
     addresses: usize,
 }
 
@@ -78,12 +79,12 @@ impl StagePage {
         Ok(Self { plan: PagePlan { hosts, pools, connections, resources }, addresses })
     }
 
-    /// How many addresses the servers of a cell must have.
+    /// Returns the number of addresses that the servers of a cell must have.
     pub(crate) fn addresses(&self) -> usize {
         self.plan.hosts.len() * self.addresses
     }
 
-    /// What a client loads whose servers are at these addresses.
+    /// Returns the plan of a client whose servers are at these addresses.
     pub(crate) fn plan(&self, addresses: &[SocketAddr]) -> PagePlan {
         let mut plan = self.plan.clone();
         for (host, own) in plan.hosts.iter_mut().zip(addresses.chunks(self.addresses)) {
@@ -155,7 +156,7 @@ pub(crate) struct LoadLine {
     pub(crate) suite: String,
     pub(crate) arm: String,
     pub(crate) trial: u32,
-    /// Whether the forwarder sent a packet too late while it lasted.
+    /// True if the forwarder sent a packet too late meanwhile.
     pub(crate) flagged: bool,
     #[serde(flatten)]
     pub(crate) load: PageLoad,

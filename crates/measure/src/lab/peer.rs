@@ -37,7 +37,7 @@ enum Side {
 
 #[derive(Debug, Clone, Args)]
 struct Common {
-    /// How connections are opened
+    /// Opening of connections
     #[arg(long)]
     arm: Arm,
 
@@ -79,7 +79,7 @@ struct ServerArgs {
     #[arg(long, value_name = "DIR")]
     fast_open_maps: Option<PathBuf>,
 
-    /// How long private cookies live
+    /// Life of private cookies
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     cookie_life: Option<Duration>,
 
@@ -117,7 +117,8 @@ struct ClientArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     slots: Option<u8>,
 
-    /// Milliseconds that TurboTLS waits for the first datagram once TCP is connected [default: as learnt]
+    /// Milliseconds that TurboTLS waits for the first datagram once TCP is connected [default: as
+    /// learnt]
     #[arg(long, value_name = "MS")]
     grace: Option<u32>,
 
@@ -132,7 +133,7 @@ struct ClientArgs {
 
 #[derive(Debug, Clone, Args)]
 struct PageArgs {
-    /// How connections are opened
+    /// Opening of connections
     #[arg(long)]
     arm: Arm,
 
@@ -144,7 +145,7 @@ struct PageArgs {
     #[arg(long, value_name = "DIR")]
     identity: PathBuf,
 
-    /// What is loaded, as JSON
+    /// Page to load, as JSON
     #[arg(long, value_name = "FILE")]
     plan: PathBuf,
 

@@ -1,4 +1,4 @@
-//! What a run does, in which order, and about how long it takes.
+//! Work of a run, its order and approximate time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) struct Plan {
     pub(crate) stages: Vec<Stage>,
 }
 
-/// How much of an experiment is run.
+/// Part of an experiment that is run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// Few trials of some links and variants: `--quick`.
@@ -51,7 +51,7 @@ pub(crate) struct Stage {
     pub(crate) variant: Variant,
     pub(crate) cells: Vec<CellSpec>,
     pub(crate) mode: Mode,
-    /// How often each cell has its turn, at least.
+    /// Turns of each cell, at least.
     pub(crate) rounds: u32,
     /// Under load, connections after which a cell needs no more turns than those.
     pub(crate) connections: u64,
@@ -64,14 +64,14 @@ pub(crate) struct Stage {
     pub(crate) page: Option<Arc<StagePage>>,
 }
 
-/// What is compared within a stage.
+/// Arms that are compared within a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CellSpec {
     pub(crate) arm: Arm,
     pub(crate) suite: Suite,
 }
 
-/// What a cell does in its turn.
+/// Work of a cell in its turn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Mode {
     /// One connection.
@@ -177,7 +177,8 @@ impl Plan {
     }
 }
 
-/// Setting up a lab: namespaces, identities, the first answers of the programs (measured: 1 to 2 s).
+/// Setting up a lab: namespaces, identities, the first answers of the programs (measured: 1 to 2
+/// s).
 const SET_UP: Duration = Duration::from_millis(1500);
 
 /// Starting and ending one program of a cell.
@@ -186,32 +187,34 @@ const PROGRAM: Duration = Duration::from_millis(60);
 /// Programs of a cell: client and server, and sometimes agent and edge.
 const PROGRAMS: u32 = 3;
 
-/// Round trips of a whole connection: up to three to the first response byte, some slow start, the end.
+/// Round trips of a whole connection: up to three to the first response byte, some slow start, the
+/// end.
 const ROUND_TRIPS: u32 = 4;
 
 /// Round trips of a page, about: the pages of CS244 took 33 to 35.
 const PAGE_ROUND_TRIPS: u32 = 35;
 
-/// What a page takes of processors, and until its connections are closed.
+/// Time that a page takes of processors, and until its connections are closed.
 const PAGE_OVERHEAD: Duration = Duration::from_millis(150);
 
-/// What a connection takes of processors, and the runner between two.
+/// Time that a connection takes of processors, and the runner between two.
 const OVERHEAD: Duration = Duration::from_millis(8);
 
-/// How many times its slices a cell may be loaded until it has made its connections.
+/// Factor by which a cell may be loaded longer than its slices, until it has made its connections.
 const MORE_SLICES: u32 = 3;
 
-/// Visits of a case on each side of its boundary: one that is given something, and one that shows it.
+/// Visits of a case on each side of its boundary: one that is given something, and one that shows
+/// it.
 pub(crate) const VISITS_A_SIDE: u32 = 2;
 const VISITS: u32 = 2 * VISITS_A_SIDE;
 
 /// Between two visits of a case, so that a capture shows which of them a connection belongs to.
 pub(crate) const VISIT_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long after its time a cookie has surely expired: it counts in whole seconds.
+/// Time after which a cookie has surely expired: it counts in whole seconds.
 const EXPIRED: Duration = Duration::from_secs(2);
 
-/// How long a load is waited for beyond its time, in round trips: its last connections.
+/// Time that a load is waited for beyond its end, in round trips: its last connections.
 const LOAD_TAIL: u32 = 4;
 
 impl Stage {
@@ -267,7 +270,8 @@ impl Stage {
         u64::from(self.rounds) * self.cells.len() as u64
     }
 
-    /// The order in which the cells have their turns, round by round: shuffled, the same for a seed.
+    /// The order in which the cells have their turns, round by round: shuffled, the same for a
+    /// seed.
     ///
     /// Interleaved, so that whatever disturbs the machine for a while disturbs all arms.
     pub(crate) fn order(&self, seed: u64) -> impl Iterator<Item = Vec<usize>> + use<> {
@@ -281,13 +285,14 @@ impl Stage {
         })
     }
 
-    /// How its programs run: before all others where they are idle most of the time. A load would leave nothing of
-    /// the processor to what is not loaded.
+    /// Scheduling of its programs: before all others where they are idle most of the time. A load
+    /// would leave nothing of the processor to what is not loaded.
     pub(crate) fn scheduling(&self, program: usize) -> Option<Scheduling> {
         (!self.mode.is_load()).then(|| Scheduling::exact(program))
     }
 
-    /// Whether a cell that had so many turns, and made so many connections under load, needs no more.
+    /// Returns true if a cell that had so many turns, and made so many connections under load,
+    /// needs no more.
     pub(crate) fn is_enough(&self, turns: u32, connections: u64) -> bool {
         turns >= self.rounds && (!self.mode.is_load() || connections >= self.connections)
     }
@@ -354,13 +359,14 @@ impl Stage {
         format!("v{}.c{}.s{}.lab.test", host + 1, cell + 1, self.number + 1)
     }
 
-    /// What lies between the visits in front of a boundary and those behind it, beside the pause between any two.
+    /// Returns the pause between the visits in front of a boundary and those behind it, beside the
+    /// pause between any two.
     pub(crate) fn case_pause(&self, boundary: Boundary) -> Duration {
         let life = self.variant.cookie_life.filter(|_| boundary == Boundary::Period);
         life.map_or(Duration::ZERO, |life| life + EXPIRED)
     }
 
-    /// Whether its clients have a second address.
+    /// Returns true if its clients have a second address.
     pub(crate) fn changes_address(&self) -> bool {
         self.mode == Mode::Case(Boundary::AddressChange)
     }
@@ -409,7 +415,8 @@ fn cells(experiment: &Experiment, variant: &Variant) -> Vec<CellSpec> {
 }
 
 impl OriginKind {
-    /// Whether a server of this kind can stand at the end of `arm`: others speak plain TLS only.
+    /// Returns true if a server of this kind can stand at the end of `arm`: others speak plain TLS
+    /// only.
     fn serves(self, arm: Arm) -> bool {
         self == Self::Builtin || matches!(arm, Arm::TLS13 | Arm::TURBO_AGENT)
     }

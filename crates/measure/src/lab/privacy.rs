@@ -1,23 +1,27 @@
-//! Who can link the connections of a client: decided from captures, row by row of table 4 of Sy et al. 2019.
+//! Linking of a client's connections, decided from captures, row by row of table 4 of Sy et al.
+//! 2019.
 //!
-//! A case is some visits of a client, and some more behind a [`Boundary`]: under another name, in another program,
-//! from another address. Forgetting everything comes before each case. What counts is what connections show in clear:
-//! cookies in Fast Open options, and tickets in ClientHellos. Whether the later visits can be linked to the earlier
-//! ones is then seen without any secret:
+//! A case is some visits of a client, and some more behind a [`Boundary`]: under another name, in
+//! another program, from another address. Forgetting everything comes before each case. What counts
+//! is what connections show in clear: cookies in Fast Open options, and tickets in ClientHellos.
+//! Whether the later visits can be linked to the earlier ones is then seen without any secret:
 //!
-//! * Something shown in a later one was shown, or handed out in clear, in an earlier one, or stands anywhere else in its
-//!   packets: everybody on the path can link them, and as long as that goes on.
-//! * The first visit behind the boundary shows something that nobody saw before. Nothing was handed out to it behind
-//!   the boundary, so it comes from in front of it: whoever issued it can link the two. An observer cannot, and each
-//!   such thing is shown once.
+//! * Something shown in a later one was shown, or handed out in clear, in an earlier one, or stands
+//!   anywhere else in its packets: everybody on the path can link them, and as long as that goes
+//!   on.
+//! * The first visit behind the boundary shows something that nobody saw before. Nothing was handed
+//!   out to it behind the boundary, so it comes from in front of it: whoever issued it can link the
+//!   two. An observer cannot, and each such thing is shown once.
 //! * It shows nothing, and a later one does: neither can.
 //!
-//! Where no visit in front of the boundary shows anything, or none behind it, Fast Open did not work there, and nothing
-//! is decided: that nobody can be linked by what is never shown says nothing of cookies. The same holds of an observer
-//! where fewer than two visits show anything, and of a visit whose ClientHello the capture lacks.
+//! Where no visit in front of the boundary shows anything, or none behind it, Fast Open did not
+//! work there, and nothing is decided: that nobody can be linked by what is never shown says
+//! nothing of cookies. The same holds of an observer where fewer than two visits show anything, and
+//! of a visit whose ClientHello the capture lacks.
 //!
-//! What a later visit behind the boundary shows may have been given in front of it, too. Captures cannot tell, since private
-//! cookies are handed out under encryption; that contexts share none is what the tests of `headstart-sessions` are for.
+//! What a later visit behind the boundary shows may have been given in front of it, too. Captures
+//! cannot tell, since private cookies are handed out under encryption; that contexts share none is
+//! what the tests of `headstart-sessions` are for.
 
 mod observe;
 mod server_hello;
@@ -30,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use observe::Identifier;
 pub(crate) use observe::{Connection, connections};
 
-/// What lies between the visits that are compared: a row of the table.
+/// Boundary between the visits that are compared: a row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Boundary {
@@ -54,19 +58,19 @@ pub(crate) enum Boundary {
     Period,
 }
 
-/// How far visits can be linked; in this order.
+/// Degree to which visits can be linked; in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Linkable {
     /// Not by what is shown.
     Blocked,
-    /// By whoever issued what is shown, once for each, until it expires.
+    /// Linkable by whoever issued what is shown, once for each, until it expires.
     Bounded,
-    /// By everybody who sees the connections, without limit.
+    /// Linkable by everybody who sees the connections, without limit.
     Viable,
 }
 
-/// What captures say of one row and one arm.
+/// Finding from captures about one row and one arm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Finding {
     pub(crate) boundary: Boundary,
@@ -77,7 +81,7 @@ pub(crate) struct Finding {
     pub(crate) bounded: u32,
     pub(crate) blocked: u32,
     pub(crate) undecided: u32,
-    /// What the first cases were decided by.
+    /// Evidence that decided the first cases.
     pub(crate) evidence: Vec<String>,
 }
 
@@ -95,14 +99,16 @@ pub(crate) struct Case {
 pub(crate) struct Visit {
     /// When it began, since 1970.
     pub(crate) begun: Duration,
-    /// Whether behind the boundary.
+    /// True if the visit is behind the boundary.
     pub(crate) behind: bool,
 }
 
-/// How much earlier a connection may pass the interface than its visit began: two readings of one clock.
+/// Time by which a connection may pass the interface before its visit began: two readings of one
+/// clock.
 const TOLERANCE: Duration = Duration::from_millis(5);
 
-/// Decides a row: `connections` are those of a capture of the client, of which those to `servers` are of the arm.
+/// Decides a row: `connections` are those of a capture of the client, of which those to `servers`
+/// are of the arm.
 pub(crate) fn decide(
     boundary: Boundary,
     servers: &[IpAddr],
@@ -121,12 +127,12 @@ pub(crate) fn decide(
 }
 
 impl Boundary {
-    /// Whether the observer of the network is meant, and not the server.
+    /// Returns true if the observer of the network is meant, and not the server.
     pub(crate) const fn is_of_network(self) -> bool {
         matches!(self, Self::Network)
     }
 
-    /// Whether programs must be able to go under two names, or ask for two.
+    /// Returns true if programs must be able to go under two names, or ask for two.
     pub(crate) const fn is_of_names(self) -> bool {
         matches!(self, Self::ThirdParties | Self::VirtualHosts | Self::PrivateMode)
     }
@@ -180,7 +186,8 @@ impl Finding {
         }
     }
 
-    /// Takes a case; one that is not decided leaves the row undecided unless another shows the worst.
+    /// Takes a case; one that is not decided leaves the row undecided unless another shows the
+    /// worst.
     fn add(&mut self, number: usize, (linkable, why): (Option<Linkable>, String)) {
         let count = match linkable {
             Some(Linkable::Viable) => &mut self.viable,
@@ -297,8 +304,8 @@ impl<'c> Seen<'c> {
         }
     }
 
-    /// What visit `a` showed or was handed in clear, and the later visit `b` shows; or what one of them shows or was handed,
-    /// and stands elsewhere in the other's packets.
+    /// Returns what visit `a` showed or was handed in clear, and the later visit `b` shows; or what
+    /// one of them shows or was handed, and stands elsewhere in the other's packets.
     fn repeated(&self, a: usize, b: usize) -> Option<String> {
         let (earlier, later) = (self.connections(a), self.connections(b));
         let shown = || later.iter().flat_map(|one| &one.shown);

@@ -16,8 +16,8 @@ use headstart_emulation::Node;
 use super::interrupt::Interrupt;
 use headstart::base::failure::Failure;
 
-/// Longest line taken from a program. Those of connections have some hundred bytes; that of a page has some sixty for each
-/// resource, of which there are 50,000 at most.
+/// Longest line taken from a program. Those of connections have some hundred bytes; that of a page
+/// has some sixty for each resource, of which there are 50,000 at most.
 const LINE_MAX: u64 = 8 << 20;
 
 /// Last lines of standard error that are kept, to say why a program broke.
@@ -26,10 +26,10 @@ const TAIL: usize = 12;
 /// Lines read ahead of whoever takes them; then the program has to wait.
 const LINES: usize = 4096;
 
-/// How often a wait looks whether the user has interrupted.
+/// Interval at which a wait looks whether the user has interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long a program that is asked to end may take before it is killed.
+/// Time that a program may take to end when asked, before it is killed.
 const END: Duration = Duration::from_millis(500);
 
 /// A running program. Killed when dropped, and by the kernel when this process ends.
@@ -49,7 +49,7 @@ pub(crate) struct Line {
     pub(crate) at: Instant,
 }
 
-/// Why a program can be used no more, or the user wants to stop.
+/// Reason why a program can be used no more, or the run stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Broken {
     /// It ended, hangs or says nonsense: one line for the results.
@@ -136,7 +136,7 @@ impl Program {
         }
     }
 
-    /// Whether it runs.
+    /// Checks that it runs.
     pub(crate) fn check(&mut self) -> Result<(), Broken> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -223,7 +223,8 @@ fn cpu_of(pid: u32) -> Option<Duration> {
     times_of(&format!("/proc/{pid}/stat"), 11)
 }
 
-/// User and system time of all children that have ended and were waited for, and of theirs: fields 16 and 17.
+/// User and system time of all children that have ended and were waited for, and of theirs: fields
+/// 16 and 17.
 pub(crate) fn cpu_of_children() -> Option<Duration> {
     times_of("/proc/self/stat", 13)
 }

@@ -1,4 +1,4 @@
-//! How far a run is, on a terminal.
+//! Progress of a run, on a terminal.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// Of so many turns.
+    /// Progress of a run with this many turns.
     pub(crate) fn new(turns: u64) -> Self {
         // Four redraws a second: drawing takes processor time from what is measured.
         let bar = ProgressBar::with_draw_target(Some(turns), ProgressDrawTarget::stderr_with_hz(4));

@@ -23,7 +23,8 @@ const LOADS: &str = "loads.jsonl";
 /// Keys and configurations of programs; removed before the results are put in place.
 const WORK: &str = "work";
 
-/// Held by the run that writes, and let go by the kernel however that ends; it also marks a folder as ours.
+/// Held by the run that writes, and let go by the kernel however that ends; it also marks a folder
+/// as ours.
 const LOCK: &str = "lock";
 
 /// A results folder that is being written.
@@ -159,7 +160,8 @@ impl Folder {
             fs::write(self.partial.join(EXPERIMENT), experiment)?;
             fs::remove_dir_all(self.partial.join(WORK))?;
             fs::remove_file(self.partial.join(LOCK))?;
-            // What is renamed must be on the disk first, or a crash could leave empty files in place.
+            // What is renamed must be on the disk first, or a crash could leave empty files in
+            // place.
             for entry in fs::read_dir(&self.partial)? {
                 File::open(entry?.path())?.sync_all()?;
             }
@@ -176,7 +178,8 @@ impl Folder {
     }
 }
 
-/// A run that did not come to its end leaves its samples, under a name that no report takes, and no keys.
+/// A run that did not come to its end leaves its samples, under a name that no report takes, and no
+/// keys.
 impl Drop for Folder {
     fn drop(&mut self) {
         if self.finished {
@@ -218,7 +221,7 @@ fn busy(partial: &Path) -> Failure {
         .hint("wait for its end, or name another folder with --out")
 }
 
-/// What a killed run left behind.
+/// Removes the remains of a killed run.
 fn clear(partial: &Path) -> io::Result<()> {
     for entry in fs::read_dir(partial)? {
         let entry = entry?;

@@ -31,7 +31,7 @@ use crate::lab::options::LabRunOptions;
 use headstart::base::failure::{Failure, NEGATIVE};
 use headstart::base::output;
 
-/// What is to be run, and where the results go.
+/// An experiment to run, and the place of its results.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) experiment: Experiment,
@@ -41,11 +41,11 @@ pub(crate) struct Order {
     pub(crate) seed: Option<u64>,
     pub(crate) out: Option<PathBuf>,
     pub(crate) pcap: bool,
-    /// Whether loads of pages are to be [kept](Finished::loads).
+    /// True if loads of pages are to be [kept](Finished::loads).
     pub(crate) keeps_loads: bool,
 }
 
-/// What has come of it, beside the folder.
+/// Results of a run, beside the folder.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) cells: Vec<CellSummary>,
@@ -96,7 +96,7 @@ pub(super) fn keep_links<L>(
     Ok(())
 }
 
-/// None of the links that are named is in the short form.
+/// The error of a short form that has none of the links named.
 pub(super) fn no_links() -> Failure {
     Failure::usage("the short form has none of these links").hint("leave out --quick or --link")
 }
@@ -209,7 +209,8 @@ impl Run {
         Ok(())
     }
 
-    /// Where packets of a stage are captured, if they are: whatever is decided by them can be looked at again.
+    /// Where packets of a stage are captured, if they are: whatever is decided by them can be
+    /// looked at again.
     fn captures(&self, stage: &Stage) -> Result<Option<PathBuf>, Failure> {
         match (&self.captures, stage.mode) {
             (None, Mode::Case(_)) => self.folder.captures().map(Some),
@@ -355,7 +356,7 @@ impl Run {
 }
 
 impl Finished {
-    /// Of a run without pages.
+    /// A request for a run without pages.
     pub(super) const fn new(
         cells: Vec<CellSummary>,
         place: PathBuf,
@@ -391,7 +392,7 @@ fn packets_in(file: &Path) -> Result<Vec<CapturedPacket>, Failure> {
     })
 }
 
-/// What servers have counted of a cell's handshakes, and packets of its client show.
+/// Returns the handshakes that servers have counted for a cell, and packets of its client show.
 fn counted(cell: &Cell, packets: Option<&[CapturedPacket]>) -> Option<Handshakes> {
     let (_, servers) = cell.cases();
     cell.handshakes(packets.map(|packets| Seen::of(packets, &servers)))
@@ -402,13 +403,14 @@ fn visited(cell: &Cell) -> Value {
     json!({ "cell": cell.name(), "connections": cell.visited() })
 }
 
-/// What one cell was decided by, for whoever looks at its capture again.
+/// Returns the evidence about one cell, for whoever looks at its capture again.
 fn decision((cell, finding): (&Cell, &Option<Finding>)) -> Value {
     let (cases, servers) = cell.cases();
     json!({ "cell": cell.name(), "servers": servers, "cases": cases, "finding": finding })
 }
 
-/// Why the stage shows nothing of its box, if it does not: what the link must do did not happen.
+/// Returns the reason why the stage shows nothing of its box, if it does not: what the link must do
+/// did not happen.
 fn idle(stage: &Stage, topology: &Topology) -> Option<String> {
     let acts = stage.link.acts.filter(|acts| !topology.acts().show(*acts))?;
     let did = match acts {

@@ -105,7 +105,7 @@ pub(crate) fn find(name: &str) -> Result<Site, Failure> {
     })
 }
 
-/// What peers say, for the person at the terminal.
+/// Turns an error of the openers into one for the terminal.
 pub(crate) fn failed(error: &PeerError) -> Failure {
     let failure = Failure::usage(error.to_string());
     match error.hint() {

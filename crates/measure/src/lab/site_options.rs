@@ -18,8 +18,9 @@ Examples:
 
 /// Serve generated web sites over HTTPS, for browsers and for tests
 ///
-/// Each has 104 resources of 20 hosts, 2.1 MB and 15 levels, the published means of pages. All hosts are at one
-/// address, each with a certificate of its own by an authority that is made for this. It serves until it is ended.
+/// Each has 104 resources of 20 hosts, 2.1 MB and 15 levels, the published means of pages. All
+/// hosts are at one address, each with a certificate of its own by an authority that is made for
+/// this. It serves until it is ended.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples.")]
 pub(crate) struct LabSiteOptions {
@@ -35,7 +36,7 @@ pub(crate) struct LabSiteOptions {
     #[arg(long, value_name = "ADDR:PORT")]
     pub without_tls: Option<SocketAddr>,
 
-    /// How long hosts think about a request, instead of what the sites say
+    /// Time that hosts think about a request, instead of the sites' own
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub think: Option<Duration>,
 
@@ -43,7 +44,8 @@ pub(crate) struct LabSiteOptions {
     #[arg(long)]
     pub http1: bool,
 
-    /// Folder for the authority, and for each host's certificate and key; what is there is used again
+    /// Folder for the authority, and for each host's certificate and key; what is there is used
+    /// again
     #[arg(long, value_name = "DIR")]
     pub certificates: Option<PathBuf>,
 

@@ -1,19 +1,20 @@
 //! Percentiles, and how far the medians can be trusted.
 //!
-//! Percentiles are by nearest rank, so each is a time that was measured. A trial that failed took for ever:
-//! it ranks above all times, as infinity, or an arm that gives up on slow connections would be the fastest. Intervals are 95 % bootstrap
-//! intervals (percentile method, Efron & Tibshirani 1993, chapter 13) with a fixed seed: the same
-//! samples always give the same report.
+//! Percentiles are by nearest rank, so each is a time that was measured. A trial that failed took
+//! for ever: it ranks above all times, as infinity, or an arm that gives up on slow connections
+//! would be the fastest. Intervals are 95 % bootstrap intervals (percentile method, Efron &
+//! Tibshirani 1993, chapter 13) with a fixed seed: the same samples always give the same report.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Beta, Distribution};
 use serde::{Deserialize, Serialize};
 
-/// Resamples of a bootstrap interval. Its ends then move by about 2 % of its width from seed to seed.
+/// Resamples of a bootstrap interval. Its ends then move by about 2 % of its width from seed to
+/// seed.
 const RESAMPLES: usize = 2_000;
 
-/// What the interval leaves out below and above.
+/// Share that the interval leaves out below and above.
 const TAIL: f64 = 0.025;
 
 /// Seed of intervals whose caller names none.
@@ -27,7 +28,8 @@ pub(crate) const FEW: usize = 6;
 pub(crate) const P90_LEAST: usize = 10;
 pub(crate) const P99_LEAST: usize = 100;
 
-/// The distribution of one measure, in the unit of the samples. None where it lies among those that failed.
+/// The distribution of one measure, in the unit of the samples. None where it lies among those that
+/// failed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Summary {
     /// Samples, with those that failed.
@@ -53,7 +55,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// None without samples; infinity is one that failed.
+    /// Summarises samples; `None` without any. A failed one is infinite.
     pub(crate) fn of(samples: &[f64]) -> Option<Self> {
         let n = samples.len();
         let sorted = Sorted::new(samples)?;
@@ -74,8 +76,8 @@ impl Summary {
     }
 }
 
-/// What papers print that have no percentiles; neither is finite where a sample is not, and there is no deviation of
-/// a single one.
+/// Returns the mean and deviation that papers print; neither is finite where a sample is not, and a
+/// single one has no deviation.
 fn mean_and_deviation(samples: &[f64]) -> (f64, f64) {
     let count = samples.len() as f64;
     let mean = samples.iter().sum::<f64>() / count;
@@ -84,8 +86,8 @@ fn mean_and_deviation(samples: &[f64]) -> (f64, f64) {
     (mean, (squares / (count - 1.0)).sqrt())
 }
 
-/// A share of trials with its 95 % interval: that of Wilson (1927), which is sound for shares near 0 and 1, too. None
-/// without trials.
+/// A share of trials with its 95 % interval: that of Wilson (1927), which is sound for shares near
+/// 0 and 1, too. None without trials.
 pub(crate) fn share(count: u64, of: u64) -> Option<Estimate> {
     let (n, share) = (of as f64, count as f64 / of as f64);
     let square = NORMAL * NORMAL;
@@ -103,12 +105,13 @@ pub(crate) fn with_failed(times: &[f64], failed: usize) -> Vec<f64> {
     times.iter().copied().chain(std::iter::repeat_n(f64::INFINITY, failed)).collect()
 }
 
-/// None for what never came.
+/// Returns the time; `None` for one that never came.
 fn finite(time: f64) -> Option<f64> {
     time.is_finite().then_some(time)
 }
 
-/// An estimate and its 95 % interval, whose ends may be infinite: there, medians lie among trials that failed.
+/// An estimate and its 95 % interval, whose ends may be infinite: there, medians lie among trials
+/// that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Estimate {
     /// The estimate itself.
@@ -118,7 +121,7 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// With each figure changed.
+    /// Changes each figure.
     pub(crate) fn map(self, change: impl Fn(f64) -> f64) -> Self {
         Self { value: change(self.value), ci95: self.ci95.map(change) }
     }
@@ -129,8 +132,8 @@ impl Estimate {
     }
 }
 
-/// How many times the median of `of` is that of `to`. None if either has no median, or that
-/// of `to` or of one of its resamples can be zero.
+/// Returns the ratio of two medians. None if either has no median, or that of `to` or of one of its
+/// resamples can be zero.
 pub(crate) fn ratio_of_medians(of: &[f64], to: &[f64], seed: u64) -> Option<Estimate> {
     if to.iter().any(|sample| *sample <= 0.0) {
         return None;
@@ -158,8 +161,8 @@ pub(crate) fn mean(samples: &[f64], seed: u64) -> Option<Estimate> {
     Some(Estimate { value, ci95: interval(&mut resampled) })
 }
 
-/// The mean with the interval of Student's t, which is right for few samples of about a normal distribution: resampled means lie too close
-/// together. None of fewer than two.
+/// The mean with the interval of Student's t, which is right for few samples of about a normal
+/// distribution: resampled means lie too close together. None of fewer than two.
 pub(crate) fn mean_of_few(samples: &[f64]) -> Option<Estimate> {
     let quantile = student(samples.len().checked_sub(1)?)?;
     let (value, sd) = mean_and_deviation(samples);
@@ -167,7 +170,8 @@ pub(crate) fn mean_of_few(samples: &[f64]) -> Option<Estimate> {
     Some(Estimate { value, ci95: [value - half, value + half] })
 }
 
-/// The 97.5 % quantile of Student's t (NIST/SEMATECH e-Handbook, 1.3.6.7.2); beyond 30 degrees of freedom that of 30, 4 % too wide at most.
+/// The 97.5 % quantile of Student's t (NIST/SEMATECH e-Handbook, 1.3.6.7.2); beyond 30 degrees of
+/// freedom that of 30, 4 % too wide at most.
 fn student(freedom: usize) -> Option<f64> {
     const QUANTILES: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
@@ -305,7 +309,8 @@ mod tests {
         assert_eq!(Summary::of(&[]), None);
     }
 
-    /// Of 100 with 5 failed, one in a hundred takes for ever, and so does the slowest.
+    /// Failures are slower than everything: of 100 with 5 failed, one in a hundred takes for ever,
+    /// and so does the slowest.
     #[test]
     fn what_failed_is_slower_than_everything() {
         let summary = Summary::of(&with_failed(&ordinals(95), 5)).unwrap();
@@ -326,7 +331,8 @@ mod tests {
         assert!(json["p50"].is_null() && json["n"] == 10, "{json}");
     }
 
-    /// Of 2, 4, 4, 4, 5, 5, 7 and 9: the textbook's 5, and the square root of 32 / 7.
+    /// Means have the deviation of a sample: of 2, 4, 4, 4, 5, 5, 7 and 9, the textbook's 5, and
+    /// the square root of 32 / 7.
     #[test]
     fn means_have_the_deviation_of_a_sample() {
         let of = |samples: &[f64]| {
@@ -353,9 +359,9 @@ mod tests {
         assert_eq!(share(0, 0), None);
     }
 
-    /// For 100 samples the exact bootstrap law of the median gives ranks 41 and 60 (from the binomial
-    /// sum P(B(100, j/100) >= 50), j = 40: 0.027, 41: 0.044; j = 59: 0.973, 60: 0.983, give or take
-    /// one rank of simulation).
+    /// For 100 samples the exact bootstrap law of the median gives ranks 41 and 60 (from the
+    /// binomial sum P(B(100, j/100) >= 50), j = 40: 0.027, 41: 0.044; j = 59: 0.973, 60: 0.983,
+    /// give or take one rank of simulation).
     #[test]
     fn the_interval_of_a_median_is_that_of_the_bootstrap() {
         let [low, high] = Summary::of(&ordinals(100)).unwrap().ci95.map(Option::unwrap);

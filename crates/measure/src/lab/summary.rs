@@ -1,4 +1,4 @@
-//! What the samples come to, cell by cell.
+//! Summary of the samples, cell by cell.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -40,25 +40,26 @@ pub(crate) struct Group {
     last: Vec<f64>,
     /// Failed trials by their number.
     failed_at: BTreeMap<u32, u64>,
-    /// Times to the first request byte of trials that nothing disturbed; one that failed took for ever.
+    /// Times to the first request byte of trials that nothing disturbed; one that failed took for
+    /// ever.
     unflagged: Vec<f64>,
     /// Times to the last response byte, by the round.
     rounds: BTreeMap<u32, f64>,
     pub(crate) told: Told,
 }
 
-/// What is known of a cell beside its samples.
+/// Facts about a cell beside its samples.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Told {
     pub(crate) load: LoadTotals,
     pub(crate) links: LinkActs,
     pub(crate) flight_bytes: Option<u64>,
     pub(crate) broken: Option<String>,
-    /// Whether trials are numbered in groups, each after everything was forgotten.
+    /// True if trials are numbered in groups, each after everything was forgotten.
     pub(crate) in_groups: bool,
-    /// Who can link its connections, where the experiment asks.
+    /// Finding about linking its connections, where the experiment asks.
     pub(crate) privacy: Option<Finding>,
-    /// What became of its handshakes, where its clients are programs of others.
+    /// Outcome of its handshakes, where its clients are programs of others.
     pub(crate) handshakes: Option<Handshakes>,
 }
 
@@ -82,7 +83,7 @@ pub(crate) struct CellSummary {
     /// Failed trials by their place after everything was forgotten.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) failed_at: BTreeMap<u32, u64>,
-    /// What links did to packets while the cell had its turns.
+    /// Effects of links on packets while the cell had its turns.
     #[serde(default)]
     pub(crate) links: LinkActs,
     /// Times in ms; a trial that failed took longer than any.
@@ -93,14 +94,14 @@ pub(crate) struct CellSummary {
     pub(crate) rtts: Option<f64>,
     pub(crate) rtt_ms: f64,
     pub(crate) openings: BTreeMap<String, u64>,
-    /// Trials that completed and whose request left with the first packet: early data that waited for no handshake,
-    /// neither of TLS nor of TCP.
+    /// Trials that completed and whose request left with the first packet: early data that waited
+    /// for no handshake, neither of TLS nor of TCP.
     #[serde(default)]
     pub(crate) zero_rtt: u64,
-    /// Who can link its connections.
+    /// Finding about linking its connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) privacy: Option<Finding>,
-    /// What became of its handshakes.
+    /// Outcome of its handshakes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) handshakes: Option<Handshakes>,
     /// The median of the ratios of whole connections, round by round, to those of [`TODAY`].
@@ -109,14 +110,15 @@ pub(crate) struct CellSummary {
     /// Whole exchanges, to the last response byte, that were over within the time of loading.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) exchanges_per_s: Option<f64>,
-    /// Processor time of a connection: of the client with its agent, and of the server with its edge.
+    /// Processor time of a connection: of the client with its agent, and of the server with its
+    /// edge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) client_cpu_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server_cpu_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) flight_bytes: Option<u64>,
-    /// Why the cell has fewer trials than it should.
+    /// Reason why the cell has fewer trials than it should.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) broken: Option<String>,
 }
@@ -216,8 +218,9 @@ impl Group {
         self.openings.get(Carrier::Tcp.name()).copied().unwrap_or_default()
     }
 
-    /// The median of the ratios of whole connections to those of `other` in the same round: where rounds differ more
-    /// than arms, as they do with real programs, medians of arms tell less. Rounds in which one failed are left out.
+    /// The median of the ratios of whole connections to those of `other` in the same round: where
+    /// rounds differ more than arms, as they do with real programs, medians of arms tell less.
+    /// Rounds in which one failed are left out.
     pub(crate) fn paired_ratio(&self, other: &Self) -> Option<f64> {
         let pairs =
             self.rounds.iter().filter_map(|(round, own)| Some(own / other.rounds.get(round)?));
@@ -299,7 +302,8 @@ pub(crate) fn table(cells: &[CellSummary]) -> String {
     text
 }
 
-/// One cell: how it went, when the first request byte left (median, 90th and 99th percentile, or the longest).
+/// One cell: how it went, when the first request byte left (median, 90th and 99th percentile, or
+/// the longest).
 fn line(cell: &CellSummary) -> String {
     let mut text = format!("{:<14} {:<16} {:>6} ok", cell.arm, cell.suite, cell.n - cell.failed);
     if cell.failed > 0 {

@@ -14,10 +14,10 @@ use headstart::base::failure::Failure;
 /// Port of every server that clients connect to: some boxes look at nothing else.
 pub(crate) const HTTPS: u16 = 443;
 
-/// Servers' addresses are 10.`SERVER_NET + number`.0.`cell`, so that each cell has one of its own: port 443
-/// for all of them, as some boxes look at nothing else, and nothing learnt of one address helps another. A cell that
-/// has more has them with 1, 2 and so on in the third place, and then with the next number in the second, which a single
-/// server has for itself.
+/// Servers' addresses are 10.`SERVER_NET + number`.0.`cell`, so that each cell has one of its own:
+/// port 443 for all of them, as some boxes look at nothing else, and nothing learnt of one address
+/// helps another. A cell that has more has them with 1, 2 and so on in the third place, and then
+/// with the next number in the second, which a single server has for itself.
 const SERVER_NET: u8 = 100;
 
 /// Addresses of a cell that differ in the third place.
@@ -26,11 +26,12 @@ const THIRD_PLACES: usize = 256;
 /// Addresses that several servers share are 10.99.0.`cell`.
 const SHARED_NET: u8 = 99;
 
-/// Fast Open for clients and servers (ip-sysctl: 1 | 2); both must have it for the arm that uses it.
+/// Fast Open for clients and servers (ip-sysctl: 1 | 2); both must have it for the arm that uses
+/// it.
 pub(super) const FAST_OPEN: (&str, &str) = ("/proc/sys/net/ipv4/tcp_fastopen", "3");
 
-/// TCP finds out a small MTU that no ICMP tells of, after some retransmissions (ip-sysctl: 1); otherwise no arm over TCP
-/// gets through there.
+/// TCP finds out a small MTU that no ICMP tells of, after some retransmissions (ip-sysctl: 1);
+/// otherwise no arm over TCP gets through there.
 pub(super) const MTU_PROBING: (&str, &str) = ("/proc/sys/net/ipv4/tcp_mtu_probing", "1");
 
 /// The network of one stage.
@@ -52,8 +53,8 @@ pub(crate) struct Site<'t> {
     pub(crate) own: Ipv4Addr,
 }
 
-/// The virtual hosts of a plan in the form of hosts(5), for programs that ask for addresses by themselves; none if there
-/// are no such programs.
+/// The virtual hosts of a plan in the form of hosts(5), for programs that ask for addresses by
+/// themselves; none if there are no such programs.
 pub(crate) fn hosts_file(plan: &Plan) -> Option<String> {
     let stages = plan.stages.iter().filter(|stage| stage.mode == Mode::Workload);
     let rows = stages.flat_map(|stage| {
@@ -88,7 +89,8 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How far a link's `rtt`, by which times become round trips, may be from what its elements make of it.
+/// Tolerance between a link's `rtt`, by which times become round trips, and the round trip of its
+/// elements.
 const RTT_TOLERANCE: f64 = 0.01;
 
 /// Packets sent through a path in virtual time to learn its delay.
@@ -97,8 +99,9 @@ const PROBES: u32 = 2_000;
 /// Time between them: more than any queue or jitter here lasts, so that none waits for another.
 const APART: Duration = Duration::from_secs(10);
 
-/// What drawing so few packets from a jitter may move the mean of their middle half by, in parts of that half's
-/// width: four deviations (0.6 of the width each, by the square root of [`PROBES`]), both ways.
+/// Error from drawing few packets out of a jitter, for the mean of their middle half, in parts of
+/// that half's width: four deviations (0.6 of the width each, by the square root of [`PROBES`]),
+/// both ways.
 const PROBE_ERROR: f64 = 0.08;
 
 /// The round-trip time that a path makes of itself, between a client and the network.
@@ -134,14 +137,15 @@ fn check_rtt(link: &LinkSpec, client: Path, server: Path) -> Result<(), Failure>
     .hint("times are divided by rtt to count round trips: write what the elements make"))
 }
 
-/// How long packets are under way, in seconds.
+/// Time that packets are under way, in seconds.
 struct Delay {
     mean: f64,
     /// Between the quartiles.
     width: f64,
 }
 
-/// Of the middle half of small TCP packets, so that one that is lost, repeated or held up does not count.
+/// Measures the middle half of small TCP packets, so that one that is lost, repeated or held up
+/// does not count.
 fn delay(mut link: Link) -> Option<Delay> {
     let mut delays: Vec<f64> =
         (0..PROBES).filter_map(|number| once(&mut link, APART * number)).collect();
@@ -198,7 +202,7 @@ impl Topology {
         }
     }
 
-    /// What all links did so far.
+    /// Returns the effects of all links so far.
     pub(crate) fn acts(&self) -> LinkActs {
         let counters = self.lab.counters();
         let links = counters.ports.iter().flat_map(|port| [port.outbound, port.inbound]);
@@ -242,8 +246,9 @@ impl Topology {
     }
 }
 
-/// Cells whose servers need nodes of their own: the kernel's program of Fast Open Privacy acts on a port of a whole
-/// interface, for one server, and takes the options of plain Fast Open out of all SYNs to it.
+/// Cells whose servers need nodes of their own: the kernel's program of Fast Open Privacy acts on a
+/// port of a whole interface, for one server, and takes the options of plain Fast Open out of all
+/// SYNs to it.
 fn apart(stage: &Stage) -> Vec<bool> {
     stage.cells.iter().map(|cell| cell.arm.has_private_cookies()).collect()
 }
@@ -303,13 +308,13 @@ fn client_name(number: u8) -> String {
     format!("client-{}", number + 1)
 }
 
-/// Of one that serves a cell alone, or of all others.
+/// Name of a server that serves a cell alone, or of all others.
 fn server_name(number: u8, alone: Option<usize>) -> String {
     let alone = alone.map_or(String::new(), |cell| format!("-of-{}", cell + 1));
     format!("server-{}{alone}", number + 1)
 }
 
-/// Those of a client that has several; others have what the lab gives them.
+/// Returns an address of a client that has several; others have the lab's.
 fn client_address(client: u8, number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, client + 1, number)
 }

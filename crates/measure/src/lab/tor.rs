@@ -1,6 +1,7 @@
 //! The experiment `tor`: optimistic data through a private Tor network, both arms on one circuit.
 //!
-//! It has a network and clients of its own, and shares with the other experiments how results are written and judged.
+//! It has a network and clients of its own, and shares with the other experiments how results are
+//! written and judged.
 
 mod evidence;
 mod origin;
@@ -74,7 +75,7 @@ impl Arm {
         }
     }
 
-    /// What the agent is told.
+    /// Returns the agent's option.
     const fn option(self) -> &'static str {
         match self {
             Self::Waiting => "never",
@@ -411,13 +412,14 @@ pub(super) fn start(
     })
 }
 
-/// What is said when [`TorNetwork::is_running`] says no.
+/// The failure when [`TorNetwork::is_running`] returns false.
 pub(super) fn ended() -> Failure {
     Failure::usage("a process of the private Tor network has ended")
         .hint("run it again; if it ends again, is there memory?")
 }
 
-/// The command of an agent that goes through the Tor client on its node as this user, and is told when to wait for it.
+/// The command of an agent that goes through the Tor client on its node as this user, and is told
+/// when to wait for it.
 pub(super) fn agent_command(
     client: &Node,
     program: &Path,
@@ -426,7 +428,8 @@ pub(super) fn agent_command(
 ) -> Command {
     let mut command = client.command(program);
     command.args(["agent", "--upstream-optimistic", optimistic]);
-    // Nothing of the user's own agent; and no password on a command line, as docs/optimistic.md has it.
+    // Nothing of the user's own agent; and no password on a command line, as docs/optimistic.md has
+    // it.
     command
         .env_clear()
         .env("HEADSTART_AGENT_UPSTREAM", format!("socks5://{user}:lab@{}", TorNetwork::SOCKS));
@@ -457,7 +460,8 @@ fn same_circuit(pairs: &Pairs) -> Option<f64> {
     (!same.is_empty()).then(|| count as f64 / same.len() as f64)
 }
 
-/// What was saved to the first response byte, pair by pair, in ms and as a share of the circuit's round trip.
+/// Returns the time saved to the first response byte, pair by pair, in ms and as a share of the
+/// circuit's round trip.
 fn saved(pairs: &Pairs, rtt: Duration) -> Value {
     let of = |suite: Suite| {
         let own = pairs.iter().filter(|((_, of), _)| *of == suite);

@@ -1,4 +1,4 @@
-//! What a client program says of a connection, and the row that becomes of it.
+//! A client program's account of a connection, and the row made of it.
 
 use std::time::Duration;
 
@@ -49,9 +49,9 @@ pub(crate) struct Row {
     pub(crate) ms_to_last_response_byte: Option<f64>,
     /// Time to the first request byte in round trips of the link.
     pub(crate) rtts: Option<f64>,
-    /// Why the opening was no better.
+    /// Reason why the opening was no better.
     pub(crate) reason: String,
-    /// Whether the forwarder sent a packet too late while it lasted.
+    /// True if the forwarder sent a packet too late meanwhile.
     pub(crate) flagged: bool,
     pub(crate) variant: String,
     /// Completed with the right bytes.
@@ -100,7 +100,8 @@ impl Row {
         }
     }
 
-    /// Whether its request left with the first packet: as early data, over an opening that has no handshake before.
+    /// Returns true if its request left with the first packet: as early data, over an opening that
+    /// has no handshake before.
     pub(crate) fn is_zero_rtt(&self) -> bool {
         let at_once = ["tfo", "fop", "turbo", "quic"];
         self.ok && self.early_data && at_once.contains(&self.opening.as_str())

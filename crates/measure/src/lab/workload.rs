@@ -1,5 +1,5 @@
-//! A workload of real programs: which of them connects to which virtual host, in which order, and what became of the
-//! handshakes.
+//! A workload of real programs: which of them connects to which virtual host, in which order, and
+//! what became of the handshakes.
 
 mod application;
 
@@ -20,7 +20,8 @@ pub(crate) use application::{Application, Way};
 /// Virtual hosts of a workload at most; each has a certificate of its own.
 pub(crate) const HOSTS_MAX: usize = 16;
 
-/// Shares of a workload at most, programs and hosts each: they are counts of some hundred connections.
+/// Shares of a workload at most, programs and hosts each: they are counts of some hundred
+/// connections.
 pub(crate) const SHARES_MAX: u32 = 10_000;
 
 /// Programs with their shares of the connections.
@@ -34,7 +35,8 @@ pub(crate) struct Visit {
     pub(crate) host: usize,
 }
 
-/// The connections of a workload: as many of each program and to each host as the shares say, in an order by the seed.
+/// The connections of a workload: as many of each program and to each host as the shares say, in an
+/// order by the seed.
 ///
 /// Programs with a host of their own go there; the shares of hosts are about the others.
 pub(crate) fn sequence(programs: &Shares, hosts: &[u32], count: usize, seed: u64) -> Vec<Visit> {
@@ -54,7 +56,8 @@ pub(crate) fn sequence(programs: &Shares, hosts: &[u32], count: usize, seed: u64
     visits.collect()
 }
 
-/// `count` of `things`, each by its share of all; what is left over goes to the largest remainders, the first of equals.
+/// `count` of `things`, each by its share of all; what is left over goes to the largest remainders,
+/// the first of equals.
 fn in_shares<T: Copy>(things: &[T], shares: &[u32], count: usize) -> Vec<T> {
     let whole: u64 = shares.iter().copied().map(u64::from).sum();
     if whole == 0 {
@@ -76,7 +79,7 @@ fn in_shares<T: Copy>(things: &[T], shares: &[u32], count: usize) -> Vec<T> {
         .collect()
 }
 
-/// What became of a cell's handshakes.
+/// Outcome of a cell's handshakes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Handshakes {
     /// As the servers have counted them.
@@ -85,11 +88,11 @@ pub(crate) struct Handshakes {
     /// As the packets of the client show them; none if the capture lacks some.
     #[serde(default)]
     pub(crate) seen: Option<Seen>,
-    /// By the name of the program.
+    /// Outcomes by the name of the program.
     pub(crate) programs: BTreeMap<String, OfProgram>,
 }
 
-/// What packets of a client show of the connections to some servers.
+/// Connections to some servers, as packets of a client show them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seen {
     pub(crate) full: u64,
@@ -101,14 +104,14 @@ pub(crate) struct Seen {
 /// The handshakes of one program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OfProgram {
-    /// By which way it takes part; of a run without an agent, would take part.
+    /// Way in which it takes part; without an agent, in which it would.
     pub(crate) way: String,
     pub(crate) full: u64,
     pub(crate) resumed: u64,
 }
 
 impl Seen {
-    /// Of connections whose ServerHello the packets show, which are those that came so far.
+    /// Reads the connections whose ServerHello the packets show, which are those that came so far.
     pub(crate) fn of(packets: &[CapturedPacket], servers: &[IpAddr]) -> Self {
         let connections = connections(packets).into_iter();
         let own = connections.filter(|one| servers.contains(&one.server.ip()));
@@ -141,7 +144,7 @@ impl Handshakes {
         (all > 0).then(|| self.full as f64 / all as f64)
     }
 
-    /// Why servers and packets do not say the same, if they do not.
+    /// Returns the contradiction between servers and packets, if there is one.
     pub(crate) fn contradiction(&self) -> Option<String> {
         let seen =
             self.seen.filter(|seen| (seen.full, seen.resumed) != (self.full, self.resumed))?;

@@ -8,7 +8,7 @@ use super::recordings::{self, Contents};
 use super::show::summary::Unreadable;
 use headstart::base::failure::{Failure, USAGE};
 
-/// What came of files.
+/// Results of files.
 #[derive(Debug)]
 pub(super) struct Batch<T> {
     /// In the order of the files.
@@ -17,8 +17,8 @@ pub(super) struct Batch<T> {
 }
 
 impl<T: Send> Batch<T> {
-    /// Reads files, folders and what matches patterns on all cores. Of several, those that cannot be read are named on standard
-    /// error. `of` is told the place of a file among them.
+    /// Reads files, folders and what matches patterns on all cores. Of several, those that cannot
+    /// be read are named on standard error. `of` is told the place of a file among them.
     ///
     /// # Errors
     /// None can be read.

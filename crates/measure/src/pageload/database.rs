@@ -1,4 +1,5 @@
-//! `--database`: what a signed file knows of pages, where a hit rate would only say how often it knows them.
+//! `--database`: what a signed file knows of pages, where a hit rate would only say how often it
+//! knows them.
 
 use std::path::PathBuf;
 
@@ -19,7 +20,7 @@ pub(super) struct Source {
     database: Database,
 }
 
-/// What a file had of all pages, as it stands in reports.
+/// Share of all pages that a file knew, as it stands in reports.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Used {
     file: String,
@@ -41,7 +42,7 @@ impl Source {
         options.database.as_ref().map(open).transpose()
     }
 
-    /// Of so much of pages.
+    /// Returns the share for these pages.
     pub(super) fn used<'a>(&self, of: impl IntoIterator<Item = &'a Coverage>) -> Used {
         let mut coverage = Coverage::default();
         of.into_iter().for_each(|page| coverage.merge(page));
@@ -62,7 +63,7 @@ pub(super) fn known(source: Option<&Source>, page: Page) -> (Page, Option<Covera
 }
 
 impl Used {
-    /// Of one page, or of all.
+    /// Describes one page, or all.
     pub(super) fn text(&self) -> String {
         let title = format!("\nWhat {} has of what was needed\n", self.title());
         title + &columns(&self.table(), 1) + "  * taken to be as large as the page's others\n"
@@ -72,7 +73,7 @@ impl Used {
         format!("{} (made {})", self.file, self.made)
     }
 
-    /// With a header.
+    /// Table with a header.
     pub(super) fn table(&self) -> Vec<Vec<String>> {
         let Coverage { pages, redirects, servers, http2, prefetch, prefetch_bytes } = self.coverage;
         let count = |count: u64| grouped(count);

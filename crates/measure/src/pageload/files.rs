@@ -1,4 +1,4 @@
-//! Which files are meant by names of files, folders and patterns.
+//! Files that are meant by names of files, folders and patterns.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const MATCHING: MatchOptions = MatchOptions {
     require_literal_leading_dot: true,
 };
 
-/// What was named.
+/// Files named by the user.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     /// In the order in which they were named; those of a folder or a pattern by their names.
@@ -28,8 +28,9 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Files as they are; of a folder those that have the name of a recording; and what matches a pattern (`*`, `?`, `[a-z]`, `**`
-    /// for any folders) that a shell has left as it is, because it was quoted or would have been too long.
+    /// Files as they are; of a folder those that have the name of a recording; and what matches a
+    /// pattern (`*`, `?`, `[a-z]`, `**` for any folders) that a shell has left as it is, because it
+    /// was quoted or would have been too long.
     pub(super) fn of(names: &[PathBuf]) -> Self {
         let mut all = Self::default();
         for path in names {
@@ -90,7 +91,8 @@ fn pattern(path: &Path) -> Option<&str> {
     path.symlink_metadata().is_err().then_some(text)
 }
 
-/// A pipe or a device, which may never end. What cannot be asked, such as a link to nowhere, is named when it is read.
+/// A pipe or a device, which may never end. What cannot be asked, such as a link to nowhere, is
+/// named when it is read.
 fn is_other(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir())
 }

@@ -1,4 +1,4 @@
-//! What the options say of rules and network.
+//! Rules and network of the options.
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ pub(super) struct Setting {
     /// Shares of the servers.
     moved: f64,
     warm: f64,
-    /// Of HTTP/1.1, to one server, and requests on each.
+    /// Connections of HTTP/1.1 to one server, and requests on each.
     connections: usize,
     pipelining: usize,
     hit_rate: f64,
@@ -193,7 +193,7 @@ impl Setting {
     }
 }
 
-/// With no digits that say nothing.
+/// Formats a value without digits that tell nothing.
 pub(super) fn short(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

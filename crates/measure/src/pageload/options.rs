@@ -53,17 +53,17 @@ Examples:
 
 Needs Linux with user namespaces, or root, and the command `ip`; nothing is sent to the network. Arms of FOP need root.";
 
-/// What loading pages costs, and what it could cost
+/// Measures and simulates the cost of loading pages
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "See `headstart pageload COMMAND --help` for examples.")]
 #[command(disable_help_subcommand = true)]
 pub(crate) struct PageloadOptions {
-    /// What to do
+    /// Action
     #[command(subcommand)]
     pub command: PageloadCommand,
 }
 
-/// What `headstart pageload` can do.
+/// Actions of `headstart pageload`.
 #[derive(Debug, Clone, Subcommand)]
 #[allow(missing_docs)] // a comment here would replace the command's own help text
 pub(crate) enum PageloadCommand {
@@ -79,10 +79,11 @@ pub(crate) enum PageloadCommand {
 
 /// Count the full TLS handshakes that shared sessions would have saved
 ///
-/// Reads packet captures (pcap, pcapng) and HAR files, and counts full handshakes as they were, with one
-/// session store for all programs of the client, and with servers that share their keys as well; with
-/// latency and energy by the cost model of Hiller et al. (2019). Nothing is sent anywhere. Captures may be
-/// larger than memory. Exit code 1: there is no TLS connection in the files.
+/// Reads packet captures (pcap, pcapng) and HAR files, and counts full handshakes as they were,
+/// with one session store for all programs of the client, and with servers that share their keys as
+/// well; with latency and energy by the cost model of Hiller et al. (2019). Nothing is sent
+/// anywhere. Captures may be larger than memory. Exit code 1: there is no TLS connection in the
+/// files.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples.")]
 pub(crate) struct SharingOptions {
@@ -92,8 +93,8 @@ pub(crate) struct SharingOptions {
 
     /// Table of autonomous systems: PREFIX,AS, or pfx2as of RouteViews, or ip2asn of iptoasn.com
     ///
-    /// Servers share sessions if they have one name and are in one autonomous system. Without a table the
-    /// name alone counts, which is more than all operators could do.
+    /// Servers share sessions if they have one name and are in one autonomous system. Without a
+    /// table the name alone counts, which is more than all operators could do.
     #[arg(long, value_name = "FILE")]
     pub asn: Option<PathBuf>,
 
@@ -108,9 +109,10 @@ pub(crate) struct SharingOptions {
 
 /// Show what a page loads: tree, waterfall, round trips, and where the time went
 ///
-/// Reads HAR files as browsers save them, the recordings of CS244 and page loads published with BLAST. One page is
-/// shown whole; of several each in a line, with distributions over all. What is in a file and is no resource (cached,
-/// aborted, WebSockets and so on) is counted by reason. Exit code 2: a file could not be read; the others are shown.
+/// Reads HAR files as browsers save them, the recordings of CS244 and page loads published with
+/// BLAST. One page is shown whole; of several each in a line, with distributions over all. What is
+/// in a file and is no resource (cached, aborted, WebSockets and so on) is counted by reason. Exit
+/// code 2: a file could not be read; the others are shown.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = SHOW_EXAMPLES, after_help = "See --help for examples.")]
 pub(crate) struct ShowOptions {
@@ -140,14 +142,15 @@ pub(crate) struct ShowOptions {
 
 /// Load recorded pages over real sockets and an emulated link, by several ways to open connections
 ///
-/// Origins on this machine answer with the recorded sizes, think times and redirects; a client asks for each resource
-/// when what it depends on is there, over as many connections as a browser has. TCP and TLS are real. The arms take
-/// turns. All that is measured, down to each resource, is written into a folder, as `headstart lab run` does.
-/// Exit code 1: a load failed.
+/// Origins on this machine answer with the recorded sizes, think times and redirects; a client asks
+/// for each resource when what it depends on is there, over as many connections as a browser has.
+/// TCP and TLS are real. The arms take turns. All that is measured, down to each resource, is
+/// written into a folder, as `headstart lab run` does. Exit code 1: a load failed.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = REPLAY_EXAMPLES, after_help = "See --help for examples.")]
 pub(crate) struct ReplayOptions {
-    /// HAR files, recordings of CS244 (.json), or page loads published with BLAST (.jsonl): a page of each
+    /// HAR files, recordings of CS244 (.json), or page loads published with BLAST (.jsonl): a page
+    /// of each
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 
@@ -155,11 +158,12 @@ pub(crate) struct ReplayOptions {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub page: u16,
 
-    /// Between client and servers: `preset NAME`, or elements as in experiments; several are tried in turn
+    /// Between client and servers: `preset NAME`, or elements as in experiments; several are tried
+    /// in turn
     #[arg(long = "link", value_name = "PATH", default_value = "delay 40ms")]
     pub links: Vec<String>,
 
-    /// How connections are opened; the first is what the others are compared with
+    /// Openings; the first is what the others are compared with
     #[arg(long = "arm", value_name = "ARM", value_delimiter = ',', default_value = "tls13,turbo")]
     pub arms: Vec<Arm>,
 
@@ -171,7 +175,8 @@ pub(crate) struct ReplayOptions {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub loads: u32,
 
-    /// Connections to each server at a time, or `recorded`: each resource over the connection of the recording
+    /// Connections to each server at a time, or `recorded`: each resource over the connection of
+    /// the recording
     #[arg(long, value_name = "N|recorded", default_value = "6")]
     pub connections: String,
 

@@ -73,7 +73,7 @@ fn questions(options: &PlanOptions) -> Result<Questions, Failure> {
 #[derive(Debug, Serialize)]
 struct Answers {
     setting: Setting,
-    /// What it has of all pages, if one was named.
+    /// Share of all pages that the database knew, if one was named.
     database: Option<Used>,
     /// Techniques in the order in which one is added to the other.
     order: Vec<&'static str>,
@@ -86,14 +86,15 @@ struct Answers {
     unreadable: Vec<Unreadable>,
 }
 
-/// What is answered of one page.
+/// Answer about one page.
 #[derive(Debug, Serialize)]
 struct Answer {
     file: String,
     name: String,
-    /// Of the recording, in the median of the servers: what it took is to be compared at this round trip.
+    /// Round trip of the recording, in the median of the servers: recorded times are to be compared
+    /// at this round trip.
     recorded_rtt_ms: Option<f64>,
-    /// What the database has of it.
+    /// Share of the page that the database knew.
     database: Option<Coverage>,
     #[serde(flatten)]
     plan: PagePlan,
@@ -101,7 +102,7 @@ struct Answer {
     not_resources: Ignored,
 }
 
-/// Of the pages of a file, and entries of it that are of none.
+/// Plans for the pages of a file, and its entries that belong to no page.
 fn plans(
     contents: Contents,
     questions: &Questions,
@@ -151,7 +152,7 @@ impl Answers {
 }
 
 impl Answer {
-    /// What it took when recorded, and over which round trips.
+    /// Returns the recorded time, and the round trips over which it was recorded.
     fn recorded(&self) -> Option<String> {
         let took = format!("recorded {:.3} s", self.plan.recorded_ms? / 1e3);
         Some(match self.recorded_rtt_ms {
@@ -163,7 +164,7 @@ impl Answer {
     }
 }
 
-/// What a cost is called.
+/// Returns the name of a cost.
 fn cost(cost: headstart_pageload::plan::Cost) -> &'static str {
     use headstart_pageload::plan::Cost;
     match cost {

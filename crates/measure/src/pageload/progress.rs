@@ -1,4 +1,4 @@
-//! How far reading is, on a terminal.
+//! Progress of reading, on a terminal.
 
 use std::io::Read;
 
@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
-    /// Of so many bytes, if their number is known.
+    /// Progress of reading this many bytes, if their number is known.
     pub(super) fn new(bytes: Option<u64>) -> Self {
         let bar = ProgressBar::with_draw_target(bytes, ProgressDrawTarget::stderr_with_hz(4));
         let template = match bytes {

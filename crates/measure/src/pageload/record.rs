@@ -111,7 +111,7 @@ fn page(name: &str) -> Result<Page, Failure> {
     }
 }
 
-/// What Chromium is told beside hosts and certificates of sites.
+/// Returns Chromium's arguments beside hosts and certificates of sites.
 fn arguments(options: &RecordOptions) -> Result<Vec<String>, Failure> {
     let mut arguments = vec![format!("--accept-lang={}", options.language)];
     if let Some(proxy) = &options.proxy {
@@ -148,7 +148,7 @@ fn check_proxy(proxy: &str) -> Result<(), Failure> {
     })
 }
 
-/// Of the public key of a certificate.
+/// Returns the fingerprint of a certificate's public key.
 fn fingerprint(file: &Path) -> Result<String, Failure> {
     let name = file.display();
     let pem =
@@ -166,7 +166,7 @@ struct Recorder<'o> {
     settings: Settings,
     stage: Stage,
     said: Vec<Summary>,
-    /// Whether it was said that this version is another one.
+    /// True once the user was told that this version is another one.
     doubted: bool,
 }
 
@@ -278,7 +278,7 @@ impl Recorder<'_> {
         Ok(Ok(()))
     }
 
-    /// What of a load is not in Chromium's events.
+    /// Returns the facts of a load that are not in Chromium's events.
     fn about(&self, url: &str, version: &str, notes: &[String]) -> About {
         let (program, number) = version.split_once('/').unwrap_or((version, ""));
         let cache = match self.options.revisit {

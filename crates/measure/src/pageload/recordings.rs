@@ -20,7 +20,7 @@ use headstart::base::failure::Failure;
 /// Bytes by which a kind of file is told: the first keys are among them.
 const HEAD: u64 = 4096;
 
-/// What a compressed file begins with (RFC 1952 section 2.3.1).
+/// Magic number of a compressed file (RFC 1952 section 2.3.1).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Bytes of a line of published loads: the largest has 0.5 MB.
@@ -34,16 +34,16 @@ const LOADS_MAX: usize = 10_000;
 pub(super) struct Recording {
     pub(super) file: String,
     pub(super) page: Page,
-    /// Of a HAR file.
+    /// Facts of a HAR file.
     pub(super) har: Option<HarFacts>,
 }
 
 #[derive(Debug)]
 pub(super) struct HarFacts {
-    /// Of each resource.
+    /// Facts of each resource.
     pub(super) facts: Vec<Facts>,
     pub(super) parents: Parents,
-    /// Of each server, in ms.
+    /// Round trip of each server, in ms.
     pub(super) round_trips_ms: Vec<f64>,
 }
 
@@ -54,7 +54,8 @@ pub(super) struct Contents {
     pub(super) ignored: Ignored,
 }
 
-/// The name of a file, as a terminal and a report may have it: files come from others, their names do, too.
+/// The name of a file, as a terminal and a report may have it: files come from others, their names
+/// do, too.
 pub(super) fn name_of(path: &Path) -> String {
     printable(&path.to_string_lossy())
 }
@@ -77,7 +78,7 @@ pub(super) fn read_all<T: Send>(
     done
 }
 
-/// What `of` makes of each, in their order.
+/// Applies `of` to each, and returns the results in their order.
 pub(super) fn on_all_cores<T: Send, R: Send>(
     all: impl ExactSizeIterator<Item = T> + Send,
     of: impl Fn(T) -> R + Sync,
@@ -160,14 +161,14 @@ fn of_kind(head: &[u8], whole: impl Read, name: &str) -> Result<Contents, Failur
     }
 }
 
-/// Whether a file is a recording of CS244 as JSON: a HAR file begins with `log`.
+/// Returns true if a file is a recording of CS244 as JSON: a HAR file begins with `log`.
 fn is_cs244(head: &[u8]) -> bool {
     let head = String::from_utf8_lossy(head);
     !head.contains("\"log\"")
         && ["\"requests\"", "\"head_bytes\""].iter().any(|key| head.contains(key))
 }
 
-/// Whether a file has page loads as published with BLAST, one in a line.
+/// Returns true if a file has page loads as published with BLAST, one in a line.
 fn is_published(head: &[u8]) -> bool {
     head.trim_ascii_start().starts_with(b"{\"set\":")
 }

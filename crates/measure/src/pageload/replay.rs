@@ -1,8 +1,9 @@
 //! `headstart pageload replay`: recorded pages over real sockets.
 //!
-//! It is an experiment of the lab whose trials are loads of a page: origins, clients, links, turns and results are those of `headstart lab
-//! run` (lab/README.md), and the client is that of `headstart-openers`, whose rules stand there (`page.rs`). Here the
-//! options become an experiment, and its loads a table. docs/replay.md says what is real and what is not.
+//! It is an experiment of the lab whose trials are loads of a page: origins, clients, links, turns
+//! and results are those of `headstart lab run` (lab/README.md), and the client is that of
+//! `headstart-openers`, whose rules stand there (`page.rs`). Here the options become an experiment,
+//! and its loads a table. docs/replay.md says what is real and what is not.
 
 mod outcome;
 mod text;
@@ -63,7 +64,7 @@ pub(super) fn run(options: &ReplayOptions) -> Result<ExitCode, Failure> {
 
 /// A page, and what it is called.
 struct Recorded {
-    /// That of the only page is empty.
+    /// Name of the page; empty for the only one.
     name: String,
     file: PathBuf,
     page: Page,
@@ -96,7 +97,7 @@ struct Link {
 }
 
 impl Link {
-    /// Of the name of a preset, or elements.
+    /// Parses the name of a preset, or elements.
     fn new(number: usize, text: &str) -> Result<Self, Failure> {
         let is_preset = PRESETS.iter().any(|preset| preset.name == text);
         let path = if is_preset { format!("preset {text}") } else { text.to_owned() };

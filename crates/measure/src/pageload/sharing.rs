@@ -84,7 +84,7 @@ pub(super) fn unreadable(name: &str, error: &io::Error) -> Failure {
         .hint("name a file that you may read, or - for standard input")
 }
 
-/// Why there may be nothing to report.
+/// The failure when there may be nothing to report.
 fn nothing(report: &Report) -> Failure {
     let seen = &report.seen;
     let hint = if seen.cut_off > 0 {

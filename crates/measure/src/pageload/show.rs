@@ -82,11 +82,12 @@ fn summaries(
     (pages.map(summary).collect(), ignored)
 }
 
-/// The resources of the first [`DETAILED`] pages, in whatever order these are read: those of thousands would fill the memory.
+/// The resources of the first [`DETAILED`] pages, in whatever order these are read: those of
+/// thousands would fill the memory.
 #[derive(Default)]
 struct Details(Mutex<BTreeMap<Place, Vec<ResourceSummary>>>);
 
-/// Of a page: that of its file, and in it.
+/// Place of a page: its file, and its number there.
 type Place = (usize, usize);
 
 impl Details {
@@ -98,7 +99,7 @@ impl Details {
         }
     }
 
-    /// By their places.
+    /// Sorts by place.
     fn first(self) -> impl Iterator<Item = Vec<ResourceSummary>> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner).into_values()
     }

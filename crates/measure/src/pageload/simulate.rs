@@ -67,12 +67,12 @@ pub(super) fn run(options: &SimulateOptions) -> Result<ExitCode, Failure> {
     Ok(exit_code)
 }
 
-/// What is done to each page.
+/// Settings of a page's load.
 struct Loading<'a> {
     model: &'a Model,
     database: Option<&'a Source>,
     arms: &'a [Techniques],
-    /// Whether the loads are kept one by one.
+    /// True if the loads are kept one by one.
     is_kept: bool,
 }
 
@@ -80,7 +80,7 @@ struct Loading<'a> {
 #[derive(Debug, Serialize)]
 struct Simulated {
     setting: Setting,
-    /// What it has of all pages, if one was named.
+    /// Share of all pages that the database knew, if one was named.
     database: Option<Used>,
     /// Over the means of all pages.
     over_pages: Vec<OverPages>,
@@ -107,7 +107,7 @@ struct PageLoads {
     name: String,
     resources: usize,
     recorded_ms: Option<f64>,
-    /// What the database has of it.
+    /// Share of the page that the database knew.
     database: Option<Coverage>,
     arms: Vec<Means>,
     #[serde(skip)]
@@ -126,7 +126,7 @@ struct Means {
     figures: Figures,
 }
 
-/// Of a load, or means over several.
+/// Figures of a load, or means over several.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Figures {
     page_load_ms: f64,

@@ -20,11 +20,11 @@ const HYBRID_HELLO: u64 = 1_407;
 /// Presets that are nothing but a delay.
 const STEADY: [&str; 2] = ["preset satellite", "preset transatlantic"];
 
-/// How a page is replayed.
+/// Way of replaying a page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
     pub(super) connections: Connections,
-    /// Whether all was forgotten before.
+    /// True if all was forgotten before.
     pub(super) first_visit: bool,
     pub(super) suite: Suite,
 }
@@ -40,7 +40,8 @@ pub(super) struct Simulated {
 }
 
 impl Simulated {
-    /// None if the page cannot be told apart from one with other servers, which no page that was read is.
+    /// Prepares a replay; `None` if the page cannot be told apart from one with other servers,
+    /// which no page that was read is.
     pub(super) fn new(page: &Page, way: Way) -> Option<Self> {
         let recorded = way.connections == Connections::Recorded;
         let own = if recorded { page.by_connection() } else { page.clone() };
@@ -110,7 +111,8 @@ fn by_host(page: &Page) -> Option<Page> {
     Page::new(page.name().to_owned(), servers.to_vec(), resources).ok()
 }
 
-/// The simulator's link for a path of the lab; none of paths that are more than a delay and a rate, which it is not told.
+/// The simulator's link for a path of the lab; none of paths that are more than a delay and a rate,
+/// which it is not told.
 pub(crate) fn network(path: &str, rtt: Duration) -> Option<Link> {
     let mut link = Link { rtt, ..Link::default() };
     if STEADY.contains(&path) {

@@ -145,7 +145,7 @@ fn service(of: &Service) -> Vec<String> {
     ]
 }
 
-/// What else there was, and what could not be told: only what there was.
+/// Notes of what else there was, and what could not be told.
 fn notes(report: &Report) -> String {
     let mut text = String::new();
     let versions = &report.versions;
@@ -243,7 +243,7 @@ pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(count), if count == 1 { one } else { many })
 }
 
-/// With commas between thousands.
+/// Formats a count with commas between thousands.
 pub(super) fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let first = digits.len() % 3;

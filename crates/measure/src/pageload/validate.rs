@@ -112,10 +112,10 @@ fn read(path: &Path) -> Result<Vec<Logged>, Failure> {
     loads
 }
 
-/// What came out.
+/// Results of a validation.
 #[derive(Debug, Serialize)]
 struct Validation {
-    /// Whether all bars are kept.
+    /// True if all bars hold.
     holds: bool,
     /// The profile `blast` against the published simulator, by setting.
     settings: BTreeMap<String, Setting>,

@@ -78,8 +78,8 @@ fn has_browser() -> bool {
     has_network() && enabled
 }
 
-/// A folder with the experiment; and a PATH by which each start of Chromium is a line in `starts`, and the fourth, which is the first that
-/// is measured, does this instead.
+/// A folder with the experiment; and a PATH by which each start of Chromium is a line in `starts`,
+/// and the fourth, which is the first that is measured, does this instead.
 fn with_fourth(instead: &str) -> (TempDir, String) {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join("crash.toml"), EXPERIMENT).unwrap();

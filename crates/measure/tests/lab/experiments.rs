@@ -198,11 +198,12 @@ rtt = "20ms"
 first_and_later = 2
 "#;
 
-/// What packets say of one connection.
+/// One connection as packets show it.
 #[derive(Debug)]
 struct Seen {
     server: SocketAddr,
-    /// Bytes of the cookie in the SYN, and whether all of ClientHello and early data was in it and never sent again.
+    /// Bytes of the cookie in the SYN, and whether all of ClientHello and early data was in it and
+    /// never sent again.
     cookie: usize,
     in_syn: bool,
     isn: u32,
@@ -239,7 +240,7 @@ fn seen(packets: &[CapturedPacket]) -> Vec<Seen> {
     all
 }
 
-/// What clients say of their openings by what the kernel tells them, packets say as well.
+/// Clients, by what the kernel tells them, and captures agree on what left with the SYN.
 #[test]
 fn clients_and_captures_agree_on_what_left_with_the_syn() {
     if !has_network() {
@@ -270,7 +271,8 @@ fn clients_and_captures_agree_on_what_left_with_the_syn() {
     }
 }
 
-/// The bars of the experiment are what the paper found of plain Fast Open, and what private cookies promise.
+/// The bars of the experiment are what the paper found of plain Fast Open, and what private cookies
+/// promise.
 #[test]
 fn captures_show_who_can_link_connections() {
     if !has_network() {

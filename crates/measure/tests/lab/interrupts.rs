@@ -1,4 +1,4 @@
-//! What is left of runs: of those that come to their end, and of those that the user ends.
+//! Remains of runs: of those that come to their end, and of those that the user ends.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -23,15 +23,16 @@ fn wait(mut done: impl FnMut() -> bool) -> bool {
     done()
 }
 
-/// The command, started by env(1): whether SIGHUP is ignored is inherited, and a test may be run so.
+/// The command, started by env(1): whether SIGHUP is ignored is inherited, and a test may be run
+/// so.
 pub(crate) fn headstart() -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP", crate::programs::LAB]);
     command
 }
 
-/// What a command says that is started in `place`, and that gets a signal once it has come so far: as from a terminal, with all
-/// that it has started. It ends with exit code 2.
+/// Returns the output of a command that is started in `place`, and that gets a signal once it has
+/// come so far: as from a terminal, with all that it has started. It ends with exit code 2.
 pub(crate) fn said_after(
     signal: &str,
     command: &mut Command,

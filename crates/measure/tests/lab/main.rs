@@ -1,6 +1,7 @@
-//! `headstart lab`, its reports and calibration, `headstart pageload replay` and `headstart demo` as they are called, and the results that are
-//! committed. Runs make network namespaces, so need root or a user namespace: switched on by HEADSTART_TEST_NET=1. With
-//! Fast Open they need root, or fail: the kernel takes programs from nobody else.
+//! `headstart lab`, its reports and calibration, `headstart pageload replay` and `headstart demo`
+//! as they are called, and the results that are committed. Runs make network namespaces, so need
+//! root or a user namespace: switched on by HEADSTART_TEST_NET=1. With Fast Open they need root, or
+//! fail: the kernel takes programs from nobody else.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 mod browser;

@@ -18,8 +18,8 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A document, then four resources at once, and one when all of these are there; of two hosts, each on a connection of
-/// its own.
+/// A document, then four resources at once, and one when all of these are there; of two hosts, each
+/// on a connection of its own.
 fn page() -> Value {
     let request = |id: u32, group: u32, host: &str, bytes: u32, after: Option<u32>| {
         json!({
@@ -88,10 +88,10 @@ fn openings_that_save_a_round_trip_save_it_on_a_whole_page() {
     let output = replay(&file, &place, &[&more[..], &["--connections", "recorded"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
-    // Three waves: in each a connection is opened and a request made. The last waits for a connection, too, as each
-    // resource was recorded on one of its own. QUIC has one for each host, where four responses of 3 kB
-    // at once are more than its first window. The first 9 kB are more than what TurboTLS answers
-    // to early data before the client joins TCP.
+    // Three waves: in each a connection is opened and a request made. The last waits for a
+    // connection, too, as each resource was recorded on one of its own. QUIC has one for each host,
+    // where four responses of 3 kB at once are more than its first window. The first 9 kB are more
+    // than what TurboTLS answers to early data before the client joins TCP.
     for (number, (arm, round_trips, connections)) in [
         ("http", 6.0, 6.0),
         ("http-tfo", 3.0, 6.0),

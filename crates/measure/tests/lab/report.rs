@@ -195,7 +195,8 @@ fn an_arm_that_never_completed_is_shown() {
     assert!(out.contains("failed [failed, failed]"), "{out}");
 }
 
-/// With three of ten failed, the slowest tenth is among them, and the median is later than that of what completed.
+/// Failed trials rank behind all others: with three of ten failed, the slowest tenth is among them,
+/// and the median is later than that of what completed.
 #[test]
 fn failed_trials_rank_behind_all_others() {
     let (html, out) = of(&Fixture {
@@ -251,7 +252,7 @@ fn several_folders_make_one_report() {
     parse(&fs::read_to_string(&html).unwrap());
 }
 
-/// What is said of a folder after `change`; nothing may have been written.
+/// Returns the message about a folder after `change`; nothing may have been written.
 fn refused(change: impl Fn(&Path)) -> String {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("results");

@@ -1,21 +1,29 @@
-//! docs/results.md quotes committed results and nothing more: each table is made from the summary that it names.
+//! docs/results.md quotes committed results and nothing more: each table is made from the summary
+//! that it names.
 //!
-//! A table begins with a comment `<!-- FOLDER: key=value | key=value -->` and ends before an empty line. FOLDER is one of
-//! lab/results. With `UPDATE_RESULTS=1` the tables are written anew.
+//! A table begins with a comment `<!-- FOLDER: key=value | key=value -->` and ends before an empty
+//! line. FOLDER is one of lab/results. With `UPDATE_RESULTS=1` the tables are written anew.
 //!
-//! * `arms` are the columns, `links`, `suites` and `variants` choose the rows (all by default; lists separated by `;`).
-//! * `show` is what stands in a cell: `p50`, `interval`, `tail`, `mean`, `rtts`, `rate`, `complete`, `opened`, `zero_rtt`,
-//!   `processor`, `max`, `full` (handshakes), `bytes`, `to_today`.
-//! * `of` is the moment: `first_request_byte` (default), `first_response_byte`, `last_response_byte`.
+//! * `arms` are the columns, `links`, `suites` and `variants` choose the rows (all by default;
+//!   lists separated by `;`).
+//! * `show` is what stands in a cell: `p50`, `interval`, `tail`, `mean`, `rtts`, `rate`,
+//!   `complete`, `opened`, `zero_rtt`, `processor`, `max`, `full` (handshakes), `bytes`,
+//!   `to_today`.
+//! * `of` is the moment: `first_request_byte` (default), `first_response_byte`,
+//!   `last_response_byte`.
 //! * `ratios` are columns with the ratio of two medians, such as `turbo/tls13`.
 //! * `paper` is a column with the ratio that a file of lab/papers has.
 //!
 //! Instead of all these:
 //!
-//! * `beside` are the rows of a file of lab/papers with means or shares, and ours of the same arm, variant and round trip.
-//! * `privacy` is who can link the connections of `arms`, with the table of lab/papers/fop-privacy.toml beside.
-//! * `browser` is `cells` (each site with each arm) or `means` (each arm over all sites) of loads in a browser.
-//! * `bars` is the list of bars; those that were missed are always in it, of the others the `conditions` given.
+//! * `beside` are the rows of a file of lab/papers with means or shares, and ours of the same arm,
+//!   variant and round trip.
+//! * `privacy` is who can link the connections of `arms`, with the table of
+//!   lab/papers/fop-privacy.toml beside.
+//! * `browser` is `cells` (each site with each arm) or `means` (each arm over all sites) of loads
+//!   in a browser.
+//! * `bars` is the list of bars; those that were missed are always in it, of the others the
+//!   `conditions` given.
 
 mod pages;
 
@@ -95,7 +103,7 @@ fn quoted(page: &str) -> String {
     written
 }
 
-/// What a comment asks for.
+/// Table that a comment asks for.
 struct Quote<'a> {
     folder: &'a str,
     keys: Vec<(&'a str, &'a str)>,
@@ -369,7 +377,7 @@ fn text(row: &toml::Value, key: &str) -> String {
     row.get(key).and_then(toml::Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// Whether a cell is of this arm, and of the variant and the round trip of a published row.
+/// Returns true if a cell is of this arm, and of the variant and the round trip of a published row.
 fn is_like(cell: &Value, row: &toml::Value, arm: &str) -> bool {
     let number =
         |value: &toml::Value| value.as_float().or(value.as_integer().map(|rtt| rtt as f64));
@@ -379,7 +387,7 @@ fn is_like(cell: &Value, row: &toml::Value, arm: &str) -> bool {
     near && cell["arm"] == arm && cell["variant"] == text(row, "variant").as_str()
 }
 
-/// What a row prints: a share in percent, or a mean with its deviation.
+/// Formats a published row: a share in percent, or a mean with its deviation.
 fn theirs(row: &toml::Value) -> String {
     let number = |key: &str| row.get(key).and_then(toml::Value::as_float);
     match (number("missed").or(number("full")), number("mean"), number("sd")) {
@@ -414,7 +422,7 @@ fn ratio(one: Option<f64>, other: Option<f64>) -> String {
     }
 }
 
-/// What was found of a row, and in how many cases.
+/// Formats the finding of a row, with the number of cases.
 fn linkable(finding: &Value) -> String {
     let count = |word: &str| finding[word].as_u64().unwrap();
     let all: u64 = ["viable", "bounded", "blocked", "undecided"].map(count).iter().sum();

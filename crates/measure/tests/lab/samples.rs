@@ -1,4 +1,4 @@
-//! What a run wrote in samples.csv.
+//! Samples of a run, in samples.csv.
 
 use std::path::Path;
 
@@ -16,7 +16,8 @@ pub(crate) fn samples<const N: usize>(
     own.map(|row| columns.map(|name| row[column(name)].to_owned())).collect()
 }
 
-/// The least of a column. What other work of the machine adds is in most samples, and seldom in all.
+/// The least of a column. What other work of the machine adds is in most samples, and seldom in
+/// all.
 pub(crate) fn fastest(place: &Path, wanted: &[(&str, &str)], column: &str) -> f64 {
     let all = samples(place, wanted, [column]);
     all.iter().map(|[value]| value.parse().unwrap()).fold(f64::INFINITY, f64::min)

@@ -1,4 +1,5 @@
-//! What is compared: the same connection by an agent that opens plainly, and by one that does not.
+//! Arms of a comparison: the same connection by an agent that opens plainly, and by one that does
+//! not.
 
 use std::time::Duration;
 
@@ -35,8 +36,8 @@ impl<'n> Arms<'n> {
         [PLAIN, TURBO].map(|port| curl::get(self.net, Via::Socks(port), host, path))
     }
 
-    /// Times from the agent's accept to the first application byte, arms alternating: plain, TurboTLS.
-    /// `via` says how curl gets to the agent of this port.
+    /// Times from the agent's accept to the first application byte, arms alternating: plain,
+    /// TurboTLS. `via` says how curl gets to the agent of this port.
     pub(crate) fn openings(
         &self,
         count: usize,

@@ -1,4 +1,5 @@
-//! A client of this test's own, where curl will not do: other key exchanges, raw bytes, many at once.
+//! A client of this test's own, where curl will not do: other key exchanges, raw bytes, many at
+//! once.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -10,7 +11,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::net::{Net, PATIENCE};
 
-/// How long a read waits: TCP that loses every fifth packet backs off for minutes.
+/// Time that a read waits: TCP that loses every fifth packet backs off for minutes.
 const READ_PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 /// A connection by way of the agent, and when the agent took it.

@@ -1,4 +1,5 @@
-//! Whose a redirected connection is: the socket's that believes to be connected to somewhere else.
+//! The user of a redirected connection: that of the socket that believes to be connected to
+//! somewhere else.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -28,7 +29,8 @@ pub(crate) fn of_a_redirected_client() {
     }
 }
 
-/// The destination of a client that connects to `elsewhere`, and its user: if that is known, and if not.
+/// The destination of a client that connects to `elsewhere`, and its user: if that is known, and if
+/// not.
 async fn ask(
     elsewhere: SocketAddr,
     here: SocketAddr,

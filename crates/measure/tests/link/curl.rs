@@ -12,7 +12,7 @@ use crate::net::Net;
 /// Where a server on the client's own node is, see [`measured`].
 pub(crate) const LOCAL: &str = "127.0.0.1:9443";
 
-/// How curl gets to the agent.
+/// Curl's way to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Via {
     /// SOCKS5, the name looked up by the agent, at this port.
@@ -23,16 +23,17 @@ pub(crate) enum Via {
     Redirect(SocketAddr),
 }
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Fetch {
     /// curl's exit code; 0 with any HTTP answer.
     pub(crate) exit: i32,
     pub(crate) body: Vec<u8>,
-    /// From the agent's accept to the first application byte: `time_pretransfer`, the moment when the
-    /// request is about to be written, less `time_connect`, the moment when TCP to the proxy (or, when
-    /// redirected, to what takes its place) was connected. Both hold for curl 7.88: packet traces
-    /// show them within 0.1 ms of the SYN-ACK and of the request on the loopback interface.
+    /// From the agent's accept to the first application byte: `time_pretransfer`, the moment when
+    /// the request is about to be written, less `time_connect`, the moment when TCP to the proxy
+    /// (or, when redirected, to what takes its place) was connected. Both hold for curl 7.88:
+    /// packet traces show them within 0.1 ms of the SYN-ACK and of the request on the loopback
+    /// interface.
     pub(crate) opening: Duration,
 }
 
@@ -87,8 +88,9 @@ pub(crate) fn get(net: &Net, via: Via, host: &str, path: &str) -> Fetch {
     finish(&mut command(net, via, host, path))
 }
 
-/// How often the same is asked for until it opens with TurboTLS: on a busy machine the answer to the first flight may be
-/// later than the client waits. So many silences in a row do not yet make a path plain.
+/// Attempts at a request until it opens with TurboTLS: on a busy machine the answer to the first
+/// flight may be later than the client waits. So many silences in a row do not yet make a path
+/// plain.
 const TRIES: u8 = SILENCES_TO_BLOCK - 1;
 
 /// Gets `/small` until the agent has opened one connection more with TurboTLS.

@@ -8,7 +8,7 @@ use crate::daemon::Daemon;
 use crate::net::{Net, ms};
 use crate::nginx::Nginx;
 
-/// Of which a client's own time is a small part, on slow machines too.
+/// Round trip of which a client's own time is a small part, on slow machines too.
 const RTT: std::time::Duration = ms(100);
 const VIA: Via = Via::Socks(1080);
 const HOST: &str = "www.four.test";

@@ -21,7 +21,7 @@ const RTT: Duration = ms(50);
 const AGENT: u16 = 1080;
 const VIA: Via = Via::Socks(AGENT);
 
-/// What a median moves by on a busy machine, in round trips.
+/// Noise of a median on a busy machine, in round trips.
 const NOISE: f64 = 0.06;
 
 fn agent<'n>(net: &'n Net, names: &NameServer) -> Daemon<'n> {
@@ -179,7 +179,8 @@ pub(crate) fn no_datagram_unasked() {
         assert_eq!(fetch.exit, 0, "{host}");
     }
     agent.reaches("plain connections", 4, |agent| agent.opened("plain"));
-    // The same capture sees datagrams where there are any, and those before would stand before them.
+    // The same capture sees datagrams where there are any, and those before would stand before
+    // them.
     small(&net, VIA, "www.adv.test");
     let begun = Instant::now();
     while capture.with(asking).is_empty() && begun.elapsed() < PATIENCE {

@@ -15,10 +15,10 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 /// The private SvcParamKey of headstart.
 const KEY: u16 = 65_480;
 
-/// How long records live unless said otherwise.
+/// Life of records unless stated otherwise.
 const TTL: u32 = 300;
 
-/// What is known of a name; other names exist and have no records.
+/// Records of a name; other names exist and have none.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     pub(crate) address: Ipv4Addr,
@@ -26,7 +26,7 @@ pub(crate) struct Host {
     pub(crate) ttl: u32,
 }
 
-/// What comes of the question for an HTTPS record.
+/// Answer to the question for an HTTPS record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Https {
     /// It advertises TurboTLS.
@@ -62,7 +62,7 @@ impl NameServer {
         server
     }
 
-    /// How often it was asked.
+    /// Returns how often it was asked.
     pub(crate) fn asked(&self, name: &str, kind: RecordType) -> usize {
         let asked = self.asked.lock().unwrap();
         asked

@@ -1,5 +1,6 @@
-//! Fast Open with private cookies, all parts together: an unmodified OpenSSL client, the agent, the edge that speaks TLS,
-//! and the programs in the kernels of both, with every packet of the client looked at.
+//! Fast Open with private cookies, all parts together: an unmodified OpenSSL client, the agent, the
+//! edge that speaks TLS, and the programs in the kernels of both, with every packet of the client
+//! looked at.
 //!
 //! Needs root: the kernel takes programs from nobody else.
 
@@ -32,10 +33,12 @@ pub(crate) const BPF_MOUNT: &str = "/sys/fs/bpf";
 /// Long enough to tell whose bytes they are, shorter than any secret or random value.
 const WINDOW: usize = 16;
 
-/// Connections until one opens fast: on a busy machine a client can take longer for its ClientHello than a SYN waits.
+/// Connections until one opens fast: on a busy machine a client can take longer for its ClientHello
+/// than a SYN waits.
 pub(crate) const TRIES: usize = 30;
 
-/// An unmodified client resumes: its ClientHello leaves with the SYN, under the cookie in its ticket, which is good once.
+/// An unmodified client resumes: its ClientHello leaves with the SYN, under the cookie in its
+/// ticket, which is good once.
 pub(crate) fn cookie_in_a_ticket() {
     let net = Net::new(RTT);
     let world = World::new(&net, "ticket");
@@ -50,7 +53,8 @@ pub(crate) fn cookie_in_a_ticket() {
     for (own, others) in [(&one, &third), (&other, &second)] {
         assert!(!first.shows(&own.cookie) && !others.shows(&own.cookie), "shown elsewhere");
     }
-    // What two openings have in common, a client without any ticket sends too; but how long they are.
+    // What two openings have in common, a client without any ticket sends too; but how long they
+    // are.
     let fresh = world.visit_directly();
     let flights = [fresh, one.data, other.data].map(without_lengths);
     let [fresh, one, other] = flights.each_ref().map(|flight| windows(flight));
@@ -72,8 +76,8 @@ pub(crate) fn cookie_in_a_ticket() {
     }
 }
 
-/// A session that one program has left is another one's, and with it the cookie in its ticket: a fresh process of curl
-/// opens with its ClientHello in the SYN.
+/// A session that one program has left is another one's, and with it the cookie in its ticket: a
+/// fresh process of curl opens with its ClientHello in the SYN.
 pub(crate) fn cookie_of_another_program() {
     let net = Net::new(RTT);
     let world = World::new(&net, "program");
@@ -137,7 +141,8 @@ pub(crate) fn none_with_tls_1_2() {
     assert_eq!(world.agent().opened("fop"), 0);
 }
 
-/// A stopped edge that waits for its connections to end has given the program up: another one may serve the port.
+/// A stopped edge that waits for its connections to end has given the program up: another one may
+/// serve the port.
 pub(crate) fn edge_that_stops() {
     let net = Net::new(RTT);
     let world = World::new(&net, "stop");
@@ -225,12 +230,12 @@ impl<'n> World<'n> {
         self.net.file("agent.sock")
     }
 
-    /// What the server's program did with SYNs.
+    /// Returns the counters of the server's program.
     fn counts(&self) -> serde_json::Value {
         self.status()["counts"].clone()
     }
 
-    /// What is known of the server's program.
+    /// Returns the status of the server's program.
     fn status(&self) -> serde_json::Value {
         let mut status = self.net.server().command(headstart());
         status.args(["fastopen", "status", "server", "--json", "--dir"]).arg(&self.maps);
@@ -243,7 +248,7 @@ impl<'n> World<'n> {
         self.net.set_link(RTT, Some(fault), None);
     }
 
-    /// What `headstart get --json` says; `options` are those of the edge.
+    /// Returns the output of `headstart get --json`; `options` are those of the edge.
     pub(crate) fn get(&self, flags: &[&str], options: &str) -> serde_json::Value {
         let mut get = self.net.client().command("sh");
         // Only what is in the group can send cookies.
@@ -277,7 +282,7 @@ impl<'n> World<'n> {
         self.watched(|| self.s_client(&[&["-connect", &to, "-proxy", &proxy], flags].concat()))
     }
 
-    /// What a client says that makes one connection through the agent, and its packets.
+    /// Returns the output of a client that makes one connection through the agent, and its packets.
     fn watched(&self, client: impl FnOnce() -> String) -> Visit {
         self.seen.take();
         let (all, fast) = self.opened();
@@ -310,7 +315,7 @@ impl<'n> World<'n> {
         said
     }
 
-    /// What a program says that `headstart run` leads through the agent.
+    /// Returns the output of a program that `headstart run` leads through the agent.
     fn program(&self, context: &str, command: &[&str]) -> String {
         let mut run_it = self.net.client().command(headstart());
         run_it.args(["run", "--context", context, "--proxy", &format!("127.0.0.1:{AGENT}")]);
@@ -322,7 +327,7 @@ impl<'n> World<'n> {
         String::from_utf8(run(&mut run_it).stdout).unwrap()
     }
 
-    /// How many connections the agent has opened, and how many of them fast.
+    /// Returns the number of connections that the agent has opened, and how many of them fast.
     fn opened(&self) -> (u64, u64) {
         (self.agent().count("headstart_connections_total", &[]), self.agent().opened("fop"))
     }
@@ -366,7 +371,7 @@ fn group(name: &str) -> PathBuf {
     group
 }
 
-/// What the origin answers by half.
+/// Path that the origin answers by half.
 const HALF: &str = "/half";
 
 /// An origin that speaks HTTP in clear.
@@ -427,7 +432,8 @@ impl Visit {
         FastSyn { cookie: cookie.to_vec(), data: data.to_vec() }
     }
 
-    /// The ClientHello, in the first bytes of the connection; the last packets of the one before may be seen, too.
+    /// The ClientHello, in the first bytes of the connection; the last packets of the one before
+    /// may be seen, too.
     fn first_flight(&self) -> Vec<u8> {
         let syn = self.segments().find(|segment| segment.syn && !segment.ack);
         let client = syn.expect("there is a SYN").source;
@@ -436,14 +442,15 @@ impl Visit {
         first.expect("the client sent something").payload.to_vec()
     }
 
-    /// Whether these bytes were on the wire in any packet.
+    /// Returns true if these bytes were on the wire in any packet.
     fn shows(&self, bytes: &[u8]) -> bool {
         let has = |packet: &[u8]| packet.windows(bytes.len()).any(|window| window == bytes);
         self.packets.iter().any(|packet| has(packet))
     }
 }
 
-/// A ClientHello in a record, with zeros for the lengths of record, message and extensions (RFC 8446 section 4.1.2).
+/// A ClientHello in a record, with zeros for the lengths of record, message and extensions (RFC
+/// 8446 section 4.1.2).
 fn without_lengths(mut hello: Vec<u8>) -> Vec<u8> {
     const SESSION_ID: usize = 5 + 4 + 2 + 32;
     let suites = SESSION_ID + 1 + usize::from(hello[SESSION_ID]);
@@ -469,7 +476,7 @@ impl Seen {
         Box::new(Tap(self.clone()))
     }
 
-    /// Those since the last time.
+    /// Takes the packets since the last time.
     fn take(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.0.lock().unwrap())
     }

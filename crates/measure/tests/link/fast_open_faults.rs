@@ -1,5 +1,5 @@
-//! Fast Open where it does not work: what `headstart get` pays for it beside plain TLS, and that every request gets
-//! there once.
+//! Fast Open where it does not work: what `headstart get` pays for it beside plain TLS, and that
+//! every request gets there once.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::fast_open::{RTT, TRIES, World};
 use crate::figures::{judged, median};
 use crate::net::{Net, ms};
 
-/// How long a SYN with data is waited for at least (`SYN_SILENCE` of headstart-proto).
+/// Time that a SYN with data is waited for at least (`SYN_SILENCE` of headstart-proto).
 const SILENCE: Duration = ms(300);
 
-/// What a median moves by on a busy machine, in round trips.
+/// Noise of a median on a busy machine, in round trips.
 const NOISE: f64 = 0.25;
 
 /// The reason of a connection whose ClientHello was not there in time.
@@ -27,7 +27,7 @@ fn opening(said: &Value) -> Duration {
     Duration::from_secs_f64(said["ms_to_first_request_byte"].as_f64().unwrap() / 1000.0)
 }
 
-/// Why Fast Open was not used, by its name.
+/// Returns the name of the reason why Fast Open was not used.
 fn reason(said: &Value) -> &str {
     let all = said["not_used"].as_array().unwrap();
     let fop = all.iter().find(|unused| unused["opening"] == "fop");
@@ -39,8 +39,8 @@ fn has_event(said: &Value, words: &str) -> bool {
     events.any(|event| event["event"].as_str().unwrap().contains(words))
 }
 
-/// What `get` says of a connection for which SYN with data left, or should have: not of one whose SYN was gone before the
-/// ClientHello was there, as happens on a busy machine.
+/// Returns the output of `get` for a connection whose SYN left with data, or should have: not for
+/// one whose SYN was gone before the ClientHello was there, as happens on a busy machine.
 fn in_time(get: impl Fn() -> Value) -> Value {
     let all = std::iter::repeat_with(get).take(TRIES);
     all.into_iter().find(|said| reason(said) != LATE).expect("the ClientHello is always late")
@@ -114,7 +114,8 @@ pub(crate) fn opens_a_round_trip_sooner() {
     });
 }
 
-/// A ClientHello with a post-quantum key share does not fit a SYN: it goes over UDP, and that is said.
+/// A ClientHello with a post-quantum key share does not fit a SYN: it goes over UDP, and that is
+/// said.
 pub(crate) fn post_quantum_goes_over_udp() {
     let net = Net::new(RTT);
     let world = World::new(&net, "quantum");

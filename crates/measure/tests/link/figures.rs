@@ -20,7 +20,7 @@ pub(crate) fn millis(value: Duration) -> f64 {
     value.as_secs_f64() * 1000.0
 }
 
-/// How many round trips that is.
+/// Returns a duration in round trips.
 pub(crate) fn round_trips(value: Duration, rtt: Duration) -> f64 {
     value.as_secs_f64() / rtt.as_secs_f64()
 }
@@ -28,7 +28,7 @@ pub(crate) fn round_trips(value: Duration, rtt: Duration) -> f64 {
 /// The bar, in round trips: TurboTLS opens within them where plain TLS takes two.
 pub(crate) const TURBO_BAR: f64 = 1.10;
 
-/// How often something is measured that is not as it has to be. What is wrong is wrong each time.
+/// Measurements of a quantity until one is as it should be. What is wrong is wrong each time.
 const MEASUREMENTS: usize = 5;
 
 /// Judges a measurement, and if that says no, another one: the machine is shared, and a burst of

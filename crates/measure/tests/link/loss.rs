@@ -24,18 +24,19 @@ const IN_FLIGHT: usize = 16;
 /// Two key shares, as today's browsers send: a ClientHello of two datagrams.
 const GROUPS: &str = "*X25519MLKEM768 / *X25519";
 
-/// The port of each agent, how it opens, and one in how many turns is its own: `auto` avoids UDP after
-/// silences, `turbo` does not.
+/// The port of each agent, how it opens, and one in how many turns is its own: `auto` avoids UDP
+/// after silences, `turbo` does not.
 const ARMS: [(u16, &str, usize); 3] = [(1081, "plain", 1), (1082, "turbo", 1), (1083, "auto", 3)];
 
-/// How far two medians of the same thing may lie apart, of 100 and of 300 connections: times under loss
-/// come in steps of TCP's retransmission timeouts.
+/// Ratio that two medians of the same thing may have, of 100 and of 300 connections: times under
+/// loss come in steps of TCP's retransmission timeouts.
 const NOISE: f64 = 1.5;
 
 /// Longest retransmission timeout of both ends, ms (Linux 6.15; others are left as they are).
 ///
-/// Where an acknowledgement is lost too, Linux takes the time until its repetition for a round trip: at 20 %
-/// loss one connection in some hundreds ends up at the limit, 120 s by default, and a run would wait for it.
+/// Where an acknowledgement is lost too, Linux takes the time until its repetition for a round
+/// trip: at 20 % loss one connection in some hundreds ends up at the limit, 120 s by default, and a
+/// run would wait for it.
 const RTO_MAX: (&str, &str) = ("/proc/sys/net/ipv4/tcp_rto_max_ms", "5000");
 
 /// Time for everything that waits on TCP, so that no connection fails but by what it is to show.

@@ -80,7 +80,7 @@ const CHECKS: &[(&str, fn())] = &[
     ("dns_no_datagram_unasked", discovery::no_datagram_unasked),
 ];
 
-/// Those that only root can run, since they attach programs to the kernel.
+/// Checks that only root can run, since they attach programs to the kernel.
 const CHECKS_OF_ROOT: &[(&str, fn())] = &[
     ("fast_open_cookie_in_a_ticket", fast_open::cookie_in_a_ticket),
     ("fast_open_cookie_of_another_program", fast_open::cookie_of_another_program),

@@ -18,7 +18,8 @@ use openssl::x509::{X509, X509NameBuilder};
 
 use crate::net::{Net, until};
 
-/// Names whose edge is reached over IPv4 and IPv6, unknown names and others: all in the certificate.
+/// Names whose edge is reached over IPv4 and IPv6, unknown names and others: all in the
+/// certificate.
 const NAMES: &[&str] = &["*.four.test", "*.six.test", "*.adv.test"];
 
 /// Bytes of `/small`: more than one segment.

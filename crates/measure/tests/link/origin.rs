@@ -38,7 +38,7 @@ pub(crate) fn reset(tcp: TcpStream) {
     drop(tcp);
 }
 
-/// How a stream ended: the bytes before its end, and what kind of end.
+/// Returns the bytes before a stream's end, and the kind of end.
 pub(crate) fn read_to_end(tcp: &mut TcpStream) -> (Vec<u8>, Result<(), io::ErrorKind>) {
     let mut bytes = Vec::new();
     let end = io::Read::read_to_end(tcp, &mut bytes);

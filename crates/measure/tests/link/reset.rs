@@ -16,7 +16,7 @@ const HOST: &str = "www.four.test";
 /// Three datagrams of the server's flight.
 const FLIGHT: usize = 3_000;
 
-/// What follows in either direction.
+/// Bytes that follow in either direction.
 const AFTER: usize = 20_000;
 
 type End = (Vec<u8>, Result<(), ErrorKind>);

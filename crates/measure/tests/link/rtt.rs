@@ -1,5 +1,5 @@
-//! The promise, measured: a round trip less before the first application byte, by every way into the
-//! agent, and next to nothing lost where UDP does not pass.
+//! The promise, measured: a round trip less before the first application byte, by every way into
+//! the agent, and next to nothing lost where UDP does not pass.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const PLAIN_MIN: f64 = 1.9;
 /// Largest grace on a path that is new (`GRACE_MAX_FIRST` of headstart-net).
 const GRACE: Duration = ms(25);
 
-/// What a median moves by on a busy machine, in round trips.
+/// Noise of a median on a busy machine, in round trips.
 const NOISE: f64 = 0.06;
 
 /// Addresses nobody has, in IPv4 and IPv6, from which connections are redirected to an agent.
@@ -73,7 +73,8 @@ impl Cell {
             ));
         }
         let bar = match self.rtt.as_millis() {
-            // The programs' own time counts for more than the bar allows; it is still less than plain.
+            // The programs' own time counts for more than the bar allows; it is still less than
+            // plain.
             0..50 => plain,
             _ => TURBO_BAR,
         };

@@ -1,4 +1,5 @@
-//! `headstart pageload db` as it is called: keys, databases of recordings, looks at them, exports, and fetching.
+//! `headstart pageload db` as it is called: keys, databases of recordings, looks at them, exports,
+//! and fetching.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -30,7 +31,7 @@ fn place_with_database(days: u32) -> Place {
     place
 }
 
-/// What browsers read, in this format.
+/// Returns the file for browsers in this format.
 fn exported(place: &Place, format: &str) -> Value {
     serde_json::from_str(&place.prints(&["export", "pages.hsdb", "--format", format])).unwrap()
 }

@@ -12,7 +12,7 @@ pub(crate) use crate::call::{Said, said};
 /// A folder with files to read.
 pub(crate) struct Place {
     dir: TempDir,
-    /// What stands behind `headstart pageload` in each call.
+    /// Words behind `headstart pageload` in each call.
     command: &'static [&'static str],
 }
 
@@ -42,7 +42,7 @@ impl Place {
         said(self.command(arguments).output().unwrap())
     }
 
-    /// What it prints when all is well.
+    /// Returns its standard output when all is well.
     pub(crate) fn prints(&self, arguments: &[&str]) -> String {
         let (code, out, err) = self.call(arguments);
         assert_eq!((code, err.as_str()), (Some(0), ""));
@@ -53,7 +53,7 @@ impl Place {
         serde_json::from_str(&self.prints(&[arguments, &["--json"]].concat())).unwrap()
     }
 
-    /// What it says when it prints nothing, and ends with this code.
+    /// Returns its message when it prints nothing, and ends with this code.
     pub(crate) fn fails_as(&self, arguments: &[&str], code: i32) -> String {
         let (found, out, err) = self.call(arguments);
         assert_eq!((found, out.as_str()), (Some(code), ""), "{err}");
@@ -66,7 +66,7 @@ impl Place {
         self.fails_as(arguments, 2)
     }
 
-    /// What wrong usage is answered, where the error says all.
+    /// Returns its message about wrong usage, where the error says all.
     pub(crate) fn fails(&self, arguments: &[&str]) -> String {
         let (found, out, err) = self.call(arguments);
         assert_eq!((found, out.as_str()), (Some(2), ""), "{err}");

@@ -1,4 +1,5 @@
-//! `headstart pageload plan`, `simulate` and `validate` as they are called: exit codes, hints, text, JSON, CSV, reports.
+//! `headstart pageload plan`, `simulate` and `validate` as they are called: exit codes, hints,
+//! text, JSON, CSV, reports.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -46,7 +47,8 @@ fn har(host: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// A published load of one resource of 1,000 bytes, of which the published simulator said `seconds`.
+/// A published load of one resource of 1,000 bytes, of which the published simulator said
+/// `seconds`.
 fn published(seconds: f64) -> Vec<u8> {
     let line = format!(
         r#"{{"set":"A","site":3,"page":"secret.test","inst":0,"cfg":"x","servers":[{{"host":"secret.test","port":443,"anon":0,"tls":1,"h2":1,"pipe_ok":0}}],"cols":["id","parent","server","req_bytes","size","parent_off","pf","url"],"res":[[0,-1,0,400,1000,0,0,"https://secret.test/way"]],"redirect_skip":0,"ref_sim":{{"h2":[{seconds},{seconds}]}}}}"#
@@ -60,7 +62,7 @@ fn compressed(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// What a technique takes alone, in ms.
+/// Returns the time of a technique alone, in ms.
 fn alone(page: &Value, technique: &str) -> f64 {
     let all = page["alone"].as_array().unwrap();
     let of = all.iter().find(|of| of["technique"] == technique).unwrap();
@@ -140,7 +142,7 @@ fn a_plan_as_text() {
     }
 }
 
-/// What a client has from before, and how many connections it opens, are parameters.
+/// The client's state and number of connections are parameters.
 #[test]
 fn what_is_there_before_can_be_set() {
     let place = place(&[("page.har", &har("a.test")), ("old.jsonl", &published(2.4))]);

@@ -1,4 +1,4 @@
-//! What a signed database knows of pages: `headstart pageload plan` and `simulate` with one, and what becomes one.
+//! Signed databases with `headstart pageload plan` and `simulate`, and files that become one.
 
 use std::fs;
 use std::io::Write;
@@ -221,7 +221,8 @@ fn compressed_recordings_are_learned_from() {
     }
     let json = place.json(&["db", "build", "1.har.gz", "2.har.gz", "3.har.gz"]);
     assert_eq!((&json["pages"], &json["prefetch"]), (&json!(1), &json!(2)));
-    // All of the folder: three of them are there twice, and the fourth load of the page has no banner.
+    // All of the folder: three of them are there twice, and the fourth load of the page has no
+    // banner.
     let json = place.json(&["db", "build", "."]);
     assert_eq!(
         (&json["recordings"], &json["pages"], &json["prefetch"]),

@@ -1,4 +1,5 @@
-//! `headstart pageload sharing` as it is called: exit codes, hints, text, JSON, and the example of its page.
+//! `headstart pageload sharing` as it is called: exit codes, hints, text, JSON, and the example of
+//! its page.
 
 use std::collections::HashMap;
 use std::fs;
@@ -181,7 +182,8 @@ fn help_explains_how_to_record() {
     assert!(help.contains("Exit code 1: there is no TLS connection"), "{help}");
 }
 
-/// The example of docs/sharing.md is what the command prints for [`day`]; UPDATE_DOCS=1 writes it anew.
+/// The example of docs/sharing.md is what the command prints for [`day`]; UPDATE_DOCS=1 writes it
+/// anew.
 #[test]
 fn the_example_of_the_page() {
     let place = place(&[("today.pcap", &capture(&day())), ("as.csv", AS_OF_DAY.as_bytes())]);
@@ -199,10 +201,12 @@ fn the_example_of_the_page() {
 
 const AS_OF_DAY: &str = "198.51.100.0/25,64500\n198.51.100.128/25,64501\n203.0.113.0/24,64502\n";
 
-/// A service: name, its addresses from the first, how many they are, and minutes between two visits of a program.
+/// A service: name, its addresses from the first, how many they are, and minutes between two visits
+/// of a program.
 type Service = (&'static str, [u8; 4], u8, u64);
 
-/// A made-up working day of three programs. Each keeps its own sessions, by address, for ten minutes, as programs do.
+/// A made-up working day of three programs. Each keeps its own sessions, by address, for ten
+/// minutes, as programs do.
 fn day() -> Vec<Visit> {
     const SERVICES: [Service; 5] = [
         ("api.example", [198, 51, 100, 1], 1, 4),
@@ -249,15 +253,16 @@ fn day() -> Vec<Visit> {
     visits
 }
 
-/// A capture of 300 MB, made while it is read, or of 3 GB with HEADSTART_TEST_LARGE=1: the program never has more than
-/// a part of it in memory.
+/// A capture of 300 MB, made while it is read, or of 3 GB with HEADSTART_TEST_LARGE=1: the program
+/// never has more than a part of it in memory.
 #[test]
 fn memory_does_not_grow_with_the_capture() {
     let is_large = std::env::var_os("HEADSTART_TEST_LARGE").is_some_and(|value| value == "1");
     // More than are followed at the same time; the large capture has more than are counted, too.
     let visits: u32 = if is_large { 1_300_000 } else { 130_000 };
     let counted = u64::from(visits).min(1 << 20);
-    // Kilobytes: the program itself with 65,536 places of connections, and what it keeps of each that counts.
+    // Kilobytes: the program itself with 65,536 places of connections, and what it keeps of each
+    // that counts.
     let most = (64 << 10) + counted * 160 / 1024;
 
     let place = place(&[]);

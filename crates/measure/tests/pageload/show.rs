@@ -67,7 +67,8 @@ fn one_page_as_text() {
     ] {
         assert!(text.contains(line), "{line:?} in\n{text}");
     }
-    // Each below what asked for it, all on the critical path, and only the first opened a connection.
+    // Each below what asked for it, all on the critical path, and only the first opened a
+    // connection.
     for row in ["  *+ a.test/  ", "  *    a.test/a.js  ", "  *      a.test/b  "] {
         assert!(text.contains(row), "{row:?} in\n{text}");
     }
@@ -117,7 +118,7 @@ fn several_pages_and_one_that_is_broken() {
     assert_eq!(json["pages"][0]["resources"], Value::Null, "only of one page");
 }
 
-/// What a folder and a pattern have is read, and what is none of it is named: the rest is shown.
+/// Folders and patterns: what is in them is read, other files are named, and the rest is shown.
 #[test]
 fn folders_and_patterns() {
     let place = place(&[
@@ -156,7 +157,8 @@ fn folders_and_patterns() {
     assert!(place.fails_with_hint(&["none"]).contains("there is no recording in none"));
 }
 
-/// Recordings come from others: neither what they name nor their own names may command a terminal or break a picture.
+/// Recordings come from others: neither what they name nor their own names may command a terminal
+/// or break a picture.
 #[test]
 fn hostile_names() {
     let mut hostile: Value = serde_json::from_slice(&har("a.test")).unwrap();
@@ -222,7 +224,7 @@ fn standard_input_is_read() {
     assert!(out.starts_with("https://a.test/\n  -\n"), "{out}");
 }
 
-/// Those have no times: a tree, but no waterfall.
+/// Recordings of CS244 have no times: a tree, but no waterfall.
 #[test]
 fn recordings_of_cs244() {
     let recording = json!({

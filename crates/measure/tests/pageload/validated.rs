@@ -1,4 +1,5 @@
-//! `headstart pageload validate --replays`: the simulator against loads over real sockets, as results of the lab have them.
+//! `headstart pageload validate --replays`: the simulator against loads over real sockets, as
+//! results of the lab have them.
 
 use std::path::Path;
 
@@ -7,7 +8,8 @@ use serde_json::{Value, json};
 use crate::call::said;
 use crate::place::Place;
 
-/// Two pages of which the second is held out, over a link that the simulator has and one that it does not have.
+/// Two pages of which the second is held out, over a link that the simulator has and one that it
+/// does not have.
 const EXPERIMENT: &str = r#"
 name = "two"
 title = "Two pages"

@@ -1,5 +1,5 @@
-//! Chromium through `headstart agent` to `headstart edge` before a built-in site, over an emulated link: HEADSTART_TEST_NET=1 as
-//! well, as root.
+//! Chromium through `headstart agent` to `headstart edge` before a built-in site, over an emulated
+//! link: HEADSTART_TEST_NET=1 as well, as root.
 
 use std::os::unix::process::CommandExt;
 
@@ -27,7 +27,7 @@ fn opened(agent: &Daemon<'_>) -> Opened {
     Opened { turbo: with("opening=\"turbo\""), fast: with("opening=\"fop\""), all: with("") }
 }
 
-/// What a load adds.
+/// Returns what a load adds.
 fn added(agent: &Daemon<'_>, load: impl FnOnce()) -> Opened {
     let before = opened(agent);
     load();
@@ -51,7 +51,8 @@ fn pages_come_over_turbotls_by_socks_by_connect_and_redirected() {
     let connect = format!("--proxy=http://127.0.0.1:{AGENT}");
     let redirected = format!("--browser-arg=--host-resolver-rules=MAP * {}", world.server());
     for (way, group) in [(socks, None), (connect, None), (redirected, Some(WEB))] {
-        // On a busy machine answers are later than is waited for, and an agent remembers that of its network.
+        // On a busy machine answers are later than is waited for, and an agent remembers that of
+        // its network.
         let is_turbo = |_| {
             let came = visit_by(&world, &way, group);
             println!("{way}: {} connections, {} TurboTLS", came.all, came.turbo);
@@ -61,7 +62,7 @@ fn pages_come_over_turbotls_by_socks_by_connect_and_redirected() {
     }
 }
 
-/// How the connections of a page were opened, by a new agent.
+/// Returns the openings of a page's connections by a new agent.
 fn visit_by(world: &World, way: &str, group: Option<u32>) -> Opened {
     let agent = world.agent("", &[]);
     added(&agent, || {
@@ -81,8 +82,8 @@ struct Visits<'w> {
 }
 
 impl Visits<'_> {
-    /// How a visit's connections were opened, and the SYNs with cookies. With HTTP/1.1 there are several connections to a host,
-    /// and later ones resume.
+    /// Returns the openings of a visit's connections, and the SYNs with cookies. With HTTP/1.1
+    /// there are several connections to a host, and later ones resume.
     fn visit(&self, port: u16, tls: &str) -> (Opened, Vec<Syn>) {
         let (proxy, tls) = (format!("socks5://127.0.0.1:{port}"), format!("--tls={tls}"));
         let load = ["--proxy", &proxy, "--browser-arg=--disable-http2", &tls];

@@ -47,7 +47,8 @@ fn pages_that_never_stop_are_recorded() {
         let said = of(path, &["--timeout", "10s"]);
         assert!(note(&said).contains("not at rest within 10s: "), "{said}");
     }
-    // What is no request does not keep a page from being at rest, nor the recorder from ending, or leaving, it.
+    // What is no request does not keep a page from being at rest, nor the recorder from ending, or
+    // leaving, it.
     assert_eq!(note(&of("chats", &[])), "[]");
     assert!(server.asked("/socket") > 0);
     for how in [&["--screenshot"][..], &["--warm"], &["--revisit", "1s"]] {
@@ -172,7 +173,8 @@ fn wrong_certificates_are_refused_and_told_whom_to_trust() {
     assert!(fs::exists(format!("{certificates}/app.board.test.key")).unwrap());
 }
 
-/// An address that nobody listens on: as long as this runs, the kernel gives its port to nobody else.
+/// An address that nobody listens on: as long as this runs, the kernel gives its port to nobody
+/// else.
 fn closed() -> SocketAddr {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
@@ -256,7 +258,8 @@ fn half_loaded(place: &Place, server: &Server) -> Child {
     half_loaded_by(place, server, "--default-signal=HUP")
 }
 
-/// The same, started by env(1): whether SIGHUP is ignored is inherited, and this test may be run so.
+/// The same, started by env(1): whether SIGHUP is ignored is inherited, and this test may be run
+/// so.
 fn half_loaded_by(place: &Place, server: &Server, how: &str) -> Child {
     let mut env = Command::new("env");
     env.args([how, crate::programs::LAB]);

@@ -20,7 +20,8 @@ fn a_site_is_recorded_over_an_emulated_link() {
     place.records(&["news", "--link", "delay 40ms", "--timeout", "120s"]);
     let recording = read(&place.recordings()[0]);
     is_as_described(&recording, &Site::built_in("news").unwrap());
-    // What is emulated is seen. Not of each host alone: where the machine is busy, a request may be reported as sent late.
+    // What is emulated is seen. Not of each host alone: where the machine is busy, a request may be
+    // reported as sent late.
     let mut round_trips = recording.round_trips.clone();
     round_trips.sort();
     assert!(round_trips[round_trips.len() / 2] >= ROUND_TRIP, "{round_trips:?}");

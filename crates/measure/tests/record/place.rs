@@ -49,7 +49,7 @@ pub(crate) struct Place {
     dir: TempDir,
 }
 
-/// How a call ended.
+/// End of a call.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
@@ -83,7 +83,7 @@ impl Place {
         self.said(self.command(arguments).output().unwrap())
     }
 
-    /// How a call ended, of which nothing is to be left.
+    /// Checks the end of a call, of which nothing is to be left.
     pub(crate) fn said(&self, output: Output) -> Said {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let said =
@@ -92,7 +92,7 @@ impl Place {
         said
     }
 
-    /// What it says as JSON when all is well.
+    /// Returns its JSON when all is well.
     pub(crate) fn records(&self, arguments: &[&str]) -> Value {
         let said = self.call(&[arguments, &["--json"]].concat());
         assert_eq!(said.code, Some(0), "{said:?}");
@@ -114,7 +114,7 @@ impl Place {
         self.all().into_iter().map(|(_, line)| line).collect()
     }
 
-    /// Those of them with such command lines.
+    /// Returns the processes with such command lines.
     pub(crate) fn pids(&self, is_meant: impl Fn(&str) -> bool) -> Vec<Pid> {
         self.all().into_iter().filter(|(_, line)| is_meant(line)).map(|(pid, _)| pid).collect()
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use openssl::base64;
 use openssl::sha::sha1;
 
-/// Of a WebSocket's handshake (RFC 6455 section 1.3).
+/// Constant of a WebSocket's handshake (RFC 6455 section 1.3).
 const WEB_SOCKET: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// Serves until the process ends; written out it is its address.
@@ -26,7 +26,7 @@ impl fmt::Display for Server {
 }
 
 impl Server {
-    /// How often it was asked for a path so far.
+    /// Returns how often it was asked for a path so far.
     pub(crate) fn asked(&self, path: &str) -> usize {
         self.asked.lock().unwrap().iter().filter(|asked| *asked == path).count()
     }

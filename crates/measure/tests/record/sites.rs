@@ -12,14 +12,16 @@ use serde_json::json;
 
 use crate::place::{Place, browser};
 
-/// Levels that a tree may have more or less than described, where other data is taken for what a script waited for.
+/// Levels that a tree may have more or less than described, where other data is taken for what a
+/// script waited for.
 const OTHER_DATA: usize = 3;
 
 pub(crate) fn read(file: &std::path::Path) -> Recording {
     har::read(File::open(file).unwrap()).unwrap().recordings.remove(0)
 }
 
-/// The same resources of the same hosts, of each the parent that the description names, all of it as recorded.
+/// The same resources of the same hosts, of each the parent that the description names, all of it
+/// as recorded.
 pub(crate) fn is_as_described(recording: &Recording, site: &Site) {
     let page = &recording.page;
     let url = |at: usize| site.url_of(at).replace("{lang}", "en");
@@ -44,7 +46,8 @@ pub(crate) fn is_as_described(recording: &Recording, site: &Site) {
     let place = |url_of: &str| (0..site.resources().len()).find(|at| url(*at) == url_of).unwrap();
     for one in page.resources() {
         let described = site.resources()[place(&one.url)].from;
-        // Which data a script waited for is known by time alone: what came meanwhile may be taken for it.
+        // Which data a script waited for is known by time alone: what came meanwhile may be taken
+        // for it.
         let of_data = described.is_some_and(|at| site.resources()[at].kind == SiteKind::Data);
         let waited = one.dependencies.iter().map(|on| place(&page.resources()[on.on].url));
         let waited: Vec<usize> = waited.collect();
@@ -81,7 +84,7 @@ fn sites_are_recorded_as_they_are_described() {
     goes_on_to_show_and_plan(&place);
 }
 
-/// What reads recordings takes these.
+/// A recording goes on to the commands that read it.
 fn goes_on_to_show_and_plan(place: &Place) {
     for arguments in [["pageload", "show", "--json"], ["pageload", "plan", "--json"]] {
         let mut command = Command::new(crate::programs::LAB);

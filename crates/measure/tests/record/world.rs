@@ -1,4 +1,5 @@
-//! A client and a server with a link between; on the server a site and an edge, on the client an agent and Chromium.
+//! A client and a server with a link between; on the server a site and an edge, on the client an
+//! agent and Chromium.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -35,7 +36,7 @@ const ROUND_TRIP: Duration = Duration::from_millis(40);
 const BPF_MOUNT: &str = "/sys/fs/bpf";
 pub(crate) const MAPS: &str = "/sys/fs/bpf/headstart-record";
 
-/// Whether tests in network namespaces are to run; says so if not.
+/// Returns true if tests in network namespaces are to run; says so if not.
 pub(crate) fn has_net() -> bool {
     let wanted = std::env::var_os("HEADSTART_TEST_NET").is_some();
     if !wanted {
@@ -64,7 +65,8 @@ impl World {
         Self { lab, place: Place::new(), seen, group: None }
     }
 
-    /// One with the programs of Fast Open attached at both ends, for this thread and what it starts.
+    /// One with the programs of Fast Open attached at both ends, for this thread and what it
+    /// starts.
     pub(crate) fn with_fast_open() -> Self {
         own_bpf_mount(BPF_MOUNT).unwrap();
         let world = Self::new();
@@ -163,7 +165,7 @@ impl World {
         self.place.arm(self.node("client").command(LAB), &arguments)
     }
 
-    /// What it records when all is well.
+    /// Returns its recording when all is well.
     pub(crate) fn records(&self, mut recorder: Command) -> Recording {
         let said = self.place.said(recorder.output().unwrap());
         assert_eq!(said.code, Some(0), "{said:?}");
@@ -188,7 +190,7 @@ impl World {
         std::mem::take(&mut self.seen.0.lock().unwrap())
     }
 
-    /// What the server's program did with SYNs.
+    /// Returns the counters of the server's program.
     pub(crate) fn fast_open_counts(&self) -> Value {
         let mut status = self.node("server").command(headstart());
         status.args(["fastopen", "status", "server", "--json", "--dir", MAPS]);
@@ -297,7 +299,7 @@ pub(crate) struct Syn {
     pub(crate) data: Vec<u8>,
 }
 
-/// Those that the client sent.
+/// SYNs that the client sent.
 #[derive(Clone, Debug, Default)]
 struct Seen(Arc<Mutex<Vec<Syn>>>);
 

@@ -33,14 +33,14 @@ pub(crate) struct FastOpenClient {
     memory: Mutex<Memory>,
 }
 
-/// What one connection needs that is no part of opening it.
+/// State of one connection that is no part of opening it.
 #[derive(Debug)]
 pub(crate) struct Ready {
     conn: Conn,
     to: SocketAddr,
     place: Place,
     cookie: Option<Cookie>,
-    /// Whether a session is offered, and whether the request goes with it.
+    /// True if a session is offered; then true if the request goes with it.
     offered: bool,
     early: bool,
 }
@@ -50,7 +50,7 @@ impl FastOpenClient {
         Self::of(options.arm, options.suite, &options.name, roots)
     }
 
-    /// Of a server with this name.
+    /// Client of a server with this name.
     pub(crate) fn of(
         arm: Arm,
         suite: Suite,
@@ -130,7 +130,8 @@ impl FastOpenClient {
         self.memory().forget();
     }
 
-    /// Waits for the end of a connection whose response is here: cookies and tickets may come until then.
+    /// Waits for the end of a connection whose response is here: cookies and tickets may come until
+    /// then.
     async fn end(&self, mut wire: Wire, place: &Place) {
         let rest = async { while wire.read().await.is_ok_and(|bytes| bytes.is_some()) {} };
         // The response is here: whatever ends the rest says nothing of the trial.
@@ -169,12 +170,12 @@ struct Handshake {
     account: Account,
 }
 
-/// How a connection was opened, as far as that is known.
+/// Account of a connection's opening, as far as that is known.
 pub(crate) struct Account {
     pub(crate) opening: Carrier,
     reason: &'static str,
     pub(crate) resumed: bool,
-    /// Whether the server took the request as early data.
+    /// True if the server accepted the request as early data.
     pub(crate) early: bool,
 }
 
@@ -185,7 +186,7 @@ struct Established {
     established: Instant,
 }
 
-/// What the system put of the first flight into the SYN.
+/// Part of the first flight that the system put into the SYN.
 #[derive(Clone, Copy)]
 struct Syn {
     /// Bytes.
@@ -195,13 +196,13 @@ struct Syn {
 }
 
 impl Syn {
-    /// Of a connection that begins without data.
+    /// SYN of a connection that begins without data.
     fn empty() -> Self {
         Self { taken: 0, sent: Instant::now() }
     }
 
-    /// When a request left that is early data at the end of a flight of this length: with the SYN, if all of it fitted
-    /// and the server took it; else behind it, when the connection was there.
+    /// When a request left that is early data at the end of a flight of this length: with the SYN,
+    /// if all of it fitted and the server took it; else behind it, when the connection was there.
     fn left(self, flight: usize, acknowledged: bool, established: Instant) -> Instant {
         let with_it = acknowledged && self.taken == flight;
         if with_it { self.sent } else { self.sent.max(established) }
@@ -301,7 +302,8 @@ impl Handshake {
         Ok(Established { tcp, syn, established })
     }
 
-    /// Whether the server took what was in the SYN. A SYN that carried a part of the flight only has saved nothing.
+    /// Returns true if the server took the data in the SYN. A SYN that carried a part of the flight
+    /// only has saved nothing.
     fn judge(&mut self, tcp: &TcpStream, syn: Syn, flight: usize) -> bool {
         let acknowledged = sys::syn_data_acknowledged(tcp).unwrap_or(false);
         if acknowledged && syn.taken == flight {
@@ -327,7 +329,7 @@ impl Handshake {
     }
 }
 
-/// What a call has sent that is back now.
+/// Splits the result of a call that has sent data.
 fn sent((tcp, taken): (TcpStream, usize)) -> (TcpStream, Syn) {
     (tcp, Syn { taken, sent: Instant::now() })
 }

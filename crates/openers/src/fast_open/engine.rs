@@ -1,4 +1,5 @@
-//! The contexts of both sides, as the other arms have them: TLS 1.3, one group, certificates of the lab.
+//! The contexts of both sides, as the other arms have them: TLS 1.3, one group, certificates of the
+//! lab.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -26,7 +27,8 @@ pub(super) struct Served {
     pub(super) cookie_life: Duration,
 }
 
-/// The context of a server; with cookies that live for so long, where the arm has cookies of its own.
+/// The context of a server; with cookies that live for so long, where the arm has cookies of its
+/// own.
 pub(super) fn server(
     arm: Arm,
     suite: Suite,
@@ -57,8 +59,8 @@ pub(super) fn server(
     Ok(Served { tls, keys, cookie_life: policy.life })
 }
 
-/// A filter that takes early data from the start: it has its own tickets only, and none of them is older than itself.
-/// The usual one waits for twenty seconds, in which a run would measure nothing.
+/// A filter that takes early data from the start: it has its own tickets only, and none of them is
+/// older than itself. The usual one waits for twenty seconds, in which a run would measure nothing.
 fn filter() -> Result<MemoryFilter, PeerError> {
     let start = Instant::now();
     MemoryFilter::with_clock(REPLAY_ENTRIES, move || start.elapsed() + REPLAY_LIFE)

@@ -11,10 +11,12 @@ use headstart_tls::{NewSession, Session};
 /// Sessions kept for one place: two come with each connection, and one is taken; 1 kB each.
 const SESSIONS_MAX: usize = 4096;
 
-/// Places whose sessions are kept. An experiment has four; whoever has more gets none for the further ones.
+/// Places whose sessions are kept. An experiment has four; whoever has more gets none for the
+/// further ones.
 const PLACES_MAX: usize = 64;
 
-/// What connections have brought that later ones may use: cookies and sessions, by name, context and network.
+/// Memory of what connections have brought that later ones may use: cookies and sessions, by name,
+/// context and network.
 #[derive(Default)]
 pub(super) struct Memory {
     cookies: CookieJar,
@@ -52,7 +54,8 @@ impl Place {
     }
 }
 
-/// The way to `to`, as far as the source address shows it: in the lab, a client that moves has another one.
+/// The way to `to`, as far as the source address shows it: in the lab, a client that moves has
+/// another one.
 fn network(to: SocketAddr) -> io::Result<Network> {
     let any: IpAddr = match to {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

@@ -57,8 +57,9 @@ impl Drop for Tasks {
     }
 }
 
-/// The listener to which the kernel's program gives SYNs with valid cookies, and what it is told by. Without the
-/// program's maps there is none: clients are given cookies, and their connections are ordinary ones.
+/// The listener to which the kernel's program gives SYNs with valid cookies, and what it is told
+/// by. Without the program's maps there is none: clients are given cookies, and their connections
+/// are ordinary ones.
 fn hidden(
     options: &ServerOptions,
     served: &Served,
@@ -79,7 +80,8 @@ fn hidden(
     Ok(Some((hidden, maps)))
 }
 
-/// Tells the program the time and lets it forget cookies that have expired, as long as the server runs.
+/// Tells the program the time and lets it forget cookies that have expired, as long as the server
+/// runs.
 async fn refresh(mut maps: ServerMaps) {
     loop {
         tokio::time::sleep(REFRESH).await;
@@ -105,7 +107,8 @@ async fn accept(listener: TcpListener, tls: Arc<ServerContext>) {
     }
 }
 
-/// A connection that was not steered here comes from a program of this machine, and no cookie was looked at.
+/// A connection that was not steered here comes from a program of this machine, and no cookie was
+/// looked at.
 async fn accept_hidden(hidden: HiddenListener, tls: Arc<ServerContext>) {
     loop {
         match hidden.accept().await {
@@ -169,8 +172,8 @@ async fn exchange(mut wire: Wire) -> Result<(), Broken> {
     Ok(wire.close().await?)
 }
 
-/// The answer to the next request, whose first record is written; none where the client asks for no more. Early data
-/// may have brought a part of it.
+/// The answer to the next request, whose first record is written; none where the client asks for no
+/// more. Early data may have brought a part of it.
 async fn begin_answer(wire: &mut Wire, requests: &mut Requests) -> Result<Option<Answer>, Broken> {
     loop {
         if let Some(asked) = requests.poll() {

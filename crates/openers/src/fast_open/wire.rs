@@ -5,7 +5,8 @@ use tokio::net::TcpStream;
 /// Bytes read at a time: a whole TLS record.
 const READ: usize = 16 * 1024;
 
-/// A connection of headstart's engine over TCP. One side speaks at a time, as in one request and its answer.
+/// A connection of headstart's engine over TCP. One side speaks at a time, as in one request and
+/// its answer.
 pub(crate) struct Wire {
     conn: Conn,
     tcp: TcpStream,
@@ -24,7 +25,8 @@ impl Wire {
         &mut self.conn
     }
 
-    /// Brings the handshake as far as it goes without the application: to early data, or to its end.
+    /// Brings the handshake as far as it goes without the application: to early data, or to its
+    /// end.
     pub(crate) async fn handshake(&mut self) -> Result<Progress, String> {
         loop {
             match self.conn.handshake().map_err(|error| spoken(&error))? {
@@ -58,7 +60,8 @@ impl Wire {
         self.conn.read(&mut self.plain).map_err(|error| spoken(&error))
     }
 
-    /// Hands bytes to TLS; they leave with what is sent next, at the latest with [`flush`](Self::flush).
+    /// Hands bytes to TLS; they leave with what is sent next, at the latest with
+    /// [`flush`](Self::flush).
     pub(crate) async fn write(&mut self, mut left: &[u8]) -> Result<(), String> {
         while !left.is_empty() {
             let count = self.conn.write(left).map_err(|error| spoken(&error))?;

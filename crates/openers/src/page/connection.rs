@@ -11,7 +11,7 @@ use super::load::Browser;
 use crate::content::Incoming;
 use headstart_proto::Carrier;
 
-/// What happens on a connection.
+/// Event on a connection.
 #[derive(Debug)]
 pub(super) enum Event {
     /// It takes requests.
@@ -31,13 +31,14 @@ pub(super) struct Connection {
     pub(super) browser: Arc<Browser>,
     pub(super) number: usize,
     pub(super) host: usize,
-    /// What is to be asked for, until the load is over.
+    /// Resources to ask for, until the load is over.
     pub(super) orders: UnboundedReceiver<usize>,
     pub(super) events: UnboundedSender<Event>,
 }
 
 impl Connection {
-    /// Opens it, with its first request if that must go with the opening, and asks for what is ordered.
+    /// Opens it, with its first request if that must go with the opening, and asks for what is
+    /// ordered.
     pub(super) async fn run(mut self, first: Option<usize>) {
         if let Err(error) = self.serve(first).await {
             self.tell(Event::Failed(error));
@@ -68,7 +69,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What it was opened for, or what is ordered next.
+    /// Returns the resource it was opened for, or the next order.
     async fn next(&mut self, first: Option<usize>) -> Option<usize> {
         match first {
             Some(id) => Some(id),
@@ -145,7 +146,7 @@ impl Reading {
         Self { id, incoming: Incoming::new(browser.recorded(id)) }
     }
 
-    /// What has happened with these bytes.
+    /// Handles these bytes.
     fn take(&mut self, bytes: &[u8], connection: usize) -> Result<Event, String> {
         let (id, at) = (self.id, Instant::now());
         let whole = self.incoming.take(bytes)?;

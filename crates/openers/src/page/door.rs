@@ -1,4 +1,4 @@
-//! How connections of each arm are opened, and what is kept between them.
+//! Openings of each arm, and the state kept between connections.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -30,7 +30,8 @@ use crate::transport::{Transport, connect, connect_fast};
 use crate::visit::Visit;
 use headstart_proto::Carrier;
 
-/// Bytes of a request that is early data at most: half of what servers take (see `EARLY_DATA_MAX`), as they count records.
+/// Bytes of a request that is early data at most: half of what servers take (see `EARLY_DATA_MAX`),
+/// as they count records.
 const EARLY_REQUEST_MAX: usize = 8 * 1024;
 
 /// The openings of one arm to all hosts of a page.
@@ -48,7 +49,7 @@ enum Door {
     Quic(Box<QuicClient>),
 }
 
-/// What connections of TurboTLS share, whatever their host.
+/// State that connections of TurboTLS share, whatever their host.
 struct Turbo {
     edges: HashMap<String, Edge>,
     connect_timeout: Duration,
@@ -59,13 +60,13 @@ struct Turbo {
 pub(super) struct Opened {
     pub(super) channel: Channel,
     pub(super) opening: Carrier,
-    /// Of TLS; none where there is no TLS.
+    /// True if TLS resumed a session; `None` where there is no TLS.
     pub(super) resumed: Option<bool>,
     /// When the first request left, where it went with the opening.
     pub(super) sent: Option<Instant>,
 }
 
-/// What requests go over.
+/// Channel that requests go over.
 pub(super) enum Channel {
     Stream(Box<dyn Duplex>),
     FastOpen(Box<(Wire, Place)>),
@@ -94,13 +95,13 @@ impl Doors {
         Ok(Self { arm, doors, turbo })
     }
 
-    /// Whether the first request goes with the opening, so that a connection must know it.
+    /// Returns true if the first request goes with the opening, so that a connection must know it.
     pub(super) fn need_request(&self) -> bool {
         let quic = self.arm.carrier() == Carrier::Quic;
         !quic && (self.arm.sends_early_data() || self.arm == Arm::HTTP_FAST_OPEN)
     }
 
-    /// Whether a connection takes any number of requests at a time.
+    /// Returns true if a connection takes any number of requests at a time.
     pub(super) fn multiplex(&self) -> bool {
         self.arm.carrier() == Carrier::Quic
     }
@@ -117,7 +118,8 @@ impl Doors {
         self.turbo.as_ref().map_or(Ok(()), Turbo::forget)
     }
 
-    /// Opens a connection to a host, which is called `name`; with its first request, if there is one and the arm can.
+    /// Opens a connection to a host, which is called `name`; with its first request, if there is
+    /// one and the arm can.
     pub(super) async fn open(
         &self,
         (host, name): (usize, &str),
@@ -222,7 +224,8 @@ fn connector(
     Ok(Connector::new(config))
 }
 
-/// TCP with as much of a request in the SYN as the system takes, once it is there; and how much that was and when.
+/// TCP with as much of a request in the SYN as the system takes, once it is there; and how much
+/// that was and when.
 async fn in_syn(to: SocketAddr, request: &[u8]) -> std::io::Result<(TcpStream, (usize, Instant))> {
     let (tcp, taken) = connect_fast(to, request)?;
     let sent = Instant::now();
@@ -295,7 +298,8 @@ impl Channel {
         }
     }
 
-    /// Takes what is there of a response, at least one byte; how much that is, with none at the end.
+    /// Takes what is there of a response, at least one byte; how much that is, with none at the
+    /// end.
     pub(super) async fn read(&mut self, room: &mut Vec<u8>) -> Result<usize, String> {
         match self {
             Self::Stream(stream) => {
@@ -312,8 +316,8 @@ impl Channel {
         Ok(room.len())
     }
 
-    /// Says that nothing more is asked for, and waits for the other side to say the same: tickets may come until then,
-    /// and nothing of this connection disturbs the next load.
+    /// Says that nothing more is asked for, and waits for the other side to say the same: tickets
+    /// may come until then, and nothing of this connection disturbs the next load.
     pub(super) async fn close(&mut self) {
         // The page is here: whatever ends its connections says nothing of it.
         let _ = timeout(END, self.end()).await;

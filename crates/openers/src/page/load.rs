@@ -22,24 +22,24 @@ use crate::error::PeerError;
 use crate::options::supported;
 use headstart_proto::Carrier;
 
-/// How long connections may take to be closed together: each waits for its other end, and one that nobody has used yet is
-/// opened first.
+/// Time that connections may take to be closed together: each waits for its other end, and one that
+/// nobody has used yet is opened first.
 const CLOSING: Duration = Duration::from_secs(10);
 
-/// What a client of pages does.
+/// Options of a client of pages.
 #[derive(Clone, Debug)]
 pub struct PageClientOptions {
-    /// How connections are opened.
+    /// Opening of connections.
     pub arm: Arm,
-    /// What they agree on; as the servers'.
+    /// Cryptography; as the servers'.
     pub suite: Suite,
-    /// What is loaded.
+    /// Page to load.
     pub plan: PagePlan,
     /// Where servers leave the certificates that are trusted.
     pub identity: PathBuf,
-    /// How long a load may take.
+    /// Time limit of a load.
     pub timeout: Duration,
-    /// Of the addresses that connections go to.
+    /// Seed of the addresses that connections go to.
     pub seed: u64,
 }
 
@@ -50,7 +50,7 @@ pub struct PageClient(Arc<Browser>);
 /// One load of a page. Times are in milliseconds since its first resource was needed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PageLoad {
-    /// Whether every byte of every resource came and was right.
+    /// True if every byte of every resource came and was right.
     pub ok: bool,
     /// Until 95 % of the resources are there (BLAST, section 3.3).
     pub page_load_ms: Option<f64>,
@@ -60,17 +60,19 @@ pub struct PageLoad {
     pub connections: u32,
     /// TLS handshakes.
     pub handshakes: u32,
-    /// Of these, with a session of an earlier one. Of QUIC only those with early data are known.
+    /// Connections with a session of an earlier one. Of QUIC only those with early data are known.
     pub resumptions: u32,
-    /// Connections whose first request left before their handshake was done: as early data, or in the SYN.
+    /// Connections whose first request left before their handshake was done: as early data, or in
+    /// the SYN.
     pub early: u32,
-    /// Connections opened sooner than by TCP and then TLS: by TurboTLS, by a SYN with data that was taken, or QUIC.
+    /// Connections opened sooner than by TCP and then TLS: by TurboTLS, by a SYN with data that was
+    /// taken, or QUIC.
     pub fast: u32,
-    /// Of all responses, with their heads.
+    /// Bytes of all responses, with their heads.
     pub bytes: u64,
-    /// Of each of the page's resources, in their order.
+    /// Times of each of the page's resources, in their order.
     pub resources: Vec<PageTimes>,
-    /// What went wrong, or empty.
+    /// Error, or empty.
     pub error: String,
 }
 
@@ -115,7 +117,8 @@ impl PageClient {
 
     /// Drops sessions, cookies of its own and path memory.
     ///
-    /// The kernel's Fast Open cookies stay: `ip tcp_metrics flush` in the client's namespace drops them.
+    /// The kernel's Fast Open cookies stay: `ip tcp_metrics flush` in the client's namespace drops
+    /// them.
     ///
     /// # Errors
     /// Want of memory.
@@ -124,10 +127,10 @@ impl PageClient {
     }
 }
 
-/// What all connections of all loads need to know.
+/// State that all connections of all loads need.
 pub(super) struct Browser {
     plan: PagePlan,
-    /// Of each resource, those of fewest bytes first.
+    /// Triggers of each resource, those of fewest bytes first.
     triggers: Vec<Vec<Trigger>>,
     doors: Doors,
     timeout: Duration,
@@ -167,7 +170,7 @@ impl Browser {
         resource.map(|resource| resource.request(name.unwrap_or_default())).unwrap_or_default()
     }
 
-    /// How a resource is answered.
+    /// Returns the recorded answer to a resource.
     pub(super) fn recorded(&self, id: usize) -> Recorded {
         let nothing = Recorded { bytes: 0, wait: Duration::ZERO, redirect: false };
         self.plan.resources.get(id).map_or(nothing, |resource| resource.recorded())
@@ -206,7 +209,7 @@ struct Loading {
     /// Resources that are needed at a time that may be still to come.
     due: BinaryHeap<Reverse<(Instant, usize)>>,
     waits: Vec<Wait>,
-    /// How many resources are not there.
+    /// Number of resources that are missing.
     left: usize,
     load: PageLoad,
 }
@@ -230,7 +233,7 @@ struct Open {
     orders: UnboundedSender<usize>,
 }
 
-/// What a resource waits for, and how far others that wait for it are.
+/// A resource that waits, and the progress of others that wait for it.
 #[derive(Clone, Copy)]
 struct Wait {
     parts: usize,

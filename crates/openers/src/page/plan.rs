@@ -9,20 +9,21 @@ use crate::error::PeerError;
 /// Connections of one pool at most: more than any browser has (6), or has for a proxy (32).
 pub const CONNECTIONS_MAX: usize = 64;
 
-/// Bytes of a request at most, which are made at once: what servers take of an upload by default is 1 to 10 MB.
+/// Bytes of a request at most, which are made at once: what servers take of an upload by default is
+/// 1 to 10 MB.
 pub const REQUEST_MAX: u64 = 16 << 20;
 
 /// A page to load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PagePlan {
-    /// Whose connections share sessions and cookies.
+    /// Hosts whose connections share sessions and cookies.
     pub hosts: Vec<PageHost>,
     /// Pools of connections, by the place of their host in `hosts`.
     pub pools: Vec<usize>,
     /// Connections of one pool at a time.
     pub connections: usize,
-    /// What is loaded, each after all that it depends on.
+    /// Resources to load, each after all that it depends on.
     pub resources: Vec<PageResource>,
 }
 
@@ -42,15 +43,15 @@ pub struct PageHost {
 pub struct PageResource {
     /// Place in [`PagePlan::pools`].
     pub pool: usize,
-    /// With head; a request is never shorter than its own.
+    /// Bytes of the request with its head; a request is never shorter than its own.
     pub request_bytes: u64,
-    /// With head; a response is never shorter than its own.
+    /// Bytes of the response with its head; a response is never shorter than its own.
     pub response_bytes: u64,
-    /// How long the server thinks, in microseconds.
+    /// Time that the server thinks, in microseconds.
     pub wait_us: u64,
-    /// Whether it is answered by a redirect.
+    /// True if it is answered by a redirect.
     pub redirect: bool,
-    /// What has to be there before it is asked for.
+    /// Resources that have to be there before it is asked for.
     pub dependencies: Vec<PageDependency>,
 }
 
@@ -62,12 +63,12 @@ pub struct PageDependency {
     pub on: usize,
     /// Bytes of it that have to be there, with head; all that there are, if it has fewer.
     pub bytes: u64,
-    /// What the client needs then, in microseconds.
+    /// Time that the client needs then, in microseconds.
     pub then_us: u64,
 }
 
 impl PagePlan {
-    /// What is wrong with it, if anything is.
+    /// Checks the plan.
     pub(super) fn check(&self) -> Result<(), PeerError> {
         let wrong = |what: String| Err(PeerError::new(format!("no page to load: {what}")));
         if self.resources.is_empty() {

@@ -27,17 +27,17 @@ const READ: usize = 16 * 1024;
 /// Tickets kept: two come with each connection, and one is taken.
 const TICKETS_MAX: usize = 4096;
 
-/// How long a ticket is waited for when the response is here: two round trips of a satellite link and
-/// one retransmission.
+/// Time that a ticket is waited for when the response is here: two round trips of a satellite link
+/// and one retransmission.
 const TICKET: Duration = Duration::from_secs(3);
 
 /// Opens QUIC connections, each from a socket of its own, as browsers do.
 ///
-/// What can be ready before there is a connection is made by [`ready`](Self::ready), before the clock
-/// starts: the configuration, as the other arms have theirs in a context, and the endpoint. quinn makes
-/// that with its socket, so the UDP socket is outside the clock as well: TurboTLS makes its own inside,
-/// which costs it some microseconds more. Inside are the TLS session, the ticket that it takes, and all
-/// packets.
+/// What can be ready before there is a connection is made by [`ready`](Self::ready), before the
+/// clock starts: the configuration, as the other arms have theirs in a context, and the endpoint.
+/// quinn makes that with its socket, so the UDP socket is outside the clock as well: TurboTLS makes
+/// its own inside, which costs it some microseconds more. Inside are the TLS session, the ticket
+/// that it takes, and all packets.
 #[derive(Debug)]
 pub(crate) struct QuicClient {
     config: Config,
@@ -45,14 +45,15 @@ pub(crate) struct QuicClient {
     name: String,
 }
 
-/// Where nothing is resumed, connections share one; else each has its own, which hears of its tickets.
+/// Where nothing is resumed, connections share one; else each has its own, which hears of its
+/// tickets.
 #[derive(Debug)]
 enum Config {
     Shared(ClientConfig),
     Each(Box<rustls::ClientConfig>),
 }
 
-/// What one connection needs before it begins.
+/// State of one connection before it begins.
 #[derive(Debug)]
 pub(crate) struct Ready {
     endpoint: Endpoint,
@@ -90,7 +91,7 @@ impl QuicClient {
         Ok(Self { config, tickets: Arc::default(), name: name.to_owned() })
     }
 
-    /// What a connection to `to` needs before it begins. Must be called within a tokio runtime.
+    /// Prepares a connection to `to`. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// No socket can be had.
@@ -149,7 +150,8 @@ impl QuicClient {
         }
     }
 
-    /// A connection, with early data if that may be; then whether the server takes it is known later.
+    /// A connection, with early data if that may be; then whether the server takes it is known
+    /// later.
     pub(crate) async fn connect(
         &self,
         ready: &Ready,
@@ -203,7 +205,7 @@ async fn connected(
     Ok((connection, None))
 }
 
-/// What is known of one connection, however far it comes.
+/// Knowledge of one connection, however far it comes.
 struct Visit {
     marks: Marks,
     early: Option<bool>,

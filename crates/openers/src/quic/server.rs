@@ -22,8 +22,8 @@ const WRITE: usize = 16 * 1024;
 
 type Broken = Box<dyn std::error::Error + Send + Sync>;
 
-/// Listens at all addresses, and serves in tasks; gives the first. With `early`, tickets allow early data, and each is
-/// good once, at any of the addresses.
+/// Listens at all addresses, and serves in tasks; gives the first. With `early`, tickets allow
+/// early data, and each is good once, at any of the addresses.
 pub(crate) fn serve(
     addresses: impl Iterator<Item = SocketAddr>,
     suite: Suite,
@@ -88,7 +88,8 @@ async fn serve_one(incoming: Incoming, early: bool) -> Result<(), Broken> {
         true => connecting.into_0rtt().map_err(|_| "no early data")?.0,
         false => connecting.await?,
     };
-    // As long as the client wants: a request whose early data was refused comes again, and those of a page are many.
+    // As long as the client wants: a request whose early data was refused comes again, and those of
+    // a page are many.
     let mut answers = JoinSet::new();
     while let Ok((send, receive)) = connection.accept_bi().await {
         while answers.try_join_next().is_some() {}

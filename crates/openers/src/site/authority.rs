@@ -21,7 +21,8 @@ use openssl::x509::{X509, X509Name, X509NameBuilder};
 
 use crate::error::PeerError;
 
-/// Days that certificates are valid. Browsers refuse longer ones of servers (Apple's and Mozilla's policies: 398).
+/// Days that certificates are valid. Browsers refuse longer ones of servers (Apple's and Mozilla's
+/// policies: 398).
 const DAYS: u32 = 397;
 
 /// Random bits of a serial number: at most 20 octets, positive (RFC 5280 section 4.1.2.2).
@@ -33,10 +34,10 @@ const CERTIFICATE: &str = "authority.pem";
 /// The file with its key, in PEM form.
 const KEY: &str = "authority.key";
 
-/// Of all files.
+/// Permissions of all files.
 const MODE: u32 = 0o600;
 
-/// Who says which host is which.
+/// Certificate authority of the hosts.
 #[derive(Clone, Debug)]
 pub struct Authority {
     certificate: X509,
@@ -67,7 +68,7 @@ impl Authority {
         Ok(Self { certificate: builder.build(), key })
     }
 
-    /// That of a folder; a new one if it has none, whose files are written there.
+    /// Returns the authority of a folder; a new one if it has none, whose files are written there.
     ///
     /// # Errors
     /// The folder cannot be used, or what it has is no authority, or none for more than a day.
@@ -110,7 +111,8 @@ impl Authority {
         Ok(self.certificate.to_pem()?)
     }
 
-    /// What Chromium calls its public key in `--ignore-certificate-errors-spki-list`: SHA-256 of it in base64.
+    /// Returns Chromium's name of its public key in `--ignore-certificate-errors-spki-list`:
+    /// SHA-256 of it in base64.
     ///
     /// # Errors
     /// OpenSSL cannot write the key.
@@ -143,7 +145,8 @@ impl Authority {
 }
 
 impl HostIdentity {
-    /// Writes `HOST.pem`, with the authority's certificate behind its own, and `HOST.key` for other servers; their paths.
+    /// Writes `HOST.pem`, with the authority's certificate behind its own, and `HOST.key` for other
+    /// servers; their paths.
     ///
     /// # Errors
     /// The folder cannot be used.
@@ -173,7 +176,7 @@ fn name(common: &str) -> Result<X509Name, ErrorStack> {
     Ok(name.build())
 }
 
-/// What all certificates have.
+/// Builds the common parts of all certificates.
 fn certificate(
     name: &X509Name,
     key: &PKey<Private>,

@@ -7,7 +7,7 @@ use super::description::{Site, SiteKind, SiteResource};
 use super::script::{comment, data, script, script_rest};
 use super::{font, picture};
 
-/// How documents look.
+/// Style of documents.
 const LOOK: &str = "body{font:16px/1.4 sans-serif;margin:0 auto;max-width:70em;padding:1em}\
 figure{display:inline-block;margin:.5em;width:15em;vertical-align:top}img{max-width:100%}\
 iframe{border:1px solid #ccc;width:20em;height:8em}";
@@ -18,7 +18,7 @@ const CAPTION: usize = 120;
 /// Bytes of the text between the picture and the rest.
 const PARAGRAPH: usize = 400;
 
-/// What a resource answers, and its type.
+/// Returns the body of a resource, and its type.
 ///
 /// As large as its description says, or larger if what it asks for takes more.
 pub(super) fn body(site: &Site, resource: usize, lang: &str) -> (Vec<u8>, &'static str) {
@@ -97,7 +97,8 @@ fn greeting(site: &Site, one: &SiteResource, lang: &str) -> String {
     format!("{hello}: {}", site.title())
 }
 
-/// What uses the fonts and pictures of a document's style sheets: browsers ask for what is used alone.
+/// Returns elements that use the fonts and pictures of a document's style sheets: browsers ask for
+/// what is used alone.
 fn styled(site: &Site, document: usize) -> Vec<String> {
     let is_styled = |at: usize, one: &SiteResource| {
         let from = one.from.and_then(|from| site.resources().get(from));

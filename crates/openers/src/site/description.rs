@@ -1,4 +1,4 @@
-//! What a site consists of, as its description says.
+//! Contents of a site, as its description has them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -39,14 +39,14 @@ pub struct Site {
 pub struct SiteHost {
     /// Its name.
     pub name: String,
-    /// How long it thinks about each request.
+    /// Time that it thinks about each request.
     pub think: Duration,
 }
 
 /// A resource of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteResource {
-    /// What its description calls it; classes and fonts in bodies have this name.
+    /// Name in the description; classes and fonts in bodies have this name.
     pub id: String,
     /// The resource that asks for it: none for the page's own.
     pub from: Option<usize>,
@@ -54,19 +54,19 @@ pub struct SiteResource {
     pub host: usize,
     /// On its host; `{lang}` stands for a language.
     pub path: String,
-    /// Of a redirect that of what it leads to.
+    /// Kind; of a redirect, that of its target.
     pub kind: SiteKind,
-    /// Of its body.
+    /// Bytes of its body.
     pub bytes: usize,
-    /// How long its host thinks about it.
+    /// Time that its host thinks about it.
     pub think: Duration,
     /// Set if it redirects to the one resource that it asks for.
     pub redirect: Option<Redirect>,
-    /// Whether it may be used again.
+    /// Caching of it.
     pub caching: Caching,
 }
 
-/// What a resource is for.
+/// Purpose of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SiteKind {
     /// Style sheets.
@@ -79,7 +79,7 @@ pub enum SiteKind {
     Image,
     /// Documents: the page itself, and frames.
     Document,
-    /// What scripts fetch.
+    /// Data that scripts fetch.
     Data,
 }
 
@@ -88,11 +88,12 @@ pub enum SiteKind {
 pub struct Redirect {
     /// Its status: 301, 302, 303, 307 or 308.
     pub status: u16,
-    /// Whether the client's Accept-Language decides which language it leads to; else that of its own path.
+    /// True if the client's Accept-Language decides which language it leads to; else that of its
+    /// own path does.
     pub by_language: bool,
 }
 
-/// Whether a resource may be used again.
+/// Caching of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Caching {
@@ -108,13 +109,13 @@ pub enum Caching {
 /// Figures of a site, as far as its description decides them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiteShape {
-    /// With redirects.
+    /// Number of resources, redirects among them.
     pub resources: usize,
     /// Names of hosts.
     pub hosts: usize,
     /// Resources of the host that has most.
     pub largest_host: usize,
-    /// Of all bodies.
+    /// Bytes of all bodies.
     pub bytes: usize,
     /// Bytes of the body in the middle.
     pub median_bytes: usize,
@@ -147,7 +148,7 @@ impl Site {
         site.build()
     }
 
-    /// What it is called.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -159,7 +160,7 @@ impl Site {
         &self.title
     }
 
-    /// What it stands for.
+    /// Returns its purpose.
     #[must_use]
     pub fn about(&self) -> &str {
         &self.about
@@ -171,7 +172,7 @@ impl Site {
         &self.hosts
     }
 
-    /// What it consists of, each after the one that asks for it.
+    /// Returns its resources, each after the one that asks for it.
     #[must_use]
     pub fn resources(&self) -> &[SiteResource] {
         &self.resources
@@ -191,7 +192,7 @@ impl Site {
         format!("https://{host}{}", resource.path)
     }
 
-    /// What a resource asks for: style sheets first, as pages do.
+    /// Returns the resources that a resource asks for: style sheets first, as pages do.
     #[must_use]
     pub fn children(&self, resource: usize) -> Vec<usize> {
         let is_child = |child: &usize| self.resources[*child].from == Some(resource);
@@ -282,7 +283,7 @@ struct ResourceText {
     cache: Caching,
 }
 
-/// Of one, or of the first and the last of several.
+/// Bytes of one, or of the first and the last of several.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(untagged)]
 enum Bytes {
@@ -297,7 +298,8 @@ impl Default for Bytes {
 }
 
 impl Bytes {
-    /// In equal ratios from the first to the last: sizes of resources are spread so (Wang 2020, section 3.1).
+    /// In equal ratios from the first to the last: sizes of resources are spread so (Wang 2020,
+    /// section 3.1).
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     // sizes are far below 2^53 and never negative
     fn of(self, number: usize, count: usize) -> usize {
@@ -393,15 +395,16 @@ impl SiteText {
     }
 }
 
-/// Names of hosts become names of files, and parts of a browser's arguments (RFC 1123 section 2.1: letters, digits, hyphens).
+/// Names of hosts become names of files, and parts of a browser's arguments (RFC 1123 section 2.1:
+/// letters, digits, hyphens).
 fn is_host_name(name: &str) -> bool {
     let is_own = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let is_label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(is_own);
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-/// Paths stand in bodies without any escaping, and are what browsers ask for: without dots to leave out, and with nothing but
-/// unreserved characters (RFC 3986 sections 2.3 and 5.2.4).
+/// Paths stand in bodies without any escaping, and are what browsers ask for: without dots to leave
+/// out, and with nothing but unreserved characters (RFC 3986 sections 2.3 and 5.2.4).
 fn is_path(path: &str) -> bool {
     let is_own = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     let mut segments = path.split('/');
@@ -421,7 +424,7 @@ fn think(text: Option<&String>) -> Result<Duration, PeerError> {
         .map_err(|error| PeerError::new(format!("think = {text:?}: {error}")))
 }
 
-/// By the end of its path.
+/// Returns the kind by the end of a path.
 fn kind(path: &str) -> SiteKind {
     match path.rsplit_once('.').map(|(_, end)| end) {
         Some("css") => SiteKind::Style,
@@ -492,7 +495,7 @@ impl Site {
         }
     }
 
-    /// What a browser asks for because of what.
+    /// Checks that a browser would ask for the children of a resource.
     fn check_children(&self, at: usize, children: &[usize]) -> Result<(), PeerError> {
         use SiteKind::{Data, Document, Font, Image, Script, Style};
         let may = |child: SiteKind| match self.resources[at].kind {
@@ -511,7 +514,8 @@ impl Site {
         }
     }
 
-    /// Whether a script gets the data, and asks for what they name. Documents fetch data for nobody.
+    /// Returns true if a script gets the data, and asks for what they name. Documents fetch data
+    /// for nobody.
     fn is_read(&self, data: usize) -> bool {
         let from = |at: &usize| self.resources.get(*at).and_then(|one| one.from);
         let mut askers = std::iter::successors(from(&data), from);

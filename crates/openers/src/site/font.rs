@@ -6,13 +6,14 @@ const EM: u16 = 1000;
 /// Glyphs: the one for what the font has not, and a box for `A`.
 const GLYPHS: u16 = 2;
 
-/// What the sum of a whole font must make.
+/// Sum that a whole font must have.
 const MAGIC_SUM: u32 = 0xb1b0_afba;
 
 /// Where `head` keeps what makes up for the sum.
 const ADJUSTMENT: usize = 8;
 
-/// A font of so many bytes, which are more than 1,000; a table that programs skip takes what is left.
+/// A font of so many bytes, which are more than 1,000; a table that programs skip takes what is
+/// left.
 pub(super) fn ttf(bytes: usize) -> Vec<u8> {
     let without = build(0).len();
     build(bytes.saturating_sub(without))
@@ -106,7 +107,8 @@ fn post() -> Vec<u8> {
     [vec![0, 3, 0, 0, 0, 0, 0, 0], words(&[minus(75), 50]), vec![0; 20]].concat()
 }
 
-/// A box: one contour of four points on the curve, in words; with two bytes, so that it is of whole words of four.
+/// A box: one contour of four points on the curve, in words; with two bytes, so that it is of whole
+/// words of four.
 fn glyph() -> Vec<u8> {
     [
         words(&[1, 50, 0, 550, 700, 3, 0]),

@@ -114,7 +114,7 @@ mod tests {
         send
     }
 
-    /// What comes for a request: informational responses, the response and its body.
+    /// Sends a request, and returns informational responses, the response and its body.
     async fn ask(
         early_hints: bool,
         request: Request<()>,

@@ -33,43 +33,49 @@ use super::description::{Caching, Site, SiteResource};
 use super::http2;
 use crate::error::PeerError;
 
-/// Languages that pages with `{lang}` in their path are there in; the first for those who want another.
+/// Languages that pages with `{lang}` in their path are there in; the first for those who want
+/// another.
 pub const LANGUAGES: [&str; 3] = ["en", "de", "fr"];
 
 /// Protocols in the wire form of ALPN (RFC 7301), the best first.
 const PROTOCOLS: &[u8] = b"\x02h2\x08http/1.1";
 const HTTP_1_1_ONLY: &[u8] = b"\x08http/1.1";
 
-/// Connections at a time: a browser opens six to each of twenty hosts, and ten browsers may be there. With
-/// 100 kB each, 200 MB.
+/// Connections at a time: a browser opens six to each of twenty hosts, and ten browsers may be
+/// there. With 100 kB each, 200 MB.
 const CONNECTIONS: usize = 2048;
 
 /// Longest that a handshake takes: some round trips of a second, with losses.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a client of HTTP/1.1 may take for its next request: no load takes as long, and Chromium itself waits no longer.
+/// Time that a client of HTTP/1.1 may take for its next request: no load takes as long, and
+/// Chromium itself waits no longer.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// Who vanishes without a word is found out by the kernel, whatever is spoken: after nine probes (tcp(7)), in 5 min.
+/// Probes by which the kernel finds a client that has vanished, whatever is spoken: after nine
+/// (tcp(7)), in 5 min.
 const ALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(120)).with_interval(Duration::from_secs(20));
 
-/// How long nothing is accepted after that has failed.
+/// Pause of accepting after it has failed.
 const SHORTAGE: Duration = Duration::from_millis(10);
 
-/// Streams of a connection at a time, as most servers have it (RFC 9113 section 6.5.2 asks for 100 at least).
+/// Streams of a connection at a time, as most servers have it (RFC 9113 section 6.5.2 asks for 100
+/// at least).
 pub(super) const STREAMS: u32 = 128;
 
-/// How sites are served.
+/// Options for serving sites.
 #[derive(Clone, Debug, Default)]
 pub struct SiteOptions {
-    /// How long is thought about each request, instead of what the sites say.
+    /// Time to think about each request, instead of the sites' own.
     pub think: Option<Duration>,
-    /// Whether HTTP/2 is not offered.
+    /// True if HTTP/2 is not offered.
     pub http1_only: bool,
-    /// `Link` fields (RFC 8288) of responses, by their URLs: what a server that knows its pages says with them.
+    /// `Link` fields (RFC 8288) of responses, by their URLs: what a server that knows its pages
+    /// says with them.
     pub links: Vec<(String, Vec<String>)>,
-    /// Whether these are sent ahead as well, before a document is thought about: with 103 Early Hints (RFC 8297), over HTTP/2.
+    /// True to send these ahead as well, before a document is thought about: with 103 Early Hints
+    /// (RFC 8297), over HTTP/2.
     pub early_hints: bool,
 }
 
@@ -97,7 +103,7 @@ pub(super) struct Shared {
     resumed: AtomicU64,
 }
 
-/// What is answered to a request for one path.
+/// Answer to a request for one path.
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,
@@ -109,7 +115,7 @@ struct Answer {
 }
 
 impl SiteOrigin {
-    /// Of `sites`, each of whose hosts gets a certificate by `authority`.
+    /// Prepares `sites`, each of whose hosts gets a certificate by `authority`.
     ///
     /// # Errors
     /// Two sites have a URL in common, or OpenSSL gives no keys.
@@ -147,20 +153,21 @@ impl SiteOrigin {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// How many requests were answered so far.
+    /// Returns the number of requests answered so far.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    /// How many connections over TLS there were so far, and how many of them resumed a session.
+    /// Returns the number of connections over TLS so far, and how many of them resumed a session.
     #[must_use]
     pub fn handshakes(&self) -> (u64, u64) {
         let Shared { handshakes, resumed, .. } = &*self.shared;
         (handshakes.load(Ordering::Relaxed), resumed.load(Ordering::Relaxed))
     }
 
-    /// Serves those who connect to `listener`, until this is dropped; connections go on until they end.
+    /// Serves those who connect to `listener`, until this is dropped; connections go on until they
+    /// end.
     pub async fn serve(&self, listener: TcpListener) {
         self.serve_by(listener, true).await;
     }
@@ -177,7 +184,8 @@ impl SiteOrigin {
 
     async fn serve_by(&self, listener: TcpListener, is_tls: bool) {
         loop {
-            // The client is gone already, or something is short for a while: no reason to end a host.
+            // The client is gone already, or something is short for a while: no reason to end a
+            // host.
             let Ok((stream, _)) = listener.accept().await else {
                 tokio::time::sleep(SHORTAGE).await;
                 continue;
@@ -200,7 +208,7 @@ impl SiteOrigin {
     }
 }
 
-/// Who is gone already is found out by what comes next.
+/// Sets options; the next call finds out a client that is gone already.
 fn settle(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(stream).set_tcp_keepalive(&ALIVE);
@@ -292,7 +300,7 @@ fn value(text: &str) -> Result<HeaderValue, PeerError> {
     HeaderValue::from_str(text).map_err(|_| PeerError::new(format!("{text:?} cannot be sent")))
 }
 
-/// What answers a ClientHello: the certificate of its host; none for other names.
+/// Returns the certificate for a ClientHello: that of its host; none for other names.
 fn front(
     contexts: HashMap<String, SslContext>,
     authority: &Authority,
@@ -380,7 +388,7 @@ impl Shared {
         answer.to(request)
     }
 
-    /// What is said ahead of the answer to a request, if anything is.
+    /// Returns the hints to send ahead of the answer to a request, if there are any.
     pub(super) fn early_hints<B>(&self, request: &Request<B>) -> Option<GetAll<'_, HeaderValue>> {
         let answer = self.answer(request).filter(|_| self.early_hints)?;
         answer.headers.contains_key(header::LINK).then(|| answer.headers.get_all(header::LINK))
@@ -415,7 +423,8 @@ impl Answer {
         response
     }
 
-    /// Of the first language that the client names and that is there. Browsers name them in the order of their weights.
+    /// Returns the location for the first language that the client names and that is there.
+    /// Browsers name them in the order of their weights.
     fn location(&self, accepted: &str) -> Option<&HeaderValue> {
         let named = accepted.split(',').filter_map(|range| range.split([';', '-']).next());
         let there = |name: &str| {

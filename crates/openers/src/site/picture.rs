@@ -15,12 +15,14 @@ const CHUNK: usize = 12;
 /// Bytes of the chunk with width, height and form.
 const HEADER: usize = CHUNK + 13;
 
-/// What deflate takes for stored bytes: zlib's own, and five for each block, which are of 16 kB at least.
+/// Returns the cost of stored bytes in deflate: zlib's own, and five for each block, which are of
+/// 16 kB at least.
 const fn stored(bytes: usize) -> usize {
     16 + (bytes / 16_000 + 1) * 5
 }
 
-/// A picture of so many bytes: sky over ground, with noise of its name. At least 350 bytes make one.
+/// A picture of so many bytes: sky over ground, with noise of its name. At least 350 bytes make
+/// one.
 pub(super) fn png(name: &str, bytes: usize) -> Vec<u8> {
     let others = SIGNATURE.len() + HEADER + 3 * CHUNK;
     let room = bytes.saturating_sub(others + stored(bytes));

@@ -5,10 +5,11 @@ use std::fmt::Write;
 use super::content::words;
 use super::description::{Site, SiteKind};
 
-/// Asks for what is in `next`. Data names what follows it in turn. What is seen goes into the page, whether its body has
-/// begun or not.
+/// Asks for what is in `next`. Data names what follows it in turn. What is seen goes into the page,
+/// whether its body has begun or not.
 ///
-/// By XMLHttpRequest: of pictures that a callback of fetch() inserts, Chromium says that the document asked for them.
+/// By XMLHttpRequest: of pictures that a callback of fetch() inserts, Chromium says that the
+/// document asked for them.
 const LOADER: &str = r#"  function put(element) { (document.body || document.documentElement).appendChild(element); }
   function make(name, attribute, url) {
     var element = document.createElement(name);

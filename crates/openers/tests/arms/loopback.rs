@@ -27,7 +27,7 @@ fn start(options: &ServerOptions) -> Server {
     (0..20).find_map(|_| Server::start(options.clone()).ok()).unwrap()
 }
 
-/// With a policy under which silence of a busy machine does not count.
+/// Sets a policy under which silence of a busy machine does not count.
 fn steady(options: ClientOptions) -> ClientOptions {
     ClientOptions { policy: OpeningPolicy::Turbo, ..options }
 }
@@ -43,7 +43,8 @@ fn assert_whole(arm: Arm, suite: Suite, trial: &Trial) {
     assert!(times[0] > 0.0 && times.is_sorted(), "{arm} {suite}: {times:?}");
 }
 
-/// What the arm claims of its second connection and later ones; loopback has no SYN data by default.
+/// Asserts the arm's claim about its second connection and later ones; loopback has no SYN data by
+/// default.
 fn assert_as_claimed(arm: Arm, suite: Suite, trial: &Trial) {
     assert_whole(arm, suite, trial);
     assert_eq!(trial.resumed, arm.resumes(), "{arm} {suite}: {trial:?}");
@@ -60,10 +61,10 @@ async fn every_arm_opens_with_every_suite_and_brings_every_byte() {
     let directory = tempfile::tempdir().unwrap();
     for suite in Suite::ALL {
         for arm in Arm::all() {
-            // An agent is in between: see the test of proxies.
-            // An agent is in between: see the test of proxies.
-            // Servers with Encrypted ClientHello are another program: see the experiment `ech`. Of arms of programs both
-            // ends are: see `sharing`. Without TLS there are pages only.
+            // An agent is in between: see the test of proxies. An agent is in between: see the test
+            // of proxies. Servers with Encrypted ClientHello are another program: see the
+            // experiment `ech`. Of arms of programs both ends are: see `sharing`. Without TLS there
+            // are pages only.
             let is_here = !arm.has_agent()
                 && !arm.encrypts_hello()
                 && !arm.is_of_programs()

@@ -1,4 +1,5 @@
-//! Every arm on loopback, in this process and as programs, and the sites. What they cost in round trips is measured apart.
+//! Every arm on loopback, in this process and as programs, and the sites. What they cost in round
+//! trips is measured apart.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 mod loopback;

@@ -29,7 +29,8 @@ async fn serving() -> Serving {
 }
 
 impl Serving {
-    /// A connection to `host`, whose certificate is checked, with this list of protocols in wire form.
+    /// A connection to `host`, whose certificate is checked, with this list of protocols in wire
+    /// form.
     async fn connect(&self, host: &str, alpn: &[u8]) -> Result<SslStream<TcpStream>, String> {
         let mut connector = SslConnector::builder(SslMethod::tls_client()).unwrap();
         let mut store = X509StoreBuilder::new().unwrap();

@@ -11,11 +11,12 @@ use super::limits::ENTRIES_PER_PAGE;
 use super::target::{Origin, Target};
 use crate::page::{BYTES_MAX, Known, KnownServer, Page, Protocol, Resource, Server};
 
-/// Bytes of a URL that is asked for in vain, at most: however large a page's own resources are, all that a database may
-/// have of it is no more than a page may have.
+/// Bytes of a URL that is asked for in vain, at most: however large a page's own resources are, all
+/// that a database may have of it is no more than a page may have.
 const OTHER_BYTES: u64 = BYTES_MAX / ENTRIES_PER_PAGE as u64;
 
-/// How much of what loads needed a database had, and what it had in vain. Of one page, or added up over several.
+/// Share of a load's needs that a database knew, and its useless entries. Of one page, or added up
+/// over several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Coverage {
     /// Pages.
@@ -28,8 +29,8 @@ pub struct Coverage {
     pub http2: Tally,
     /// URLs, without documents and redirects to them.
     pub prefetch: Tally,
-    /// Bytes of these. A database does not say how large its URLs are: those in vain are taken to be as large as the
-    /// page's others are in the mean.
+    /// Bytes of these. A database does not say how large its URLs are: those in vain are taken to
+    /// be as large as the page's others are in the mean.
     pub prefetch_bytes: Tally,
 }
 
@@ -74,16 +75,16 @@ impl Database {
     }
 }
 
-/// What a database is asked of a page.
+/// Questions to a database about a page.
 struct Asked<'a> {
     database: &'a Database,
     page: &'a Page,
     entry: Option<&'a PageEntry>,
-    /// What `Link` fields can say of its prefetch database.
+    /// Targets of its prefetch database that `Link` fields can name.
     links: HashSet<&'a Target>,
-    /// Of each resource, if it can be in a database.
+    /// Target of each resource, if it can be in a database.
     targets: Vec<Option<Target>>,
-    /// Of each server, ditto.
+    /// Origin of each server, likewise.
     origins: Vec<Option<Origin>>,
     /// Servers of which something is needed when the redirects are known.
     needed: BTreeSet<usize>,
@@ -261,7 +262,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The first of an origin, with or without credentials; else a new one, to which no connection is opened ahead.
+    /// The first of an origin, with or without credentials; else a new one, to which no connection
+    /// is opened ahead.
     fn server_of(&self, origin: &Origin, known: &mut Known) -> usize {
         let is_it = |of: &Server| {
             (of.tls, of.host.as_str(), of.port) == (origin.tls, origin.host(), origin.port)

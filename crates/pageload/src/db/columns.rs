@@ -1,4 +1,5 @@
-//! Numbers and texts as columns of bytes: what is alike stands together, which zstd then makes small.
+//! Numbers and texts as columns of bytes: what is alike stands together, which zstd then makes
+//! small.
 
 use std::fmt;
 
@@ -8,7 +9,8 @@ use super::limits::TEXT_BYTES;
 #[derive(Debug)]
 pub(super) struct Writer(Vec<Vec<u8>>);
 
-/// Columns that are read, by their place. Each number and text is read once, in the order in which it was written.
+/// Columns that are read, by their place. Each number and text is read once, in the order in which
+/// it was written.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     columns: Vec<&'a [u8]>,
@@ -27,7 +29,7 @@ pub(super) struct Texts {
 /// Columns that one [`Texts`] takes.
 pub(super) const TEXT_COLUMNS: usize = 3;
 
-/// Why columns cannot be read.
+/// Reason why columns cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnError {
     /// A column ends too soon.
@@ -76,7 +78,7 @@ impl Writer {
 }
 
 impl<'a> Reader<'a> {
-    /// Of so many columns.
+    /// Splits bytes into this many columns.
     pub(super) fn new(mut bytes: &'a [u8], columns: usize) -> Result<Self, ColumnError> {
         let lengths: Vec<usize> =
             (0..columns).map(|_| take_count(&mut bytes)).collect::<Result<_, _>>()?;
@@ -118,7 +120,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Texts {
-    /// With its columns from this place on.
+    /// Reads the columns from this one on.
     pub(super) const fn new(column: usize) -> Self {
         Self { column, last: String::new() }
     }

@@ -1,4 +1,4 @@
-//! What a database says, and how it is asked.
+//! Contents of a database, and questions to it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -21,44 +21,44 @@ pub struct Database {
     redirects: HashMap<Target, (usize, usize)>,
 }
 
-/// Which of the databases there are.
+/// Selection of databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
     /// Where URLs lead.
     pub redirect: bool,
-    /// What a page connects to.
+    /// The servers that a page connects to.
     pub server: bool,
-    /// Which hosts speak HTTP/2.
+    /// The hosts that speak HTTP/2.
     pub http2: bool,
-    /// What a page loads.
+    /// The resources that a page loads.
     pub prefetch: bool,
 }
 
-/// What is known of one page.
+/// Knowledge of one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageEntry {
     /// Its URL, behind all redirects.
     pub document: Target,
-    /// How many recordings this was learned from.
+    /// Number of recordings that this was learned from.
     pub recordings: u32,
-    /// How many days the newest of them was old when the database was made; none if it has no date.
+    /// Age of the newest of them in days when the database was made; `None` without a date.
     pub age_days: Option<u32>,
     /// Redirects that its loads go through, by their first URL.
     pub redirects: Vec<Redirect>,
     /// Servers that its loads connect to.
     pub servers: Vec<Connect>,
-    /// What its loads ask for.
+    /// Resources that its loads ask for.
     pub prefetch: Vec<Prefetch>,
 }
 
 /// A URL that leads to another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
-    /// What is asked for.
+    /// URL that is asked for.
     pub from: Target,
     /// Each URL that it leads to; the last one is no redirect.
     pub hops: Vec<Hop>,
-    /// Whether it leads to the page's document, not to a part of it.
+    /// True if it leads to the page's document, not to a part of it.
     pub of_document: bool,
 }
 
@@ -67,7 +67,8 @@ pub struct Redirect {
 pub struct Hop {
     /// Where it leads.
     pub to: Target,
-    /// Whether it may be remembered without asking again: status 301 or 308 (RFC 9110 section 15.4).
+    /// True if it may be remembered without asking again: status 301 or 308 (RFC 9110 section
+    /// 15.4).
     pub permanent: bool,
 }
 
@@ -76,22 +77,22 @@ pub struct Hop {
 pub struct Connect {
     /// Where it is.
     pub origin: Origin,
-    /// Whether the connections are for requests without credentials (Fetch, section 2.6).
+    /// True if the connections are for requests without credentials (Fetch, section 2.6).
     pub anonymous: bool,
-    /// How many, from one to [`CONNECTIONS`].
+    /// Number of connections, from one to [`CONNECTIONS`].
     pub connections: u8,
 }
 
 /// A URL that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Prefetch {
-    /// What.
+    /// The resource.
     pub target: Target,
-    /// What it is used as.
+    /// Use of the resource.
     pub kind: Kind,
 }
 
-/// What a host speaks on port 443.
+/// Protocols of a host on port 443.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Http2 {
     /// HTTP/2.
@@ -103,7 +104,7 @@ pub enum Http2 {
 impl Parts {
     /// All of them.
     pub const ALL: Self = Self { redirect: true, server: true, http2: true, prefetch: true };
-    /// None.
+    /// No database.
     pub const NONE: Self = Self { redirect: false, server: false, http2: false, prefetch: false };
 
     /// Their names, in the order of the file.
@@ -126,7 +127,7 @@ impl Redirect {
         self.hops.last().map_or(&self.from, |hop| &hop.to)
     }
 
-    /// Whether all its steps are.
+    /// Returns true if all its steps are permanent.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         self.hops.iter().all(|hop| hop.permanent)
@@ -134,10 +135,11 @@ impl Redirect {
 }
 
 impl Database {
-    /// Of entries in any order; what is of none of the `parts` is dropped.
+    /// Builds a database of entries in any order; drops those of none of the `parts`.
     ///
     /// # Errors
-    /// Too many of anything; two entries for one page, URL or server; redirects that go in circles, or lead from https to http.
+    /// Too many of anything; two entries for one page, URL or server; redirects that go in circles,
+    /// or lead from https to http.
     pub fn new(
         created: UnixSeconds,
         parts: Parts,
@@ -168,7 +170,7 @@ impl Database {
         self.created
     }
 
-    /// Which databases it has.
+    /// Returns the databases that it has.
     #[must_use]
     pub fn parts(&self) -> Parts {
         self.parts
@@ -186,7 +188,7 @@ impl Database {
         &self.http2
     }
 
-    /// What it knows of the page with this URL, behind all redirects.
+    /// Returns the entry of the page with this URL, behind all redirects.
     #[must_use]
     pub fn page(&self, document: &Target) -> Option<&PageEntry> {
         let place = self.pages.binary_search_by(|page| page.document.cmp(document)).ok()?;
@@ -200,7 +202,7 @@ impl Database {
         self.pages.get(page)?.redirects.get(redirect)
     }
 
-    /// What a host is known to speak on port 443 besides HTTP/1.1.
+    /// Returns the protocol of a host on port 443 besides HTTP/1.1, as far as known.
     #[must_use]
     pub fn speaks(&self, host: &str) -> Option<Http2> {
         self.http2.get(host).copied()
@@ -311,16 +313,16 @@ fn within(what: &'static str, count: usize, limit: usize) -> Result<(), Database
     if count > limit { Err(DatabaseError::TooMany { what, count, limit }) } else { Ok(()) }
 }
 
-/// Why entries are no database.
+/// Reason why entries are no database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatabaseError {
     /// There are more than a limit says.
     TooMany {
-        /// Of what.
+        /// Kind of entries.
         what: &'static str,
-        /// How many.
+        /// Number of entries.
         count: usize,
-        /// Of how many at most.
+        /// Limit.
         limit: usize,
     },
     /// There are two entries for one of these.

@@ -14,10 +14,12 @@ use super::database::{Connect, Database, PageEntry, Prefetch};
 use super::target::{Origin, Target};
 use crate::har::Kind;
 
-/// Bytes of all `Link` fields of a page: many servers and proxies take 8 kB of header, and there is more in one.
+/// Bytes of all `Link` fields of a page: many servers and proxies take 8 kB of header, and there is
+/// more in one.
 pub const LINK_BYTES: usize = 4096;
 
-/// Speculation rules (<https://wicg.github.io/nav-speculation/speculation-rules.html>) for the pages of one origin.
+/// Speculation rules (<https://wicg.github.io/nav-speculation/speculation-rules.html>) for the
+/// pages of one origin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SpeculationRules {
     /// Documents that may be asked for before the user goes there.
@@ -35,17 +37,20 @@ pub struct PrefetchRule {
     pub urls: Vec<String>,
 }
 
-/// Values of `Link` fields of one page (RFC 8288), for its response or for 103 Early Hints (RFC 8297).
+/// Values of `Link` fields of one page (RFC 8288), for its response or for 103 Early Hints (RFC
+/// 8297).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Links {
     /// Each the value of one field, connections first.
     pub links: Vec<String>,
-    /// Entries that are left out: of an unknown kind, of http on an https page, or beyond [`LINK_BYTES`].
+    /// Entries that are left out: of an unknown kind, of http on an https page, or beyond
+    /// [`LINK_BYTES`].
     pub left_out: usize,
 }
 
 impl SpeculationRules {
-    /// Of all known documents of an origin, without the redirects to them: pages of one origin link to each other.
+    /// Collects all known documents of an origin, without the redirects to them: pages of one
+    /// origin link to each other.
     #[must_use]
     pub fn of(database: &Database, origin: &Origin) -> Self {
         let pages = database.pages().iter().map(|page| &page.document);
@@ -57,7 +62,7 @@ impl SpeculationRules {
 }
 
 impl Links {
-    /// Of what is known of a page.
+    /// Makes the fields for a page.
     #[must_use]
     pub fn of(page: &PageEntry) -> Self {
         let mut links = Self::default();
@@ -71,7 +76,8 @@ impl Links {
         links
     }
 
-    /// What fields name that have nothing else to say: those of a server that leaves connections to others.
+    /// Returns the resources that fields name which have nothing else to say: those of a server
+    /// that leaves connections to others.
     #[must_use]
     pub fn preloaded(page: &PageEntry) -> Vec<&Prefetch> {
         let (mut links, mut bytes) = (Self::default(), 0);
@@ -79,7 +85,7 @@ impl Links {
         page.prefetch.iter().filter(is_said).collect()
     }
 
-    /// Whether a field says it, after those that have `bytes`.
+    /// Adds a field after those that have `bytes`, and returns true if it fits.
     fn add(&mut self, said: Said, bytes: &mut usize) -> bool {
         match said {
             Said::Needless => false,
@@ -119,7 +125,8 @@ fn preconnect(page: &PageEntry, server: &Connect) -> Said {
 fn preload(page: &PageEntry, prefetch: &Prefetch) -> Said {
     let Prefetch { target, kind } = prefetch;
     let used_as = used_as(*kind);
-    // Documents cannot be preloaded; the others would be asked for twice if `as` or `crossorigin` is not right.
+    // Documents cannot be preloaded; the others would be asked for twice if `as` or `crossorigin`
+    // is not right.
     let can_be_said = matches!(kind, Kind::Style | Kind::Script | Kind::Image | Kind::Font);
     if is_mixed(page, &target.origin) || !can_be_said {
         return Said::Never;
@@ -131,12 +138,14 @@ fn preload(page: &PageEntry, prefetch: &Prefetch) -> Said {
     Said::Link(format!("<{url}>; rel=preload; as={used_as}{crossorigin}"))
 }
 
-/// What a page of https does not load (Mixed Content, section 5.3), whoever signed that it does.
+/// Returns true if an entry would load mixed content on a page of https (Mixed Content, section
+/// 5.3), whoever signed it.
 fn is_mixed(page: &PageEntry, origin: &Origin) -> bool {
     page.document.origin.tls && !origin.tls
 }
 
-/// As documents of its origin may say it: a path with two slashes at its beginning would be taken for a host (RFC 3986 section 4.2).
+/// As documents of its origin may say it: a path with two slashes at its beginning would be taken
+/// for a host (RFC 3986 section 4.2).
 fn on_its_origin(target: &Target) -> String {
     if target.path().starts_with("//") { target.to_string() } else { target.path().to_owned() }
 }

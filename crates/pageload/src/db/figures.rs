@@ -1,4 +1,4 @@
-//! How well databases would have done: each load is compared with what was learned of others.
+//! Quality that databases would have had: each load is compared with what was learned of others.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::learn::{Counts, Learned, Rules, Spoken};
 use super::recordings::Recordings;
 use super::visit::Visit;
 
-/// What a load is compared with.
+/// Loads that a load is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Horizon {
-    /// Loads that are at least so much older. The newest of them is less than twice as old, else the load does not
-    /// count: what is learned of it would be the age of another horizon.
+    /// Loads that are at least so much older. The newest of them is less than twice as old, else
+    /// the load does not count: what is learned of it would be the age of another horizon.
     After(Duration),
     /// All other loads of the page, whatever their dates.
     LeaveOneOut,
@@ -26,12 +26,12 @@ pub const HORIZONS: [Duration; 3] = [
     Duration::from_secs(28 * 86_400),
 ];
 
-/// How well databases would have done, over many loads.
+/// Quality that databases would have had, over many loads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Loads that were compared.
     pub loads: u64,
-    /// Of these, loads of pages that the database of that time had.
+    /// Loads of pages that the database of that time had.
     pub known: u64,
     /// Mean age of the newest recording that was learned from; none without dates.
     pub mean_age: Option<Duration>,
@@ -50,7 +50,7 @@ pub struct Figures {
     ages: Duration,
 }
 
-/// What was expected, and what came.
+/// Counts of what was expected and what came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// Expected, and came.
@@ -62,13 +62,13 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Of what came, the share that was expected.
+    /// Returns the share of what came that was expected.
     #[must_use]
     pub fn hits(&self) -> Option<f64> {
         share(self.used, self.used + self.missed)
     }
 
-    /// Of what was expected, the share that did not come: false positives.
+    /// Returns the share of what was expected that did not come: false positives.
     #[must_use]
     pub fn false_positives(&self) -> Option<f64> {
         share(self.wrong, self.used + self.wrong)
@@ -115,7 +115,8 @@ impl Recordings {
         figures
     }
 
-    /// Loads are in the order of their dates, so that what is learned from is a window that only moves on.
+    /// Loads are in the order of their dates, so that what is learned from is a window that only
+    /// moves on.
     fn page_after(&self, visits: &[Visit], rules: &Rules, age: Duration, figures: &mut Figures) {
         let mut counts = Counts::default();
         let (mut from, mut to) = (0, 0);
@@ -230,7 +231,8 @@ fn servers(learned: &Learned, visit: &Visit, figures: &mut Figures) {
     }
 }
 
-/// What may never be asked for ahead of time counts as missed all the same: the page waits for it.
+/// Counts the prefetch database. A resource that may never be asked for ahead of time counts as
+/// missed all the same: the page waits for it.
 fn prefetch(learned: &Learned, visit: &Visit, figures: &mut Figures) {
     let is_asked = |fit| fit != super::visit::Fit::Redirect;
     let mut came = std::collections::HashSet::new();

@@ -11,7 +11,8 @@ use super::database::{Database, Parts};
 use super::layout::{self, LayoutError};
 use super::limits::{BODY_BYTES, FILE_BYTES, WINDOW_LOG};
 
-/// What every file begins with. The first byte is no text, and the line ends show what was damaged as text.
+/// First bytes of every file. The first byte is no text, and the line ends show what was damaged as
+/// text.
 pub const MAGIC: [u8; 8] = *b"\x89HSDB\r\n\x1a";
 
 /// The version that is written and read.
@@ -22,9 +23,9 @@ pub const HEADER_BYTES: usize = 132;
 
 /// A kind of file with this header.
 pub(super) struct Form {
-    /// What it begins with.
+    /// First bytes.
     pub(super) magic: [u8; 8],
-    /// What is signed begins with this, so that no signature of another kind can stand here.
+    /// Prefix of what is signed, so that no signature of another kind can stand here.
     pub(super) context: &'static [u8],
 }
 
@@ -36,13 +37,14 @@ const LEVEL: i32 = 19;
 /// Bytes of the header that the checksum covers, besides the compressed columns.
 const CHECKED: usize = 28;
 
-/// Bytes of the header that the signature covers: all before it but the key's name, which only says what to try.
+/// Bytes of the header that the signature covers: all before it but the key's name, which only says
+/// what to try.
 const SIGNED: usize = 60;
 
 /// The secret that files are signed with. Debug output does not show it.
 pub struct SecretKey(SigningKey);
 
-/// What signatures are checked with.
+/// Key that signatures are checked with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PublicKey(VerifyingKey);
 
@@ -50,18 +52,18 @@ pub struct PublicKey(VerifyingKey);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyId(pub [u8; 8]);
 
-/// What a file says of itself before it is decompressed.
+/// Header of a file, read before the rest is decompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// When it was made.
     pub created: UnixSeconds,
-    /// Which databases are in it.
+    /// Databases in the file.
     pub parts: Parts,
     /// Bytes of its columns.
     pub body_bytes: usize,
     /// Bytes of its columns, compressed.
     pub compressed_bytes: usize,
-    /// Which key it says that it is signed with.
+    /// Key that the file claims to be signed with.
     pub key: Option<KeyId>,
     checksum: [u8; 32],
     signature: [u8; 64],
@@ -69,13 +71,13 @@ pub struct Header {
 }
 
 impl SecretKey {
-    /// Of 32 random bytes (RFC 8032 section 5.1.5).
+    /// Reads a key of 32 random bytes (RFC 8032 section 5.1.5).
     #[must_use]
     pub fn from_bytes(bytes: &[u8; 32]) -> Self {
         Self(SigningKey::from_bytes(bytes))
     }
 
-    /// What belongs to it.
+    /// Returns the public key that belongs to it.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key())
@@ -83,7 +85,7 @@ impl SecretKey {
 }
 
 impl PublicKey {
-    /// Of 32 bytes, as RFC 8032 section 5.1.2 writes them.
+    /// Reads a key of 32 bytes, as RFC 8032 section 5.1.2 writes them.
     ///
     /// # Errors
     /// They are no point of the curve, or one that anybody could sign for.
@@ -209,7 +211,8 @@ impl Header {
         Ok(Self { created, parts, body_bytes, compressed_bytes, key, checksum, signature, signed })
     }
 
-    /// Checks that one of `keys` signed it. Whether the rest of the file belongs to it, the checksum tells.
+    /// Checks that one of `keys` signed it. Whether the rest of the file belongs to it, the
+    /// checksum tells.
     ///
     /// # Errors
     /// It is not signed, or not by one of them.
@@ -225,7 +228,7 @@ impl Header {
         if of_name.any(is_good) { Ok(()) } else { Err(FileError::Signature) }
     }
 
-    /// Whether the rest of a file belongs to it.
+    /// Returns true if the rest of a file belongs to it.
     pub(super) fn is_of(&self, file: &[u8]) -> bool {
         checked(self, file).is_ok()
     }
@@ -237,7 +240,7 @@ fn read_checked(header: &Header, file: &[u8]) -> Result<Database, FileError> {
     layout::read(&body, header.created, header.parts).map_err(FileError::Layout)
 }
 
-/// What belongs to the header.
+/// Returns the part of the file that belongs to the header.
 fn checked<'f>(header: &Header, file: &'f [u8]) -> Result<&'f [u8], FileError> {
     let compressed = file.get(HEADER_BYTES..).ok_or(FileError::Truncated)?;
     if compressed.len() < header.compressed_bytes {
@@ -295,7 +298,7 @@ fn parts_of(number: u8) -> Option<Parts> {
     (number < 16).then_some(parts)
 }
 
-/// Why a file is not taken.
+/// Reason why a file is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileError {
     /// It is no database.
@@ -325,7 +328,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// What to do about it.
+    /// Returns advice on what to do about it.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {

@@ -39,8 +39,8 @@ const PREFETCH_KINDS: usize = 27;
 const PREFETCH_PATHS: usize = 28;
 const COLUMNS: usize = PREFETCH_PATHS + TEXT_COLUMNS;
 
-/// Hosts of many pages stand in groups, those of most pages first: references are differences, so that small numbers
-/// are frequent. Sizes by trial with 10,000 pages; readers need not know them.
+/// Hosts of many pages stand in groups, those of most pages first: references are differences, so
+/// that small numbers are frequent. Sizes by trial with 10,000 pages; readers need not know them.
 const GROUPS: [usize; 3] = [48, 512, 4096];
 
 /// The columns of a database, as they are compressed in a file.
@@ -100,7 +100,8 @@ pub fn read(body: &[u8], created: UnixSeconds, parts: Parts) -> Result<Database,
     Ok(Database::new(created, parts, pages, http2)?)
 }
 
-/// Hosts by place: those that no page or several speak of, then for each page those that it alone speaks of.
+/// Hosts by place: those that no page or several speak of, then for each page those that it alone
+/// speaks of.
 struct Hosts<'a> {
     shared: Vec<&'a str>,
     own: Vec<Vec<&'a str>>,
@@ -423,7 +424,7 @@ fn bounded(count: usize, limit: usize) -> Result<usize, LayoutError> {
     if count > limit { Err(LayoutError::TooMany { count, limit }) } else { Ok(count) }
 }
 
-/// Why a body cannot be read.
+/// Reason why a body cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayoutError {
     /// Its columns are damaged.
@@ -434,9 +435,9 @@ pub enum LayoutError {
     Host,
     /// There is more than a limit says.
     TooMany {
-        /// How many.
+        /// Number found.
         count: usize,
-        /// Of how many at most.
+        /// Limit.
         limit: usize,
     },
     /// A URL is none.

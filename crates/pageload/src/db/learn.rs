@@ -1,4 +1,4 @@
-//! What loads of one page have in common.
+//! Common parts of the loads of one page.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,11 +10,11 @@ use crate::har::Kind;
 /// When something is common enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Of a page's recordings at least so many have it, in thousandths (BLAST, section 5.4: 90 %).
+    /// Share of a page's recordings that must have it, in thousandths (BLAST, section 5.4: 90 %).
     pub share: u32,
     /// Pages with fewer recordings are left out.
     pub recordings_min: u32,
-    /// Of each page only so many recordings are used, the newest ones.
+    /// Number of recordings of a page that are used, the newest ones.
     pub newest: usize,
 }
 
@@ -26,14 +26,14 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Whether `count` of `all` are enough.
+    /// Returns true if `count` of `all` are enough.
     #[must_use]
     pub fn are_enough(&self, count: u32, all: u32) -> bool {
         count > 0 && u64::from(count) * 1000 >= u64::from(self.share) * u64::from(all)
     }
 }
 
-/// How often each thing is in some loads of one page.
+/// Frequency of each thing in some loads of one page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pub(super) visits: u32,
@@ -53,7 +53,7 @@ struct Seen {
     kind: Kind,
 }
 
-/// What is common.
+/// Common parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Learned {
     /// From where to which chain.
@@ -71,7 +71,7 @@ pub(super) struct Wanted {
     pub(super) kind: Kind,
 }
 
-/// Why a URL that is common may not be asked for ahead of time.
+/// Reason why a URL that is common may not be asked for ahead of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Unfit {
     Fit(Fit),
@@ -134,7 +134,8 @@ impl Counts {
         }
         for ((from, chain), count) in &self.redirects {
             let asked = self.fetched.get(from).map_or(0, |seen| seen.visits);
-            // Of loads that ask for it, and not in one load by chance; and in most of them, so that there is no other.
+            // Of loads that ask for it, and not in one load by chance; and in most of them, so that
+            // there is no other.
             let is_common = rules.are_enough(*count, asked) && asked >= rules.recordings_min;
             if is_common && 2 * u64::from(*count) > u64::from(asked) {
                 learned.redirects.insert(*from, *chain);
@@ -182,7 +183,7 @@ fn take_back<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, u32>, key: K) {
     }
 }
 
-/// What hosts speak, over the loads of all pages.
+/// Protocols of hosts, over the loads of all pages.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spoken(HashMap<u32, [u32; 3]>);
 
@@ -199,7 +200,7 @@ impl Spoken {
         }
     }
 
-    /// What a host speaks often enough, if that is not HTTP/1.1 alone.
+    /// Returns the protocol that a host speaks often enough, if that is not HTTP/1.1 alone.
     pub(super) fn speaks(&self, host: u32, rules: &Rules) -> Option<Http2> {
         let [none, http2, http3] = self.0.get(&host).copied()?;
         let all = none + http2 + http3;

@@ -1,4 +1,4 @@
-//! Which requests of a HAR file were no GET that anybody may make.
+//! Requests of a HAR file that are no GET that anybody may make.
 
 use std::collections::HashSet;
 use std::io::{self, BufRead, BufReader, Read};
@@ -10,11 +10,11 @@ use serde_json::Value;
 use super::target::Target;
 use crate::har::stream::{self, BYTE_ORDER_MARK, Log, StreamError};
 
-/// URLs that a HAR file has requests for with other methods than GET, or with authorization (RFC 9110 section 11.6.2): these are
-/// of one user.
+/// URLs that a HAR file has requests for with other methods than GET, or with authorization (RFC
+/// 9110 section 11.6.2): these are of one user.
 ///
-/// Apart from [`har::read`](crate::har::read): what a page costs does not depend on methods, but whether it may be
-/// asked for ahead of time does.
+/// Apart from [`har::read`](crate::har::read): what a page costs does not depend on methods, but
+/// whether it may be asked for ahead of time does.
 #[derive(Debug, Default)]
 pub struct Methods {
     pub(super) unsafe_targets: HashSet<Target>,

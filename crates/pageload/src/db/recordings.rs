@@ -20,7 +20,7 @@ use crate::page::Page;
 #[derive(Debug, Default)]
 pub struct Recordings {
     pub(super) known: Known,
-    /// By document.
+    /// Recordings by document.
     pub(super) pages: BTreeMap<Target, Vec<Visit>>,
     count: usize,
     requests: usize,
@@ -30,13 +30,13 @@ pub struct Recordings {
 /// A database, and what is not in it.
 #[derive(Clone, Debug)]
 pub struct Built {
-    /// What was learned.
+    /// The database learned.
     pub database: Database,
-    /// How many for each reason; only those that there are.
+    /// Counts by reason; only those that occur.
     pub left_out: BTreeMap<LeftOut, u64>,
 }
 
-/// Why something that was recorded is not in the database.
+/// Reason why something that was recorded is not in the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum LeftOut {
@@ -67,7 +67,7 @@ pub enum LeftOut {
 }
 
 impl Recordings {
-    /// None yet.
+    /// Starts without recordings.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -75,8 +75,8 @@ impl Recordings {
 
     /// One load of a page.
     ///
-    /// `at` is when it was made: without dates, loads have no order, and no age. Of one moment, the same load counts once. In which order
-    /// recordings are added changes nothing.
+    /// `at` is when it was made: without dates, loads have no order, and no age. Of one moment, the
+    /// same load counts once. In which order recordings are added changes nothing.
     ///
     /// # Errors
     /// Its document's URL cannot be in a database, or there are too many recordings already.
@@ -97,7 +97,8 @@ impl Recordings {
         }
         let visit = reduction.visit(at, &mut self.known);
         let visits = self.pages.entry(document).or_default();
-        // By date, those without one first; of one date by content, so that the order in which they come changes nothing.
+        // By date, those without one first; of one date by content, so that the order in which they
+        // come changes nothing.
         let place = visits.partition_point(|other| other.order() < visit.order());
         let is_there = visits.get(place).is_some_and(|other| other.order() == visit.order());
         if at.is_some() && is_there {
@@ -109,7 +110,7 @@ impl Recordings {
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of recordings.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
@@ -194,7 +195,7 @@ impl Recordings {
     }
 }
 
-/// Of those in order of date.
+/// Returns the newest visits, which are in order of date.
 pub(super) fn newest<'v>(visits: &'v [Visit], rules: &Rules) -> &'v [Visit] {
     &visits[visits.len().saturating_sub(rules.newest)..]
 }
@@ -261,7 +262,7 @@ fn days(later: UnixSeconds, earlier: UnixSeconds) -> u32 {
     u32::try_from(later.since(earlier).as_secs() / 86_400).unwrap_or(u32::MAX)
 }
 
-/// Why a recording is not learned from.
+/// Reason why a recording is not learned from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordingError {
     /// The URL of its document cannot be in a database.

@@ -12,10 +12,10 @@ use super::limits::{HOST_BYTES, PATH_BYTES};
 /// Origins are ordered by their names from the right, so that those of one site stand together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// Whether the scheme is https, not http.
+    /// True for https, false for http.
     pub tls: bool,
     host: Arc<str>,
-    /// Of TCP.
+    /// Port of TCP.
     pub port: u16,
 }
 
@@ -27,7 +27,7 @@ pub struct Target {
     path: Arc<str>,
 }
 
-/// Why a URL is not taken into a database.
+/// Reason why a URL is not taken into a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TargetError {
     /// It cannot be read.
@@ -36,14 +36,15 @@ pub enum TargetError {
     Scheme,
     /// It has a user name or password.
     Credentials,
-    /// The host is an address, has no dot in it, or a name for private networks: nothing for others.
+    /// The host is an address, has no dot in it, or a name for private networks: nothing for
+    /// others.
     Private,
     /// The host has more than [`HOST_BYTES`], or the path more than [`PATH_BYTES`].
     TooLong,
 }
 
 impl Origin {
-    /// Of a host that is in lower case and has no dot at its end.
+    /// Makes the origin of a host that is in lower case and has no dot at its end.
     ///
     /// # Errors
     /// The host is none, private or too long.
@@ -58,7 +59,7 @@ impl Origin {
         &self.host
     }
 
-    /// Whether its port is that of its scheme.
+    /// Returns true if its port is that of its scheme.
     #[must_use]
     pub fn has_default_port(&self) -> bool {
         self.port == default_port(self.tls)
@@ -66,7 +67,7 @@ impl Origin {
 }
 
 impl Target {
-    /// Of a path that begins with a slash.
+    /// Makes the target of a path that begins with a slash.
     ///
     /// # Errors
     /// The path is too long, or has bytes that are escaped in URLs.
@@ -75,13 +76,13 @@ impl Target {
         Ok(Self { origin, path })
     }
 
-    /// With the query, if it has one.
+    /// Returns the path, with the query if it has one.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// What stands behind the question mark.
+    /// Returns the part behind the question mark.
     #[must_use]
     pub fn query(&self) -> Option<&str> {
         self.path.split_once('?').map(|(_, query)| query)
@@ -155,8 +156,9 @@ const fn default_port(tls: bool) -> u16 {
     if tls { 443 } else { 80 }
 }
 
-/// Ends of names that mean something in one network only (RFC 6762 with its appendix G, RFC 6761, RFC 8375, ICANN's `internal`,
-/// what systems take for their own), or are reached by other means (RFC 7686, RFC 9476).
+/// Ends of names that mean something in one network only (RFC 6762 with its appendix G, RFC 6761,
+/// RFC 8375, ICANN's `internal`, what systems take for their own), or are reached by other means
+/// (RFC 7686, RFC 9476).
 const PRIVATE: [&str; 12] = [
     "local",
     "localhost",
@@ -190,7 +192,8 @@ pub(super) fn check_host(host: &str) -> Result<(), TargetError> {
         return Err(TargetError::Malformed);
     }
     let is_below = |end: &&str| host.strip_suffix(*end).is_some_and(|rest| rest.ends_with('.'));
-    // The last label of an address is a number, that of no name is (WHATWG URL, "ends in a number").
+    // The last label of an address is a number, that of no name is (WHATWG URL, "ends in a
+    // number").
     let is_number = |label: &str| {
         let hex = label.strip_prefix("0x");
         label.bytes().all(|byte| byte.is_ascii_digit())
@@ -210,7 +213,8 @@ pub(super) fn check_path(path: &str) -> Result<(), TargetError> {
     // What URLs have escaped, so that they can stand in header fields, quoted or not.
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'<' | b'>' | b'#');
     let (names, query) = path.split_once('?').unwrap_or((path, ""));
-    // Browsers read these otherwise (WHATWG URL, path state and query state): one URL would have several names.
+    // Browsers read these otherwise (WHATWG URL, path state and query state): one URL would have
+    // several names.
     let is_as_read = !names.contains(['\\', '`', '{', '}'])
         && !names.split('/').any(is_dots)
         && !query.contains('\'');
@@ -220,7 +224,8 @@ pub(super) fn check_path(path: &str) -> Result<(), TargetError> {
     }
 }
 
-/// Whether a name in a path means the folder that it is in, or the one above, escaped or not.
+/// Returns true if a name in a path means the folder that it is in, or the one above, escaped or
+/// not.
 fn is_dots(name: &str) -> bool {
     let mut rest = name;
     let mut dots = 0;
@@ -288,7 +293,8 @@ mod tests {
         assert_eq!(why(&path(PATH_BYTES + 1)), TargetError::TooLong);
     }
 
-    /// What a file may say is what browsers make of it, so that one URL has one name.
+    /// Accepted URLs are read as they are written: a file may say what browsers make of it, so that
+    /// one URL has one name.
     #[test]
     fn what_is_taken_is_read_as_it_is_written() {
         let of =

@@ -10,10 +10,11 @@ use super::database::Database;
 use super::file::{FileError, HEADER_BYTES, Header, PublicKey, read};
 use super::limits::FILE_BYTES;
 
-/// How far a maker's clock may be ahead. A file from the future would keep all later ones out.
+/// Time that a maker's clock may be ahead. A file from the future would keep all later ones out.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(86_400);
 
-/// The shortest time between two fetches: a server needs no more, and nobody should be able to ask for more.
+/// The shortest time between two fetches: a server needs no more, and nobody should be able to ask
+/// for more.
 pub const PERIOD_MIN: Duration = Duration::from_secs(3600);
 
 /// Tries within a period, after failures.
@@ -21,20 +22,21 @@ pub const TRIES: u32 = 4;
 
 /// When to fetch: at moments that a seed and the clock alone decide.
 ///
-/// Time is divided into periods, and each period into [`TRIES`] parts. In each part one moment is drawn from the
-/// seed: the first is that of the fetch, the others are those of further tries. So neither the start of the program
-/// nor what is visited, nor whether a try failed, moves a fetch; and many clients do not come at once.
+/// Time is divided into periods, and each period into [`TRIES`] parts. In each part one moment is
+/// drawn from the seed: the first is that of the fetch, the others are those of further tries. So
+/// neither the start of the program nor what is visited, nor whether a try failed, moves a fetch;
+/// and many clients do not come at once.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     period: u64,
     seed: [u8; 32],
 }
 
-/// How much later than its moment a fetch may be. Only a machine that slept, or a clock that was set, is later: a fetch would
-/// tell when that was.
+/// Time by which a fetch may miss its moment. Only a machine that slept, or a clock that was set,
+/// is later: a fetch would tell when that was.
 pub const LATE: Duration = Duration::from_secs(60);
 
-/// What is known of the file that is in use.
+/// Knowledge of the file that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InUse {
     /// Its date.
@@ -44,7 +46,8 @@ pub struct InUse {
 }
 
 impl InUse {
-    /// Of the file. None if none of `keys` signed its header: nobody vouches for its date then, and it keeps nothing out.
+    /// Reads the file's own facts. None if none of `keys` signed its header: nobody vouches for its
+    /// date then, and it keeps nothing out.
     #[must_use]
     pub fn of(file: &[u8], keys: &[PublicKey]) -> Option<Self> {
         let header = Header::read(file).ok()?;
@@ -53,7 +56,7 @@ impl InUse {
     }
 }
 
-/// What to do with what came.
+/// Decision about a file that came.
 #[derive(Clone, Debug)]
 pub enum Update {
     /// It is newer, and good: it may replace the file in use.
@@ -63,7 +66,7 @@ pub enum Update {
 }
 
 impl Schedule {
-    /// Of random bytes that are kept, so that a restart changes nothing.
+    /// Makes a schedule from random bytes that are kept, so that a restart changes nothing.
     #[must_use]
     pub fn new(period: Duration, seed: [u8; 32]) -> Self {
         Self { period: period.max(PERIOD_MIN).as_secs(), seed }
@@ -81,7 +84,7 @@ impl Schedule {
         moments.into_iter().find(|moment| *moment > now).unwrap_or(now)
     }
 
-    /// Whether `now` is too late for a fetch of that moment: the next moment has its own.
+    /// Returns true if `now` is too late for a fetch of that moment: the next moment has its own.
     #[must_use]
     pub fn is_missed(moment: UnixSeconds, now: UnixSeconds) -> bool {
         now.since(moment) > LATE
@@ -100,10 +103,12 @@ impl Schedule {
     }
 }
 
-/// Whether to read on behind the header: the rest of a file that is not newer need not come at all.
+/// Decides whether to read on behind the header: the rest of a file that is not newer need not come
+/// at all.
 ///
 /// # Errors
-/// It would not be taken: not signed by one of `keys`, too large, from the future, or older than the one in use.
+/// It would not be taken: not signed by one of `keys`, too large, from the future, or older than
+/// the one in use.
 pub fn judge_header(
     header: &[u8],
     in_use: Option<InUse>,
@@ -124,7 +129,7 @@ pub fn judge_header(
     }
 }
 
-/// How much of a file is wanted.
+/// Part of a file that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// No more: it is the one in use.
@@ -155,7 +160,7 @@ pub fn judge(
     }
 }
 
-/// Why what came is not taken.
+/// Reason why a file that came is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateError {
     /// It is no good file.
@@ -172,7 +177,7 @@ pub enum UpdateError {
 }
 
 impl UpdateError {
-    /// What to do about it.
+    /// Returns advice on what to do about it.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {

@@ -13,7 +13,7 @@ use super::target::{Origin, Target, TargetError};
 use crate::har::{self, Kind};
 use crate::page::{Page, Protocol, Resource, Server};
 
-/// What recordings say of requests beyond a [`Page`], by URL.
+/// Facts of recordings about requests beyond a [`Page`], by URL.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     of: HashMap<Target, Fact>,
@@ -21,14 +21,15 @@ pub struct Facts {
     queries_are_cut: bool,
 }
 
-/// What a recording says of a request and its response.
+/// Facts of a recording about a request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// Whether the method is GET: all others may change something, or are not asked for by a page's own tree.
+    /// True if the method is GET: all others may change something, or are not asked for by a page's
+    /// own tree.
     pub is_get: bool,
-    /// Of the response; 0 if not known.
+    /// Status of the response; 0 if not known.
     pub status: u16,
-    /// What it is used as.
+    /// Use of it.
     pub kind: Kind,
 }
 
@@ -61,7 +62,7 @@ pub(super) struct Chain {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Visit {
     pub(super) at: Option<UnixSeconds>,
-    /// Of what was recorded.
+    /// Digest of what was recorded.
     digest: [u8; 16],
     /// First URLs of redirects, and where they lead.
     pub(super) redirects: Vec<(u32, u32)>,
@@ -76,7 +77,7 @@ pub(super) struct Visit {
 }
 
 impl Visit {
-    /// Of the loads of one page.
+    /// Returns the order of a page's loads.
     pub(super) fn order(&self) -> (Option<UnixSeconds>, [u8; 16]) {
         (self.at, self.digest)
     }
@@ -91,7 +92,7 @@ pub(super) struct Fetched {
     pub(super) fit: Fit,
 }
 
-/// Whether a URL may be asked for ahead of time.
+/// Fitness of a URL for being asked for ahead of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fit {
     /// It may.
@@ -104,14 +105,15 @@ pub(super) enum Fit {
     Mixed,
     /// Its query is not recorded whole.
     Cut,
-    /// Whether its method is GET is not recorded.
+    /// The method was not recorded.
     Unknown,
     /// Its method is not GET.
     Unsafe,
 }
 
 impl Facts {
-    /// Nothing is known but what is added: no URL is taken to be safe to prefetch, no redirect to be permanent.
+    /// Nothing is known but what is added: no URL is taken to be safe to prefetch, no redirect to
+    /// be permanent.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -124,13 +126,14 @@ impl Facts {
         Self { otherwise, ..Self::default() }
     }
 
-    /// For the published page loads ([`crate::blast`]): GET requests, and URLs cut at their first `=`.
+    /// For the published page loads ([`crate::blast`]): GET requests, and URLs cut at their first
+    /// `=`.
     #[must_use]
     pub fn published() -> Self {
         Self { queries_are_cut: true, ..Self::all_get() }
     }
 
-    /// What a HAR file says of a page's resources, in their order.
+    /// Reads a HAR file's facts of a page's resources, in their order.
     #[must_use]
     pub fn of_resources(page: &Page, facts: &[har::Facts], methods: &Methods) -> Self {
         let mut known = Self::new();
@@ -142,7 +145,7 @@ impl Facts {
         known
     }
 
-    /// What is known of a request for this URL. Of several, an unsafe one decides; else the last.
+    /// Adds a fact about a request for this URL. Of several, an unsafe one decides; else the last.
     pub fn add(&mut self, url: &str, fact: Fact) {
         if let Ok(target) = url.parse() {
             self.put(target, fact);
@@ -200,9 +203,9 @@ pub(super) struct Reduction<'a> {
     page: &'a Page,
     facts: &'a Facts,
     targets: Vec<Result<Target, TargetError>>,
-    /// Of each server, if others can reach it.
+    /// Origin of each server, if others can reach it.
     origins: Vec<Option<Origin>>,
-    /// Of redirects to the document, in their order.
+    /// Redirects to the document, in their order.
     leading: Vec<usize>,
 }
 
@@ -220,7 +223,7 @@ impl<'a> Reduction<'a> {
         document.map_or(Err(TargetError::Malformed), |target| target.as_ref().map_err(|why| *why))
     }
 
-    /// Why URLs of this load are left out, and how many for each reason.
+    /// Returns the reasons why URLs of this load are left out, with counts.
     pub(super) fn unreadable(&self) -> BTreeMap<TargetError, u64> {
         let mut reasons = BTreeMap::new();
         for why in self.targets.iter().filter_map(|target| target.as_ref().err()) {
@@ -242,7 +245,7 @@ impl<'a> Reduction<'a> {
         }
     }
 
-    /// Of all that is learned from.
+    /// Returns a digest of all that is learned from.
     fn digest(&self) -> [u8; 16] {
         let mut hash = Sha256::new();
         for (place, resource) in self.page.resources().iter().enumerate() {
@@ -300,7 +303,8 @@ impl<'a> Reduction<'a> {
         let targets: Vec<&Target> =
             way.iter().map(|&place| self.target(place)).collect::<Option<_>>()?;
         let (from, rest) = targets.split_first()?;
-        // A query of a part of the page is a message to its server more often than a name of something.
+        // A query of a part of the page is a message to its server more often than a name of
+        // something.
         let is_named = of_document || targets.iter().all(|target| target.query().is_none());
         let is_down = from.origin.tls && !targets.last()?.origin.tls;
         if rest.is_empty() || rest.len() > HOPS || !is_named || is_down || rest.last() == Some(from)
@@ -313,7 +317,8 @@ impl<'a> Reduction<'a> {
         Some((known.targets.number(from), chain))
     }
 
-    /// Those of redirects to the document are left out: with them known, nobody connects to these.
+    /// Returns the servers, without those of redirects to the document: with these known, nobody
+    /// connects to them.
     fn servers(&self, known: &mut Known) -> Vec<(u32, u8)> {
         let mut requests: BTreeMap<usize, Vec<Option<u32>>> = BTreeMap::new();
         for (place, resource) in self.page.resources().iter().enumerate() {
@@ -425,7 +430,7 @@ fn leading(page: &Page) -> Vec<usize> {
     leading
 }
 
-/// By the end of a path: no more than a guess, for recordings that do not say.
+/// Guesses the kind by the end of a path, for recordings that do not tell.
 fn kind_of(path: &str) -> Kind {
     let path = path.split('?').next().unwrap_or("");
     let end = path.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
@@ -441,7 +446,8 @@ fn kind_of(path: &str) -> Kind {
     }
 }
 
-/// As recorded; else one with HTTP/2, and with HTTP/1.1 one for each request, as far as browsers go.
+/// As recorded; else one with HTTP/2, and with HTTP/1.1 one for each request, as far as browsers
+/// go.
 fn connections_of(requests: &[Option<u32>], protocol: Protocol) -> u8 {
     let recorded: Option<HashSet<u32>> = requests.iter().copied().collect();
     let count = match (recorded, protocol) {

@@ -18,7 +18,7 @@ const URL_MAX: usize = crate::har::limits::HAR_STRING;
 #[derive(Debug, Default)]
 pub(super) struct Hop {
     id: String,
-    /// Of those of one request, from 0.
+    /// Number among the hops of one request, from 0.
     pub(super) number: usize,
     request: Value,
     initiator: Value,
@@ -28,7 +28,7 @@ pub(super) struct Hop {
     wall: Option<f64>,
     response: Option<Value>,
     has_extra: Option<bool>,
-    /// Of the answer's content, decoded.
+    /// Bytes of the answer's content, decoded.
     content_bytes: f64,
     /// On the wire so far, as told piece by piece.
     encoded_bytes: f64,
@@ -42,7 +42,7 @@ pub(super) struct Hop {
 }
 
 impl Hop {
-    /// Of a request over the network: `data:`, `blob:` and the like are none.
+    /// Reads a request over the network: `data:`, `blob:` and the like are none.
     pub(super) fn new(event: &Value) -> Option<Self> {
         let request = event.get("request")?;
         let url = text(request, "url")?;
@@ -91,12 +91,12 @@ impl Hop {
         self.wall.map(|wall| wall * 1e3)
     }
 
-    /// What makes a time since 1970 of the browser's own.
+    /// Returns the offset between the browser's own time and time since 1970.
     pub(super) fn wall_offset(&self) -> Option<f64> {
         self.wall.map(|wall| wall - self.issued)
     }
 
-    /// Whether its headers come apart. Requests that got no answer do not say.
+    /// Returns true if its headers come in extra events. Requests that got no answer do not say.
     pub(super) fn has_extra(&self) -> bool {
         self.has_extra.unwrap_or(true)
     }
@@ -111,7 +111,8 @@ impl Hop {
         self.sign(event);
     }
 
-    /// Ends with a redirect, of which the next hop's event tells. Without `has_room`, only that there was one.
+    /// Ends with a redirect, of which the next hop's event tells. Without `has_room`, only that
+    /// there was one.
     pub(super) fn on_redirect(&mut self, event: &Value, has_room: bool) {
         self.response = event.get("redirectResponse").filter(|_| has_room).cloned();
         self.has_extra = event.get("redirectHasExtraInfo").and_then(Value::as_bool);
@@ -145,7 +146,7 @@ impl Hop {
         }
     }
 
-    /// Whether it has ended, and this was not asked before.
+    /// Returns true once when it has ended.
     pub(super) fn take_end(&mut self) -> bool {
         self.end.is_some() && !std::mem::replace(&mut self.end_is_counted, true)
     }
@@ -154,8 +155,8 @@ impl Hop {
         self.last_sign = number(event, "timestamp").unwrap_or_default().max(self.last_sign);
     }
 
-    /// As HAR has it. `wall` makes times since 1970 of the browser's own; what has not ended by `now` is aborted. The load `began` at this
-    /// time in ms since 1970.
+    /// As HAR has it. `wall` makes times since 1970 of the browser's own; what has not ended by
+    /// `now` is aborted. The load `began` at this time in ms since 1970.
     pub(super) fn entry(
         &self,
         wall: f64,
@@ -217,8 +218,9 @@ impl Hop {
         }
     }
 
-    /// Whether Early Hints (RFC 8297) named it, and the browser asked for it before the page did: it went over the wire in this load, which
-    /// `began` at this time in ms since 1970, though the page found it in the cache. What was there before has an older response.
+    /// Returns true if Early Hints (RFC 8297) named it, and the browser asked for it before the
+    /// page did: it went over the wire in this load, which `began` at this time in ms since 1970,
+    /// though the page found it in the cache. What was there before has an older response.
     pub(super) fn is_hinted(&self, began: f64) -> bool {
         let Some(response) = &self.response else { return false };
         let named = response.get("fromEarlyHints").and_then(Value::as_bool) == Some(true);
@@ -291,7 +293,7 @@ impl Hop {
         whole(self.transferred.unwrap_or(header + self.encoded_bytes))
     }
 
-    /// Of the content on the wire, as far as that is known: else decoded.
+    /// Returns the length of the content on the wire, as far as that is known: else decoded.
     fn length(&self, headers: &Headers<'_>) -> i64 {
         let told = headers.value("content-length").and_then(|text| text.parse().ok());
         told.unwrap_or_else(|| whole(self.content_bytes))
@@ -325,7 +327,8 @@ pub(super) fn size(value: &Value) -> usize {
     size_of::<Value>() + more
 }
 
-/// Cuts texts to what is read of them: each line of the stack of a script in a `data:` URL has all of that script.
+/// Cuts texts to what is read of them: each line of the stack of a script in a `data:` URL has all
+/// of that script.
 fn cut(value: &mut Value) {
     match value {
         Value::String(text) if text.len() > URL_MAX => {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// What lets others in: its bytes count, and are not written.
+/// Headers with credentials: their bytes count, and are not written.
 const SECRET: [&str; 5] =
     ["cookie", "set-cookie", "authorization", "proxy-authorization", "www-authenticate"];
 

@@ -1,4 +1,5 @@
-//! Where the time of a request went, in seconds. The parts are those of HAR 1.2: `connect` includes `ssl`.
+//! Where the time of a request went, in seconds. The parts are those of HAR 1.2: `connect` includes
+//! `ssl`.
 
 use serde_json::Value;
 
@@ -17,7 +18,8 @@ pub(super) struct Timings {
 }
 
 impl Timings {
-    /// Of a request that was asked for at `issued` and ended at `end`; `timing` is `Network.ResourceTiming`.
+    /// Computes the timings of a request that was asked for at `issued` and ended at `end`;
+    /// `timing` is `Network.ResourceTiming`.
     pub(super) fn new(issued: f64, timing: Option<&Value>, end: f64) -> Self {
         let Some(timing) = timing.filter(|timing| timing.is_object()) else {
             return Self { blocked: Some((end - issued).max(0.0)), ..Self::default() };

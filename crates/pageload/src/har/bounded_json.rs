@@ -2,8 +2,9 @@ use std::io::{self, Read};
 
 use super::limits::{HAR_DEPTH, HAR_STRING};
 
-/// A JSON text that is read with little memory, whatever it says: its strings are cut to [`HAR_STRING`] bytes, and it
-/// ends with an error where more than [`HAR_DEPTH`] lists and objects are within each other.
+/// A JSON text that is read with little memory, whatever it says: its strings are cut to
+/// [`HAR_STRING`] bytes, and it ends with an error where more than [`HAR_DEPTH`] lists and objects
+/// are within each other.
 #[derive(Debug)]
 pub(crate) struct BoundedJson<R> {
     pub(crate) input: R,
@@ -21,7 +22,7 @@ struct InString {
     escape: u8,
 }
 
-/// What tells the kind of an escape, and the four digits of `\u`.
+/// Longest rest of an escape: its kind, and the four digits of `\u`.
 const ESCAPE: u8 = 5;
 
 impl<R> BoundedJson<R> {
@@ -29,7 +30,7 @@ impl<R> BoundedJson<R> {
         Self { input, is_too_deep: false, depth: 0, string: None }
     }
 
-    /// Whether a byte stays.
+    /// Returns true if a byte stays.
     fn stays(&mut self, byte: u8) -> bool {
         match (&mut self.string, byte) {
             (Some(string), b'"') if string.escape == 0 => self.string = None,

@@ -11,8 +11,8 @@ use super::limits::LONGEST;
 use super::value::{Scalar, time};
 use crate::page::{Protocol, Timings};
 
-/// What [HAR 1.2](http://www.softwareishard.com/blog/har-12-spec/) demands may be missing, but is of its type; of
-/// `_fields`, which are everyone's own, anything is taken.
+/// An entry. Fields that [HAR 1.2](http://www.softwareishard.com/blog/har-12-spec/) demands may be
+/// missing, but are of their types; of `_fields`, which are everyone's own, anything is taken.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Entry {
@@ -170,7 +170,8 @@ impl<'de> Deserialize<'de> for HeaderBytes {
 }
 
 impl Entry {
-    /// What names the connection; Firefox gives the server's port instead, which names none.
+    /// Returns the name of the connection; Firefox gives the server's port instead, which names
+    /// none.
     pub(super) fn connection(&self, port: u16) -> Option<String> {
         let unless_port = || self.connection.name().filter(|id| *id != port.to_string());
         self.own_connection.name().or_else(unless_port)
@@ -212,7 +213,8 @@ fn demanded(ms: Option<f64>) -> Option<Duration> {
 }
 
 impl RawTimings {
-    /// By the specification `connect` includes `ssl`; Firefox leaves it out. The sum of all says which.
+    /// Returns true if `connect` leaves `ssl` out, as Firefox has it; by the specification it
+    /// includes it. The sum of all says which.
     fn connect_excludes_ssl(&self, total: Option<f64>) -> bool {
         let part = |ms: Option<f64>| ms.filter(|ms| *ms > 0.0).unwrap_or_default();
         let (connect, ssl) = (part(self.connect), part(self.ssl));
@@ -230,7 +232,7 @@ impl RawTimings {
 }
 
 impl Request {
-    /// With header; as HTTP/1.1 writes it where the file does not say more.
+    /// Returns the bytes with header; as HTTP/1.1 writes it where the file does not tell more.
     pub(super) fn bytes(&self) -> u64 {
         let line =
             self.method.as_deref().map_or(0, str::len) + self.url.as_deref().map_or(0, str::len);
@@ -262,8 +264,8 @@ impl Response {
         count(self.transfer_size.number())
     }
 
-    /// With header. Where the file does not say what came over the wire, the content as it was compressed, and the
-    /// header as HTTP/1.1 writes it.
+    /// Returns the bytes with header. Where the file does not say what came over the wire, the
+    /// content as it was compressed, and the header as HTTP/1.1 writes it.
     pub(super) fn bytes(&self) -> u64 {
         if let Some(bytes) = self.transferred().filter(|bytes| *bytes > 0) {
             return bytes;
@@ -279,7 +281,7 @@ impl Response {
         count(content.size).unwrap_or_default().saturating_sub(saved)
     }
 
-    /// Whether there is content, but none of it came: it was there already.
+    /// Returns true if there is content, but none of it came: it was there already.
     pub(super) fn came_from_nowhere(&self) -> bool {
         let content = self.content.as_ref().and_then(|content| count(content.size));
         content.is_some_and(|bytes| bytes > 0) && count(self.body_size) == Some(0)

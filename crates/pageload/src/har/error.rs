@@ -1,4 +1,4 @@
-//! Why a file is no page, and what to do about it.
+//! Reasons why a file is no page, with hints.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use super::limits::{HAR_BYTES, HAR_DEPTH};
 use crate::page::{Ignored, PageError};
 
-/// Why a HAR file could not be read.
+/// Reason why a HAR file could not be read.
 #[derive(Debug)]
 pub enum HarError {
     /// The file could not be read.
@@ -21,21 +21,21 @@ pub enum HarError {
     TooDeep,
     /// It is no JSON, no UTF-8, or not that of a HAR file.
     Json {
-        /// What is wrong, with line and column; those of long lines count without what is cut.
+        /// Error with line and column; those of long lines count without what is cut.
         error: serde_json::Error,
         /// The entry that it is in, from 0.
         entry: Option<u64>,
     },
     /// There are no entries.
     Empty,
-    /// None of its entries is a resource.
+    /// No entry is a resource.
     AllIgnored(Ignored),
     /// The resources are no page.
     Page(PageError),
 }
 
 impl HarError {
-    /// What to do about it: one line.
+    /// Returns advice on what to do about it: one line.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {

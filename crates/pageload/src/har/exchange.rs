@@ -1,4 +1,4 @@
-//! What is kept of an entry, and why some are no resources.
+//! Kept parts of an entry, and reasons why some are no resources.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::limits::{CONNECTION_MAX, HOST_MAX, URL_MAX};
 use super::value::{address, cut, unix_time};
 use crate::page::{Protocol, Reason, Timings};
 
-/// What a response is for.
+/// Purpose of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -22,7 +22,7 @@ pub enum Kind {
     Style,
     /// Scripts, also WebAssembly.
     Script,
-    /// What scripts ask for: `fetch` and XMLHttpRequest.
+    /// Data that scripts ask for: `fetch` and XMLHttpRequest.
     Data,
     /// Images.
     Image,
@@ -36,13 +36,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether requests can come of it.
+    /// Returns true if requests can come of it.
     #[must_use]
     pub fn may_ask(self) -> bool {
         !matches!(self, Self::Image | Self::Font | Self::Media)
     }
 
-    /// By Chromium's name for it, else by the type of the content.
+    /// Returns the kind by Chromium's name for it, else by the type of the content.
     fn of(resource_type: &str, mime_type: &str) -> Self {
         match resource_type {
             "document" => Self::Document,
@@ -77,7 +77,7 @@ impl Kind {
     }
 }
 
-/// How urgent Chromium held a request to be.
+/// Priority that Chromium gave a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)] // the names say it
@@ -96,7 +96,7 @@ impl Priority {
     }
 }
 
-/// What is kept of an entry that has a URL and a time.
+/// Kept parts of an entry that has a URL and a time.
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
     /// Cut.
@@ -121,7 +121,7 @@ pub(super) struct Exchange {
     pub(super) is_hinted: bool,
     /// Since 1970; [`begin`](Exchange::begin) of a page.
     pub(super) timings: Timings,
-    /// Why it is no resource. It may have asked for some all the same.
+    /// Reason why it is no resource. It may have asked for some all the same.
     pub(super) ignored: Option<Reason>,
 }
 
@@ -188,13 +188,13 @@ impl Exchange {
         (300..400).contains(&self.status) && self.status != 304
     }
 
-    /// Whether something came of it that requests can come of.
+    /// Returns true if something came of it that requests can come of.
     pub(super) fn may_ask(&self) -> bool {
         let came = !matches!(self.ignored, Some(Reason::Aborted | Reason::Blocked));
         came && self.kind.may_ask() && !self.is_redirect()
     }
 
-    /// Whether it asks for leave to make another request (Fetch, section 4.8).
+    /// Returns true if it is a preflight of another request (Fetch, section 4.8).
     pub(super) fn is_preflight(&self) -> bool {
         self.initiator.kind == InitiatorKind::Preflight
     }
@@ -217,7 +217,7 @@ fn without_fragment(mut url: Url) -> String {
     url.into()
 }
 
-/// Why it did not come over the network as others do.
+/// Returns the reason why it did not come over the network as others do.
 fn reason(entry: &Entry, status: u16) -> Option<Reason> {
     let error = entry.error().map(str::to_ascii_uppercase);
     let fetched = entry.fetch_type.text().unwrap_or_default();
@@ -242,8 +242,8 @@ fn reason(entry: &Entry, status: u16) -> Option<Reason> {
     }
 }
 
-/// Whether it came of no address because nothing came: as caches, and redirects to HTTPS by the browser itself, look
-/// in Chromium's files, or caches in Firefox's.
+/// Returns true if it came of no address because nothing came: as caches, and redirects to HTTPS by
+/// the browser itself, look in Chromium's files, or caches in Firefox's.
 fn was_there(response: &Response) -> bool {
     response.transferred() == Some(0) || response.came_from_nowhere()
 }

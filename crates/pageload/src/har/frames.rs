@@ -1,12 +1,14 @@
-//! What frames of other sites ask for.
+//! Requests of frames of other sites.
 
 use std::collections::HashSet;
 
 use crate::page::{Resource, Server};
 
-/// Marks resources of frames of other sites than that of the `document`; `is_document` says which are documents.
+/// Marks resources of frames of other sites than that of the `document`; `is_document` says which
+/// are documents.
 ///
-/// None, if some of them came over connections that the page used as well: then the browser keeps nothing apart.
+/// None, if some of them came over connections that the page used as well: then the browser keeps
+/// nothing apart.
 pub(super) fn mark(
     resources: &mut [Resource],
     servers: &[Server],
@@ -32,7 +34,7 @@ pub(super) fn mark(
     }
 }
 
-/// Whether a connection has resources of both.
+/// Returns true if a connection has resources of both.
 fn is_shared(resources: &[Resource]) -> bool {
     let of = |framed: bool| {
         let own = resources.iter().filter(move |resource| resource.in_foreign_frame == framed);
@@ -42,8 +44,8 @@ fn is_shared(resources: &[Resource]) -> bool {
     of(false).any(|connection| framed.contains(&connection))
 }
 
-/// The part of a host that somebody registered, by the public suffix list as browsers go by it; the host itself if it is an address or
-/// a suffix.
+/// The part of a host that somebody registered, by the public suffix list as browsers go by it; the
+/// host itself if it is an address or a suffix.
 fn site(host: &str) -> &str {
     let is_address = host.contains(':') || host.bytes().all(|of| of.is_ascii_digit() || of == b'.');
     if is_address { host } else { psl::domain_str(host).unwrap_or(host) }
@@ -63,7 +65,8 @@ mod tests {
         assert_eq!(others.map(site), ["b.test", "y.co.uk", "y.github.io"]);
     }
 
-    /// A page, a script of another site, its frame, what that asks for, and a frame of the page's own site.
+    /// A page, a script of another site, its frame, what that asks for, and a frame of the page's
+    /// own site.
     fn page(connections: [u32; 5]) -> Vec<bool> {
         let server = |host: &str| Server::https(host, Protocol::Http2);
         let servers = ["www.a.test", "b.test", "account.a.test"].map(server);

@@ -1,4 +1,5 @@
-//! What asked for a request, as Chromium says in `_initiator` (DevTools protocol, `Network.Initiator`).
+//! Initiator of a request, as Chromium tells it in `_initiator` (DevTools protocol,
+//! `Network.Initiator`).
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,11 +12,12 @@ use url::Url;
 use super::limits::{STACK_PARENTS, STACK_SCRIPTS};
 use super::value::Scalar;
 
-/// What asked for a request: nothing where the file does not say.
+/// Initiator of a request: empty where the file does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Initiator {
     pub(super) kind: InitiatorKind,
-    /// What the request waited for, each once: what asked for it first, then the scripts that called it.
+    /// URLs that the request waited for, each once: the initiator first, then the scripts that
+    /// called it.
     pub(super) urls: Vec<UrlKey>,
 }
 
@@ -34,7 +36,8 @@ pub(super) enum InitiatorKind {
     Push,
 }
 
-/// A URL, for comparison; fragments do not count. Of 64 bits: another URL is taken for it once in 10^10 files.
+/// A URL, for comparison; fragments do not count. Of 64 bits: another URL is taken for it once in
+/// 10^10 files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct UrlKey(u64);
 
@@ -73,7 +76,8 @@ fn kind(text: &str) -> InitiatorKind {
     }
 }
 
-/// Visits values that say nothing of an initiator: such fields are everyone's own, and no reason to refuse a file.
+/// Visits values that say nothing of an initiator: such fields are everyone's own, and no reason to
+/// refuse a file.
 macro_rules! says_nothing {
     ($($of:ident),*) => { $(says_nothing!(@ $of);)* };
     (@ bool) => { says_nothing!(@ visit_bool bool); };
@@ -158,7 +162,8 @@ impl<'de> Deserialize<'de> for Initiator {
     }
 }
 
-/// A `Runtime.StackTrace`: frames, the innermost first, and the stack that led to it asynchronously.
+/// A `Runtime.StackTrace`: frames, the innermost first, and the stack that led to it
+/// asynchronously.
 struct Stack<'a> {
     urls: &'a mut Initiator,
     parents: usize,

@@ -1,4 +1,4 @@
-//! What each request was made for: as recorded, or else by [the rule](super::rule).
+//! Reasons for each request: as recorded, or else by [the rule](super::rule).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,42 +17,43 @@ const REDIRECTS_SEEN: usize = 16;
 /// Data of one script that is looked at, the last that it asked for: a page may poll.
 const DATA_SEEN: usize = 16;
 
-/// How the parents of a page's resources are known, and how far the rule can be trusted.
+/// Sources of the parents of a page's resources, and how far the rule can be trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Parents {
     /// Without one: the document, or what was asked for beside it.
     pub roots: usize,
     /// As recorded: initiators and redirects.
     pub recorded: usize,
-    /// By the rule's first pass: only one came shortly before.
+    /// Decided by the rule's first pass: only one came shortly before.
     pub only: usize,
-    /// By its second: of several, one was a parent already.
+    /// Decided by its second: of several, one was a parent already.
     pub chosen: usize,
-    /// By its third: of several, the last.
+    /// Decided by its third: of several, the last.
     pub last: usize,
     /// Initiators that the recording does not have; the rule was asked instead.
     pub unknown_initiators: usize,
-    /// Initiators that were asked for only after what they asked for, among them all cycles; the rule was asked instead.
+    /// Initiators that were asked for only after what they asked for, among them all cycles; the
+    /// rule was asked instead.
     pub impossible_initiators: usize,
-    /// What the rule says of those whose initiators are recorded.
+    /// Agreement of the rule with recorded initiators.
     pub agreement: Agreement,
 }
 
-/// How often the rule finds a recorded initiator, by the pass that decided.
+/// Frequency with which the rule finds a recorded initiator, by the pass that decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Agreement {
-    /// Of the first pass.
+    /// In the first pass.
     pub only: Agreed,
-    /// Of the second.
+    /// In the second.
     pub chosen: Agreed,
-    /// Of the third.
+    /// In the third.
     pub last: Agreed,
     /// Where the rule finds none.
     pub none: Agreed,
 }
 
 impl Agreement {
-    /// Of all passes.
+    /// Returns the sum of all passes.
     #[must_use]
     pub fn total(&self) -> Agreed {
         let all = [self.only, self.chosen, self.last, self.none];
@@ -86,7 +87,7 @@ impl Agreement {
     }
 }
 
-/// Of so many, so many agree: the rule's parent is one of those that are recorded.
+/// Count of parents by the rule, and of those that are among the recorded ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Agreed {
     /// Compared.
@@ -104,17 +105,17 @@ impl Agreed {
     }
 }
 
-/// What a request waited for: places among the exchanges, all before its own.
+/// Exchanges that a request waited for: places among the exchanges, all before its own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waits {
-    /// What came last first.
+    /// Places, the last to come first.
     pub(super) on: Vec<usize>,
     pub(super) confidence: Confidence,
-    /// Whether the first is a redirect that leads here.
+    /// True if the first is a redirect that leads here.
     pub(super) is_redirected: bool,
 }
 
-/// What each of `exchanges` waited for, which are in the order of their beginnings.
+/// Finds what each of `exchanges` waited for, which are in the order of their beginnings.
 pub(super) fn find(exchanges: &[Exchange]) -> (Vec<Waits>, Parents) {
     let mut parents = Parents::default();
     let recorded = Recorded::new(exchanges);
@@ -159,7 +160,7 @@ fn agreement(moments: &[Moment], waits: &[Waits]) -> Agreement {
     agreement
 }
 
-/// What is no resource gives way to what it waited for itself.
+/// Replaces each exchange that is no resource by what it waited for itself.
 fn splice(exchanges: &[Exchange], waits: &[Waits], parents: &mut Parents) -> Vec<Waits> {
     let mut spliced: Vec<Waits> = Vec::with_capacity(waits.len());
     for (exchange, one) in exchanges.iter().zip(waits) {
@@ -200,12 +201,12 @@ fn last_first(exchanges: &[Exchange], mut on: Vec<usize>) -> Vec<usize> {
     on
 }
 
-/// What the recording says.
+/// Initiators of the recording.
 struct Recorded<'a> {
     exchanges: &'a [Exchange],
     by_url: HashMap<UrlKey, Vec<usize>>,
     by_location: HashMap<UrlKey, Vec<usize>>,
-    /// What scripts asked for to read it themselves, by the URLs of the scripts.
+    /// Data that scripts asked for to read it themselves, by the URLs of the scripts.
     data_of: HashMap<UrlKey, Vec<usize>>,
 }
 
@@ -298,8 +299,8 @@ impl<'a> Recorded<'a> {
         }
     }
 
-    /// The data that one of its scripts had asked for, and that came just before: no stack says what a script waited
-    /// for between two of its runs.
+    /// The data that one of its scripts had asked for, and that came just before: no stack says
+    /// what a script waited for between two of its runs.
     fn data(&self, place: usize, exchange: &Exchange) -> Option<usize> {
         let scripts = exchange.initiator.urls.iter();
         let asked = scripts.filter_map(|script| {

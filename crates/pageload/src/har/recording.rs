@@ -14,7 +14,7 @@ use crate::page::{
 };
 use crate::printable;
 
-/// What the file says of a page.
+/// Facts of the file about a page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PageFacts {
     pub(super) title: String,
@@ -67,8 +67,8 @@ pub(super) fn recording(
     }
 }
 
-/// What was asked for more than [`LONGEST`] before or after the page's beginning, or else most of its requests, has a time that
-/// cannot be.
+/// Drops exchanges that began more than [`LONGEST`] before or after the page's beginning, or else
+/// before most of its requests: their time cannot be right.
 fn drop_far(facts: &PageFacts, exchanges: &mut Vec<Exchange>, ignored: &mut Ignored) {
     let is_near = |at: Duration, exchange: &Exchange| exchange.started().abs_diff(at) <= LONGEST;
     let middle = exchanges.get(exchanges.len().saturating_sub(1) / 2).map(Exchange::started);
@@ -83,14 +83,16 @@ fn drop_far(facts: &PageFacts, exchanges: &mut Vec<Exchange>, ignored: &mut Igno
     });
 }
 
-/// When the load event was, since 1970; none if that was [`LONGEST`] before or after the first request, by another clock.
+/// When the load event was, since 1970; none if that was [`LONGEST`] before or after the first
+/// request, by another clock.
 fn loaded(facts: &PageFacts, exchanges: &[Exchange]) -> Option<Duration> {
     let first = exchanges.first()?.started();
     let loaded = facts.started.unwrap_or(first).checked_add(facts.on_load?)?;
     (loaded.abs_diff(first) <= LONGEST).then_some(loaded)
 }
 
-/// What was asked for after the page was loaded is not of the load: after its load event, and after [`QUIET`].
+/// Sets aside what was asked for after the page was loaded: after its load event, and after
+/// [`QUIET`].
 fn set_late(exchanges: &mut [Exchange], loaded: Option<Duration>) {
     let Some(mut quiet_since) = loaded else { return };
     let mut is_late = false;
@@ -103,7 +105,8 @@ fn set_late(exchanges: &mut [Exchange], loaded: Option<Duration>) {
     }
 }
 
-/// Places of the resources: redirects to the document, then in the order of their beginnings; and how many redirects.
+/// Places of the resources: redirects to the document, then in the order of their beginnings; and
+/// how many redirects.
 fn order(exchanges: &[Exchange], waits: &[Waits]) -> (Vec<usize>, usize) {
     let kept: Vec<usize> =
         (0..exchanges.len()).filter(|&place| exchanges[place].ignored.is_none()).collect();
@@ -172,9 +175,10 @@ impl<'a> Build<'a> {
         build
     }
 
-    /// Fonts of other origins are asked for without credentials (CSS Fonts 4, section 4.9), and so over connections of
-    /// their own. So are data, if scripts do not say otherwise (Fetch, section 5.4): their connection shows whether it carried anything else.
-    /// Of other requests a recording does not say.
+    /// Fonts of other origins are asked for without credentials (CSS Fonts 4, section 4.9), and so
+    /// over connections of their own. So are data, if scripts do not say otherwise (Fetch, section
+    /// 5.4): their connection shows whether it carried anything else. Of other requests a recording
+    /// does not say.
     fn key(&self, exchange: &'a Exchange) -> (&'a Origin, bool) {
         let is_other = self.document.is_some_and(|document| *document != exchange.origin);
         let connection = exchange.connection.as_deref();
@@ -237,8 +241,8 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// What came last decided when the resource was asked for: what passed since then was the client's. The others only
-    /// had to be there.
+    /// Returns the dependencies. The last to come decided when the resource was asked for: the time
+    /// since then was the client's. The others only had to be there.
     fn dependencies(&self, exchange: &Exchange, waits: &Waits) -> Vec<Dependency> {
         let known = waits.on.iter().filter_map(|place| {
             let on = *self.ids.get(place)?;
@@ -253,7 +257,7 @@ impl<'a> Build<'a> {
     }
 }
 
-/// Whether it may be asked for without credentials, as far as its kind says.
+/// Returns true if it may be asked for without credentials, as far as its kind tells.
 fn may_be_anonymous(exchange: &Exchange) -> bool {
     matches!(exchange.kind, Kind::Font | Kind::Data) || exchange.is_preflight()
 }
@@ -267,8 +271,9 @@ fn better(one: Protocol, other: Protocol) -> Protocol {
     }
 }
 
-/// Of each server, the shortest time that TCP took to connect, or QUIC with its TLS; else that of its address; but never
-/// more than the shortest time that it took to answer, which is all there is where no connection was opened.
+/// Returns for each server the shortest time that TCP took to connect, or QUIC with its TLS; else
+/// that of its address; but never more than the shortest time that it took to answer, which is all
+/// there is where no connection was opened.
 fn round_trips_of<'a>(
     servers: &[Server],
     exchanges: impl Iterator<Item = (usize, &'a Exchange)>,

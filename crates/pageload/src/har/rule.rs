@@ -1,10 +1,11 @@
 //! Parents by time alone: the three passes of BLAST, appendix C.2.
 //!
-//! What came within [`TRIGGER_WINDOW`] before a request may have triggered it. If that is only one response, it is the
-//! parent; else, in a second pass, those count that are the parent of another by then; and of what is left, in a third,
-//! the one that was written last. A HAR file has no times of single segments: a response is taken to come from its
-//! first byte to its last without a pause. Only what requests can come of counts: images, fonts and media do not.
-//! A request that nothing came before in time belongs to what came last before it.
+//! What came within [`TRIGGER_WINDOW`] before a request may have triggered it. If that is only one
+//! response, it is the parent; else, in a second pass, those count that are the parent of another
+//! by then; and of what is left, in a third, the one that was written last. A HAR file has no times
+//! of single segments: a response is taken to come from its first byte to its last without a pause.
+//! Only what requests can come of counts: images, fonts and media do not. A request that nothing
+//! came before in time belongs to what came last before it.
 
 use std::time::Duration;
 
@@ -17,14 +18,15 @@ pub(super) struct Moment {
     pub(super) created: Duration,
     pub(super) first: Duration,
     pub(super) last: Duration,
-    /// Whether requests can come of the response.
+    /// True if requests can come of the response.
     pub(super) may_ask: bool,
 }
 
 /// A parent, and the pass that found it.
 pub(super) type Guess = (usize, Confidence);
 
-/// Parents of those that `known` has none for, in the order of `moments`, which is that of their creation.
+/// Parents of those that `known` has none for, in the order of `moments`, which is that of their
+/// creation.
 ///
 /// Each comes before what it is the parent of. None for those that nothing came before.
 pub(super) fn parents(
@@ -63,7 +65,7 @@ struct Coming<'a> {
     now: Duration,
     /// Places of those that have not ended long ago; some may not have begun.
     open: Vec<usize>,
-    /// Of those that have, the one that ended last.
+    /// Among those that have, the one that ended last.
     before: Option<usize>,
 }
 
@@ -81,7 +83,8 @@ impl Coming<'_> {
         });
     }
 
-    /// From now on it may be a candidate. The one that was made first gives way if there are too many.
+    /// From now on it may be a candidate. The one that was made first gives way if there are too
+    /// many.
     fn open(&mut self, one: usize) {
         if self.open.len() >= CANDIDATES {
             self.open.remove(0);
@@ -115,7 +118,7 @@ impl Coming<'_> {
         last.or(self.before).map(|one| (one, Confidence::Last))
     }
 
-    /// Of those that are still coming, the one that began last.
+    /// Returns, of those that are still coming, the one that began last.
     fn last_written<'m>(&self, among: impl Iterator<Item = (usize, &'m Moment)>) -> Option<usize> {
         among.max_by_key(|(_, one)| (one.last.min(self.now), one.first)).map(|(one, _)| one)
     }

@@ -25,13 +25,14 @@ pub(crate) trait Log {
     fn on_page(&mut self, page: Self::Page);
 }
 
-/// Why a file could not be read to its end.
+/// Reason why a file could not be read to its end.
 #[derive(Debug)]
 pub(crate) enum StreamError {
     Io(io::Error),
     /// It has more than [`HAR_BYTES`].
     TooLarge,
-    /// It has more than [`HAR_DEPTH`](super::limits::HAR_DEPTH) lists and objects within each other.
+    /// It has more than [`HAR_DEPTH`](super::limits::HAR_DEPTH) lists and objects within each
+    /// other.
     TooDeep,
     /// It is no JSON, or not that of a HAR file.
     Json {

@@ -8,7 +8,8 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAcce
 
 use super::limits::LONGEST;
 
-/// A value of no certain type: some programs write numbers as text, and `_fields` are everyone's own.
+/// A value of no certain type: some programs write numbers as text, and `_fields` are everyone's
+/// own.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Scalar {
     /// Nothing, a list or an object.
@@ -37,7 +38,7 @@ impl Scalar {
         }
     }
 
-    /// Whether it says yes.
+    /// Returns true for a yes.
     pub(crate) fn is_set(&self) -> bool {
         match self {
             Self::None => false,
@@ -47,7 +48,7 @@ impl Scalar {
         }
     }
 
-    /// What names something: text, or a number.
+    /// Returns the name: text, or a number.
     pub(crate) fn name(&self) -> Option<String> {
         match self {
             Self::Number(number) => Some(number.to_string()),
@@ -56,7 +57,8 @@ impl Scalar {
     }
 }
 
-/// By hand: serde's untagged enums keep whatever comes before they look at it, however large.
+/// Written by hand: serde's untagged enums keep whatever comes before they look at it, however
+/// large.
 impl<'de> Deserialize<'de> for Scalar {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Any;
@@ -136,7 +138,7 @@ fn split_offset(text: &str) -> Option<(&str, Duration, bool)> {
     (digits.len() == 4).then_some((local, offset_time, offset.starts_with('+')))
 }
 
-/// With brackets or a zone, as some programs write it.
+/// Reads an address, with brackets or a zone, as some programs write it.
 pub(crate) fn address(text: &str) -> Option<IpAddr> {
     let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let text = text.split_once('%').map_or(text, |(address, _zone)| address);

@@ -1,29 +1,30 @@
-//! What a database knows of a page, as far as loads depend on it.
+//! Knowledge of a database about a page, as far as loads depend on it.
 
 use super::{Page, Resource, Server};
 
-/// What a database knows of a page, and what it has in vain ([`crate::db::Database::apply`]).
+/// Knowledge of a database about a page, with its useless entries ([`crate::db::Database::apply`]).
 ///
-/// Which of its resources are in the prefetch database stands at these: [`Resource::in_prefetch_database`].
+/// Which of its resources are in the prefetch database stands at these:
+/// [`Resource::in_prefetch_database`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Known {
-    /// Whether it is known where the redirects to the document lead.
+    /// True if the targets of the redirects to the document are known.
     pub redirects: bool,
-    /// Of each of [`Page::servers`], then of [`Self::other_servers`].
+    /// Knowledge of each of [`Page::servers`], then of [`Self::other_servers`].
     pub servers: Vec<KnownServer>,
     /// Servers that the database has for the page, and that this load does not need.
     pub other_servers: Vec<Server>,
-    /// What the prefetch database has for the page, and this load does not need. Their servers are places in
+    /// Resources of the prefetch database that this load does not need. Their servers are places in
     /// [`Page::servers`] followed by [`Self::other_servers`].
     pub other_resources: Vec<Resource>,
 }
 
-/// What a database knows of a server.
+/// Knowledge of a database about a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KnownServer {
     /// Connections that are opened ahead of time; none if the server database does not have it.
     pub connections: u8,
-    /// Whether the HTTP/2 database has its host.
+    /// True if the HTTP/2 database has its host.
     pub http2: bool,
 }
 
@@ -34,24 +35,25 @@ impl Page {
         Self { known: Some(known), ..self }
     }
 
-    /// What a database knows of it; if none was asked, all that the recording shows is taken to be known, but for
-    /// [`Resource::in_prefetch_database`].
+    /// Returns the knowledge of a database; if none was asked, all that the recording shows is
+    /// taken to be known, but for [`Resource::in_prefetch_database`].
     #[must_use]
     pub fn known(&self) -> Option<&Known> {
         self.known.as_ref()
     }
 
-    /// Whether it is known where its redirects lead, by a database of them.
+    /// Returns true if a database knows the targets of its redirects.
     pub(crate) fn knows_redirects(&self) -> bool {
         self.redirects > 0 && self.known().is_none_or(|known| known.redirects)
     }
 
-    /// Whether the HTTP/2 database has the host of a server.
+    /// Returns true if the HTTP/2 database has the host of a server.
     pub(crate) fn knows_http2(&self, server: usize) -> bool {
         self.known().is_none_or(|known| known.servers.get(server).is_some_and(|of| of.http2))
     }
 
-    /// The page with the servers that it does not need and `resources` that it does not need, behind all others; none if there are none.
+    /// The page with the servers that it does not need and `resources` that it does not need,
+    /// behind all others; none if there are none.
     pub(crate) fn with_others(&self, resources: Vec<Resource>) -> Option<Self> {
         let servers = self.known().map_or(&[][..], |known| known.other_servers.as_slice());
         if servers.is_empty() && resources.is_empty() {

@@ -1,4 +1,4 @@
-//! Which hosts to give an edge first.
+//! Order in which to give hosts an edge.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const HOSTS: usize = 20;
 /// Hosts of which the order is sought in which edges help most.
 const IN_ORDER: usize = 5;
 
-/// What an edge for one host of a page would save. Nothing by the published rules, which have no edges.
+/// Savings of an edge for one host of a page. Nothing by the published rules, which have no edges.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Hosts {
     /// Each alone, those that save most first; at most twenty.
@@ -23,7 +23,7 @@ pub struct Hosts {
     pub in_order: Vec<Next>,
     /// Hosts that speak TLS.
     pub count: usize,
-    /// With an edge for all of them, with early data, in ms.
+    /// Saving of edges for all of them, with early data, in ms.
     pub all_ms: f64,
 }
 
@@ -32,15 +32,15 @@ pub struct Hosts {
 pub struct Host {
     /// Name and port.
     pub host: String,
-    /// Of the page.
+    /// Number of resources of the page.
     pub resources: usize,
-    /// By TurboTLS, which needs no state.
+    /// Saving of TurboTLS, which needs no state.
     pub turbotls_ms: f64,
-    /// By Fast Open with private cookies.
+    /// Saving of Fast Open with private cookies.
     pub fop_ms: f64,
-    /// By TurboTLS with early data.
+    /// Saving of TurboTLS with early data.
     pub early_ms: f64,
-    /// By that, of the mean time of a resource.
+    /// Saving of the mean time of a resource by that.
     pub early_resource_ms: f64,
 }
 
@@ -75,7 +75,8 @@ impl Hosts {
 }
 
 impl Host {
-    /// The page load time counts; among those that do not change it, which are many where it depends on others, the resources'.
+    /// The page load time counts; among those that do not change it, which are many where it
+    /// depends on others, the resources'.
     fn rank(&self) -> f64 {
         1e3 * self.early_ms + self.early_resource_ms
     }
@@ -89,7 +90,7 @@ const EARLY: &[Technique] = &[Technique::TurboTls, Technique::ZeroRtt];
 struct Groups {
     names: Vec<String>,
     resources: Vec<usize>,
-    /// Of each server of the page.
+    /// Host of each server of the page.
     of_server: Vec<Option<usize>>,
 }
 
@@ -144,7 +145,8 @@ impl Ask<'_> {
         }
     }
 
-    /// Of the candidates the best, then the best beside it, and so on, as long as anything is saved.
+    /// Returns the best of the candidates, then the best beside it, and so on, as long as anything
+    /// is saved.
     fn in_order(&self, mut candidates: Vec<usize>, none: Expected) -> Vec<Next> {
         let (mut chosen, mut order) = (Vec::new(), Vec::new());
         let mut before = none;
@@ -181,8 +183,9 @@ mod tests {
     use crate::page::{Dependency, Part, Protocol, Resource, Server};
     use crate::sim::tcp::{self, Revisit};
 
-    /// A document of `a`, a script of `b` that it names, and a picture of `c` that the script asks for; one more of `b` without
-    /// credentials, and one of `d` without TLS, which are there before.
+    /// A document of `a`, a script of `b` that it names, and a picture of `c` that the script asks
+    /// for; one more of `b` without credentials, and one of `d` without TLS, which are there
+    /// before.
     fn page() -> Page {
         let server = |host: &str, tls, anonymous| Server {
             host: host.into(),

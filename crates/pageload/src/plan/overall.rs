@@ -8,17 +8,18 @@ use super::{PagePlan, Point, Saving, Sweep, by_name};
 use crate::sim::tcp::Technique;
 use crate::statistics::Correlation;
 
-/// Classes of pages by size, each with as many; halves where there are fewer than [`QUARTERS_FROM`] pages.
+/// Classes of pages by size, each with as many; halves where there are fewer than [`QUARTERS_FROM`]
+/// pages.
 const CLASSES: usize = 4;
 const QUARTERS_FROM: usize = 8;
 
 /// Hosts of all pages that are kept, those that save most.
 const HOSTS: usize = 50;
 
-/// What all pages say together.
+/// Summary of all pages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Overall {
-    /// How many.
+    /// Number of pages.
     pub pages: usize,
     /// Mean page load time when they were recorded, of those where it was.
     pub recorded_ms: Option<f64>,
@@ -30,20 +31,20 @@ pub struct Overall {
     pub cumulative: Vec<Gain>,
     /// Smallest pages first: what they gain by all.
     pub by_size: Vec<SizeClass>,
-    /// Of the page load time.
+    /// Correlations of the page load time.
     pub correlations: Correlations,
     /// Means over round-trip times in ms.
     pub by_rtt: Sweep,
     /// Means over bandwidths in Mbit/s.
     pub by_rate: Sweep,
-    /// Those that save most over all pages.
+    /// Hosts that save most over all pages.
     pub hosts: Vec<HostTotal>,
 }
 
-/// What pages gain by something.
+/// Gain of pages by something.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Gain {
-    /// By this.
+    /// The technique that gains.
     #[serde(serialize_with = "by_name")]
     pub technique: Technique,
     /// Mean page load time.
@@ -65,11 +66,11 @@ pub struct Gain {
 pub struct SizeClass {
     /// Bytes of all responses, of the smallest and the largest.
     pub bytes: (u64, u64),
-    /// How many.
+    /// Number of pages.
     pub pages: usize,
     /// Mean page load time with nothing done to save time.
     pub none_ms: f64,
-    /// With all techniques of the order.
+    /// Gain of all techniques of the order.
     pub all_ms: f64,
     /// Share that this is less.
     pub saved: f64,
@@ -79,7 +80,7 @@ pub struct SizeClass {
     pub pages_50: f64,
 }
 
-/// What page load times hang on.
+/// Correlations of page load times with properties of pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Correlations {
     /// Simulated ones, with nothing done to save time.
@@ -110,12 +111,12 @@ pub struct HostTotal {
     pub pages: usize,
     /// Sum over these pages of what an edge for it alone saves by TurboTLS, in ms.
     pub turbotls_ms: f64,
-    /// By TurboTLS with early data.
+    /// Gain of TurboTLS with early data.
     pub early_ms: f64,
 }
 
 impl Overall {
-    /// Of the plans of pages, all with the same questions.
+    /// Summarises the plans of pages, all with the same questions.
     #[must_use]
     pub fn of<'a>(plans: impl IntoIterator<Item = &'a PagePlan>) -> Self {
         let plans: Vec<&PagePlan> = plans.into_iter().collect();
@@ -139,13 +140,13 @@ impl Overall {
     }
 }
 
-/// None of none.
+/// Returns the mean; `None` if there are no values.
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
     (count > 0.0).then(|| sum / count)
 }
 
-/// Of those that hold; zero of none.
+/// Returns the share of those that hold; zero if there are none.
 fn share(of: impl Iterator<Item = bool>) -> f64 {
     mean(of.map(|holds| f64::from(u8::from(holds)))).unwrap_or_default()
 }

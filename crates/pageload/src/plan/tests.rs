@@ -102,7 +102,8 @@ fn an_own_order_and_no_sweeps() {
 fn the_published_rules_are_asked_the_same() {
     let profile = Profile::Blast(blast::Settings::default());
     let plan = Questions::all(Model { profile, ..model() }).ask(&page());
-    // Six round trips of 0.8 s, and two times three cells of 498 bytes at 164 kB/s; 1 ms of parsing.
+    // Six round trips of 0.8 s, and two times three cells of 498 bytes at 164 kB/s; 1 ms of
+    // parsing.
     let cells = 6.0 * 498.0 / 164.0;
     assert!((plan.none.page_load_ms - (4_801.0 + cells)).abs() < 0.01, "{:?}", plan.none);
     let alone = |technique| plan.alone.iter().find(|of| of.technique == technique).unwrap();

@@ -1,4 +1,4 @@
-//! What a page waits for: what it would take if something took no time, and a simulated load as if it was recorded.
+//! Waits of a page: its time if something took no time, and a simulated load as if it was recorded.
 
 use std::time::Duration;
 
@@ -14,30 +14,32 @@ use crate::sim::{Load, Times};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cost {
-    /// All round trips: of names, openings and requests. What is left is bandwidth, and the time of the ends.
+    /// All round trips: of names, openings and requests. What is left is bandwidth, and the time of
+    /// the ends.
     RoundTrips,
     /// Connections: there is an idle one to each server at the start.
     Openings,
     /// The bandwidth of the link.
     Bandwidth,
-    /// What servers need for their responses.
+    /// Time that servers need for their responses.
     Servers,
-    /// What the client needs before it asks: parsing, scripts.
+    /// Time that the client needs before it asks: parsing, scripts.
     Client,
 }
 
-/// What a page takes if one thing takes no time.
+/// Time of a page if one thing takes no time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Without {
-    /// That.
+    /// The thing that takes no time.
     pub cost: Cost,
     /// Until 95 % of the resources are there.
     pub page_load_ms: f64,
-    /// Share of the page load time that it takes less. These shares do not add up: what overlaps counts twice, or never.
+    /// Share of the page load time that it takes less. These shares do not add up: what overlaps
+    /// counts twice, or never.
     pub saved: f64,
 }
 
-/// Of those costs that the profile has.
+/// Returns the times without each of the costs that the profile has.
 pub(super) fn without(model: &Model, page: &Page, none: Expected) -> Vec<Without> {
     let with = |profile: Profile, page: &Page| {
         let model = Model { profile, ..model.clone() };
@@ -81,8 +83,8 @@ fn changed(page: &Page, change: impl FnOnce(&mut [Resource])) -> Option<Page> {
 
 /// A page as if a simulated load of it had been recorded; none if the load is of other resources.
 ///
-/// The queue of a resource is until its request is sent, with the opening of the connection. Of several dependencies the one that
-/// was met last is its parent.
+/// The queue of a resource is until its request is sent, with the opening of the connection. Of
+/// several dependencies the one that was met last is its parent.
 #[must_use]
 pub fn as_recorded(page: &Page, load: &Load) -> Option<Page> {
     if page.resources().len() != load.resources.len() {

@@ -14,7 +14,8 @@ use crate::har::stream::BYTE_ORDER_MARK;
 /// Bytes by which a kind of file is told.
 const HEAD: u64 = 512;
 
-/// How much an audit keeps at the same time; [`Default`] is what [`limits`](super::limits) says.
+/// Limits on what an audit keeps at the same time; [`Default`] is what [`limits`](super::limits)
+/// sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// TCP connections whose handshakes are being read.
@@ -49,13 +50,13 @@ impl Default for Audit {
 }
 
 impl Audit {
-    /// Of nothing yet.
+    /// Starts an audit.
     #[must_use]
     pub fn new() -> Self {
         Self::with_limits(Limits::default())
     }
 
-    /// Of nothing yet, within these limits.
+    /// Starts an audit within these limits.
     #[must_use]
     pub fn with_limits(limits: Limits) -> Self {
         let (flows, found) = (FlowTable::new(limits), Findings::default());
@@ -67,8 +68,8 @@ impl Audit {
     /// Connections may go on in the next one, as in captures that were written in several files.
     ///
     /// # Errors
-    /// It is not a recording, or a damaged one. A capture that merely ends within a packet is no error:
-    /// [`Recording::is_cut_short`] says so.
+    /// It is not a recording, or a damaged one. A capture that merely ends within a packet is no
+    /// error: [`Recording::is_cut_short`] says so.
     pub fn read(&mut self, name: &str, mut input: impl Read) -> Result<&Recording, ReadError> {
         let mut head = Vec::new();
         input.by_ref().take(HEAD).read_to_end(&mut head)?;
@@ -85,8 +86,8 @@ impl Audit {
         self.recordings.last().ok_or(ReadError::Empty)
     }
 
-    /// Ends the audit. With a table, connections are grouped by autonomous system and name where servers
-    /// share sessions, else by name alone.
+    /// Ends the audit. With a table, connections are grouped by autonomous system and name where
+    /// servers share sessions, else by name alone.
     #[must_use]
     pub fn report(mut self, systems: Option<&AsTable>) -> Report {
         self.flows.finish(&mut self.found);
@@ -116,7 +117,7 @@ impl Audit {
     }
 }
 
-/// By its first bytes; names say little.
+/// Returns the kind by the first bytes; names tell little.
 fn kind(head: &[u8]) -> Result<RecordingKind, ReadError> {
     if head.is_empty() {
         return Err(ReadError::Empty);

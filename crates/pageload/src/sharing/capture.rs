@@ -10,10 +10,11 @@ use super::error::ReadError;
 use super::limits::{CAPTURE_BLOCK, INTERFACES};
 use super::packet::Link;
 
-/// What a pcapng file begins with, in both byte orders.
+/// First bytes of a pcapng file, in both byte orders.
 pub(crate) const PCAPNG_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// What a pcap file begins with: micro- or nanoseconds, in both byte orders, and a variant of old kernels.
+/// First bytes of a pcap file: micro- or nanoseconds, in both byte orders, and a variant of old
+/// kernels.
 pub(crate) const PCAP_MAGICS: [[u8; 4]; 5] = [
     [0xd4, 0xc3, 0xb2, 0xa1],
     [0xa1, 0xb2, 0xc3, 0xd4],
@@ -22,10 +23,12 @@ pub(crate) const PCAP_MAGICS: [[u8; 4]; 5] = [
     [0x34, 0xcd, 0xb2, 0xa1],
 ];
 
-/// The kind of a Packet Block, obsolete since 2004, as it reads in both byte orders: known to be a packet and not read.
+/// The kind of a Packet Block, obsolete since 2004, as it reads in both byte orders: known to be a
+/// packet and not read.
 const PACKET_BLOCK: [u32; 2] = [2, 2 << 24];
 
-/// Bytes of the buffer at first: the largest packet that tcpdump takes has 256 KiB. It grows up to [`CAPTURE_BLOCK`].
+/// Bytes of the buffer at first: the largest packet that tcpdump takes has 256 KiB. It grows up to
+/// [`CAPTURE_BLOCK`].
 const BUFFER: usize = 512 << 10;
 
 /// A captured frame.
@@ -38,7 +41,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// How a capture ended.
+/// End of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// Behind a packet.
@@ -67,7 +70,7 @@ pub(crate) fn pcapng(input: impl Read, each: impl FnMut(Frame<'_>)) -> Result<En
     input.outcome(read)
 }
 
-/// How a file ended whose first header was not read.
+/// Returns the end of a file whose first header was not read.
 fn begun(error: &PcapError<&[u8]>, is_at_end: bool) -> Result<End, ReadError> {
     match error {
         PcapError::Incomplete(_) if !is_at_end => Err(ReadError::TooLarge { at: 0 }),
@@ -103,7 +106,7 @@ fn walk(
     }
 }
 
-/// What came of looking at the next block.
+/// Result of looking at the next block.
 enum Step {
     /// It was shown, and has so many bytes.
     Block(usize),
@@ -149,10 +152,10 @@ fn refill(
     Ok(())
 }
 
-/// What the blocks since the last header said of the packets to come.
+/// Declarations since the last header about the packets to come.
 #[derive(Debug, Default)]
 struct Section {
-    /// Of a pcapng file, its byte order; of a pcap file, none.
+    /// Byte order of a pcapng file; `None` for a pcap file.
     big_endian: Option<bool>,
     interfaces: Vec<Interface>,
     last: Duration,
@@ -233,7 +236,7 @@ impl Section {
         each(Frame { at: self.last, link: Link::Unknown, bytes: &[] });
     }
 
-    /// Whether these bytes begin with a whole block of pcapng, by its outer length.
+    /// Returns true if these bytes begin with a whole block of pcapng, by its outer length.
     fn is_whole(&self, bytes: &[u8]) -> bool {
         let Some(big_endian) = self.big_endian else { return false };
         let length = bytes.get(4..8).and_then(|length| <[u8; 4]>::try_from(length).ok());
@@ -255,7 +258,7 @@ impl Interface {
     }
 }
 
-/// What the times of packets are counted in.
+/// Unit of packets' times.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     /// Ticks in a second.
@@ -265,8 +268,8 @@ struct Clock {
 }
 
 impl Clock {
-    /// By the option if_tsresol: a power of ten, or of two with the highest bit. Those that no clock has
-    /// count as microseconds, the default.
+    /// Reads the option if_tsresol: a power of ten, or of two with the highest bit. Those that no
+    /// clock has count as microseconds, the default.
     fn of(resolution: u8, offset: i64) -> Self {
         let exponent = u32::from(resolution & 0x7f);
         let base: u64 = if resolution & 0x80 == 0 { 10 } else { 2 };
@@ -279,12 +282,12 @@ impl Clock {
         Duration::new(seconds, self.nanos(ticks % self.ticks))
     }
 
-    /// Of seconds and ticks apart, as pcap has them.
+    /// Converts seconds and ticks, which pcap keeps apart.
     fn split(self, [seconds, ticks]: [u32; 2]) -> Duration {
         Duration::new(seconds.into(), self.nanos(u64::from(ticks) % self.ticks))
     }
 
-    /// Of ticks that make less than a second.
+    /// Converts ticks that make less than a second.
     fn nanos(self, ticks: u64) -> u32 {
         let nanos = u128::from(ticks) * 1_000_000_000 / u128::from(self.ticks);
         u32::try_from(nanos).unwrap_or_default()
@@ -293,8 +296,8 @@ impl Clock {
 
 /// A reader that fills every buffer to the end of the input, and remembers what went wrong.
 ///
-/// The library wants the first header in one read, which pipes do not give, and says of errors only that
-/// there was one.
+/// The library wants the first header in one read, which pipes do not give, and says of errors only
+/// that there was one.
 struct Filled<R> {
     input: R,
     is_at_end: bool,

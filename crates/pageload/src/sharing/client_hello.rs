@@ -1,4 +1,4 @@
-//! What a client's first flight says of resumption.
+//! Resumption in a client's first flight.
 
 use headstart_proto::hello::ClientHello;
 
@@ -10,7 +10,7 @@ const RECORD_HEADER: usize = 5;
 /// Kind and length of the message, and legacy_version.
 const BEFORE_RANDOM: usize = 4 + 2;
 
-/// What a client wants, and what it has to show for it.
+/// Offer of a client to resume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offer {
     /// The host name; the outer one under ECH.
@@ -23,12 +23,12 @@ pub(crate) struct Offer {
     pub(crate) session_id: bool,
     pub(crate) early_data: bool,
     pub(crate) ech: bool,
-    /// That no other ClientHello has; a copy of this one does.
+    /// Random that no other ClientHello has; a copy of this one does.
     pub(crate) random: [u8; 32],
 }
 
 impl Offer {
-    /// Of a ClientHello, and the stream that it is the beginning of.
+    /// Reads a ClientHello, and the stream that begins with it.
     pub(crate) fn of(hello: ClientHello, stream: &[u8]) -> Self {
         let legacy = stream.get(..hello.end).and_then(Legacy::read).unwrap_or_default();
         Self {
@@ -42,13 +42,13 @@ impl Offer {
         }
     }
 
-    /// Whether there is a session to be resumed, as far as can be seen.
+    /// Returns true if there is a session to be resumed, as far as can be seen.
     pub(crate) fn resumption(&self) -> bool {
         self.psk.is_some() || self.ticket.is_some() || self.session_id
     }
 }
 
-/// What is where it was in TLS 1.2 and what that resumes by (RFC 5246 section 7.4.1.2, RFC 5077).
+/// Fields of TLS 1.2 by which it resumes (RFC 5246 section 7.4.1.2, RFC 5077).
 #[derive(Clone, Copy, Debug, Default)]
 struct Legacy {
     random: [u8; 32],
@@ -58,7 +58,7 @@ struct Legacy {
 }
 
 impl Legacy {
-    /// Of whole records that hold one ClientHello and nothing else, whose lengths were checked.
+    /// Reads whole records that hold one ClientHello and nothing else, whose lengths were checked.
     fn read(records: &[u8]) -> Option<Self> {
         let message = message(records);
         let mut fields = Fields(&message);

@@ -7,7 +7,7 @@ use super::audit::Limits;
 use super::report::{TicketCount, Versions};
 use super::seen::Seen;
 
-/// How a TLS connection began.
+/// Beginning of a TLS connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handshake {
     Full,
@@ -36,7 +36,7 @@ pub(crate) struct Connection {
     pub(crate) name: Option<NameId>,
     pub(crate) address: IpAddr,
     pub(crate) handshake: Handshake,
-    /// With a client certificate, perhaps: its session is not shared.
+    /// True if it may have had a client certificate: its session is not shared.
     pub(crate) is_private: bool,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Found<'a> {
 pub(crate) struct Findings {
     pub(crate) connections: Vec<Connection>,
     pub(crate) names: Names,
-    /// What tells the handshakes of captures, of those among the connections.
+    /// Digests that tell the handshakes of captures from those among the connections.
     pub(crate) handshakes: HashSet<u64>,
     pub(crate) seen: Seen,
     pub(crate) tickets: TicketCount,
@@ -95,7 +95,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// By their numbers.
+    /// Returns the names, by their numbers.
     pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
         self.list.iter().map(AsRef::as_ref)
     }

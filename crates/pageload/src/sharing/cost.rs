@@ -1,10 +1,11 @@
-//! What a connection costs a phone, by the paper's measurement.
+//! Cost of a connection for a phone, by the paper's measurement.
 
 use serde::Serialize;
 
 /// Mean latency and energy of one connection, by how its handshake began (Hiller et al. 2019).
 ///
-/// The paper prints the means of whole columns (Table I); these four numbers are what they solve to.
+/// The paper prints the means of whole columns (Table I); these four numbers are what they solve
+/// to.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CostModel {
     /// Milliseconds with a full handshake.

@@ -1,11 +1,11 @@
-//! Why a file could not be used, and what to do about it.
+//! Reasons why a file could not be used, with hints.
 
 use std::fmt;
 use std::io;
 
 use super::limits::{CAPTURE_BLOCK, HAR_BYTES, HAR_DEPTH, INTERFACES, LINE_MAX, PREFIXES};
 
-/// Why a recording could not be read.
+/// Reason why a recording could not be read.
 #[derive(Debug)]
 pub enum ReadError {
     /// The file could not be read.
@@ -37,7 +37,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// What to do about it: one line.
+    /// Returns advice on what to do about it: one line.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -103,7 +103,7 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// Why a table of autonomous systems could not be read.
+/// Reason why a table of autonomous systems could not be read.
 #[derive(Debug)]
 pub enum AsError {
     /// The file could not be read.
@@ -116,7 +116,7 @@ pub enum AsError {
     Line {
         /// Its number, from 1.
         number: u64,
-        /// What it begins with.
+        /// Beginning of the line.
         text: String,
     },
     /// A line has more than [`LINE_MAX`] bytes.
@@ -126,7 +126,7 @@ pub enum AsError {
 }
 
 impl AsError {
-    /// What to do about it: one line.
+    /// Returns advice on what to do about it: one line.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {

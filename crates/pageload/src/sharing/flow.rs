@@ -11,7 +11,7 @@ use super::packet::Segment;
 use super::server_flight::{Answer, ServerFlight, State};
 use super::stream::Stream;
 
-/// What a stream of TLS begins with: a record with a handshake message that is a ClientHello.
+/// First bytes of a TLS stream: a record with a handshake message that is a ClientHello.
 const CLIENT_HELLO: [Option<u8>; 6] = [Some(22), Some(3), None, None, None, Some(1)];
 
 /// A TCP connection whose handshake is not read yet.
@@ -33,7 +33,7 @@ pub(crate) struct Flow {
     cut: bool,
 }
 
-/// What became of a connection.
+/// Outcome of a connection.
 #[derive(Debug)]
 pub(crate) enum Ending {
     Handshake(Box<Handshaken>),
@@ -50,7 +50,8 @@ pub(crate) enum Ending {
 pub(crate) struct Handshaken {
     /// When the ClientHello was sent.
     pub(crate) at: Duration,
-    /// When a ticket could be there: a round trip after the answer, since the client's Finished comes before it.
+    /// When a ticket could be there: a round trip after the answer, since the client's Finished
+    /// comes before it.
     pub(crate) ready: Duration,
     pub(crate) server: IpAddr,
     pub(crate) offer: Offer,
@@ -58,8 +59,8 @@ pub(crate) struct Handshaken {
 }
 
 impl Flow {
-    /// The connection that a segment begins: with SYN, with its answer, or in a capture that began later
-    /// with a ClientHello.
+    /// The connection that a segment begins: with SYN, with its answer, or in a capture that began
+    /// later with a ClientHello.
     pub(crate) fn begun_by(segment: &Segment<'_>) -> Option<Self> {
         let is_from_client = !segment.syn || segment.ack.is_none();
         if !segment.syn && !begins_client_hello(segment.payload) {
@@ -147,7 +148,7 @@ impl Flow {
         self.ended()
     }
 
-    /// What became of it, if more cannot be told.
+    /// Returns its outcome, if more cannot be told.
     fn ended(&mut self) -> Option<Ending> {
         match self.flight.state {
             State::Reading => None,
@@ -157,7 +158,7 @@ impl Flow {
         }
     }
 
-    /// What became of it, as nothing more of it will be looked at.
+    /// Returns its outcome; nothing more of it will be looked at.
     pub(crate) fn end(&mut self) -> Ending {
         let answer = self.flight.answer;
         match self.offer.take() {

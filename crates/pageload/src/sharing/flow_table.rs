@@ -241,8 +241,8 @@ fn keep(handshake: &Handshaken, found: &mut Findings, limits: &Limits) {
     }
 }
 
-/// The same for two recordings of one handshake: on both sides of a NAT or a proxy that passes TLS through, or in two
-/// captures. Both randoms: a client may send one ClientHello twice.
+/// The same for two recordings of one handshake: on both sides of a NAT or a proxy that passes TLS
+/// through, or in two captures. Both randoms: a client may send one ClientHello twice.
 fn id(offer: &Offer, answer: &Answer) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(&offer.random);
@@ -250,7 +250,8 @@ fn id(offer: &Offer, answer: &Answer) -> u64 {
     hasher.finish()
 }
 
-/// An Initial packet (RFC 9000 section 17.2.2, RFC 9369 section 3.2), with which a connection begins.
+/// An Initial packet (RFC 9000 section 17.2.2, RFC 9369 section 3.2), with which a connection
+/// begins.
 fn is_quic_initial(payload: &[u8]) -> bool {
     let Some((&[first, version @ ..], _)) = payload.split_first_chunk::<5>() else { return false };
     let kind = first & 0b1111_0000;
@@ -280,8 +281,8 @@ mod tests {
     }
 
     proptest! {
-        /// After every packet the books are right and the limits hold; in the end nothing is left, and every
-        /// connection has one end.
+        /// After every packet the books are right and the limits hold; in the end nothing is left,
+        /// and every connection has one end.
         #[test]
         fn limits_hold_after_every_packet(
             packets in prop::collection::vec(

@@ -1,7 +1,7 @@
 //! HAR 1.2 files (<http://www.softwareishard.com/blog/har-12-spec/>), entry by entry.
 //!
-//! A HAR file tells connections by the time that their TLS handshake took (`timings.ssl`); it does not tell
-//! whether a session was resumed.
+//! A HAR file tells connections by the time that their TLS handshake took (`timings.ssl`); it does
+//! not tell whether a session was resumed.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -151,7 +151,8 @@ struct Timings {
 #[derive(Debug)]
 struct ConnectionId(String);
 
-/// By hand: serde's untagged enums keep whatever comes before they look at it, however large.
+/// Written by hand: serde's untagged enums keep whatever comes before they look at it, however
+/// large.
 impl<'de> Deserialize<'de> for ConnectionId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextOrNumber;
@@ -194,7 +195,8 @@ impl Entry {
         })
     }
 
-    /// What names the connection; Firefox gives the server's port instead, which names none.
+    /// Returns the name of the connection; Firefox gives the server's port instead, which names
+    /// none.
     fn connection_id(&self, port: u16) -> Option<String> {
         let named = self.connection.as_ref().map(|ConnectionId(id)| id.clone());
         let unless_port = || named.filter(|id| *id != port.to_string());
@@ -237,7 +239,7 @@ struct Target {
 }
 
 impl Target {
-    /// Of the authority of a URL (RFC 3986 section 3.2); none if no such server can be.
+    /// Reads the authority of a URL (RFC 3986 section 3.2); `None` if no such server can be.
     fn of(authority: &str) -> Option<Self> {
         let authority = authority.rsplit_once('@').map_or(authority, |(_user, host)| host);
         let (host, port) = match authority.rsplit_once(':') {
@@ -253,7 +255,8 @@ impl Target {
     }
 }
 
-/// Browsers write other scripts as A-labels; anything else is no name, and might command a terminal.
+/// Browsers write other scripts as A-labels; anything else is no name, and might command a
+/// terminal.
 fn is_host_name(name: &str) -> bool {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let label = |label: &str| (1..=LABEL_MAX).contains(&label.len()) && label.bytes().all(legal);

@@ -1,32 +1,37 @@
-//! Every bound of the audit in one place: recordings come from anywhere, and may be larger than memory.
+//! Every bound of the audit in one place: recordings come from anywhere, and may be larger than
+//! memory.
 //!
-//! Worst case together about 0.7 GB: [`FLOWS`] x 1 kB + twice [`FLOW_BYTES`] while packets are read (buffers grow by
-//! doubling), [`CONNECTIONS`] x 0.15 kB + [`NAMES`] x 0.4 kB for what was found, and [`CONNECTIONS`] x 250 B while it is
-//! counted or, in a HAR file, for the names of connections. A table of autonomous systems comes on top: [`PREFIXES`] x
-//! 0.25 kB. Ordinary recordings need a hundredth.
+//! Worst case together about 0.7 GB: [`FLOWS`] x 1 kB + twice [`FLOW_BYTES`] while packets are read
+//! (buffers grow by doubling), [`CONNECTIONS`] x 0.15 kB + [`NAMES`] x 0.4 kB for what was found,
+//! and [`CONNECTIONS`] x 250 B while it is counted or, in a HAR file, for the names of connections.
+//! A table of autonomous systems comes on top: [`PREFIXES`] x 0.25 kB. Ordinary recordings need a
+//! hundredth.
 
 /// Connections followed at the same time; that which was silent for longest gives way.
 ///
-/// Only handshakes need a place, and a handshake takes seconds: room for 10,000 new connections a second.
+/// Only handshakes need a place, and a handshake takes seconds: room for 10,000 new connections a
+/// second.
 pub const FLOWS: usize = 65_536;
 
-/// Bytes kept of all connections together, of ClientHellos that are not whole and of segments that came
-/// before their turn, with [`PIECE`] for each; the connection that was silent for longest gives way.
+/// Bytes kept of all connections together, of ClientHellos that are not whole and of segments that
+/// came before their turn, with [`PIECE`] for each; the connection that was silent for longest
+/// gives way.
 pub const FLOW_BYTES: usize = 64 << 20;
 
 /// Bytes that are kept of one direction of a connection while a segment before them is missing.
 ///
-/// A first flight fits into TCP's initial window of 10 segments; captures of the sender hold segments of up
-/// to 64 KiB, which the card cuts later. Room for one of these and a few small ones.
+/// A first flight fits into TCP's initial window of 10 segments; captures of the sender hold
+/// segments of up to 64 KiB, which the card cuts later. Room for one of these and a few small ones.
 pub const BYTES_AHEAD: usize = 128 << 10;
 
-/// Bytes of memory that a segment which came before its turn takes beside its own: its place in a tree and an
-/// allocation. Else segments of one byte would take a hundred times what is counted.
+/// Bytes of memory that a segment which came before its turn takes beside its own: its place in a
+/// tree and an allocation. Else segments of one byte would take a hundred times what is counted.
 pub const PIECE: usize = 128;
 
 /// Bytes of a server's stream that are looked at.
 ///
-/// A ServerHello comes first; in TLS 1.2 the ticket comes after the certificates, which have 2-17 kB.
+/// A ServerHello comes first; in TLS 1.2 the ticket comes after the certificates, which have 2-17
+/// kB.
 pub const SERVER_BYTES: usize = 128 << 10;
 
 /// Bytes of a ServerHello: one record (RFC 8446 section 5.1); with X25519MLKEM768 it has 1.2 kB.

@@ -6,7 +6,7 @@ use etherparse::{
     EtherType, LaxNetSlice, LaxSlicedPacket, TcpSlice, TransportSlice, UdpSlice, ip_number,
 };
 
-/// What a frame begins with (<https://www.tcpdump.org/linktypes.html>).
+/// Link type, which tells the first bytes of a frame (<https://www.tcpdump.org/linktypes.html>).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     /// Four bytes that say the family: BSD's loopback.
@@ -22,7 +22,7 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// By the number in the file.
+    /// Returns the link type by the number in the file.
     pub(crate) fn of(linktype: i32) -> Self {
         // In pcap the upper half says how many bytes of checksum there are.
         match linktype & 0xffff {
@@ -37,7 +37,7 @@ impl Link {
     }
 }
 
-/// What a frame carries.
+/// Contents of a frame.
 #[derive(Debug)]
 pub(crate) enum Packet<'a> {
     Tcp(Segment<'a>),
@@ -70,7 +70,7 @@ pub(crate) struct Datagram<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// What is in a frame of this link type.
+    /// Reads a frame of this link type.
     pub(crate) fn read(link: Link, frame: &'a [u8]) -> Self {
         if link == Link::Unknown {
             return Self::UnknownLink;

@@ -10,38 +10,39 @@ use super::seen::Seen;
 use super::systems::AsTable;
 use super::tally::{LIFETIMES, OfName, Shared, Tally};
 
-/// What sharing sessions would have saved; its JSON is described in docs/sharing.md.
+/// Savings by shared sessions; docs/sharing.md describes the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// What was read, in this order.
+    /// Recordings that were read, in this order.
     pub recordings: Vec<Recording>,
     /// TLS connections that count.
     pub connections: u64,
-    /// Of these, those of which the recording does not say whether they resumed (HAR). They count as full, so
-    /// that the figures of today are the most there can have been.
+    /// Connections of which the recording does not tell whether they resumed (HAR). They count as
+    /// full, so that the figures of today are the most there can have been.
     pub connections_unknown: u64,
     /// Names of servers.
     pub names: u64,
     /// Addresses of servers.
     pub addresses: u64,
-    /// Addresses that the table of autonomous systems does not have; each counts as a system of its own.
+    /// Addresses that the table of autonomous systems does not have; each counts as a system of its
+    /// own.
     pub addresses_without_as: u64,
     /// Autonomous systems of the others; 0 without a table.
     pub systems: u64,
     /// The time from the first connection to the last.
     pub span: Option<Span>,
-    /// By what servers that share sessions were grouped.
+    /// Property by which servers that share sessions were grouped.
     pub grouping: Grouping,
     /// As it was.
     pub today: Arm,
-    /// With one session store for all programs: grouped by address and name.
+    /// Savings with one session store for all programs: grouped by address and name.
     pub client_only: Arm,
-    /// With session keys shared by servers, too: grouped by `grouping`.
+    /// Savings with session keys shared by servers, too: grouped by `grouping`.
     pub client_and_server: Arm,
-    /// What the figures of latency and energy rest on.
+    /// Model that the figures of latency and energy rest on.
     pub cost_model: CostModel,
-    /// How old sessions would have been.
+    /// Ages of sessions.
     pub revisits: Revisits,
     /// All names, those first where sharing saves most.
     pub services: Vec<Service>,
@@ -49,16 +50,16 @@ pub struct Report {
     pub tickets: Tickets,
     /// Versions of TLS.
     pub versions: Versions,
-    /// What else there was, and what could not be told.
+    /// Counts of everything else, and of what could not be told.
     pub seen: Seen,
 }
 
 /// A file that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Recording {
-    /// What the caller named it.
+    /// Name that the caller gave it.
     pub name: String,
-    /// What it is.
+    /// Kind of recording.
     pub kind: RecordingKind,
     /// Packets in it.
     pub packets: u64,
@@ -90,14 +91,14 @@ pub struct Span {
 }
 
 impl Span {
-    /// How long it is.
+    /// Returns its duration.
     #[must_use]
     pub fn length(&self) -> Duration {
         Duration::from_millis(self.last_unix_ms.saturating_sub(self.first_unix_ms))
     }
 }
 
-/// What servers have in common that are taken to share sessions.
+/// Common property of servers that are taken to share sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grouping {
@@ -122,26 +123,26 @@ pub struct Arm {
     pub energy_uah: f64,
     /// Full handshakes of today that are saved.
     pub avoided: u64,
-    /// Of these, those that began before the first of their group could have had a ticket.
+    /// Handshakes that began before the first of their group could have had a ticket.
     pub avoided_by_waiting: u64,
     /// Groups of connections that share sessions; of today, connections.
     pub groups: u64,
 }
 
-/// How many connections would have found a session, by its lifetime. Those that began before the first of their
-/// group could have had a ticket find none.
+/// Number of connections that would have found a session, by its lifetime. Those that began before
+/// the first of their group could have had a ticket find none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Revisits {
     /// Connections to a name that was visited before; without a name, to an address.
     pub connections: u64,
-    /// By lifetime, the shortest first.
+    /// Lifetimes, the shortest first.
     pub lifetimes: Vec<Lifetime>,
 }
 
 /// The revisits whose session is not older than this.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Lifetime {
-    /// How long sessions live, in milliseconds.
+    /// Lifetime of sessions, in milliseconds.
     pub lifetime_ms: u64,
     /// Revisits with one store for all programs.
     pub client_only: u64,
@@ -154,13 +155,13 @@ pub struct Lifetime {
 /// Shares, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ArmShares {
-    /// With one store for all programs.
+    /// Share with one store for all programs.
     pub client_only: f64,
-    /// With servers that share keys, too.
+    /// Share with servers that share keys, too.
     pub client_and_server: f64,
 }
 
-/// What is shared for one name.
+/// Savings for one name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Service {
     /// The name.
@@ -171,9 +172,9 @@ pub struct Service {
     pub addresses: u64,
     /// Full handshakes today.
     pub full: u64,
-    /// Of these, those that one store for all programs saves.
+    /// Handshakes that one store for all programs saves.
     pub avoidable_client_only: u64,
-    /// Of these, those that servers with shared keys save as well.
+    /// Handshakes that servers with shared keys save as well.
     pub avoidable_client_and_server: u64,
     /// Both as shares of the full handshakes.
     pub shares: ArmShares,
@@ -184,14 +185,14 @@ pub struct Service {
 pub struct Tickets {
     /// The first that each ClientHello shows.
     pub offered: TicketSizes,
-    /// Those that servers handed over in clear, in TLS 1.2.
+    /// Tickets that servers handed over in clear, in TLS 1.2.
     pub in_clear: TicketSizes,
 }
 
 /// Sizes of some tickets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TicketSizes {
-    /// How many.
+    /// Number of tickets.
     pub count: u64,
     /// Their mean size; 0 of none.
     pub mean_bytes: f64,
@@ -247,8 +248,8 @@ impl Report {
         }
     }
 
-    /// Whether whatever was not counted may change the figures by much: more than a tenth of all TLS
-    /// handshakes, or any for want of room.
+    /// Returns true if what was not counted may change the figures by much: more than a tenth of
+    /// all TLS handshakes, or any for want of room.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         let Seen { unreadable, unanswered, cut_off, displaced, left_out, har_incomplete, .. } =

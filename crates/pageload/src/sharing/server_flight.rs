@@ -1,4 +1,4 @@
-//! What a server's first flight says of resumption, read as it comes and without keeping certificates.
+//! Resumption in a server's first flight, read as it comes and without keeping certificates.
 
 use super::fields::Fields;
 use super::limits::{SERVER_BYTES, SERVER_HELLO_MAX};
@@ -32,8 +32,8 @@ const HELLO_RETRY_REQUEST: [u8; 32] = [
     0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
 ];
 
-/// The level of an alert after which a handshake may go on (RFC 5246 section 7.2): some servers say so of a name
-/// that they do not know, before their ServerHello.
+/// The level of an alert after which a handshake may go on (RFC 5246 section 7.2): some servers say
+/// so of a name that they do not know, before their ServerHello.
 const WARNING: u8 = 1;
 
 /// In NewSessionTicket of TLS 1.2 before the ticket: lifetime and length (RFC 5077 section 3.3).
@@ -58,23 +58,23 @@ impl Version {
     }
 }
 
-/// What the flight has said so far.
+/// State of the flight so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// That of the ServerHello which is no HelloRetryRequest.
+    /// Version of the ServerHello that is no HelloRetryRequest.
     pub(crate) version: Option<Version>,
-    /// Whether the handshake is an abbreviated one; none before that is certain.
+    /// True if the handshake is an abbreviated one; `None` before that is certain.
     pub(crate) resumed: Option<bool>,
     /// Bytes of a ticket that was handed over in clear, as TLS 1.2 does.
     pub(crate) ticket: Option<usize>,
     /// A certificate of the client was asked for, seen in TLS 1.2 only.
     pub(crate) certificate_request: bool,
     pub(crate) retried: bool,
-    /// That of the same ServerHello.
+    /// Random of the same ServerHello.
     pub(crate) random: [u8; 32],
 }
 
-/// Whether more is to come.
+/// State of reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
     #[default]
@@ -141,7 +141,8 @@ impl ServerFlight {
             // After a HelloRetryRequest it means nothing (RFC 8446 appendix D.4).
             record::CHANGE_CIPHER_SPEC if self.answer.version.is_none() => {}
             record::CHANGE_CIPHER_SPEC => {
-                // Without a certificate before it, the handshake is abbreviated (RFC 5246 section 7.3).
+                // Without a certificate before it, the handshake is abbreviated (RFC 5246 section
+                // 7.3).
                 self.answer.resumed.get_or_insert(true);
                 self.state = State::Done;
             }
@@ -173,7 +174,7 @@ impl ServerFlight {
         }
     }
 
-    /// Of most messages the header says enough.
+    /// Handles the header of a message, which tells enough of most.
     fn on_message_header(&mut self) {
         let (kind, length) = (self.message.kind, self.message.length);
         if self.answer.version.is_none() {
@@ -186,7 +187,8 @@ impl ServerFlight {
         }
         match kind {
             message::NEW_SESSION_TICKET => {
-                // It comes before ChangeCipherSpec; without a certificate before it, this is an abbreviated handshake.
+                // It comes before ChangeCipherSpec; without a certificate before it, this is an
+                // abbreviated handshake.
                 self.answer.resumed.get_or_insert(true);
                 self.answer.ticket = length.checked_sub(BEFORE_TICKET).filter(|ticket| *ticket > 0);
             }
@@ -228,7 +230,7 @@ struct Message {
     kind: u8,
     length: usize,
     seen: usize,
-    /// Whether the body is kept.
+    /// True if the body is kept.
     keep: bool,
     body: Vec<u8>,
 }

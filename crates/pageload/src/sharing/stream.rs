@@ -4,16 +4,16 @@ use super::limits::{BYTES_AHEAD, PIECE};
 
 /// The beginning of one direction of a TCP connection, put in order.
 ///
-/// Of bytes that come twice the first count. Memory is at most [`BYTES_AHEAD`], with [`PIECE`] for each segment
-/// beside its bytes: what does not fit while others before it are missing is dropped, and the stream ends there
-/// unless it comes again.
+/// Of bytes that come twice the first count. Memory is at most [`BYTES_AHEAD`], with [`PIECE`] for
+/// each segment beside its bytes: what does not fit while others before it are missing is dropped,
+/// and the stream ends there unless it comes again.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     /// Sequence number of the next byte; none before it is known.
     next: Option<u32>,
     /// Bytes delivered so far.
     delivered: u64,
-    /// What came before its turn, by its place in the stream.
+    /// Bytes that came before their turn, by their place in the stream.
     ahead: BTreeMap<u64, Vec<u8>>,
     kept: usize,
 }

@@ -1,4 +1,4 @@
-//! Which autonomous system announces an address.
+//! Autonomous systems that announce addresses.
 
 use std::io::{BufRead, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,8 +20,9 @@ const SHOWN: usize = 60;
 /// * `ADDRESS<tab>LENGTH<tab>AS`, the pfx2as files of RouteViews by CAIDA;
 /// * `FIRST<tab>LAST<tab>AS` with anything behind it, the ip2asn files of iptoasn.com.
 ///
-/// `AS64500` and `64500` are the same; of several (`64500_64501`, `{64500,64501}`) the first counts; AS 0 is none.
-/// Empty lines, those that begin with `#` or `;`, and a heading are passed over.
+/// `AS64500` and `64500` are the same; of several (`64500_64501`, `{64500,64501}`) the first
+/// counts; AS 0 is none. Empty lines, those that begin with `#` or `;`, and a heading are passed
+/// over.
 #[derive(Debug, Default)]
 pub struct AsTable {
     v4: PrefixMap<Ipv4Net, u32>,
@@ -79,7 +80,7 @@ impl AsTable {
         self.v4.len() + self.v6.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -116,7 +117,7 @@ impl AsTable {
     }
 }
 
-/// What a line says.
+/// Contents of a line.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     block: Block,

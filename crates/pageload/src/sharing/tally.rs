@@ -16,7 +16,7 @@ pub(crate) const LIFETIMES: [Duration; 4] = [
     Duration::from_secs(24 * 60 * 60),
 ];
 
-/// What servers at two addresses have in common when they can take each other's sessions.
+/// Common property of servers at two addresses that can take each other's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
     /// Their autonomous system.
@@ -32,8 +32,8 @@ enum Place {
 pub(crate) struct Shared {
     /// Full handshakes that are left.
     pub(crate) full: u64,
-    /// Full handshakes that are saved only if connections wait for the first of their group: they began before a
-    /// ticket of it could be there.
+    /// Full handshakes that are saved only if connections wait for the first of their group: they
+    /// began before a ticket of it could be there.
     pub(crate) saved_by_waiting: u64,
     /// Groups.
     pub(crate) groups: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Tally {
     /// Addresses that the table has no autonomous system for.
     pub(crate) addresses_without_system: u64,
     pub(crate) systems: u64,
-    /// By the numbers of names.
+    /// Tallies by the numbers of names.
     pub(crate) names: Vec<OfName>,
 }
 
@@ -131,7 +131,7 @@ impl Shared {
     }
 }
 
-/// What a group says of a connection.
+/// A group's view of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Visit {
     /// It had a connection before.
@@ -143,7 +143,7 @@ struct Visit {
 }
 
 impl Visit {
-    /// Whether there is a session for it.
+    /// Returns true if there is a session for it.
     fn is_shared(self) -> bool {
         self.since.is_some()
     }

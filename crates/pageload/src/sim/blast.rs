@@ -1,8 +1,10 @@
-//! The rules of the simulator published with BLAST (Wang 2020, chapter 3 and its published program).
+//! The rules of the simulator published with BLAST (Wang 2020, chapter 3 and its published
+//! program).
 //!
-//! A connection takes one round trip for TCP, one for TLS, and on the first connection to a server one more until the
-//! client knows that the server speaks HTTP/2 (ALPN). A request takes one round trip to the first byte of its response.
-//! Bandwidth is each resource's own, never shared. Loss, slow start and the servers' own time do not exist.
+//! A connection takes one round trip for TCP, one for TLS, and on the first connection to a server
+//! one more until the client knows that the server speaks HTTP/2 (ALPN). A request takes one round
+//! trip to the first byte of its response. Bandwidth is each resource's own, never shared. Loss,
+//! slow start and the servers' own time do not exist.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -37,20 +39,20 @@ const FAST_OPEN: Instant = 1_000_000;
 /// TCP with optimistic data.
 const OPTIMISTIC: Instant = 100_000_000;
 
-/// What a load is simulated with.
+/// Settings of a simulated load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Round-trip time.
     pub rtt: Duration,
     /// Bytes a second, for each resource.
     pub rate: u32,
-    /// Whether servers that can speak HTTP/2 do.
+    /// True if servers that can speak HTTP/2 do.
     pub http2: bool,
     /// Requests on an HTTP/1.1 connection at one time; 1 is no pipelining.
     pub depth: usize,
     /// Connections to one server.
     pub connections: usize,
-    /// What is done to save time.
+    /// Features that save time.
     pub features: Features,
 }
 
@@ -68,7 +70,7 @@ impl Default for Settings {
     }
 }
 
-/// What BLAST proposes. Databases know every page: their hits are the caller's to choose.
+/// Features that BLAST proposes. Databases know every page: their hits are the caller's to choose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// TCP Fast Open, to servers that there is a connection to.
@@ -79,9 +81,9 @@ pub struct Features {
     pub zero_rtt: bool,
     /// Where the page's own redirects lead is known.
     pub redirect_database: bool,
-    /// Which servers speak HTTP/2 is known.
+    /// Knowing which servers speak HTTP/2.
     pub http2_database: bool,
-    /// What the page needs is known, and asked for at once.
+    /// Knowing what the page needs, and asking for it at once.
     pub prefetch_database: bool,
 }
 
@@ -115,7 +117,7 @@ impl Feature {
 }
 
 impl Features {
-    /// Those of a list.
+    /// Collects the features of a list.
     #[must_use]
     pub fn of(list: &[Feature]) -> Self {
         list.iter().fold(Self::default(), |features, &feature| features.with(feature))
@@ -135,7 +137,7 @@ impl Features {
         self
     }
 
-    /// What is left on a page that no database knows.
+    /// Returns what is left on a page that no database knows.
     #[must_use]
     pub fn without_databases(self) -> Self {
         Self { redirect_database: false, http2_database: false, prefetch_database: false, ..self }
@@ -213,11 +215,11 @@ pub struct Simulator {
     events: Events<Event>,
     servers: Vec<Server>,
     connections: Vec<Connection>,
-    /// Of each server, whether an attempt to send what it has queued may do something. Where one did not, nothing changes until
-    /// something happens at that server.
+    /// For each server, true if an attempt to send what it has queued may do something. Where one
+    /// did not, nothing changes until something happens at that server.
     worth: Vec<bool>,
     waits: Vec<Wait>,
-    /// What one group of records triggers.
+    /// Triggers of one group of records.
     due: Vec<Trigger>,
     now: Instant,
 }
@@ -226,7 +228,7 @@ pub struct Simulator {
 struct Server {
     queue: VecDeque<u32>,
     connections: Vec<u32>,
-    /// Those that do not take requests yet.
+    /// Connections that do not take requests yet.
     opening: usize,
     /// When the first takes requests.
     established: Option<Instant>,
@@ -377,7 +379,8 @@ impl Run<'_> {
         }
     }
 
-    /// Whether there was anything. Stops at the first that finds no connection.
+    /// Sends what is queued for a server, and returns true if there was anything. Stops at the
+    /// first that finds no connection.
     fn dispatch_to(&mut self, server: u32) -> bool {
         let mut any = false;
         let mut worth = false;
@@ -417,8 +420,8 @@ impl Run<'_> {
         active.min_by_key(|&id| requests(id)).or_else(|| own().find(|&id| requests(id) == 0))
     }
 
-    /// Opens a connection, if more may be and more are needed: for what was `queued` when the attempt began, although some of it
-    /// may have been sent since. Whether it did.
+    /// Opens a connection, if more may be and more are needed: for what was `queued` when the
+    /// attempt began, although some of it may have been sent since. Whether it did.
     fn open(&mut self, server: u32, queued: usize) -> bool {
         let now = self.state.now;
         let target = &self.plan.servers[server as usize];
@@ -494,8 +497,8 @@ impl Run<'_> {
         at
     }
 
-    /// What a group of records at `at` brings the client to ask for: in the order of the page, wherever in the group it is
-    /// named.
+    /// Handles a group of records at `at`, which brings the client to ask for resources: in the
+    /// order of the page, wherever in the group they are named.
     fn reached(&mut self, triggers: &[Trigger], at: Instant) {
         let Simulator { due, waits, events, .. } = &mut *self.state;
         due.clear();

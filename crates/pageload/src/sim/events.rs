@@ -1,4 +1,4 @@
-//! What is to happen, by time.
+//! Events to come, by time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,8 +7,9 @@ use std::time::Duration;
 /// Nanoseconds since the load began.
 pub(super) type Instant = u64;
 
-/// Longest that one step of a load takes. So that no sum over [`RESOURCES_MAX`](crate::page::RESOURCES_MAX) steps, each waited
-/// for as long as the last of a series of doubled timeouts, is more than a clock of 64 bits has.
+/// Longest that one step of a load takes. So that no sum over
+/// [`RESOURCES_MAX`](crate::page::RESOURCES_MAX) steps, each waited for as long as the last of a
+/// series of doubled timeouts, is more than a clock of 64 bits has.
 const STEP_MAX: Duration = Duration::from_secs(600);
 
 /// Nanoseconds of a duration, at most [`STEP_MAX`].
@@ -16,7 +17,7 @@ pub(super) fn nanos(duration: Duration) -> Instant {
     u64::try_from(duration.min(STEP_MAX).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What is to happen, in the order of its time; at one time, in the order in which it was said.
+/// Events to come, in the order of their time; at one time, in the order in which they were added.
 #[derive(Debug)]
 pub(super) struct Events<T> {
     heap: BinaryHeap<Reverse<(Instant, u32, T)>>,

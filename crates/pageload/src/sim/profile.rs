@@ -20,30 +20,31 @@ const HITS: u64 = 0x6869_7473;
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant)] // there is one, not many
 pub enum Profile {
-    /// Those published with BLAST.
+    /// The rules published with BLAST.
     Blast(blast::Settings),
-    /// The network as it is. [`tcp::Settings::techniques`] and [`tcp::Settings::hit_rate`] do not count here.
+    /// The network as it is. [`tcp::Settings::techniques`] and [`tcp::Settings::hit_rate`] do not
+    /// count here.
     Tcp(tcp::Settings),
 }
 
 impl Profile {
-    /// Whether a technique is among its rules.
+    /// Returns true if a technique is among its rules.
     #[must_use]
     pub fn knows(&self, technique: Technique) -> bool {
         matches!(self, Self::Tcp(_))
             || features(Techniques::default().with(technique)) != Features::default()
     }
 
-    /// What it knows, those that open connections sooner first.
+    /// Returns the techniques that it knows, those that open connections sooner first.
     pub fn techniques(&self) -> impl Iterator<Item = Technique> + '_ {
         Technique::ALL.into_iter().filter(|&technique| self.knows(technique))
     }
 
     /// Techniques in the order in which one is added to the other, if nobody says another.
     ///
-    /// Of `blast` that of the paper. Over TCP first what an edge does, then what databases do. Fast Open and its private
-    /// cookies save the round trip that TurboTLS saves; optimistic data are for proxies, and HTTP/3 is another
-    /// protocol: they are not in it.
+    /// Of `blast` that of the paper. Over TCP first what an edge does, then what databases do. Fast
+    /// Open and its private cookies save the round trip that TurboTLS saves; optimistic data are
+    /// for proxies, and HTTP/3 is another protocol: they are not in it.
     #[must_use]
     pub fn in_order(&self) -> &'static [Technique] {
         match self {
@@ -69,7 +70,7 @@ impl Profile {
         }
     }
 
-    /// With another round-trip time.
+    /// Changes the round-trip time.
     #[must_use]
     pub fn with_rtt(&self, rtt: Duration) -> Self {
         match self.clone() {
@@ -81,7 +82,7 @@ impl Profile {
         }
     }
 
-    /// With another bandwidth to the client, in bytes a second.
+    /// Changes the bandwidth to the client, in bytes a second.
     #[must_use]
     pub fn with_rate(&self, rate: u64) -> Self {
         match self.clone() {
@@ -96,7 +97,7 @@ impl Profile {
         }
     }
 
-    /// Whether every seed gives the same load, if it is known what databases know.
+    /// Returns true if every seed gives the same load, given what databases know.
     #[must_use]
     pub fn is_certain(&self) -> bool {
         let Self::Tcp(settings) = self else { return false };
@@ -163,7 +164,7 @@ impl Prepared<'_> {
 pub struct Model {
     /// The rules.
     pub profile: Profile,
-    /// How probable it is that databases know a page.
+    /// Probability that databases know a page.
     pub hit_rate: f64,
     /// Seed of the first load; the next has the next.
     pub seed: u64,
@@ -176,7 +177,7 @@ pub struct Model {
 pub struct Expected {
     /// Until 95 % of the resources are there.
     pub page_load_ms: f64,
-    /// Of a resource, from when it was known to be needed.
+    /// Time of a resource, from when it was known to be needed.
     pub resource_ms: f64,
 }
 
@@ -211,13 +212,14 @@ impl Model {
         }
     }
 
-    /// What is to be expected, databases as probable as they are.
+    /// Returns the expected times, databases as probable as they are.
     #[must_use]
     pub fn expected(&self, page: &Page, techniques: Techniques) -> Expected {
         self.expected_with(page, techniques, &|_| true)
     }
 
-    /// The same, if only some of [`Page::servers`] have an edge; see [`tcp::load_with`]. By the published rules all have.
+    /// The same, if only some of [`Page::servers`] have an edge; see [`tcp::load_with`]. By the
+    /// published rules all have.
     #[must_use]
     pub fn expected_with(
         &self,

@@ -1,4 +1,4 @@
-//! What the published simulator says of the published pages, beside what the same rules say here.
+//! Comparison of the published simulator with the same rules here, on the published pages.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,11 +6,12 @@ use std::time::Duration;
 use super::blast::{Feature, Features, Plan, Settings, Simulator};
 use crate::blast::{Logged, Reference};
 
-/// Loads of each page and setting of which the mean counts: the published simulator draws by chance how many records
-/// come at a time, and so do we, but not the same.
+/// Loads of each page and setting of which the mean counts: the published simulator draws by chance
+/// how many records come at a time, and so do we, but not the same.
 pub const DRAWS: u64 = 25;
 
-/// The settings under which the published simulator was run, by the names that the data set has for them.
+/// The settings under which the published simulator was run, by the names that the data set has for
+/// them.
 #[must_use]
 pub fn settings(name: &str) -> Option<Settings> {
     let usual = Settings::default();
@@ -48,7 +49,7 @@ fn pipelining() -> Settings {
     Settings { http2: false, depth: 6, ..Settings::default() }
 }
 
-/// How far the rules here are from the published simulator, under one setting; times in seconds.
+/// Distance of the rules here from the published simulator, under one setting; times in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Agreement {
     /// Pages.
@@ -64,8 +65,8 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// The largest mean absolute error that the project lets pass, for pages and for resources: a twentieth of a second, and
-    /// more where draws by chance weigh more.
+    /// The largest mean absolute error that the project lets pass, for pages and for resources: a
+    /// twentieth of a second, and more where draws by chance weigh more.
     #[must_use]
     pub fn bar(setting: &str) -> f64 {
         match setting {
@@ -94,7 +95,7 @@ impl Agreement {
     }
 }
 
-/// Of all `pages`, by setting. Settings that are not known are left out.
+/// Compares all `pages`, by setting. Settings that are not known are left out.
 #[must_use]
 pub fn agreement(pages: &[Logged], draws: u64) -> BTreeMap<String, Agreement> {
     let mut pairs: BTreeMap<String, Vec<(Reference, Reference)>> = BTreeMap::new();
@@ -111,7 +112,7 @@ pub fn agreement(pages: &[Logged], draws: u64) -> BTreeMap<String, Agreement> {
     pairs.into_iter().map(|(name, pairs)| (name, Agreement::of(&pairs))).collect()
 }
 
-/// Of `draws` loads.
+/// Returns the mean of `draws` loads.
 fn mean(simulator: &mut Simulator, plan: &Plan, settings: &Settings, draws: u64) -> Reference {
     let (mut pages, mut resources, mut count) = (0.0, 0.0, 0.0);
     for seed in 0..draws.max(1) {

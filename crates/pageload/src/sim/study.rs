@@ -1,11 +1,12 @@
-//! What BLAST asks of its simulator: what each feature saves, alone and on top of others, and what pipelining would; and the same
-//! of the techniques of profile `tcp`.
+//! BLAST's questions to its simulator: the saving of each feature, alone and on top of others, and
+//! of pipelining; and the same of the techniques of profile `tcp`.
 
 use super::blast::{Feature, Features, Plan, Settings, Simulator};
 use super::tcp::{self, Technique, Techniques};
 use crate::page::Page;
 
-/// Mean page load times, in seconds, with nothing done to save time, with one thing, and with more and more.
+/// Mean page load times, in seconds, with nothing done to save time, with one thing, and with more
+/// and more.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Savings<T> {
     /// Nothing.
@@ -25,7 +26,7 @@ impl<T: Copy> Savings<T> {
 }
 
 impl Savings<Feature> {
-    /// Of `pages` by the published rules, in the order of BLAST; see [`expected`].
+    /// Studies `pages` by the published rules, in the order of BLAST; see [`expected`].
     #[must_use]
     pub fn by_published_rules(
         pages: &[Page],
@@ -41,7 +42,7 @@ impl Savings<Feature> {
 }
 
 impl Savings<Technique> {
-    /// Of `pages` over TCP, for a `list` of techniques, over `draws` loads of each page.
+    /// Studies `pages` over TCP, for a `list` of techniques, over `draws` loads of each page.
     #[must_use]
     pub fn over_tcp(
         pages: &[Page],
@@ -57,8 +58,8 @@ impl Savings<Technique> {
     }
 }
 
-/// Expected page load time of `pages` by the published rules, in seconds, over `draws` loads of each, if the databases know a page
-/// with the probability `hit_rate`.
+/// Expected page load time of `pages` by the published rules, in seconds, over `draws` loads of
+/// each, if the databases know a page with the probability `hit_rate`.
 #[must_use]
 pub fn expected(pages: &[Page], settings: &Settings, hit_rate: f64, draws: u64) -> f64 {
     let missed = Settings { features: settings.features.without_databases(), ..*settings };
@@ -73,7 +74,8 @@ pub fn expected(pages: &[Page], settings: &Settings, hit_rate: f64, draws: u64) 
 /// Connections to a server, and requests on each, of which BLAST compares the page load times.
 pub const PIPELINING: [(usize, usize); 5] = [(6, 6), (6, 20), (20, 6), (20, 20), (1, 100)];
 
-/// Mean page load time of `pages` by the published rules, in seconds, for so many connections and so many requests on each.
+/// Mean page load time of `pages` by the published rules, in seconds, for so many connections and
+/// so many requests on each.
 #[must_use]
 pub fn pipelining(
     pages: &[Page],

@@ -1,11 +1,14 @@
-//! Loads over TCP and TLS as they are: openings of the round-trip ledger, slow start, one shared link, servers that think.
+//! Loads over TCP and TLS as they are: openings of the round-trip ledger, slow start, one shared
+//! link, servers that think.
 //!
-//! The link is one bottleneck with a queue in each direction. Each connection has Linux's window: ten segments at first
-//! (RFC 6928), doubled in each round trip until the queue is seen to grow (HyStart) or a segment is lost, then CUBIC's
-//! beta (RFC 9438); back to ten after a pause. Segments that overtake a lost one wait for it.
+//! The link is one bottleneck with a queue in each direction. Each connection has Linux's window:
+//! ten segments at first (RFC 6928), doubled in each round trip until the queue is seen to grow
+//! (HyStart) or a segment is lost, then CUBIC's beta (RFC 9438); back to ten after a pause.
+//! Segments that overtake a lost one wait for it.
 //!
-//! Not here: contention for the client's processor, delayed acknowledgements, the spread of round-trip times between
-//! servers, slow start of what the client sends. HTTP/3 is an opening only: what follows it is as over TCP.
+//! Not here: contention for the client's processor, delayed acknowledgements, the spread of
+//! round-trip times between servers, slow start of what the client sends. HTTP/3 is an opening
+//! only: what follows it is as over TCP.
 
 mod ahead;
 mod client;
@@ -22,16 +25,16 @@ pub use techniques::{Technique, Techniques};
 use super::Load;
 use crate::page::Page;
 
-/// What a load is simulated with.
+/// Settings of a simulated load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The network.
     pub link: Link,
-    /// What is done to save time.
+    /// Techniques that save time.
     pub techniques: Techniques,
-    /// What the client has of each server at the start.
+    /// State of the client about each server at the start.
     pub revisit: Revisit,
-    /// How probable it is that databases know the page.
+    /// Probability that databases know the page.
     pub hit_rate: f64,
     /// When the databases of servers and of what to prefetch speak.
     pub delivery: Delivery,
@@ -39,14 +42,15 @@ pub struct Settings {
     pub pools: Pools,
     /// From a name to an address, the first time; zero where that is known.
     pub dns: Duration,
-    /// What a handshake costs beside round trips.
+    /// Costs of a handshake beside round trips.
     pub tls: Handshake,
-    /// How long ends wait for what does not come.
+    /// Times that ends wait for what does not come.
     pub timers: Timers,
 }
 
 impl Default for Settings {
-    /// A first visit by TCP and full TLS 1.3 over an unlimited link of 50 ms. Databases, where they are used, know the page.
+    /// A first visit by TCP and full TLS 1.3 over an unlimited link of 50 ms. Databases, where they
+    /// are used, know the page.
     fn default() -> Self {
         Self {
             link: Link::default(),
@@ -62,19 +66,23 @@ impl Default for Settings {
     }
 }
 
-/// When databases of servers and of what to prefetch speak, and how much of what they have they can say.
+/// When databases of servers and of what to prefetch speak, and how much of what they have they can
+/// say.
 ///
-/// Redirects and HTTP/2 are known at the start in either case: an extension can say the first, and nobody yet the second.
+/// Redirects and HTTP/2 are known at the start in either case: an extension can say the first, and
+/// nobody yet the second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
-    /// At the start, all that they have: to a browser that was changed, as BLAST has it. What it asked for ahead has its effect as soon as
-    /// it is there.
+    /// At the start, all that they have: to a browser that was changed, as BLAST has it. What it
+    /// asked for ahead has its effect as soon as it is there.
     #[default]
     Start,
-    /// When the head of the document's answer comes, or Early Hints do: to browsers as they are, by `Link` fields or an extension.
+    /// When the head of the document's answer comes, or Early Hints do: to browsers as they are, by
+    /// `Link` fields or an extension.
     ///
-    /// * What is preloaded is of [`Resource::in_links`](crate::page::Resource::in_links). It is used when the page comes to it, and not before: a
-    ///   script that is there does not run until something asks for it.
+    /// * What is preloaded is of [`Resource::in_links`](crate::page::Resource::in_links). It is
+    ///   used when the page comes to it, and not before: a script that is there does not run until
+    ///   something asks for it.
     /// * It is the page's: what a frame of another site needs of it is asked for again
     ///   ([`Resource::in_foreign_frame`](crate::page::Resource::in_foreign_frame)).
     /// * One connection is opened to each server, and it is the page's, not that of such frames.
@@ -107,8 +115,9 @@ impl Default for Link {
 pub struct Revisit {
     /// A Fast Open cookie.
     pub cookies: f64,
-    /// Met at another address than the one that the cookie is from. Cookies of RFC 7413 are kept by address and miss then;
-    /// private ones are kept by name and do not (Sy et al. 2019, section 5.3).
+    /// Met at another address than the one that the cookie is from. Cookies of RFC 7413 are kept by
+    /// address and miss then; private ones are kept by name and do not (Sy et al. 2019, section
+    /// 5.3).
     pub moved: f64,
     /// A TLS session.
     pub sessions: f64,
@@ -121,7 +130,7 @@ pub struct Revisit {
 }
 
 impl Revisit {
-    /// Of everything that a client keeps after its connections are closed.
+    /// State of a client that keeps everything after its connections are closed.
     #[must_use]
     pub fn again() -> Self {
         Self {
@@ -134,7 +143,8 @@ impl Revisit {
     }
 }
 
-/// Connections of HTTP/1.1 to one server, and requests on each. HTTP/2 has one connection and no bound on requests.
+/// Connections of HTTP/1.1 to one server, and requests on each. HTTP/2 has one connection and no
+/// bound on requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pools {
     /// At one time.
@@ -150,7 +160,7 @@ impl Default for Pools {
     }
 }
 
-/// What a handshake of TLS 1.3 costs beside round trips.
+/// Costs of a TLS 1.3 handshake beside round trips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handshake {
     /// Bytes of the ClientHello. What does not fit into a SYN gains nothing by Fast Open.
@@ -168,8 +178,8 @@ pub struct Handshake {
 }
 
 impl Default for Handshake {
-    /// X25519, tickets as headstart's, and a chain of two ECDSA P-256 certificates. Processor time as of OpenSSL 3 on one core of a current
-    /// processor: half a millisecond, and a third of that.
+    /// X25519, tickets as headstart's, and a chain of two ECDSA P-256 certificates. Processor time
+    /// as of OpenSSL 3 on one core of a current processor: half a millisecond, and a third of that.
     fn default() -> Self {
         Self {
             client_hello: 517,
@@ -182,7 +192,7 @@ impl Default for Handshake {
     }
 }
 
-/// How long ends wait for what does not come.
+/// Times that ends wait for what does not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
     /// For the answer to a SYN.
@@ -196,8 +206,8 @@ pub struct Timers {
 }
 
 impl Default for Timers {
-    /// Linux: 1 s (RFC 6298) and 200 ms (`TCP_RTO_MIN`, of RFC 8985 section 7.2 and RFC 5681 section 4.1). The fallback of headstart's
-    /// Fast Open is 300 ms.
+    /// Linux: 1 s (RFC 6298) and 200 ms (`TCP_RTO_MIN`, of RFC 8985 section 7.2 and RFC 5681
+    /// section 4.1). The fallback of headstart's Fast Open is 300 ms.
     fn default() -> Self {
         Self {
             syn: Duration::from_secs(1),
@@ -216,8 +226,8 @@ pub fn load(page: &Page, settings: &Settings, seed: u64) -> Load {
 
 /// One load of a page. The same `seed` gives the same.
 ///
-/// `takes_part` says of each of [`Page::servers`] whether Fast Open, TurboTLS, early data and shared sessions may be used with it:
-/// whether it has an edge.
+/// `takes_part` says of each of [`Page::servers`] whether Fast Open, TurboTLS, early data and
+/// shared sessions may be used with it: whether it has an edge.
 #[must_use]
 pub fn load_with(
     page: &Page,

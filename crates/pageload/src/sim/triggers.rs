@@ -1,16 +1,16 @@
-//! What each resource brings the client to ask for, and when.
+//! Resources that each resource brings the client to ask for, and when.
 
 use super::events::{Instant, nanos};
 use crate::page::Page;
 
-/// Of all resources of a page.
+/// Triggers of all resources of a page.
 #[derive(Debug, Default)]
 pub(super) struct Triggers {
-    /// Of one resource after the other; each's own by bytes.
+    /// Triggers of one resource after the other; each's own by bytes.
     all: Vec<Trigger>,
     /// Where those of a resource end; they begin where those of the one before end.
     ends: Vec<usize>,
-    /// How many triggers each resource waits for.
+    /// Number of triggers that each resource waits for.
     waits: Vec<u32>,
 }
 
@@ -19,7 +19,7 @@ pub(super) struct Triggers {
 pub(super) struct Trigger {
     pub(super) bytes: u64,
     pub(super) id: u32,
-    /// What the client needs in between.
+    /// Time that the client needs in between.
     pub(super) then: Instant,
 }
 
@@ -44,19 +44,20 @@ impl Triggers {
         triggers
     }
 
-    /// Those of one resource, fewest bytes first; of as many bytes, in the order of the page.
+    /// Returns the triggers of one resource, fewest bytes first; of as many bytes, in the order of
+    /// the page.
     pub(super) fn of(&self, id: usize) -> &[Trigger] {
         let begin = id.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.all[begin..self.ends[id]]
     }
 
-    /// What is waited for at the start.
+    /// Returns the waits at the start.
     pub(super) fn waits(&self) -> impl Iterator<Item = Wait> {
         self.waits.iter().map(|&parts| Wait { parts, at: 0 })
     }
 }
 
-/// What a resource still waits for.
+/// Triggers that a resource still waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
     pub(super) parts: u32,

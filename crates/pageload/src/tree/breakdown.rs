@@ -13,7 +13,8 @@ pub struct Breakdown {
     /// In TLS handshakes.
     #[serde(serialize_with = "as_ms")]
     pub tls: Duration,
-    /// From the end of the request to the first byte of the response: one round trip, and the server's own time.
+    /// From the end of the request to the first byte of the response: one round trip, and the
+    /// server's own time.
     #[serde(serialize_with = "as_ms")]
     pub server_wait: Duration,
     /// From the first byte of the response to the last.
@@ -29,13 +30,13 @@ fn as_ms<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, 
 }
 
 impl Breakdown {
-    /// Of one resource, from when it was asked for to its last byte.
+    /// Splits the time of one resource, from when it was asked for to its last byte.
     #[must_use]
     pub fn of(timings: &Timings) -> Self {
         Self::of_the_first(timings, Duration::MAX)
     }
 
-    /// Of as much of it as fits into some time from when it was asked for.
+    /// Splits as much of it as fits into some time from when it was asked for.
     #[must_use]
     pub fn of_the_first(timings: &Timings, mut time: Duration) -> Self {
         let mut take = |part: Duration| {
@@ -53,7 +54,8 @@ impl Breakdown {
         Self { queue, tls, server_wait, transfer, other }
     }
 
-    /// Sums of all resources that were measured: more than the load took, as they come at the same time.
+    /// Sums of all resources that were measured: more than the load took, as they come at the same
+    /// time.
     #[must_use]
     pub fn of_all(page: &Page) -> Self {
         let all = page.resources().iter().filter_map(|resource| resource.measured.as_ref());
@@ -78,7 +80,7 @@ impl Breakdown {
         self.parts().into_iter().fold(Duration::ZERO, |sum, (_, part)| sum.saturating_add(part))
     }
 
-    /// With the names of the categories.
+    /// Returns the parts with the names of the categories.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, Duration); 5] {
         [

@@ -5,7 +5,8 @@ use serde::Serialize;
 use super::Breakdown;
 use crate::page::Page;
 
-/// The chain of resources that a load had to wait for: each was asked for because of what came of the one before.
+/// The chain of resources that a load had to wait for: each was asked for because of what came of
+/// the one before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CriticalPath {
     /// From the document on.
@@ -19,8 +20,8 @@ pub struct CriticalPath {
 pub struct Step {
     /// Its place in the page.
     pub resource: usize,
-    /// Where the time went until the next one was asked for, or the last byte came; with the client's own time before
-    /// it was asked for.
+    /// Where the time went until the next one was asked for, or the last byte came; with the
+    /// client's own time before it was asked for.
     pub breakdown: Breakdown,
 }
 
@@ -33,7 +34,8 @@ impl CriticalPath {
         Self::to(page, last)
     }
 
-    /// Until 95 % of them were: that of [`Recorded::page_load_time`](crate::page::Recorded::page_load_time).
+    /// Until 95 % of them were: that of
+    /// [`Recorded::page_load_time`](crate::page::Recorded::page_load_time).
     #[must_use]
     pub fn of_page_load_time(page: &Page) -> Option<Self> {
         let mut ends = ends(page)?;

@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-/// How some values are distributed: by nearest rank, each is one of them.
+/// Distribution of some values: by nearest rank, each is one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[allow(missing_docs)] // the names say it
 pub struct Quantiles {
@@ -18,7 +18,7 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// Of values, those that are no numbers left out; none if there are none.
+    /// Sorts values, without those that are no numbers; `None` if there are none.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // far below 2^53
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {

@@ -3,11 +3,12 @@ use std::time::Duration;
 
 use crate::page::{Page, Protocol, Resource, Timings};
 
-/// Of each resource, how long it waited for others on its connection: the part of its time in the queue in which the
-/// connection that it came over was busy with others.
+/// Returns the time that each resource waited for others on its connection: the part of its time in
+/// the queue in which the connection that it came over was busy with others.
 ///
-/// That is what HTTP/1.1 makes requests wait for. Over HTTP/2 and 3 none waits for another so; that a lost packet holds
-/// up other responses of a TCP connection is not seen in a recording. Zero where the connection is not recorded.
+/// That is what HTTP/1.1 makes requests wait for. Over HTTP/2 and 3 none waits for another so; that
+/// a lost packet holds up other responses of a TCP connection is not seen in a recording. Zero
+/// where the connection is not recorded.
 #[must_use]
 pub fn head_of_line(page: &Page) -> Vec<Duration> {
     let mut busy: HashMap<u32, Vec<(Duration, Duration)>> = HashMap::new();

@@ -1,4 +1,4 @@
-//! What a database knows of a load, and what that load takes then.
+//! Databases applied to a load, and the load's time then.
 
 use std::time::Duration;
 
@@ -144,8 +144,8 @@ fn techniques_save_what_the_database_knows() {
         // The style sheet comes at once; so the script comes sooner, too.
         assert!(with(&profile, "prefetch-db") < whole(&profile, "none"));
     }
-    // The document's server is known, and connected to behind the redirect's back; only the recording shows that cdn.test is
-    // needed as well.
+    // The document's server is known, and connected to behind the redirect's back; only the
+    // recording shows that cdn.test is needed as well.
     assert!(with(&network(), "server-db") < whole(&network(), "none"));
     assert!(whole(&network(), "server-db") < with(&network(), "server-db"));
 }
@@ -163,7 +163,8 @@ fn what_is_in_vain_is_loaded_and_not_waited_for() {
     );
     // Two to away.test that nothing is asked of; the document's is there a moment sooner.
     assert_eq!(connections(&alone("server-db")), connections(&none) + 2);
-    // One, for what was prefetched from there; and as it is not known what cdn.test speaks, a second one there.
+    // One, for what was prefetched from there; and as it is not known what cdn.test speaks, a
+    // second one there.
     let prefetched = alone("prefetch-db");
     assert_eq!((prefetched.resources.len(), connections(&prefetched)), (4, connections(&none) + 2));
     // On a slow link it costs what it weighs.
@@ -174,7 +175,8 @@ fn what_is_in_vain_is_loaded_and_not_waited_for() {
         .extend((0..100).map(|number| Prefetch { target: url(number), kind: Kind::Image }));
     let (wasteful, _) = database(wasteful).apply(&page);
     let slow = |page: &Page| last(&loads(&link(Some(50_000)), page, "prefetch-db"));
-    // A hundred times 4,000 bytes at 50 kB/s are 8 s; no less than half of that is before the end of the last.
+    // A hundred times 4,000 bytes at 50 kB/s are 8 s; no less than half of that is before the end
+    // of the last.
     assert!(
         slow(&wasteful) > slow(&applied) + Duration::from_secs(4),
         "{:?} {:?}",

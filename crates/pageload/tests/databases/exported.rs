@@ -1,4 +1,4 @@
-//! What databases are written out as.
+//! Forms in which databases are exported.
 
 use std::io::Read;
 use std::path::Path;
@@ -78,7 +78,8 @@ fn an_extension_gets_redirects_and_connections() {
     let permanent = serde_json::to_value(Extension::of(&example(), false)).unwrap();
     assert_eq!(permanent["version"], 2);
     assert_eq!(permanent["databases"], json!(["redirect", "server"]));
-    // One step to the document is temporary, and no other URL than of documents is for the extension.
+    // One step to the document is temporary, and no other URL than of documents is for the
+    // extension.
     assert_eq!(permanent["redirects"], json!([]));
     let news = &permanent["pages"]["https://news.example.org/today"];
     let expected =

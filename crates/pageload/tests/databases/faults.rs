@@ -162,7 +162,7 @@ proptest! {
     }
 }
 
-/// What is read of it can be written and read again.
+/// Checks that what is read can be written and read again.
 fn check(columns: &[u8], parts: u8) {
     if let Ok(database) = read_unverified(&sealed(columns, parts)) {
         let again = write(&database, None).unwrap();

@@ -49,7 +49,8 @@ fn figures_of_a_day_and_of_two() {
 #[test]
 fn figures_without_order() {
     let recordings = daily(&four_days());
-    // Without one of days 0 to 2, b is in 2 of 3 loads: not enough, and missed. Without day 3, it is expected in vain.
+    // Without one of days 0 to 2, b is in 2 of 3 loads: not enough, and missed. Without day 3, it
+    // is expected in vain.
     let figures = recordings.figures(&rules(1), Horizon::LeaveOneOut);
     assert_eq!((figures.loads, figures.known, figures.mean_age), (4, 4, None));
     assert_eq!(figures.prefetch, Tally { used: 4, wrong: 1, missed: 4 });
@@ -95,7 +96,8 @@ fn redirects_that_lead_elsewhere_are_wrong_and_missed() {
     };
     let [one, two] = ["https://a.test/1", "https://a.test/2"];
     let moved = daily(&[part(one), part(one), part(two), part(one)]);
-    // Day 1: as expected. Day 2: elsewhere. Day 3: one of three said otherwise, nothing is expected.
+    // Day 1: as expected. Day 2: elsewhere. Day 3: one of three said otherwise, nothing is
+    // expected.
     assert_eq!(after(&moved, 1).redirect, Tally { used: 1, wrong: 1, missed: 2 });
     let ended = daily(&[part(one), page(&[asked(DOCUMENT), asked("https://a.test/old")])]);
     assert_eq!(after(&ended, 1).redirect, Tally { used: 0, wrong: 1, missed: 0 });
@@ -122,8 +124,8 @@ fn connections_are_counted_one_by_one() {
     assert_eq!(figures.http2, Tally { used: 3, wrong: 0, missed: 0 });
 }
 
-/// Sixty pages of twenty URLs over forty days, of which each is replaced with a probability of 2 % a day: of what was there
-/// a days ago, 0.98^a is still.
+/// Sixty pages of twenty URLs over forty days, of which each is replaced with a probability of 2 %
+/// a day: of what was there a days ago, 0.98^a is still.
 #[test]
 fn what_changes_with_time_is_known_less_the_older_the_recordings_are() {
     const KEPT: f64 = 0.98;

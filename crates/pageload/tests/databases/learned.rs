@@ -1,4 +1,4 @@
-//! What is learned of recordings.
+//! Learning from recordings.
 
 use headstart_pageload::db::{
     Built, Fact, Facts, Http2, Kind, LeftOut, Methods, Parts, RecordingError, Recordings, Rules,
@@ -161,7 +161,8 @@ fn redirects_are_kept_step_by_step() {
     let of_part = built.database.redirect(&target(part)).unwrap();
     assert_eq!(of_part.to().to_string(), "https://a.test/new.js");
     assert!(!of_part.of_document);
-    // With the redirect known, nobody connects to where it was; and neither it nor the page is prefetched.
+    // With the redirect known, nobody connects to where it was; and neither it nor the page is
+    // prefetched.
     let page = built.database.page(&target(DOCUMENT)).unwrap();
     let servers: Vec<_> = page.servers.iter().map(|of| of.origin.to_string()).collect();
     assert_eq!(servers, ["https://a.test", "https://www.a.test"]);

@@ -20,7 +20,7 @@ pub(crate) struct Asked {
     pub(crate) redirect: bool,
 }
 
-/// Of a document, unless it says otherwise.
+/// A request for a document, unless changed.
 pub(crate) fn asked(url: &str) -> Asked {
     Asked {
         url: url.into(),

@@ -1,4 +1,4 @@
-//! What is written is read.
+//! Round trips of writing and reading.
 
 use headstart_pageload::db::{SecretKey, read, read_unverified, write};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! How large files are.
+//! Sizes of files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -21,8 +21,8 @@ const PREFETCH: Parts = Parts { prefetch: true, ..Parts::NONE };
 const PAGES: usize = 10_000;
 const BYTES: usize = 1 << 20;
 
-/// Pages of the shape of the published ones: 16 hosts a page, of which 7 are of no other page, names of 17 letters,
-/// 51 URLs with paths of 32, and for three of four a redirect.
+/// Pages of the shape of the published ones: 16 hosts a page, of which 7 are of no other page,
+/// names of 17 letters, 51 URLs with paths of 32, and for three of four a redirect.
 struct Web {
     random: StdRng,
     third_parties: Vec<String>,
@@ -64,7 +64,7 @@ impl Web {
         }
     }
 
-    /// Those of most pages first, by Zipf's law.
+    /// Returns a page, those of most visits most often, by Zipf's law.
     fn popular(&mut self) -> String {
         let uniform: f64 = self.random.random();
         #[allow(clippy::cast_precision_loss)]

@@ -24,7 +24,7 @@ pub(crate) struct Visit {
     pub(crate) down: Vec<u8>,
 }
 
-/// What all test captures begin at: 2026-11-21.
+/// Beginning of all test captures: 2026-11-21.
 pub(crate) const EPOCH_MS: u64 = 1_795_000_000_000;
 
 impl Visit {
@@ -70,7 +70,7 @@ pub(crate) fn capture(visits: &[Visit]) -> Vec<u8> {
     pcap(Link::Raw, packets.iter().map(|(at, packet)| (*at, packet.as_slice())))
 }
 
-/// What an audit says of one file.
+/// Returns an audit's report of one file.
 pub(crate) fn audited(file: &[u8]) -> Report {
     let mut audit = Audit::new();
     audit.read("test", file).unwrap();

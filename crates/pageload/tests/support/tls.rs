@@ -47,12 +47,12 @@ impl Hello {
         self
     }
 
-    /// With a ticket of TLS 1.2 of so many bytes.
+    /// Adds a ticket of TLS 1.2 of this many bytes.
     pub(crate) fn ticket(self, length: usize) -> Self {
         self.extension(35, &vec![7; length])
     }
 
-    /// With a ticket of TLS 1.3 of so many bytes.
+    /// Adds a ticket of TLS 1.3 of this many bytes.
     pub(crate) fn psk(mut self, length: usize) -> Self {
         let mut identity = vector16(&vec![9; length]);
         identity.extend([0; 4]);

@@ -147,7 +147,7 @@ type SetError = unsafe extern "C" fn(c_int, c_int, *const c_char, ...);
 /// The OpenSSL 3 that is loaded, with its handle, which stays open: it keeps callbacks of ours.
 struct Loaded {
     handle: usize,
-    /// None if it is another version, or lacks something.
+    /// The functions; `None` if it is another version, or lacks something.
     api: Option<Api>,
 }
 
@@ -196,7 +196,7 @@ fn open(name: &CStr) -> Option<*mut c_void> {
     (!handle.is_null()).then_some(handle)
 }
 
-/// Whether `function` is that of the OpenSSL that is served.
+/// Returns true if `function` is that of the OpenSSL that is served.
 pub(super) fn is_served(name: &CStr, function: *mut c_void) -> bool {
     api().is_some() && find(name) == function
 }

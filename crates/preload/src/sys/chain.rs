@@ -17,8 +17,9 @@ const SUITE_B: c_long = 0x30000;
 /// Bytes of a session with its chain at most, as the agent has it.
 const BYTES_MAX: usize = 16 * 1024;
 
-/// Of openssl/x509_vfy.h: what a verification says that finds no root, UNABLE_TO_GET_ISSUER_CERT, DEPTH_ZERO_SELF_SIGNED_CERT,
-/// SELF_SIGNED_CERT_IN_CHAIN, UNABLE_TO_GET_ISSUER_CERT_LOCALLY and UNABLE_TO_VERIFY_LEAF_SIGNATURE.
+/// Errors of openssl/x509_vfy.h for a chain without a root: UNABLE_TO_GET_ISSUER_CERT,
+/// DEPTH_ZERO_SELF_SIGNED_CERT, SELF_SIGNED_CERT_IN_CHAIN, UNABLE_TO_GET_ISSUER_CERT_LOCALLY and
+/// UNABLE_TO_VERIFY_LEAF_SIGNATURE.
 const ROOT_IS_MISSING: [c_int; 5] = [2, 18, 19, 20, 21];
 
 /// A session that came from the agent.
@@ -62,7 +63,7 @@ impl Drop for Chain<'_> {
 }
 
 impl<'a> Offered<'a> {
-    /// Of what the agent gave: anything.
+    /// Reads what the agent gave: any bytes.
     pub(super) fn read(api: &'a Api, bytes: &'a [u8]) -> Option<Self> {
         let (session, encoded) = decoded(api.d2i_SSL_SESSION, bytes)?;
         let session = Session(api, session);
@@ -71,7 +72,7 @@ impl<'a> Offered<'a> {
 }
 
 impl<'a> Chain<'a> {
-    /// Of certificates, one behind the other.
+    /// Reads certificates, one behind the other.
     pub(super) fn read(api: &'a Api, encoded: &[u8]) -> Option<Self> {
         // SAFETY: it takes nothing.
         let chain = unsafe { (api.OPENSSL_sk_new_null)() };
@@ -151,7 +152,7 @@ pub(super) fn together(api: &Api, session: *mut Object, chain: &[u8]) -> Option<
     (all.len() <= BYTES_MAX).then_some(all)
 }
 
-/// Who says what is good.
+/// Party that decides what is good.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Says {
     /// OpenSSL itself, but for roots.
@@ -162,7 +163,7 @@ pub(super) enum Says {
     Program,
 }
 
-/// Whether the program has callbacks that a verification asks.
+/// Returns true if the program has callbacks that a verification asks.
 pub(super) fn has_callbacks(api: &Api, ssl: *mut Object) -> bool {
     let store = store(api, ssl);
     // SAFETY: the caller's connection, and its store.
@@ -172,7 +173,8 @@ pub(super) fn has_callbacks(api: &Api, ssl: *mut Object) -> bool {
     }
 }
 
-/// Whether a connection has no roots, so far: curl reads them when the ClientHello has left.
+/// Returns true if a connection has no roots, so far: curl reads them when the ClientHello has
+/// left.
 pub(super) fn has_no_roots(api: &Api, ssl: *mut Object) -> bool {
     let store = store(api, ssl);
     if store.is_null() {
@@ -189,8 +191,9 @@ pub(super) fn has_no_roots(api: &Api, ssl: *mut Object) -> bool {
     }
 }
 
-/// Whether a connection finds the certificate of a session good, with its server's chain, as it would in a handshake
-/// (`ssl_verify_cert_chain` of OpenSSL, step by step): by its roots, its parameters, its host names, its DANE records.
+/// Returns true if a connection finds the certificate of a session good, with its server's chain,
+/// as it would in a handshake (`ssl_verify_cert_chain` of OpenSSL, step by step): by its roots, its
+/// parameters, its host names, its DANE records.
 pub(super) fn verifies(
     api: &Api,
     ssl: *mut Object,
@@ -249,7 +252,7 @@ unsafe fn is_set(api: &Api, ssl: *mut Object, check: *mut Object, says: Says) ->
     }
 }
 
-/// What OpenSSL does without a callback.
+/// Callback that does what OpenSSL does without one.
 unsafe extern "C" fn as_it_is(good: c_int, _: *mut Object) -> c_int {
     good
 }

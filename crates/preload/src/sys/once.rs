@@ -15,7 +15,7 @@ impl<T: Send + Sync + 'static> Published<T> {
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// What is there, else what `make` makes: of several threads the first one's.
+    /// Returns the value, else what `make` makes: of several threads the first one's.
     pub(super) fn get_or(&self, make: impl FnOnce() -> T) -> &'static T {
         if let Some(found) = self.get() {
             return found;

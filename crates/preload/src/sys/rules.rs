@@ -1,4 +1,4 @@
-//! Who takes a session, who leaves one: the rules at the head of the crate.
+//! Rules for taking and leaving sessions: those at the head of the crate.
 
 use std::ffi::{CStr, CString, c_int, c_long, c_uint};
 use std::ptr;
@@ -33,7 +33,7 @@ const HANDSHAKE_START: c_int = 0x10;
 const HANDSHAKE_DONE: c_int = 0x20;
 const VERIFIED: c_long = 0;
 
-/// How it is known that a connection is a client's.
+/// Evidence that a connection is a client's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// `SSL_connect` says so: before, OpenSSL takes those for servers that can be both.
@@ -184,7 +184,7 @@ fn watch(api: &Api, ctx: *mut Object, of_context: &OfContext) {
     }
 }
 
-/// Whether a callback for new sessions is the one here.
+/// Returns true if a callback for new sessions is the one here.
 pub(super) fn is_ours(callback: Option<NewSession>) -> bool {
     callback.is_some_and(|callback| callback as usize == new_session as *const () as usize)
 }
@@ -240,7 +240,8 @@ fn offer(
     }
 }
 
-/// Whether a session is of TLS 1.3, and its certificate and its name are those of the server.
+/// Returns true if a session is of TLS 1.3, and its certificate and its name are those of the
+/// server.
 ///
 /// # Safety
 /// The session is one.

@@ -14,7 +14,7 @@ const LIB_SSL: c_int = 20;
 const CERTIFICATE_VERIFY_FAILED: c_int = 134;
 const UNTRUSTED: c_long = 27;
 
-/// What a handshake comes to, with what was found at its end.
+/// Settles the result of a handshake, with what was found at its end.
 pub(super) fn after_handshake(ssl: *mut Object, done: c_int) -> c_int {
     if done != 1 {
         return done;
@@ -28,8 +28,8 @@ pub(super) fn after_handshake(ssl: *mut Object, done: c_int) -> c_int {
     -1
 }
 
-/// What is to be done when a session of the agent's has been offered: it is verified, if that could not be done before,
-/// and it is of no use any more.
+/// Settles a session of the agent's that has been offered: it is verified, if that could not be
+/// done before, and it is of no use any more.
 pub(super) fn settle(api: &Api, ssl: *mut Object) -> Option<()> {
     let connection = known(api, ssl).filter(|connection| connection.offers.replace(false))?;
     let is_unverified = connection.unverified.replace(false);

@@ -42,7 +42,7 @@ impl Socket {
         (done == 0 && is_believed(socket.user()?, path)).then_some(socket)
     }
 
-    /// Who listens there.
+    /// Returns the user who listens there.
     fn user(&self) -> Option<libc::uid_t> {
         let mut of = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: libc::gid_t::MAX };
         let mut length = libc::socklen_t::try_from(size_of_val(&of)).ok()?;

@@ -1,4 +1,4 @@
-//! What is remembered beside OpenSSL's own objects, and goes with them.
+//! State beside OpenSSL's own objects, which goes with them.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_long, c_uchar, c_uint, c_void};
@@ -10,7 +10,7 @@ use super::api::{Api, Dup, Free, Info, NewSession, Object};
 use super::once::Published;
 use crate::query::Query;
 
-/// Of a context, which threads share.
+/// State of a context, which threads share.
 #[derive(Default)]
 pub(super) struct OfContext {
     /// The program's own callback for new sessions: it has to be called whatever else fails.
@@ -65,7 +65,8 @@ pub(super) fn is_blind() -> bool {
     BLIND.load(Ordering::Acquire)
 }
 
-/// How often a lock is tried. It is held for some instructions; in the child of a fork it may be held for ever.
+/// Attempts at a lock. It is held for some instructions; in the child of a fork it may be held for
+/// ever.
 const TRIES: usize = 1000;
 
 fn locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
@@ -79,8 +80,8 @@ fn locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     None
 }
 
-/// Of a connection, which one thread uses at a time. A callback of the program can come in between: nothing is
-/// borrowed while one is called.
+/// State of a connection, which one thread uses at a time. A callback of the program can come in
+/// between: nothing is borrowed while one is called.
 #[derive(Default)]
 pub(super) struct OfConnection {
     /// The program offers a session or a certificate of its own.
@@ -101,7 +102,7 @@ pub(super) struct OfConnection {
     pub(super) visit: Cell<Option<Visit>>,
 }
 
-/// What the first ticket of a connection is left with.
+/// State that the first ticket of a connection is left with.
 pub(super) struct Visit {
     pub(super) query: Query,
     pub(super) opened: String,
@@ -120,7 +121,7 @@ struct Places {
     session: c_int,
 }
 
-/// Of openssl/crypto.h.
+/// From openssl/crypto.h.
 const CLASS_SSL: c_int = 0;
 const CLASS_SSL_CTX: c_int = 1;
 const CLASS_SSL_SESSION: c_int = 2;
@@ -191,7 +192,7 @@ unsafe extern "C" fn drop_of<T>(
     }
 }
 
-/// What is remembered of a connection, if anything is.
+/// Returns the state of a connection, if there is any.
 pub(super) fn known(api: &Api, ssl: *const Object) -> Option<&'static OfConnection> {
     let place = places(api)?.connection;
     // SAFETY: the caller's connection, which outlives the call that this reference is used in, and which no
@@ -235,7 +236,7 @@ pub(super) fn remember(api: &Api, ctx: *mut Object) -> Option<()> {
     Some(())
 }
 
-/// What is remembered of a context.
+/// Returns the state of a context.
 pub(super) fn context(api: &Api, ctx: *mut Object) -> Option<&'static OfContext> {
     let place = places(api)?.context;
     // SAFETY: the caller's context, which outlives the call that this reference is used in; threads share what is

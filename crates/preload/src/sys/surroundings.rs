@@ -1,4 +1,4 @@
-//! What the environment says, read when the program is loaded: later, other threads may change it.
+//! The environment, read when the program is loaded: later, other threads may change it.
 
 use std::ffi::{CStr, CString, c_char};
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(super) struct Surroundings {
 
 static SURROUNDINGS: Published<Option<Surroundings>> = Published::nothing();
 
-/// None: there is no agent, and all is left alone.
+/// Reads the environment; `None`: there is no agent, and all is left alone.
 pub(super) fn surroundings() -> Option<&'static Surroundings> {
     SURROUNDINGS.get()?.as_ref()
 }

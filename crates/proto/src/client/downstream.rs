@@ -11,14 +11,14 @@ use crate::reassembly::Reassembly;
 pub(super) struct Downstream {
     /// From datagrams; `None` once TCP alone carries the stream.
     udp: Option<Reassembly>,
-    /// Whether bytes from datagrams may reach the application.
+    /// True if bytes from datagrams may reach the application.
     open: bool,
     /// Bytes of the stream given to the application so far.
     released: usize,
     /// Where the next byte of TCP stands in the stream.
     tcp_offset: usize,
     to_app: Vec<u8>,
-    /// Whether the first bytes came over UDP; until told.
+    /// True if the first bytes came over UDP; until told.
     first_source: Option<bool>,
     finished: bool,
 }
@@ -52,7 +52,7 @@ impl Downstream {
         self.release_prefix();
     }
 
-    /// What has not reached the application never will: another stream takes its place.
+    /// Discards what has not reached the application: another stream takes its place.
     pub(super) fn discard_unreleased(&mut self) {
         self.udp = None;
     }
@@ -90,12 +90,13 @@ impl Downstream {
         u32::try_from(self.released).unwrap_or(u32::MAX)
     }
 
-    /// Whether TCP alone carries the stream, and nothing is queued.
+    /// Returns true if TCP alone carries the stream, and nothing is queued.
     pub(super) const fn is_transparent(&self) -> bool {
         self.tcp_offset >= self.released && self.to_app.is_empty()
     }
 
-    /// Whether TCP may bring more: it has not ended, and the application takes what there is.
+    /// Returns true if TCP may bring more: it has not ended, and the application takes what there
+    /// is.
     pub(super) const fn wants_more(&self) -> bool {
         !self.finished && self.to_app.len() < STREAM_BUFFER
     }

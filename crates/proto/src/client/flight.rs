@@ -1,4 +1,4 @@
-//! What the client sends over UDP: its flight, then slots for the answers, which repeat it.
+//! The client's datagrams: its flight, then slots for the answers, which repeat it.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ pub(super) struct Flight {
     phase: Phase,
     /// Sequence numbers used so far.
     used: u8,
-    /// Those answered, a bit each.
+    /// Slots that were answered, a bit each.
     answered: u16,
     queue: VecDeque<Vec<u8>>,
 }
@@ -86,7 +86,7 @@ impl Flight {
         matches!(self.phase, Phase::Sent { .. })
     }
 
-    /// Why nothing was sent, when TCP is connected.
+    /// Returns the reason why nothing was sent, when TCP is connected.
     pub(super) const fn why_not(&self) -> PlainReason {
         match self.phase {
             _ if !self.offered => PlainReason::NotOffered,
@@ -110,7 +110,7 @@ impl Flight {
         seq < self.used
     }
 
-    /// Whether no answer to `seq` was taken yet.
+    /// Returns true if no answer to `seq` was taken yet.
     pub(super) const fn awaits_answer(&self, seq: u8) -> bool {
         self.answered & (1 << seq) == 0
     }
@@ -119,7 +119,7 @@ impl Flight {
         self.answered |= 1 << seq;
     }
 
-    /// Whether no more answers can come.
+    /// Returns true if no more answers can come.
     pub(super) const fn is_answered(&self) -> bool {
         self.answered.count_ones() == self.used as u32
     }
@@ -146,8 +146,9 @@ impl Flight {
         self.phase = Phase::Sent { hello_end, sent };
     }
 
-    /// A slot is as long as the byte rule wants it, so it repeats a piece of the ClientHello instead of
-    /// padding: a datagram of the flight may be lost where the pieces of its bytes arrive.
+    /// A slot is as long as the byte rule wants it, so it repeats a piece of the ClientHello
+    /// instead of padding: a datagram of the flight may be lost where the pieces of its bytes
+    /// arrive.
     fn send_slots(&mut self, slots: u8, hello: &[u8], events: &mut VecDeque<ClientEvent>) {
         for (offset, piece) in pieces(hello).take(slots.into()) {
             let Some(seq) = self.queue_request(offset, piece) else {
@@ -165,8 +166,8 @@ impl Flight {
     }
 }
 
-/// Pieces of the ClientHello with their offsets, from its end to its start, and round again: the last
-/// datagram of a flight is the shortest, so the fewest slots make up for it.
+/// Pieces of the ClientHello with their offsets, from its end to its start, and round again: the
+/// last datagram of a flight is the shortest, so the fewest slots make up for it.
 fn pieces(hello: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     let ends = (1..=hello.len()).rev().step_by(SLOT_PAYLOAD);
     ends.cycle().filter_map(|end| {

@@ -308,7 +308,7 @@ fn a_caller_without_a_cookie_lets_the_syn_go() {
     assert!(!fast.is_over());
 }
 
-/// What may happen to an undecided one.
+/// Step that may happen to an undecided one.
 #[derive(Clone, Debug)]
 enum Step {
     Expect,
@@ -338,8 +338,8 @@ fn streams() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Whatever comes in whatever order: no SYN waits beyond the limit, and a flight fits the SYN and
-    /// holds a whole ClientHello.
+    /// Whatever comes in whatever order: no SYN waits beyond the limit, and a flight fits the SYN
+    /// and holds a whole ClientHello.
     #[test]
     fn no_wait_is_longer_and_no_flight_larger(
         stream in streams(),

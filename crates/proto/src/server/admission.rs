@@ -1,4 +1,4 @@
-//! How many unjoined sessions an unproven address may have, and which they are.
+//! Admission of unjoined sessions for each unproven address.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -24,7 +24,7 @@ struct Place {
     stage: Stage,
 }
 
-/// How far a session is.
+/// Stage of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Gathering,
@@ -33,7 +33,8 @@ pub(super) enum Stage {
 }
 
 impl Admission {
-    /// Whether there is room for one more. Spared sessions do not count: they give way once it runs.
+    /// Checks that there is room for one more. Spared sessions do not count: they give way once it
+    /// runs.
     pub(super) fn check(&self, address: IpAddr) -> Result<(), Discard> {
         let (host, count) = self.count(address, |stage| stage != Stage::Spared);
         if host >= SESSIONS_PER_ADDRESS {

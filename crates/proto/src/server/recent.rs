@@ -1,4 +1,4 @@
-//! What happened within the last seconds, bounded.
+//! Memory of the last seconds, bounded.
 
 use alloc::collections::{BTreeMap, VecDeque};
 

@@ -77,8 +77,8 @@ impl Case {
         }
     }
 
-    /// Whether all that one round trip needs arrives: every byte of the ClientHello in some datagram,
-    /// and slots for a flight of which nothing is lost. The acknowledgement may be.
+    /// Returns true if all that one round trip needs arrives: every byte of the ClientHello in some
+    /// datagram, and slots for a flight of which nothing is lost. The acknowledgement may be.
     fn is_whole(&self) -> bool {
         let sent = self.sent();
         let arrived = sent.iter().enumerate().filter(|(bit, _)| self.lost_up & (1 << bit) == 0);
@@ -117,7 +117,7 @@ impl Case {
     }
 }
 
-/// Whether the ranges leave no gap in the first `len` bytes.
+/// Returns true if the ranges leave no gap in the first `len` bytes.
 fn covers(mut ranges: Vec<Range<usize>>, len: usize) -> bool {
     ranges.sort_by_key(|range| range.start);
     let reach = |end: usize, range: &Range<usize>| {
@@ -167,8 +167,9 @@ fn any_datagrams_of_both_flights_may_be_lost() {
     println!("{count} subsets of lost datagrams, {one_rtt} of them harmless: 1 RTT");
     // 4 timings x (2 + 4 + 8) subsets of the flight x (4 + 8 + .. + 128) of the responses.
     assert_eq!(count, 4 * 14 * 252);
-    // 4 timings x 6 server flights, the acknowledgement lost or not, x the subsets that slots make up
-    // for: all of a flight of one or two, and of three those with the first, of which slots bring the end.
+    // 4 timings x 6 server flights, the acknowledgement lost or not, x the subsets that slots make
+    // up for: all of a flight of one or two, and of three those with the first, of which slots
+    // bring the end.
     assert_eq!(one_rtt, 4 * 6 * 2 * (2 + 4 + 4));
 }
 
@@ -190,7 +191,7 @@ fn any_fragments_and_slots_may_be_lost() {
     assert!(one_rtt > count / 10 && one_rtt < count);
 }
 
-/// What happens to one datagram besides loss.
+/// Fate of one datagram besides loss.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     Twice,
@@ -229,8 +230,8 @@ fn bit_of(number: u64, lost: u32) -> u32 {
     arriving.zip(1..).find(|(_, at)| *at == number).map_or(0, |(bit, _)| bit)
 }
 
-/// Each datagram of either direction in each trouble, alone and while any other one is lost. What is
-/// late does no more harm than what is lost, and what is doubled none.
+/// Each datagram of either direction in each trouble, alone and while any other one is lost. What
+/// is late does no more harm than what is lost, and what is doubled none.
 #[test]
 fn any_datagram_may_be_late_or_doubled() {
     let (mut count, mut harmless) = (0, 0);

@@ -1,4 +1,4 @@
-//! What misbehaving servers and forged packets do to the client alone.
+//! Effects of misbehaving servers and forged packets on the client alone.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Random loss: how often the ClientHello gets to the edge, with its pieces in the slots and without.
+//! Random loss: how often the ClientHello gets to the edge, with its pieces in the slots and
+//! without.
 
 use std::time::Duration;
 
@@ -46,10 +47,10 @@ fn share(outcomes: &[Outcome], hit: impl Fn(&Outcome) -> bool) -> f64 {
     outcomes.iter().filter(|outcome| hit(outcome)).count() as f64 / f64::from(SESSIONS)
 }
 
-/// At 20 % loss both datagrams arrive in 0.8 x 0.8 = 0.64 of all flights. With five slots the bytes from
-/// 1,109 on go out three times and those before twice: 0.8 x (1 - 0.2 ^ 3) where the first datagram
-/// arrives, and where it does not, by three pieces and one of two copies, 0.2 x 0.8 ^ 3 x (1 - 0.2 ^ 2):
-/// 0.89 in all.
+/// At 20 % loss both datagrams arrive in 0.8 x 0.8 = 0.64 of all flights. With five slots the bytes
+/// from 1,109 on go out three times and those before twice: 0.8 x (1 - 0.2 ^ 3) where the first
+/// datagram arrives, and where it does not, by three pieces and one of two copies, 0.2 x 0.8 ^ 3 x
+/// (1 - 0.2 ^ 2): 0.89 in all.
 #[test]
 fn pieces_in_slots_bring_the_hello_through_random_loss() {
     let (with, without) = (sessions(Link::default), sessions(|| Link::default().with(EmptySlots)));

@@ -1,4 +1,5 @@
-//! Client and server of the core, an application, an origin and a network in one thread, in virtual time.
+//! Client and server of the core, an application, an origin and a network in one thread, in virtual
+//! time.
 //!
 //! * `every_loss`: every subset of lost datagrams, and reorderings, duplications, delays.
 //! * `loss`: how often a ClientHello gets through random loss.

@@ -1,5 +1,5 @@
-//! Arbitrary runs: whatever the network does, the application and the origin see what they would see
-//! over TCP alone, and no more than the wait for datagrams later.
+//! Arbitrary runs: whatever the network does, the application and the origin see what they would
+//! see over TCP alone, and no more than the wait for datagrams later.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -29,7 +29,7 @@ impl Block {
         self.bytes(name).try_into().unwrap()
     }
 
-    /// None in the frames that have none.
+    /// Returns the payload; empty for frames that have none.
     pub(crate) fn payload(&self) -> Vec<u8> {
         if self.0.contains_key("payload") { self.bytes("payload") } else { Vec::new() }
     }

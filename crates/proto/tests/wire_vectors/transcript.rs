@@ -42,7 +42,7 @@ struct Ends {
     client: Client,
     config: ServerConfig,
     edge: Edge,
-    /// How many bytes of each origin stream were seen, in one.
+    /// Number of bytes of each origin stream that were seen, in one.
     origin_seen: usize,
 }
 

@@ -8,8 +8,9 @@ use crate::ticket::Stamp;
 
 /// When contexts were last forgotten: connections that were open then bring nothing back.
 ///
-/// Contexts are known by keyed hashes, so that no label outlives its context here. Where two have the
-/// same hash, or there are too many, more is taken for forgotten than was: that costs a handshake.
+/// Contexts are known by keyed hashes, so that no label outlives its context here. Where two have
+/// the same hash, or there are too many, more is taken for forgotten than was: that costs a
+/// handshake.
 #[derive(Debug, Default)]
 pub(super) struct Forgotten {
     everybody: Stamp,
@@ -35,7 +36,7 @@ impl Forgotten {
         }
     }
 
-    /// Whether `context` was forgotten after `stamp`.
+    /// Returns true if `context` was forgotten after `stamp`.
     pub(super) fn is_since(&self, context: &Context, stamp: Stamp) -> bool {
         let hashes = [context.uid.map(|user| self.user(user)), Some(self.context(context))];
         let some = hashes.into_iter().flatten().filter_map(|hash| self.some.get(&hash));

@@ -5,20 +5,20 @@ use crate::origin::{Key, Server};
 use crate::policy::Policy;
 use crate::store::pool::Pool;
 
-/// What there is of one origin, without any secret.
+/// Contents of one origin, without any secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed<'a> {
     /// Whom it is for.
     pub server: Server<'a>,
-    /// Whose it is.
+    /// Owner.
     pub context: &'a Context,
     /// The application protocols that were offered.
     pub alpn: Vec<&'a [u8]>,
-    /// How many tickets that can be taken.
+    /// Number of tickets that can be taken.
     pub tickets: usize,
     /// Bytes of memory that they take.
     pub bytes: usize,
-    /// How long ago the newest of them came.
+    /// Age of the newest of them.
     pub newest: Duration,
     /// In how long the last of them is over.
     pub expires: Duration,
@@ -27,7 +27,7 @@ pub struct Listed<'a> {
 }
 
 impl<'a> Listed<'a> {
-    /// None if nothing of it can be taken any more.
+    /// Lists a pool; `None` if nothing of it can be taken any more.
     pub(super) fn of(key: &'a Key, pool: &Pool, policy: Policy, now: Instant) -> Option<Self> {
         let newest = pool.alive(now).map(|kept| kept.ticket.received).max()?;
         let end = pool.alive(now).map(|kept| kept.end).max()?;
@@ -45,7 +45,7 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// What a store holds, and what happened to tickets so far.
+/// Contents of a store, and what happened to tickets so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Origins that have tickets.
@@ -66,10 +66,10 @@ pub struct Counts {
     pub refused: u64,
     /// Kept ones that went because another of their origin was refused.
     pub outdated: u64,
-    /// Those that were not used in their time.
+    /// Tickets that were not used in their time.
     pub expired: u64,
-    /// Those that gave way to others.
+    /// Tickets that gave way to others.
     pub evicted: u64,
-    /// Those that were forgotten on demand, or with a policy.
+    /// Tickets that were forgotten on demand, or with a policy.
     pub forgotten: u64,
 }

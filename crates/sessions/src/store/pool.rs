@@ -18,7 +18,8 @@ impl Pool {
         self.0.insert(at, new);
     }
 
-    /// That which ends first, and last of all one that may be offered more than once: it stays here.
+    /// Takes the ticket that ends first, and last of all one that may be offered more than once: it
+    /// stays here.
     pub(super) fn take(&mut self) -> Option<Kept> {
         match self.0.iter().position(|kept| !kept.ticket.reusable) {
             Some(at) => self.0.remove(at),
@@ -48,7 +49,7 @@ impl Pool {
         before - self.len()
     }
 
-    /// None is offered longer than `lifetime` after its server was verified.
+    /// Shortens lives: no ticket is offered longer than `lifetime` after its server was verified.
     pub(super) fn shorten(&mut self, lifetime: Duration) {
         for kept in &mut self.0 {
             kept.end = kept.end.min(kept.ticket.verified + lifetime);
@@ -56,7 +57,7 @@ impl Pool {
         self.0.make_contiguous().sort_by_key(|kept| kept.end);
     }
 
-    /// Those that are not over.
+    /// Returns the tickets that have not expired.
     pub(super) fn alive(&self, now: Instant) -> impl Iterator<Item = &Kept> {
         self.0.iter().filter(move |kept| is_alive(kept.end, now))
     }
@@ -80,7 +81,7 @@ impl Pool {
     }
 }
 
-/// Whether a ticket can still get to its server in time.
+/// Returns true if a ticket can still get to its server in time.
 pub(super) fn is_alive(end: Instant, now: Instant) -> bool {
     now + LAST_MOMENT < end
 }

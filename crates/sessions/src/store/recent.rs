@@ -19,12 +19,12 @@ impl Recent {
         Self { current: HashSet::new(), previous: HashSet::new(), limit, hasher }
     }
 
-    /// What stands for a session here.
+    /// Returns the mark of a session.
     pub(super) fn mark(&self, session: &[u8]) -> u64 {
         self.hasher.hash_one(session)
     }
 
-    /// Whether a session has come before, as far as that is remembered.
+    /// Returns true if a session has come before, as far as that is remembered.
     pub(super) fn contains(&self, mark: u64) -> bool {
         self.current.contains(&mark) || self.previous.contains(&mark)
     }

@@ -65,7 +65,7 @@ impl Bench {
         }
     }
 
-    /// What the store does with the connection to `server`.
+    /// Acts on the store for the connection to `server`.
     fn at<T>(
         &mut self,
         server: Server<'_>,

@@ -3,19 +3,22 @@ use std::fmt;
 use crate::facts::Version;
 use crate::settings::{CertifiedKey, KeyLog};
 
-/// What a client asks for and trusts. Every field may be set; [`new`](Self::new) has the defaults.
+/// Options of a client, and its trust anchors. Every field may be set; [`new`](Self::new) has the
+/// defaults.
 #[derive(Clone)]
 pub struct ClientConfig {
-    /// Whose word is taken for a server's name.
+    /// Trust anchors for a server's name.
     pub trust: Trust,
     /// Application protocols, the best first. None: not negotiated.
     pub alpn: Vec<Vec<u8>>,
-    /// Groups of the key exchange in OpenSSL's form, such as `X25519MLKEM768:X25519`. None: OpenSSL's.
+    /// Groups of the key exchange in OpenSSL's form, such as `X25519MLKEM768:X25519`. None:
+    /// OpenSSL's.
     ///
-    /// The default makes a ClientHello of about 1,500 bytes; with `X25519` alone it has about 300 and
-    /// fits into a SYN.
+    /// The default makes a ClientHello of about 1,500 bytes; with `X25519` alone it has about 300
+    /// and fits into a SYN.
     pub groups: Option<String>,
-    /// Signature algorithms in OpenSSL's form, such as `mldsa44:ecdsa_secp256r1_sha256`. None: OpenSSL's.
+    /// Signature algorithms in OpenSSL's form, such as `mldsa44:ecdsa_secp256r1_sha256`. None:
+    /// OpenSSL's.
     pub signature_algorithms: Option<String>,
     /// The lowest version of TLS.
     pub min_version: Version,
@@ -28,12 +31,12 @@ pub struct ClientConfig {
     pub key_log: Option<KeyLog>,
 }
 
-/// Whose word is taken for a server's name.
+/// Trust anchors for a server's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// The certificate authorities of the system, or those of SSL_CERT_FILE and SSL_CERT_DIR.
     System,
-    /// Those in this PEM, and no others.
+    /// The authorities in this PEM, and no others.
     Roots(Vec<u8>),
     /// Anybody's: whoever is on the way can read and change everything.
     Anyone,

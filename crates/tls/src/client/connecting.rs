@@ -13,10 +13,10 @@ use crate::ffi;
 use crate::limits::SESSIONS_MAX;
 use crate::ticket_request::TicketRequest;
 
-/// What is ours of one connection at a client, found from OpenSSL's callbacks.
+/// Our state of one connection at a client, found from OpenSSL's callbacks.
 pub(crate) struct Connecting {
     pub(super) server_name: String,
-    /// Whether the name goes into the ClientHello: addresses do not.
+    /// True if the name goes into the ClientHello: addresses do not.
     pub(super) sends_name: bool,
     pub(super) request_fop: bool,
     pub(super) ticket_request: OnceLock<TicketRequest>,
@@ -28,10 +28,10 @@ pub(crate) struct Connecting {
     pub(super) received: Mutex<Received>,
 }
 
-/// What came with NewSessionTicket messages.
+/// Contents of NewSessionTicket messages.
 #[derive(Default)]
 pub(super) struct Received {
-    /// Of the message that is being read.
+    /// Cookie of the message that is being read.
     offer: Option<OfferedCookie>,
     sessions: VecDeque<NewSession>,
 }
@@ -43,7 +43,7 @@ impl Connecting {
         Ok(())
     }
 
-    /// What is ours of the connection that a callback is about.
+    /// Returns our state of the connection that a callback is about.
     pub(super) fn of(ssl: &SslRef) -> Option<&Arc<Self>> {
         ssl.ex_data(*INDEX.get()?)
     }

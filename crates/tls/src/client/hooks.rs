@@ -1,4 +1,4 @@
-//! What OpenSSL asks and tells in the middle of a client's connection.
+//! OpenSSL's callbacks in the middle of a client's connection.
 
 use headstart_proto::cookie::{EXTENSION_TYPE, OfferedCookie};
 use openssl::error::ErrorStack;

@@ -12,8 +12,8 @@ use crate::limits::{NAME_MAX, RESUMPTION_LIFE, SESSION_MAX};
 
 /// A session to be offered to a server, as bytes that can be kept elsewhere; wiped when dropped.
 ///
-/// Who has them can be the server to this client, and can read its early data: they are as secret as a
-/// key. They hold OpenSSL's own form and:
+/// Who has them can be the server to this client, and can read its early data: they are as secret
+/// as a key. They hold OpenSSL's own form and:
 ///
 /// | at | length | field |
 /// |---|---|---|
@@ -24,19 +24,19 @@ use crate::limits::{NAME_MAX, RESUMPTION_LIFE, SESSION_MAX};
 /// | 42 | n | host name |
 /// | 42+n | rest | SSL_SESSION in DER |
 ///
-/// A session of one client context can be offered by another, also in another process, if that trusts the
-/// same. One for another name, or of a client with another trust, is not offered: nobody checks a
-/// certificate when a session is resumed. For the same reason one is not offered later than
-/// [`RESUMPTION_LIFE`] after the full handshake, however often it was renewed.
+/// A session of one client context can be offered by another, also in another process, if that
+/// trusts the same. One for another name, or of a client with another trust, is not offered: nobody
+/// checks a certificate when a session is resumed. For the same reason one is not offered later
+/// than [`RESUMPTION_LIFE`] after the full handshake, however often it was renewed.
 #[derive(Clone)]
 pub struct Session {
     bytes: Zeroizing<Vec<u8>>,
-    /// OpenSSL's form, if it was needed already: to make it costs as much as the rest of a resumption, since there
-    /// is a certificate in it. OpenSSL wipes its keys.
+    /// OpenSSL's form, if it was needed already: to make it costs as much as the rest of a
+    /// resumption, since there is a certificate in it. OpenSSL wipes its keys.
     decoded: Option<SslSession>,
 }
 
-/// Why bytes are no session.
+/// The bytes are no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionError;
 
@@ -79,7 +79,7 @@ impl Session {
         Parts::read(&self.bytes).map_or("", |parts| parts.name)
     }
 
-    /// None if the name or all of it is too long, or OpenSSL has no memory.
+    /// Makes a session; `None` if the name or all of it is too long, or OpenSSL has no memory.
     pub(super) fn new(
         trust: &[u8; 32],
         since: UnixSeconds,
@@ -90,8 +90,8 @@ impl Session {
         Parts { trust, since, name, der: &der }.emit()
     }
 
-    /// OpenSSL's form and the time of the full handshake, if it may be offered to `name` by a client that trusts
-    /// so, and lives.
+    /// OpenSSL's form and the time of the full handshake, if it may be offered to `name` by a
+    /// client that trusts so, and lives.
     pub(super) fn usable(
         &self,
         trust: &[u8; 32],
@@ -155,7 +155,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Whether the ticket's time is not over. OpenSSL looks at the same clock, but would still announce early data.
+/// Returns true if the ticket has not expired. OpenSSL looks at the same clock, but would still
+/// announce early data.
 fn lives(session: &SslSessionRef, now: UnixSeconds) -> bool {
     let life = ffi::ticket_lifetime(session);
     let made = UnixSeconds(u64::try_from(session.time()).unwrap_or(0));
@@ -174,7 +175,7 @@ pub struct NewSession {
     pub session: Session,
     /// The version of TLS that it is of.
     pub version: Option<Version>,
-    /// How long it may be offered; zero if the server does not say, which TLS 1.2 allows.
+    /// Time that it may be offered; zero if the server does not tell, which TLS 1.2 allows.
     pub lifetime: Duration,
     /// Early data that it allows, in bytes; 0 allows none.
     pub max_early_data: u32,
@@ -182,7 +183,7 @@ pub struct NewSession {
     pub alpn: Option<Vec<u8>>,
     /// Fast Open cookies that came along; none unless they were asked for.
     pub cookies: Vec<OfferedCookie>,
-    /// Whether the client could have shown a certificate: then others must not use the session.
+    /// True if the client could have shown a certificate: then others must not use the session.
     pub client_certificate: bool,
 }
 

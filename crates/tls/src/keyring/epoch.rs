@@ -21,7 +21,7 @@ const SALT: &[u8] = b"headstart key ring 1";
 /// Bytes that are wiped.
 pub(super) type Secret = Zeroizing<[u8; SECRET_LEN]>;
 
-/// What a key is for; keys of different purposes say nothing of each other.
+/// Purpose of a key; keys of different purposes reveal nothing of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Encrypts tickets.
@@ -71,8 +71,8 @@ pub struct Epoch {
     /// When it became current, or will.
     pub from: UnixSeconds,
     secret: Secret,
-    /// Derived once, so that a handshake has nothing to derive and nothing that can fail. In the order
-    /// of [`Purpose::ALL`].
+    /// Derived once, so that a handshake has nothing to derive and nothing that can fail. In the
+    /// order of [`Purpose::ALL`].
     keys: [Secret; Purpose::ALL.len()],
 }
 

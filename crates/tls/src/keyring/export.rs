@@ -1,4 +1,5 @@
-//! The ticket keys in the forms of other servers, which use OpenSSL's tickets with the same algorithms.
+//! The ticket keys in the forms of other servers, which use OpenSSL's tickets with the same
+//! algorithms.
 
 use openssl::base64::encode_block;
 use zeroize::Zeroizing;
@@ -11,16 +12,18 @@ pub const TICKET_KEY_LEN: usize = 80;
 impl KeyRing {
     /// Each epoch as a file for nginx's `ssl_session_ticket_key`: name, HMAC key, AES key.
     ///
-    /// The order is that of nginx 1.11.8 and later for files of 80 bytes (with 48 it has the AES key first).
+    /// The order is that of nginx 1.11.8 and later for files of 80 bytes (with 48 it has the AES
+    /// key first).
     pub fn nginx_keys(&self) -> impl Iterator<Item = (Role, Zeroizing<[u8; TICKET_KEY_LEN]>)> {
         let order = [Purpose::TicketMac, Purpose::TicketCipher];
         self.roles().map(move |(role, epoch)| (role, ticket_key(epoch, order)))
     }
 
-    /// The epochs as the file of HAProxy's `tls-ticket-keys`: a line each, of name, AES key and HMAC key in base64.
+    /// The epochs as the file of HAProxy's `tls-ticket-keys`: a line each, of name, AES key and
+    /// HMAC key in base64.
     ///
-    /// HAProxy wants three lines at least and makes tickets with the last but one, which is the current epoch
-    /// here; in a new ring that comes twice.
+    /// HAProxy wants three lines at least and makes tickets with the last but one, which is the
+    /// current epoch here; in a new ring that comes twice.
     #[must_use]
     pub fn haproxy_keys(&self) -> Zeroizing<String> {
         let order = [Purpose::TicketCipher, Purpose::TicketMac];

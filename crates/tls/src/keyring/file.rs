@@ -21,17 +21,18 @@ impl KeyRing {
     /// Reads a ring from `path`.
     ///
     /// # Errors
-    /// A file that others may read or write, or that another user owns: they could have read or changed
-    /// what is in it. A symbolic link, which somebody else may turn. Anything that is no key ring.
+    /// A file that others may read or write, or that another user owns: they could have read or
+    /// changed what is in it. A symbolic link, which somebody else may turn. Anything that is no
+    /// key ring.
     pub fn load(path: &Path) -> Result<Self, KeyFileError> {
         open(path).and_then(|file| ring(&file)).map_err(|fault| fault.of(path))
     }
 
-    /// Writes the ring to `path` in place of what is there: a reader sees the old ring or the new one.
-    /// For a ring that was made from that one there is [`KeyFile`].
+    /// Writes the ring to `path` in place of what is there: a reader sees the old ring or the new
+    /// one. For a ring that was made from that one there is [`KeyFile`].
     ///
-    /// The file is readable and writable for its owner only, who is the caller. If `path` is a symbolic
-    /// link, the link is replaced.
+    /// The file is readable and writable for its owner only, who is the caller. If `path` is a
+    /// symbolic link, the link is replaced.
     ///
     /// # Errors
     /// The directory is missing, full or not writable. What is there then stays as it is.
@@ -48,8 +49,8 @@ impl KeyRing {
     }
 }
 
-/// Writes `bytes` to `path`, readable and writable for its owner only, in place of what is there: a reader sees
-/// the old bytes or the new ones. If `path` is a symbolic link, the link is replaced.
+/// Writes `bytes` to `path`, readable and writable for its owner only, in place of what is there: a
+/// reader sees the old bytes or the new ones. If `path` is a symbolic link, the link is replaced.
 ///
 /// # Errors
 /// The directory is missing, full or not writable. What is there then stays as it is.
@@ -70,7 +71,8 @@ pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<(), FileFault> {
     Ok(())
 }
 
-/// A key file that is about to be changed: whoever else wants to change it waits until this is dropped.
+/// A key file that is about to be changed: whoever else wants to change it waits until this is
+/// dropped.
 ///
 /// Without, of two rotations at the same time one would be lost. Readers do not wait.
 #[derive(Debug)]
@@ -92,7 +94,7 @@ impl KeyFile {
         Ok(Self { path: path.to_owned(), ring, _locked: file })
     }
 
-    /// What is in it.
+    /// Returns the ring in it.
     #[must_use]
     pub const fn ring(&self) -> &KeyRing {
         &self.ring
@@ -111,8 +113,8 @@ fn lock(path: &Path) -> Result<File, FileFault> {
     loop {
         let file = open(path)?;
         file.lock().map_err(FileFault::Read)?;
-        // Who had the lock before has probably put another file in its place, and this is a lock of the old one.
-        // Each turn means that somebody got on.
+        // Who had the lock before has probably put another file in its place, and this is a lock of
+        // the old one. Each turn means that somebody got on.
         let there = fs::symlink_metadata(path).map_err(FileFault::Read)?;
         let ours = file.metadata().map_err(FileFault::Read)?;
         if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) {
@@ -139,7 +141,7 @@ fn ring(file: &File) -> Result<KeyRing, FileFault> {
     KeyRing::parse(text).map_err(FileFault::Text)
 }
 
-/// What a file holds that nobody else can have read or written, at most `max` bytes.
+/// Reads a file that nobody else can have read or written, at most `max` bytes.
 pub(super) fn read(path: &Path, max: usize) -> Result<Zeroizing<Vec<u8>>, FileFault> {
     content(&open(path)?, max)
 }
@@ -151,7 +153,7 @@ fn content(file: &File, max: usize) -> Result<Zeroizing<Vec<u8>>, FileFault> {
     if bytes.len() > max { Err(FileFault::TooLarge) } else { Ok(bytes) }
 }
 
-/// Of the open file, so that it cannot be exchanged in between.
+/// Checks the open file, so that it cannot be exchanged in between.
 fn check(file: &Metadata) -> Result<(), FileFault> {
     if !file.is_file() {
         return Err(FileFault::NotFile);
@@ -175,7 +177,8 @@ fn write(path: &Path, bytes: &[u8]) -> Result<NamedTempFile, FileFault> {
     Ok(file)
 }
 
-/// Puts the renaming on the disk. Some file systems cannot; then a power failure may bring the old ring back.
+/// Puts the renaming on the disk. Some file systems cannot; then a power failure may bring the old
+/// ring back.
 fn sync(path: &Path) {
     let _ = File::open(dir(path)).and_then(|dir| dir.sync_all());
 }
@@ -189,11 +192,11 @@ pub(super) fn dir(path: &Path) -> &Path {
 pub struct KeyFileError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// Fault of the file.
     pub fault: FileFault,
 }
 
-/// What is wrong with a key file.
+/// Fault of a key file.
 #[derive(Debug)]
 pub enum FileFault {
     /// It cannot be opened or read.
@@ -225,7 +228,7 @@ impl FileFault {
 }
 
 impl KeyFileError {
-    /// What to do about it: one line.
+    /// Returns advice on what to do about it: one line.
     #[must_use]
     pub fn hint(&self) -> String {
         let file = self.path.display();

@@ -1,4 +1,4 @@
-//! What the machines of a fleet share in a file of their own: a key, and where each edge is.
+//! File that the machines of a fleet share: a key, and the address of each edge.
 //!
 //! ```text
 //! headstart fleet 1
@@ -7,8 +7,8 @@
 //! edge 2 10.0.0.2:4433
 //! ```
 //!
-//! The number of an edge is from 1 to 255; the address is where it takes joins that came to another one.
-//! Empty lines and lines that begin with `#` are skipped.
+//! The number of an edge is from 1 to 255; the address is where it takes joins that came to another
+//! one. Empty lines and lines that begin with `#` are skipped.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,10 +29,10 @@ const VERSION: &str = "headstart fleet 1";
 /// The salt of all derivations, which sets them apart from those of key rings.
 const SALT: &[u8] = b"headstart fleet 1";
 
-/// What the key is for that seals rings.
+/// Purpose of the key that seals rings.
 pub(super) const SEAL: &str = "ring seal";
 
-/// What the key is for by which edges know each other.
+/// Purpose of the key by which edges know each other.
 pub(crate) const LINK: &str = "edge link";
 
 /// Bytes of a fleet's file at most: 255 edges take some 12,000.
@@ -40,8 +40,8 @@ pub const FLEET_FILE_MAX: usize = 16 * 1024;
 
 /// The secret of a fleet, wiped when dropped.
 ///
-/// It seals the key ring where others keep it, and by it edges know each other. It is no ticket key: who has it can
-/// make the fleet take a ring of his own, and read those that he gets hold of.
+/// It seals the key ring where others keep it, and by it edges know each other. It is no ticket
+/// key: who has it can make the fleet take a ring of his own, and read those that he gets hold of.
 #[derive(Clone)]
 pub struct FleetKey(Secret);
 
@@ -89,8 +89,8 @@ impl Fleet {
     /// Reads a fleet's file.
     ///
     /// # Errors
-    /// A file that others may read or write, that another user owns, or that is a symbolic link; one that does not
-    /// describe a fleet.
+    /// A file that others may read or write, that another user owns, or that is a symbolic link;
+    /// one that does not describe a fleet.
     pub fn load(path: &Path) -> Result<Self, FleetFileError> {
         let fleet = read(path, FLEET_FILE_MAX).map_err(FleetFault::File).and_then(|bytes| {
             let text = std::str::from_utf8(&bytes);
@@ -169,21 +169,22 @@ fn edge(edges: &mut BTreeMap<EdgeNumber, SocketAddr>, number: &str, address: &st
 pub struct FleetFileError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// Fault of the file.
     pub fault: FleetFault,
 }
 
-/// What is wrong with a fleet's file.
+/// Fault of a fleet's file.
 #[derive(Debug)]
 pub enum FleetFault {
     /// It is not readable, not writable, or not private.
     File(FileFault),
-    /// This line is not one of a fleet's file, says what another said, or is the last and no key was there.
+    /// This line is not one of a fleet's file, says what another said, or is the last and no key
+    /// was there.
     Line(usize),
 }
 
 impl FleetFileError {
-    /// What to do about it: one line.
+    /// Returns advice on what to do about it: one line.
     #[must_use]
     pub fn hint(&self) -> String {
         let file = self.path.display();

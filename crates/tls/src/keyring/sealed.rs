@@ -1,4 +1,5 @@
-//! A ring at a place that need not be trusted, such as Redis: encrypted and authenticated under the fleet key.
+//! A ring at a place that need not be trusted, such as Redis: encrypted and authenticated under the
+//! fleet key.
 //!
 //! | at | length | field |
 //! |---|---|---|
@@ -12,9 +13,9 @@
 //! | 45 | n | the ring's text, AES-256-GCM |
 //! | 45+n | 16 | tag |
 //!
-//! Numbers are big-endian, times in seconds (since 1970). Associated data are `headstart sealed ring 1`, a zero byte, the
-//! name of the site, a zero byte, and all before the nonce: a ring of another site, or one whose times somebody has
-//! changed, does not open.
+//! Numbers are big-endian, times in seconds (since 1970). Associated data are `headstart sealed
+//! ring 1`, a zero byte, the name of the site, a zero byte, and all before the nonce: a ring of
+//! another site, or one whose times somebody has changed, does not open.
 
 use std::fmt;
 
@@ -35,14 +36,15 @@ const TAG: usize = 16;
 pub const SEALED_MAX: usize = 1024;
 
 impl KeyRing {
-    /// Whether nobody may begin with this ring any more: it should have been rotated more than a period ago, so it may
-    /// be one of long ago that somebody has put back.
+    /// Returns true if nobody may begin with this ring any more: it should have been rotated more
+    /// than a period ago, so it may be an old one that somebody has put back.
     #[must_use]
     pub fn is_stale(&self, now: UnixSeconds) -> bool {
         now > self.rotation_due() + self.period
     }
 
-    /// The ring for a place that others can read and write, as its `generation`th, for the site called `name`.
+    /// The ring for a place that others can read and write, as its `generation`th, for the site
+    /// called `name`.
     ///
     /// # Errors
     /// No randomness, or no OpenSSL.
@@ -71,7 +73,7 @@ impl KeyRing {
 pub struct Sealed {
     /// The ring.
     pub ring: KeyRing,
-    /// Which one it is of those that were written to its place.
+    /// Number among the rings that were written to its place.
     pub generation: u64,
     /// When it was written.
     pub written: UnixSeconds,
@@ -106,7 +108,7 @@ impl Sealed {
     }
 }
 
-/// What can be read of a sealed ring without the key, and not changed.
+/// Header of a sealed ring, which can be read without the key, and not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
     generation: u64,
@@ -160,9 +162,10 @@ fn associated(name: &str, header: &[u8; HEADER]) -> Vec<u8> {
 
 /// The newest ring that somebody has taken from a place, by which older ones are known.
 ///
-/// It takes a ring of a later generation; of the same generation one that was written later, which a place has that
-/// lost the last change and was changed again. Of two that were written in the same second everybody takes the one
-/// whose bytes are greater, whatever order they come in. It never goes back.
+/// It takes a ring of a later generation; of the same generation one that was written later, which
+/// a place has that lost the last change and was changed again. Of two that were written in the
+/// same second everybody takes the one whose bytes are greater, whatever order they come in. It
+/// never goes back.
 #[derive(Clone, Debug, Default)]
 pub struct Newest {
     taken: Option<Taken>,
@@ -179,8 +182,8 @@ struct Taken {
 impl Newest {
     /// The ring in `bytes` if it is newer than the last one that was taken; none if it is that one.
     ///
-    /// The first one must not be stale, since nothing else says how old it may be: its current epoch may be
-    /// overdue by one period at most, after which a ring should be worth nothing.
+    /// The first one must not be stale, since nothing else says how old it may be: its current
+    /// epoch may be overdue by one period at most, after which a ring should be worth nothing.
     ///
     /// # Errors
     /// Why it is refused. Then what was taken last stays good.
@@ -209,7 +212,7 @@ impl Newest {
     }
 }
 
-/// Why a ring at some place is not taken.
+/// Reason why a ring at some place is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingRefused {
     /// It does not open.
@@ -218,21 +221,21 @@ pub enum RingRefused {
     Older {
         /// Its generation.
         generation: u64,
-        /// That of the ring that was taken.
+        /// Generation of the ring that was taken.
         taken: u64,
     },
     /// It should have been renewed more than a period ago.
     Stale,
 }
 
-/// What is wrong with a sealed ring.
+/// Fault of a sealed ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealFault {
     /// It is too short, too long, of another version, or says something else outside than inside.
     Form,
     /// It was sealed with another key or for another site, or somebody has changed it.
     NotAuthentic,
-    /// What is inside is no ring.
+    /// The contents are no ring.
     Text(TextError),
 }
 

@@ -8,8 +8,8 @@
 //! next 8 1790086400 4e5f...
 //! ```
 //!
-//! The numbers are the id and the second since 1970 from which the epoch is current; then come 64 hex
-//! digits of secret. Empty lines and lines that begin with `#` are skipped.
+//! The numbers are the id and the second since 1970 from which the epoch is current; then come 64
+//! hex digits of secret. Empty lines and lines that begin with `#` are skipped.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -29,7 +29,7 @@ const TEXT_MAX: usize = 512;
 /// Epochs start before the year 9999, which is as far as dates are written.
 const FROM_MAX: u64 = 253_370_764_800;
 
-/// What an epoch is in a ring.
+/// Role of an epoch in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Was current before.
@@ -97,7 +97,7 @@ impl KeyRing {
     }
 }
 
-/// What has been read of a ring.
+/// Parts of a ring read so far.
 #[derive(Default)]
 struct Parts {
     period: Option<Duration>,
@@ -204,11 +204,11 @@ pub(super) fn secret(word: &str) -> Option<Secret> {
 pub struct TextError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// Fault of the line.
     pub fault: TextFault,
 }
 
-/// What is wrong with a line.
+/// Fault of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextFault {
     /// The first line is not that of a key ring of this version.

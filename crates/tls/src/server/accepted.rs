@@ -13,17 +13,18 @@ use crate::server::replay::FirstSeen;
 use crate::server::serving::Serving;
 use crate::ticket_request::TicketRequest;
 
-/// What is ours of one connection at a server, found from OpenSSL's callbacks.
+/// Our state of one connection at a server, found from OpenSSL's callbacks.
 pub(crate) struct Accepted {
     pub(super) serving: Arc<Serving>,
     peer: Mutex<IpAddr>,
     pub(super) now: UnixSeconds,
-    /// What was asked of the filter beforehand.
+    /// Answer of the filter that was asked beforehand.
     pub(super) first: Option<FirstSeen>,
     hello: Mutex<Hello>,
 }
 
-/// What the ClientHello says. A client may send a second one (RFC 8446 section 4.1.4): the last counts.
+/// Contents of the ClientHello. A client may send a second one (RFC 8446 section 4.1.4): the last
+/// counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hello {
     pub(crate) server_name: Option<String>,
@@ -48,7 +49,7 @@ impl Accepted {
         Ok(())
     }
 
-    /// What is ours of the connection that a callback is about.
+    /// Returns our state of the connection that a callback is about.
     pub(super) fn of(ssl: &SslRef) -> Option<&Arc<Self>> {
         ssl.ex_data(*INDEX.get()?)
     }
@@ -80,15 +81,15 @@ impl Accepted {
         self.lock().ticket_request = Some(request);
     }
 
-    /// How many tickets the client gets because it asked for them; none if it did not, or there are no
-    /// tickets here.
+    /// Returns the number of tickets that the client gets because it asked for them; `None` if it
+    /// did not, or there are no tickets here.
     pub(super) fn tickets_asked_for(&self, resumed: bool) -> Option<u8> {
         let request = self.lock().ticket_request.filter(|_| self.serving.hands_out_tickets)?;
         let most = u8::try_from(TICKETS_MAX).unwrap_or(u8::MAX);
         Some(request.count(resumed).min(most))
     }
 
-    /// How many of them OpenSSL does not send by itself: with a resumption it sends one.
+    /// Returns how many of them OpenSSL does not send by itself: with a resumption it sends one.
     pub(crate) fn tickets_left(&self, ssl: &SslRef) -> u8 {
         let resumed = ssl.session_reused();
         let asked_for = self.tickets_asked_for(resumed).filter(|_| resumed);

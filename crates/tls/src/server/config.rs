@@ -9,33 +9,37 @@ use crate::keyring::KeyRing;
 use crate::server::replay::{NoEarlyData, ReplayFilter};
 use crate::settings::{CertifiedKey, KeyLog};
 
-/// What a server shows, takes and hands out. Every field may be set; [`new`](Self::new) has the defaults.
+/// Options of a server. Every field may be set; [`new`](Self::new) has the defaults.
 #[derive(Clone)]
 pub struct ServerConfig {
-    /// Certificates with their keys, chosen by the name that the client asks for. The first is shown
-    /// to all who ask for no name or for one that no certificate has.
+    /// Certificates with their keys, chosen by the name that the client asks for. The first is
+    /// shown to all who ask for no name or for one that no certificate has.
     ///
     /// Several with the same names and other kinds of keys are one host; the client's signature
     /// algorithms decide.
     pub certificates: Vec<CertifiedKey>,
-    /// Application protocols, the best first; a client that offers others only is refused. None: not negotiated.
+    /// Application protocols, the best first; a client that offers others only is refused. None:
+    /// not negotiated.
     pub alpn: Vec<Vec<u8>>,
-    /// Groups of the key exchange in OpenSSL's form, such as `X25519MLKEM768:X25519`. None: OpenSSL's.
+    /// Groups of the key exchange in OpenSSL's form, such as `X25519MLKEM768:X25519`. None:
+    /// OpenSSL's.
     pub groups: Option<String>,
-    /// Signature algorithms in OpenSSL's form, such as `mldsa44:ecdsa_secp256r1_sha256`. None: OpenSSL's.
+    /// Signature algorithms in OpenSSL's form, such as `mldsa44:ecdsa_secp256r1_sha256`. None:
+    /// OpenSSL's.
     pub signature_algorithms: Option<String>,
     /// The lowest version of TLS.
     pub min_version: Version,
     /// The highest version of TLS.
     pub max_version: Version,
-    /// Whether clients show certificates.
+    /// Client certificates.
     pub client_auth: ClientAuth,
-    /// What tickets and cookies are made with. Tickets live for one period of the ring, as
-    /// it is when the context is made.
+    /// Keys of tickets and cookies. Tickets live for one period of the ring, as it is when the
+    /// context is made.
     pub keyring: Arc<SharedRing>,
-    /// Tickets after a full handshake; a resumption brings one. 0: nothing is resumed, in any version.
+    /// Tickets after a full handshake; a resumption brings one. 0: nothing is resumed, in any
+    /// version.
     pub tickets: usize,
-    /// What a session can be resumed for.
+    /// Binding of sessions.
     pub ticket_binding: TicketBinding,
     /// Early data of a connection at most, in bytes; 0 takes none.
     pub early_data_max: u32,
@@ -85,7 +89,7 @@ impl fmt::Debug for ServerConfig {
     }
 }
 
-/// Whether clients show certificates, and whose word is taken for them: certificates in PEM.
+/// Client certificates, and the trust anchors for them: certificates in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientAuth {
     /// They are not asked.
@@ -114,7 +118,7 @@ impl ClientAuth {
     }
 }
 
-/// What a session can be resumed for, besides the same setting about client certificates.
+/// Binding of sessions, besides the same setting about client certificates.
 ///
 /// With anything else there is a full handshake. Early data is for the same name in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,24 +128,25 @@ pub enum TicketBinding {
     ServerName,
     /// All names of the certificate, for clients that know to ask for it (Hiller et al. 2019).
     Certificate,
-    /// What nginx resumes an HTTP session for, so that servers with the same ticket keys take each other's: the same
-    /// certificates. Early data is still for the same name, and for tickets made here.
+    /// The binding of nginx's HTTP sessions, so that servers with the same ticket keys take each
+    /// other's: the same certificates. Early data is still for the same name, and for tickets made
+    /// here.
     Nginx,
-    /// What HAProxy resumes a session for: anything.
+    /// The binding of HAProxy's sessions: none.
     Haproxy,
 }
 
 impl TicketBinding {
-    /// Whether other programs make and take such tickets.
+    /// Returns true if other programs make and take such tickets.
     pub(super) const fn is_foreign(self) -> bool {
         matches!(self, Self::Nginx | Self::Haproxy)
     }
 }
 
-/// How cookies are handed out.
+/// Rules for handing out cookies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CookiePolicy {
-    /// How long a cookie can be spent; whole seconds.
+    /// Time that a cookie can be spent; whole seconds.
     pub life: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What OpenSSL asks in the middle of a server's handshake.
+//! OpenSSL's callbacks in the middle of a server's handshake.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::server::replay::FirstSeen;
 use crate::ticket_request::{self, HINT_LEN, TicketRequest};
 use crate::wire::{PRE_SHARED_KEY, SERVER_NAME, TicketData, binder_hash, server_name};
 
-/// Gives a context all of them. Callbacks are found by their types, so all contexts of a program have to
-/// get them here.
+/// Gives a context all of them. Callbacks are found by their types, so all contexts of a program
+/// have to get them here.
 pub(super) fn install(tls: &mut SslContextBuilder, alpn: &[Vec<u8>]) -> Result<(), ErrorStack> {
     tls.set_client_hello_callback(|ssl, _| {
         guard(Err(ErrorStack::get()), || on_hello(ssl)).map(|()| ClientHelloResponse::SUCCESS)
@@ -96,8 +96,8 @@ fn on_fop_request(ssl: &SslRef, content: &[u8]) -> Result<(), SslAlert> {
     Ok(())
 }
 
-/// So many tickets as the client asks for are sent, and the client is told (RFC 9149 section 3). By now it
-/// is settled whether a session is resumed.
+/// So many tickets as the client asks for are sent, and the client is told (RFC 9149 section 3). By
+/// now it is settled whether a session is resumed.
 fn ticket_hint(ssl: &mut SslRef) -> Option<[u8; HINT_LEN]> {
     let count = Accepted::of(ssl)?.tickets_asked_for(ssl.session_reused())?;
     ssl.set_num_tickets(count.into()).ok()?;
@@ -115,8 +115,8 @@ fn on_ticket_request(ssl: &SslRef, content: &[u8]) -> Result<(), SslAlert> {
 /// Tickets under the key ring.
 ///
 /// They start with a fresh cookie, or with the epoch's name where cookies are not handed out; then
-/// comes the IV, whose first byte is the epoch's id. So two tickets have nothing in common that would
-/// link them, but for that id, which all clients of the epoch share.
+/// comes the IV, whose first byte is the epoch's id. So two tickets have nothing in common that
+/// would link them, but for that id, which all clients of the epoch share.
 enum Tickets {}
 
 impl TicketHooks for Tickets {
@@ -151,8 +151,9 @@ impl TicketHooks for Tickets {
         let Some(accepted) = Accepted::of(ssl) else { return false };
         match data_of(session) {
             Some(data) => accepted.now.since(data.since) <= RESUMPTION_LIFE,
-            // Where others make tickets, those that come from a full handshake with them do not say when that was: it
-            // counts as one of now. What they make of ours says it still, since OpenSSL copies what it does not know.
+            // Where others make tickets, those that come from a full handshake with them do not say
+            // when that was: it counts as one of now. What they make of ours says it still, since
+            // OpenSSL copies what it does not know.
             None => {
                 accepted.serving.takes_tickets_of_others()
                     && ffi::ticket_data_of(session).is_empty()
@@ -165,8 +166,8 @@ impl TicketHooks for Tickets {
     }
 }
 
-/// Early data is taken with a ticket of this filter's scope that allows it, for the name of the ticket, the
-/// first time that it comes.
+/// Early data is taken with a ticket of this filter's scope that allows it, for the name of the
+/// ticket, the first time that it comes.
 fn is_first(ssl: &SslRef, accepted: &Accepted) -> Option<bool> {
     let (session, hello) = (ssl.session()?, accepted.hello());
     let ticket = data_of(session)?;
@@ -178,7 +179,7 @@ fn is_first(ssl: &SslRef, accepted: &Accepted) -> Option<bool> {
     Some(fits && (said_before || is_first()))
 }
 
-/// What is ours in the ticket of a session.
+/// Returns our data in the ticket of a session.
 fn data_of(session: &SslSessionRef) -> Option<TicketData> {
     TicketData::parse(ffi::ticket_data_of(session))
 }

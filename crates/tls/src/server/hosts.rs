@@ -6,7 +6,7 @@ use openssl::ssl::SslContext;
 pub(super) struct Hosts {
     list: Vec<Host>,
     exact: HashMap<String, usize>,
-    /// By what follows the star, with its dot.
+    /// Hosts by the part behind the star, with its dot.
     wildcard: HashMap<String, usize>,
 }
 
@@ -19,8 +19,8 @@ pub(super) struct Host {
 }
 
 impl Hosts {
-    /// Of a first host, which stands for all unknown names, and the others. Of two that have the same
-    /// name the earlier has it.
+    /// Collects a first host, which stands for all unknown names, and the others. Of two that have
+    /// the same name the earlier has it.
     pub(super) fn new(first: Host, others: impl IntoIterator<Item = Host>) -> Self {
         let mut hosts = Self { list: Vec::new(), exact: HashMap::new(), wildcard: HashMap::new() };
         hosts.add(first);
@@ -40,7 +40,7 @@ impl Hosts {
         self.list.push(host);
     }
 
-    /// Who answers for `name`: exactly, by a wildcard for its first label, or the first.
+    /// Returns the host for `name`: exactly, by a wildcard for its first label, or the first.
     pub(super) fn find(&self, name: Option<&str>) -> &Host {
         let found = name.and_then(|name| self.exact.get(name).or_else(|| self.by_wildcard(name)));
         &self.list[found.copied().unwrap_or(0)]

@@ -12,32 +12,34 @@ use crate::limits::{CLOCK_SLACK, REPLAY_ENTRIES, REPLAY_LIFE};
 /// Remembers ClientHellos with early data, so that each is taken once (RFC 8446 section 8.2).
 ///
 /// Whenever it does not know it says no: then the session is resumed and the client sends its data
-/// again, once the handshake is done. It is asked in the middle of a handshake, so it must not take long.
+/// again, once the handshake is done. It is asked in the middle of a handshake, so it must not take
+/// long.
 pub trait ReplayFilter: Send + Sync {
-    /// What names this filter's memory. It is written into tickets, and early data comes into question
-    /// with tickets of the same scope alone.
+    /// Returns the name of this filter's memory. It is written into tickets, and early data comes
+    /// into question with tickets of the same scope alone.
     ///
-    /// Filters that share their memory have the same one; a memory that begins anew needs a new one,
-    /// unless it denies everything until what came before is too old. It is asked for each ClientHello with
-    /// early data that OpenSSL takes for fresh, before [`is_first`](Self::is_first).
+    /// Filters that share their memory have the same one; a memory that begins anew needs a new
+    /// one, unless it denies everything until what came before is too old. It is asked for each
+    /// ClientHello with early data that OpenSSL takes for fresh, before
+    /// [`is_first`](Self::is_first).
     fn scope(&self) -> [u8; 16];
 
-    /// Whether this binder, by its hash, comes for the first time within
-    /// [`REPLAY_LIFE`]; from then on it does not.
+    /// Returns true if this binder, by its hash, comes for the first time within [`REPLAY_LIFE`];
+    /// from then on it does not.
     fn is_first(&self, binder: [u8; 32]) -> bool;
 }
 
-/// What a filter has said before the handshake, which needs longer than a handshake can wait: a ClientHello with
-/// early data has come for the first time.
+/// Answer of a filter before the handshake, which needs longer than a handshake can wait: a
+/// ClientHello with early data has come for the first time.
 ///
-/// The binder is public, so it can be read and asked about before TLS sees it; TLS then takes early data if that is
-/// the binder it has checked, and the ticket is of the scope. See
+/// The binder is public, so it can be read and asked about before TLS sees it; TLS then takes early
+/// data if that is the binder it has checked, and the ticket is of the scope. See
 /// [`ServerContext::accept_first`](crate::ServerContext::accept_first).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstSeen {
-    /// That of the filter's memory when it was asked.
+    /// Scope of the filter's memory when it was asked.
     pub scope: [u8; 16],
-    /// Of the first binder, [`binder_key`](crate::wire::binder_key).
+    /// Key of the first binder, [`binder_key`](crate::wire::binder_key).
     pub binder: [u8; 32],
 }
 
@@ -81,9 +83,9 @@ struct Seen {
     ahead: Clocks,
     /// When the generations last changed.
     turned: Duration,
-    /// What came since.
+    /// Binders since the last turn.
     newer: HashSet<[u8; 32]>,
-    /// What came between the last two turns.
+    /// Binders between the last two turns.
     older: HashSet<[u8; 32]>,
 }
 
@@ -97,8 +99,8 @@ impl MemoryFilter {
         Self::made(REPLAY_ENTRIES, move || Clocks { since_start: start.elapsed(), wall: wall() })
     }
 
-    /// A filter with room for `capacity` ClientHellos of each [`REPLAY_LIFE`], by a clock that shows the
-    /// time since the start, and a wall clock that is never set.
+    /// A filter with room for `capacity` ClientHellos of each [`REPLAY_LIFE`], by a clock that
+    /// shows the time since the start, and a wall clock that is never set.
     ///
     /// # Errors
     /// [`ConfigError::Openssl`]: no randomness.
@@ -112,7 +114,8 @@ impl MemoryFilter {
         })
     }
 
-    /// As [`with_clock`](Self::with_clock), and with a wall clock that shows the time since 1970, and may be set.
+    /// As [`with_clock`](Self::with_clock), and with a wall clock that shows the time since 1970,
+    /// and may be set.
     ///
     /// # Errors
     /// [`ConfigError::Openssl`]: no randomness.
@@ -135,7 +138,7 @@ impl MemoryFilter {
         Ok(Self { clocks: Box::new(clocks), capacity, seen })
     }
 
-    /// What is remembered, once it is known how the clocks stand; and the time since the start.
+    /// Returns the memory, once it is known how the clocks stand; and the time since the start.
     fn look(&self) -> (MutexGuard<'_, Seen>, Duration) {
         // No call can leave it half changed.
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,10 +174,12 @@ impl ReplayFilter for MemoryFilter {
 }
 
 impl Seen {
-    /// Notes how the clocks stand to each other, and takes another scope if the wall clock was set back.
+    /// Notes how the clocks stand to each other, and takes another scope if the wall clock was set
+    /// back.
     ///
-    /// Then what came before would be fresh once more when it is forgotten here; with another scope no
-    /// ticket of that time is for this memory. By small steps the clock goes back [`CLOCK_SLACK`] in all.
+    /// Then what came before would be fresh once more when it is forgotten here; with another scope
+    /// no ticket of that time is for this memory. By small steps the clock goes back
+    /// [`CLOCK_SLACK`] in all.
     fn heed(&mut self, now: Clocks) {
         let (wall, expected) =
             (now.wall + self.ahead.since_start, self.ahead.wall + now.since_start);
@@ -186,7 +191,8 @@ impl Seen {
         }
     }
 
-    /// Forgets what came longer than [`REPLAY_LIFE`] ago. Nothing goes earlier, and all within twice that.
+    /// Forgets what came longer than [`REPLAY_LIFE`] ago. Nothing goes earlier, and all within
+    /// twice that.
     fn turn(&mut self, now: Duration) {
         let since = now.saturating_sub(self.turned);
         if since < REPLAY_LIFE {

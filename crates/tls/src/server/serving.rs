@@ -53,12 +53,12 @@ impl Serving {
         })
     }
 
-    /// Whether programs that write nothing of ours into tickets have the same keys.
+    /// Returns true if programs that write nothing of ours into tickets have the same keys.
     pub(super) const fn takes_tickets_of_others(&self) -> bool {
         self.ticket_binding.is_foreign()
     }
 
-    /// What sessions of a connection to `name` can be resumed for. Stateless and the same on all
+    /// Returns the binding of sessions of a connection to `name`. Stateless and the same on all
     /// servers of a site; also after a certificate was renewed.
     pub(super) fn binding(&self, host: &Host, name: Option<&str>) -> Vec<u8> {
         let mut hash = Sha256::new();
@@ -86,8 +86,9 @@ impl Serving {
 /// The session id context of all of HAProxy's listeners, `SHCTX_APPNAME` of its ssl_sock-t.h.
 const HAPROXY: &[u8] = b"haproxy";
 
-/// The session id context of nginx for HTTP, `ngx_ssl_session_id_context`: a hash of `HTTP`, and of the hash of each
-/// certificate, the last that is configured first. The names of client CAs would follow, but there are none.
+/// The session id context of nginx for HTTP, `ngx_ssl_session_id_context`: a hash of `HTTP`, and of
+/// the hash of each certificate, the last that is configured first. The names of client CAs would
+/// follow, but there are none.
 fn nginx_context(group: &Group<'_>) -> Result<[u8; 20], ErrorStack> {
     let mut hash = Sha1::new();
     hash.update(b"HTTP");
@@ -142,8 +143,8 @@ fn host(config: &ServerConfig, group: &Group<'_>) -> Result<Host, ConfigError> {
     Ok(Host { names, nginx, context: context(config, group)? })
 }
 
-/// A context for one host. All contexts of a server differ in their certificates only: OpenSSL starts
-/// with the first host's, changes to the right one when the name is known, and takes some
+/// A context for one host. All contexts of a server differ in their certificates only: OpenSSL
+/// starts with the first host's, changes to the right one when the name is known, and takes some
 /// settings from either.
 fn context(config: &ServerConfig, group: &Group<'_>) -> Result<SslContext, ConfigError> {
     let settings = Settings {
@@ -186,8 +187,8 @@ fn set_tickets(tls: &mut SslContextBuilder, config: &ServerConfig) -> Result<(),
         tls.set_options(SslOptions::NO_TICKET);
     }
     tls.set_max_early_data(config.early_data_max)?;
-    // Not less, though fewer bytes are configured: tickets of an earlier configuration may allow more, and
-    // what is refused has to be skipped.
+    // Not less, though fewer bytes are configured: tickets of an earlier configuration may allow
+    // more, and what is refused has to be skipped.
     ffi::set_early_data_limit(tls, EARLY_DATA_MAX)?;
     ffi::set_session_life(tls, config.keyring.current().period.min(TICKET_LIFE_MAX));
     Ok(())

@@ -16,7 +16,7 @@ use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder};
 
 const DAY: i64 = 24 * 60 * 60;
 
-/// Who vouches for the certificates of a test.
+/// Authority for the certificates of a test.
 pub(crate) struct Authority {
     key: PKey<Private>,
     certificate: X509,

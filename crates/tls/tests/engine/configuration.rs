@@ -12,7 +12,7 @@ use headstart_tls::{
 use crate::certificates::{Authority, Days, ec_key};
 use crate::site::{Pair, Site};
 
-/// Why a server that is configured so cannot be.
+/// Returns the reason why a server that is configured so cannot be.
 fn refused(change: impl FnOnce(&mut ServerConfig)) -> Option<ConfigError> {
     let mut config = Site::new().config;
     change(&mut config);

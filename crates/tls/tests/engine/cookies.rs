@@ -12,7 +12,7 @@ use headstart_tls::{CookiePolicy, Version};
 use crate::hello;
 use crate::site::{NOW, Site, Visit, hands_out_cookies, peer};
 
-/// What the site's servers say to a cookie in the hands of `client`.
+/// Returns the answer of the site's servers to a cookie in the hands of `client`.
 fn verify(site: &Site, cookie: &Cookie, client: IpAddr) -> Result<UnixSeconds, CookieError> {
     site.ring.current().cookies().verify(cookie, NOW, client)
 }

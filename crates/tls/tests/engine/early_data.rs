@@ -310,8 +310,8 @@ fn a_host_of_the_same_certificate_is_another_for_early_data() {
     assert_eq!(finish(&mut pair), EarlyData::Refused, "though it is resumed");
 }
 
-/// The session with a higher limit, as only a client would do that breaks it: DER of the integer, and
-/// its place for 16 bits.
+/// The session with a higher limit, as only a client would do that breaks it: DER of the integer,
+/// and its place for 16 bits.
 fn greedy(session: &Session) -> Session {
     let mut bytes = session.as_bytes().to_vec();
     let limit = [0x02, 0x02, 0x10, 0x92]; // EARLY_MAX

@@ -43,7 +43,7 @@ fn a_first_flight_that_is_cut_anywhere_waits_and_then_fails() {
     }
 }
 
-/// What a connection says once everything was read.
+/// Returns the connection's error once everything was read.
 fn last_error(conn: &mut Conn) -> TlsError {
     loop {
         match conn.read(&mut [0; 100]) {
@@ -101,8 +101,8 @@ fn write_nothing(conn: &mut Conn) {
     assert_eq!(conn.write(b"too early"), Ok(0));
 }
 
-/// Whether this byte belongs to what TLS 1.3 tells receivers to pass over: versions in record headers
-/// (RFC 8446 section 5.1), and the record of change_cipher_spec (appendix D.4).
+/// Returns true if TLS 1.3 tells receivers to pass over this byte: versions in record headers (RFC
+/// 8446 section 5.1), and the record of change_cipher_spec (appendix D.4).
 fn is_ignored(stream: &[u8], at: usize) -> bool {
     let mut start = 0;
     while let Some(header) = stream.get(start..start + 5) {
@@ -184,7 +184,8 @@ fn a_request_for_cookies_with_content_is_malformed() {
     assert_eq!(client.handshake(), Err(TlsError::Alert(50)), "decode_error");
 }
 
-/// A ClientHello that offers `identities` instead of its own ticket, in as many records as it takes.
+/// A ClientHello that offers `identities` instead of its own ticket, in as many records as it
+/// takes.
 fn offering(hello: &[u8], identities: &[Vec<u8>]) -> Vec<u8> {
     let own = hello::extension(hello, 41).unwrap();
     let mut message = hello[5..hello.len() - own.len() - 4].to_vec();

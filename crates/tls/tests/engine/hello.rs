@@ -1,4 +1,4 @@
-//! What an observer reads in a ClientHello.
+//! An observer's view of a ClientHello.
 
 /// The content of an extension of the ClientHello in the first record of a stream.
 pub(crate) fn extension(stream: &[u8], number: u16) -> Option<Vec<u8>> {

@@ -18,7 +18,7 @@ const ANSWER: &[u8] = b"the answer is forty-two\n";
 /// Nobody waits longer for the other.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a connection came to at the server.
+/// Result of a connection at the server.
 struct Served {
     facts: Facts,
     hello: Vec<u8>,
@@ -81,7 +81,8 @@ fn connected(site: &Site, folder: &Path, arguments: &[&str]) -> (Child, TcpStrea
     (client, stream)
 }
 
-/// One connection of s_client, which sends the question unless it is in its arguments; what it printed.
+/// One connection of s_client, which sends the question unless it is in its arguments; what it
+/// printed.
 fn ask(site: &Site, folder: &Path, arguments: &[&str]) -> (Served, String) {
     let (mut client, stream) = connected(site, folder, arguments);
     let mut typed = client.stdin.take().unwrap();

@@ -1,7 +1,8 @@
 //! Both ends of TLS joined in memory, and the server before another implementation's client.
 //!
-//! The functions of OpenSSL that the crate calls without a binding are exercised here, so `./check.sh valgrind` runs
-//! these tests and those of the fuzz corpora in valgrind, but for `interop`, which starts other programs.
+//! The functions of OpenSSL that the crate calls without a binding are exercised here, so
+//! `./check.sh valgrind` runs these tests and those of the fuzz corpora in valgrind, but for
+//! `interop`, which starts other programs.
 
 #![allow(clippy::unwrap_used)]
 

@@ -155,7 +155,8 @@ fn resumptions_come_to_an_end_however_often_tickets_are_renewed() {
     }
 }
 
-/// Until there were enough of both visits and changes: how they share the processor is not for a test to say.
+/// Until there were enough of both visits and changes: how they share the processor is not for a
+/// test to say.
 #[test]
 fn keys_and_certificates_change_while_many_shake_hands() {
     const VISITS: usize = 60;

@@ -32,7 +32,7 @@ pub(crate) struct Site {
     pub(crate) client: ClientContext,
 }
 
-/// What one connection came to.
+/// Result of one connection.
 #[derive(Debug)]
 pub(crate) struct Visit {
     pub(crate) client: Facts,
@@ -114,8 +114,8 @@ impl Visit {
     }
 }
 
-/// Trusts the site's authority. With small groups a ClientHello is short, and tests are quick; TLS 1.2 wants
-/// that of the certificate's key among them (RFC 8422 section 5.3).
+/// Trusts the site's authority. With small groups a ClientHello is short, and tests are quick; TLS
+/// 1.2 wants that of the certificate's key among them (RFC 8422 section 5.3).
 pub(crate) fn client_config(authority: &Authority) -> ClientConfig {
     ClientConfig {
         groups: Some("X25519:P-256".to_owned()),
@@ -196,7 +196,7 @@ impl Pair {
         pass(&mut self.server, &mut self.client);
     }
 
-    /// What has come for the client after the handshake.
+    /// Returns the sessions that have come for the client after the handshake.
     pub(crate) fn sessions(&mut self) -> Vec<NewSession> {
         self.carry_to_client();
         assert_eq!(self.client.read(&mut [0; 100]), Ok(Read::Wait));
@@ -211,7 +211,7 @@ pub(crate) fn pass(from: &mut Conn, to: &mut Conn) {
     }
 }
 
-/// What an end says of its connection once it has got everything.
+/// Returns an end's state of its connection once it has got everything.
 fn last_word(conn: &mut Conn) -> Result<Progress, TlsError> {
     match conn.read(&mut [0; 100]) {
         Err(error) => Err(error),

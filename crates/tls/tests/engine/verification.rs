@@ -5,8 +5,8 @@ use headstart_tls::{CertificateFault, Fault, TlsError, Trust};
 use crate::certificates::{Authority, Days, Issued, ec_key};
 use crate::site::Site;
 
-/// What a client that asks for `name` says of a server with this certificate, and the alert that
-/// the server gets.
+/// Returns the verdict of a client that asks for `name` on a server with this certificate, and the
+/// alert that the server gets.
 fn verdict(site: &mut Site, name: &str, shown: &Issued) -> (CertificateFault, u8) {
     site.reconfigure(|config| config.certificates = vec![shown.certified()]);
     let (client, server) = site.pair(name, None).clash();

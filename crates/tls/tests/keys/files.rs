@@ -29,7 +29,7 @@ impl Place {
         self.dir.path().join("keys")
     }
 
-    /// With a ring in it.
+    /// Makes a file with a ring in it.
     fn with_ring() -> (Self, KeyRing) {
         let (place, ring) = (Self::new(), ring());
         ring.create(&place.path()).unwrap();

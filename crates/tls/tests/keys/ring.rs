@@ -30,7 +30,7 @@ fn takes(ring: &KeyRing, cookie: &Cookie) -> bool {
     ring.cookies().verify(cookie, NOW, client()).is_ok()
 }
 
-/// Whether two epochs have one secret, as their keys tell.
+/// Returns true if two epochs have one secret, as their keys tell.
 fn same(one: &Epoch, other: &Epoch) -> bool {
     one.derive(Purpose::TicketCipher) == other.derive(Purpose::TicketCipher)
 }

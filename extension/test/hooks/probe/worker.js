@@ -1,4 +1,5 @@
-// Ways to open connections for a page: each is called when the request for the page's document begins.
+// Ways to open connections for a page: each is called when the request for the page's document
+// begins.
 
 const PAGE = "https://www.site.test/";
 const [FAR, ANONYMOUS] = ["https://far.other.test", "https://anonymous.other.test"];

@@ -1,4 +1,4 @@
-//! What a client is told.
+//! Answers to clients.
 
 use std::io;
 
@@ -70,7 +70,7 @@ impl Answer {
     }
 }
 
-/// Why a client is not connected.
+/// Reason why a client is not connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The agent is told not to connect there.
@@ -110,7 +110,7 @@ impl Reason {
         }
     }
 
-    /// Whether nobody answered in time.
+    /// Returns true if nobody answered in time.
     pub(in crate::agent) const fn is_timeout(self) -> bool {
         matches!(
             self,
@@ -153,7 +153,7 @@ impl From<&io::Error> for Reason {
     }
 }
 
-/// What the upstream proxy has to do with an error, if anything.
+/// Returns the upstream proxy's part in an error, if it has one.
 pub(in crate::agent) fn upstream(error: &io::Error) -> Option<UpstreamError> {
     error.get_ref()?.downcast_ref::<UpstreamError>().copied()
 }

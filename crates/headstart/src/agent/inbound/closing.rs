@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long a refused client may take to read its answer and close.
+/// Time that a refused client may take to read its answer and close.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Bytes taken from a refused client before it is cut off: what it may have sent ahead of the

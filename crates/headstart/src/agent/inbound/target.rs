@@ -13,9 +13,9 @@ pub struct Target {
     pub host: Host,
     /// The port, not 0 unless redirected from it.
     pub port: u16,
-    /// How the client asked.
+    /// Protocol in which the client asked.
     pub via: Via,
-    /// What the client calls its context: its SOCKS5 user name. Sessions are not shared between
+    /// The client's name of its context: its SOCKS5 user name. Sessions are not shared between
     /// contexts.
     pub context: Option<String>,
 }
@@ -32,7 +32,7 @@ impl Target {
     }
 }
 
-/// How a client asked for its connection.
+/// Protocol in which a client asked for its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Via {
     /// SOCKS version 5 (RFC 1928).

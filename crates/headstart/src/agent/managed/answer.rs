@@ -1,4 +1,4 @@
-//! What programs are told.
+//! Answers to programs.
 
 use std::io;
 
@@ -15,7 +15,7 @@ pub(super) type Answer = Response<Full<Bytes>>;
 
 pub(super) const ERROR: HeaderName = HeaderName::from_static("headstart-error");
 
-/// Why a request is not fulfilled.
+/// Reason why a request is not fulfilled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     status: StatusCode,

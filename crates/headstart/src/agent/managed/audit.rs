@@ -1,4 +1,4 @@
-//! Who used what: lines of the log for whoever has to answer for it. Never a secret, never a byte of a stream.
+//! Audit log: lines that tell who used what. Never a secret, never a byte of a stream.
 
 use headstart_net::Context;
 use headstart_tls::EarlyData;
@@ -7,7 +7,7 @@ use super::answer::Refusal;
 use super::open::Opened;
 use super::request::Ask;
 
-/// What the lines are filtered by, on any level of the rest.
+/// Target by which the lines are filtered, on any level of the rest.
 macro_rules! audit {
     ($($said:tt)*) => { tracing::info!(target: "headstart::audit", $($said)*) };
 }

@@ -9,8 +9,8 @@ use super::token::Token;
 pub(super) struct Caller {
     /// The user, as the kernel says.
     pub(super) user: Option<u32>,
-    /// Which process connected, in the agent's own namespace of them.
+    /// Process that connected, in the agent's own namespace of processes.
     pub(super) process: Option<i32>,
-    /// What has to be shown first, on a port that anybody can connect to.
+    /// Token that the client has to show first, on a port that anybody can connect to.
     pub(super) token: Option<Arc<Token>>,
 }

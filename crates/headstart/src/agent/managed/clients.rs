@@ -25,14 +25,15 @@ const OTHERS: u32 = 0o077;
 
 /// Makes TLS clients, and keeps them: reading the roots of a system takes some 20 ms.
 ///
-/// Those of roots that programs bring are bounded by user, and one that is in use is never dropped, so that the bound
-/// is one of memory. All others are as many as the agent was configured with. A reload makes another one of this, which reads
-/// all files again.
+/// Those of roots that programs bring are bounded by user, and one that is in use is never dropped,
+/// so that the bound is one of memory. All others are as many as the agent was configured with. A
+/// reload makes another one of this, which reads all files again.
 pub(in crate::agent) struct Clients {
     certificates: HashMap<String, Certificate>,
-    /// Those used last are at the end.
+    /// Contexts in order of use, the last used at the end.
     made: Mutex<Vec<(Settings, Arc<ClientContext>)>>,
-    /// Files are read one after the other for each user: a slow disk keeps nobody else waiting, and few threads.
+    /// Files are read one after the other for each user: a slow disk keeps nobody else waiting, and
+    /// few threads.
     turns: Mutex<HashMap<Option<u32>, Arc<Semaphore>>>,
 }
 
@@ -42,7 +43,7 @@ struct Certificate {
     owner: u32,
 }
 
-/// What tells two clients apart. Application protocols are a connection's own.
+/// Settings that tell two clients apart. Application protocols are a connection's own.
 #[derive(Clone, PartialEq, Eq)]
 struct Settings {
     trust: Trusted,
@@ -53,19 +54,19 @@ struct Settings {
 enum Trusted {
     System,
     Anyone,
-    /// Those of a file with this hash, which this user has brought.
+    /// The roots of a file with this hash, which this user has brought.
     Roots([u8; 32], Option<u32>),
 }
 
 impl Settings {
-    /// Whether they are of roots that `user` has brought.
+    /// Returns true if they are roots that `user` has brought.
     fn is_brought_by(&self, user: Option<u32>) -> bool {
         matches!(self.trust, Trusted::Roots(_, owner) if owner == user)
     }
 }
 
 impl Clients {
-    /// With these certificates, and no clients yet.
+    /// Starts with these certificates, and no clients yet.
     ///
     /// # Errors
     /// A file that cannot be used, or two certificates of one name.
@@ -80,8 +81,8 @@ impl Clients {
         Ok(Self { certificates: all, made: Mutex::default(), turns: Mutex::default() })
     }
 
-    /// What a program of `user` asks for, if it is there and depends on no file: most are, and wait for nobody
-    /// whose disk is slow.
+    /// Returns what a program of `user` asks for, if it is there and depends on no file: most are,
+    /// and wait for nobody whose disk is slow.
     ///
     /// # Errors
     /// As [`client`](Self::client).
@@ -102,7 +103,8 @@ impl Clients {
         Ok(find(&mut lock(&self.made), &settings))
     }
 
-    /// The turn of a program of `user` to have files read, once it comes; to be held by who reads them.
+    /// The turn of a program of `user` to have files read, once it comes; to be held by who reads
+    /// them.
     pub(super) async fn turn(&self, user: Option<u32>) -> Option<OwnedSemaphorePermit> {
         let turns = {
             let mut all = lock(&self.turns);
@@ -113,7 +115,7 @@ impl Clients {
         turns.acquire_owned().await.ok()
     }
 
-    /// What a program of `user` asks for. It may wait for a disk.
+    /// Returns what a program of `user` asks for. It may wait for a disk.
     ///
     /// # Errors
     /// What it may not have, or cannot be had.
@@ -145,7 +147,7 @@ impl Clients {
         self.keep(settings, client, user).ok_or_else(too_many)
     }
 
-    /// Whether it is there is nobody's business who may not use it.
+    /// Looks a certificate up. One that `user` may not use is treated as missing.
     fn certificate(&self, name: &str, user: Option<u32>) -> Result<&Certificate, Refusal> {
         let owned = |certificate: &&Certificate| Some(certificate.owner) == user;
         self.certificates.get(name).filter(owned).ok_or_else(|| {
@@ -158,8 +160,8 @@ impl Clients {
         })
     }
 
-    /// Keeps what was made for `user`; none if as many are in use as a user may have. If another thread has made the
-    /// same meanwhile, that is the one.
+    /// Keeps what was made for `user`; none if as many are in use as a user may have. If another
+    /// thread has made the same meanwhile, that is the one.
     fn keep(
         &self,
         settings: Settings,
@@ -228,8 +230,8 @@ impl Certificate {
 
 /// The PEM of roots, for a user who may read it.
 ///
-/// The agent must not be a way around permissions: a stranger gets only what everybody may read, and no word
-/// about the rest.
+/// The agent must not be a way around permissions: a stranger gets only what everybody may read,
+/// and no word about the rest.
 fn roots(path: &Path, user: Option<u32>) -> Result<Vec<u8>, Refusal> {
     let own = user == Some(rustix::process::geteuid().as_raw());
     let found =
@@ -278,8 +280,8 @@ fn unmade(error: &ConfigError) -> Refusal {
     }
 }
 
-/// Opens an ordinary file. Devices do things when they are opened, so it is looked at before; and if it has become
-/// a pipe meanwhile, nobody waits for its other end.
+/// Opens an ordinary file. Devices do things when they are opened, so it is looked at before; and
+/// if it has become a pipe meanwhile, nobody waits for its other end.
 fn open(path: &Path) -> io::Result<File> {
     let other = || io::Error::new(io::ErrorKind::InvalidInput, "no ordinary file");
     if !fs::metadata(path)?.is_file() {
@@ -292,7 +294,8 @@ fn open(path: &Path) -> io::Result<File> {
 
 fn read(file: &File) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len().min(ROOTS_MAX);
-    // Of its length at once, and a little to find the end with: no copy of a key is left behind by growing.
+    // Of its length at once, and a little to find the end with: no copy of a key is left behind by
+    // growing.
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default() + 64);
     file.take(ROOTS_MAX + 1).read_to_end(&mut bytes)?;
     match u64::try_from(bytes.len()) {

@@ -63,7 +63,7 @@ pub(super) async fn answer(
     found.map(|value| answer::json(&value)).ok_or_else(answer::wrong_method)
 }
 
-/// What a query says.
+/// Parameters of a query.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Query {
     server: Option<String>,
@@ -154,7 +154,8 @@ fn listed(uid: u32, query: &Query, settings: &Settings) -> Result<Value, Refusal
     Ok(json!({ "sessions": rows }))
 }
 
-/// Whose things are shown: root's request shows everybody's, unless it names a user. None is all.
+/// Returns the user whose things are shown: root's request shows everybody's, unless it names a
+/// user. None is all.
 fn shown(uid: u32, query: &Query) -> Result<Option<u32>, Refusal> {
     if query.server.is_some() || query.context.is_some() {
         return Err(Refusal::malformed("a list is of a user, and nothing less"));
@@ -275,7 +276,7 @@ fn ended(method: &Method, context: &Context, settings: &Settings) -> Option<Valu
     Some(json!({ "forgotten": forgotten }))
 }
 
-/// What a policy is to be; what is missing stays as it is.
+/// Changes to a policy; a missing field stays as it is.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {

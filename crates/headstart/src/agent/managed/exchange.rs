@@ -38,7 +38,7 @@ const RESUMED: HeaderName = HeaderName::from_static("headstart-resumed");
 const CERTIFICATE: HeaderName = HeaderName::from_static("headstart-certificate");
 const LEDGER: HeaderName = HeaderName::from_static("headstart-ledger");
 
-/// What an answer leaves to be done.
+/// Work that an answer leaves to be done.
 #[derive(Default)]
 struct Left(Mutex<Option<Next>>);
 
@@ -59,8 +59,8 @@ impl Left {
     }
 }
 
-/// Serves one connection of a program until it is through; a request that has not come when `stop` ends does not
-/// come any more.
+/// Serves one connection of a program until it is through; a request that has not come when `stop`
+/// ends does not come any more.
 pub(super) async fn serve(
     local: Local,
     caller: Caller,

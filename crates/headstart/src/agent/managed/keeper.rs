@@ -12,8 +12,8 @@ use super::visit::Visit;
 
 /// The plain bytes of a connection whose sessions and cookies are kept as they come.
 ///
-/// They come with reads, mostly before any plain byte: so they are looked for whenever reading has gone on, and the
-/// next connection finds them.
+/// They come with reads, mostly before any plain byte: so they are looked for whenever reading has
+/// gone on, and the next connection finds them.
 pub(super) struct Keeper {
     stream: TlsStream<ClientStream>,
     kept: Kept,
@@ -30,7 +30,7 @@ struct Kept {
 }
 
 impl Keeper {
-    /// Of a connection to `target` whose handshake is done.
+    /// Captures sessions of a connection to `target` whose handshake is done.
     pub(super) fn new(
         stream: TlsStream<ClientStream>,
         visit: Visit,

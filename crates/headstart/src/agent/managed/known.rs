@@ -5,7 +5,8 @@ use std::time::Instant;
 use headstart_net::{Context, Sleepless};
 use headstart_sessions::{Counts, SessionStore, Sharing};
 
-/// What the agent keeps of all connections that it spoke TLS on, for as long as it runs; reloads change nothing.
+/// State of the agent about all connections that it spoke TLS on, for as long as it runs; reloads
+/// change nothing.
 pub(in crate::agent) struct Known {
     store: Mutex<SessionStore>,
     /// Sessions end while a laptop sleeps, too.
@@ -30,8 +31,8 @@ impl Known {
         self.clock.now()
     }
 
-    /// Whose Fast Open cookies a connection that passes unchanged may spend: where the policy is that each is
-    /// a context of its own, nobody's.
+    /// Returns the context whose Fast Open cookies a connection that passes unchanged may spend:
+    /// nobody's, where the policy isolates each connection.
     pub(in crate::agent) fn context_of_cookies(&self, context: &Context) -> Context {
         match self.store().policy(context).sharing {
             Sharing::Isolate => Context::UNKNOWN,

@@ -22,7 +22,7 @@ use crate::daemon::{self, Running};
 use crate::listen;
 use crate::metrics;
 
-/// What a user who has too many connections is told, without any more effort.
+/// Answer to a user who has too many connections, sent without any more effort.
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
     headstart-error: overloaded\r\n\
     content-type: text/plain; charset=utf-8\r\n\
@@ -32,7 +32,7 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
     this user has too many connections\n\
     hint: close some, or start the agent with a larger --max-connections (a quarter each)\n";
 
-/// What is listened on, for as long as the agent runs; the socket's file goes with it.
+/// Sockets that the agent listens on for as long as it runs; their files go with it.
 #[must_use]
 pub(in crate::agent) struct Listeners {
     _file: Option<SocketFile>,
@@ -77,7 +77,7 @@ fn open(
     Ok(file)
 }
 
-/// What programs connect to.
+/// A socket that programs connect to.
 trait Listener: Send + Sync {
     fn accept(&self) -> impl Future<Output = io::Result<Local>> + Send;
 }

@@ -17,7 +17,7 @@ pub(super) enum Local {
 }
 
 impl Local {
-    /// Whose program it is; to be asked as soon as the connection is accepted.
+    /// Returns the user of the program; to be asked as soon as the connection is accepted.
     pub(super) fn user(&self) -> Option<u32> {
         match self {
             Self::Unix(unix) => context::unix_user(unix),
@@ -25,7 +25,7 @@ impl Local {
         }
     }
 
-    /// Which process it was that connected; unknown on a port, and across namespaces of processes.
+    /// Returns the process that connected; unknown on a port, and across namespaces of processes.
     pub(super) fn process(&self) -> Option<i32> {
         match self {
             Self::Unix(unix) => unix.peer_cred().ok()?.pid().filter(|process| *process > 0),
@@ -33,8 +33,8 @@ impl Local {
         }
     }
 
-    /// Ends the connection so that the program can tell it from an end in order: by a reset where there are
-    /// such, else both directions at once.
+    /// Ends the connection so that the program can tell it from an end in order: by a reset where
+    /// there are such, else both directions at once.
     pub(super) fn cut(self) {
         if let Self::Tcp(tcp) = self {
             // An error here leaves an ordinary close, which is all that remains to be done.
@@ -42,8 +42,8 @@ impl Local {
         }
     }
 
-    /// Writes what fits at once, for an answer that nobody waits for. The kernel is asked itself: of a connection
-    /// that has just come the runtime does not know yet that there is room.
+    /// Writes what fits at once, for an answer that nobody waits for. The kernel is asked itself:
+    /// of a connection that has just come the runtime does not know yet that there is room.
     pub(super) fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Unix(unix) => SockRef::from(unix).send(bytes),

@@ -28,7 +28,7 @@ pub(super) enum Opened {
     Bare(Box<ClientStream>),
 }
 
-/// What is public of a managed connection.
+/// Public facts of a managed connection.
 pub(super) struct Outcome {
     pub(super) facts: Facts,
     pub(super) early_data: EarlyData,
@@ -40,12 +40,12 @@ pub(super) struct Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ledger {
     pub(super) lookup: Option<Duration>,
-    /// That of the proxy, through one.
+    /// Time until TCP was connected; to the proxy, where there is one.
     pub(super) tcp: Option<Duration>,
     /// The proxy has connected to the server.
     pub(super) granted: Option<Duration>,
     pub(super) tls: Duration,
-    /// Of the network; no moment.
+    /// Round trip of the network, a duration and not a moment.
     pub(super) rtt: Option<Duration>,
 }
 
@@ -70,8 +70,8 @@ pub(super) async fn open(
     }
 }
 
-/// As on the agent's other ports: clients of TLS ports are answered at once, so that their ClientHello comes
-/// while TCP connects.
+/// As on the agent's other ports: clients of TLS ports are answered at once, so that their
+/// ClientHello comes while TCP connects.
 async fn bare(ask: &Ask, context: &Context, settings: &Settings) -> Result<Opened, Refusal> {
     let late = settings.answers_late(ask.port);
     let mut to = Target::new(ask.host.to_string(), ask.port);
@@ -133,7 +133,8 @@ async fn managed(
     Ok(Opened::Managed(Box::new(keeper), Box::new(outcome)))
 }
 
-/// The TLS client that is asked for: one that is ready, or else a new one, for which roots are read from a disk.
+/// The TLS client that is asked for: one that is ready, or else a new one, for which roots are read
+/// from a disk.
 async fn client(
     tls: &Arc<TlsAsk>,
     user: Option<u32>,
@@ -192,11 +193,12 @@ fn give_back(begun: Begun) {
 /// A handshake that is done.
 struct Shaken {
     stream: TlsStream<ClientStream>,
-    /// Whether early data was sent.
+    /// True if early data was sent.
     sent: bool,
 }
 
-/// Shakes hands, with early data if that may be. A failure says, too, whether nothing has left this machine.
+/// Shakes hands, with early data if that may be. A failure says, too, whether nothing has left this
+/// machine.
 async fn shake_hands(
     mut stream: TlsStream<ClientStream>,
     tls: &TlsAsk,
@@ -225,7 +227,8 @@ async fn shake_hands(
     Err((failure, report.is_some_and(|report| is_untouched(&report))))
 }
 
-/// Writes all of `data` early, or at least begins to, if the session allows all of it; says how much has gone.
+/// Writes all of `data` early, or at least begins to, if the session allows all of it; says how
+/// much has gone.
 async fn write_early(
     stream: &mut TlsStream<ClientStream>,
     data: &[u8],
@@ -245,7 +248,8 @@ async fn write_early(
     Ok(sent)
 }
 
-/// Whether no byte of TLS has left: no datagram, no data in a SYN, and TCP was never connected.
+/// Returns true if no byte of TLS has left: no datagram, no data in a SYN, and TCP was never
+/// connected.
 fn is_untouched(report: &Report) -> bool {
     let is_silent = |what: &What| match what {
         // Its place is taken by data in the SYN.
@@ -264,7 +268,7 @@ fn is_untouched(report: &Report) -> bool {
 }
 
 impl Ledger {
-    /// Of an opening that began so long after the request, with the handshake done now.
+    /// Costs of an opening that began `begun` after the request, with the handshake done now.
     fn new(report: Option<&Report>, begun: Duration, tls: Duration) -> Self {
         let resolved = moment(report, |what| matches!(what, What::Resolved(_)));
         let connected = moment(report, |what| {

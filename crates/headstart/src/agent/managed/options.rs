@@ -10,7 +10,8 @@ use clap::Args;
 
 use crate::base::failure::Failure;
 
-/// Bytes of the name of a client certificate at most: it is a word on command lines and in requests.
+/// Bytes of the name of a client certificate at most: it is a word on command lines and in
+/// requests.
 const NAME_MAX: usize = 64;
 
 /// Where programs have the agent speak TLS for them.
@@ -24,7 +25,7 @@ pub struct ManagedOptions {
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 
-    /// Who may use --socket, in octal: whoever may write
+    /// Permissions of --socket, in octal: whoever may write may use it
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = mode)]
     pub socket_mode: u32,
 
@@ -74,7 +75,7 @@ impl ManagedOptions {
 /// A certificate of this machine's user, by the name that programs call it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// What programs call it.
+    /// Name by which programs ask for it.
     pub name: String,
     /// Certificate, chain and key, in PEM form.
     pub file: PathBuf,

@@ -25,18 +25,18 @@ const CERTIFICATE: HeaderName = HeaderName::from_static("headstart-client-certif
 const BAD_TARGET: &str =
     "CONNECT needs a host and a port, for example: CONNECT www.example.com:443 HTTP/1.1";
 
-/// What a program asks for.
+/// A program's request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ask {
     pub(super) host: Host,
     pub(super) port: u16,
-    /// What the program calls its context.
+    /// The program's name of its context.
     pub(super) label: Option<String>,
-    /// None: the bytes pass unchanged.
+    /// TLS parameters; `None` if the bytes pass unchanged.
     pub(super) tls: Option<Arc<TlsAsk>>,
 }
 
-/// What it asks for of TLS.
+/// TLS parameters that a program asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TlsAsk {
     /// Whom to ask for, and the certificate is to be for.
@@ -47,11 +47,11 @@ pub(super) struct TlsAsk {
     /// Bytes that may be sent early.
     pub(super) early_data: Vec<u8>,
     pub(super) verify: Verify,
-    /// What the agent calls a certificate to be shown.
+    /// The agent's name of a certificate to be shown.
     pub(super) certificate: Option<String>,
 }
 
-/// Whose word is taken for the server's name.
+/// Trust anchors for the server's name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Verify {
     System,
@@ -137,7 +137,7 @@ fn target(uri: &Uri) -> Result<(Host, u16), Refusal> {
     authority(uri).ok_or_else(|| Refusal::malformed(BAD_TARGET))
 }
 
-/// What a program may call a context.
+/// Checks a program's name of a context.
 ///
 /// # Errors
 /// It is empty, too long, or would garble logs and lists.

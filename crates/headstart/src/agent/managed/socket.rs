@@ -68,7 +68,7 @@ fn lock(path: &Path) -> Result<File, Failure> {
     }
 }
 
-/// What a dead process left behind may be replaced. What is no socket is somebody's file.
+/// Removes the socket of a dead process. What is no socket is somebody's file.
 fn make_way(path: &Path) -> Result<(), Failure> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -82,7 +82,7 @@ fn make_way(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Whether somebody listens: anything but a refusal may be somebody who is busy.
+/// Returns true if somebody listens: any error but a refusal may come from a busy listener.
 fn is_alive(path: &Path) -> bool {
     let connect = || {
         let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -97,7 +97,8 @@ fn is_alive(path: &Path) -> bool {
     }
 }
 
-/// Nobody can connect before mode and group are right, and the path leads to one socket or the other at all times.
+/// Nobody can connect before mode and group are right, and the path leads to one socket or the
+/// other at all times.
 fn listen(path: &Path, mode: u32, group: Option<u32>) -> io::Result<(UnixListener, (u64, u64))> {
     let fresh = beside(path, ".new");
     let _ = fs::remove_file(&fresh);

@@ -1,8 +1,8 @@
-//! Sessions for the preload library, whose programs speak TLS themselves: the only interface that hands out a
-//! session, or takes one from outside.
+//! Sessions for the preload library, whose programs speak TLS themselves: the only interface that
+//! hands out a session, or takes one from outside.
 //!
-//! They are apart from those of managed connections, whatever a request says: what a program puts, another can
-//! believe only as far as it believes the program.
+//! They are apart from those of managed connections, whatever a request says: what a program puts,
+//! another can believe only as far as it believes the program.
 
 use std::collections::hash_map::RandomState;
 use std::fs;
@@ -31,10 +31,11 @@ use crate::agent::serve::Settings;
 const AGE: HeaderName = HeaderName::from_static("headstart-age");
 const OPENED: HeaderName = HeaderName::from_static("headstart-opened");
 
-/// What no hash of managed connections begins with: those are of 34 bytes.
+/// Prefix that no hash of managed connections has: those are of 34 bytes.
 const APART: &[u8] = b"headstart: sessions of programs that speak TLS themselves, version 1\0";
 
-/// Bytes of what a program says of its TLS settings, percent-encoded: three times sixty, and two paths.
+/// Bytes of what a program says of its TLS settings, percent-encoded: three times sixty, and two
+/// paths.
 const SETTINGS_MAX: usize = 3 * 1024;
 
 /// Bytes of its application protocols, as they are on the wire.
@@ -64,7 +65,7 @@ pub(super) async fn answer(
     }
 }
 
-/// What a request says.
+/// A request for tickets.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Ask {
     server: String,
@@ -182,8 +183,8 @@ fn settings(said: &str, executable: &[u8]) -> [u8; 32] {
     hash.finish()
 }
 
-/// The file that a process runs. It tells programs apart that mean no harm: another of the same user can have
-/// that file run its own code.
+/// The file that a process runs. It tells programs apart that mean no harm: another of the same
+/// user can have that file run its own code.
 fn executable(process: i32) -> Option<Vec<u8>> {
     let path = fs::read_link(format!("/proc/{process}/exe")).ok()?;
     Some(path.as_os_str().as_bytes().to_vec())
@@ -238,8 +239,8 @@ fn put(
     Ok(answer::bytes(StatusCode::NO_CONTENT, Vec::new()))
 }
 
-/// A moment, for a program to bring back; of no use to the next agent, which has forgotten what this one was told
-/// to forget.
+/// A moment, for a program to bring back; of no use to the next agent, which has forgotten what
+/// this one was told to forget.
 fn opened(stamp: Stamp) -> String {
     format!("{:x}-{:x}", run(), stamp.number())
 }

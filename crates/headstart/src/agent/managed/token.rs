@@ -22,7 +22,7 @@ const TOKEN_BYTES: usize = 32;
 /// Characters of a token: with fewer somebody might guess it, with more it is some other file.
 const TOKEN_LEN: std::ops::RangeInclusive<usize> = 16..=256;
 
-/// What a client of the port has to show; as a hash, since no more is needed.
+/// Secret that a client of the port has to show; as a hash, since no more is needed.
 pub(super) struct Token([u8; 32]);
 
 impl Token {
@@ -50,7 +50,7 @@ impl Token {
         is_token.then(|| Self(sha256(text.as_bytes())))
     }
 
-    /// Whether a request shows it. In a time that does not tell how much of it was right.
+    /// Returns true if a request shows it. In a time that does not tell how much of it was right.
     pub(super) fn is_shown(&self, fields: &HeaderMap) -> bool {
         let values = [PROXY_AUTHORIZATION, AUTHORIZATION];
         let mut values = values.iter().flat_map(|name| fields.get_all(name));

@@ -17,13 +17,13 @@ use super::limits::PIECE;
 use super::local::Local;
 use crate::metrics::{self, Direction, Outcome};
 
-/// How many times within a limit of idleness it is looked whether bytes have moved: so much later, at most, it is seen.
+/// Idle checks per idle limit; a timeout fires at most 1/8 late.
 const LOOKS: u32 = 8;
 
 /// Passes `head`, which the program sent behind its request, and then bytes both ways.
 ///
-/// An end is passed on. A connection that breaks, or is idle for too long, ends so that neither side takes that for
-/// an end in order; what the server said before goes to the program first.
+/// An end is passed on. A connection that breaks, or is idle for too long, ends so that neither
+/// side takes that for an end in order; what the server said before goes to the program first.
 pub(super) async fn pass<H: Handoff>(
     remote: H,
     local: Local,
@@ -72,15 +72,15 @@ async fn total(limits: RelayLimits) {
     }
 }
 
-/// What has moved so far.
+/// Bytes moved so far.
 #[derive(Default)]
 struct Moved {
     up: AtomicU64,
     down: AtomicU64,
-    /// What of them the metrics have.
+    /// Bytes that the metrics have counted already.
     reported: [AtomicU64; 2],
     half_closed: AtomicBool,
-    /// Why the server's stream has ended, if not in order.
+    /// Error that ended the server's stream, if it did not end in order.
     broken: Mutex<Option<io::Error>>,
 }
 
@@ -106,7 +106,8 @@ impl Moved {
         self.up.load(Ordering::Relaxed).wrapping_add(self.down.load(Ordering::Relaxed))
     }
 
-    /// Ends when nothing has moved for as long as the limits allow, and tells the metrics meanwhile.
+    /// Ends when nothing has moved for as long as the limits allow, and tells the metrics
+    /// meanwhile.
     async fn idle(&self, limits: RelayLimits) {
         let shorter = [limits.idle, limits.half_closed_idle].into_iter().flatten().min();
         let Some(shorter) = shorter else { return pending().await };
@@ -139,8 +140,8 @@ impl Moved {
     }
 }
 
-/// The server's side. If it breaks, that looks like an end as long as there are bytes to be delivered: whoever copies
-/// would drop them for an error.
+/// The server's side. If it breaks, that looks like an end as long as there are bytes to be
+/// delivered: whoever copies would drop them for an error.
 struct Delivering<H> {
     remote: H,
     moved: Arc<Moved>,
@@ -245,7 +246,7 @@ mod tests {
     /// A connection that never becomes transparent, and says how it ended.
     struct Remote {
         stream: DuplexStream,
-        /// Whether its end is none in order.
+        /// True if the stream ends without a close.
         breaks: bool,
     }
 

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many connections each user has, so that none has them all.
+/// Counts the connections of each user, so that none takes them all.
 #[derive(Debug)]
 pub(super) struct Users {
     each: usize,

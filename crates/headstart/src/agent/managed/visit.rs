@@ -10,33 +10,35 @@ use zeroize::Zeroizing;
 use super::known::Known;
 use super::request::{TlsAsk, Verify};
 
-/// One connection, as the session store sees it: whose it is, and what it may have in common with others.
+/// One connection, as the session store sees it: whose it is, and what it may have in common with
+/// others.
 pub(super) struct Visit {
     known: Arc<Known>,
     /// Held for as long as the connection is: so it is known how many there are.
     _client: Arc<ClientContext>,
     server: String,
     alpn: Vec<Vec<u8>>,
-    /// What else two connections have to have in common.
+    /// Hash of the settings that two connections must share.
     settings: [u8; 32],
-    /// That of its sessions: nobody's, if it shares none.
+    /// Context of its sessions: nobody's, if it shares none.
     context: Context,
     opened: Stamp,
 }
 
-/// What a connection begins with.
+/// State that a connection begins with.
 pub(super) struct Begun {
     pub(super) visit: Visit,
     /// To be offered.
     pub(super) taken: Option<Taken>,
     /// To be asked for.
     pub(super) wanted: TicketsWanted,
-    /// Whose Fast Open cookies may be spent and kept.
+    /// Context whose Fast Open cookies may be spent and kept.
     pub(super) cookies: Context,
 }
 
 impl Begun {
-    /// Whose the connection is to an upstream proxy: nobody's only if it shares no sessions, which tell a server the same.
+    /// Returns the context that an upstream proxy is told: nobody's only if the connection shares
+    /// no sessions, which tell a server the same.
     pub(super) fn login(&self) -> Context {
         let sessions = &self.visit.context;
         if sessions.is_shared() { sessions.clone() } else { self.cookies.clone() }
@@ -106,8 +108,8 @@ impl Visit {
         }
     }
 
-    /// Has something kept for `context`, such as cookies, unless that was forgotten since the connection began. Nobody
-    /// forgets it meanwhile.
+    /// Has something kept for `context`, such as cookies, unless that was forgotten since the
+    /// connection began. Nobody forgets it meanwhile.
     pub(super) fn unless_forgotten(&self, context: &Context, keep: impl FnOnce()) {
         let store = self.known.store();
         if !store.was_forgotten(context, self.opened) {
@@ -125,8 +127,8 @@ impl Visit {
     }
 }
 
-/// The TLS settings and the port: behind another port there is mostly another server, which has other ticket keys,
-/// and whose refusal of a ticket would have all others dropped.
+/// The TLS settings and the port: behind another port there is mostly another server, which has
+/// other ticket keys, and whose refusal of a ticket would have all others dropped.
 fn settings(fingerprint: &[u8; 32], port: u16) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(fingerprint);
@@ -134,9 +136,10 @@ fn settings(fingerprint: &[u8; 32], port: u16) -> [u8; 32] {
     hash.finish()
 }
 
-/// The contexts of sessions and of cookies: the stricter of the policy and what is asked for counts. A
-/// certificate that is shown is the owner's alone, and so is whatever comes of it. And whoever is asked by a program
-/// that checks nothing may be anybody: cookies of an interceptor are not to be shown by programs that would notice it.
+/// The contexts of sessions and of cookies: the stricter of the policy and what is asked for
+/// counts. A certificate that is shown is the owner's alone, and so is whatever comes of it. And
+/// whoever is asked by a program that checks nothing may be anybody: cookies of an interceptor are
+/// not to be shown by programs that would notice it.
 fn shared(policy: Sharing, ask: &TlsAsk, caller: &Context) -> (Context, Context) {
     let strictest = match (policy, ask.sharing) {
         _ if ask.certificate.is_some() => Sharing::Isolate,

@@ -2,16 +2,16 @@
 
 use clap::{Args, ValueEnum};
 
-/// What is logged, and how. Logs go to standard error.
+/// Contents and form of the log. Logs go to standard error.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Logs")]
 pub struct LogOptions {
-    /// What to log: error, warn, info, debug, trace or MODULE=LEVEL,... [default: info for edge
+    /// Levels to log: error, warn, info, debug, trace or MODULE=LEVEL,... [default: info for edge
     /// and agent, else warn]
     #[arg(long, env = "HEADSTART_LOG", hide_env_values = true, value_name = "FILTER")]
     pub log: Option<String>,
 
-    /// How to write a log line
+    /// Form of a log line
     #[arg(
         long,
         env = "HEADSTART_LOG_FORMAT",

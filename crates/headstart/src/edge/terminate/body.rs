@@ -13,14 +13,15 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Requests that a client may break off in [`BROKEN_OFF_TIME`]. Each may cost a connection to the origin, which has to be
-/// closed then: HTTP/2 can ask and break off without end in two small frames each (CVE-2023-44487). A page that
-/// somebody leaves breaks off at most as many as there are streams, 128; nobody leaves four pages so fast.
+/// Requests that a client may break off in [`BROKEN_OFF_TIME`]. Each may cost a connection to the
+/// origin, which has to be closed then: HTTP/2 can ask and break off without end in two small
+/// frames each (CVE-2023-44487). A page that somebody leaves breaks off at most as many as there
+/// are streams, 128; nobody leaves four pages so fast.
 const BROKEN_OFF_MAX: u32 = 512;
 
 const BROKEN_OFF_TIME: Duration = Duration::from_secs(10);
 
-/// What goes wrong with a body: the side that sends it broke off.
+/// Error of a body: the side that sends it broke off.
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Requests of one connection that are not answered to the end.
@@ -35,7 +36,7 @@ struct Counts {
     broken_off: Mutex<BrokenOff>,
 }
 
-/// How many were broken off since a while ago.
+/// Count of requests broken off since a while ago.
 #[derive(Debug, Default)]
 struct BrokenOff {
     since: Option<Instant>,
@@ -65,12 +66,12 @@ impl Pending {
         self.0.now.load(Ordering::Relaxed) == 0
     }
 
-    /// How many there have been.
+    /// Returns how many there have been.
     pub(super) fn begun(&self) -> u64 {
         self.0.begun.load(Ordering::Relaxed)
     }
 
-    /// Whether more were broken off, and faster, than anybody has a reason for.
+    /// Returns true if more were broken off, and faster, than anybody has a reason for.
     pub(super) fn is_abused(&self) -> bool {
         self.0.abused.load(Ordering::Relaxed)
     }
@@ -131,7 +132,8 @@ impl Answer {
         Self { body: Either::Left(body), in_flight }
     }
 
-    /// An answer of our own; the body says the status and `words`, unless the request was for the head alone.
+    /// An answer of our own; the body says the status and `words`, unless the request was for the
+    /// head alone.
     pub(super) fn words(
         status: StatusCode,
         words: &str,
@@ -184,7 +186,7 @@ impl Body for Answer {
     }
 }
 
-/// How far an upload has come.
+/// Progress of an upload.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     bytes: AtomicU64,
@@ -197,19 +199,19 @@ impl Progress {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether the client has sent all of it.
+    /// Returns true if the client has sent all of it.
     pub(super) fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Whether the origin would take more than the client has sent.
+    /// Returns true if the origin would take more than the client has sent.
     pub(super) fn is_starved(&self) -> bool {
         self.starved.load(Ordering::Relaxed)
     }
 }
 
-/// The body of a request on its way to the origin, without trailers: an origin may take those for headers, and what
-/// they claim is not looked at.
+/// The body of a request on its way to the origin, without trailers: an origin may take those for
+/// headers, and what they claim is not looked at.
 #[derive(Debug)]
 pub(super) struct Upload {
     body: Either<Incoming, Empty<Bytes>>,
@@ -221,7 +223,7 @@ impl Upload {
         Self { body: Either::Left(body), progress: Arc::default() }.looked_at()
     }
 
-    /// Of a request that has none, asked again.
+    /// Progress of a request that has no upload, asked again.
     pub(super) fn none() -> Self {
         Self { body: Either::Right(Empty::new()), progress: Arc::default() }.looked_at()
     }
@@ -288,7 +290,7 @@ mod tests {
 
     use super::*;
 
-    /// How many were broken off.
+    /// Counts those that were broken off.
     fn count(pending: &Pending) -> u32 {
         pending.0.broken_off.lock().unwrap().count
     }

@@ -15,11 +15,12 @@ use zeroize::Zeroizing;
 use crate::base::failure::Failure;
 use crate::edge::options::CertificateFiles;
 
-/// Bytes of a file of certificates or keys at most: a chain with ML-DSA has some 25 kB, and whole bundles of
-/// authorities, given by mistake, 250 kB.
+/// Bytes of a file of certificates or keys at most: a chain with ML-DSA has some 25 kB, and whole
+/// bundles of authorities, given by mistake, 250 kB.
 const FILE_MAX: u64 = 1024 * 1024;
 
-/// The permissions that nobody may have on a private key, but its owner and a group such as Debian's ssl-cert.
+/// The permissions that nobody may have on a private key, but its owner and a group such as
+/// Debian's ssl-cert.
 const EVERYBODY: u32 = 0o007;
 
 /// The certificates of an edge, at least one.
@@ -47,7 +48,7 @@ impl Certificates {
         Ok(all)
     }
 
-    /// Whether one of them is for `name`, a host name in small letters.
+    /// Returns true if one of them is for `name`, a host name in lower case.
     pub(super) fn cover(&self, name: &str) -> bool {
         let parent = name.split_once('.').map(|(_, parent)| parent);
         self.keys

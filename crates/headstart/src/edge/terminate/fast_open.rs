@@ -1,5 +1,5 @@
-//! Fast Open with private cookies at the edge: the listeners to which SYNs with valid cookies are given, and the
-//! keys and the time that the kernel's program checks them with.
+//! Fast Open with private cookies at the edge: the listeners to which SYNs with valid cookies are
+//! given, and the keys and the time that the kernel's program checks them with.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,9 +23,9 @@ pub(super) struct FastOpen {
     keys: Arc<KeyRing>,
     complaint: Complaint,
     refreshed: Instant,
-    /// Whether the program was there when it was last looked at.
+    /// True if the program was there at the last look.
     attached: bool,
-    /// Whether an acceptor has one of the listeners.
+    /// True if an acceptor has one of the listeners.
     serving: bool,
 }
 
@@ -69,7 +69,7 @@ impl FastOpen {
         self.maps.set_public(acceptor).map_err(|error| untold(&error))
     }
 
-    /// Whether all acceptors have stopped: what the listeners would be given now nobody would take.
+    /// Returns true if all acceptors have stopped: nobody would take what the listeners get now.
     pub(super) fn is_over(&self) -> bool {
         self.serving && self.listeners.iter().all(|listener| Arc::strong_count(listener) == 1)
     }

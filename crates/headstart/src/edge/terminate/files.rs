@@ -1,24 +1,24 @@
 //! Files that are read again when they change.
 //!
-//! By looking at them every few seconds and not by inotify (the notify crate): certificates are often
-//! symbolic links, of certbot into another directory, in Kubernetes to a directory that is itself a link
-//! and is turned as a whole; a watch on the file hears nothing of either, network file systems tell nothing
-//! anyway, and a handful of stat(2) costs nothing.
+//! By looking at them every few seconds and not by inotify (the notify crate): certificates are
+//! often symbolic links, of certbot into another directory, in Kubernetes to a directory that is
+//! itself a link and is turned as a whole; a watch on the file hears nothing of either, network
+//! file systems tell nothing anyway, and a handful of stat(2) costs nothing.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often files are looked at. Certificates are renewed days before they expire; this is for whoever
-/// waits for it.
+/// Interval at which files are checked. Certificates are renewed days before they expire; this is
+/// for whoever waits for it.
 pub(in crate::edge) const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Some files, as they were when last looked at.
 #[derive(Debug, Default)]
 pub(in crate::edge) struct Watch(Vec<(PathBuf, Option<Stamp>)>);
 
-/// What differs once a file was written to, exchanged, or got other permissions.
+/// Attributes that differ once a file was written to, exchanged, or got other permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: (u64, u64),
@@ -39,7 +39,8 @@ impl Stamp {
 }
 
 impl Watch {
-    /// Looks at `files`, to be called before they are read: what changes while they are is seen next time.
+    /// Looks at `files`, to be called before they are read: what changes while they are is seen
+    /// next time.
     pub(in crate::edge) fn new(files: impl IntoIterator<Item = PathBuf>) -> Self {
         let look = |path: PathBuf| {
             let stamp = stamp(&path);
@@ -48,7 +49,7 @@ impl Watch {
         Self(files.into_iter().map(look).collect())
     }
 
-    /// Whether any of the files differs from what it was when this was asked last.
+    /// Returns true if any of the files differs from the last call.
     pub(in crate::edge) fn changed(&mut self) -> bool {
         let mut changed = false;
         for (path, before) in &mut self.0 {
@@ -60,15 +61,16 @@ impl Watch {
     }
 }
 
-/// What is wrong with files that were read, told once.
+/// Last error of files that were read, told once.
 ///
-/// They are read again at each look until nothing is wrong any more: it may be that the process had no descriptor
-/// left, or that a file was caught half written, and then the file itself does not change again.
+/// They are read again at each look until nothing is wrong any more: it may be that the process had
+/// no descriptor left, or that a file was caught half written, and then the file itself does not
+/// change again.
 #[derive(Debug, Default)]
 pub(in crate::edge) struct Complaint(Option<String>);
 
 impl Complaint {
-    /// Whether the files have to be read again.
+    /// Returns true if the files have to be read again.
     pub(in crate::edge) const fn is_open(&self) -> bool {
         self.0.is_some()
     }
@@ -86,7 +88,7 @@ impl Complaint {
     }
 }
 
-/// Of what a link points to. None: there is nothing.
+/// Returns the stamp of a link's target. None: there is nothing.
 fn stamp(path: &Path) -> Option<Stamp> {
     std::fs::metadata(path).ok().as_ref().map(Stamp::of)
 }

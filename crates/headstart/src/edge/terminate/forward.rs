@@ -1,7 +1,8 @@
-//! What becomes of the heads of requests and answers on their way (RFC 9110 section 7.6).
+//! Changes to the heads of requests and answers on their way (RFC 9110 section 7.6).
 //!
-//! What belongs to one connection stays there; what clients say of their own address is dropped, since the
-//! edge is the first that knows; `Forwarded` (RFC 7239) and its older forms are written anew.
+//! What belongs to one connection stays there; what clients say of their own address is dropped,
+//! since the edge is the first that knows; `Forwarded` (RFC 7239) and its older forms are written
+//! anew.
 
 use std::net::IpAddr;
 
@@ -15,8 +16,9 @@ use hyper::{Method, StatusCode, Uri, Version};
 /// As which this edge is known to whoever reads a `Via` (RFC 9110 section 7.6.3).
 const PSEUDONYM: &str = "headstart";
 
-/// Of one connection, and not of the message (RFC 9110 section 7.6.1), beside those that `Connection` names.
-/// `Expect: 100-continue` is answered here, when the origin begins to take the body.
+/// Fields of one connection and not of the message (RFC 9110 section 7.6.1), beside those that
+/// `Connection` names. `Expect: 100-continue` is answered here, when the origin begins to take the
+/// body.
 const HOP_BY_HOP: [HeaderName; 8] = [
     CONNECTION,
     TE,
@@ -28,7 +30,8 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     HeaderName::from_static("http2-settings"),
 ];
 
-/// What a proxy says of a client begins so, or is [`X_REAL_IP`]. From a client itself it would be taken for ours.
+/// Prefixes of fields in which a proxy describes a client, beside [`X_REAL_IP`]. From a client
+/// itself it would be taken for ours.
 const CLAIMS: [&str; 2] = ["forwarded", "x-forwarded"];
 
 const X_REAL_IP: &str = "x-real-ip";
@@ -38,18 +41,18 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 
-/// What an origin is told of where a request came from.
+/// Facts that an origin is told about a request's way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hop<'a> {
     /// The client's address if it is proven.
     pub(super) client: Option<IpAddr>,
-    /// Whether it is passed on before the handshake is done.
+    /// True if the request is passed on before the handshake is done.
     pub(super) early: bool,
     /// The name that TLS was opened for.
     pub(super) server_name: Option<&'a str>,
 }
 
-/// Why a request is not passed on, as the client is told.
+/// Reason why a request is not passed on, as the client is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
@@ -101,8 +104,8 @@ fn host(headers: &HeaderMap) -> Result<Option<uri::Authority>, Refusal> {
         .map_err(|_| Refusal::bad("Host is no host"))
 }
 
-/// Makes of what a client asks `authority` for what the origin at `origin` is asked; `has_body` if something may
-/// follow the head.
+/// Makes of what a client asks `authority` for what the origin at `origin` is asked; `has_body` if
+/// something may follow the head.
 ///
 /// # Errors
 /// What cannot be asked of an origin.
@@ -132,8 +135,8 @@ pub(super) fn request(
     Ok(asked)
 }
 
-/// Leaves the origin one way to find the end of a request, the same as ours (RFC 9112 section 6.3): what it took for
-/// the next request of the connection would be one that nobody has asked.
+/// Leaves the origin one way to find the end of a request, the same as ours (RFC 9112 section 6.3):
+/// what it took for the next request of the connection would be one that nobody has asked.
 fn delimit(method: &Method, headers: &mut HeaderMap, has_body: bool) -> Result<(), Refusal> {
     let length = length(headers).map_err(|()| Refusal::bad("more than one length"))?;
     let is_chunked = headers.contains_key(TRANSFER_ENCODING);
@@ -163,7 +166,8 @@ fn delimit(method: &Method, headers: &mut HeaderMap, has_body: bool) -> Result<(
     Ok(())
 }
 
-/// Whether no transfer coding is left: chunked is taken off here, and another one would be lost with its name.
+/// Returns true if no transfer coding is left: chunked is taken off here, and another one would be
+/// lost with its name.
 fn is_decoded(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let coding = codings.next().map_or(&b"chunked"[..], HeaderValue::as_bytes);
@@ -185,9 +189,9 @@ fn length(headers: &HeaderMap) -> Result<Option<u64>, ()> {
     Ok(found)
 }
 
-/// What is told of the client. An address that is only claimed is not told: RFC 7239 section 6.2 has a word for
-/// that, which Squid writes into the older form, too. An origin that found no address at all might take the
-/// edge's own.
+/// Adds the fields that describe the client. An address that is only claimed is not told: RFC 7239
+/// section 6.2 has a word for that, which Squid writes into the older form, too. An origin that
+/// found no address at all might take the edge's own.
 fn tell(headers: &mut HeaderMap, hop: &Hop<'_>) -> Result<(), Refusal> {
     let (node, plain) = match hop.client.map(|ip| ip.to_canonical()) {
         Some(IpAddr::V4(ip)) => (ip.to_string(), ip.to_string()),
@@ -216,8 +220,9 @@ pub(super) fn answer(head: &mut response::Parts, upgraded: bool) -> Result<(), U
     let protocol = headers.get(UPGRADE).filter(|_| upgraded).cloned();
     let length = length(headers).unwrap_or_default();
     headers.remove(CONTENT_LENGTH);
-    // Beside a transfer coding a length is none (RFC 9112 section 6.3), and would cut the body short for the client;
-    // where there never is a body it is wrong (RFC 9110 section 8.6), and HTTP/2 clients say so.
+    // Beside a transfer coding a length is none (RFC 9112 section 6.3), and would cut the body
+    // short for the client; where there never is a body it is wrong (RFC 9110 section 8.6), and
+    // HTTP/2 clients say so.
     let has_none = headers.contains_key(TRANSFER_ENCODING)
         || head.status == StatusCode::NO_CONTENT
         || head.status.is_informational();
@@ -240,8 +245,8 @@ pub(super) struct UnknownCoding;
 
 /// The protocol that the client would like to change to. Only HTTP/1.1 has that.
 ///
-/// Not another version of HTTP: its requests would reach the origin past all that is done here, with whatever
-/// address the client likes (request smuggling by h2c).
+/// Not another version of HTTP: its requests would reach the origin past all that is done here,
+/// with whatever address the client likes (request smuggling by h2c).
 pub(super) fn wanted_upgrade(version: Version, headers: &HeaderMap) -> Option<HeaderValue> {
     let wants = version == Version::HTTP_11
         && tokens(headers).any(|token| token.eq_ignore_ascii_case("upgrade"));
@@ -261,7 +266,7 @@ fn target(asked: &Uri, origin: &uri::Authority) -> Result<Uri, Refusal> {
     Uri::from_parts(parts).map_err(|_| Refusal::bad("no path"))
 }
 
-/// Those that `Connection` names, and those that are always of one connection.
+/// Removes the fields that `Connection` names, and those that are always of one connection.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<_> =
         tokens(headers).filter_map(|token| token.parse::<HeaderName>().ok()).collect();
@@ -282,7 +287,8 @@ fn remove_claims(headers: &mut HeaderMap) {
     }
 }
 
-/// Also with underscores: where headers become variables (CGI, WSGI) they cannot be told from hyphens.
+/// Also with underscores: where headers become variables (CGI, WSGI) they cannot be told from
+/// hyphens.
 fn is_claim(name: &str) -> bool {
     let name = name.replace('_', "-");
     name == X_REAL_IP || CLAIMS.iter().any(|claim| name.starts_with(claim))

@@ -18,8 +18,8 @@ use super::life::{Event, Life, Over};
 use super::requests::{Requests, Tunnel};
 use super::server::H2;
 
-/// How long a client may take for a request's head, HTTP/1.1, and for its first request. Longer than a connection
-/// may be unused, which ends in order, while this breaks off.
+/// Time that a client may take for a request's head over HTTP/1.1, and for its first request.
+/// Longer than a connection may be unused, which ends in order, while this breaks off.
 const HEAD_TIME: Duration = Duration::from_secs(120);
 
 /// Bytes of a request's head at most: what nginx allows (`large_client_header_buffers`).
@@ -31,17 +31,19 @@ const HEAD_LIST_MAX: u32 = 32 * 1024;
 /// Bytes that a connection may have read ahead of the origin, HTTP/1.1; a head has to fit.
 const READ_AHEAD: usize = 64 * 1024;
 
-/// Requests at one time on a connection, HTTP/2: what nginx allows (`http2_max_concurrent_streams`).
+/// Requests at one time on a connection, HTTP/2: what nginx allows
+/// (`http2_max_concurrent_streams`).
 const STREAMS: u32 = 128;
 
-/// Bytes of one answer that wait for the client, HTTP/2. With all streams 8 MiB for a connection at worst, of a
-/// client that asks for much and reads nothing.
+/// Bytes of one answer that wait for the client, HTTP/2. With all streams 8 MiB for a connection at
+/// worst, of a client that asks for much and reads nothing.
 const SEND_AHEAD: usize = 64 * 1024;
 
-/// Bytes of all uploads of a connection, HTTP/2, that wait for the origin: what hyper allows for one stream.
+/// Bytes of all uploads of a connection, HTTP/2, that wait for the origin: what hyper allows for
+/// one stream.
 const RECEIVE_AHEAD: u32 = 1024 * 1024;
 
-/// How long a client may go on sending after its last answer, so that it can read that to the end.
+/// Time that a client may go on sending after its last answer, so that it can read that to the end.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves `tls`, whose handshake may not be done, until both sides are through.

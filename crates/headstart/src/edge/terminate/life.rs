@@ -1,4 +1,4 @@
-//! How long a terminated connection may take, and be quiet.
+//! Time limits of a terminated connection, in all and idle.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,16 +9,17 @@ use tokio::time::Instant;
 use super::body::Pending;
 use crate::metrics::{self, Direction, Outcome};
 
-/// How long a client may be without a request until it is told to leave: what nginx allows.
+/// Time that a client may be without a request until it is told to leave: what nginx allows.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
-/// How long one may stay all the same: longer than [`HEAD_TIME`](super::http), in which a first request may be under way. Only
-/// a client that sends something now and then, and asks for nothing, comes so far.
+/// Time that one may stay all the same: longer than [`HEAD_TIME`](super::http), in which a first
+/// request may be under way. Only a client that sends something now and then, and asks for nothing,
+/// comes so far.
 const UNUSED_MAX: Duration = Duration::from_secs(135);
 
-/// Bytes that a client has to be sent to count as one that still reads its answers: up to 8 MiB of those may wait
-/// in the connection though they are answered to the end, and a slow client needs its time for them. It is more than
-/// the answers to a ping every few seconds.
+/// Bytes that a client has to be sent to count as one that still reads its answers: up to 8 MiB of
+/// those may wait in the connection though they are answered to the end, and a slow client needs
+/// its time for them. It is more than the answers to a ping every few seconds.
 const READING: u64 = 1024;
 
 /// More than any client takes for a handshake, and not beyond the end of the clock.
@@ -27,7 +28,7 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// A connection is looked at so often at least, which makes its limits so much longer at most.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
-/// Why a connection is over.
+/// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
     /// Both sides have ended it in order.
@@ -58,7 +59,7 @@ impl Over {
     }
 }
 
-/// What time brings about.
+/// Event that time brings about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// Nobody has asked for anything for a while: said once.
@@ -74,13 +75,13 @@ pub(super) struct Life {
     handshake_until: Instant,
     clock: Clock,
     look_at: Instant,
-    /// What was reported of the bytes.
+    /// Bytes that were reported.
     reported: Moved,
     counted: AtomicBool,
 }
 
 impl Life {
-    /// Of a connection that begins now; `pending` are its requests.
+    /// Life of a connection that begins now; `pending` are its requests.
     pub(super) fn new(
         tls: TlsHandle<ServerStream>,
         pending: Pending,
@@ -185,7 +186,7 @@ impl Life {
     }
 }
 
-/// What there is to see of a connection.
+/// Observation of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     /// Bytes on the transport, both ways.
@@ -194,11 +195,11 @@ struct Seen {
     written: u64,
     /// Requests so far.
     begun: u64,
-    /// Whether some of them are being answered.
+    /// True if some requests are being answered.
     is_pending: bool,
 }
 
-/// What time has to say of a connection, from what is seen of it now and then.
+/// Time limits of a connection, checked against observations.
 #[derive(Debug)]
 struct Clock {
     idle: Option<Duration>,
@@ -206,7 +207,7 @@ struct Clock {
     seen: Seen,
     moved_at: Instant,
     used_at: Instant,
-    /// What was written when it was last used.
+    /// Bytes written when it was last used.
     read: u64,
     told: bool,
 }
@@ -265,7 +266,7 @@ mod tests {
         (begun, Clock::new(begun, limits))
     }
 
-    /// What a clock says of a connection that `at` shows second by second, and when.
+    /// Returns the clock's events for a connection that `at` shows second by second, and when.
     fn said(total: Option<Duration>, seconds: u64, at: impl Fn(u64) -> Seen) -> Vec<(u64, Event)> {
         let (begun, mut clock) = clock(total);
         let look = |second| {

@@ -19,26 +19,28 @@ use super::body::Upload;
 use crate::base::value::HostPort;
 use crate::edge::dial::Dial;
 
-/// How long a connection waits for another request. Shorter than most servers keep theirs (5 s in Apache and
-/// Node.js): what the origin closes while a request is on its way fails, unless it may be asked twice.
+/// Time that a connection waits for another request. Shorter than most servers keep theirs (5 s in
+/// Apache and Node.js): what the origin closes while a request is on its way fails, unless it may
+/// be asked twice.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// Connections that wait, for each origin: more only saves something if so many requests come at once, again
-/// and again, and each takes a file on both sides.
+/// Connections that wait, for each origin: more only saves something if so many requests come at
+/// once, again and again, and each takes a file on both sides.
 const IDLE_MAX: usize = 256;
 
-/// Bytes of an answer that are read ahead of the client, for each request; a head has to fit. The library's default
-/// is 400 KiB: with all streams of one connection 50 MiB, for a client that reads nothing.
+/// Bytes of an answer that are read ahead of the client, for each request; a head has to fit. The
+/// library's default is 400 KiB: with all streams of one connection 50 MiB, for a client that reads
+/// nothing.
 const READ_AHEAD: usize = 64 * 1024;
 
 /// The origins that speak HTTP.
 #[derive(Clone, Debug)]
 pub(in crate::edge) struct HttpOrigins {
     client: Client<Dialer, Upload>,
-    /// How long an origin may take to begin an answer.
+    /// Time that an origin may take to begin an answer.
     patience: Duration,
-    /// One for each request at one time: a client of HTTP/2 has many on its one connection, and each takes another
-    /// one to the origin.
+    /// One for each request at one time: a client of HTTP/2 has many on its one connection, and
+    /// each takes another one to the origin.
     places: Arc<Semaphore>,
 }
 
@@ -59,7 +61,7 @@ impl HttpOrigins {
         Self { client, patience, places }
     }
 
-    /// What is shared by all that serve the same.
+    /// Returns the permits that are shared by all that serve the same.
     pub(in crate::edge) fn places(&self) -> Arc<Semaphore> {
         Arc::clone(&self.places)
     }
@@ -71,8 +73,9 @@ impl HttpOrigins {
 
     /// The head of the origin's answer, whose body is still to come.
     ///
-    /// A request that may be repeated (RFC 9110 section 9.2.2) and has no body is asked twice if the connection
-    /// breaks without an answer: the origin may have closed it while the request was on its way.
+    /// A request that may be repeated (RFC 9110 section 9.2.2) and has no body is asked twice if
+    /// the connection breaks without an answer: the origin may have closed it while the request was
+    /// on its way.
     ///
     /// # Errors
     /// Why there is no answer.
@@ -120,7 +123,7 @@ fn copy(head: &request::Parts) -> request::Parts {
     copy
 }
 
-/// Why an origin has not answered.
+/// Reason why an origin has not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoAnswer {
     /// It cannot be connected to.
@@ -144,7 +147,7 @@ impl NoAnswer {
         }
     }
 
-    /// What the client is told, in the words of RFC 9110 sections 15.5 and 15.6.
+    /// Returns the status for the client, in the words of RFC 9110 sections 15.5 and 15.6.
     pub(super) const fn status(self) -> StatusCode {
         match self {
             Self::Unreachable | Self::Broken => StatusCode::BAD_GATEWAY,
@@ -175,7 +178,7 @@ impl NoAnswer {
     }
 }
 
-/// Whether a time limit is at the bottom of `error`.
+/// Returns true if a time limit caused `error`.
 fn timed_out(error: &(dyn std::error::Error + 'static)) -> bool {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes
@@ -223,7 +226,7 @@ mod tests {
         }
     }
 
-    /// What a library makes of an error of ours.
+    /// An error of ours as a library wraps it.
     #[derive(Debug)]
     struct Wrapped(io::Error);
 

@@ -19,10 +19,10 @@ use crate::base::value::OriginServer;
 use crate::edge::options::EarlyDataRequests;
 use crate::metrics::{self, EarlyRequest};
 
-/// What a connection's requests are answered with.
+/// Answers a connection's requests.
 #[derive(Debug)]
 pub(super) struct Requests {
-    /// What this connection was opened for.
+    /// Origin that this connection was opened for.
     pub(super) origin: OriginServer,
     /// Where that is.
     pub(super) address: uri::Authority,
@@ -34,7 +34,7 @@ pub(super) struct Requests {
     /// The name that TLS was opened for.
     pub(super) server_name: Option<String>,
     pub(super) early_data: EarlyDataRequests,
-    /// Those that are being answered.
+    /// Requests that are being answered.
     pub(super) pending: Pending,
     pub(super) tunnel: Mutex<Option<Tunnel>>,
 }
@@ -95,9 +95,10 @@ impl Requests {
         Answer::words(StatusCode::TOO_MANY_REQUESTS, "too many were broken off", true, in_flight)
     }
 
-    /// Whether a request may be passed on though nobody knows whether it is a copy.
+    /// Returns true if a request may be passed on though it may be a replay.
     ///
-    /// Behind one that changes the protocol anything may follow, and no method tells what that does.
+    /// Behind one that changes the protocol anything may follow, and no method tells what that
+    /// does.
     fn may_come_early<B>(&self, request: &Request<B>) -> bool {
         let is_safe = request.method().is_safe()
             && forward::wanted_upgrade(request.version(), request.headers()).is_none();
@@ -106,9 +107,10 @@ impl Requests {
 
     /// Waits where the request must not be passed on before the handshake is done.
     ///
-    /// RFC 8470 section 3 also allows to answer 425. Waiting costs less than the round trip for which the client
-    /// would have to ask again, and is right for clients that do not know the status, such as those that send
-    /// early data without knowing what is in it. What is held is a request's head and what TLS allows of early data.
+    /// RFC 8470 section 3 also allows to answer 425. Waiting costs less than the round trip for
+    /// which the client would have to ask again, and is right for clients that do not know the
+    /// status, such as those that send early data without knowing what is in it. What is held is a
+    /// request's head and what TLS allows of early data.
     async fn came(&self, may_come_early: bool) -> Came {
         if self.tls.is_done() {
             return Came::Proven;
@@ -166,8 +168,9 @@ impl Requests {
         forward::request(head, has_body, &authority, &self.address, &hop)
     }
 
-    /// A client may use one connection for all names of the certificate (RFC 9113 section 9.1.1). Those of
-    /// other origins are not served here, and the client asks again elsewhere (RFC 9110 section 15.5.20).
+    /// A client may use one connection for all names of the certificate (RFC 9113 section 9.1.1).
+    /// Those of other origins are not served here, and the client asks again elsewhere (RFC 9110
+    /// section 15.5.20).
     fn check(&self, authority: &uri::Authority) -> Result<(), Refusal> {
         let host = authority.host();
         let name = (!host.starts_with('[')).then_some(host);
@@ -199,7 +202,7 @@ impl Requests {
         Ok(Response::from_parts(head, Answer::of_origin(body, in_flight)))
     }
 
-    /// What came of an upgrade, once HTTP is over.
+    /// Returns the result of an upgrade, once HTTP is over.
     pub(super) fn take_tunnel(&self) -> Option<Tunnel> {
         self.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -235,8 +238,8 @@ impl From<Refusal> for Refused {
     }
 }
 
-/// A request as the log shows it. Not the query: it may hold secrets, and logs are read by more people. A path may
-/// hold any character, also those that move a terminal's cursor.
+/// A request as the log shows it. Not the query: it may hold secrets, and logs are read by more
+/// people. A path may hold any character, also those that move a terminal's cursor.
 struct Line {
     method: Method,
     host: String,
@@ -245,7 +248,7 @@ struct Line {
 }
 
 impl Line {
-    /// None if nobody would see it.
+    /// Begins to answer a request; `None` if nobody would see it.
     fn of<B>(request: &Request<B>) -> Option<Self> {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return None;

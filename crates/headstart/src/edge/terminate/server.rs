@@ -26,22 +26,24 @@ use crate::fleet::filter::RedisFilter;
 use crate::fleet::place::FilterPlace;
 use crate::metrics::{self, Reloaded};
 
-/// Early data of a connection at most, in bytes: what TurboTLS can carry of it (`docs/wire.md` section 11).
+/// Early data of a connection at most, in bytes: what TurboTLS can carry of it (`docs/wire.md`
+/// section 11).
 const EARLY_DATA_MAX: u32 = 16 * 1024;
 
-/// What clients may speak, the best first (RFC 7301).
+/// Protocols that clients may speak, the best first (RFC 7301).
 pub(super) const H2: &[u8] = b"h2";
 const HTTP_1_1: &[u8] = b"http/1.1";
 
 /// Speaks TLS for all origins that do not.
 ///
-/// It lives as long as the edge. A reload changes it in place: connections go on, tickets stay good, and what was
-/// seen of early data is not forgotten.
+/// It lives as long as the edge. A reload changes it in place: connections go on, tickets stay
+/// good, and what was seen of early data is not forgotten.
 #[derive(Debug)]
 pub(in crate::edge) struct TlsServer {
     /// For origins that speak HTTP.
     http: ServerContext,
-    /// For all others: it agrees on no protocol, and takes early data only where all requests may come so.
+    /// For all others: it agrees on no protocol, and takes early data only where all requests may
+    /// come so.
     raw: ServerContext,
     ring: Arc<SharedRing>,
     replay: Replay,
@@ -50,7 +52,7 @@ pub(in crate::edge) struct TlsServer {
     state: Mutex<State>,
 }
 
-/// What remembers early data; the same as long as the edge lives.
+/// Replay cache of early data; the same as long as the edge lives.
 #[derive(Clone, Debug)]
 enum Replay {
     Memory(Arc<MemoryFilter>),
@@ -86,25 +88,25 @@ impl Replay {
     }
 }
 
-/// What the contexts were made of.
+/// Inputs of the contexts.
 #[derive(Debug)]
 struct State {
     policy: Policy,
     certificates: Certificates,
     watch: Watch,
     complaint: Complaint,
-    /// What the ring's period was when contexts were made, for which tickets say that they live.
+    /// Period of the ring when contexts were made, which is the lifetime in their tickets.
     period: Duration,
     fast_open: Option<FastOpen>,
 }
 
-/// What options say of the TLS server.
+/// TLS options of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Policy {
     files: Vec<CertificateFiles>,
     early_data: EarlyDataRequests,
     min_version: Version,
-    /// What sessions are for.
+    /// Binding of sessions.
     binding: TicketBinding,
     /// Fast Open cookies, if they are handed out.
     cookies: Option<CookiePolicy>,
@@ -159,8 +161,8 @@ impl Policy {
 }
 
 impl TlsServer {
-    /// The server that `options` ask for, with `keys` for its tickets: none if all origins speak TLS themselves. If there
-    /// was one `before`, it is changed in place; all of it or nothing.
+    /// The server that `options` ask for, with `keys` for its tickets: none if all origins speak
+    /// TLS themselves. If there was one `before`, it is changed in place; all of it or nothing.
     ///
     /// # Errors
     /// Files that cannot be used, options that contradict each other.
@@ -199,8 +201,8 @@ impl TlsServer {
         Ok(server)
     }
 
-    /// Hands out cookies from now on, and has those that come taken, if `options` ask for that. Only before
-    /// anybody listens: the kernel gives SYNs to listeners that have to be served.
+    /// Hands out cookies from now on, and has those that come taken, if `options` ask for that.
+    /// Only before anybody listens: the kernel gives SYNs to listeners that have to be served.
     ///
     /// # Errors
     /// Why Fast Open cannot be used here.
@@ -241,8 +243,8 @@ impl TlsServer {
         context.accept_first(peer, wall_clock(), first)
     }
 
-    /// What a filter that has to be asked before says of the early data behind a ClientHello; it takes milliseconds at
-    /// most. A filter in memory is asked by TLS itself.
+    /// Asks a filter that must be asked beforehand about the early data behind a ClientHello; it
+    /// takes milliseconds at most. A filter in memory is asked by TLS itself.
     pub(super) async fn first_seen(
         &self,
         service: Service,
@@ -258,7 +260,7 @@ impl TlsServer {
         filter.first(hello, &self.ring.current()).await
     }
 
-    /// Which requests are passed on before the handshake is done.
+    /// Returns the requests that are passed on before the handshake is done.
     pub(super) fn early_data(&self) -> EarlyDataRequests {
         *self.early_data.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -302,8 +304,8 @@ impl TlsServer {
         }
     }
 
-    /// A certificate and its key are two files: between the one's change and the other's they do not fit, and
-    /// the old ones stay.
+    /// A certificate and its key are two files: between the one's change and the other's they do
+    /// not fit, and the old ones stay.
     fn renew(&self, state: &mut State) {
         let renewed = Certificates::load(&state.policy.files)
             .and_then(|fresh| self.take(&state.policy, &fresh).map(|()| fresh));

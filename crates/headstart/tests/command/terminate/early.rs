@@ -24,7 +24,8 @@ pub(crate) fn visit(edge: &Edge, files: &Files) -> String {
     session
 }
 
-/// Sends `text` as early data until the edge takes it, at `to` or directly; what the client said then.
+/// Sends `text` as early data until the edge takes it, at `to` or directly; what the client said
+/// then.
 ///
 /// Behind it goes a request after which the connection ends, whether the first was taken or not.
 pub(crate) fn send(
@@ -70,7 +71,7 @@ fn without_the_option_there_is_no_early_data() {
     assert_eq!(origin.asked("GET /head/early"), 0);
 }
 
-/// How many requests as early data had this outcome.
+/// Returns the number of requests as early data with this outcome.
 fn count(edge: &Edge, outcome: &str) -> u64 {
     edge.count("headstart_early_requests_total", &[&format!("outcome=\"{outcome}\"")])
 }
@@ -88,7 +89,8 @@ pub(crate) fn safe_at_once_and_others_wait(aged: &Aged) {
     assert!(!answer(&said, "POST /head/safe").contains("early-data"), "{said}");
     assert_eq!((origin.asked("POST /head/safe"), count(edge, "held")), (1, 1));
 
-    // With a body that comes later: the handshake goes on though nobody reads the request to its end.
+    // With a body that comes later: the handshake goes on though nobody reads the request to its
+    // end.
     let post =
         format!("POST /upload HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: 20000\r\n\r\nbegin");
     let file = files.write("early", post.as_bytes(), 0o600);
@@ -102,7 +104,8 @@ pub(crate) fn safe_at_once_and_others_wait(aged: &Aged) {
     });
 }
 
-/// What follows it may do anything, though GET itself does nothing.
+/// An upgrade waits for the end of the handshake: the bytes behind it may do anything, though GET
+/// itself does nothing.
 pub(crate) fn an_upgrade_waits(aged: &Aged) {
     let edge = &aged.safe;
     let before = count(edge, "held");

@@ -19,7 +19,7 @@ fn site(files: &Files, origin: &Recorder) -> Edge {
     Edge::start(files, &[NAME], &[&origin.option()])
 }
 
-/// What curl is told, and the status.
+/// Returns curl's answer, and the status.
 fn asked(edge: &Edge, files: &Files, arguments: &[&str]) -> String {
     curl(edge, files, NAME, "/", &[&["-w", " %{http_code}"][..], arguments].concat()).text()
 }
@@ -95,7 +95,8 @@ fn chunks_that_are_cut_off_are_not_made_whole() {
     }
 }
 
-/// What follows an answer would be taken for that to the next request, maybe another client's.
+/// Bytes behind an answer answer nobody: they would be taken for the answer to the next request,
+/// maybe another client's.
 #[test]
 fn bytes_behind_an_answer_answer_nobody() {
     let (files, origin) = (
@@ -135,7 +136,8 @@ fn a_request_that_met_the_end_of_a_connection_is_repeated_only_if_that_is_harmle
         (&[], "ok 200", 2),
     ] {
         let (said, asked) = loop {
-            // Leaves a connection on which another request is one too many, or finds the last one's.
+            // Leaves a connection on which another request is one too many, or finds the last
+            // one's.
             while origin.recorded().last().is_none_or(|last| last.place > 0) {
                 asked(&edge, &files, &["-X", "OPTIONS"]);
             }
@@ -193,7 +195,8 @@ fn an_answer_may_come_before_the_request_is_through() {
     }
 }
 
-/// A client waits for word that its body is wanted; the word is that of the edge, once the origin takes it.
+/// A client waits for word that its body is wanted; the word is that of the edge, once the origin
+/// takes it.
 #[test]
 fn a_body_is_asked_for_only_where_there_is_an_origin() {
     let (files, origin) = (Files::new(), Recorder::ok());
@@ -284,7 +287,8 @@ fn deaf() -> (SocketAddr, mpsc::Receiver<TcpStream>) {
     (address, all)
 }
 
-/// More than all buffers on the way hold, those of the kernel too: some megabytes for each connection.
+/// More than all buffers on the way hold, those of the kernel too: some megabytes for each
+/// connection.
 const ENDLESS: usize = 64 * 1024 * 1024;
 
 #[test]
@@ -305,7 +309,8 @@ fn an_upload_goes_no_faster_than_the_origin_takes_it() {
     }
 }
 
-/// An origin whose answer has no end; how many bytes of each got away until nobody took them for a while.
+/// An origin whose answer has no end; how many bytes of each got away until nobody took them for a
+/// while.
 fn endless() -> (SocketAddr, mpsc::Receiver<usize>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();

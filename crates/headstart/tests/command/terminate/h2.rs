@@ -199,7 +199,7 @@ fn requests_are_as_many_as_connections_may_be() {
     });
 }
 
-/// Of an ordinary request.
+/// Returns the status of an ordinary request.
 async fn status(sender: &mut SendRequest<Nothing>) -> StatusCode {
     let asked = sender.send_request(request(Method::GET, "/head", nothing()));
     asked.await.unwrap().status()

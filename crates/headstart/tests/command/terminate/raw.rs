@@ -119,7 +119,8 @@ fn proxy_protocol_goes_before_the_bytes() {
     assert!(seen.recv().unwrap().ends_with(b"hello"));
 }
 
-/// One edge terminates for one name, passes another through to a second edge, and hands a third over raw.
+/// One edge terminates for one name, passes another through to a second edge, and hands a third
+/// over raw.
 #[test]
 fn all_kinds_of_origins_share_a_port() {
     let files = Files::new();

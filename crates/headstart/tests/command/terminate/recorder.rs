@@ -22,14 +22,14 @@ pub(crate) struct Recorder {
 /// A request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorded {
-    /// With the empty line behind it.
+    /// The head, with the empty line behind it.
     pub(crate) head: String,
     /// Without chunks.
     pub(crate) body: Vec<u8>,
     pub(crate) trailers: String,
-    /// Whether the body came to its end.
+    /// True if the body came to its end.
     pub(crate) is_whole: bool,
-    /// How many came before it on its connection.
+    /// Number of requests before it on its connection.
     pub(crate) place: usize,
 }
 
@@ -57,7 +57,7 @@ impl Recorded {
         };
     }
 
-    /// None if they are cut off.
+    /// Reads the chunks; `None` if they are cut off.
     fn read_chunks(&mut self, reader: &mut impl BufRead) -> Option<()> {
         loop {
             let size = usize::from_str_radix(&line(reader)?, 16).expect("a size and no more");
@@ -142,12 +142,12 @@ impl Recorder {
         self.recorded.lock().unwrap().clone()
     }
 
-    /// How many requests have begun to come.
+    /// Returns the number of requests that have begun to come.
     pub(crate) fn begun(&self) -> usize {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// How many connections it has closed.
+    /// Returns the number of connections it has closed.
     pub(crate) fn closed(&self) -> usize {
         self.closed.load(Ordering::Relaxed)
     }
@@ -166,7 +166,7 @@ impl Recorder {
     }
 }
 
-/// What [`Recorder::ok`] answers.
+/// The answer of [`Recorder::ok`].
 pub(crate) fn answer_ok(tcp: &mut TcpStream) -> bool {
     tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").is_ok()
 }

@@ -61,7 +61,8 @@ fn names_have_their_certificates_and_others_the_first() {
     assert!(said.contains("HTTP/1.1 200 OK"), "{said}");
 }
 
-/// Certificate and key as certbot and Kubernetes lay them: links to files, and a directory that is a link.
+/// Certificate and key as certbot and Kubernetes lay them: links to files, and a directory that is
+/// a link.
 #[test]
 fn links_are_followed_when_they_are_turned() {
     let (files, origin) = (Files::new(), Origin::start());
@@ -97,7 +98,7 @@ fn links_are_followed_when_they_are_turned() {
     }
 }
 
-/// None of the mistakes is served, and each is made good without a signal.
+/// The edge serves none of the mistakes, and notices without a signal that each is corrected.
 #[test]
 fn what_is_wrong_with_a_file_is_looked_at_until_it_is_right() {
     let (files, origin) = (Files::new(), Origin::start());
@@ -221,7 +222,8 @@ fn a_hangup_reads_everything_again_and_a_mistake_changes_nothing() {
     until("the mistake is noticed", || edge.logged("configuration kept: --cert is given") == 1);
 }
 
-/// Whether a client that comes back with its session is resumed, in the version of TLS that `flag` wants.
+/// Returns true if a client that comes back with its session is resumed, in the version of TLS that
+/// `flag` wants.
 fn resumes(edge: &Edge, files: &Files, flag: &str) -> bool {
     let session = files.path(&format!("session{flag}"));
     let said = s_client(edge, NAME, &[flag, "-sess_in", &session], &request("GET", "/head", NAME));

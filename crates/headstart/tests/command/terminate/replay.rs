@@ -11,7 +11,8 @@ use super::early::send;
 use super::tools::request;
 use crate::edge::Edge;
 
-/// How long the server's flight is kept back, so that all that a client says before it is one flight.
+/// Time that the server's flight is kept back, so that all that a client says before it is one
+/// flight.
 const HELD: Duration = Duration::from_secs(1);
 
 /// Longer than an edge takes to pass a request on.
@@ -42,7 +43,7 @@ fn record(client: TcpStream, edge: SocketAddr, flights: &mpsc::Sender<Vec<u8>>) 
     });
 }
 
-/// What a client says before it hears anything.
+/// Returns the client's bytes before it hears anything.
 fn flight(mut client: &TcpStream) -> Vec<u8> {
     let (mut flight, mut room) = (Vec::new(), [0; 4096]);
     // The first word may take its time.
@@ -68,7 +69,8 @@ pub(crate) fn replay(edge: &Edge, flight: &[u8]) {
     thread::sleep(SOON);
 }
 
-/// To the edge that took it, to another one with the same keys and of the same age, to one that has started since.
+/// To the edge that took it, to another one with the same keys and of the same age, to one that has
+/// started since.
 pub(crate) fn once(aged: &Aged) {
     let (way, flights) = recorded(aged.on.address);
     let text = request("POST", "/head/once", NAME).replace("connection: close\r\n", "");

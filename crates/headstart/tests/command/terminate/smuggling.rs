@@ -9,7 +9,7 @@ use crate::files::Files;
 
 const NAME: &str = "www.example.com";
 
-/// What a smuggled request would ask for.
+/// Request that would be smuggled.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: www.example.com\r\n\r\n";
 
 fn site(files: &Files) -> (Recorder, Edge) {
@@ -24,7 +24,7 @@ fn post(lines: &str, body: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n{lines}\r\n{body}")
 }
 
-/// What the edge says to `bytes` until it closes.
+/// Returns the edge's answer to `bytes`, until it closes.
 fn says(edge: &Edge, bytes: &str) -> String {
     let mut stream = tls(edge, NAME);
     stream.write_all(bytes.as_bytes()).unwrap();
@@ -102,8 +102,8 @@ fn a_request_ends_where_the_edge_says() {
     let (origin, edge) = site(&files);
     let one = |bytes: &str| one(&origin, &edge, bytes);
 
-    // Whoever believes the length sees a second request. RFC 9112 section 6.3: it does not count, and no more
-    // is taken of the connection.
+    // Whoever believes the length sees a second request. RFC 9112 section 6.3: it does not count,
+    // and no more is taken of the connection.
     let both = "Content-Length: 6\r\nTransfer-Encoding: chunked\r\n";
     let open = |lines| post(lines, "0\r\n\r\n").replace("Connection: close\r\n", "");
     for lines in [both, "Transfer-Encoding: chunked\r\nContent-Length: 6\r\n"] {

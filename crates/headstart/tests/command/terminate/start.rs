@@ -1,4 +1,4 @@
-//! What keeps an edge from starting, and what does not.
+//! Errors that keep an edge from starting, and others that do not.
 
 use super::tools::curl;
 use crate::edge::{Edge, fails};
@@ -7,7 +7,8 @@ use crate::origin::Origin;
 
 const NAME: &str = "www.example.com";
 
-/// What an edge with the certificate for [`NAME`] and `arguments` says that does not start.
+/// Returns the message of an edge with the certificate for [`NAME`] and `arguments` that does not
+/// start.
 fn said(files: &Files, arguments: &[&str]) -> String {
     let certificate = files.certificate(NAME);
     let mut all: Vec<_> = certificate.iter().map(String::as_str).collect();

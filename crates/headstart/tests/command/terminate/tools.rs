@@ -9,7 +9,7 @@ use openssl::ssl::{Ssl, SslContextBuilder, SslMethod, SslStream};
 use crate::edge::{Edge, PATIENCE};
 use crate::files::Files;
 
-/// What a tool said.
+/// Output of a tool.
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
     pub(crate) out: Vec<u8>,
@@ -54,7 +54,7 @@ pub(crate) fn s_client_to(to: SocketAddr, name: &str, arguments: &[&str], input:
     format!("{}{}", said.text(), said.err)
 }
 
-/// What a command says that gets `input`.
+/// Returns the output of a command that gets `input`.
 pub(crate) fn run(command: &[&str], input: &str) -> String {
     let (program, arguments) = command.split_first().unwrap();
     let said = said(Command::new(program).args(arguments), input);

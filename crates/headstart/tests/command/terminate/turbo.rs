@@ -1,4 +1,5 @@
-//! A request in the first flight over UDP, answered in datagrams: the client has no TCP connection at all.
+//! A request in the first flight over UDP, answered in datagrams: the client has no TCP connection
+//! at all.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -29,12 +30,12 @@ fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: {NAME}\r\n\r\n")
 }
 
-/// What a connection has to send.
+/// Returns the bytes that a connection has to send.
 fn outgoing(conn: &mut Conn) -> Vec<u8> {
     std::iter::from_fn(|| conn.poll_bytes()).flatten().collect()
 }
 
-/// What it gives to read now.
+/// Returns the bytes that it gives to read now.
 fn given(conn: &mut Conn) -> Vec<u8> {
     let (mut all, mut room) = (Vec::new(), [0; 4096]);
     while let Given::Bytes(count) = conn.read(&mut room).unwrap() {
@@ -43,7 +44,7 @@ fn given(conn: &mut Conn) -> Vec<u8> {
     all
 }
 
-/// Whether the origin has shown the head of its request.
+/// Returns true if the origin has shown the head of its request.
 fn is_whole(answer: &[u8]) -> bool {
     String::from_utf8_lossy(answer).contains("x-forwarded-proto: https\n")
 }
@@ -87,7 +88,8 @@ fn socket(edge: &Edge) -> UdpSocket {
     udp
 }
 
-/// A client with a session of `edge` that has asked for `path` in its first flight, and that flight.
+/// A client with a session of `edge` that has asked for `path` in its first flight, and that
+/// flight.
 fn asks(edge: &Edge, path: &str) -> (Conn, Vec<u8>) {
     let context = client();
     let session = visit(edge, &context);

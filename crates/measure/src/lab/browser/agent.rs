@@ -1,4 +1,4 @@
-//! What agents and edges count while a page is loaded.
+//! Counts of agents and edges while a page is loaded.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,7 +12,7 @@ pub(super) const METRICS: SocketAddr =
 const CONNECTIONS: &str = "headstart_connections_total";
 const FALLBACKS: &str = "headstart_fallbacks_total";
 
-/// How connections were opened, and why not better.
+/// Openings of connections, with the reasons for lesser ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Openings {
     pub(super) by_name: BTreeMap<String, u64>,
@@ -28,13 +28,13 @@ impl Openings {
         }
     }
 
-    /// That of most connections.
+    /// Returns the opening of most connections.
     pub(super) fn most(&self) -> Option<&str> {
         let most = self.by_name.iter().max_by_key(|(_, count)| **count);
         most.map(|(name, _)| name.as_str())
     }
 
-    /// What is not as it is for most, and why.
+    /// Describes the connections that differ from most, with the reasons.
     pub(super) fn words(&self) -> String {
         let most = self.most().unwrap_or_default();
         let others = self.by_name.iter().filter(|(name, _)| *name != most);
@@ -43,7 +43,7 @@ impl Openings {
     }
 }
 
-/// By how much the counters of a metric have grown, by the value of a label.
+/// Returns the growth of a metric's counters, by the value of a label.
 fn grown(before: &Counts, after: &Counts, metric: &str, label: &str) -> BTreeMap<String, u64> {
     let mut grown = BTreeMap::new();
     for (name, count) in after.iter().filter(|(name, _)| name.starts_with(metric)) {

@@ -1,4 +1,4 @@
-//! What is compared.
+//! Arms of the comparison.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::servers::Front;
 
-/// How pages are loaded.
+/// Way in which pages are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Arm {
@@ -16,12 +16,13 @@ pub(crate) enum Arm {
     /// Through an agent to an edge that passes TLS on.
     #[serde(rename = "turbotls")]
     TurboTls,
-    /// Through an agent to an edge that speaks TLS itself and takes early data, and Fast Open where a ClientHello fits into a SYN.
+    /// Through an agent to an edge that speaks TLS itself and takes early data, and Fast Open where
+    /// a ClientHello fits into a SYN.
     #[serde(rename = "0rtt")]
     ZeroRtt,
-    /// With the extension and a redirect database.
+    /// The extension with a redirect database.
     RedirectDb,
-    /// With the extension and a server database.
+    /// The extension with a server database.
     ServerDb,
     /// The document's server says what the page needs, from a prefetch database.
     PrefetchDb,
@@ -29,7 +30,8 @@ pub(crate) enum Arm {
     EarlyHints,
     /// All three databases.
     Databases,
-    /// Over a link with Tor: through an agent that does not wait for Tor's word. `plain` is through one that does.
+    /// Over a link with Tor: through an agent that does not wait for Tor's word. `plain` is through
+    /// one that does.
     Optimistic,
 }
 
@@ -49,8 +51,8 @@ impl Arm {
         }
     }
 
-    /// What it does, as the simulator names it. Those who come back resume their sessions in any case; `classical` ClientHellos fit a
-    /// SYN.
+    /// Returns its techniques in the simulator's terms. Those who come back resume their sessions
+    /// in any case; `classical` ClientHellos fit a SYN.
     pub(super) fn techniques(self, again: bool, classical: bool) -> Vec<Technique> {
         let own: &[Technique] = match self {
             Self::Plain => &[],
@@ -72,12 +74,12 @@ impl Arm {
         own.iter().copied().chain(resumed).collect()
     }
 
-    /// Whether there is an agent beside Chromium, over a link without Tor.
+    /// Returns true if there is an agent beside Chromium, over a link without Tor.
     pub(super) const fn has_agent(self) -> bool {
         matches!(self, Self::TurboTls | Self::ZeroRtt)
     }
 
-    /// Whether it can be loaded through Tor, or without.
+    /// Returns true if it can be loaded through Tor, or without.
     pub(super) const fn goes(self, through_tor: bool) -> bool {
         match self {
             Self::Plain => true,
@@ -86,7 +88,7 @@ impl Arm {
         }
     }
 
-    /// Whether Chromium has the extension, with a database of its own for each arm.
+    /// Returns true if Chromium has the extension, with a database of its own for each arm.
     pub(super) const fn has_extension(self) -> bool {
         matches!(self, Self::RedirectDb | Self::ServerDb | Self::Databases)
     }
@@ -100,7 +102,7 @@ impl Arm {
         }
     }
 
-    /// What BLAST found for it over Tor: change of the page load time.
+    /// Returns the change of the page load time that BLAST found for it over Tor.
     pub(super) const fn published(self) -> Option<f64> {
         match self {
             // Chapter 5: with real add-ons, then by the simulator.

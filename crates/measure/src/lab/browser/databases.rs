@@ -20,16 +20,16 @@ use super::arm::Arm;
 use headstart::base::clock::wall_clock;
 use headstart::base::failure::Failure;
 
-/// How long one who asks for a database may take for it.
+/// Time that a client may take to fetch a database.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes of a request for one, at most.
 const REQUEST_MAX: u64 = 16 << 10;
 
-/// How often the thread looks whether anybody still wants it.
+/// Interval at which the thread looks whether it is still wanted.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How long nothing is accepted after that has failed.
+/// Pause of accepting after it has failed.
 const SHORTAGE: Duration = Duration::from_millis(10);
 
 /// Signed files, by the arm that uses them.
@@ -42,7 +42,7 @@ pub(super) struct Recorded {
     pub(super) har: Vec<u8>,
 }
 
-/// What was learned from the recordings of a link.
+/// Databases learned from the recordings of a link.
 #[derive(Debug)]
 pub(super) struct Databases {
     /// All that a browser may use.
@@ -54,7 +54,7 @@ pub(super) struct Databases {
     pub(super) said: DatabaseFacts,
 }
 
-/// What a database of a link has.
+/// Contents of a link's database.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct DatabaseFacts {
     pub(crate) link: String,

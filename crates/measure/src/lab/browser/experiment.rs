@@ -24,11 +24,12 @@ const FILE_MAX: u64 = 1 << 20;
 /// Loads of a cell at most: each takes seconds.
 const TRIALS_MAX: u32 = 1_000;
 
-/// What a load takes beside its round trips: starting Chromium, servers and scripts, and the 2 s in which nothing comes.
+/// Time that a load takes beside its round trips: starting Chromium, servers and scripts, and the 2
+/// s in which nothing comes.
 const OVERHEAD: Duration = Duration::from_secs(5);
 
-/// Round trips of a load, about, until nothing comes any more: the longest way to a resource of the sites has 32, and pictures wait
-/// behind others.
+/// Round trips of a load, about, until nothing comes any more: the longest way to a resource of the
+/// sites has 32, and pictures wait behind others.
 const ROUND_TRIPS: u32 = 42;
 
 /// Building an emulated network, starting servers and making what sites consist of.
@@ -73,8 +74,8 @@ pub(crate) struct BrowserLink {
     pub(crate) rtt: Duration,
     /// Elements of the path.
     pub(crate) path: String,
-    /// With how many arms all sites are loaded at the same time, each by a client of its own with a link of its own; none: one load after
-    /// the other.
+    /// Number of arms with which all sites are loaded at the same time, each by a client of its own
+    /// with a link of its own; without it, one load after the other.
     #[serde(default)]
     pub(crate) side_by_side: usize,
     /// A private Tor network between the clients behind `path` and the sites.
@@ -83,8 +84,9 @@ pub(crate) struct BrowserLink {
     pub(crate) quick: bool,
 }
 
-/// Delays behind a client's own, each way: of each of Tor's nodes, and of the sites. A circuit has three hops, and passes each of
-/// its nodes' links twice each way: the round trip is that of `path`, 12 `relay` and 2 `origin`.
+/// Delays behind a client's own, each way: of each of Tor's nodes, and of the sites. A circuit has
+/// three hops, and passes each of its nodes' links twice each way: the round trip is that of
+/// `path`, 12 `relay` and 2 `origin`.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TorDelays {
@@ -100,10 +102,12 @@ pub(crate) struct TorDelays {
 pub(crate) struct BrowserVariant {
     pub(crate) name: String,
     pub(crate) site: String,
-    /// A second visit: cookies and TLS sessions are there, the cache is empty and no connection is open.
+    /// A second visit: cookies and TLS sessions are there, the cache is empty and no connection is
+    /// open.
     #[serde(default)]
     pub(crate) again: bool,
-    /// By a copy of Chromium without a post-quantum key share, for measurements alone: there is no such setting.
+    /// True for a copy of Chromium without a post-quantum key share, for measurements alone: there
+    /// is no such setting.
     #[serde(default)]
     pub(crate) classical: bool,
     /// Only over these links; all without Tor if none are named.
@@ -117,7 +121,7 @@ const fn yes() -> bool {
     true
 }
 
-/// What it is called on the command line.
+/// Name on the command line.
 pub(crate) const NAME: &str = "browser";
 
 /// The experiment of this name, or in this file, if it is one with a browser; with its text.
@@ -211,7 +215,7 @@ impl BrowserVariant {
     }
 }
 
-/// What is to be done of an experiment.
+/// Loads of an experiment.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) experiment: BrowserExperiment,
@@ -226,7 +230,7 @@ pub(crate) struct Plan {
     pub(crate) recordings: u32,
 }
 
-/// What is loaded how.
+/// Site and arm of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CellSpec {
     pub(crate) variant: String,
@@ -291,7 +295,8 @@ impl Plan {
         self.sites.iter().map(|name| site::find(name)).collect()
     }
 
-    /// The turns over a link, round by round in an order that is drawn: places of cells that are loaded at the same time.
+    /// The turns over a link, round by round in an order that is drawn: places of cells that are
+    /// loaded at the same time.
     pub(super) fn rounds(&self, link: &BrowserLink) -> Vec<Vec<Vec<usize>>> {
         let mut draws =
             Xoshiro256PlusPlus::seed_from_u64(self.seed ^ u64::from(link.rtt.subsec_micros()));
@@ -320,7 +325,8 @@ impl Plan {
         arms
     }
 
-    /// As many of these arms in a turn as may be: first visits, or second ones, as they take as long as each other.
+    /// As many of these arms in a turn as may be: first visits, or second ones, as they take as
+    /// long as each other.
     fn beside(&self, link: &BrowserLink, arms: &[Vec<usize>]) -> Vec<Vec<usize>> {
         let mut turns: Vec<(usize, Vec<usize>)> = Vec::new();
         for arm in arms {
@@ -362,7 +368,7 @@ impl Plan {
         }
     }
 
-    /// How many cells there are, over all links.
+    /// Returns the number of cells, over all links.
     pub(crate) fn cell_count(&self) -> usize {
         self.cells.iter().map(|cell| cell.links.len()).sum()
     }

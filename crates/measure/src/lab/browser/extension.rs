@@ -40,13 +40,14 @@ pub(super) fn install(session: &mut Session, url: &str, key: &str) -> Result<(),
     session.install(&folder, &format!("self.headstart.load({what})")).map(drop)
 }
 
-/// Whether, by what it says, it followed no redirect for the page and opened no connection: also where the database has none.
+/// Returns true if it followed no redirect for the page and opened no connection, as far as it
+/// tells: also where the database has none.
 pub(super) fn is_idle(state: &Value) -> bool {
     let count = |what: &str| state.get(what).and_then(Value::as_u64).unwrap_or_default();
     count("redirects") + count("connections") == 0
 }
 
-/// What it says that it did; none if it is asleep.
+/// Returns the extension's own account; `None` if it is asleep.
 pub(super) fn state(session: &mut Session) -> Option<Value> {
     session.ask_extension("self.headstart.state()")
 }

@@ -28,26 +28,27 @@ use crate::lab::trial::rounded;
 use crate::pageload::record::options::BrowserTls;
 use crate::pageload::record::session::{Seen, Session, Start, Stopped};
 
-/// How long Chromium rests before what is counted, in all arms: after its start, and after leaving a page, it has work of its own.
-/// Counters of an agent rest if they are the same after this time: it is more than a round trip of what is measured.
+/// Time that Chromium rests before a counted load, in all arms: after its start, and after leaving
+/// a page, it has work of its own. Counters of an agent rest if they are the same after this time:
+/// it is more than a round trip of what is measured.
 const REST: Duration = Duration::from_millis(1_000);
 
-/// How long that may take.
+/// Time that counting may take.
 const COUNTED: Duration = Duration::from_secs(10);
 
-/// What is loaded, and how.
+/// Page and arm of a load.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'w> {
     pub(super) site: &'w Site,
     pub(super) arm: Arm,
     /// A second visit.
     pub(super) again: bool,
-    /// By a Chromium whose ClientHello fits a SYN.
+    /// True for a Chromium whose ClientHello fits a SYN.
     pub(super) classical: bool,
     pub(super) timeout: Duration,
 }
 
-/// What loads need beside the stage.
+/// Resources of loads beside the stage.
 #[derive(Debug)]
 pub(super) struct Lane<'l> {
     pub(super) stage: &'l Stage,
@@ -64,7 +65,7 @@ pub(super) struct Lane<'l> {
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) times: Times,
-    /// What is counted, on the clock of this process.
+    /// Start of what is counted, on the clock of this process.
     pub(super) from: Instant,
     pub(super) to: Instant,
     /// URLs that did not come.
@@ -74,7 +75,7 @@ pub(super) struct Loaded {
     pub(super) circuits: BTreeSet<String>,
     pub(super) seen: Seen,
     pub(super) browser: String,
-    /// What the extension says of itself.
+    /// The extension's own account.
     pub(super) extension: Option<Value>,
 }
 
@@ -97,8 +98,8 @@ pub(super) struct Times {
 }
 
 impl Loaded {
-    /// Whether what the arm has beside Chromium did nothing for the page, as far as it tells: the extension, unless it is asleep again, or Early
-    /// Hints.
+    /// Returns true if what the arm has beside Chromium did nothing for the page, as far as it
+    /// tells: the extension, unless it is asleep again, or Early Hints.
     pub(super) fn is_idle(&self, arm: Arm) -> bool {
         self.extension.as_ref().is_some_and(extension::is_idle)
             || arm == Arm::EarlyHints && self.seen.hinted == 0

@@ -1,4 +1,4 @@
-//! What the loads come to, beside what was predicted: browser.json.
+//! Results of the loads beside the predictions: browser.json.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub(crate) const FILE: &str = "browser.json";
 /// Everything.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// What loaded the pages, such as `Chrome/156.0.8078.79`.
+    /// Browser that loaded the pages, such as `Chrome/156.0.8078.79`.
     pub(crate) browser: String,
     pub(crate) databases: Vec<DatabaseFacts>,
     pub(crate) cells: Vec<CellOutcome>,
@@ -34,7 +34,7 @@ pub(crate) struct CellOutcome {
     pub(crate) variant: String,
     pub(crate) arm: String,
     pub(crate) again: bool,
-    /// By a Chromium without a post-quantum key share.
+    /// True for a Chromium without a post-quantum key share.
     #[serde(default)]
     pub(crate) classical: bool,
     pub(crate) n: usize,
@@ -42,7 +42,8 @@ pub(crate) struct CellOutcome {
     /// Loads while the forwarder sent a packet late: they count like others.
     #[serde(default)]
     pub(crate) flagged: usize,
-    /// Loads in which the extension or the Early Hints of the arm did nothing, as for pages of which their database has nothing.
+    /// Loads in which the extension or the Early Hints of the arm did nothing, as for pages of
+    /// which their database has nothing.
     #[serde(default)]
     pub(crate) idle: usize,
     /// Through Tor: the circuits that connections were on, by Tor's names.
@@ -54,11 +55,12 @@ pub(crate) struct CellOutcome {
     /// To `plain` of the same round.
     pub(crate) page_load_saved: Option<Saved>,
     pub(crate) largest_paint_saved: Option<Saved>,
-    /// What `plan` says of the recordings, with databases that speak with the document's head: the mean page load time in ms, and the share
-    /// saved.
+    /// Prediction of `plan` from the recordings, with databases that speak with the document's
+    /// head: the mean page load time in ms, and the share saved.
     pub(crate) predicted_ms: Option<f64>,
     pub(crate) predicted_saved: Option<f64>,
-    /// The same with databases that speak at the start, to a changed browser; only of arms with databases that can.
+    /// The same with databases that speak at the start, to a changed browser; only of arms with
+    /// databases that can.
     pub(crate) at_start_ms: Option<f64>,
     pub(crate) at_start_saved: Option<f64>,
 }
@@ -80,18 +82,18 @@ pub(crate) struct MeanOutcome {
     pub(crate) link: String,
     pub(crate) arm: String,
     pub(crate) again: bool,
-    /// By a Chromium without a post-quantum key share.
+    /// True for a Chromium without a post-quantum key share.
     #[serde(default)]
     pub(crate) classical: bool,
     pub(crate) sites: usize,
     pub(crate) page_load_ms: f64,
     pub(crate) predicted_ms: Option<f64>,
-    /// By what share the prediction is too long.
+    /// Share by which the prediction is too long.
     pub(crate) error: Option<f64>,
     pub(crate) saved: Option<f64>,
     pub(crate) predicted_saved: Option<f64>,
     pub(crate) at_start_saved: Option<f64>,
-    /// What BLAST found over Tor.
+    /// Share that BLAST saved over Tor.
     pub(crate) published_saved: Option<f64>,
 }
 
@@ -107,7 +109,7 @@ pub(super) struct Loads {
     pub(super) circuits: BTreeSet<String>,
 }
 
-/// What was predicted for a cell, in ms.
+/// Predictions for a cell, in ms.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Predicted {
     pub(super) page_load_ms: Option<f64>,
@@ -123,7 +125,7 @@ pub(super) struct Known<'k> {
     pub(super) predicted: Predicted,
 }
 
-/// What cells of several sites have in common: arm, whether it is a second visit, and whether by another Chromium.
+/// Key of cells of several sites: the arm, true for a second visit, and true for another Chromium.
 type Kind = (Arm, bool, bool);
 
 impl Outcome {
@@ -191,7 +193,7 @@ fn largest_paint(times: &Times) -> Option<f64> {
 }
 
 impl Loads {
-    /// Whether so many failed, and none came to its end, that no more are tried.
+    /// Returns true if so many failed, and none came to its end, that no more are tried.
     pub(super) fn is_given_up(&self) -> bool {
         self.rounds.len() >= GIVEN_UP && self.rounds.iter().all(|(_, times)| times.is_none())
     }
@@ -207,7 +209,7 @@ impl Loads {
 }
 
 impl Saved {
-    /// None without any round in which both came to an end.
+    /// Summarises pairs; `None` without any round in which both came to an end.
     fn new(loads: &Loads, plain: &Loads, of: fn(&Times) -> Option<f64>) -> Option<Self> {
         let pair = |(round, times): &(u32, Option<Times>)| {
             Some((plain.in_round(*round, of)?, of(times.as_ref()?)?))
@@ -224,7 +226,7 @@ impl Saved {
 }
 
 impl MeanOutcome {
-    /// Of the cells of one link that came to an end; none if none did.
+    /// Summarises the cells of one link that came to an end; `None` if none did.
     fn new((arm, again, classical): Kind, cells: &[CellOutcome]) -> Option<Self> {
         let own: Vec<&CellOutcome> = cells
             .iter()

@@ -1,4 +1,4 @@
-//! What `plan` says of the recordings, for each arm.
+//! Predictions of `plan` from the recordings, for each arm.
 
 use headstart_pageload::db::Database;
 use headstart_pageload::page::{Page, Resource};
@@ -13,7 +13,8 @@ use crate::pageload::simulated;
 /// Seed of the simulator. Without loss it draws nothing that matters.
 const SEED: u64 = 1;
 
-/// Bytes of Chromium's ClientHello, which has a post-quantum share, and of one with a session (version 156).
+/// Bytes of Chromium's ClientHello, which has a post-quantum share, and of one with a session
+/// (version 156).
 const CLIENT_HELLO: u64 = 1_960;
 const RESUMED_HELLO: u64 = 2_200;
 
@@ -24,9 +25,9 @@ const CLASSICAL_RESUMED: u64 = 750;
 /// Predictions over one link, from recordings that were made there without anything.
 #[derive(Debug)]
 pub(super) struct Predictor<'p> {
-    /// None where the simulator does not know such a path.
+    /// Link for the simulator; `None` where it knows no such path.
     link: Option<Link>,
-    /// Whether recordings are through a proxy that says at once that it has connected.
+    /// True if recordings are through a proxy that says at once that it has connected.
     proxied: bool,
     database: &'p Database,
 }
@@ -37,22 +38,23 @@ impl<'p> Predictor<'p> {
         Self { link: simulated::network(&link.path, link.rtt), proxied, database }
     }
 
-    /// The mean page load time of recorded loads with what an arm does, in ms. Databases speak as they do here: with the head of the
-    /// document's answer or Early Hints, by `Link` fields and the extension.
+    /// The mean page load time of recorded loads with what an arm does, in ms. Databases speak as
+    /// they do here: with the head of the document's answer or Early Hints, by `Link` fields and
+    /// the extension.
     pub(super) fn page_load_ms(&self, pages: &[&Page], cell: &CellSpec) -> Option<f64> {
         self.mean(pages, cell, Delivery::Document)
     }
 
-    /// The same with databases that speak at the start, to a browser that was changed for it. None of arms to which that makes no
-    /// difference.
+    /// The same with databases that speak at the start, to a browser that was changed for it. None
+    /// of arms to which that makes no difference.
     pub(super) fn at_start_ms(&self, pages: &[&Page], cell: &CellSpec) -> Option<f64> {
         let Techniques { server_database, prefetch_database, .. } = techniques(cell);
         let speaks = server_database || prefetch_database;
         speaks.then(|| self.mean(pages, cell, Delivery::Start)).flatten()
     }
 
-    /// What was recorded, less the share that the simulator says is saved: a browser's own work, of which it knows nothing, is in the
-    /// recording.
+    /// Predicts from the recorded time, less the share that the simulator says is saved: a
+    /// browser's own work, of which it knows nothing, is in the recording.
     fn mean(&self, pages: &[&Page], cell: &CellSpec, delivery: Delivery) -> Option<f64> {
         let link = self.link?;
         let settings = |cell: &CellSpec| Settings {
@@ -80,7 +82,8 @@ impl<'p> Predictor<'p> {
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
     }
 
-    /// Behind such a proxy connecting tells no round trip, so that what servers seem to think has one in it.
+    /// Behind such a proxy connecting tells no round trip, so that what servers seem to think has
+    /// one in it.
     fn without_round_trip(&self, page: &Page) -> Page {
         let Some(link) = self.link.filter(|_| self.proxied) else { return page.clone() };
         let less = |resource: &Resource| Resource {
@@ -127,7 +130,7 @@ mod tests {
         Page::new("p".into(), vec![server], (0..4).map(resource).collect()).unwrap()
     }
 
-    /// Of which the last but one is data, that no `Link` field can say.
+    /// A database whose second-to-last entry is fetch data, which `Link` fields cannot express.
     fn database() -> Database {
         let prefetch = [(1, Kind::Script), (2, Kind::Data), (3, Kind::Image)];
         let prefetch = prefetch.map(|(id, kind)| {
@@ -157,7 +160,8 @@ mod tests {
         // One after the other: TCP, TLS, and four requests; TurboTLS spares the first.
         let (plain, turbo) = (ms(Arm::Plain), ms(Arm::TurboTls));
         assert!((plain - turbo - 100.0).abs() < 5.0, "{plain} {turbo}");
-        // The data wait for the document and then, with the script, for nothing else: a round trip for what is preloaded.
+        // The data wait for the document and then, with the script, for nothing else: a round trip
+        // for what is preloaded.
         let said = ms(Arm::PrefetchDb);
         assert!((plain - said - 100.0).abs() < 5.0, "{plain} {said}");
         // All with the document, to a changed browser.

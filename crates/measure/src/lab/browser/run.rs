@@ -40,7 +40,7 @@ use headstart::base::output;
 /// An edge takes no early data in its first 20 s (docs/edge.md).
 const FILTER: Duration = Duration::from_secs(21);
 
-/// How often a recording is tried: a database must have all.
+/// Attempts at a recording: a database must have all.
 const TRIES: usize = 3;
 
 /// Recorded loads, for `headstart pageload plan` and `show`.
@@ -52,7 +52,8 @@ const LOADS: &str = "loads";
 /// Runs it and writes its results. Call it while the process has one thread.
 ///
 /// # Errors
-/// There is no Chromium, the machine makes no such network, nothing can be recorded, or the user interrupted.
+/// There is no Chromium, the machine makes no such network, nothing can be recorded, or the user
+/// interrupted.
 pub(crate) fn run(
     options: &LabRunOptions,
     experiment: BrowserExperiment,
@@ -77,7 +78,8 @@ pub(crate) fn run(
     let root = privilege() == Privilege::Root;
     demo::become_privileged()?;
     let program = product()?;
-    // Programs are attached to the kernel by root alone; without them there is early data, and no Fast Open.
+    // Programs are attached to the kernel by root alone; without them there is early data, and no
+    // Fast Open.
     let attaches = root && plan.cells.iter().any(|cell| cell.arm == Arm::ZeroRtt);
     let fast_open =
         attaches.then(|| ClientSide::attach_for(&plan.experiment.name, &program)).transpose()?;
@@ -129,29 +131,30 @@ struct Run {
     interrupt: Interrupt,
 }
 
-/// What came of one load, and when.
+/// Result of one load, and its time.
 struct Turned {
     /// Place in what was asked for.
     cell: usize,
     loaded: Result<Loaded, String>,
 }
 
-/// Second visits of a turn with one arm: of all its loads together, as servers do not say whose a handshake was. First visits, which go
-/// before, never resume anything; what other arms load at the same time has other servers.
+/// Second visits of a turn with one arm: of all its loads together, as servers do not say whose a
+/// handshake was. First visits, which go before, never resume anything; what other arms load at the
+/// same time has other servers.
 #[derive(Debug, Clone, Copy)]
 struct Again {
     handshakes: Counted,
-    /// That the second visits used.
+    /// Connections of second visits.
     connections: u64,
 }
 
 impl Again {
-    /// Whether most connections resumed a session.
+    /// Returns true if most connections resumed a session.
     const fn resumed(self) -> bool {
         2 * self.handshakes.resumed > self.connections
     }
 
-    /// Whether with most of those early data were taken.
+    /// Returns true if early data were accepted on most of those.
     const fn early(self) -> bool {
         2 * self.handshakes.early > self.handshakes.resumed
     }
@@ -429,7 +432,8 @@ impl Run {
             variant: key.variant,
             ok: times.is_some(),
             resumed: again.is_some_and(Again::resumed),
-            // Behind a SYN it leaves after the answer to that (docs/browser-lab.md): not with the first packet.
+            // Behind a SYN it leaves after the answer to that (docs/browser-lab.md): not with the
+            // first packet.
             early_data: again.is_some_and(Again::early) && !spec.classical,
             bytes: times.map_or(0, |times| times.bytes),
             error: error.clone(),

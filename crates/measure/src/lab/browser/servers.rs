@@ -23,11 +23,12 @@ use headstart::base::runtime;
 const BEHIND: u16 = 8443;
 const IN_CLEAR: u16 = 8080;
 
-/// How servers run: before Chromium, which would otherwise keep the network and the sites waiting for the processors that it has them
-/// share. They need little. Agents are on the machine of Chromium, and have no such right.
+/// Scheduling of servers: before Chromium, which would otherwise keep the network and the sites
+/// waiting for the processors that it has them share. They need little. Agents are on the machine
+/// of Chromium, and have no such right.
 pub(super) const BEFORE_CHROMIUM: Scheduling = Scheduling { cpu: None, realtime: true };
 
-/// Which servers answer: host N of all sites has 10.`net`.0.N at each of them.
+/// Servers that answer: host N of all sites has 10.`net`.0.N at each of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Front {
     /// The sites themselves.
@@ -53,13 +54,13 @@ impl Front {
     }
 }
 
-/// What edges are started with.
+/// Settings that edges start with.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Edges<'e> {
     /// This program.
     pub(super) program: &'e Path,
     pub(super) node: &'e Node,
-    /// How many hosts all sites have.
+    /// Number of hosts of all sites.
     pub(super) hosts: usize,
     pub(super) interrupt: &'e Interrupt,
 }

@@ -26,18 +26,18 @@ use headstart::base::failure::Failure;
 /// Hosts of all sites at most: addresses of one network.
 const HOSTS_MAX: usize = 250;
 
-/// Loads come one after the other between the same addresses: what TCP learns of a path in one is not to be known in the next
-/// (ip-sysctl: 1).
+/// Loads come one after the other between the same addresses: what TCP learns of a path in one is
+/// not to be known in the next (ip-sysctl: 1).
 const NO_METRICS: (&str, &str) = ("/proc/sys/net/ipv4/tcp_no_metrics_save", "1");
 
 /// Set on each node.
 pub(super) const SYSCTLS: [(&str, &str); 3] = [NO_METRICS, FAST_OPEN, MTU_PROBING];
 
-/// From when on the forwarder sends a packet late: a tenth of the shortest round trip. Loads have thousands of packets, of which one
-/// that is late by less changes nothing.
+/// From when on the forwarder sends a packet late: a tenth of the shortest round trip. Loads have
+/// thousands of packets, of which one that is late by less changes nothing.
 pub(super) const LATE: Duration = Duration::from_millis(5);
 
-/// What Tor calls the circuit of a stream that has none yet.
+/// Tor's name for the circuit of a stream that has none yet.
 const NO_CIRCUIT: &str = "0";
 
 const SERVER: &str = "server";
@@ -45,14 +45,14 @@ const SERVER: &str = "server";
 /// A node of its own: the kernel's program of Fast Open acts on a port of a whole interface.
 const EDGE: &str = "edge";
 
-/// What all stages of a run share.
+/// State that all stages of a run share.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     /// This program.
     pub(super) program: PathBuf,
     /// For keys; goes with the run.
     pub(super) work: PathBuf,
-    /// What is attached to the control group of agents, where the user is root.
+    /// Programs attached to the control group of agents, where the user is root.
     pub(super) fast_open: Option<Arc<ClientSide>>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) lab: Lab,
-    /// Of all sites, in the order of their addresses.
+    /// Names of all sites' hosts, in the order of their addresses.
     pub(super) hosts: Vec<String>,
     sites: Vec<Site>,
     authority: Authority,
@@ -186,7 +186,8 @@ impl Stage {
     pub(super) fn circuits(&self, site: &Site) -> BTreeSet<String> {
         let streams = |tor: &TorNetwork| tor.streams().unwrap_or_default();
         let all = self.tor().map(|tor| streams(&tor)).unwrap_or_default();
-        // By its name, and by the address that the exit found. One that waits for a circuit is on none: 0.
+        // By its name, and by the address that the exit found. One that waits for a circuit is on
+        // none: 0.
         let is_own = |host: &str| {
             let names = || site.hosts().iter().map(|own| own.name.as_str());
             let own = names().any(|name| name == host);
@@ -209,7 +210,7 @@ impl Stage {
         &self.place
     }
 
-    /// Whether edges, and Tor, still run.
+    /// Checks that edges, and Tor, still run.
     pub(super) fn check(&self) -> Result<(), Failure> {
         if self.tor().is_some_and(|mut tor| !tor.is_running()) {
             return Err(tor::ended());
@@ -217,7 +218,8 @@ impl Stage {
         self.edges().iter_mut().try_for_each(Program::check).map_err(interrupted)
     }
 
-    /// Of those who speak TLS with Chromium where it loads pages in this way; none if they do not say.
+    /// Returns the handshakes counted by those who speak TLS with Chromium in this arm; `None` if
+    /// they do not tell.
     pub(super) fn handshakes(&self, arm: Arm) -> Option<Counted> {
         if arm == Arm::ZeroRtt {
             return Counted::read(self.lab.node(EDGE)?.namespace(), METRICS);
@@ -226,7 +228,7 @@ impl Stage {
         Some(Counted { full: all.saturating_sub(resumed), resumed, ..Counted::default() })
     }
 
-    /// What Chromium is told of names and certificates.
+    /// Returns Chromium's arguments about names and certificates.
     pub(super) fn arguments(&self, front: Front) -> Vec<String> {
         let map = |(at, host): (usize, &String)| format!("MAP {host} {}", front.address(at));
         let mut rules: Vec<String> = self.hosts.iter().enumerate().map(map).collect();
@@ -240,7 +242,7 @@ impl Stage {
         ]
     }
 
-    /// What Chromium is told that finds everything through a proxy.
+    /// Returns the arguments of a Chromium that finds everything through a proxy.
     pub(super) fn proxied(&self, proxy: &str) -> Vec<String> {
         vec![
             format!("--proxy-server={proxy}"),

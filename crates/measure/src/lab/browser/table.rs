@@ -6,7 +6,7 @@ use super::arm::Arm;
 use super::outcome::{CellOutcome, MeanOutcome, Outcome, Saved};
 use crate::lab::stats::Estimate;
 
-/// What the prediction error of the mean is to be at most.
+/// Aim for the prediction error of the mean.
 pub(crate) const AIM: f64 = 0.15;
 
 /// All of it.

@@ -1,4 +1,4 @@
-//! Whether all of a site came.
+//! Completeness of a site's load.
 
 use headstart_openers::site::{Site, SiteResource};
 use headstart_pageload::page::Page;
@@ -9,8 +9,8 @@ const LANGUAGE: &str = "{lang}";
 /// Share of the resources that may be missing: a page is loaded when 95 % of them are there.
 const MISSING_MAX: f64 = 0.05;
 
-/// Resources of the site that did not come, or not with all of their bytes: their URLs. Redirects are none, as a database may know
-/// where they lead.
+/// Resources of the site that did not come, or not with all of their bytes: their URLs. Redirects
+/// are none, as a database may know where they lead.
 pub(super) fn missing(site: &Site, page: &Page) -> Vec<String> {
     let came = |url: &str, bytes: usize| {
         let is_it = |own: &str| match url.split_once(LANGUAGE) {
@@ -28,7 +28,8 @@ pub(super) fn missing(site: &Site, page: &Page) -> Vec<String> {
     wanted.filter_map(url).collect()
 }
 
-/// Why a load with these missing is none, if so: what did not come asked for nothing, and so it was over sooner.
+/// Returns the reason why a load without these resources is none: what did not come asked for
+/// nothing, and so it was over sooner.
 pub(super) fn too_many(missing: &[String], site: &Site) -> Option<String> {
     let all = site.resources().len();
     let first = missing.first()?;
@@ -41,7 +42,8 @@ mod tests {
     use super::*;
     use headstart_pageload::page::{Protocol, Resource, Server};
 
-    /// All of the shop as it comes in English, with every `left_out`th resource missing, and one cut short.
+    /// All of the shop as it comes in English, with every `left_out`th resource missing, and one
+    /// cut short.
     fn page(site: &Site, left_out: usize, cut: usize) -> Page {
         let server = Server::https("shop.test", Protocol::Http2);
         let all = site.resources().iter().enumerate();

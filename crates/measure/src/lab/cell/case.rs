@@ -1,4 +1,5 @@
-//! Visits in front of a boundary and behind it: whether they can be linked is seen in a capture of the client.
+//! Visits in front of a boundary and behind it: whether they can be linked is seen in a capture of
+//! the client.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread;
@@ -12,7 +13,7 @@ use crate::lab::plan::{VISIT_PAUSE, VISITS_A_SIDE};
 use crate::lab::privacy::{Boundary, Case, Visit};
 use crate::lab::process::Broken;
 
-/// How often a long wait looks whether the user has interrupted.
+/// Interval at which a long wait looks whether the user has interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A boundary that was crossed, and what goes back behind it.
@@ -115,7 +116,7 @@ impl Cell {
     }
 }
 
-/// What stands behind the number of bytes in an order.
+/// Returns the words behind the number of bytes in an order.
 fn how(boundary: Boundary, behind: bool, by_agent: bool) -> String {
     match (boundary, behind) {
         // Two sites that have the same third one in their pages.
@@ -130,7 +131,8 @@ fn how(boundary: Boundary, behind: bool, by_agent: bool) -> String {
     }
 }
 
-/// Gives new connections of a node its other address: that in use goes, and comes back behind the other.
+/// Gives new connections of a node its other address: that in use goes, and comes back behind the
+/// other.
 ///
 /// The kernel takes the first address of an interface where nothing else decides.
 fn change_address(node: &Node, target: SocketAddr) -> Result<(), Broken> {

@@ -1,4 +1,4 @@
-//! What an edge that speaks TLS has counted.
+//! Counts of an edge that speaks TLS.
 
 use std::net::SocketAddr;
 
@@ -14,9 +14,9 @@ const HANDSHAKES: &str = "headstart_tls_handshakes_total";
 pub(crate) struct Counted {
     pub(crate) full: u64,
     pub(crate) resumed: u64,
-    /// With early data that was taken, among those resumed.
+    /// Connections whose early data was accepted, among those resumed.
     pub(crate) early: u64,
-    /// Those that came to nothing.
+    /// Connections that failed.
     pub(crate) failed: u64,
 }
 
@@ -52,7 +52,7 @@ impl Counted {
         }
     }
 
-    /// What came after `before`: a process's counters never go back.
+    /// Returns the counts that came after `before`: a process's counters never go back.
     pub(crate) const fn since(self, before: Self) -> Self {
         Self {
             full: self.full.saturating_sub(before.full),

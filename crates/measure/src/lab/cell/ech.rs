@@ -1,5 +1,5 @@
-//! The server with Encrypted ClientHello: a program of its own (extras/ech-server), since it has an OpenSSL
-//! of its own.
+//! The server with Encrypted ClientHello: a program of its own (extras/ech-server), since it has an
+//! OpenSSL of its own.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const VARIABLE: &str = "HEADSTART_ECH_SERVER";
 pub(super) const HINT: &str = "build it by cargo build --manifest-path extras/ech-server/Cargo.toml \
                                --target-dir target, or say with HEADSTART_ECH_SERVER where it is";
 
-/// Whether an arm of the plan encrypts its ClientHello.
+/// Returns true if an arm of the plan encrypts its ClientHello.
 pub(super) fn is_needed(plan: &Plan) -> bool {
     plan.stages.iter().flat_map(|stage| &stage.cells).any(|cell| cell.arm.encrypts_hello())
 }
@@ -34,8 +34,8 @@ pub(super) fn program() -> Option<PathBuf> {
     find(told, &std::env::current_exe().ok()?)
 }
 
-/// Where the variable told, else beside `this` program or in the folder above (tests run in one below), else
-/// on the path.
+/// Where the variable told, else beside `this` program or in the folder above (tests run in one
+/// below), else on the path.
 fn find(told: Option<PathBuf>, this: &Path) -> Option<PathBuf> {
     if told.is_some() {
         return told.filter(|file| file.is_file());

@@ -1,8 +1,9 @@
-//! The kernel's programs of Fast Open Privacy: at a control group of the clients, and at the interfaces of servers.
+//! The kernel's programs of Fast Open Privacy: at a control group of the clients, and at the
+//! interfaces of servers.
 //!
-//! Both are attached by `headstart fastopen`, as on any machine. What they pin is in a file system that only this run
-//! sees, and the clients are in a control group of their own, so that nothing outside of the run has anything to do
-//! with them; they are gone with it, however it ends.
+//! Both are attached by `headstart fastopen`, as on any machine. What they pin is in a file system
+//! that only this run sees, and the clients are in a control group of their own, so that nothing
+//! outside of the run has anything to do with them; they are gone with it, however it ends.
 
 use std::fs;
 use std::io;
@@ -27,7 +28,7 @@ const MEMBERS: &str = "cgroup.procs";
 
 const ATTACH: [&str; 2] = ["fastopen", "attach"];
 
-/// What is attached for the clients of a run.
+/// Programs attached for the clients of a run.
 #[derive(Debug)]
 pub(crate) struct ClientSide {
     group: PathBuf,
@@ -79,7 +80,8 @@ impl ClientSide {
     }
 }
 
-/// Programs that run at the end of a run have been killed, but may not be gone yet: then the empty folder stays.
+/// Programs that run at the end of a run have been killed, but may not be gone yet: then the empty
+/// folder stays.
 impl Drop for ClientSide {
     fn drop(&mut self) {
         let _ = fs::remove_dir(&self.group);
@@ -104,7 +106,7 @@ fn cgroup2(mounts: &str) -> Option<&str> {
     })
 }
 
-/// What is attached to the interface of one server.
+/// Programs attached to the interface of one server.
 #[derive(Debug)]
 pub(crate) struct ServerSide {
     /// Where its maps are pinned.

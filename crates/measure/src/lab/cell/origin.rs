@@ -45,7 +45,7 @@ pub(crate) fn check_tools(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the programs that a run uses beside this one call themselves.
+/// Returns the versions of the programs that a run uses beside this one.
 pub(crate) fn versions(plan: &Plan) -> BTreeMap<&'static str, String> {
     let kinds = plan.stages.iter().map(|stage| stage.variant.origin);
     let names = kinds.filter_map(program_name).collect::<BTreeSet<_>>();

@@ -46,8 +46,8 @@ impl Cell {
     }
 }
 
-/// A load as a row has it: from its begin to the first request, the first byte of a response, and the last of all. What is
-/// said of the opening is true of most of its connections.
+/// A load as a row has it: from its begin to the first request, the first byte of a response, and
+/// the last of all. What is said of the opening is true of most of its connections.
 fn trial(load: &PageLoad, arm: Arm) -> Trial {
     let most = |count: u32| count * 2 > load.connections;
     let first = load.resources.first();

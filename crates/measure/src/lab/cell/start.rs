@@ -27,13 +27,13 @@ pub(crate) use agent::{Agent, Counts, scrape};
 /// Port of the server behind an edge.
 const BEHIND: u16 = 8443;
 
-/// How long a program may take until it is ready: making keys on a busy machine takes the most.
+/// Time that a program may take until it is ready: making keys on a busy machine takes the most.
 const READY: Duration = Duration::from_secs(30);
 
-/// How often a daemon is asked whether it listens.
+/// Interval at which a daemon is asked whether it listens.
 const ASK: Duration = Duration::from_millis(5);
 
-/// What programs share over the whole run.
+/// State that programs share over the whole run.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     /// The product, `headstart`.
@@ -42,7 +42,7 @@ pub(crate) struct Place {
     pub(crate) peer: PathBuf,
     /// A folder for keys and configurations, which goes away with the run.
     pub(crate) work: PathBuf,
-    /// What is attached for clients with private cookies, if there are any.
+    /// Programs attached for clients with private cookies, if there are any.
     pub(crate) fast_open: Option<Arc<ClientSide>>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Setting {
     targets: Vec<Ipv4Addr>,
 }
 
-/// What a server says when it is ready.
+/// Message of a server that is ready.
 #[derive(Debug, Clone, Deserialize)]
 struct Ready {
     ready: bool,
@@ -124,7 +124,8 @@ impl Cell {
                 let (program, label) = (&setting.place.program, setting.pins(site.node));
                 self.fast_open.push(ServerSide::attach(program, site.node, &label)?);
             }
-            // Another kind of server takes its keys from the identity, which a server of the lab makes.
+            // Another kind of server takes its keys from the identity, which a server of the lab
+            // makes.
             if setting.stage.variant.origin == OriginKind::Builtin {
                 let maps = self.fast_open.last().map(|side| side.dir.as_path());
                 self.servers.push(setting.server(site, maps)?);
@@ -240,14 +241,14 @@ impl Setting {
         if self.has_edge() { (site.own, BEHIND).into() } else { self.target() }
     }
 
-    /// Whether there is an edge before the origin.
+    /// Returns true if there is an edge before the origin.
     fn has_edge(&self) -> bool {
         let has_edge = matches!(self.spec.arm, Arm::TURBO_AGENT | Arm::TURBO_ECH | Arm::FOP_AGENT);
         has_edge || self.spec.arm.is_of_programs()
     }
 
-    /// The arm that a program itself has: beside an agent clients speak plain TLS, and servers too where
-    /// they speak it at all.
+    /// The arm that a program itself has: beside an agent clients speak plain TLS, and servers too
+    /// where they speak it at all.
     fn spoken(&self, role: &str) -> Arm {
         match (self.spec.arm, role) {
             (Arm::TURBO_AGENT, _) => Arm::TLS13,
@@ -320,7 +321,8 @@ impl Setting {
         Ok(program)
     }
 
-    /// Takes a program that opens connections among those that may have cookies, if this arm has any.
+    /// Takes a program that opens connections among those that may have cookies, if this arm has
+    /// any.
     fn take(&self, program: &Program) -> Result<(), Broken> {
         let side = self.place.fast_open.as_ref();
         let side = side.filter(|_| self.spec.arm.has_private_cookies());
@@ -342,7 +344,8 @@ impl Setting {
         command
     }
 
-    /// Makes a program go before others, where one connection at a time leaves it asleep most of the time.
+    /// Makes a program go before others, where one connection at a time leaves it asleep most of
+    /// the time.
     pub(super) fn schedule(&self, command: &mut Command) {
         if let Some(scheduling) = self.stage.scheduling(self.number) {
             scheduling.apply_to(command);
@@ -365,7 +368,8 @@ impl Setting {
             return self.terminating_edge(site, command, maps, interrupt);
         }
         let origin = self.origin_address(site).to_string();
-        // All that an edge can see of an encrypted ClientHello is the outer name: it has no other origin.
+        // All that an edge can see of an encrypted ClientHello is the outer name: it has no other
+        // origin.
         let name = self.spec.arm.encrypts_hello().then_some(ech::OUTER_NAME);
         command.arg("--origin").arg(name.map_or(origin.clone(), |name| format!("{name}={origin}")));
         option(&mut command, "--udp-workers", self.stage.variant.udp_workers);
@@ -376,7 +380,8 @@ impl Setting {
         Ok(edge)
     }
 
-    /// An edge that speaks TLS itself and hands out cookies, before an origin that speaks HTTP in clear.
+    /// An edge that speaks TLS itself and hands out cookies, before an origin that speaks HTTP in
+    /// clear.
     fn terminating_edge(
         &self,
         site: Site<'_>,
@@ -413,7 +418,7 @@ impl Setting {
         Ok(agent)
     }
 
-    /// What messages call a program.
+    /// Returns the name of a program in messages.
     pub(super) fn title(&self, role: &str) -> String {
         format!("{role} of {} {}", self.spec.arm, self.spec.suite)
     }
@@ -455,7 +460,8 @@ const LISTENERS: &str = "/proc/thread-self/net/tcp";
 /// TCP_LISTEN of the kernel's include/net/tcp_states.h, in hexadecimal.
 const LISTENING: &str = "0A";
 
-/// Whether a line of [`LISTENERS`] is of a socket that listens at this address, or at all of this port.
+/// Returns true if a line of [`LISTENERS`] is of a socket that listens at this address, or at all
+/// of this port.
 fn is_listener(text: &str, address: SocketAddr) -> bool {
     let IpAddr::V4(ip) = address.ip() else { return false };
     // An address is written as the machine would show its four bytes as one number.
@@ -468,10 +474,11 @@ fn is_listener(text: &str, address: SocketAddr) -> bool {
     })
 }
 
-/// What `ip` says where there is nothing to flush: ESRCH.
+/// Error of `ip` where there is nothing to flush: ESRCH.
 const NOTHING_THERE: &str = "No such process";
 
-/// The kernel's Fast Open cookies for one address, and the metrics of TCP beside which it keeps them.
+/// The kernel's Fast Open cookies for one address, and the metrics of TCP beside which it keeps
+/// them.
 pub(super) fn forget_cookies(node: &Node, target: IpAddr) -> Result<(), Broken> {
     ip(node, &["tcp_metrics", "flush", &target.to_string()])
 }

@@ -1,4 +1,5 @@
-//! Programs of others as clients: each connection is one of them, to one of some virtual hosts before which there are edges.
+//! Programs of others as clients: each connection is one of them, to one of some virtual hosts
+//! before which there are edges.
 //!
 //! What became of a handshake is what the edges have counted, not what a program says.
 
@@ -27,10 +28,10 @@ use crate::lab::workload::{Application, Handshakes, Seen, Visit, Way};
 
 pub(crate) use programs::{check, versions};
 
-/// How long an edge may take to count a handshake whose program has ended.
+/// Time that an edge may take to count a handshake whose program has ended.
 const COUNTED: Duration = Duration::from_secs(2);
 
-/// How often it is asked meanwhile.
+/// Interval at which it is asked meanwhile.
 const ASK: Duration = Duration::from_millis(5);
 
 /// The clients of a cell.
@@ -134,7 +135,7 @@ impl Cell {
         Ok(())
     }
 
-    /// What became of its handshakes, if its clients are programs.
+    /// Returns the outcome of its handshakes, if its clients are programs.
     pub(crate) fn handshakes(&self, seen: Option<Seen>) -> Option<Handshakes> {
         let workload = self.workload.as_ref()?;
         Some(Handshakes { seen, ..workload.handshakes.clone() })
@@ -213,7 +214,7 @@ impl Workload {
         Ok(())
     }
 
-    /// What the edges have counted so far.
+    /// Returns the counts of the edges so far.
     fn count(&self) -> Result<Counted, Broken> {
         self.edges.iter().try_fold(Counted::default(), |all, (namespace, metrics)| {
             let one = Counted::read(namespace, *metrics);

@@ -1,4 +1,4 @@
-//! What must come out of an experiment.
+//! Demands on the results of an experiment.
 
 use headstart_openers::{Arm, Suite};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub(crate) struct Bar {
     /// The arm it is compared with, on the same link with the same suite and variant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) against: Option<String>,
-    /// Which time is meant.
+    /// Time that is meant.
     #[serde(default)]
     pub(crate) of: Moment,
     /// Largest ratio of the medians, to `against`.
@@ -31,7 +31,7 @@ pub(crate) struct Bar {
     /// The 95 % interval of the ratio of the medians, to `against`, lies below this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio_interval_below: Option<f64>,
-    /// How many round trips the median is below that of `against`, at least and at most.
+    /// Round trips that the median is below that of `against`, at least and at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) saved_rtts_min: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +45,7 @@ pub(crate) struct Bar {
     /// Smallest share of trials that completed with the right bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) complete_min: Option<f64>,
-    /// By how much this share may be below that of `against`.
+    /// Amount by which this share may be below that of `against`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) complete_less_max: Option<f64>,
     /// Smallest and largest share of trials whose request left with the first packet.
@@ -62,13 +62,14 @@ pub(crate) struct Bar {
     /// Largest share of full handshakes, as the servers count them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) full_max: Option<f64>,
-    /// By how much this share must be below that of `against`, at least.
+    /// Amount by which this share must be below that of `against`, at least.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fewer_full_min: Option<f64>,
     /// Largest median of the ratios, round by round, to `against`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) paired_ratio_max: Option<f64>,
-    /// How far connections can be linked at most and at least: 0 not, 1 within bounds, 2 without.
+    /// Degree to which connections can be linked, at most and at least: 0 not, 1 within bounds, 2
+    /// without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) linkable_max: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,7 +77,7 @@ pub(crate) struct Bar {
     /// Cells that it does not hold for, by name and with the reason.
     #[serde(default, skip_serializing)]
     pub(crate) except: Vec<Exception>,
-    /// Whether it also holds for the few trials of `--quick`.
+    /// True if it also holds for the few trials of `--quick`.
     #[serde(default = "yes", skip_serializing)]
     pub(crate) quick: bool,
 }
@@ -106,7 +107,7 @@ pub(crate) enum Moment {
 }
 
 impl Bar {
-    /// What is demanded, and the conditions given of it.
+    /// Returns the demands, and the conditions given.
     pub(crate) fn conditions(&self) -> impl Iterator<Item = (&'static str, f64)> {
         let all = [
             ("ratio_max", self.ratio_max),

@@ -6,11 +6,11 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-/// The addresses, counted from 0, that the visits to the host of a round go to: each of the host's as likely as another,
-/// as a name server that gives one address at a time would have it.
+/// The addresses, counted from 0, that the visits to the host of a round go to: each of the host's
+/// as likely as another, as a name server that gives one address at a time would have it.
 ///
-/// `hosts` says how many there are with one address, with two and so on. Rounds take them in an order by the seed, each
-/// once before any comes again, and all arms the same.
+/// `hosts` says how many there are with one address, with two and so on. Rounds take them in an
+/// order by the seed, each once before any comes again, and all arms the same.
 pub(super) fn visits(hosts: &[u32], visits: u32, seed: u64, round: u32) -> Vec<usize> {
     let mut all: Vec<usize> = (1..)
         .zip(hosts)
@@ -54,8 +54,9 @@ mod tests {
         assert_eq!(visits(&[3], 4, 1, 1), [0, 0, 0, 0]);
     }
 
-    /// With each address as likely as another, a revisit meets a new one with (1 - 1/k) to the power of the
-    /// visits before: of these hosts 44, 25 and 14 %.
+    /// Revisits meet new addresses as often as they should. With each address as likely as another,
+    /// a revisit meets a new one with (1 - 1/k) to the power of the visits before: of these hosts
+    /// 44, 25 and 14 %.
     #[test]
     fn revisits_meet_new_addresses_as_often_as_they_should() {
         let rounds = 40_000;

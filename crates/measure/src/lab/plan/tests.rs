@@ -2,11 +2,12 @@ use super::Extent::{Full, Quick, Usual};
 use super::*;
 use crate::lab::builtin;
 
-/// What all experiments may take together, usually and in short.
+/// Time that all experiments may take together, usually and in short.
 const LONG: Duration = Duration::from_secs(2 * 60 * 60);
 const QUICK: Duration = Duration::from_secs(8 * 60);
 
-/// Apart from those of FOP, which need root, and of programs, which need these, and of pages, which are data.
+/// Apart from those of FOP, which need root, and of programs, which need these, and of pages, which
+/// are data.
 const APART: [(&str, Duration, Duration); 4] = [
     ("fop-", Duration::from_secs(60 * 60), Duration::from_secs(3 * 60)),
     ("pages", Duration::from_secs(90 * 60), Duration::from_secs(3 * 60)),

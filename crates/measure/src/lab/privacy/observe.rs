@@ -1,5 +1,5 @@
-//! What an observer sees of connections: cookies in SYNs and SYN-ACKs, tickets in ClientHellos, also over UDP; and all
-//! other bytes, in which any of these may stand, too.
+//! Observation of connections: cookies in SYNs and SYN-ACKs, tickets in ClientHellos, also over
+//! UDP; and all other bytes, in which any of these may stand, too.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -14,25 +14,27 @@ use headstart_proto::wire::{Request, Response};
 
 use super::server_hello;
 
-/// One TCP connection of the client whose packets were captured, or the flight of TurboTLS beside one.
+/// One TCP connection of the client whose packets were captured, or the flight of TurboTLS beside
+/// one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Connection {
     /// When its first packet passed the client's interface, since 1970.
     pub(crate) at: Duration,
     pub(crate) server: SocketAddr,
-    /// What the client sent in clear by which it may be known again.
+    /// Identifiers that the client sent in clear, by which it may be known again.
     pub(crate) shown: Vec<Identifier>,
     /// Cookies that it was sent in clear.
     pub(crate) handed_out: Vec<Identifier>,
-    /// Whether its whole ClientHello was seen: else there may be more to show than what is known of.
+    /// True if its whole ClientHello was seen: else there may be more identifiers than are known.
     pub(crate) whole_hello: bool,
-    /// Whether the server resumed a session of TLS 1.3; none if it did not say so in what was seen.
+    /// True if the server resumed a session of TLS 1.3; `None` if what was seen does not tell.
     pub(crate) resumed: Option<bool>,
-    /// The beginnings of both streams, each in pieces without holes, the options of SYNs, and datagrams.
+    /// The beginnings of both streams, each in pieces without holes, the options of SYNs, and
+    /// datagrams.
     bytes: Vec<Vec<u8>>,
 }
 
-/// By what a client may be known again.
+/// Value by which a client may be known again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identifier {
     pub(crate) kind: Kind,
@@ -48,8 +50,9 @@ pub(crate) enum Kind {
     Ticket,
 }
 
-/// Bytes in front by which tickets are compared with each other and with cookies: OpenSSL's tickets begin with a name
-/// of so many, which may be a cookie. The longest cookie is as long (RFC 7413 section 4.1.1).
+/// Bytes in front by which tickets are compared with each other and with cookies: OpenSSL's tickets
+/// begin with a name of so many, which may be a cookie. The longest cookie is as long (RFC 7413
+/// section 4.1.1).
 const HEAD: usize = 16;
 
 /// The shortest cookie (RFC 7413 section 4.1.1).
@@ -59,16 +62,16 @@ const SHORTEST: usize = 4;
 const SHOWN: usize = 4;
 
 impl Identifier {
-    /// Whether one of them is the beginning of the other, as far as a ticket's name goes.
+    /// Returns true if one of them is the beginning of the other, as far as a ticket's name goes.
     ///
-    /// Servers that name their tickets by a key all clients have in common give tickets that are alike here: the lab's
-    /// own do so where FOP is off, which no experiment of this kind has.
+    /// Servers that name their tickets by a key all clients have in common give tickets that are
+    /// alike here: the lab's own do so where FOP is off, which no experiment of this kind has.
     pub(crate) fn is_alike(&self, other: &Self) -> bool {
         let length = self.bytes.len().min(other.bytes.len()).min(HEAD);
         length >= SHORTEST && self.bytes.get(..length) == other.bytes.get(..length)
     }
 
-    /// What is looked for elsewhere; none if it is too short to mean anything.
+    /// Returns the part to look for elsewhere; `None` if it is too short to mean anything.
     fn head(&self) -> Option<&[u8]> {
         let head = self.bytes.get(..HEAD).unwrap_or(&self.bytes);
         (head.len() >= SHORTEST).then_some(head)
@@ -76,7 +79,7 @@ impl Identifier {
 }
 
 impl Connection {
-    /// Whether an identifier stands anywhere in what passed, whatever it may be there.
+    /// Returns true if an identifier stands anywhere in what passed, whatever it may be there.
     pub(crate) fn has(&self, identifier: &Identifier) -> bool {
         let Some(head) = identifier.head() else { return false };
         self.bytes.iter().any(|run| run.windows(head.len()).any(|window| window == head))
@@ -142,7 +145,8 @@ impl Observer {
         }
     }
 
-    /// A piece of a flight of TurboTLS, or an answer to one; anything else over UDP is none of TLS's.
+    /// A piece of a flight of TurboTLS, or an answer to one; anything else over UDP is none of
+    /// TLS's.
     fn on_datagram(&mut self, packet: &CapturedPacket, datagram: &UdpDatagram<'_>) {
         match packet.from_node {
             true => self.on_request(packet, datagram),
@@ -246,7 +250,8 @@ impl Following {
     }
 }
 
-/// The beginning of one direction, by offset: longer than any visit of an experiment that is decided like this.
+/// The beginning of one direction, by offset: longer than any visit of an experiment that is
+/// decided like this.
 #[derive(Default)]
 struct Stream(BTreeMap<usize, Vec<u8>>);
 
@@ -261,7 +266,7 @@ impl Stream {
         }
     }
 
-    /// What is there without holes, and where each such run begins.
+    /// Returns the runs without holes, and where each begins.
     fn runs(&self) -> Vec<(usize, Vec<u8>)> {
         let mut runs: Vec<(usize, Vec<u8>)> = Vec::new();
         for (offset, piece) in &self.0 {

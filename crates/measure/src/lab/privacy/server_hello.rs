@@ -1,4 +1,4 @@
-//! What a ServerHello says of resumption: of TLS 1.3 it is in clear.
+//! Resumption in a ServerHello: TLS 1.3 shows it in clear.
 
 /// Content types of records (RFC 8446 section 5.1).
 const CHANGE_CIPHER_SPEC: u8 = 20;
@@ -18,8 +18,8 @@ const RETRY: [u8; 32] = [
     0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
 ];
 
-/// Whether a server's stream begins with a ServerHello of TLS 1.3 that resumes a session; none if it does not begin with
-/// one of TLS 1.3, or is cut off.
+/// Returns true if a server's stream begins with a ServerHello of TLS 1.3 that resumes a session;
+/// `None` if it does not begin with one of TLS 1.3, or is cut off.
 pub(super) fn resumes(mut stream: &[u8]) -> Option<bool> {
     loop {
         let (kind, record) = take_record(&mut stream)?;

@@ -23,7 +23,7 @@ struct Tape {
     ports: u16,
 }
 
-/// What one connection shows, and is handed out in clear.
+/// Identifiers that one connection shows, and is handed in clear.
 #[derive(Clone, Copy, Default)]
 struct Shows<'b> {
     /// Empty to ask for one.
@@ -96,7 +96,8 @@ impl Tape {
         self.packets.push(CapturedPacket { at: self.at(), from_node, bytes });
     }
 
-    /// Bytes of the server in clear, in two segments, as part of the visit whose last packet is the one at `after`.
+    /// Bytes of the server in clear, in two segments, as part of the visit whose last packet is the
+    /// one at `after`.
     fn answer(&mut self, after: usize, bytes: &[u8]) {
         let CapturedPacket { at, bytes: last, .. } = self.packets[after].clone();
         let last = TcpSegment::read(&last).unwrap();
@@ -177,7 +178,7 @@ fn vector16(bytes: &[u8]) -> Vec<u8> {
     [&u16::try_from(bytes.len()).unwrap().to_be_bytes()[..], bytes].concat()
 }
 
-/// With the identity of a pre-shared key, and its binder, if there is a ticket.
+/// Builds a ClientHello; with a ticket, with the identity of a pre-shared key and its binder.
 fn client_hello(ticket: Option<&[u8]>) -> Vec<u8> {
     let mut extensions = [&[0, 43][..], &vector16(&[2, 3, 4])].concat();
     if let Some(ticket) = ticket {
@@ -337,7 +338,8 @@ fn nothing_is_decided_where_fast_open_did_not_work() {
     assert_eq!(found.linkable, None);
 }
 
-/// What is never shown again cannot be linked, whoever hands it out how often: no proof of anything.
+/// Nothing is decided where Fast Open worked on one side only: what is never shown again cannot be
+/// linked, whoever hands it out how often, and proves nothing.
 #[test]
 fn nothing_is_decided_where_fast_open_worked_on_one_side_only() {
     let [one, ..] = PRIVATE;
@@ -367,7 +369,8 @@ fn nothing_is_decided_without_the_hello_of_a_visit() {
     }
 }
 
-/// The mutation that every row is there to find: a client, or a server, with one private cookie for all connections.
+/// The mutation that every row is there to find: a client, or a server, with one private cookie for
+/// all connections.
 #[test]
 fn a_private_cookie_that_is_shown_twice_makes_every_row_viable() {
     let [one, ..] = PRIVATE;
@@ -378,7 +381,8 @@ fn a_private_cookie_that_is_shown_twice_makes_every_row_viable() {
     }
 }
 
-/// A private cookie must not be in clear anywhere before it is shown, such as in the ticket of TLS 1.2.
+/// A private cookie must not be in clear anywhere before it is shown, such as in the ticket of TLS
+/// 1.2.
 #[test]
 fn a_cookie_handed_out_in_clear_outside_of_options_is_seen() {
     let [one, two, three, _] = PRIVATE;
@@ -419,7 +423,8 @@ fn the_worst_case_counts_and_the_undecided_are_not_forgotten() {
 
 #[test]
 fn what_is_forgotten_between_cases_is_no_link() {
-    // The same cookie in two cases: everything was forgotten in between, as a server's key may give it again.
+    // The same cookie in two cases: everything was forgotten in between, as a server's key may give
+    // it again.
     let again = || [[asks(A), cookie(A)], [asks(B), cookie(B)]];
     let [front, behind] = again();
     let tape = Tape::default().case(&front, &behind).case(&front, &behind);

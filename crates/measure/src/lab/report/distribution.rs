@@ -129,8 +129,8 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The arm's name at the right, each at a height of its own, and from there to where the line has
-    /// that height. So names stand neither on each other nor on the lines.
+    /// The arm's name at the right, each at a height of its own, and from there to where the line
+    /// has that height. So names stand neither on each other nor on the lines.
     fn label(&self, frame: &Frame, at: usize, of: usize) -> Markup {
         let level = (1.0 - (at as f64 + 0.5) / of as f64) * 0.96 + 0.02;
         let share = level * self.share();
@@ -155,7 +155,8 @@ fn shown(arm: &str) -> String {
     format!("{start}…")
 }
 
-/// Colour by what opens the connection, dashes by what is remembered of earlier ones or is encrypted.
+/// Colour by what opens the connection, dashes by what is remembered of earlier ones or is
+/// encrypted.
 pub(super) fn class(arm: &str) -> String {
     let family = match arm {
         arm if arm.starts_with("tls13") => "tls13",

@@ -47,7 +47,8 @@ pub(super) fn lists(values: &Map<String, Value>) -> Vec<List> {
         .collect()
 }
 
-/// How late the slowest packet in a hundred was, on the link where that was worst, in us.
+/// Returns the lateness of the slowest packet in a hundred, on the link where that was worst, in
+/// us.
 pub(super) fn lateness(environment: &Map<String, Value>) -> Option<f64> {
     let stages = environment.get("stages")?.as_array()?;
     let late = stages.iter().filter_map(|stage| stage.pointer("/lateness_us/p99")?.as_f64());

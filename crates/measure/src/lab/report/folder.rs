@@ -1,5 +1,5 @@
-//! What a run wrote: its files, read with more patience than they are written with, so that old
-//! results stay readable, and with none for half a run.
+//! Files of a run, read with more patience than they are written with, so that old results stay
+//! readable, and with none for half a run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +32,7 @@ pub(super) struct Folder {
     pub(super) verdicts: Vec<Verdict>,
     pub(super) environment: Map<String, Value>,
     pub(super) experiment: Experiment,
-    /// Of loads in a browser.
+    /// Results of loads in a browser.
     pub(super) browser: Option<Outcome>,
 }
 
@@ -40,7 +40,8 @@ impl Folder {
     /// Reads a folder.
     ///
     /// # Errors
-    /// It is missing, of a run that did not end, or a file in it is missing, empty or not understood.
+    /// It is missing, of a run that did not end, or a file in it is missing, empty or not
+    /// understood.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         whole(path)?;
         let cells: Vec<CellSummary> = json(path, "summary.json")?;
@@ -82,7 +83,7 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// Whether every byte came.
+    /// Returns true if every byte came.
     pub(super) fn completed(&self) -> bool {
         self.ok.unwrap_or(self.error.is_empty() && self.ms_to_last_response_byte.is_some())
     }
@@ -111,13 +112,15 @@ pub(super) struct CellSummary {
     /// Trials whose request left with the first packet.
     #[serde(default)]
     pub(super) zero_rtt: usize,
-    /// Who can link its connections, where the experiment asks.
+    /// Finding about linking its connections, where the experiment asks.
     pub(super) privacy: Option<Finding>,
-    /// What became of its handshakes, where its clients are programs of others.
+    /// Outcome of its handshakes, where its clients are programs of others.
     pub(super) handshakes: Option<Handshakes>,
-    /// The median of the ratios of whole connections, round by round, to those of programs as they come.
+    /// The median of the ratios of whole connections, round by round, to those of programs as they
+    /// come.
     pub(super) to_today: Option<f64>,
-    /// Whole exchanges, to the last response byte; older results have another count under another name.
+    /// Whole exchanges, to the last response byte; older results have another count under another
+    /// name.
     pub(super) exchanges_per_s: Option<f64>,
     /// Median to the first request byte without the flagged trials.
     pub(super) p50_unflagged: Option<f64>,
@@ -126,12 +129,12 @@ pub(super) struct CellSummary {
     pub(super) client_cpu_ms: Option<f64>,
     pub(super) server_cpu_ms: Option<f64>,
     pub(super) flight_bytes: Option<u64>,
-    /// Why there are fewer trials than there should be.
+    /// Reason why there are fewer trials than there should be.
     pub(super) broken: Option<String>,
 }
 
 impl CellSummary {
-    /// Whether the trial is one of this cell.
+    /// Returns true if the trial is one of this cell.
     pub(super) fn holds(&self, trial: &Trial) -> bool {
         self.arm == trial.arm
             && self.suite == trial.suite
@@ -139,7 +142,7 @@ impl CellSummary {
             && self.variant == trial.variant
     }
 
-    /// How a person would name it.
+    /// Returns the name that a person would use.
     pub(super) fn name(&self) -> String {
         let names = [&self.arm, &self.suite, &self.link, &self.variant];
         let names: Vec<_> =
@@ -148,7 +151,7 @@ impl CellSummary {
     }
 }
 
-/// What bars.json says: one demand of the experiment on one cell.
+/// An entry of bars.json: one demand of the experiment on one cell.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Verdict {
     pub(super) bar: Bar,
@@ -159,7 +162,7 @@ pub(super) struct Verdict {
     pub(super) variant: String,
     pub(super) condition: String,
     pub(super) limit: f64,
-    /// None if there was nothing to judge by.
+    /// Value found; `None` if there was nothing to judge by.
     pub(super) found: Option<f64>,
     pub(super) met: bool,
 }
@@ -175,7 +178,7 @@ pub(super) struct Bar {
 /// The distribution of one of the times, in ms, over all trials.
 pub(super) type Times = Summary;
 
-/// What the report needs of experiment.toml.
+/// The parts of experiment.toml that the report needs.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Experiment {
     #[serde(default)]

@@ -9,12 +9,12 @@ use crate::lab::stats::FEW;
 /// Colours, tables and plots of all reports.
 pub(crate) const STYLE: &str = include_str!("report.css");
 
-/// What XML and HTML both take as the beginning of a document.
+/// The beginning of a document that XML and HTML both take.
 pub(crate) const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
     <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\
     <meta name=\"color-scheme\" content=\"light dark\"/>";
 
-/// What of the environment stands in the head of a run; the rest follows in a table.
+/// Fields of the environment in the head of a run; the rest follows in a table.
 const FOREMOST: [&str; 12] = [
     "command",
     "date",
@@ -107,7 +107,7 @@ fn whole(run: &Run, at: usize) -> Markup {
     }
 }
 
-/// What failed, what fell short, and why.
+/// Failures and shortfalls, with the reasons.
 fn failures(run: &Run, at: usize) -> Markup {
     let cells = run.groups.iter().flat_map(|group| &group.cells);
     let broken: Vec<_> =
@@ -133,7 +133,7 @@ fn failures(run: &Run, at: usize) -> Markup {
     }
 }
 
-/// What, when, where; how exact the lab was and how much of it was disturbed.
+/// Head of a run: what, when, where; how exact the lab was and how much of it was disturbed.
 fn head(run: &Run, at: usize) -> Markup {
     let own = [
         ("experiment".to_owned(), run.name.clone()),
@@ -169,7 +169,7 @@ fn environment<'r>(lines: impl Iterator<Item = &'r (String, String)>) -> Markup 
     html! { dl { @for (name, text) in lines { dt { (name) } dd { (text) } } } }
 }
 
-/// How to read the figures.
+/// Advice for reading the figures.
 fn reading(run: &Run) -> Markup {
     let compared = run.groups.iter().find(|group| group.cell(group.baseline()).is_some());
     html! {

@@ -1,4 +1,4 @@
-//! What a report says, before it is HTML or text.
+//! Contents of a report, before it is HTML or text.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,14 +12,15 @@ use crate::lab::browser::outcome::Outcome;
 use crate::lab::stats::{self, Estimate, Summary};
 use headstart::base::failure::Failure;
 
-/// The arm that all others are compared with, and the one in its place where an experiment has no such arm.
+/// The arm that all others are compared with, and the one in its place where an experiment has no
+/// such arm.
 pub(super) const BASELINE: &str = "tls13";
 const BASELINES: [&str; 5] = [BASELINE, "tls13-0rtt", "today", "http", "plain"];
 
 /// Seed of intervals, so that a report is reproducible.
 pub(super) const SEED: u64 = 1;
 
-/// What rounding may make of a figure between samples.csv and summary.json: a thousandth, or 1 us.
+/// Effect of rounding on a figure between samples.csv and summary.json: a thousandth, or 1 us.
 const ROUNDING: (f64, f64) = (1e-3, 1e-3);
 
 /// A time of a connection, counted from just before its first socket call.
@@ -75,12 +76,12 @@ pub(super) struct Run {
     pub(super) environment: Vec<(String, String)>,
     /// Lists of the environment, for example of what the forwarder did, link by link.
     pub(super) lists: Vec<List>,
-    /// How late the forwarder's slowest packet in a hundred was where that was worst, in us.
+    /// Lateness of the forwarder's slowest packet in a hundred where that was worst, in us.
     pub(super) lateness_us: Option<f64>,
     pub(super) verdicts: Vec<Verdict>,
     pub(super) comparison: Option<Comparison>,
     pub(super) groups: Vec<Group>,
-    /// Of loads in a browser.
+    /// Results of loads in a browser.
     pub(super) browser: Option<Outcome>,
     /// Trials that failed, by cell and reason.
     pub(super) failures: Vec<Reason>,
@@ -113,9 +114,9 @@ pub(super) struct Cell {
 #[derive(Debug, Default)]
 struct Measure {
     times: Option<Times>,
-    /// Of completed trials, in order.
+    /// Times of completed trials, in order.
     samples: Vec<f64>,
-    /// Of all trials: those that failed took for ever.
+    /// Times of all trials: those that failed took for ever.
     ranked: Vec<f64>,
     ratio: Option<Estimate>,
     difference: Option<Estimate>,
@@ -137,7 +138,8 @@ impl Run {
     /// The model of a folder.
     ///
     /// # Errors
-    /// summary.json and samples.csv contradict each other, or the experiment's reference is unknown.
+    /// summary.json and samples.csv contradict each other, or the experiment's reference is
+    /// unknown.
     pub(super) fn new(folder: Folder) -> Result<Self, Failure> {
         let groups = groups(&folder)?;
         let paper = folder.experiment.reference.as_deref().map(Paper::named).transpose()?;
@@ -180,13 +182,13 @@ impl Group {
         self.cells.iter().find(|cell| cell.summary.arm == arm)
     }
 
-    /// Whether a median here rests on too few samples for an interval of 95 %.
+    /// Returns true if a median here rests on too few samples for an interval of 95 %.
     pub(super) fn few(&self) -> bool {
         let count = |cell: &Cell| cell.samples(Moment::LastResponse).len();
         self.cells.iter().map(count).any(|count| (1..stats::FEW).contains(&count))
     }
 
-    /// How a person would name it.
+    /// Returns the name that a person would use.
     pub(super) fn name(&self) -> String {
         let names = [&self.link, &self.suite, &self.variant];
         let names: Vec<_> =
@@ -205,12 +207,12 @@ impl Cell {
         &self.measure(moment).samples
     }
 
-    /// Of the medians, to the [baseline](Group::baseline).
+    /// Returns the ratio of the medians to the [baseline](Group::baseline).
     pub(super) fn ratio(&self, moment: Moment) -> Option<Estimate> {
         self.measure(moment).ratio
     }
 
-    /// Of the medians, from the [baseline](Group::baseline), in ms.
+    /// Returns the difference of the medians from the [baseline](Group::baseline), in ms.
     pub(super) fn difference(&self, moment: Moment) -> Option<Estimate> {
         self.measure(moment).difference
     }
@@ -318,8 +320,8 @@ impl Experiment {
     fn place(&self, cell: &CellSummary) -> [usize; 4] {
         let place = |at: Option<usize>| at.unwrap_or(usize::MAX);
         let named = |names: &[String], name: &str| place(names.iter().position(|n| n == name));
-        // A variant of first and later connections makes two, whose names begin with its own; one of hosts makes one
-        // for each visit.
+        // A variant of first and later connections makes two, whose names begin with its own; one
+        // of hosts makes one for each visit.
         let variant = |name: &str| {
             cell.variant
                 .strip_prefix(name)
@@ -353,7 +355,7 @@ fn typical<'t>(completed: &[&'t Trial], last: Option<Times>) -> Option<&'t Trial
     completed.iter().min_by(|one, other| from_median(one).total_cmp(&from_median(other))).copied()
 }
 
-/// Whether the percentiles are those of the samples; otherwise what is said and what is so.
+/// Checks that the percentiles are those of the samples; else returns the stated and the true ones.
 fn agree(said: Option<Times>, samples: &[f64]) -> Result<(), (String, String)> {
     let so = Summary::of(samples);
     let (relative, absolute) = ROUNDING;
@@ -361,7 +363,8 @@ fn agree(said: Option<Times>, samples: &[f64]) -> Result<(), (String, String)> {
         (Some(one), Some(other)) => (one - other).abs() <= relative * other.abs() + absolute,
         (one, other) => one.is_none() && other.is_none(),
     };
-    // Where there are too few trials for it, older results call the maximum the 99th percentile, too.
+    // Where there are too few trials for it, older results call the maximum the 99th percentile,
+    // too.
     let last = |times: &Times| times.p99.or(times.max);
     let percentiles = |times: Times| {
         let [p50, last] = [times.p50, last(&times)]

@@ -11,7 +11,8 @@ Examples:
   Several runs in one file:
       headstart lab report results/2026-11-21-* --html report.html";
 
-/// Write the report of measurements: tables, distributions, timelines, published figures beside ours
+/// Write the report of measurements: tables, distributions, timelines, published figures beside
+/// ours
 ///
 /// Reads what `headstart lab run` wrote and makes one HTML file that needs nothing else, no network
 /// and no script. A summary of it goes to standard output.

@@ -28,7 +28,7 @@ pub(super) struct Paper {
     pub(super) source: String,
     pub(super) about: String,
     unit: Unit,
-    /// Which of our times theirs is.
+    /// Our time that theirs corresponds to.
     pub(super) moment: Moment,
     /// The arm that the others of the table are compared with.
     #[serde(default = "usual_baseline")]
@@ -50,11 +50,11 @@ enum Unit {
 struct Row {
     place: String,
     rtt: f64,
-    /// None if it stands for every suite.
+    /// Suite; `None` if it stands for every suite.
     suite: Option<String>,
     printed: String,
     arm: String,
-    /// What the column `variant` of ours ends with; none if it does not matter.
+    /// End of our column `variant`; `None` if it does not matter.
     variant: Option<String>,
     /// Share of connections whose request did not leave with the first packet.
     missed: Option<f64>,
@@ -101,7 +101,7 @@ pub(super) struct Figures {
     pub(super) to_baseline: Option<f64>,
 }
 
-/// What we measured of the same.
+/// Our measurement of the same.
 #[derive(Debug)]
 pub(super) struct Ours {
     pub(super) link: String,
@@ -138,7 +138,7 @@ fn usual_baseline() -> String {
 }
 
 impl Comparison {
-    /// Whether it is of shares, and not of times.
+    /// Returns true if it is of shares, and not of times.
     pub(super) fn is_of_shares(&self) -> bool {
         self.lines.iter().any(|line| line.theirs.missed.is_some())
     }
@@ -208,7 +208,7 @@ impl Group {
 }
 
 impl Group {
-    /// Whether its variant has this name, or this part of a variant with several.
+    /// Returns true if its variant has this name, or this part of a variant with several.
     fn is_variant(&self, name: &str) -> bool {
         let before = self.variant.strip_suffix(name);
         before.is_some_and(|before| before.is_empty() || before.ends_with(' '))
@@ -289,7 +289,8 @@ mod tests {
             let ratio = turbo.figures(row).to_baseline.unwrap();
             assert!((0.49..0.51).contains(&ratio), "{row:?}");
         }
-        // Resumed FOP at 100 ms takes 0.581 of resumed TCP, and initial connections take what they take.
+        // Resumed FOP at 100 ms takes 0.581 of resumed TCP, and initial connections take what they
+        // take.
         let fop = Paper::named("fop").unwrap();
         let ratio = |variant: &str| {
             let mut rows = fop.rows.iter().filter(|row| row.arm == "fop-0rtt" && row.rtt == 100.0);

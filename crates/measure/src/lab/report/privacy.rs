@@ -1,4 +1,4 @@
-//! Who can link a client's connections: a row for each boundary, the published findings beside ours.
+//! Linking of a client's connections: a row for each boundary, the published findings beside ours.
 
 use std::fmt::Write;
 
@@ -21,7 +21,7 @@ struct Published {
     rows: Vec<Row>,
 }
 
-/// What it says of plain Fast Open, and of private cookies if it says anything.
+/// Published findings about plain Fast Open, and about private cookies if there are any.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {

@@ -101,7 +101,7 @@ fn arm(cell: &Cell, columns: &[Extra]) -> Markup {
     }
 }
 
-/// How the connections were opened, most often first.
+/// Returns the openings of the connections, most frequent first.
 pub(super) fn openings(cell: &Cell) -> String {
     let mut openings: Vec<_> = cell.summary.openings.iter().collect();
     openings.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
@@ -239,7 +239,7 @@ fn measured(ours: &Ours) -> Markup {
     }
 }
 
-/// What the experiment demanded, missed first.
+/// Returns the experiment's demands, missed first.
 pub(super) fn verdicts(verdicts: &[Verdict]) -> Markup {
     let (met, missed): (Vec<_>, Vec<_>) = verdicts.iter().partition(|verdict| verdict.met);
     html! {

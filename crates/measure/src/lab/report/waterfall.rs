@@ -43,7 +43,7 @@ pub(super) fn timelines(group: &Group) -> Markup {
     }
 }
 
-/// What the colours of the bars mean.
+/// Legend of the bars' colours.
 pub(super) fn legend() -> Markup {
     html! {
         p.legend {

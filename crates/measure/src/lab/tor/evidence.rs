@@ -1,7 +1,7 @@
-//! What the exit's packets show: whether data followed without waiting.
+//! Evidence of the exit's packets: true if data followed without waiting.
 //!
-//! An exit that has a client's data when the origin answers its SYN sends them at once. One that has none tells the client,
-//! and gets them a round trip of the circuit later.
+//! An exit that has a client's data when the origin answers its SYN sends them at once. One that
+//! has none tells the client, and gets them a round trip of the circuit later.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,20 +13,20 @@ use serde_json::{Value, json};
 use super::Arm;
 use crate::lab::stats::Summary;
 
-/// In parts of the circuit's round trip: less is at once, more is after waiting. The circuit's round trip is that with the
-/// origin; without its links, four fifths are left.
+/// In parts of the circuit's round trip: less is at once, more is after waiting. The circuit's
+/// round trip is that with the origin; without its links, four fifths are left.
 const AT_ONCE: f64 = 0.25;
 const AFTER_WAITING: f64 = 0.6;
 
 /// The share of connections that must show it: on a busy machine one or another is late.
 const LEAST: f64 = 0.8;
 
-/// How long after the origin's SYN-ACK the first data left the exit, in ms, of each arm.
+/// Time after the origin's SYN-ACK at which the first data left the exit, in ms, of each arm.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     waiting: Vec<f64>,
     optimistic: Vec<f64>,
-    /// Whether all connections were captured.
+    /// True if all connections were captured.
     whole: bool,
 }
 
@@ -38,7 +38,8 @@ struct Connection {
 }
 
 impl Evidence {
-    /// Of a capture at the exit's interface; `order` says whose connections came one after the other.
+    /// Reads a capture at the exit's interface; `order` tells whose connections came one after the
+    /// other.
     pub(super) fn of(packets: &[CapturedPacket], order: &[Arm], whole: bool) -> Self {
         let connections = connections(packets);
         let mut evidence =
@@ -56,7 +57,7 @@ impl Evidence {
         evidence
     }
 
-    /// Why the figures do not show what they are said to, if so.
+    /// Returns the reason why the figures do not show what they claim, if there is one.
     pub(super) fn contradiction(&self, rtt: Duration) -> Option<String> {
         let rtt = rtt.as_secs_f64() * 1e3;
         let at_once = share(&self.optimistic, |later| later < AT_ONCE * rtt);

@@ -16,10 +16,10 @@ use headstart::base::failure::Failure;
 /// Bytes of a request's head at most.
 const HEAD_MAX: usize = 8192;
 
-/// How long a client may be silent.
+/// Time that a client may be silent.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long nothing is accepted after that has failed.
+/// Pause of accepting after it has failed.
 const SHORTAGE: Duration = Duration::from_millis(10);
 
 /// It runs until the process ends.

@@ -9,13 +9,14 @@ use super::visit::Suite;
 use crate::lab::experiment::{Bar, text};
 use headstart::base::failure::Failure;
 
-/// What it is called on the command line.
+/// Name on the command line.
 pub(in crate::lab) const NAME: &str = "tor";
 
 /// The file.
 pub(in crate::lab) const TEXT: &str = include_str!("../../../../../lab/experiments/tor.toml");
 
-/// What one trial takes on average, in round trips of the circuit: the exchange, and the second request.
+/// Duration of a trial on average, in round trips of the circuit: the exchange, and the second
+/// request.
 const TRIAL_ROUND_TRIPS: u32 = 4;
 
 /// A private Tor network until it stands, and what is read and written.
@@ -90,7 +91,7 @@ impl Experiment {
         self.cells() as u64 * u64::from(self.trials + self.warmup)
     }
 
-    /// How long a run takes, about.
+    /// Estimates the duration of a run.
     pub(in crate::lab) fn estimate(&self, quick: bool) -> Duration {
         let visits = self.each().map(|_| self.trials(quick) + self.warmup).sum::<u32>();
         let each = |link: &&LinkSpec| link.rtt * TRIAL_ROUND_TRIPS * visits;

@@ -9,7 +9,7 @@ use headstart_openers::Trial;
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use serde::Deserialize;
 
-/// What is spoken with the origin.
+/// Protocol spoken with the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Suite {
@@ -38,10 +38,10 @@ impl Suite {
 /// Bytes of an answer's head at most.
 const HEAD_MAX: usize = 8 << 10;
 
-/// How often it is looked whether the end has come.
+/// Interval at which the end is looked for.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What is visited, and how long that may take.
+/// Target of a visit, and its time limit.
 pub(super) struct Wanted<'w> {
     pub(super) agent: SocketAddr,
     pub(super) name: &'w str,
@@ -50,11 +50,11 @@ pub(super) struct Wanted<'w> {
     pub(super) response: usize,
     /// For all of it together.
     pub(super) timeout: Duration,
-    /// Whether the user still wants it.
+    /// Returns true as long as the user wants it.
     pub(super) wanted: &'w (dyn Fn() -> bool + Sync),
 }
 
-/// What came of a connection.
+/// Result of a connection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Visited {
     pub(super) trial: Trial,
@@ -241,7 +241,8 @@ mod tests {
 
     use super::*;
 
-    /// What comes of a visit to an agent that says it has connected, and then this every 10 ms.
+    /// Returns the outcome of a visit to an agent that says it has connected, and then this every
+    /// 10 ms.
     fn visited(chunk: Vec<u8>, timeout: Duration, wanted: &(dyn Fn() -> bool + Sync)) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let agent = listener.local_addr().unwrap();

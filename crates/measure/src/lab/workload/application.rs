@@ -30,10 +30,11 @@ pub(crate) enum Application {
     Wget,
 }
 
-/// By which way a program takes part.
+/// Way in which a program takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Unmodified under `headstart run`, with the library that shares sessions of OpenSSL 3, and through the agent's proxy.
+    /// Unmodified under `headstart run`, with the library that shares sessions of OpenSSL 3, and
+    /// through the agent's proxy.
     Library,
     /// Some lines for the agent's socket, which speaks TLS for it.
     Socket,
@@ -55,9 +56,9 @@ impl Way {
     }
 }
 
-/// What a machine needs for a program.
+/// Needs of a program on the machine.
 pub(crate) struct Needs {
-    /// What is executed.
+    /// File to execute.
     pub(crate) executable: &'static str,
     /// Succeeds where all is there.
     pub(crate) probe: &'static [&'static str],
@@ -86,8 +87,8 @@ impl Application {
     pub(crate) const fn way(self) -> Way {
         match self {
             Self::Curl | Self::Cmake | Self::Python => Way::Library,
-            // PHP loads its extensions so that they find OpenSSL's own functions first (RTLD_DEEPBIND): the library
-            // would not see what protocols they offer.
+            // PHP loads its extensions so that they find OpenSSL's own functions first
+            // (RTLD_DEEPBIND): the library would not see what protocols they offer.
             Self::Php | Self::Requests | Self::Ruby | Self::Node | Self::Perl => Way::Socket,
             Self::Nginx | Self::Haproxy => Way::OwnSessions,
             Self::Wget => Way::ProxyOnly,
@@ -103,7 +104,8 @@ impl Application {
         }
     }
 
-    /// Python by its path: others than the system's come first on some machines, with an OpenSSL of their own.
+    /// Python by its path: others than the system's come first on some machines, with an OpenSSL of
+    /// their own.
     pub(crate) const fn needs(self) -> Needs {
         let (executable, probe, packages): (_, &[_], _) = match self {
             Self::Curl => ("curl", &["--version"], "curl"),

@@ -27,7 +27,8 @@ use headstart::base::output;
 /// Makes a database, or only says what it would be.
 ///
 /// # Errors
-/// No recording can be read, nothing is learned that could be written, or the database cannot be written.
+/// No recording can be read, nothing is learned that could be written, or the database cannot be
+/// written.
 pub(super) fn run(options: &DbBuildOptions) -> Result<ExitCode, Failure> {
     // First, so that a wrong key need not wait for thousands of recordings.
     let key = options.sign.as_deref().map(keys::secret).transpose()?;
@@ -58,7 +59,7 @@ pub(super) fn run(options: &DbBuildOptions) -> Result<ExitCode, Failure> {
     Ok(if all.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(USAGE) })
 }
 
-/// With a later date, a database of nothing would take the place of one that has something, at all that fetch it.
+/// Refuses an empty database: with a newer date, it would replace a useful one on every client.
 fn is_of_use(built: &Built, rules: &Rules, path: &Path) -> Result<(), Failure> {
     let database = &built.database;
     if !database.pages().is_empty() || !database.http2().is_empty() {
@@ -70,7 +71,7 @@ fn is_of_use(built: &Built, rules: &Rules, path: &Path) -> Result<(), Failure> {
         .hint("record each page on several days, or ask for fewer with --recordings"))
 }
 
-/// What was learned from, and what could not be.
+/// Inputs that were learned from, and others.
 #[derive(Default)]
 struct Learned {
     recordings: Recordings,

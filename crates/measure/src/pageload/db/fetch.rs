@@ -26,7 +26,8 @@ use headstart::base::runtime;
 use headstart::get::{self, Visit};
 use headstart::tls::Trust;
 
-/// The longest time to sleep without a look at the clock: it may be set, or the machine may have slept.
+/// The longest time to sleep without a look at the clock: it may be set, or the machine may have
+/// slept.
 const NAP: Duration = Duration::from_secs(600);
 
 /// Fetches once, or on and on.
@@ -116,13 +117,13 @@ async fn once(options: &DbFetchOptions, keys: &[PublicKey]) -> Result<(), Failur
     Ok(())
 }
 
-/// With its date: whoever keeps newer ones back is seen by it.
+/// Prints the date of the newest database: whoever keeps newer ones back is found out by it.
 fn newest(options: &DbFetchOptions, in_use: Option<InUse>) {
     let made = in_use.map_or_else(String::new, |of| format!(", made {}", show::date(of.created)));
     eprintln!("{} is the newest{made}", options.file.display());
 }
 
-/// None if there is no file yet, or none that one of the keys signed.
+/// Reads the file in use; `None` if there is none yet, or none that one of the keys signed.
 fn in_use(path: &Path, keys: &[PublicKey]) -> Result<Option<InUse>, Failure> {
     match file::bytes(path) {
         Ok(bytes) => Ok(InUse::of(&bytes, keys)),
@@ -148,8 +149,8 @@ async fn fetch(
     fetched.unwrap_or_else(|_| Err(visit.out_of_time(options.max_time)))
 }
 
-/// The same for all users: no cookie, no language, no program, and no tag or date of what is there, which servers can
-/// tell clients by.
+/// The same for all users: no cookie, no language, no program, and no tag or date of what is there,
+/// which servers can tell clients by.
 fn request(url: &Uri) -> request::Parts {
     let mut parts = Request::new(()).into_parts().0;
     parts.uri = url.path_and_query().map_or(Uri::from_static("/"), |path| path.clone().into());
@@ -161,7 +162,7 @@ fn request(url: &Uri) -> request::Parts {
     parts
 }
 
-/// What has come. It ends as soon as the header says that the rest is not wanted.
+/// The bytes that have come. It ends as soon as the header says that the rest is not wanted.
 struct Download<'a> {
     in_use: Option<InUse>,
     keys: &'a [PublicKey],

@@ -1,4 +1,5 @@
-//! Signing keys, as OpenSSL and others write them: PEM, PKCS #8 and SubjectPublicKeyInfo (RFC 8410).
+//! Signing keys, as OpenSSL and others write them: PEM, PKCS #8 and SubjectPublicKeyInfo (RFC
+//! 8410).
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

@@ -25,18 +25,18 @@ Examples:
 
 /// Make, look at and fetch databases of what pages load: redirect, server, HTTP/2 and prefetch
 ///
-/// They are made of many recordings, are the same for all users, and are never changed where they are used: see
-/// docs/databases.md for what they hold, what they tell whom, and their format.
+/// They are made of many recordings, are the same for all users, and are never changed where they
+/// are used: see docs/databases.md for what they hold, what they tell whom, and their format.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples.")]
 #[command(disable_help_subcommand = true)]
 pub(crate) struct DbOptions {
-    /// What to do
+    /// Action
     #[command(subcommand)]
     pub command: DbCommand,
 }
 
-/// What `headstart pageload db` can do.
+/// Actions of `headstart pageload db`.
 #[derive(Debug, Clone, Subcommand)]
 #[allow(missing_docs)] // a comment here would replace the command's own help text
 pub(crate) enum DbCommand {
@@ -58,13 +58,14 @@ pub(crate) struct DbKeygenOptions {
 
 /// Learn databases from recordings
 ///
-/// Recordings of one document are instances of one page. What is in at least --share of them is learned; URLs only if
-/// they were asked for by GET each time, and their path with no other query. Private names and addresses are left out.
-/// Exit code 2: a file could not be read; the database is of the others.
+/// Recordings of one document are instances of one page. What is in at least --share of them is
+/// learned; URLs only if they were asked for by GET each time, and their path with no other query.
+/// Private names and addresses are left out. Exit code 2: a file could not be read; the database is
+/// of the others.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DbBuildOptions {
-    /// HAR files; loads published with BLAST (.jsonl, or - for standard input); recordings of CS244 (.json); also compressed (.gz);
-    /// folders of such files
+    /// HAR files; loads published with BLAST (.jsonl, or - for standard input); recordings of CS244
+    /// (.json); also compressed (.gz); folders of such files
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 
@@ -76,7 +77,7 @@ pub(crate) struct DbBuildOptions {
     #[arg(long, value_name = "FILE")]
     pub sign: Option<PathBuf>,
 
-    /// How many percent of a page's recordings have to agree
+    /// Percent of a page's recordings that have to agree
     #[arg(long, value_name = "PERCENT", default_value_t = 90.0, value_parser = percent)]
     pub share: f64,
 
@@ -101,7 +102,8 @@ pub(crate) struct DbBuildOptions {
     #[arg(long)]
     pub assume_get: bool,
 
-    /// Compare each recording with what older ones would have said (a day, a week, four weeks), and with all others
+    /// Compare each recording with what older ones would have said (a day, a week, four weeks), and
+    /// with all others
     #[arg(long)]
     pub figures: bool,
 
@@ -115,11 +117,11 @@ pub(crate) struct DbBuildOptions {
 pub(crate) enum DbName {
     /// Where URLs lead
     Redirect,
-    /// What pages connect to
+    /// Servers that pages connect to
     Server,
-    /// Which hosts speak HTTP/2
+    /// Hosts that speak HTTP/2
     Http2,
-    /// What pages load
+    /// Resources that pages load
     Prefetch,
 }
 
@@ -130,7 +132,7 @@ pub(crate) struct DbShowOptions {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// What is known of this URL. Exit code 1: nothing
+    /// Knowledge of this URL. Exit code 1: nothing
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
 
@@ -164,7 +166,7 @@ pub(crate) struct DbExportOptions {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Which format
+    /// Format
     #[arg(long, value_name = "FORMAT")]
     pub format: DbFormat,
 
@@ -172,7 +174,7 @@ pub(crate) struct DbExportOptions {
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
 
-    /// With redirects that are not permanent (extension)
+    /// Include redirects that are not permanent (extension)
     #[arg(long)]
     pub temporary: bool,
 
@@ -192,15 +194,17 @@ pub(crate) enum DbFormat {
     SpeculationRules,
     /// `Link` fields by page, for responses and 103 Early Hints: preconnect and preload
     Links,
-    /// Where documents lead, and connections by page: JSON, with --sign a file for the browser extension
+    /// Where documents lead, and connections by page: JSON, with --sign a file for the browser
+    /// extension
     Extension,
 }
 
 /// Fetch a newer database and put it in the place of the one in use
 ///
-/// The file is replaced at once and whole, and only by one that is signed with the key and not older. Each fetch is
-/// the same for all users: no cookies, no date or tag of what is there. With --every it stays and fetches again and
-/// again, at moments that the clock and random bytes (in FILE.schedule) alone decide. Exit code 1: what came is not taken.
+/// The file is replaced at once and whole, and only by one that is signed with the key and not
+/// older. Each fetch is the same for all users: no cookies, no date or tag of what is there. With
+/// --every it stays and fetches again and again, at moments that the clock and random bytes (in
+/// FILE.schedule) alone decide. Exit code 1: what came is not taken.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DbFetchOptions {
     /// Where it is: https, or http (the signature decides either way)

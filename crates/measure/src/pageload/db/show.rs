@@ -55,7 +55,7 @@ pub(super) fn check(options: &DbCheckOptions) -> Result<(), Failure> {
     output::print(format!("good: {pages}, made {}{same}\n", date(database.created())).as_bytes())
 }
 
-/// What is in use already.
+/// Reads the file that is in use already.
 ///
 /// # Errors
 /// It cannot be read, or nobody vouches for its date.

@@ -122,7 +122,7 @@ fn overview(answers: &Answers) -> Markup {
     }
 }
 
-/// Of these techniques alone, where the profile has them, and of all.
+/// Draws the shares of these techniques alone, where the profile has them, and of all.
 fn shares(answers: &Answers) -> Markup {
     let wanted = [
         Technique::TurboTls,

@@ -55,10 +55,11 @@ const DRAWS_MAX: u64 = 10_000;
 
 /// Say what each technique would save on recorded pages, and where an edge would help first
 ///
-/// Loads each page in simulated time: with each technique alone, with more and more of them, over other round trips and
-/// bandwidths, without what takes time, and with an edge for one host alone. Of many pages also how many gain a quarter or a
-/// half, by their size, and what load times hang on. Exit code 2: a file could not be read; the others are answered. Exit
-/// code 1: the database is not good.
+/// Loads each page in simulated time: with each technique alone, with more and more of them, over
+/// other round trips and bandwidths, without what takes time, and with an edge for one host alone.
+/// Of many pages also how many gain a quarter or a half, by their size, and what load times hang
+/// on. Exit code 2: a file could not be read; the others are answered. Exit code 1: the database is
+/// not good.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = PLAN_EXAMPLES, after_help = "See --help for examples.")]
 pub(crate) struct PlanOptions {
@@ -87,9 +88,9 @@ pub(crate) struct PlanOptions {
 
 /// Load recorded pages in simulated time
 ///
-/// Says for each page, or over all of them, how long it takes until 95 % of its resources are there. The same
-/// options give the same figures. Exit code 2: a file could not be read; the others are loaded. Exit code 1: the database
-/// is not good.
+/// Says for each page, or over all of them, how long it takes until 95 % of its resources are
+/// there. The same options give the same figures. Exit code 2: a file could not be read; the others
+/// are loaded. Exit code 1: the database is not good.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = SIMULATE_EXAMPLES, after_help = "See --help for examples.")]
 pub(crate) struct SimulateOptions {
@@ -118,19 +119,21 @@ pub(crate) struct SimulateOptions {
 
 /// Hold the simulator against others, and against real sockets
 ///
-/// The profile `blast` against what the published simulator said of the published pages: mean absolute errors by
-/// setting, and the bars that they have to keep. With --replays instead the profile `tcp` against loads of pages over
-/// real sockets (`headstart lab run pages`). The second half of the pages, as the experiment lists them, is held out:
-/// nothing in the simulator was changed after these, and the bars are about them. Exit code 1: one is not kept.
+/// The profile `blast` against what the published simulator said of the published pages: mean
+/// absolute errors by setting, and the bars that they have to keep. With --replays instead the
+/// profile `tcp` against loads of pages over real sockets (`headstart lab run pages`). The second
+/// half of the pages, as the experiment lists them, is held out: nothing in the simulator was
+/// changed after these, and the bars are about them. Exit code 1: one is not kept.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = VALIDATE_EXAMPLES, after_help = "See --help for examples.")]
 pub(crate) struct ValidateOptions {
-    /// Page loads published with BLAST (.jsonl, also .gz), or the folder with blast/blast-train.jsonl.gz; if not given, the one
-    /// that HEADSTART_DATA names
+    /// Page loads published with BLAST (.jsonl, also .gz), or the folder with
+    /// blast/blast-train.jsonl.gz; if not given, the one that HEADSTART_DATA names
     #[arg(long, value_name = "PATH", visible_alias = "reference")]
     pub blast: Option<PathBuf>,
 
-    /// Results of replays: a folder that `headstart lab run` wrote, of an experiment whose variants are pages
+    /// Results of replays: a folder that `headstart lab run` wrote, of an experiment whose variants
+    /// are pages
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["blast", "draws"])]
     pub replays: Option<PathBuf>,
 
@@ -144,11 +147,12 @@ pub(crate) struct ValidateOptions {
     pub json: bool,
 }
 
-/// What to load.
+/// Files with pages to load.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PageFiles {
-    /// HAR files, recordings of CS244 (.json), page loads published with BLAST (.jsonl), also compressed (.gz); folders
-    /// of such files; quoted patterns, such as 'recordings/**/*.har'; - is standard input
+    /// HAR files, recordings of CS244 (.json), page loads published with BLAST (.jsonl), also
+    /// compressed (.gz); folders of such files; quoted patterns, such as 'recordings/**/*.har'; -
+    /// is standard input
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
 }
@@ -164,7 +168,8 @@ pub(crate) struct SimulatorOptions {
     #[arg(long, value_name = "TIME", value_parser = round_trip)]
     pub(crate) rtt: Option<Duration>,
 
-    /// Bandwidth to the client, such as 8Mbit; no limit if not given. For blast that of each resource, else 1312kbit
+    /// Bandwidth to the client, such as 8Mbit; no limit if not given. For blast that of each
+    /// resource, else 1312kbit
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) down: Option<u64>,
 
@@ -180,11 +185,13 @@ pub(crate) struct SimulatorOptions {
     #[arg(long, value_name = "TIME", value_parser = round_trip)]
     pub(crate) dns: Option<Duration>,
 
-    /// Whether the client was there before, and has addresses, cookies and sessions [default: again]
+    /// State of the client: addresses, cookies and sessions of an earlier visit, or none [default:
+    /// again]
     #[arg(long, value_name = "WHICH")]
     pub(crate) visit: Option<Visit>,
 
-    /// Servers met at another address than before, in percent: cookies of tfo miss there, those of fop do not
+    /// Servers met at another address than before, in percent: cookies of tfo miss there, those of
+    /// fop do not
     #[arg(long, value_name = "PERCENT", value_parser = share)]
     pub(crate) moved: Option<f64>,
 
@@ -196,7 +203,8 @@ pub(crate) struct SimulatorOptions {
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=POOL_MAX))]
     pub(crate) connections: u16,
 
-    /// Requests on each of them without a response, of servers that are known to take several: published page loads say it
+    /// Requests on each of them without a response, of servers that are known to take several:
+    /// published page loads say it
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=POOL_MAX))]
     pub(crate) pipelining: u16,
 
@@ -208,7 +216,8 @@ pub(crate) struct SimulatorOptions {
     #[arg(long, value_name = "WHEN")]
     pub(crate) delivery: Option<DeliveryName>,
 
-    /// Databases that know what they know of each page: a file of `headstart pageload db`, instead of --hit-rate
+    /// Databases that know what they know of each page: a file of `headstart pageload db`, instead
+    /// of --hit-rate
     #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "hit_rate")]
     pub(crate) database: Option<PathBuf>,
 
@@ -228,13 +237,13 @@ pub(crate) struct SimulatorOptions {
 /// Rules of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProfileName {
-    /// Those of the simulator published with BLAST
+    /// Rules of the simulator published with BLAST
     Blast,
     /// Congestion windows, a shared link, servers that think
     Tcp,
 }
 
-/// What a client has from before.
+/// State of a client from before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Visit {
     /// Nothing
@@ -248,7 +257,8 @@ pub(crate) enum Visit {
 pub(crate) enum DeliveryName {
     /// At the start, all that they have: to a changed browser, as BLAST has it
     Start,
-    /// With the head of the document's answer, what Link fields can say: to browsers as they are
+    /// Sent with the head of the document's answer, as far as Link fields can express it: to
+    /// browsers as they are
     Document,
 }
 

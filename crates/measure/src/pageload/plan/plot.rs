@@ -26,7 +26,7 @@ const FINEST: f64 = 0.1;
 /// Pages of a plot with dots: more are one spot.
 const DOTS: usize = 3000;
 
-/// Of bars: names at the left, figures at the right.
+/// Width of bars' names at the left; figures stand at the right.
 const NAME: f64 = 122.0;
 const FIGURES: f64 = 118.0;
 const HEADING: f64 = 22.0;
@@ -88,7 +88,7 @@ pub(super) fn lines(title: &str, axis: &str, sweep: &Sweep) -> Markup {
     }
 }
 
-/// Of each arm, the share of the pages that gain so much or more.
+/// Draws, for each arm, the share of the pages that gain so much or more.
 pub(super) fn gains(arms: &[(&str, Vec<f64>)]) -> Markup {
     let frame =
         Frame { x: Scale::linear(100.0), y: Scale::linear(100.0), right: RIGHT, width: WIDTH };
@@ -105,7 +105,8 @@ pub(super) fn gains(arms: &[(&str, Vec<f64>)]) -> Markup {
     }
 }
 
-/// For each gain the percentage of the pages that have it or more, as corners of a line that falls in steps.
+/// For each gain the percentage of the pages that have it or more, as corners of a line that falls
+/// in steps.
 fn steps(saved: &[f64]) -> Vec<(f64, f64)> {
     let mut saved: Vec<f64> = saved.iter().map(|share| 100.0 * share.max(0.0)).collect();
     saved.sort_by(f64::total_cmp);

@@ -264,14 +264,14 @@ fn seconds(ms: f64) -> String {
     format!("{:.3}", ms / 1e3)
 }
 
-/// What is saved, as what a time changes by.
+/// Formats a saved share as the change of a time.
 pub(super) fn change(saved: f64) -> String {
     // Not -0.0.
     let change = 0.0 - saved;
     percent(if change.abs() < 0.0005 { 0.0 } else { change })
 }
 
-/// What is saved, as what a time in ms changes by.
+/// Formats a saved time in ms as the change of a time.
 pub(super) fn less(saved_ms: f64) -> String {
     let change = 0.0 - saved_ms;
     format!("{:.1}", if change.abs() < 0.05 { 0.0 } else { change })

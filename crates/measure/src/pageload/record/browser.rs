@@ -20,7 +20,7 @@ use super::load::Tab;
 use crate::lab::interrupt::Interrupt;
 use headstart::base::failure::Failure;
 
-/// What Chromium is called, and browsers made of it.
+/// Names of Chromium, and of browsers made of it.
 const NAMES: [&str; 6] = [
     "chromium",
     "chromium-browser",
@@ -45,7 +45,7 @@ const END: Duration = Duration::from_secs(20);
 /// Longest that the kernel takes to end what was killed.
 const KILLED: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether it has ended.
+/// Interval at which its end is looked for.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Last lines of standard error that are kept, to say why Chromium ended.
@@ -54,7 +54,8 @@ const TAIL: usize = 8;
 /// Bytes of a line of them.
 const LINE_MAX: u64 = 4 << 10;
 
-/// Makes standard input and output what Chromium takes for its pipes (3 and 4), then becomes Chromium.
+/// Makes standard input and output what Chromium takes for its pipes (3 and 4), then becomes
+/// Chromium.
 const PIPES: &str = r#"exec "$0" "$@" 3<&0 4>&1 </dev/null >&2"#;
 
 const NO_EXTENSIONS: &str = "--disable-extensions";
@@ -68,7 +69,8 @@ const ARGUMENTS: [&str; 26] = [
     "--no-pings",
     "--no-service-autorun",
     "--disable-background-networking",
-    // Otherwise it asks these all the same, if not this port, which it takes nothing from (discard, RFC 863).
+    // Otherwise it asks these all the same, if not this port, which it takes nothing from (discard,
+    // RFC 863).
     "--component-updater=url-source=http://127.0.0.1:9/",
     "--gaia-url=http://127.0.0.1:9/",
     "--disable-background-timer-throttling",
@@ -95,7 +97,7 @@ const ARGUMENTS: [&str; 26] = [
 /// Lets extensions be installed over DevTools; without it, there are none at all.
 pub(super) const DEBUG_EXTENSIONS: &str = "--enable-unsafe-extension-debugging";
 
-/// How Chromium is to be started.
+/// Settings of Chromium's start.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) program: PathBuf,
@@ -104,7 +106,8 @@ pub(super) struct Settings {
     pub(super) interrupt: Interrupt,
 }
 
-/// A running Chromium. All of it is killed when dropped; and it ends by itself when this process does.
+/// A running Chromium. All of it is killed when dropped; and it ends by itself when this process
+/// does.
 #[derive(Debug)]
 pub(super) struct Browser {
     child: Child,
@@ -172,7 +175,8 @@ impl Browser {
             .env_remove("XDG_CONFIG_HOME")
             .env_remove("XDG_CACHE_HOME");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // So that all of it can be ended at once, and Ctrl-C is for the recorder, which then does so.
+        // So that all of it can be ended at once, and Ctrl-C is for the recorder, which then does
+        // so.
         command.process_group(0);
         let cannot = |error| Trouble::Browser(format!("cannot be started: {error}"));
         let spawned = match node {
@@ -225,7 +229,7 @@ impl Browser {
         Err(Trouble::Browser(format!("did not end within {END:.0?}")))
     }
 
-    /// With its last words, if it ended.
+    /// Adds its last words, if it ended.
     pub(super) fn explain(&mut self, trouble: Trouble) -> Trouble {
         let Trouble::Browser(text) = trouble else { return trouble };
         let until = Instant::now() + Duration::from_millis(500);
@@ -270,12 +274,12 @@ impl Drop for Browser {
     }
 }
 
-/// Whether Chromium refuses to start with its sandbox.
+/// Returns true if Chromium refuses to start with its sandbox.
 pub(super) fn is_root() -> bool {
     geteuid().is_root()
 }
 
-/// What is to be said of a version that this was not tried with.
+/// Returns a warning about a version that this was not tried with.
 pub(super) fn doubt(version: &str) -> Option<String> {
     let major = major(version).filter(|major| *major != TRIED)?;
     Some(format!("this was tried with Chromium {TRIED}, and this one is {major}"))

@@ -1,7 +1,7 @@
 //! Chromium's DevTools protocol over two pipes: JSON, each message ended by a zero byte.
 //!
-//! Pipes, and not the WebSocket that most use: no port is open by which others could drive the browser, it ends by itself
-//! when the pipes do, and it may be in another network namespace.
+//! Pipes, and not the WebSocket that most use: no port is open by which others could drive the
+//! browser, it ends by itself when the pipes do, and it may be in another network namespace.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use crate::lab::interrupt::Interrupt;
 
-/// Bytes of a message that are taken: a picture of a page has some 100 kB, an event some kB. What is larger is passed over.
+/// Bytes of a message that are taken: a picture of a page has some 100 kB, an event some kB. What
+/// is larger is passed over.
 const MESSAGE_MAX: u64 = 64 << 20;
 
 /// Messages read ahead; then Chromium has to wait.
@@ -25,16 +26,17 @@ const MESSAGES: usize = 4096;
 /// Commands that Chromium has not read yet, at most: each event needs three at most.
 const COMMANDS: usize = 16 << 10;
 
-/// Bytes of the messages that come while an answer is waited for, at most: those of a load of 50,000 requests.
+/// Bytes of the messages that come while an answer is waited for, at most: those of a load of
+/// 50,000 requests.
 const SET_ASIDE: usize = 256 << 20;
 
 /// Letters of a text by the page or the browser that are shown.
 const SHOWN: usize = 300;
 
-/// How often a wait looks whether the user has interrupted.
+/// Interval at which a wait looks whether the user has interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What Chromium says.
+/// Message of Chromium.
 #[derive(Debug)]
 pub(super) enum Message {
     /// Something happened, in this session: none is the browser's own.
@@ -45,7 +47,7 @@ pub(super) enum Message {
     TooLarge,
 }
 
-/// Why there is no load.
+/// Reason why there is no load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trouble {
     /// Chromium ended, hangs or says nonsense.
@@ -67,7 +69,8 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// A text by the page or the browser as people are shown it: on one line, without what commands a terminal, and not endless.
+/// A text by the page or the browser as people are shown it: on one line, without what commands a
+/// terminal, and not endless.
 pub(super) fn shown(text: &str) -> String {
     let beginning: String = text.chars().take(SHOWN).collect();
     let end = if beginning.len() < text.len() { "…" } else { "" };
@@ -108,7 +111,7 @@ struct RawError {
 }
 
 impl Devtools {
-    /// Of pipes to and from Chromium.
+    /// Starts with pipes to and from Chromium.
     pub(super) fn new(
         to: impl Write + Send + 'static,
         from: impl Read + Send + 'static,
@@ -143,7 +146,8 @@ impl Devtools {
         }
     }
 
-    /// Sends a command and waits for its answer; what else comes meanwhile is kept for [`next`](Self::next).
+    /// Sends a command and waits for its answer; what else comes meanwhile is kept for
+    /// [`next`](Self::next).
     pub(super) fn call(
         &mut self,
         session: Option<&str>,
@@ -179,7 +183,8 @@ impl Devtools {
         }
     }
 
-    /// The next message; none if there was none until then. After that moment there is none, even if more has come.
+    /// The next message; none if there was none until then. After that moment there is none, even
+    /// if more has come.
     pub(super) fn next(&mut self, until: Instant) -> Result<Option<Message>, Trouble> {
         if Instant::now() < until
             && let Some((message, bytes)) = self.set_aside.pop_front()
@@ -246,7 +251,8 @@ fn write_all(mut to: impl Write, commands: &Receiver<Vec<u8>>) {
     }
 }
 
-/// Reads messages until the pipe ends, or one is none: whoever waits then sees that nothing more comes.
+/// Reads messages until the pipe ends, or one is none: whoever waits then sees that nothing more
+/// comes.
 fn read_all(from: impl Read, messages: &SyncSender<Weighed>) {
     let mut from = BufReader::new(from);
     while let Some(message) = read_one(&mut from, MESSAGE_MAX) {
@@ -278,13 +284,15 @@ fn read_one(from: &mut impl BufRead, max: u64) -> Option<Weighed> {
     Some((too_large, size_of::<Weighed>()))
 }
 
-/// The number of the answer that begins so; none if it is an event. Chromium writes the number first.
+/// The number of the answer that begins so; none if it is an event. Chromium writes the number
+/// first.
 fn answered(beginning: &[u8]) -> Option<u64> {
     let number = beginning.strip_prefix(b"{\"id\":")?.split(|byte| *byte == b',').next()?;
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
-/// Reads a message. Where a script has made half of a pair of UTF-16, which no text has in Rust, U+FFFD is put.
+/// Reads a message. Where a script has made half of a pair of UTF-16, which no text has in Rust,
+/// U+FFFD is put.
 fn message(bytes: &mut [u8]) -> Option<Message> {
     let raw: RawMessage = serde_json::from_slice(bytes).ok().or_else(|| {
         mend(bytes);

@@ -1,4 +1,4 @@
-//! What is written of a load: a HAR file, its tree with times, and a picture; each whole or not at all.
+//! Files of a load: a HAR file, its tree with times, and a picture; each whole or not at all.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ const NUMBERS: u32 = 9999;
 /// Letters of a name at most, without number and end.
 const NAME_MAX: usize = 80;
 
-/// What a recording says in short.
+/// Summary of a recording.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
     pub(super) url: String,
@@ -34,13 +34,13 @@ pub(super) struct Summary {
     pub(super) redirects: usize,
     /// Requests that are no resources: cached, failed and so on.
     pub(super) ignored: usize,
-    /// Of those whose parent the recording says.
+    /// Resources whose parent the recording tells.
     pub(super) recorded_parents: usize,
     /// Until 95 % of the resources were there.
     pub(super) page_load_ms: Option<f64>,
     pub(super) on_load_ms: Option<f64>,
     pub(super) largest_paint_ms: Option<f64>,
-    /// What was out of the ordinary.
+    /// Things out of the ordinary.
     pub(super) notes: Vec<String>,
 }
 
@@ -179,8 +179,8 @@ fn row<'r>(recording: &'r Recording, tree: &Tree, id: usize) -> Option<Row<'r>> 
     })
 }
 
-/// When it was asked for; when there was a connection for it, or one was begun; when the request was sent; when the first
-/// and the last byte of the answer were there.
+/// When it was asked for; when there was a connection for it, or one was begun; when the request
+/// was sent; when the first and the last byte of the answer were there.
 fn five(times: &Timings) -> [f64; 5] {
     let connecting = times.started + times.queued;
     let sent = connecting + times.dns + times.connect + times.tls + times.send;

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::browser::Browser;
 use super::devtools::{Devtools, Message, Trouble, shown};
 
-/// A loaded page is over when nothing came for so long (as WebPageTest has it, and the reader of HAR files).
+/// A loaded page is over when nothing came for so long (as WebPageTest has it, and the reader of
+/// HAR files).
 const QUIET: Duration = headstart_pageload::har::limits::QUIET;
 
 /// A page without a load event is over when nothing came for so long: some answer never comes.
@@ -24,13 +25,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Stacks of asynchronous calls that are recorded, as the reader takes them.
 const STACKS: usize = headstart_pageload::har::limits::STACK_PARENTS;
 
-/// How often it is looked whether a load is over.
+/// Interval at which the end of a load is looked for.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Notes of a load at most: a page may open windows without end.
 const NOTES: usize = 20;
 
-/// What to load, and how long it may take.
+/// A load, and its time limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'w> {
     pub(super) url: &'w str,
@@ -42,7 +43,7 @@ pub(super) struct Wanted<'w> {
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) load: Load,
-    /// What was out of the ordinary.
+    /// Things out of the ordinary.
     pub(super) notes: Vec<String>,
     /// PNG.
     pub(super) screenshot: Option<Vec<u8>>,
@@ -301,7 +302,8 @@ fn first_tab(devtools: &mut Devtools, until: Instant) -> Result<(String, String)
     }
 }
 
-/// Has a target tell what it loads, and go on; what it does not know of this it refuses, which is no harm.
+/// Has a target tell what it loads, and go on; what it does not know of this it refuses, which is
+/// no harm.
 fn prepare(devtools: &mut Devtools, session: &str) -> Result<(), Trouble> {
     let attach = json!({ "autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true });
     let depth = json!({ "maxDepth": STACKS });
@@ -319,7 +321,7 @@ fn prepare(devtools: &mut Devtools, session: &str) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// What Chromium's error of a navigation means.
+/// Returns the meaning of Chromium's error of a navigation.
 fn reason(error: &str) -> String {
     let why = match error {
         "net::ERR_NAME_NOT_RESOLVED" => "its name has no address",

@@ -22,16 +22,18 @@ Examples:
   Through an agent, with what an earlier load left in the cache:
       headstart pageload record https://www.example.com/ --proxy socks5://127.0.0.1:1080 --warm";
 
-/// Record page loads in Chromium: HAR files with what asked for what, connections, and sizes on the wire
+/// Record page loads in Chromium: HAR files with what asked for what, connections, and sizes on the
+/// wire
 ///
-/// Each load is one of a new Chromium without window, history or extensions, over its DevTools protocol. It is over
-/// when the page's load event was there and nothing came for 2 s; or, of a page that never ends, when 95 % of its
-/// requests did. A load is written to OUT/HOST-NUMBER.har when it is whole, and its tree, with the times of each
-/// resource, to a .csv beside it. Exit codes: 1 a load failed, the others were recorded; 2 wrong usage; 130 interrupted.
+/// Each load is one of a new Chromium without window, history or extensions, over its DevTools
+/// protocol. It is over when the page's load event was there and nothing came for 2 s; or, of a
+/// page that never ends, when 95 % of its requests did. A load is written to OUT/HOST-NUMBER.har
+/// when it is whole, and its tree, with the times of each resource, to a .csv beside it. Exit
+/// codes: 1 a load failed, the others were recorded; 2 wrong usage; 130 interrupted.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples.")]
 pub(crate) struct RecordOptions {
-    /// What to load: URLs, or names of built-in sites (news, shop, app)
+    /// Pages to load: URLs, or names of built-in sites (news, shop, app)
     #[arg(value_name = "URL|SITE", required = true)]
     pub pages: Vec<String>,
 
@@ -43,7 +45,8 @@ pub(crate) struct RecordOptions {
     #[arg(long)]
     pub warm: bool,
 
-    /// Record a second load by the same browser, so long after a first: with its cache and its TLS sessions
+    /// Record a second load by the same browser, so long after a first: with its cache and its TLS
+    /// sessions
     ///
     /// Connections that servers keep open so long are there as well.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "warm")]
@@ -53,7 +56,8 @@ pub(crate) struct RecordOptions {
     #[arg(long, value_name = "DIR", default_value = "recordings")]
     pub out: PathBuf,
 
-    /// Load built-in sites over an emulated link: lte, satellite, transatlantic, wifi, or the elements of a path
+    /// Load built-in sites over an emulated link: lte, satellite, transatlantic, wifi, or the
+    /// elements of a path
     #[arg(long, value_name = "LINK", conflicts_with = "proxy")]
     pub link: Option<String>,
 
@@ -69,7 +73,7 @@ pub(crate) struct RecordOptions {
     #[arg(long, value_name = "LANG", default_value = "en-US")]
     pub language: String,
 
-    /// How long built-in sites think about a request, instead of what each says
+    /// Time that built-in sites think about a request, instead of their own
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub think: Option<Duration>,
 
@@ -85,7 +89,8 @@ pub(crate) struct RecordOptions {
     #[arg(long, value_name = "ARG", allow_hyphen_values = true, help_heading = "Browser")]
     pub browser_arg: Vec<String>,
 
-    /// Have Chromium speak TLS otherwise than by itself, for measurements; several are separated by commas
+    /// Have Chromium speak TLS otherwise than by itself, for measurements; several are separated by
+    /// commas
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',', help_heading = "Browser")]
     pub tls: Vec<BrowserTls>,
 
@@ -102,10 +107,11 @@ pub(crate) struct RecordOptions {
     pub json: bool,
 }
 
-/// How Chromium speaks TLS, other than by itself.
+/// Chromium's TLS, where it is not the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BrowserTls {
-    /// No Encrypted ClientHello, not even a made-up one (as policy EncryptedClientHelloEnabled=false)
+    /// No Encrypted ClientHello, not even a made-up one (as policy
+    /// EncryptedClientHelloEnabled=false)
     NoEch,
     /// No X25519MLKEM768: with a copy of Chromium that is changed, as there is no setting for it
     NoPostQuantum,

@@ -19,30 +19,32 @@ use crate::lab::interrupt::Interrupt;
 use crate::pageload::record::options::BrowserTls;
 use headstart::base::failure::Failure;
 
-/// Longest that it takes to leave a page, with all connections closed, and to install an extension, with its database loaded.
+/// Longest that it takes to leave a page, with all connections closed, and to install an extension,
+/// with its database loaded.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Longest that an extension is asked: what it says is no part of a load.
 const ASKED: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether one of its own pages is ready.
+/// Interval at which one of its own pages is asked whether it is ready.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// For what the browser does behind a command that has been answered: closing connections takes some milliseconds.
+/// For what the browser does behind a command that has been answered: closing connections takes
+/// some milliseconds.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Third-party cookies as Chromium has them by itself. Debian's blocks them, and keeps connections apart for that; what servers are
-/// connected to ahead could not be used then.
+/// Third-party cookies as Chromium has them by itself. Debian's blocks them, and keeps connections
+/// apart for that; what servers are connected to ahead could not be used then.
 const PREFERENCES: &str =
     r#"{"profile":{"block_third_party_cookies":false,"cookie_controls_mode":0}}"#;
 
-/// How long a service worker that is awake may take to be found.
+/// Time in which a service worker that is awake must be found.
 const NAP: Duration = Duration::from_secs(1);
 
 /// Chromium's own page whose button closes all connections.
 const SOCKETS: &str = "chrome://net-internals/#sockets";
 
-/// Why there is no load.
+/// Reason why there is no load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stopped {
     /// Chromium or the page, in words.
@@ -60,13 +62,13 @@ impl From<Trouble> for Stopped {
     }
 }
 
-/// How Chromium is started.
+/// Options of Chromium's start.
 #[derive(Debug, Clone)]
 pub(crate) struct Start {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<String>,
     pub(crate) interrupt: Interrupt,
-    /// Whether [`Session::install`] is to be called.
+    /// True if [`Session::install`] is to be called.
     pub(crate) extensions: bool,
     /// Other than by itself.
     pub(crate) tls: Vec<BrowserTls>,
@@ -90,7 +92,7 @@ impl Classical {
     }
 }
 
-/// What a load was.
+/// Observation of a load.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) recording: Recording,
@@ -99,7 +101,7 @@ pub(crate) struct Seen {
     pub(crate) largest_paint_ms: Option<f64>,
     /// Responses that Early Hints brought.
     pub(crate) hinted: usize,
-    /// What was out of the ordinary.
+    /// Things out of the ordinary.
     pub(crate) notes: Vec<String>,
 }
 
@@ -170,7 +172,8 @@ impl Session {
         Ok(Seen { recording, har, largest_paint_ms, hinted, notes })
     }
 
-    /// Leaves the page, empties the cache and closes all connections. Cookies and TLS sessions stay.
+    /// Leaves the page, empties the cache and closes all connections. Cookies and TLS sessions
+    /// stay.
     pub(crate) fn leave(&mut self) -> Result<(), Stopped> {
         let left = self.leave_page(Instant::now() + PATIENCE);
         Ok(left.map_err(|trouble| self.browser.explain(trouble))?)
@@ -207,7 +210,8 @@ impl Session {
         self.call(None, "Target.closeTarget", json!({ "targetId": target }), until).map(drop)
     }
 
-    /// Installs an unpacked extension, waits for its service worker and has it evaluate a promise; what that is fulfilled with.
+    /// Installs an unpacked extension, waits for its service worker and has it evaluate a promise;
+    /// what that is fulfilled with.
     pub(crate) fn install(&mut self, folder: &Path, promise: &str) -> Result<Value, Stopped> {
         let done = self.install_and_evaluate(folder, promise);
         Ok(done.map_err(|trouble| self.browser.explain(trouble))?)
@@ -219,8 +223,8 @@ impl Session {
         self.in_worker(promise, PATIENCE, until)
     }
 
-    /// Has the service worker of the one extension evaluate a promise; what that is fulfilled with. None if it does not, or
-    /// sleeps: Chromium ends service workers that have nothing to do.
+    /// Has the service worker of the one extension evaluate a promise; what that is fulfilled with.
+    /// None if it does not, or sleeps: Chromium ends service workers that have nothing to do.
     pub(crate) fn ask_extension(&mut self, promise: &str) -> Option<Value> {
         self.in_worker(promise, NAP, Instant::now() + ASKED).ok()
     }

@@ -1,4 +1,5 @@
-//! Where pages are loaded: the network as it is, with built-in sites served on loopback, or an emulated link to them.
+//! Where pages are loaded: the network as it is, with built-in sites served on loopback, or an
+//! emulated link to them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -33,7 +34,7 @@ const HOSTS_MAX: usize = 250;
 #[derive(Debug, Default)]
 pub(super) struct Stage {
     lab: Option<Lab>,
-    /// What Chromium is to be told of hosts and certificates.
+    /// Chromium's arguments about hosts and certificates.
     pub(super) arguments: Vec<String>,
 }
 
@@ -83,7 +84,8 @@ impl Stage {
     }
 }
 
-/// The argument that makes Chromium trust certificates by the authority with this key, and no others beside.
+/// The argument that makes Chromium trust certificates by the authority with this key, and no
+/// others beside.
 pub(super) fn trusting(fingerprint: &str) -> String {
     format!("--ignore-certificate-errors-spki-list={fingerprint}")
 }

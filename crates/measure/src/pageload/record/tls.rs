@@ -1,4 +1,4 @@
-//! How Chromium speaks TLS where it is to be other than by itself, for measurements.
+//! Chromium's TLS where it is not the default, for measurements.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -14,12 +14,13 @@ use headstart::base::failure::Failure;
 /// Settings that are the whole browser's are in this file of a profile.
 const LOCAL_STATE: &str = "Local State";
 
-/// The groups that Chromium 156 offers (net/ssl/ssl_config_service.h), as they lie in its program: each with whether a key
-/// share is sent. X25519MLKEM768 with one, X25519 with one, P-256, P-384.
+/// The groups that Chromium 156 offers (net/ssl/ssl_config_service.h), as they lie in its program:
+/// each with whether a key share is sent. X25519MLKEM768 with one, X25519 with one, P-256, P-384.
 const GROUPS: [u8; 16] = [0xec, 0x11, 1, 0, 0x1d, 0, 1, 0, 0x17, 0, 0, 0, 0x18, 0, 0, 0];
 
-/// As many without X25519MLKEM768: X25519 with a share, P-256, P-384, P-521. A server that would rather have the first asks for
-/// it again if it is offered without a share, which costs a round trip.
+/// As many without X25519MLKEM768: X25519 with a share, P-256, P-384, P-521. A server that would
+/// rather have the first asks for it again if it is offered without a share, which costs a round
+/// trip.
 const CLASSICAL: [u8; 16] = [0x1d, 0, 1, 0, 0x17, 0, 0, 0, 0x18, 0, 0, 0, 0x19, 0, 0, 0];
 
 /// Bytes of the program looked through at once.
@@ -44,14 +45,15 @@ fn setting(tls: &BrowserTls) -> Option<(String, Value)> {
     }
 }
 
-/// What Chromium is told when it starts.
+/// Returns Chromium's arguments.
 pub(super) fn arguments(tls: &[BrowserTls]) -> Vec<String> {
     // Its setting counts only where it comes by policy.
     let early = "--enable-features=EnableTLS13EarlyData";
     tls.iter().filter(|one| **one == BrowserTls::EarlyData).map(|_| early.to_owned()).collect()
 }
 
-/// A copy of Chromium that offers no post-quantum key share: there is no setting for it any more. It is gone when dropped.
+/// A copy of Chromium that offers no post-quantum key share: there is no setting for it any more.
+/// It is gone when dropped.
 #[derive(Debug)]
 pub(super) struct Classical {
     dir: TempDir,
@@ -59,7 +61,8 @@ pub(super) struct Classical {
 }
 
 impl Classical {
-    /// Copies `program`, or what it is a wrapper of, into a new folder in `into`; the files beside it are linked to.
+    /// Copies `program`, or what it is a wrapper of, into a new folder in `into`; the files beside
+    /// it are linked to.
     ///
     /// # Errors
     /// No room, or a version whose groups lie elsewhere.
@@ -95,7 +98,7 @@ fn cannot(why: &str) -> Failure {
     ))
 }
 
-/// What a wrapper starts, as Debian's and Google's are placed.
+/// Returns the program that a wrapper starts, as Debian's and Google's are placed.
 fn binary(program: &Path) -> Option<PathBuf> {
     let path = program.canonicalize().ok()?;
     let name = path.file_name()?;

@@ -1,4 +1,4 @@
-//! What a replay came to: of each link and arm, and of each resource.
+//! Results of a replay: of each link and arm, and of each resource.
 
 use headstart_openers::PageTimes;
 use headstart_pageload::statistics::Accuracy;
@@ -54,9 +54,9 @@ pub(super) struct OfArm {
     pub(super) page_load_ms: Option<Summary>,
     /// Until all are there, in ms.
     pub(super) full_load_ms: Option<Summary>,
-    /// What the simulator (profile tcp) says of `full_load_ms`, where it knows the link.
+    /// Prediction of `full_load_ms` by the simulator (profile tcp), where it knows the link.
     pub(super) simulated_ms: Option<f64>,
-    /// Of the median of `full_load_ms`, to that of the first arm.
+    /// Ratio of the median of `full_load_ms` to that of the first arm.
     pub(super) to_first: Option<Estimate>,
     /// Medians over loads.
     pub(super) connections: Option<f64>,
@@ -68,7 +68,7 @@ pub(super) struct OfArm {
     pub(super) fast: Option<f64>,
     /// Medians of each resource over loads, in ms since the load began.
     pub(super) times: Vec<PageTimes>,
-    /// Why loads failed: the first reason.
+    /// Reason of the first failed load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
 }
@@ -144,7 +144,7 @@ fn loads<'f>(finished: &'f Finished, own: Own<'_>) -> Vec<&'f LoadLine> {
     finished.loads.iter().filter(is).collect()
 }
 
-/// Why a cell has no more loads.
+/// Returns the reason why a cell has no more loads.
 fn broken(finished: &Finished, own: Own<'_>) -> Option<String> {
     let mut cells = finished.cells.iter();
     let is =
@@ -192,7 +192,7 @@ fn full(loads: &[&LoadLine]) -> Vec<f64> {
     samples(loads, |load| load.load.full_load_ms)
 }
 
-/// Those that failed took for ever.
+/// Returns the times of loads; those that failed took for ever.
 fn samples(loads: &[&LoadLine], of: fn(&LoadLine) -> Option<f64>) -> Vec<f64> {
     let times: Vec<f64> = loads.iter().filter_map(|load| of(load)).collect();
     with_failed(&times, loads.len() - times.len())
@@ -212,7 +212,7 @@ fn times(loads: &[&LoadLine]) -> Vec<PageTimes> {
     (0..resources).map(one).collect()
 }
 
-/// By nearest rank, as everywhere in the lab.
+/// Returns the median by nearest rank, as everywhere in the lab.
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

@@ -22,7 +22,7 @@ const BAR: f64 = 11.0;
 /// To the right for each that is above in the tree, and how often.
 const INDENT: f64 = 9.0;
 const INDENTS: usize = 12;
-/// Of a letter, about: names are cut to what fits.
+/// Width of a letter, about: names are cut to what fits.
 const LETTER: f64 = 5.9;
 
 /// A part of a bar that is shorter is drawn so wide, to be seen at all.

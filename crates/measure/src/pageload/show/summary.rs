@@ -1,4 +1,4 @@
-//! What is said of pages, as it stands in JSON; text and pictures are made of the same.
+//! Summary of pages, as it stands in JSON; text and pictures are made of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,12 @@ use serde::Serialize;
 
 use crate::pageload::recordings::{HarFacts, Recording};
 
-/// Resources of a page that are kept one by one: more are no picture. Their figures count all the same.
+/// Resources of a page that are kept one by one: more are no picture. Their figures count all the
+/// same.
 pub(super) const RESOURCES: usize = 5000;
 
-/// Pages whose resources are kept, the first ones: each has a section of its own in a report, further ones a line.
+/// Pages whose resources are kept, the first ones: each has a section of its own in a report,
+/// further ones a line.
 pub(super) const DETAILED: usize = 50;
 
 /// All pages.
@@ -49,7 +51,7 @@ pub(super) struct PageSummary {
     pub(super) critical_path_ms: Option<Breakdown>,
     /// Sums over all resources.
     pub(super) all_resources_ms: Option<Breakdown>,
-    /// Of the time in queues, that behind others on the same connection.
+    /// Part of the time in queues that was behind others on the same connection.
     pub(super) head_of_line_ms: f64,
     pub(super) parents: Option<Parents>,
     pub(super) ignored: BTreeMap<&'static str, usize>,
@@ -59,7 +61,7 @@ pub(super) struct PageSummary {
     pub(super) resources: Option<Vec<ResourceSummary>>,
 }
 
-/// How something is distributed.
+/// Distribution of a quantity.
 #[derive(Debug, Serialize)]
 pub(super) struct Distribution {
     pub(super) of: &'static str,
@@ -79,7 +81,7 @@ pub(super) struct ServerSummary {
     pub(super) resources: usize,
     pub(super) connections: usize,
     pub(super) response_bytes: u64,
-    /// What is not counted as the server's own time.
+    /// Time that is not counted as the server's own.
     pub(super) round_trip_ms: Option<f64>,
 }
 
@@ -93,7 +95,7 @@ pub(super) struct ResourceSummary {
     pub(super) parent_bytes: Option<u64>,
     /// The client's own time since then.
     pub(super) client_ms: Option<f64>,
-    /// How many are above it in the tree.
+    /// Number of resources above it in the tree.
     pub(super) above: usize,
     pub(super) server: usize,
     pub(super) connection: Option<u32>,
@@ -138,7 +140,7 @@ impl Times {
         }
     }
 
-    /// With names, in their order.
+    /// Returns the parts with their names, in order.
     pub(super) fn parts(&self) -> [(&'static str, f64); 7] {
         [
             ("queue", self.queued),
@@ -172,7 +174,7 @@ impl All {
 }
 
 impl PageSummary {
-    /// Of a page, and its resources apart.
+    /// Summarises a page, and its resources apart.
     pub(super) fn of(recording: Recording) -> (Self, Vec<ResourceSummary>) {
         let Recording { file, page, har } = recording;
         let tree = Tree::of(&page);
@@ -229,7 +231,7 @@ fn key(reason: Reason) -> &'static str {
     }
 }
 
-/// What a reason says in words.
+/// Returns a reason in words.
 pub(in crate::pageload) fn reason(key: &str) -> String {
     let of_key = Reason::ALL.into_iter().find(|reason| self::key(*reason) == key);
     of_key.map_or_else(|| "for other reasons".into(), |reason| reason.to_string())

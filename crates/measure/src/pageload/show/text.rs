@@ -17,7 +17,8 @@ const LABEL: usize = 44;
 /// Steps to the right in a tree; deeper ones stand below each other.
 const STEPS: usize = 10;
 
-/// The page with all that is known of it, or each of several in a line; with at most `rows` lines of a list.
+/// The page with all that is known of it, or each of several in a line; with at most `rows` lines
+/// of a list.
 pub(super) fn report(all: &All, rows: usize) -> String {
     let mut text = match all.pages.as_slice() {
         [page] => one(page, rows),
@@ -270,7 +271,7 @@ fn agreement(of: &Agreement) -> String {
     )
 }
 
-/// What a command has not used: entries of pages, entries of none, and files.
+/// Returns what a command has not used: entries of pages, entries of none, and files.
 pub(in crate::pageload) fn left_out(
     not_resources: &BTreeMap<&'static str, usize>,
     of_no_page: &BTreeMap<&'static str, usize>,

@@ -15,14 +15,14 @@ use crate::pageload::simulated::{Simulated, Way, network};
 use crate::pageload::text::{columns, counted};
 use headstart::base::failure::Failure;
 
-/// What held-out pages are to come to.
+/// Bar for held-out pages.
 const RANK_MIN: f64 = 0.95;
 const ERROR_MAX: f64 = 0.10;
 
-/// What came out. The names are a contract.
+/// Results. The names are a contract.
 #[derive(Debug, Serialize)]
 pub(super) struct Replays {
-    /// Whether the pages that were held out keep both bars.
+    /// True if the pages that were held out meet both bars.
     pub(super) holds: bool,
     rank_min: f64,
     error_max: f64,
@@ -37,7 +37,8 @@ pub(super) struct Replays {
 struct Group {
     name: String,
     times: Accuracy,
-    /// Of what an arm saves of the first arm's time: mean absolute error, in percentage points.
+    /// Mean absolute error of an arm's saving, as a share of the first arm's time, in percentage
+    /// points.
     saving_error_points: Option<f64>,
 }
 
@@ -157,7 +158,7 @@ struct OfPage<'e> {
     experiment: &'e Experiment,
     name: String,
     held_out: bool,
-    /// With each suite that its cells may have.
+    /// Simulations with each suite that its cells may have.
     simulated: Vec<(Suite, Simulated)>,
 }
 
@@ -195,7 +196,7 @@ impl<'e> OfPage<'e> {
     }
 }
 
-/// None of links that the simulator does not have.
+/// Returns the link; `None` for those that the simulator does not have.
 fn of_link(link: &LinkSpec) -> Option<Link> {
     if link.server_path.is_some() || link.split_tcp {
         return None;
@@ -206,7 +207,7 @@ fn of_link(link: &LinkSpec) -> Option<Link> {
     }
 }
 
-/// What each saves of the time of the first arm of its page and link.
+/// Adds what each saves of the time of the first arm of its page and link.
 fn add_savings(loads: &mut [Compared], first: &str) {
     let firsts: Vec<Compared> = loads.iter().filter(|load| load.arm == first).cloned().collect();
     for load in loads.iter_mut().filter(|load| load.arm != first) {
@@ -219,7 +220,7 @@ fn add_savings(loads: &mut [Compared], first: &str) {
 }
 
 impl Group {
-    /// None of nothing.
+    /// Compares loads; `None` without any.
     fn of<'l>(name: &str, loads: impl Iterator<Item = &'l Compared>) -> Option<Self> {
         let loads: Vec<&Compared> = loads.collect();
         let pairs: Vec<_> =

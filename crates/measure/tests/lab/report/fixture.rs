@@ -29,7 +29,8 @@ pub(crate) const ARMS: [(&str, &str, f64); 10] = [
 pub(crate) struct Link {
     pub(crate) name: &'static str,
     pub(crate) rtt_ms: f64,
-    /// The share of connections that lose a packet and wait a second for it, and of those that fail.
+    /// The share of connections that lose a packet and wait a second for it, and of those that
+    /// fail.
     pub(crate) slow: f64,
     pub(crate) fails: f64,
 }
@@ -168,7 +169,7 @@ fn times(link: &Link, round_trips: f64, random: &mut Xoshiro256PlusPlus) -> Time
     [request, response + lost, last + lost].map(|ms: f64| (ms * 1e3).round() / 1e3)
 }
 
-/// By nearest rank; the interval is made up, as the report only passes it on.
+/// Returns percentiles by nearest rank; the interval is made up, as the report only passes it on.
 fn percentiles(mut samples: Vec<f64>, count: usize) -> Value {
     samples.sort_by(f64::total_cmp);
     // None where it lies among those that failed.

@@ -12,28 +12,28 @@ use super::super::limits::BODY_BYTES;
 use super::super::target::Target;
 use super::is_mixed;
 
-/// What every such file begins with.
+/// First bytes of every such file.
 pub const EXTENSION_MAGIC: [u8; 8] = *b"\x89HSDE\r\n\x1a";
 
-/// Of the JSON. 1 had rules, and lists of what to prefetch.
+/// Version of the JSON. 1 had rules, and lists of what to prefetch.
 const VERSION: u32 = 2;
 
 const FORM: Form = Form { magic: EXTENSION_MAGIC, context: b"headstart extension database\0" };
 
-/// What the browser extension needs: where documents' URLs lead, and what their pages connect to.
+/// Data for the browser extension: targets of documents' URLs, and connections of their pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Extension {
-    /// Of this format.
+    /// Version of this format.
     pub version: u32,
     /// When the database was made, in seconds since 1970.
     pub created: u64,
-    /// Which of the two databases it had: `redirect`, `server`.
+    /// Databases that it had: `redirect`, `server`.
     pub databases: Vec<&'static str>,
     /// To documents, by where they begin.
     pub redirects: Vec<Leads>,
     /// Redirects to documents that no rule of declarativeNetRequest can say.
     pub redirects_left_out: usize,
-    /// By the URL of the document: connections to open, without http on a page of https.
+    /// Connections to open, by the URL of the document, without http on a page of https.
     pub pages: BTreeMap<String, Vec<Preconnect>>,
 }
 
@@ -51,14 +51,15 @@ pub struct Leads {
 pub struct Preconnect {
     /// Where.
     pub origin: String,
-    /// Whether for requests without credentials.
+    /// True for requests without credentials.
     pub anonymous: bool,
-    /// How many.
+    /// Number of connections.
     pub connections: u8,
 }
 
 impl Extension {
-    /// Of a whole database; without `temporary`, of redirects only those that are permanent at each step.
+    /// Exports a whole database; without `temporary`, of redirects only those that are permanent at
+    /// each step.
     #[must_use]
     pub fn of(database: &Database, temporary: bool) -> Self {
         let (redirects, redirects_left_out) = redirects(database, temporary);
@@ -73,8 +74,8 @@ impl Extension {
         }
     }
 
-    /// As a file: the header of databases, with a beginning and a context of its own, and the JSON in gzip (RFC 1952),
-    /// which browsers can decompress.
+    /// As a file: the header of databases, with a beginning and a context of its own, and the JSON
+    /// in gzip (RFC 1952), which browsers can decompress.
     ///
     /// # Errors
     /// It is larger than files may be.
@@ -96,7 +97,7 @@ impl Extension {
     }
 }
 
-/// Those that the extension uses.
+/// Returns the databases that the extension uses.
 fn parts(database: &Database) -> Parts {
     let Parts { redirect, server, .. } = database.parts();
     Parts { redirect, server, ..Parts::NONE }
@@ -114,7 +115,8 @@ fn redirects(database: &Database, temporary: bool) -> (Vec<Leads>, usize) {
     (leads, left_out.len())
 }
 
-/// Not where the URL has characters that mean something else in a filter (`urlFilter` of declarativeNetRequest).
+/// Not where the URL has characters that mean something else in a filter (`urlFilter` of
+/// declarativeNetRequest).
 fn can_be_said(from: &Target) -> bool {
     !from.to_string().contains(['*', '^', '|'])
 }

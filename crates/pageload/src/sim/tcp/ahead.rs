@@ -1,4 +1,4 @@
-//! What databases have the client do before the page comes to it.
+//! Requests that databases have the client make before the page comes to them.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,8 @@ pub(super) fn others(page: &Page, delivery: Delivery, techniques: Techniques) ->
     (server_database || prefetch_database).then(|| page.with_others(resources)).flatten()
 }
 
-/// What is preloaded for the page, but needed by frames of other sites alone: they ask for it again.
+/// Returns the resources that are preloaded for the page, but needed by frames of other sites
+/// alone: they ask for them again.
 fn needed_in_frames(page: &Page) -> Vec<Resource> {
     let named = page.resources().iter().filter(|resource| resource.in_links);
     let mut seen: HashSet<&str> = named
@@ -39,14 +40,14 @@ fn needed_in_frames(page: &Page) -> Vec<Resource> {
 }
 
 impl Run<'_> {
-    /// Whether a resource is asked for before anything names it.
+    /// Returns true if a resource is asked for before anything names it.
     pub(super) fn is_known_at_start(&self, resource: &Resource) -> bool {
         self.settings.delivery == Delivery::Start
             && self.techniques.prefetch_database
             && resource.in_prefetch_database
     }
 
-    /// What is known at the start, beside what the page needs.
+    /// Begins what is known at the start, beside what the page needs.
     pub(super) fn begin_others(&mut self, needed: usize) {
         let all = self.page.resources().len();
         (needed..all).filter_map(|id| u32::try_from(id).ok()).for_each(|id| self.need(id));
@@ -70,7 +71,7 @@ impl Run<'_> {
         }
     }
 
-    /// What the answer says of the page before the first byte of it.
+    /// Handles what the answer tells of the page before the first byte of it.
     pub(super) fn head(&mut self) {
         if self.settings.delivery != Delivery::Document {
             return;
@@ -98,8 +99,8 @@ impl Run<'_> {
         }
     }
 
-    /// Servers that are known to be needed, in the order in which the page names them, then those in vain; and how many
-    /// connections they are known to need.
+    /// Servers that are known to be needed, in the order in which the page names them, then those
+    /// in vain; and how many connections they are known to need.
     fn known_servers(&self) -> Vec<(usize, usize)> {
         let used = self.used_servers().into_iter();
         let Some(known) = self.page.known() else {
@@ -137,7 +138,8 @@ mod tests {
         Server::https(host, Protocol::Http2)
     }
 
-    /// Of a server, asked for by another resource; known, and named by `Link` fields if wanted.
+    /// A resource of a server, asked for by another resource; known, and named by `Link` fields if
+    /// wanted.
     fn resource(on: Option<usize>, server: usize, in_links: bool) -> Resource {
         let on = on.map(|on| Dependency { on, part: Part::Whole, then: Duration::ZERO });
         Resource {

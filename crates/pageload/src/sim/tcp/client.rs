@@ -17,7 +17,8 @@ use crate::page::{self, Page, Protocol};
 /// Above this hardly anything arrives, and loads would not end.
 const LOSS_MAX: f64 = 0.9;
 
-/// Has losses drawn apart from what the client has from before, so that these are the same whatever is sent.
+/// Has losses drawn apart from what the client has from before, so that these are the same whatever
+/// is sent.
 const LOSSES: u64 = 0x6c6f_7373_6573;
 
 /// One load of `page`.
@@ -87,9 +88,10 @@ pub(super) struct Run<'a> {
     pub(super) rtt: Instant,
     pub(super) down: Line,
     pub(super) up: Line,
-    /// Those of [`Page::servers`], then those of [`Self::apart`].
+    /// Servers of [`Page::servers`], then those of [`Self::apart`].
     pub(super) servers: Vec<Server>,
-    /// Of servers of which frames of other sites need something: the one that stands for it there, with connections of its own.
+    /// Servers of which frames of other sites need something, with the one that stands for each
+    /// there and has connections of its own.
     pub(super) apart: BTreeMap<usize, usize>,
     /// When the address of a host is known, from when it was first asked for.
     pub(super) resolved: Vec<Option<Instant>>,
@@ -127,7 +129,7 @@ pub(super) struct Connection {
     pub(super) ready: bool,
     /// When the request may leave does not depend on the server's flight.
     pub(super) early: bool,
-    /// What the server sends in its handshake, in bytes.
+    /// Bytes that the server sends in its handshake.
     pub(super) flight: u64,
     /// Without a response, in the order in which they were sent.
     pub(super) requests: VecDeque<Request>,
@@ -149,7 +151,7 @@ pub(super) struct Resource {
     /// It was asked for; that may be before.
     asked: bool,
     received: u64,
-    /// How many of its triggers have gone off.
+    /// Number of its triggers that have gone off.
     triggered: usize,
 }
 
@@ -234,7 +236,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Of all resources `needed` are the page's own; what is behind is asked for in vain.
+    /// Begins all resources; `needed` are the page's own, and those behind are asked for in vain.
     fn begin(&mut self, needed: usize) {
         for server in 0..self.servers.len() {
             if self.servers[server].warm {
@@ -297,13 +299,15 @@ impl<'a> Run<'a> {
         self.dispatch(server);
     }
 
-    /// The server that a resource is asked of, over connections of its own if that is in a frame of another site.
+    /// The server that a resource is asked of, over connections of its own if that is in a frame of
+    /// another site.
     pub(super) fn server_of(&self, resource: &page::Resource) -> usize {
         let apart = self.apart.get(&resource.server).filter(|_| resource.in_foreign_frame);
         apart.copied().unwrap_or(resource.server)
     }
 
-    /// Sends what is asked of `server` on connections that are there, and opens those that are wanted.
+    /// Sends what is asked of `server` on connections that are there, and opens those that are
+    /// wanted.
     pub(super) fn dispatch(&mut self, server: usize) {
         while let Some(&id) = self.servers[server].queue.front() {
             let Some(connection) = self.place(server) else { break };
@@ -315,7 +319,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A connection that takes a request now: one that is idle, or the one with the fewest requests.
+    /// A connection that takes a request now: one that is idle, or the one with the fewest
+    /// requests.
     fn place(&self, server: usize) -> Option<u32> {
         let own = &self.servers[server];
         let requests = |id: &u32| self.connections[*id as usize].requests.len();

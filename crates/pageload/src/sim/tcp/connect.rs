@@ -8,19 +8,21 @@ use super::client::{Connection, Event, Run};
 use super::sender::{self, Sender};
 use headstart_proto::{Carrier, Opening, Session};
 
-/// What a SYN carries at most (a segment less room for options): what is larger waits for the handshake.
+/// Bytes that a SYN carries at most (a segment less room for options): more waits for the
+/// handshake.
 const SYN_DATA_MAX: u64 = 1_420;
 
 /// The same with a private cookie, whose SYN passes any IPv6 path (docs/fop.md).
 const PRIVATE_SYN_DATA_MAX: u64 = 1_180;
 
-/// What a record adds to early data.
+/// Bytes that a record adds to early data.
 const RECORD: u64 = 22;
 
 /// Bytes of a handshake at most: ten times what post-quantum certificates need.
 const FLIGHT_MAX: u64 = 200_000;
 
-/// How long a client of TurboTLS waits for UDP when TCP is there: a quarter of a round trip within these bounds.
+/// Time that a client of TurboTLS waits for UDP when TCP is there: a quarter of a round trip within
+/// these bounds.
 const GRACE: [Instant; 2] = [2_000_000, 25_000_000];
 
 /// After as many losses in a row nobody waits: Linux's `tcp_syn_retries`.
@@ -121,8 +123,8 @@ impl Run<'_> {
         Opening { carrier, session }
     }
 
-    /// Bytes that a client has for the server before it hears of it. Early data that does not fit a SYN comes with the end of the
-    /// handshake of TCP, as it would without Fast Open.
+    /// Bytes that a client has for the server before it hears of it. Early data that does not fit a
+    /// SYN comes with the end of the handshake of TCP, as it would without Fast Open.
     fn first_flight(&self, server: usize, session: Session) -> u64 {
         let request = self.servers[server].queue.front().map_or(0, |id| self.request(*id));
         let tls = &self.settings.tls;
@@ -166,7 +168,8 @@ impl Run<'_> {
         }
     }
 
-    /// What a round trip of two packets takes longer where one is lost, and what is lost is sent again after `timeout`.
+    /// Returns the extra time of a round trip of two packets where one is lost, and sent again
+    /// after `timeout`.
     fn lost_trip(&mut self, timeout: Duration) -> Instant {
         let timeout = nanos(timeout).max(2 * self.rtt);
         let lost = (0..LOSSES_MAX).take_while(|_| self.is_lost() || self.is_lost()).count();
@@ -188,7 +191,8 @@ impl Run<'_> {
     pub(super) fn ready(&mut self, connection: u32) {
         let Connection { server, early, .. } = self.connections[connection as usize];
         self.connections[connection as usize].ready = true;
-        // Tickets and private cookies come a round trip after the client's last flight, which with early data is yet to leave.
+        // Tickets and private cookies come a round trip after the client's last flight, which with
+        // early data is yet to leave.
         let at = self.now + if early { 2 * self.rtt } else { self.rtt };
         let own = &mut self.servers[server];
         own.opening -= 1;

@@ -6,7 +6,8 @@ use super::sender::SEGMENT;
 /// Ethernet, IP, and TCP with timestamps, in bytes of each packet.
 const HEADERS: u64 = 14 + 20 + 32;
 
-/// The slowest that is simulated, in bytes a second: what is slower does not load pages, and would overflow the clock.
+/// The slowest that is simulated, in bytes a second: what is slower does not load pages, and would
+/// overflow the clock.
 const RATE_MIN: u64 = 1_000;
 
 /// The smallest queue, in bytes: two packets.
@@ -35,7 +36,8 @@ impl Line {
         (waiting + bytes + HEADERS <= self.queue).then(|| self.wait(now, bytes))
     }
 
-    /// When `bytes` that come `now` have left. They wait however full the queue is: who sends them holds them back.
+    /// When `bytes` that come `now` have left. They wait however full the queue is: who sends them
+    /// holds them back.
     pub(super) fn wait(&mut self, now: Instant, bytes: u64) -> Instant {
         let Some(rate) = self.rate else { return now };
         let packets = bytes.div_ceil(SEGMENT);
@@ -44,13 +46,13 @@ impl Line {
         self.busy
     }
 
-    /// How long what comes `now` waits before it is sent.
+    /// Returns the time that what comes `now` waits before it is sent.
     pub(super) fn waiting(&self, now: Instant) -> Instant {
         self.busy.saturating_sub(now)
     }
 }
 
-/// How many bytes leave in a time.
+/// Returns the number of bytes that leave in a time.
 fn bytes_in(time: Instant, rate: u64) -> u64 {
     u64::try_from(u128::from(time) * u128::from(rate) / 1_000_000_000).unwrap_or(u64::MAX / 2)
 }

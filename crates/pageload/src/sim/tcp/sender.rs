@@ -1,4 +1,4 @@
-//! What a server sends on one connection, as its congestion window lets it.
+//! A server's sending on one connection, as its congestion window lets it.
 
 use std::collections::VecDeque;
 
@@ -10,20 +10,22 @@ pub(super) const SEGMENT: u64 = 1448;
 /// Segments at the start, and after a pause (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;
 
-/// What is left of the window after a loss (RFC 9438 section 4.6).
+/// Share of the window that is left after a loss (RFC 9438 section 4.6).
 const BETA: f64 = 0.7;
 
-/// The window from which on growing round trips end its doubling, in segments, and by how much they have to grow:
-/// an eighth, within these bounds (HyStart as in Linux).
+/// The window from which on growing round trips end its doubling, in segments, and by how much they
+/// have to grow: an eighth, within these bounds (HyStart as in Linux).
 ///
-/// What counts is the shortest of the first acknowledgements of a round, as the last of a burst always wait for the first.
+/// What counts is the shortest of the first acknowledgements of a round, as the last of a burst
+/// always wait for the first.
 const HYSTART_WINDOW: f64 = 16.0;
 const HYSTART_SAMPLES: u32 = 8;
 const HYSTART_MIN: Instant = 4_000_000;
 const HYSTART_MAX: Instant = 16_000_000;
 
-/// Answers of a TurboTLS server to a flight with early data and the usual four slots, beside the one that its own flight
-/// takes, and what each carries: 1,232 bytes less the header and a record's own 22 (docs/wire.md sections 5.1 and 6.3).
+/// Answers of a TurboTLS server to a flight with early data and the usual four slots, beside the
+/// one that its own flight takes, and what each carries: 1,232 bytes less the header and a record's
+/// own 22 (docs/wire.md sections 5.1 and 6.3).
 const DATAGRAMS: u32 = 5;
 const DATAGRAM: u64 = 1_185;
 
@@ -68,11 +70,11 @@ pub(super) struct Sender {
     datagrams: u32,
 }
 
-/// How much of its window a sender has used of late: one that had nothing to send learns nothing about the path, and its window
-/// stays (RFC 7661; `tcp_cwnd_validate` of Linux).
+/// Recent use of a sender's window: one that had nothing to send learns nothing about the path, and
+/// its window stays (RFC 7661; `tcp_cwnd_validate` of Linux).
 #[derive(Debug, Default)]
 struct Usage {
-    /// Whether more would have been sent.
+    /// True if more would have been sent.
     is_limited: bool,
     /// Segments in flight at most.
     most: u32,
@@ -90,7 +92,7 @@ impl Usage {
         }
     }
 
-    /// Whether the window is what held segments back.
+    /// Returns true if the window is what held segments back.
     fn is_used(&self, window: f64, is_doubling: bool) -> bool {
         self.is_limited || (is_doubling && window < 2.0 * f64::from(self.most))
     }
@@ -147,7 +149,8 @@ impl Sender {
         }
     }
 
-    /// Before the TCP connection is there, responses go by UDP, as far as the client's slots let them.
+    /// Before the TCP connection is there, responses go by UDP, as far as the client's slots let
+    /// them.
     pub(super) fn by_datagrams_until(&mut self, tcp_from: Instant) {
         self.tcp_from = tcp_from;
         self.datagrams = DATAGRAMS;
@@ -199,7 +202,7 @@ impl Sender {
         Some((number, bytes))
     }
 
-    /// Whether there is more to send.
+    /// Returns true if there is more to send.
     pub(super) fn is_waiting(&self) -> bool {
         !self.responses.is_empty()
     }
@@ -209,7 +212,7 @@ impl Sender {
         self.in_flight
     }
 
-    /// Whether it goes by UDP, beside the window.
+    /// Returns true if it goes by UDP, beside the window.
     pub(super) fn is_datagram(&mut self, number: u32) -> bool {
         self.segment(number).is_some_and(|segment| segment.is_datagram)
     }

@@ -1,8 +1,8 @@
-//! What is done to save time, each by its name.
+//! Techniques that save time, each by its name.
 
 use std::fmt;
 
-/// What is done to save time.
+/// Techniques that save time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Techniques {
     /// TCP Fast Open with cookies by address (RFC 7413).
@@ -15,15 +15,16 @@ pub struct Techniques {
     pub resumption: bool,
     /// They are, and the first request leaves as early data (RFC 8446 section 2.3).
     pub zero_rtt: bool,
-    /// A proxy is given data before it has said that it is connected: no round trip of TCP is waited for (BLAST, chapter 4).
+    /// A proxy is given data before it has said that it is connected: no round trip of TCP is
+    /// waited for (BLAST, chapter 4).
     pub optimistic_data: bool,
     /// Where the page's own redirects lead is known.
     pub redirect_database: bool,
-    /// Which servers speak HTTP/2 is known: one connection to them is enough from the start.
+    /// Knowing which servers speak HTTP/2: one connection to them is enough from the start.
     pub http2_database: bool,
-    /// What the page needs is known, and asked for at the start.
+    /// Knowing what the page needs, and asking for it at the start.
     pub prefetch_database: bool,
-    /// Which servers the page needs is known, and connections to them are opened at the start.
+    /// Knowing which servers the page needs, and opening connections to them at the start.
     pub server_database: bool,
     /// The machine's applications share their TLS sessions (Hiller et al. 2019).
     pub session_sharing: bool,
@@ -116,7 +117,7 @@ impl fmt::Display for Technique {
 }
 
 impl Techniques {
-    /// Those of a list.
+    /// Collects the techniques of a list.
     #[must_use]
     pub fn of(list: &[Technique]) -> Self {
         list.iter().fold(Self::default(), |techniques, &technique| techniques.with(technique))
@@ -129,13 +130,13 @@ impl Techniques {
         self
     }
 
-    /// Whether it is one of them.
+    /// Returns true if it is one of them.
     #[must_use]
     pub fn has(mut self, technique: Technique) -> bool {
         *self.place(technique)
     }
 
-    /// What is left on a page that no database knows.
+    /// Returns what is left on a page that no database knows.
     #[must_use]
     pub fn without_databases(self) -> Self {
         Self {

@@ -27,7 +27,8 @@ impl Run<'_> {
         }
     }
 
-    /// How long an end waits for the acknowledgement of a single packet (RFC 8985 section 7.2, as in Linux).
+    /// Returns the time that an end waits for the acknowledgement of a single packet (RFC 8985
+    /// section 7.2, as in Linux).
     fn probe(&self) -> Instant {
         2 * self.rtt + nanos(self.settings.timers.probe)
     }
@@ -89,7 +90,8 @@ impl Run<'_> {
         let waiting = self.down.waiting(self.now);
         let left = self.down.pass(self.now, bytes).filter(|_| !self.is_lost());
         let Some(left) = left else {
-            // Seen by what comes behind it through the same queue; where nothing does, by a probe (RFC 8985 section 7).
+            // Seen by what comes behind it through the same queue; where nothing does, by a probe
+            // (RFC 8985 section 7).
             let sender = &self.connections[connection as usize].sender;
             let seen = match sender.in_flight() {
                 _ if sender.is_waiting() => self.rtt,

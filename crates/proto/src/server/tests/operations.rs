@@ -26,7 +26,7 @@ enum Operation {
         client: u32,
         server: u32,
         stranger: bool,
-        /// With the tag of another start of the edge.
+        /// True for the tag of another start of the edge.
         earlier: bool,
     },
     Plain(u64, bool),

@@ -28,7 +28,7 @@ impl App {
         }
     }
 
-    /// What it writes now, into a transport with `room`.
+    /// Writes into a transport with `room`, and returns the bytes.
     pub(super) fn write(&mut self, room: usize) -> Option<Vec<u8>> {
         if self.end == Some(End::Reset) {
             return None;

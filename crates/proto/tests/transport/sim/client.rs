@@ -13,7 +13,7 @@ use super::app::App;
 use super::script::Script;
 use super::tcp::{Direction, Segment};
 
-/// How a stream ended.
+/// End of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Finished,
@@ -239,7 +239,7 @@ impl ClientSide {
         }
     }
 
-    /// What TCP carried is the client stream from where it says.
+    /// Asserts that TCP carried the client stream from where it claims.
     pub(super) fn check_tcp(&self) {
         let carried = self.stream_on_tcp();
         let expected = &self.stream[self.tcp_offset..self.tcp_offset + carried.len()];

@@ -18,7 +18,7 @@ use super::origin::Origin;
 use super::tcp::{Direction, Segment};
 use super::{Log, Script};
 
-/// What stands at the other end.
+/// Host at the other end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Host {
     /// An edge before an origin.
@@ -36,7 +36,7 @@ pub(super) struct EdgeSide {
     host: Host,
     machine: Option<Server>,
     pub(super) origins: Vec<Origin>,
-    /// Whether a session was started.
+    /// True if a session was started.
     pub(super) hello_over_udp: bool,
     sessions: BTreeMap<SessionId, usize>,
     connection: Connection,

@@ -24,10 +24,10 @@ use std::time::Duration;
 pub(crate) const RTT: Duration = Duration::from_millis(100);
 /// One way.
 pub(crate) const HALF: Duration = Duration::from_millis(50);
-/// What a client that knows nothing of the path grants: a quarter of the RTT, 2 to 25 ms.
+/// Grace of a client that knows nothing of the path: a quarter of the RTT, 2 to 25 ms.
 pub(crate) const GRACE: Duration = Duration::from_millis(25);
 
-/// What the machines and their surroundings did, in order; kept only where it is wanted.
+/// Events of the machines and their surroundings, in order; kept only where it is wanted.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) wanted: bool,

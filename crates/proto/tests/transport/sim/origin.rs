@@ -64,7 +64,7 @@ impl Origin {
         }
     }
 
-    /// What it writes now, without taking it away.
+    /// Returns what it writes now, without taking it away.
     pub(super) fn peek(&self) -> &[u8] {
         let limit = self
             .script

@@ -1,4 +1,4 @@
-//! What application and origin say to each other, whatever carries it.
+//! Conversation of application and origin, whatever carries it.
 
 use std::sync::LazyLock;
 use std::time::Duration;

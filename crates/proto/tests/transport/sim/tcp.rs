@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use headstart_emulation::{Delay, Link, Packet};
 
-/// What arrives of one direction.
+/// Arrival in one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Segment {
     Bytes(Vec<u8>),

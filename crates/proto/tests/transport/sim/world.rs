@@ -25,7 +25,7 @@ pub(crate) struct Scenario {
     pub(crate) host: Host,
     /// Where TCP ends, if not at `host`.
     pub(crate) tcp_host: Option<Host>,
-    /// What the client's driver says of it.
+    /// Setting that the client's driver tells of it.
     pub(crate) same_address: bool,
     /// The client's address on TCP.
     pub(crate) tcp_source: IpAddr,
@@ -33,14 +33,14 @@ pub(crate) struct Scenario {
     pub(crate) down: Link,
     /// When TCP is connected; `None` if it is refused after one RTT.
     pub(crate) connect: Option<Duration>,
-    /// Of a datagram and the SYN-ACK at the same moment, which is seen first.
+    /// True if, of a datagram and the SYN-ACK at the same moment, the datagram is seen first.
     pub(crate) datagrams_first: bool,
     pub(crate) grace: Duration,
     pub(crate) restart_at: Option<Duration>,
     pub(crate) unreachable_at: Option<Duration>,
-    /// Whether the client's driver steps aside once the machine is transparent.
+    /// True if the client's driver steps aside once the machine is transparent.
     pub(crate) splice: bool,
-    /// Whether to keep a log.
+    /// True to keep a log.
     pub(crate) log: bool,
 }
 
@@ -81,16 +81,16 @@ impl Scenario {
 const CLIENT: SocketAddr =
     SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 40_000);
 
-/// What came of a scenario.
+/// Outcome of a scenario.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// What the application got, and how its stream ended.
+    /// Bytes that the application got, and the end of its stream.
     pub(crate) app: (Vec<u8>, Option<End>),
-    /// What each connection to an origin got.
+    /// Bytes that each connection to an origin got.
     pub(crate) origins: Vec<Vec<u8>>,
-    /// How many of them got a whole ClientHello.
+    /// Number of origins that got a whole ClientHello.
     pub(crate) hellos: usize,
-    /// Whether a whole one came over UDP.
+    /// True if a whole one came over UDP.
     pub(crate) hello_over_udp: bool,
     pub(crate) first_request: Option<Duration>,
     pub(crate) first_response: Option<Duration>,
@@ -100,13 +100,13 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// What the origin that served the application got.
+    /// Returns the bytes that the origin of the application got.
     pub(crate) fn origin(&self) -> &[u8] {
         self.origins.last().map_or(&[], Vec::as_slice)
     }
 
-    /// How long the client waited for datagrams after TCP had connected: until it joined or went
-    /// plain. Never longer than the grace behind the last datagram.
+    /// Returns the time that the client waited for datagrams after TCP had connected: until it
+    /// joined or went plain. Never longer than the grace behind the last datagram.
     pub(crate) fn waited(&self, connect: Duration, grace: Duration) -> Duration {
         let decided = |event: &ClientEvent| {
             matches!(

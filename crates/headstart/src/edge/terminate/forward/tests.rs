@@ -12,7 +12,7 @@ fn head(version: Version, uri: &str, headers: &[(&str, &str)]) -> request::Parts
     request.body(()).unwrap().into_parts().0
 }
 
-/// What the origin at `o:1` is asked.
+/// Returns the request that the origin at `o:1` gets.
 fn asked(head: request::Parts, hop: Hop<'_>) -> Result<request::Parts, Refusal> {
     asked_with(head, false, hop)
 }
@@ -146,7 +146,8 @@ fn head_of_answer(headers: &[(&str, &str)]) -> response::Parts {
     response.body(()).unwrap().into_parts().0
 }
 
-/// How the origin finds the end of a request of `method` with these headers.
+/// Returns the fields by which the origin finds the end of a request of `method` with these
+/// headers.
 fn delimiters(
     method: Method,
     headers: &[(&str, &str)],

@@ -16,7 +16,7 @@ use crate::lab::process::{Broken, Program};
 /// First port of agents; each cell has two.
 const FIRST_PORT: u16 = 20_000;
 
-/// How long an agent may take to count a connection after the client was done with it.
+/// Time that an agent may take to count a connection after the client was done with it.
 const COUNTED: Duration = Duration::from_secs(10);
 
 const CONNECTIONS: &str = "headstart_connections_total";
@@ -68,7 +68,7 @@ impl Agent {
         self.program.run_time()
     }
 
-    /// Whether it runs.
+    /// Checks that it runs.
     pub(crate) fn check(&mut self) -> Result<(), Broken> {
         self.program.check()
     }
@@ -86,8 +86,8 @@ impl Agent {
         Some(counts(&scrape(&self.namespace, self.metrics)?))
     }
 
-    /// Puts into `trial` how the agent opened its connection, which the client cannot see: by its counters,
-    /// which were `before`.
+    /// Puts into `trial` how the agent opened its connection, which the client cannot see: by its
+    /// counters, which were `before`.
     pub(crate) fn tell_opening(
         &mut self,
         before: &Counts,
@@ -110,7 +110,7 @@ impl Agent {
     }
 }
 
-/// What a program of this namespace says at its address for metrics.
+/// Reads the metrics of a program in this namespace.
 pub(crate) fn scrape(namespace: &Namespace, metrics: SocketAddr) -> Option<String> {
     let get = move || -> std::io::Result<String> {
         let mut tcp = TcpStream::connect(metrics)?;

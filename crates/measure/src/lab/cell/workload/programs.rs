@@ -1,4 +1,4 @@
-//! How each program is called, and what of it must be on the machine.
+//! Command lines of programs, and their needs on the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -25,7 +25,8 @@ use headstart::base::failure::Failure;
 /// The context in which the programs share sessions.
 const CONTEXT: &str = "workload";
 
-/// The library of `headstart run`, and the variable that says where it is, if not beside this program.
+/// The library of `headstart run`, and the variable that says where it is, if not beside this
+/// program.
 const LIBRARY: &str = "libheadstart_preload.so";
 const LIBRARY_VARIABLE: &str = "HEADSTART_PRELOAD";
 
@@ -40,11 +41,11 @@ const SCRIPTS: [(&str, &str); 7] = [
     ("fetch.cmake", include_str!("../../../../../../lab/programs/fetch.cmake")),
 ];
 
-/// Variables of whoever runs the lab that programs are given: where Python finds the package of bindings/python, and
-/// where the library is.
+/// Variables of whoever runs the lab that programs are given: where Python finds the package of
+/// bindings/python, and where the library is.
 const PASSED_ON: [&str; 3] = ["PATH", "PYTHONPATH", LIBRARY_VARIABLE];
 
-/// How often a wait looks whether the user has interrupted.
+/// Interval at which a wait looks whether the user has interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Characters of what a failed program said that go into the results.
@@ -77,7 +78,7 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
     }
 }
 
-/// What programs call themselves.
+/// Returns the versions of programs.
 pub(crate) fn versions(plan: &Plan) -> BTreeMap<&'static str, String> {
     let all = programs(plan).into_iter();
     all.filter_map(|program| Some((program.name(), version(program)?))).collect()
@@ -230,7 +231,7 @@ impl Setting {
         command.arg(url);
     }
 
-    /// What a reverse proxy brings from its host.
+    /// Fetches from the host of a reverse proxy.
     pub(super) fn fetch_through_proxy(
         &self,
         node: &Node,
@@ -266,7 +267,8 @@ fn content_length(answer: &[u8]) -> Result<u64, String> {
     Ok((answer.len() - head - END.len()) as u64)
 }
 
-/// Waits for the end of a program; none if it took too long, and was killed with all that it has started.
+/// Waits for the end of a program; none if it took too long, and was killed with all that it has
+/// started.
 fn ended(
     mut child: Child,
     patience: Duration,

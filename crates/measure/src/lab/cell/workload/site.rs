@@ -1,4 +1,5 @@
-//! The servers of a workload: edges that speak TLS for some virtual hosts; and what runs all the time beside programs.
+//! The servers of a workload: edges that speak TLS for some virtual hosts; and what runs all the
+//! time beside programs.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,8 +15,8 @@ use crate::lab::process::{Broken, Program};
 use crate::lab::topology::{HTTPS, Site};
 use crate::lab::workload::Application;
 
-/// Ports on loopback of a cell, all below those that the kernel gives out (32,768): of reverse proxies at the client, of
-/// metrics at the edges.
+/// Ports on loopback of a cell, all below those that the kernel gives out (32,768): of reverse
+/// proxies at the client, of metrics at the edges.
 const PROXY_PORTS: u16 = 22_000;
 const METRICS_PORTS: u16 = 24_000;
 
@@ -97,7 +98,8 @@ impl Setting {
         Ok(file)
     }
 
-    /// The agent's socket: in a folder with a short name, as a path of a socket has 107 bytes at most (unix(7)).
+    /// The agent's socket: in a folder with a short name, as a path of a socket has 107 bytes at
+    /// most (unix(7)).
     pub(super) fn socket(&self) -> PathBuf {
         let (run, stage, cell) = (std::process::id(), self.stage.number + 1, self.number + 1);
         std::env::temp_dir().join(format!("headstart-emulation-{run}-{stage}-{cell}.sock"))
@@ -162,7 +164,8 @@ fn write_roots(file: &Path, identities: &[Identity]) -> Result<(), Broken> {
     written.map_err(|error| Broken::Program(format!("cannot write {}: {error}", file.display())))
 }
 
-/// As its documentation has it for a server that speaks TLS; its version in Debian 12 does not speak 1.3 there unless told.
+/// As its documentation has it for a server that speaks TLS; its version in Debian 12 does not
+/// speak 1.3 there unless told.
 fn nginx(listen: SocketAddr, host: &str, work: &Path, roots: &Path) -> String {
     let (work, roots) = (work.display(), roots.display());
     format!(

@@ -50,8 +50,8 @@ fn with_one_cookie(packets: &[CapturedPacket], servers: &[IpAddr]) -> Vec<Captur
     packets
 }
 
-/// Verdicts that are committed come from the captures beside them; and from the same captures with a cookie that does not
-/// change comes another verdict, for every row and arm of private cookies.
+/// Verdicts that are committed come from the captures beside them; and from the same captures with
+/// a cookie that does not change comes another verdict, for every row and arm of private cookies.
 #[test]
 fn committed_captures_are_decided_again_and_would_show_a_static_cookie() {
     let mut changed = 0;
