@@ -1,11 +1,13 @@
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::SocketAddr;
 
+use crate::hello::ClientHello;
 use crate::id::SessionId;
 use crate::wire::Status;
 
-/// What happened to a connection at the client, for its timeline, metrics and path memory.
+/// Event of a connection at the client, for its timeline, metrics and path memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
     /// A datagram with `bytes` of the client stream from `offset` on was queued.
@@ -54,7 +56,7 @@ pub enum ClientEvent {
     JoinAnswered(Status),
     /// The first server bytes reached the application.
     FirstServerBytes {
-        /// Whether they came over UDP.
+        /// True if they came over UDP.
         udp: bool,
     },
     /// A datagram came after the fallback to plain: the grace was too short, or the path is slow.
@@ -63,7 +65,7 @@ pub enum ClientEvent {
     Reset(ResetReason),
 }
 
-/// Why a connection is plain TLS over TCP.
+/// Reason why a connection is plain TLS over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PlainReason {
     /// Nobody asked for more: no edge is known there, or it was switched off.
@@ -120,16 +122,17 @@ impl fmt::Display for PlainReason {
     }
 }
 
-/// Why the application's connection was reset.
+/// Reason why the application's connection was reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResetReason {
     /// The edge refused the join after server bytes were delivered: the committed case.
     CommittedRefusal,
     /// The edge refused the join; nothing had been delivered.
     Refused,
-    /// TCP broke or stayed silent while the join was on its way: the network's doing, or the edge's.
+    /// TCP broke or stayed silent while the join was on its way: the network's doing, or the
+    /// edge's.
     JoinLost,
-    /// What came on TCP is no answer to a join.
+    /// The bytes on TCP are no answer to a join.
     Protocol,
     /// TCP connected so late that nobody can say any more whether early data was acted on.
     EarlyDataTooOld,
@@ -149,7 +152,7 @@ impl ResetReason {
     }
 }
 
-/// What a [`Server`](crate::Server) asks of its driver.
+/// Request of a [`Server`](crate::Server) to its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerEvent {
     /// A session starts: open a stream to the origin and write `bytes` to it.
@@ -158,6 +161,8 @@ pub enum ServerEvent {
         id: SessionId,
         /// Where its datagrams come from; unproven until the join.
         peer: SocketAddr,
+        /// The ClientHello, parsed, so that nobody reads it again.
+        hello: Box<ClientHello>,
         /// The ClientHello, and early data behind it where that is allowed.
         bytes: Vec<u8>,
     },

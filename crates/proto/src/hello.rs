@@ -1,4 +1,4 @@
-//! What is public of a ClientHello: enough to route it, to know where it ends, and to explain it.
+//! The public part of a ClientHello: enough to route it, to know where it ends, and to explain it.
 //!
 //! Strict about lengths, since two readers that disagree on them are a hole; tolerant of GREASE
 //! (RFC 8701) and extensions it does not know. The bytes come straight off the network.
@@ -37,13 +37,24 @@ mod extension {
     pub(super) const ENCRYPTED_CLIENT_HELLO: u16 = 0xfe0d;
 }
 
-/// What a stream that should begin with a ClientHello holds so far.
+/// Contents so far of a stream that should begin with a ClientHello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// A correct beginning; more bytes are needed.
     Incomplete,
     /// The whole ClientHello is there.
     Complete(ClientHello),
+}
+
+impl Progress {
+    /// Returns the ClientHello if it is whole.
+    #[must_use]
+    pub fn complete(self) -> Option<ClientHello> {
+        match self {
+            Self::Complete(hello) => Some(hello),
+            Self::Incomplete => None,
+        }
+    }
 }
 
 /// The public part of a ClientHello (RFC 8446 section 4.1.2).
@@ -58,14 +69,14 @@ pub struct ClientHello {
     pub alpn: Vec<Vec<u8>>,
     /// Identities of pre_shared_key: tickets, in TLS 1.3.
     pub psk_identities: Vec<Vec<u8>>,
-    /// The binder of the first identity, which early data belongs to (RFC 8446 section 4.2.11.2): of this
-    /// ClientHello and no other.
+    /// The binder of the first identity, which early data belongs to (RFC 8446 section 4.2.11.2):
+    /// of this ClientHello and no other.
     pub binder: Option<Vec<u8>>,
-    /// Whether early data follows.
+    /// True if early data follows.
     pub early_data: bool,
-    /// Whether encrypted_client_hello is there, real or GREASE (not to be told apart).
+    /// True if encrypted_client_hello is there, real or GREASE (not to be told apart).
     pub ech: bool,
-    /// Whether TLS 1.3 is among supported_versions.
+    /// True if TLS 1.3 is among supported_versions.
     pub tls13: bool,
 }
 
@@ -162,8 +173,8 @@ fn client_hello(message: &[u8], end: usize) -> Result<ClientHello, HelloError> {
 }
 
 impl ClientHello {
-    /// The ticket of the session that the client wants to resume: its first identity, which is also the
-    /// one for early data (RFC 8446 section 4.2.10).
+    /// The ticket of the session that the client wants to resume: its first identity, which is also
+    /// the one for early data (RFC 8446 section 4.2.10).
     ///
     /// None without TLS 1.3: the tickets of TLS 1.2 were handed over in clear. None with
     /// encrypted_client_hello: what is visible then may be noise (RFC 9849, GREASE PSK).
@@ -182,8 +193,8 @@ impl ClientHello {
         ticket.first_chunk::<COOKIE_LEN>().copied().map(Cookie::new)
     }
 
-    /// Each extension at most once, pre_shared_key last (RFC 8446 sections 4.2, 4.2.11): two readers
-    /// that take different ones of two would disagree.
+    /// Each extension at most once, pre_shared_key last (RFC 8446 sections 4.2, 4.2.11): two
+    /// readers that take different ones of two would disagree.
     fn read_extensions(&mut self, extensions: &[u8]) -> Result<(), HelloError> {
         let mut fields = Fields(extensions);
         let mut seen = BTreeSet::new();
@@ -233,8 +244,8 @@ fn server_name(body: &[u8]) -> Result<Option<String>, HelloError> {
 
 /// Host names are ASCII (A-labels); anything else cannot be routed and may be an attack on logs.
 ///
-/// Underscores are no host name of RFC 1123, but in use. Address literals are forbidden by RFC 6066,
-/// but sent; a peer that takes no notice serves its default host, so they count as no name.
+/// Underscores are no host name of RFC 1123, but in use. Address literals are forbidden by RFC
+/// 6066, but sent; a peer that takes no notice serves its default host, so they count as no name.
 fn host_name(name: &[u8]) -> Result<Option<String>, HelloError> {
     let text = core::str::from_utf8(name).map_err(|_| HelloError::Malformed)?;
     let unbracketed = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));

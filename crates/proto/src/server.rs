@@ -6,6 +6,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -16,7 +17,7 @@ use session::{Phase, Session};
 
 use crate::error::Discard;
 use crate::event::ServerEvent;
-use crate::hello;
+use crate::hello::{self, ClientHello};
 use crate::id::{HelloHash, RouteTag, SessionId};
 use crate::limits::{
     GATHERING_LIFE, SESSION_LIFE, SESSION_LIFE_SPARE, SESSIONS, SESSIONS_GATHERING, UNPROVEN_SHARE,
@@ -25,16 +26,16 @@ use crate::route::{EdgeNumber, Routes};
 use crate::time::Instant;
 use crate::wire::{Join, JoinAnswer, Request, Status};
 
-/// What an edge allows.
+/// Options of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Streams to origins at the same time; unproven sessions get one in [`UNPROVEN_SHARE`] of them,
-    /// and at most [`SESSIONS`].
+    /// Streams to origins at the same time; unproven sessions get one in [`UNPROVEN_SHARE`] of
+    /// them, and at most [`SESSIONS`].
     pub origin_streams: usize,
-    /// Whether bytes behind the ClientHello are passed on before the join (`ed=1`); with
+    /// True to pass bytes behind the ClientHello on before the join (`ed=1`); with
     /// [`same_address`](Self::same_address) they wait for the join.
     pub early_data: bool,
-    /// Whether a session may be joined only from its own address: where the origin is told it.
+    /// True if a session may be joined only from its own address: where the origin is told it.
     pub same_address: bool,
     /// Sent in every response: random for each start of the edge, so that nobody takes the answers
     /// of two starts for one; never zero. In a fleet a part of it goes into the tags of [`Routes`].
@@ -77,11 +78,11 @@ pub struct Handover {
     pub skip: usize,
     /// Server bytes that TCP has to begin with.
     pub server_bytes: Vec<u8>,
-    /// What became of the origin's stream behind `server_bytes`.
+    /// State of the origin's stream behind `server_bytes`.
     pub end: OriginEnd,
 }
 
-/// Whether the origin goes on sending.
+/// State of the origin's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OriginEnd {
     /// More may come.
@@ -101,8 +102,8 @@ pub enum JoinOutcome {
     Fresh(JoinAnswer),
     /// Write the answer and close.
     Refused(JoinAnswer),
-    /// Another edge of the fleet answered the client: forward the stream there, frame and all. Where that
-    /// cannot be, ask [`Server::handle_join_here`] instead.
+    /// Another edge of the fleet answered the client: forward the stream there, frame and all.
+    /// Where that cannot be, ask [`Server::handle_join_here`] instead.
     Elsewhere(EdgeNumber),
 }
 
@@ -119,12 +120,12 @@ pub enum Attachment {
 ///
 /// Feed it datagrams and the origin's bytes; after each call take [`poll_event`](Self::poll_event)
 /// and [`poll_transmit`](Self::poll_transmit) until they are empty, and call
-/// [`handle_timeout`](Self::handle_timeout) at [`poll_timeout`](Self::poll_timeout). Memory and work
-/// are bounded by [`limits`](crate::limits), whoever sends.
+/// [`handle_timeout`](Self::handle_timeout) at [`poll_timeout`](Self::poll_timeout). Memory and
+/// work are bounded by [`limits`](crate::limits), whoever sends.
 #[derive(Debug)]
 pub struct Server {
     config: ServerConfig,
-    /// None: this edge is alone.
+    /// Routes to other edges; `None`: this edge is alone.
     routes: Option<Routes>,
     paused: bool,
     sessions: BTreeMap<SessionId, Session>,
@@ -179,9 +180,10 @@ impl Server {
         self.routes = routes;
     }
 
-    /// Whether no session starts: while the driver could not serve one.
+    /// Stops sessions from starting, while the driver could not serve one.
     ///
-    /// Clients hear nothing then, and come over TCP. What runs goes on, and what is half there waits.
+    /// Clients hear nothing then, and come over TCP. What runs goes on, and what is half there
+    /// waits.
     pub const fn pause(&mut self, paused: bool) {
         self.paused = paused;
     }
@@ -204,13 +206,14 @@ impl Server {
         datagram: &[u8],
     ) -> Result<(), Discard> {
         let request = Request::parse(datagram).map_err(Discard::Wire)?;
+        let mut hello = None;
         if !self.sessions.contains_key(&request.id) {
             if request.offset == 0 && !request.payload.is_empty() {
-                hello::read(request.payload).map_err(Discard::Hello)?;
+                hello = hello::read(request.payload).map_err(Discard::Hello)?.complete();
             }
             self.admit(now, from, to, request.id)?;
         }
-        let result = self.take_request(now, from, &request, datagram.len());
+        let result = self.take_request(now, from, &request, hello, datagram.len());
         if matches!(result, Err(Discard::Hello(_) | Discard::HelloRuns)) {
             self.end(now, request.id);
         }
@@ -251,9 +254,10 @@ impl Server {
 
     /// A join arrived on TCP from `peer`.
     ///
-    /// A session is joined once; a wrong key names another session, so it cannot be probed. With another
-    /// edge's tag it is for that edge to decide, also where the session is known here as well: a copy of
-    /// its flight may have come here, but what the client holds are the other's bytes.
+    /// A session is joined once; a wrong key names another session, so it cannot be probed. With
+    /// another edge's tag it is for that edge to decide, also where the session is known here as
+    /// well: a copy of its flight may have come here, but what the client holds are the other's
+    /// bytes.
     pub fn handle_join(&mut self, now: Instant, peer: SocketAddr, join: &Join) -> JoinOutcome {
         match self.owner(join) {
             Some(edge) => JoinOutcome::Elsewhere(edge),
@@ -284,13 +288,15 @@ impl Server {
             return fresh();
         };
         let elsewhere = self.config.same_address && !session.is_from(peer.ip());
-        // The client was answered by another start of this edge, or by another edge, whose bytes it may hold.
+        // The client was answered by another start of this edge, or by another edge, whose bytes it
+        // may hold.
         let earlier = join.tag != session.tag && join.tag != RouteTag::default();
         if again {
             return refused();
         }
         if earlier && from_start && session.is_from(peer.ip()) {
-            // A late copy of the flight started it: the stream that follows takes it over, and no other join.
+            // A late copy of the flight started it: the stream that follows takes it over, and no
+            // other join.
             self.ended.insert(now, id, ());
             return fresh();
         }
@@ -407,14 +413,14 @@ impl Server {
         Ok(())
     }
 
-    /// What responses of a session that begins now say.
+    /// Returns the tag in responses of a session that begins now.
     fn tag(&self, id: &SessionId) -> RouteTag {
         let start = u32::from_be_bytes(self.config.tag.0);
         self.routes.as_ref().map_or(self.config.tag, |routes| routes.tag(start, id))
     }
 
-    /// Ends the oldest session that outlived its promised time; false if there is none. For a driver
-    /// that needs its place.
+    /// Ends the oldest session that outlived its promised time; false if there is none. For a
+    /// driver that needs its place.
     pub fn give_way(&mut self, now: Instant) -> bool {
         let oldest = self.spared.first().copied();
         if let Some((_, oldest)) = oldest {
@@ -440,6 +446,7 @@ impl Server {
         now: Instant,
         from: SocketAddr,
         request: &Request<'_>,
+        hello: Option<ClientHello>,
         size: usize,
     ) -> Result<(), Discard> {
         let Some(session) = self.sessions.get_mut(&request.id) else {
@@ -453,11 +460,13 @@ impl Server {
                     self.events.push_back(ServerEvent::ClientBytes { id: request.id, bytes });
                 }
             }
-        } else if let Some(end) = session.hello_end()? {
+        } else if let Some(hello) =
+            hello.map_or_else(|| session.parse_hello(), |hello| Ok(Some(hello)))?
+        {
             if self.paused {
                 return Err(Discard::Paused);
             }
-            self.start(now, request.id, end)?;
+            self.start(now, request.id, hello)?;
         }
         if let Some(session) = self.sessions.get_mut(&request.id) {
             session.answer(request.id, &mut self.transmits);
@@ -466,7 +475,8 @@ impl Server {
     }
 
     /// The ClientHello is whole: the session gets its first answer, and the origin its bytes.
-    fn start(&mut self, now: Instant, id: SessionId, hello_end: usize) -> Result<(), Discard> {
+    fn start(&mut self, now: Instant, id: SessionId, hello: ClientHello) -> Result<(), Discard> {
+        let hello_end = hello.end;
         let Some(session) = self.sessions.get_mut(&id) else {
             return Err(Discard::Ended);
         };
@@ -487,7 +497,8 @@ impl Server {
         }
         let peer = session.peer;
         self.owed.push_back(id);
-        self.events.push_back(ServerEvent::Started { id, peer, bytes });
+        let hello = Box::new(hello);
+        self.events.push_back(ServerEvent::Started { id, peer, hello, bytes });
         while let Some(spared) = self.admission.crowded_out(peer.ip()) {
             self.end(now, spared);
         }
@@ -504,8 +515,8 @@ impl Server {
         self.remove(now, id)?.hand_over(id, client_offset, server_offset)
     }
 
-    /// Keeps a session whose promised time is over, and whose origin is there, until somebody needs its
-    /// place, with at most half of all places for such sessions.
+    /// Keeps a session whose promised time is over, and whose origin is there, until somebody needs
+    /// its place, with at most half of all places for such sessions.
     fn spare(&mut self, now: Instant, id: SessionId) -> bool {
         let Some(session) = self.sessions.get_mut(&id) else { return false };
         if !session.is_origin_open() || !self.running.remove(&(session.deadline, id)) {

@@ -33,7 +33,7 @@ pub struct Arrival {
 enum Kind {
     /// With its share of the connections that may be in their first bytes.
     Tcp(Arc<Shared>, OwnedSemaphorePermit, TcpStream, Carrier),
-    Session(Session, Option<OwnedSemaphorePermit>),
+    Session(Session, Option<OwnedSemaphorePermit>, Box<ClientHello>),
 }
 
 impl Arrival {
@@ -51,8 +51,9 @@ impl Arrival {
         session: Session,
         place: Option<OwnedSemaphorePermit>,
         peer: SocketAddr,
+        hello: Box<ClientHello>,
     ) -> Self {
-        Self { peer, kind: Kind::Session(session, place) }
+        Self { peer, kind: Kind::Session(session, place, hello) }
     }
 
     /// The client's address; not proven if [`is_unproven`](Self::is_unproven).
@@ -77,13 +78,12 @@ impl Arrival {
     /// is malformed or refused, and whatever TCP reports.
     pub async fn establish(self) -> io::Result<Option<ServerStream>> {
         match self.kind {
-            Kind::Session(session, place) => {
+            Kind::Session(session, place, hello) => {
                 let place = match place {
                     Some(place) => place,
                     None => session.shared.place().await?,
                 };
-                let hello = complete(&session.to_read);
-                let stream = ServerStream::session(session, self.peer, hello).if_alive()?;
+                let stream = ServerStream::session(session, self.peer, *hello).if_alive()?;
                 Ok(Some(stream.with_place(place)))
             }
             Kind::Tcp(shared, room, tcp, opened_by) => {
@@ -303,13 +303,6 @@ async fn end_orphan(mut orphan: Tcp, end: OriginEnd) -> io::Result<()> {
     } else {
         orphan.way.reset();
         Ok(())
-    }
-}
-
-fn complete(bytes: &[u8]) -> Option<ClientHello> {
-    match hello::read(bytes) {
-        Ok(Progress::Complete(hello)) => Some(hello),
-        _ => None,
     }
 }
 

@@ -256,7 +256,7 @@ impl Shared {
 
     fn dispatch(self: &Arc<Self>, state: &mut State, event: ServerEvent) {
         match event {
-            ServerEvent::Started { id, peer, bytes } => {
+            ServerEvent::Started { id, peer, hello, bytes } => {
                 // Nobody accepts: the session ends, and the client finds a new stream on TCP.
                 let Ok(room) = self.arrivals.try_reserve() else {
                     return state.server.handle_origin_lost(self.clock.now(), id);
@@ -267,7 +267,7 @@ impl Shared {
                 state.links.insert(id, link);
                 // There was one just now; if somebody was faster, the session waits for the next.
                 let place = Arc::clone(&self.places).try_acquire_owned().ok();
-                room.send(Arrival::session(session, place, peer));
+                room.send(Arrival::session(session, place, peer, hello));
             }
             ServerEvent::ClientBytes { id, bytes } => {
                 if let Some(link) = state.links.get(&id) {

@@ -58,11 +58,11 @@ enum Medium {
 }
 
 impl ServerStream {
-    pub(super) fn session(session: Session, peer: SocketAddr, hello: Option<ClientHello>) -> Self {
+    pub(super) fn session(session: Session, peer: SocketAddr, hello: ClientHello) -> Self {
         Self {
             peer,
             opened_by: Carrier::TurboTls,
-            hello,
+            hello: Some(hello),
             medium: Medium::Session(session),
             proven: ProvenAddr::default(),
             place: None,

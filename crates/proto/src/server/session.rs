@@ -6,7 +6,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use super::{Handover, OriginEnd, Transmit};
 use crate::error::Discard;
-use crate::hello::{self, Progress};
+use crate::hello::{self, ClientHello};
 use crate::id::{HelloHash, RouteTag, SessionId};
 use crate::limits::{AMPLIFICATION, CLIENT_BYTES, DATAGRAM_MAX, SERVER_BYTES};
 use crate::reassembly::Reassembly;
@@ -20,7 +20,7 @@ pub(super) struct Session {
     /// The own address they come to.
     local: Option<IpAddr>,
     pub(super) deadline: Instant,
-    /// What all its responses say, whatever becomes of the keys meanwhile: clients take one tag only.
+    /// Tag of all its responses, whatever becomes of the keys meanwhile: clients take one tag only.
     pub(super) tag: RouteTag,
     pub(super) phase: Phase,
     client: Reassembly,
@@ -80,7 +80,7 @@ impl Session {
         self.peer.ip().to_canonical() == address.to_canonical()
     }
 
-    /// Whether its fragments may be of this ClientHello.
+    /// Returns true if its fragments may be of this ClientHello.
     pub(super) fn may_be(&self, hello: &[u8]) -> bool {
         self.client.is_part_of(hello)
     }
@@ -118,12 +118,9 @@ impl Session {
         Ok(())
     }
 
-    /// Where the ClientHello ends, as soon as it is whole.
-    pub(super) fn hello_end(&self) -> Result<Option<usize>, Discard> {
-        match hello::read(self.client.prefix()).map_err(Discard::Hello)? {
-            Progress::Complete(hello) => Ok(Some(hello.end)),
-            Progress::Incomplete => Ok(None),
-        }
+    /// The ClientHello, as soon as it is whole.
+    pub(super) fn parse_hello(&self) -> Result<Option<ClientHello>, Discard> {
+        Ok(hello::read(self.client.prefix()).map_err(Discard::Hello)?.complete())
     }
 
     pub(super) fn hello_bytes(&self, end: usize) -> &[u8] {
@@ -163,7 +160,8 @@ impl Session {
         self.end = end;
     }
 
-    /// Answers one slot without payload, if none was answered with bytes: the path works, whatever the origin does.
+    /// Answers one slot without payload, if none was answered with bytes: the path works, whatever
+    /// the origin does.
     pub(super) fn acknowledge(&mut self, id: SessionId, transmits: &mut VecDeque<Transmit>) {
         if self.sent > 0 {
             return;
@@ -194,7 +192,8 @@ impl Session {
         Transmit { to: self.peer, from: self.local, bytes: response.emit() }
     }
 
-    /// Whether a join may go on from these offsets: bytes that were received, bytes that were sent.
+    /// Returns true if a join may go on from these offsets: bytes that were received, bytes that
+    /// were sent.
     pub(super) fn allows(&self, client_offset: u32, server_offset: u32) -> bool {
         client_offset <= offset(self.client.prefix().len()) && server_offset <= offset(self.sent)
     }

@@ -72,7 +72,8 @@ impl Server {
         self.datagram(from, &request(number, 0, 0, &hello(number, 100)))
     }
 
-    /// [`begin`](Self::begin), `number` milliseconds after the start, so that the lowest is the oldest.
+    /// [`begin`](Self::begin), `number` milliseconds after the start, so that the lowest is the
+    /// oldest.
     fn begin_in_turn(&mut self, number: u64, from: SocketAddr) -> Result<(), Discard> {
         let bytes = request(number, 0, 0, &hello(number, 100));
         self.handle_datagram(at(number), from, None, &bytes)
@@ -103,7 +104,10 @@ fn id(number: u64) -> SessionId {
 fn a_whole_hello_starts_the_origin_once_and_is_acknowledged() {
     let mut server = server();
     assert_eq!(server.begin(1, peer(1)), Ok(()));
-    let started = ServerEvent::Started { id: id(1), peer: peer(1), bytes: hello(1, 100) };
+    let bytes = hello(1, 100);
+    let read = hello::read(&bytes).unwrap().complete().unwrap();
+    assert_eq!(read.end, 100);
+    let started = ServerEvent::Started { id: id(1), peer: peer(1), hello: Box::new(read), bytes };
     assert_eq!(server.happened(), [started]);
     let sent = server.transmitted();
     let response = Response::parse(&sent[0]).unwrap();
