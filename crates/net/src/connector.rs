@@ -18,7 +18,6 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use cookies::Cookies;
-use headstart_proto::UnknownOpening;
 use headstart_proto::cookie::Cookie;
 use headstart_sessions::{Context, Visit, Whose};
 use kernel::{Kernel, Linux};
@@ -77,12 +76,26 @@ impl fmt::Display for OpeningPolicy {
 }
 
 impl FromStr for OpeningPolicy {
-    type Err = UnknownOpening;
+    type Err = UnknownPolicy;
 
-    fn from_str(text: &str) -> Result<Self, UnknownOpening> {
-        Self::ALL.into_iter().find(|policy| policy.name() == text).ok_or(UnknownOpening)
+    fn from_str(text: &str) -> Result<Self, UnknownPolicy> {
+        let named = Self::ALL.into_iter().find(|policy| policy.name() == text);
+        named.ok_or_else(|| UnknownPolicy(text.to_owned()))
     }
 }
+
+/// A name that no policy has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownPolicy(String);
+
+impl fmt::Display for UnknownPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = OpeningPolicy::ALL.map(OpeningPolicy::name).join(", ");
+        write!(f, "there is no policy {:?}; there are {names}", self.0)
+    }
+}
+
+impl std::error::Error for UnknownPolicy {}
 
 /// An edge that is known without asking DNS.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -35,7 +35,7 @@ pub use bridge::{Handoff, bridge};
 pub use clock::Sleepless;
 pub use connector::{
     ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, FastOpenNotUsed, Moment, NotUsed,
-    OpeningPolicy, Report, Target, What,
+    OpeningPolicy, Report, Target, UnknownPolicy, What,
 };
 pub use netlink::tcp_owner;
 pub use race::{ATTEMPT_DELAY, Attempt, MAX_ADDRESSES, Outcome, Race, RaceError, RaceFailure, Won};
