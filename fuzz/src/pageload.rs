@@ -18,10 +18,10 @@ pub fn har(bytes: &[u8]) {
         assert_eq!(recording.facts.len(), resources.len());
         assert_eq!(recording.round_trips.len(), page.servers().len());
         assert_eq!(tree::head_of_line(page).len(), resources.len());
-        let lines = Tree::of(page).lines();
+        let lines = Tree::from_page(page).lines();
         assert_eq!(lines.len(), resources.len());
         let last = resources.iter().filter_map(|one| Some(one.measured?.end())).max();
-        let path = CriticalPath::of(page);
+        let path = CriticalPath::from_page(page);
         assert_eq!(path.map(|path| path.breakdown.total()), last);
         let of = recording.parents;
         let known = of.roots + of.recorded + of.only + of.chosen + of.last;

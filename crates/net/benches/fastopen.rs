@@ -165,11 +165,11 @@ fn cost(runs: &Runs<'_>, how: &How) -> f64 {
             })
             .collect(),
     };
-    Median::of(&all).value
+    Median::from_samples(&all).value
 }
 
 fn show(what: &str, samples: &[f64]) {
-    let Median { value, low, high, .. } = Median::of(samples);
+    let Median { value, low, high, .. } = Median::from_samples(samples);
     let least = samples.iter().copied().fold(f64::INFINITY, f64::min);
     let most = samples.iter().copied().fold(0.0, f64::max);
     println!("{what:36} {value:8.0}  [{low:.0} .. {high:.0}]{:10} {least:.0} .. {most:.0}", "");

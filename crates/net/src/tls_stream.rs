@@ -54,10 +54,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
     /// TLS of `conn`, of which nothing was said yet, over `transport`.
     #[must_use]
     pub fn new(conn: Conn, transport: S) -> Self {
-        Self::of(Engine::new(conn, transport, None))
+        Self::from_engine(Engine::new(conn, transport, None))
     }
 
-    fn of(engine: Engine<S>) -> Self {
+    fn from_engine(engine: Engine<S>) -> Self {
         let (wakers, done) = (Wakers::default(), AtomicBool::new(false));
         Self { shared: Arc::new(Shared { engine: Mutex::new(engine), wakers, done }) }
     }
@@ -93,7 +93,7 @@ impl TlsStream<ServerStream> {
     #[must_use]
     pub fn accepted(conn: Conn, client: ServerStream) -> Self {
         let proven = client.proven_addr();
-        Self::of(Engine::new(conn, client, Some(proven)))
+        Self::from_engine(Engine::new(conn, client, Some(proven)))
     }
 }
 

@@ -102,7 +102,7 @@ impl Login {
         matches!(self, Self::ByContext(_))
     }
 
-    fn of(&self, context: &Context) -> Option<Credentials> {
+    fn credentials_for(&self, context: &Context) -> Option<Credentials> {
         match self {
             Self::None => None,
             Self::Fixed(credentials) => Some(credentials.clone()),

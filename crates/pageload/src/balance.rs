@@ -57,7 +57,7 @@ impl Savings {
 
     /// Probability that exactly this many round trips are saved.
     #[must_use]
-    pub fn of(&self, round_trips: usize) -> f64 {
+    pub fn probability(&self, round_trips: usize) -> f64 {
         self.0.get(round_trips).copied().unwrap_or(0.0)
     }
 
@@ -99,7 +99,7 @@ mod tests {
         /// Within half a percentage point and a millisecond.
         fn agrees(&self, savings: &Savings, rtt: Duration) {
             for (saved, share) in self.saved.iter().enumerate() {
-                let said = savings.of(saved);
+                let said = savings.probability(saved);
                 assert!((said - share).abs() <= 0.005, "{}: {saved}: {savings:?}", self.place);
             }
             let said = -savings.mean(rtt).as_secs_f64() * 1e3;
@@ -125,8 +125,8 @@ mod tests {
     #[test]
     fn names_never_miss() {
         for savings in [Savings::computed(&LEVELS, 0.0), Savings::drawn(&LEVELS, 0.0, 10, 0)] {
-            assert_eq!((savings.of(2), savings.mean(RTT)), (1.0, 2 * RTT));
-            assert_eq!(savings.of(3), 0.0);
+            assert_eq!((savings.probability(2), savings.mean(RTT)), (1.0, 2 * RTT));
+            assert_eq!(savings.probability(3), 0.0);
         }
     }
 

@@ -175,7 +175,7 @@ fn page(name: String, head_bytes: u64, requests: &[Request]) -> Result<Page, Cs2
     if requests.len() > RESOURCES_MAX {
         return Err(Cs244Error::Page(PageError::Resources(requests.len())));
     }
-    let groups = Groups::of(requests);
+    let groups = Groups::from_requests(requests);
     let dependencies = requests.iter().map(|request| groups.count_waits(request)).sum();
     if dependencies > DEPENDENCIES_MAX {
         return Err(Cs244Error::Page(PageError::Dependencies(dependencies)));
@@ -219,7 +219,7 @@ fn page(name: String, head_bytes: u64, requests: &[Request]) -> Result<Page, Cs2
 struct Groups(BTreeMap<u32, Vec<usize>>);
 
 impl Groups {
-    fn of(requests: &[Request]) -> Self {
+    fn from_requests(requests: &[Request]) -> Self {
         let mut groups: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (id, request) in requests.iter().enumerate() {
             groups.entry(request.group).or_default().push(id);

@@ -90,7 +90,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    fn of(exchange: &Exchange) -> Self {
+    fn from_exchange(exchange: &Exchange) -> Self {
         Self { kind: exchange.kind, priority: exchange.priority, status: exchange.status }
     }
 }
@@ -144,7 +144,7 @@ impl Log for Reader {
         let (page, exchange) = match name {
             Some(None) => (None, Err(Reason::TooMany)),
             _ if self.exchanges.len() >= ENTRIES => (name.flatten(), Err(Reason::TooMany)),
-            _ => (name.flatten(), Exchange::of(&entry)),
+            _ => (name.flatten(), Exchange::from_entry(&entry)),
         };
         match exchange {
             Ok(exchange) => self.exchanges.push((page, exchange)),

@@ -115,7 +115,7 @@ impl Questions {
     /// Returns all techniques of the order together.
     #[must_use]
     pub fn together(&self) -> Techniques {
-        Techniques::of(&self.order)
+        Techniques::from_list(&self.order)
     }
 
     /// Answers them for one page.
@@ -123,7 +123,7 @@ impl Questions {
     pub fn ask(&self, page: &Page) -> PagePlan {
         let none = self.model.expected(page, Techniques::default());
         let saving = |technique, list: &[Technique]| {
-            let expected = self.model.expected(page, Techniques::of(list));
+            let expected = self.model.expected(page, Techniques::from_list(list));
             Saving { technique, expected, saved: saved(none.page_load_ms, expected.page_load_ms) }
         };
         let profile = &self.model.profile;
@@ -134,7 +134,7 @@ impl Questions {
         let by_rate = self.rates.iter().map(|&rate| (megabits(rate), profile.with_rate(rate)));
         let path = CriticalPath::of_page_load_time(page);
         PagePlan {
-            shape: Tree::of(page).shape(page),
+            shape: Tree::from_page(page).shape(page),
             recorded_ms: page.recorded().page_load_time.map(millis),
             none,
             alone: alone.collect(),
@@ -144,7 +144,7 @@ impl Questions {
             recorded_path_ms: path.map(|path| path.breakdown),
             simulated_path_ms: self.simulated_path(page),
             without: waits::without(&self.model, page, none),
-            hosts: Hosts::of(&self.model, page, none),
+            hosts: Hosts::from_page(&self.model, page, none),
         }
     }
 
@@ -171,7 +171,7 @@ impl Questions {
             }
             Profile::Blast(_) => &[&[Technique::OptimisticData], &[Technique::ZeroRtt]],
         };
-        let openings = openings.iter().map(|list| Techniques::of(list));
+        let openings = openings.iter().map(|list| Techniques::from_list(list));
         let mut arms: Vec<(String, Techniques)> =
             [none].into_iter().chain(openings).map(|arm| (arm.to_string(), arm)).collect();
         if databases != none {
@@ -192,9 +192,9 @@ impl Questions {
 
 fn databases_of(order: &[Technique]) -> Techniques {
     let is_database = |technique: &Technique| {
-        Techniques::of(&[*technique]).without_databases() == Techniques::default()
+        Techniques::from_list(&[*technique]).without_databases() == Techniques::default()
     };
-    Techniques::of(&order.iter().copied().filter(is_database).collect::<Vec<_>>())
+    Techniques::from_list(&order.iter().copied().filter(is_database).collect::<Vec<_>>())
 }
 
 /// Share of `before` that `after` is less; zero of nothing.

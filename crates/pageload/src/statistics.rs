@@ -15,7 +15,7 @@ impl Correlation {
     /// Correlates pairs of numbers; `None` for fewer than three pairs, or where one side is always
     /// the same.
     #[must_use]
-    pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+    pub fn from_pairs(pairs: &[(f64, f64)]) -> Option<Self> {
         if pairs.len() < 3 {
             return None;
         }
@@ -76,7 +76,7 @@ impl Accuracy {
     /// Compares pairs of a simulated and a measured time; `None` without a pair. What was measured
     /// as nothing is left out.
     #[must_use]
-    pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+    pub fn from_pairs(pairs: &[(f64, f64)]) -> Option<Self> {
         let pairs: Vec<(f64, f64)> =
             pairs.iter().copied().filter(|(_, measured)| *measured > 0.0).collect();
         let errors: Vec<f64> =
@@ -84,7 +84,7 @@ impl Accuracy {
         let absolute: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
         Some(Self {
             n: pairs.len(),
-            rank_correlation: Correlation::of(&pairs).map(|both| both.rank),
+            rank_correlation: Correlation::from_pairs(&pairs).map(|both| both.rank),
             mean_absolute_percentage_error: mean(&absolute)?,
             bias: mean(&errors)?,
         })
@@ -98,10 +98,10 @@ mod tests {
 
     #[test]
     fn lines_and_curves() {
-        let line = Correlation::of(&[(1.0, 10.0), (2.0, 8.0), (3.0, 6.0)]).unwrap();
+        let line = Correlation::from_pairs(&[(1.0, 10.0), (2.0, 8.0), (3.0, 6.0)]).unwrap();
         assert_eq!((line.linear, line.rank), (-1.0, -1.0));
         // Deviations -1 0 1 and -7 -3 10 (means 2 and 11): 17 / sqrt(2 * 158).
-        let curve = Correlation::of(&[(1.0, 4.0), (2.0, 8.0), (3.0, 21.0)]).unwrap();
+        let curve = Correlation::from_pairs(&[(1.0, 4.0), (2.0, 8.0), (3.0, 21.0)]).unwrap();
         assert!((curve.linear - 17.0 / 316.0_f64.sqrt()).abs() < 1e-12, "{curve:?}");
         assert_eq!(curve.rank, 1.0);
     }
@@ -110,23 +110,25 @@ mod tests {
     fn equal_values_share_their_ranks() {
         assert_eq!(ranks(&[5.0, 1.0, 5.0, 9.0, 5.0]), [3.0, 1.0, 3.0, 5.0, 3.0]);
         // Ranks 1, 2.5, 2.5, 4 and 1, 2, 3, 4: 4.5 / sqrt(4.5 * 5).
-        let tied = Correlation::of(&[(1.0, 1.0), (2.0, 2.0), (2.0, 3.0), (7.0, 9.0)]).unwrap();
+        let tied =
+            Correlation::from_pairs(&[(1.0, 1.0), (2.0, 2.0), (2.0, 3.0), (7.0, 9.0)]).unwrap();
         assert!((tied.rank - 4.5 / 22.5_f64.sqrt()).abs() < 1e-12, "{tied:?}");
     }
 
     #[test]
     fn what_does_not_vary_hangs_on_nothing() {
-        assert_eq!(Correlation::of(&[(1.0, 1.0), (1.0, 2.0), (1.0, 3.0)]), None);
-        assert_eq!(Correlation::of(&[(1.0, 1.0), (2.0, 2.0)]), None);
+        assert_eq!(Correlation::from_pairs(&[(1.0, 1.0), (1.0, 2.0), (1.0, 3.0)]), None);
+        assert_eq!(Correlation::from_pairs(&[(1.0, 1.0), (2.0, 2.0)]), None);
     }
 
     #[test]
     fn errors_are_shares_of_what_was_measured() {
-        let of = Accuracy::of(&[(110.0, 100.0), (150.0, 200.0), (400.0, 400.0), (5.0, 0.0)]);
+        let of =
+            Accuracy::from_pairs(&[(110.0, 100.0), (150.0, 200.0), (400.0, 400.0), (5.0, 0.0)]);
         let of = of.unwrap();
         assert_eq!((of.n, of.rank_correlation), (3, Some(1.0)));
         assert!((of.mean_absolute_percentage_error - 0.35 / 3.0).abs() < 1e-12);
         assert!((of.bias + 0.15 / 3.0).abs() < 1e-12);
-        assert_eq!(Accuracy::of(&[(1.0, 0.0)]), None);
+        assert_eq!(Accuracy::from_pairs(&[(1.0, 0.0)]), None);
     }
 }

@@ -55,7 +55,7 @@ impl Tree {
     /// Connections are opened where the recording says so; without one, by the first resource of
     /// each server.
     #[must_use]
-    pub fn of(page: &Page) -> Self {
+    pub fn from_page(page: &Page) -> Self {
         let resources = page.resources();
         let opens = opens(page);
         let mut tree = Self {
@@ -212,7 +212,7 @@ mod tests {
             resource(&[1], 2),
             resource(&[2, 3], 0),
         ]);
-        let tree = Tree::of(&page);
+        let tree = Tree::from_page(&page);
         let min_rtts: Vec<_> = (0..5).map(|id| tree.min_rtt(id)).collect();
         assert_eq!(min_rtts, [3, 4, 5, 6, 7]);
         let depths: Vec<_> = (0..6).map(|id| tree.depth(id)).collect();
@@ -228,14 +228,14 @@ mod tests {
         let mut resources = vec![resource(&[], 0), resource(&[0], 0)];
         resources[0].measured = Some(measured(Duration::ZERO));
         resources[1].measured = Some(measured(Duration::from_millis(1)));
-        let tree = Tree::of(&page(resources));
+        let tree = Tree::from_page(&page(resources));
         assert_eq!((tree.min_rtt(0), tree.min_rtt(1)), (1, 4), "the first was reused");
     }
 
     #[test]
     fn a_tree_is_printed_from_the_top() {
         let on = [vec![], vec![0], vec![0], vec![1], vec![], vec![2]];
-        let tree = Tree::of(&page(on.iter().map(|on| resource(on, 0)).collect()));
+        let tree = Tree::from_page(&page(on.iter().map(|on| resource(on, 0)).collect()));
         assert_eq!(tree.lines(), [(0, 0), (1, 1), (3, 2), (2, 1), (5, 2), (4, 0)]);
     }
 
@@ -244,7 +244,7 @@ mod tests {
         let count = crate::page::RESOURCES_MAX;
         let resources =
             (0..count).map(|id| resource(&id.checked_sub(1).into_iter().collect::<Vec<_>>(), 0));
-        let tree = Tree::of(&page(resources.collect()));
+        let tree = Tree::from_page(&page(resources.collect()));
         assert_eq!(tree.lines().last(), Some(&(count - 1, count - 1)));
     }
 }

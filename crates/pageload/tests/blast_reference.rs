@@ -69,7 +69,7 @@ fn no_technique_slows_the_published_pages() {
         let plain = tcp::Settings { link, revisit: Revisit::again(), ..tcp::Settings::default() };
         let before = times(&plain);
         for technique in Technique::ALL {
-            let techniques = Techniques::of(&[technique]);
+            let techniques = Techniques::from_list(&[technique]);
             let after = times(&tcp::Settings { techniques, ..plain.clone() });
             let ratios = before.iter().zip(&after).map(|(before, after)| after / before);
             let worst = ratios.fold(0.0, f64::max);
@@ -103,7 +103,7 @@ fn tables(name: &str, logged: &[Logged], hit_rate: f64) {
     let settings = Settings::default();
     for hit_rate in [1.0, hit_rate] {
         let said = Savings::by_published_rules(&pages, &settings, hit_rate, 5);
-        let features = Features { zero_rtt: false, ..Features::of(&Feature::ALL) };
+        let features = Features { zero_rtt: false, ..Features::from_list(&Feature::ALL) };
         let without = study::expected(&pages, &Settings { features, ..settings }, hit_rate, 5);
         println!(
             "{} pages, {name}, hit rate {hit_rate}: {said:.2?}; without 0-RTT {without:.2}",

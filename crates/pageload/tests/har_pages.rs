@@ -156,10 +156,10 @@ fn a_page_as_chromium_records_it() {
     assert_eq!(page.recorded().page_load_time, Some(ms(700)));
     let parents = recording.parents;
     assert_eq!((parents.roots, parents.recorded, parents.unknown_initiators), (1, 3, 0));
-    let path = CriticalPath::of(page).unwrap();
+    let path = CriticalPath::from_page(page).unwrap();
     assert_eq!(path.steps.iter().map(|step| step.resource).collect::<Vec<_>>(), [0, 2, 3]);
     assert_eq!(path.breakdown.total(), ms(700));
-    assert_eq!(Tree::of(page).shape(page).min_rtt, 5);
+    assert_eq!(Tree::from_page(page).shape(page).min_rtt, 5);
 }
 
 /// A page that redirects, and whose scripts fetch data, set timers, and were redirected themselves.
@@ -799,9 +799,9 @@ fn check(har: &Har) -> Result<(), TestCaseError> {
         prop_assert_eq!(recording.facts.len(), page.resources().len());
         prop_assert_eq!(recording.round_trips.len(), page.servers().len());
         let last = page.resources().iter().map(|one| one.measured.unwrap().end()).max();
-        let path = CriticalPath::of(page).unwrap();
+        let path = CriticalPath::from_page(page).unwrap();
         prop_assert_eq!(Some(path.breakdown.total()), last);
-        let tree = Tree::of(page);
+        let tree = Tree::from_page(page);
         prop_assert_eq!(tree.lines().len(), page.resources().len());
         let parents = recording.parents;
         let known = [parents.roots, parents.recorded, parents.only, parents.chosen, parents.last];

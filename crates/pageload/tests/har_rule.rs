@@ -38,7 +38,7 @@ fn trees_that_are_known() {
         let recording = &read.recordings[0];
         assert_eq!(read.entries, logged.page.resources().len());
         assert_eq!(recording.page.ignored().total(), 0, "{:?}", recording.page.ignored());
-        let (known, again) = (Tree::of(&logged.page), Tree::of(&recording.page));
+        let (known, again) = (Tree::from_page(&logged.page), Tree::from_page(&recording.page));
         let height = |tree: &Tree, page: &Page| tree.shape(page).height;
         assert_eq!(height(&again, &recording.page), height(&known, &logged.page), "page {pages}");
         sum.add(&recording.parents.agreement);

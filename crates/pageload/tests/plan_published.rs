@@ -29,7 +29,7 @@ fn pages() -> Option<Vec<Page>> {
 fn overall(model: Model, pages: &[Page]) -> Overall {
     let questions = Questions { rtts: vec![], rates: vec![], ..Questions::all(model) };
     let plans: Vec<PagePlan> = pages.iter().map(|page| questions.ask(page)).collect();
-    Overall::of(&plans)
+    Overall::from_plans(&plans)
 }
 
 fn print(title: &str, of: &Overall) {

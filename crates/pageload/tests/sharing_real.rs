@@ -164,12 +164,12 @@ impl Nginx {
         wait_until("nginx has written down all connections", || {
             fs::read_to_string(&self.log).is_ok_and(|text| text.lines().count() >= count)
         });
-        fs::read_to_string(&self.log).unwrap().lines().map(Logged::of).collect()
+        fs::read_to_string(&self.log).unwrap().lines().map(Logged::from_line).collect()
     }
 }
 
 impl Logged {
-    fn of(line: &str) -> Self {
+    fn from_line(line: &str) -> Self {
         let fields: Vec<&str> = line.split('|').collect();
         let [address, port, name, protocol, reused]: [&str; 5] = fields.try_into().unwrap();
         Self {

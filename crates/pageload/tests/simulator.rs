@@ -82,7 +82,7 @@ fn pages(bytes: u64, servers: &'static [(Protocol, bool)]) -> impl Strategy<Valu
 
 fn techniques() -> impl Strategy<Value = Techniques> {
     prop::sample::subsequence(Technique::ALL.to_vec(), 0..=Technique::ALL.len())
-        .prop_map(|list| Techniques::of(&list))
+        .prop_map(|list| Techniques::from_list(&list))
 }
 
 fn lossy() -> impl Strategy<Value = Link> {
@@ -190,7 +190,7 @@ proptest! {
             if technique == Technique::RedirectDatabase && !redirects_are_a_chain(&page) {
                 continue;
             }
-            let settings = Settings { techniques: Techniques::of(&[technique]), ..plain.clone() };
+            let settings = Settings { techniques: Techniques::from_list(&[technique]), ..plain.clone() };
             let after = load(&page, &settings, seed).full_load_time();
             prop_assert!(after <= before, "{technique}: {before:?} without, {after:?} with");
         }
@@ -205,7 +205,7 @@ proptest! {
         seed: u64,
     ) {
         let rtt = Duration::from_millis(rtt);
-        let features = blast::Features::of(&blast::Feature::ALL[..depth.min(6)]);
+        let features = blast::Features::from_list(&blast::Feature::ALL[..depth.min(6)]);
         let settings = blast::Settings { rtt, rate, depth, features, ..blast::Settings::default() };
         let plan = blast::Plan::new(&page, &settings);
         let mut simulator = blast::Simulator::new();
@@ -241,7 +241,7 @@ fn openings_cost_what_the_ledger_says() {
         (&[], Revisit { connections: 1.0, ..Revisit::default() }, 1),
     ];
     for (list, revisit, round_trips) in ledger {
-        let settings = Settings { techniques: Techniques::of(list), revisit, ..quiet() };
+        let settings = Settings { techniques: Techniques::from_list(list), revisit, ..quiet() };
         let loaded = load(&one_resource(1_000), &settings, 0);
         assert_eq!(loaded.resources[0].last, round_trips * RTT, "{list:?}, {revisit:?}");
     }
@@ -249,7 +249,7 @@ fn openings_cost_what_the_ledger_says() {
 
 #[test]
 fn only_who_takes_part_gains() {
-    let techniques = Techniques::of(&[Technique::TurboTls]);
+    let techniques = Techniques::from_list(&[Technique::TurboTls]);
     let settings = Settings { techniques, ..quiet() };
     let page = one_resource(1_000);
     assert_eq!(load_with(&page, &settings, |_| true, 0).page_load_time(), 2 * RTT);
@@ -258,7 +258,7 @@ fn only_who_takes_part_gains() {
 
 #[test]
 fn early_data_that_fits_into_no_syn_comes_behind_it() {
-    let techniques = Techniques::of(&[Technique::FastOpenPrivacy, Technique::ZeroRtt]);
+    let techniques = Techniques::from_list(&[Technique::FastOpenPrivacy, Technique::ZeroRtt]);
     let settings = Settings { techniques, revisit: Revisit::again(), ..quiet() };
     for (request_bytes, round_trips) in [(200, 1), (400, 2)] {
         let resource = Resource { request_bytes, response_bytes: 1_000, ..Resource::default() };
@@ -272,7 +272,7 @@ fn early_data_that_fits_into_no_syn_comes_behind_it() {
 /// segments.
 #[test]
 fn early_data_by_datagrams_is_answered_by_them_at_first() {
-    let techniques = Techniques::of(&[Technique::TurboTls, Technique::ZeroRtt]);
+    let techniques = Techniques::from_list(&[Technique::TurboTls, Technique::ZeroRtt]);
     let settings = Settings { techniques, revisit: Revisit::again(), ..quiet() };
     let of = |bytes| load(&one_resource(bytes), &settings, 0);
     assert_eq!(of(5_900).page_load_time(), RTT);
@@ -287,7 +287,7 @@ fn a_client_hello_that_fits_into_no_syn_gains_nothing_by_fast_open() {
     let tls = Handshake { client_hello: 1_800, ..quiet().tls };
     let revisit = Revisit::again();
     for (technique, round_trips) in [(Technique::FastOpenPrivacy, 3), (Technique::TurboTls, 2)] {
-        let techniques = Techniques::of(&[technique]);
+        let techniques = Techniques::from_list(&[technique]);
         let settings = Settings { techniques, revisit, tls, ..quiet() };
         assert_eq!(load(&one_resource(1), &settings, 0).page_load_time(), round_trips * RTT);
     }
@@ -335,7 +335,7 @@ fn databases_help_as_often_as_they_know_the_page() {
     let known = Resource { response_bytes: 1, in_prefetch_database: true, ..Resource::default() };
     let child = Resource { dependencies: vec![on(0)], ..known.clone() };
     let page = Page::new("known".into(), servers, vec![known, child]).unwrap();
-    let techniques = Techniques::of(&[Technique::PrefetchDatabase]);
+    let techniques = Techniques::from_list(&[Technique::PrefetchDatabase]);
     let settings = Settings { techniques, hit_rate: 0.6, ..quiet() };
     let hits = (0..1_000).filter(|&seed| load(&page, &settings, seed).full_load_time() == 3 * RTT);
     let hits = hits.count();

@@ -67,7 +67,7 @@ pub struct RouteTag(pub [u8; ROUTE_TAG_LEN]);
 pub(crate) struct HelloHash([u8; 16]);
 
 impl HelloHash {
-    pub(crate) fn of(hello: &[u8]) -> Self {
+    pub(crate) fn from_bytes(hello: &[u8]) -> Self {
         Self(first(&Sha256::digest(hello)))
     }
 }

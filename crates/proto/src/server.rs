@@ -320,7 +320,7 @@ impl Server {
     /// otherwise it is remembered, so that a late copy over UDP starts nothing, and its fragments
     /// that came over UDP are forgotten.
     pub fn handle_plain(&mut self, now: Instant, peer: SocketAddr, hello: &[u8]) -> Attachment {
-        let hash = HelloHash::of(hello);
+        let hash = HelloHash::from_bytes(hello);
         let running =
             self.running_hellos.get(&hash).copied().filter(|id| {
                 self.sessions.get(id).is_some_and(|session| session.is_from(peer.ip()))
@@ -480,7 +480,7 @@ impl Server {
         let Some(session) = self.sessions.get_mut(&id) else {
             return Err(Discard::Ended);
         };
-        let hash = HelloHash::of(session.hello_bytes(hello_end));
+        let hash = HelloHash::from_bytes(session.hello_bytes(hello_end));
         if self.hellos.get(now, &hash).is_some() || self.running_hellos.contains_key(&hash) {
             return Err(Discard::HelloRuns);
         }

@@ -26,7 +26,7 @@ struct Facts {
 }
 
 impl Facts {
-    fn of(hello: &ClientHello) -> Self {
+    fn from_hello(hello: &ClientHello) -> Self {
         let text = |name: &Vec<u8>| String::from_utf8(name.clone()).unwrap();
         Self {
             end: hello.end,
@@ -50,7 +50,7 @@ fn every_recording_has_facts_and_the_reader_finds_them() {
         let Ok(Progress::Complete(hello)) = read(&recorded.flight) else {
             panic!("{} is not complete", recorded.name);
         };
-        assert_eq!(Facts::of(&hello), recorded.facts, "{}", recorded.name);
+        assert_eq!(Facts::from_hello(&hello), recorded.facts, "{}", recorded.name);
     }
 }
 
@@ -80,7 +80,7 @@ fn records_of_any_size_carry_the_same_hello() {
             let Ok(Progress::Complete(hello)) = read(&stream) else {
                 panic!("{} in records of {size}", recorded.name);
             };
-            let facts = Facts::of(&hello);
+            let facts = Facts::from_hello(&hello);
             assert_eq!(facts.end, stream.len());
             let end = recorded.facts.end;
             assert_eq!(Facts { end, ..facts }, recorded.facts, "{}", recorded.name);

@@ -51,7 +51,7 @@ impl<'a> Frame<'a> {
     }
 
     /// As the fields of a block say.
-    fn of(block: &Block, payload: &'a [u8]) -> Self {
+    fn from_block(block: &Block, payload: &'a [u8]) -> Self {
         match block.text("frame") {
             "request" => Self::Request(Request {
                 id: SessionId(block.array("id")),
@@ -118,7 +118,7 @@ fn frames_are_read_and_written() {
     assert_eq!(kinds.len(), 5);
     for block in &blocks {
         let (bytes, payload) = (block.bytes("bytes"), block.payload());
-        let frame = Frame::of(block, &payload);
+        let frame = Frame::from_block(block, &payload);
         assert_eq!(frame.emit(), bytes, "{block:?}");
         let parsed = Frame::parse(block.text("frame"), &bytes);
         assert_eq!(parsed, Ok(frame), "{block:?}");
@@ -129,7 +129,7 @@ fn frames_are_read_and_written() {
 fn what_a_receiver_does_not_look_at_changes_nothing() {
     for block in &read("lenient.txt") {
         let (bytes, payload) = (block.bytes("bytes"), block.payload());
-        let frame = Frame::of(block, &payload);
+        let frame = Frame::from_block(block, &payload);
         assert_ne!(frame.emit(), bytes, "{block:?}");
         let parsed = Frame::parse(block.text("frame"), &bytes);
         assert_eq!(parsed, Ok(frame), "{block:?}");

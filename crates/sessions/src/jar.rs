@@ -88,7 +88,7 @@ impl CookieJar {
     /// It tells nothing to those after it before it [arrives](Self::arrive): several that begin at
     /// once show what is of the same age.
     pub fn visit(&mut self, visit: &Visit<'_>, now: Instant) -> Visited {
-        let Ok(key) = Key::of(visit) else { return Visited::Never };
+        let Ok(key) = Key::from_visit(visit) else { return Visited::Never };
         match self.entry(key, visit.network).last {
             Last::Never => Visited::Never,
             Last::Elsewhere => Visited::Elsewhere,
@@ -98,7 +98,7 @@ impl CookieJar {
 
     /// The visit is connected: what is shown from now on may have been got by it.
     pub fn arrive(&mut self, visit: &Visit<'_>, now: Instant) {
-        let Ok(key) = Key::of(visit) else { return };
+        let Ok(key) = Key::from_visit(visit) else { return };
         if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.is_at(visit)) {
             entry.last = Last::Here(now);
         }
@@ -116,7 +116,7 @@ impl CookieJar {
         lifetime: Duration,
         now: Instant,
     ) -> Result<(), NotKept> {
-        let key = Key::of(visit)?;
+        let key = Key::from_visit(visit)?;
         let lifetime = lifetime.min(COOKIE_LIFE_MAX);
         if lifetime <= LAST_MOMENT {
             return Err(NotKept::Lifetime);
@@ -141,7 +141,7 @@ impl CookieJar {
     /// The cookie for this visit that ends first, if there is one. It is spent with that: it must
     /// go onto the wire once or never.
     pub fn take(&mut self, visit: &Visit<'_>, now: Instant) -> Option<Cookie> {
-        let key = Key::of(visit).ok()?;
+        let key = Key::from_visit(visit).ok()?;
         let user = key.user();
         if self.spent.is_full(user, now) || self.entries.get(&key).is_none() {
             return None;
@@ -236,7 +236,7 @@ struct Key {
 }
 
 impl Key {
-    fn of(visit: &Visit<'_>) -> Result<Self, NotKept> {
+    fn from_visit(visit: &Visit<'_>) -> Result<Self, NotKept> {
         if !visit.context.is_shared() {
             return Err(NotKept::Context);
         }

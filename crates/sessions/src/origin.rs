@@ -80,7 +80,7 @@ pub(crate) enum ServerKey {
 }
 
 impl Key {
-    pub(crate) fn of(origin: &Origin<'_>) -> Result<Self, NotKept> {
+    pub(crate) fn from_origin(origin: &Origin<'_>) -> Result<Self, NotKept> {
         if !origin.context.is_shared() {
             return Err(NotKept::Context);
         }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     fn key(server: Server<'_>, alpn: &[Vec<u8>]) -> Result<Key, NotKept> {
-        Key::of(&Origin { server, alpn, settings: &[7; 32], context: &Context::user(1) })
+        Key::from_origin(&Origin { server, alpn, settings: &[7; 32], context: &Context::user(1) })
     }
 
     fn named(alpn: &[Vec<u8>]) -> Result<Key, NotKept> {

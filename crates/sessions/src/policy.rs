@@ -95,7 +95,7 @@ pub(crate) struct Policies {
 impl Policies {
     /// The context's own; without one, that of its user without a label; and without that, the one
     /// for everybody.
-    pub(crate) fn of(&self, context: &Context) -> Policy {
+    pub(crate) fn get(&self, context: &Context) -> Policy {
         let user = || self.own.get(&Context { uid: context.uid, label: None });
         self.own.get(context).or_else(user).copied().unwrap_or(self.default)
     }
@@ -150,14 +150,14 @@ mod tests {
         let own = Policy { early_data: false, ..Policy::default() };
         policies.set(&Context::user(1), OFF).unwrap();
         policies.set(&labelled(1, 1), own).unwrap();
-        assert_eq!(policies.of(&Context::user(1)), OFF);
-        assert_eq!(policies.of(&labelled(1, 1)), own);
-        assert_eq!(policies.of(&labelled(1, 2)), OFF);
-        assert_eq!(policies.of(&Context::user(2)), Policy::default());
+        assert_eq!(policies.get(&Context::user(1)), OFF);
+        assert_eq!(policies.get(&labelled(1, 1)), own);
+        assert_eq!(policies.get(&labelled(1, 2)), OFF);
+        assert_eq!(policies.get(&Context::user(2)), Policy::default());
         policies.set_default(own);
-        assert_eq!(policies.of(&Context::user(2)), own);
+        assert_eq!(policies.get(&Context::user(2)), own);
         policies.remove(&Context::user(1));
-        assert_eq!(policies.of(&labelled(1, 2)), own);
+        assert_eq!(policies.get(&labelled(1, 2)), own);
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
         let mut policies = Policies::default();
         for lifetime in [SESSION_LIFE_MAX, SESSION_LIFE_MAX + Duration::from_secs(1)] {
             policies.set(&Context::user(1), Policy { lifetime, ..OFF }).unwrap();
-            assert_eq!(policies.of(&Context::user(1)).lifetime, SESSION_LIFE_MAX);
+            assert_eq!(policies.get(&Context::user(1)).lifetime, SESSION_LIFE_MAX);
         }
     }
 }

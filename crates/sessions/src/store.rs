@@ -164,9 +164,9 @@ impl SessionStore {
         now: Instant,
     ) -> Result<(), NotKept> {
         self.sweep(now);
-        let key = Key::of(origin)?;
+        let key = Key::from_origin(origin)?;
         self.admit(origin, &ticket)?;
-        let (ticket, end) = dated(ticket, self.policies.of(origin.context), now);
+        let (ticket, end) = dated(ticket, self.policies.get(origin.context), now);
         if !is_alive(end, now) {
             return Err(NotKept::Lifetime);
         }
@@ -203,7 +203,7 @@ impl SessionStore {
     /// It is dropped if it is over by now, was forgotten meanwhile, or the policy is another one.
     pub fn give_back(&mut self, taken: Taken, now: Instant) {
         let Taken { key, mut kept, at, .. } = taken;
-        let policy = self.policies.of(&key.context);
+        let policy = self.policies.get(&key.context);
         kept.end = kept.end.min(kept.ticket.verified + policy.lifetime);
         let is_good = is_alive(kept.end, now)
             && policy.sharing.allows(key.server())
@@ -231,7 +231,7 @@ impl SessionStore {
     #[must_use]
     pub fn certificate(&self, origin: &Origin<'_>, now: Instant) -> Option<CertificateNames> {
         let Server::Name(host) = origin.server else { return None };
-        let key = Key::of(origin).ok()?;
+        let key = Key::from_origin(origin).ok()?;
         let beside = |(other, pool)| Key::names_beside(other, &key).map(|names| (names, pool));
         let fits = |(names, pool): &(&CertificateNames, &Pool)| {
             names.covers(host) && pool.alive(now).next().is_some()
@@ -245,8 +245,8 @@ impl SessionStore {
     /// (RFC 9149), once it has taken one or not.
     #[must_use]
     pub fn wanted(&self, origin: &Origin<'_>, now: Instant) -> TicketsWanted {
-        let keeps = self.policies.of(origin.context).sharing.allows(origin.server);
-        let Some(key) = Key::of(origin).ok().filter(|_| keeps) else {
+        let keeps = self.policies.get(origin.context).sharing.allows(origin.server);
+        let Some(key) = Key::from_origin(origin).ok().filter(|_| keeps) else {
             return TicketsWanted { new_session: 0, resumption: 0 };
         };
         let held = self.pools.get(&key).map_or(0, |pool| pool.alive(now).count());
@@ -294,7 +294,7 @@ impl SessionStore {
         match policy {
             Some(policy) => {
                 self.policies.set(context, policy)?;
-                self.apply_policies(heirs(context), self.policies.of(context));
+                self.apply_policies(heirs(context), self.policies.get(context));
             }
             None => self.drop_policy(context),
         }
@@ -310,7 +310,7 @@ impl SessionStore {
     /// The policy that a context has, its own or not.
     #[must_use]
     pub fn policy(&self, context: &Context) -> Policy {
-        self.policies.of(context)
+        self.policies.get(context)
     }
 
     /// The contexts with policies of their own.
@@ -322,7 +322,7 @@ impl SessionStore {
     pub fn list(&self, uid: Option<u32>, now: Instant) -> impl Iterator<Item = Listed<'_>> {
         let rows = self.pools.iter().filter(move |(key, _)| uid.is_none() || key.user() == uid);
         rows.filter_map(move |(key, pool)| {
-            Listed::of(key, pool, self.policies.of(&key.context), now)
+            Listed::from_pool(key, pool, self.policies.get(&key.context), now)
         })
     }
 
@@ -353,7 +353,7 @@ impl SessionStore {
     /// Decides whether a ticket may be kept at all, whatever else is kept.
     fn admit(&self, origin: &Origin<'_>, ticket: &Ticket) -> Result<(), NotKept> {
         let is_offered = |alpn: &Vec<u8>| origin.alpn.contains(alpn);
-        if !self.policies.of(origin.context).sharing.allows(origin.server) {
+        if !self.policies.get(origin.context).sharing.allows(origin.server) {
             Err(NotKept::Policy)
         } else if ticket.client_certificate {
             Err(NotKept::ClientCertificate)
@@ -369,12 +369,12 @@ impl SessionStore {
     }
 
     fn find(&mut self, origin: &Origin<'_>, now: Instant) -> Option<Taken> {
-        let key = Key::of(origin).ok()?;
+        let key = Key::from_origin(origin).ok()?;
         self.pools.use_row(&key)?;
         let (ended, kept) = self.change(&key, |pool| (pool.drop_ended(now), pool.take()))?;
         self.counts.expired += ended as u64;
         let kept = kept?;
-        let policy = self.policies.of(&key.context);
+        let policy = self.policies.get(&key.context);
         let early_data_max = policy.early_data_max(key.server(), kept.ticket.early_data_max);
         Some(Taken { key, kept, early_data_max, at: self.stamp() })
     }
@@ -456,7 +456,7 @@ impl SessionStore {
 
     fn drop_policy(&mut self, context: &Context) {
         self.policies.remove(context);
-        self.apply_policies(heirs(context), self.policies.of(context));
+        self.apply_policies(heirs(context), self.policies.get(context));
     }
 
     /// Drops and shortens what policies do not allow any more, after that of `affected` has become
@@ -468,7 +468,7 @@ impl SessionStore {
         }
         let mut count = 0;
         self.pools.retain(|key, pool| {
-            let policy = self.policies.of(&key.context);
+            let policy = self.policies.get(&key.context);
             let keeps = policy.sharing.allows(key.server());
             if keeps {
                 pool.shorten(policy.lifetime);

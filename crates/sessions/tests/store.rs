@@ -585,10 +585,10 @@ proptest! {
             put_units(&mut store, user, server, (number, bytes), now);
             let after = shares(&store, scarce, now);
             for loser in (0..USERS).filter(|loser| after[*loser] < before[*loser]) {
-                let adds = if loser == user { scarce.of(bytes) } else { 0 };
+                let adds = if loser == user { scarce.amount(bytes) } else { 0 };
                 prop_assert!((before[loser] + adds) * USERS > limit, "{before:?} {after:?}");
                 for other in after {
-                    prop_assert!(after[loser] + scarce.of(UNITS_MAX) >= other, "{before:?} {after:?}");
+                    prop_assert!(after[loser] + scarce.amount(UNITS_MAX) >= other, "{before:?} {after:?}");
                 }
             }
             prop_assert!(after.iter().sum::<usize>() <= limit);
@@ -612,7 +612,7 @@ enum Scarce {
 
 impl Scarce {
     /// Returns the part of it that one ticket of this many units takes.
-    fn of(self, units: usize) -> usize {
+    fn amount(self, units: usize) -> usize {
         match self {
             Self::Servers | Self::Tickets => 1,
             Self::Bytes => units,

@@ -290,12 +290,12 @@ impl Conn {
     fn agreed(&self, asked: Facts) -> Facts {
         let ssl = self.stream.ssl();
         Facts {
-            version: ssl.version2().and_then(Version::of),
+            version: ssl.version2().and_then(Version::from_openssl),
             cipher: ssl.current_cipher().and_then(|cipher| cipher.standard_name()),
             group: ffi::group_name(ssl),
             alpn: ssl.selected_alpn_protocol().map(<[u8]>::to_vec),
             resumed: ssl.session_reused(),
-            early_data: EarlyData::of(ffi::early_data_status(ssl)),
+            early_data: EarlyData::from_status(ffi::early_data_status(ssl)),
             peer_certificate: ssl.peer_certificate().and_then(|peer| peer.to_der().ok()),
             ..asked
         }
@@ -432,7 +432,7 @@ impl Conn {
     }
 
     fn fail(&mut self, error: &openssl::ssl::Error) -> TlsError {
-        let error = TlsError::of(error, self.stream.ssl());
+        let error = TlsError::from_openssl(error, self.stream.ssl());
         self.end(error)
     }
 
@@ -466,7 +466,7 @@ impl Early {
 }
 
 fn takes_early_data(ssl: &SslRef) -> bool {
-    EarlyData::of(ffi::early_data_status(ssl)) == EarlyData::Accepted
+    EarlyData::from_status(ffi::early_data_status(ssl)) == EarlyData::Accepted
 }
 
 fn waits(error: &openssl::ssl::Error) -> bool {

@@ -74,7 +74,7 @@ impl TlsError {
     }
 
     /// Translates the error of an OpenSSL operation, with the connection it was about.
-    pub(crate) fn of(error: &openssl::ssl::Error, ssl: &SslRef) -> Self {
+    pub(crate) fn from_openssl(error: &openssl::ssl::Error, ssl: &SslRef) -> Self {
         match error.code() {
             ErrorCode::ZERO_RETURN => Self::Alert(CLOSE_NOTIFY),
             ErrorCode::SYSCALL if error.ssl_error().is_none() => Self::Truncated,
@@ -92,7 +92,7 @@ impl TlsError {
         }
         match error.reason_code() {
             reason::CERTIFICATE_VERIFY_FAILED => {
-                Self::Certificate(CertificateFault::of(verified.as_raw()))
+                Self::Certificate(CertificateFault::from_code(verified.as_raw()))
             }
             reason::NO_CERTIFICATE => Self::Unsupported(words),
             reason::UNEXPECTED_EOF => Self::Truncated,
@@ -115,7 +115,7 @@ impl From<ErrorStack> for TlsError {
 
 impl CertificateFault {
     /// Translates `X509_V_ERR_*` of openssl/x509_vfy.h.
-    pub(crate) const fn of(code: i32) -> Self {
+    pub(crate) const fn from_code(code: i32) -> Self {
         match code {
             9 => Self::NotYetValid,
             10 => Self::Expired,
@@ -327,9 +327,9 @@ mod tests {
 
     #[test]
     fn verification_results_have_names() {
-        assert_eq!(CertificateFault::of(10), CertificateFault::Expired);
-        assert_eq!(CertificateFault::of(62), CertificateFault::Name);
-        assert_eq!(CertificateFault::of(18), CertificateFault::Untrusted);
-        assert_eq!(CertificateFault::of(26), CertificateFault::Other(26));
+        assert_eq!(CertificateFault::from_code(10), CertificateFault::Expired);
+        assert_eq!(CertificateFault::from_code(62), CertificateFault::Name);
+        assert_eq!(CertificateFault::from_code(18), CertificateFault::Untrusted);
+        assert_eq!(CertificateFault::from_code(26), CertificateFault::Other(26));
     }
 }

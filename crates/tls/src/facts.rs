@@ -52,7 +52,7 @@ impl Version {
         }
     }
 
-    pub(crate) fn of(version: SslVersion) -> Option<Self> {
+    pub(crate) fn from_openssl(version: SslVersion) -> Option<Self> {
         match version {
             SslVersion::TLS1_2 => Some(Self::Tls12),
             SslVersion::TLS1_3 => Some(Self::Tls13),
@@ -85,7 +85,7 @@ pub enum EarlyData {
 
 impl EarlyData {
     /// Translates `SSL_EARLY_DATA_*` of openssl/ssl.h.
-    pub(crate) const fn of(status: i32) -> Self {
+    pub(crate) const fn from_status(status: i32) -> Self {
         match status {
             1 => Self::Refused,
             2 => Self::Accepted,

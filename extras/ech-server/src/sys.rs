@@ -150,7 +150,7 @@ impl Context {
 
     /// Takes Encrypted ClientHello for the key in `pem`.
     pub(crate) fn set_ech(&mut self, pem: &[u8]) -> io::Result<()> {
-        let (store, text) = (Store::new()?, Bio::of(pem)?);
+        let (store, text) = (Store::new()?, Bio::from_bytes(pem)?);
         // SAFETY: all three are valid; the context takes a reference of its own to what is in the
         // store.
         unsafe {
@@ -318,7 +318,7 @@ impl<'b> Bio<'b> {
         Ok(Self(bio, std::marker::PhantomData))
     }
 
-    fn of(bytes: &'b [u8]) -> io::Result<Self> {
+    fn from_bytes(bytes: &'b [u8]) -> io::Result<Self> {
         let length = c_int::try_from(bytes.len()).map_err(io::Error::other)?;
         // SAFETY: the bytes live longer than what is made of them, which only reads them.
         let bio = made(unsafe { BIO_new_mem_buf(bytes.as_ptr().cast(), length) })?;

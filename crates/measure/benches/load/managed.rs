@@ -111,7 +111,7 @@ impl Series {
         self.0.entry(metric).or_default().push(value);
     }
 
-    fn of(&self, metric: &str) -> &[f64] {
+    fn samples(&self, metric: &str) -> &[f64] {
         self.0.get(metric).map_or(&[], Vec::as_slice)
     }
 }
@@ -166,7 +166,7 @@ fn start(folder: &Path, origin: &Origin, beside: Option<&Path>) -> Result<Vec<Ar
 fn agreed(arms: &[Arm]) -> Result<String, Failure> {
     let mut all: Option<String> = None;
     for arm in arms {
-        let answer = visits::once(&arm.way, false).map_err(|why| of(arm, &why))?;
+        let answer = visits::once(&arm.way, false).map_err(|why| in_arm(arm, &why))?;
         match &all {
             Some(agreed) if *agreed != answer.agreed => {
                 let name = arm.name;
@@ -178,7 +178,7 @@ fn agreed(arms: &[Arm]) -> Result<String, Failure> {
     all.ok_or_else(|| "there is nothing to compare".into())
 }
 
-fn of(arm: &Arm, why: &Failure) -> Failure {
+fn in_arm(arm: &Arm, why: &Failure) -> Failure {
     format!("{}: {why}", arm.name).into()
 }
 
@@ -196,7 +196,7 @@ fn compare(
         for turn in 0..arms.len() {
             let index = (round + turn) % arms.len();
             let (Some(arm), Some(series)) = (arms.get(index), all.get_mut(index)) else { continue };
-            let values = measure(plan, arm, load, cpus).map_err(|why| of(arm, &why))?;
+            let values = measure(plan, arm, load, cpus).map_err(|why| in_arm(arm, &why))?;
             for (metric, value) in load.metrics().iter().zip(values) {
                 report.sample(test, round, arm.name, metric, value);
                 series.add(metric, value);
@@ -219,7 +219,7 @@ fn summarize(report: &mut Report, arm: &str, load: Load, series: &Series) -> boo
     let test = load.name();
     let mut met = true;
     for &metric in load.metrics() {
-        let median = report.median(test, &format!("{arm}: {metric}"), series.of(metric)).value;
+        let median = report.median(test, &format!("{arm}: {metric}"), series.samples(metric)).value;
         if metric == CLIENT_BUSY && median < BUSY {
             report.note(&format!(
                 "{test}, {arm}: the client's processor was not what limits; the rate is the origin's, or that of waiting"
@@ -240,10 +240,10 @@ fn summarize(report: &mut Report, arm: &str, load: Load, series: &Series) -> boo
 fn set_against(report: &mut Report, other: &str, load: Load, managed: &Series, theirs: &Series) {
     let test = load.name();
     for &metric in load.metrics().iter().take(2) {
-        let ratios = ratios(managed.of(metric), theirs.of(metric));
+        let ratios = ratios(managed.samples(metric), theirs.samples(metric));
         report.median(test, &format!("managed / {other}, {metric}"), &ratios);
         if matches!(load, Load::Latency { .. }) {
-            let pairs = managed.of(metric).iter().zip(theirs.of(metric));
+            let pairs = managed.samples(metric).iter().zip(theirs.samples(metric));
             let more: Vec<f64> = pairs.map(|(ours, theirs)| ours - theirs).collect();
             report.median(test, &format!("managed - {other}, {metric}"), &more);
         }

@@ -33,7 +33,7 @@ impl Report {
 
     /// A line of the summary: a median over all rounds.
     pub(crate) fn median(&mut self, test: &str, what: &str, samples: &[f64]) -> Median {
-        self.add_median(test, what, Median::of(samples))
+        self.add_median(test, what, Median::from_samples(samples))
     }
 
     /// The same with an interval by bootstrap.

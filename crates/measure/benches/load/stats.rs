@@ -21,7 +21,7 @@ pub(crate) struct Median {
 }
 
 impl Median {
-    pub(crate) fn of(samples: &[f64]) -> Self {
+    pub(crate) fn from_samples(samples: &[f64]) -> Self {
         let mut sorted = samples.to_vec();
         let value = middle(&mut sorted);
         let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);

@@ -38,7 +38,9 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<bool, Failure> {
             Ok(())
         })?;
     }
-    let load = arms.first().map_or(0.0, |arm| FIXED * super::stats::Median::of(&arm.rates).value);
+    let load = arms
+        .first()
+        .map_or(0.0, |arm| FIXED * super::stats::Median::from_samples(&arm.rates).value);
     for round in 0..plan.rounds {
         turn(&mut arms, round, |arm| {
             let done = turbo::handshakes(arm.address, CLIENTS, Some(load), plan.turn)?;

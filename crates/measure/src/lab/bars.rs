@@ -166,7 +166,7 @@ fn found(
 }
 
 fn median_of(bar: &Bar, group: &Group) -> Option<f64> {
-    Summary::of(&group.ranked(bar.of))?.p50
+    Summary::from_samples(&group.ranked(bar.of))?.p50
 }
 
 /// The limit for a short run, in which one request of a few may miss the first packet, too.

@@ -74,11 +74,11 @@ impl Environment {
             programs: cell::versions(plan),
             sysctls: BTreeMap::from([topology::FAST_OPEN, topology::MTU_PROBING]),
         };
-        Self::of(about, root)
+        Self::from_about(about, root)
     }
 
     /// The same of a run that is no such plan.
-    pub(crate) fn of(about: About, root: bool) -> Self {
+    pub(crate) fn from_about(about: About, root: bool) -> Self {
         let About { quick, full, seed, late, programs, sysctls } = about;
         let begun = SystemTime::now();
         Self {

@@ -395,7 +395,7 @@ fn packets_in(file: &Path) -> Result<Vec<CapturedPacket>, Failure> {
 /// Returns the handshakes that servers have counted for a cell, and packets of its client show.
 fn counted(cell: &Cell, packets: Option<&[CapturedPacket]>) -> Option<Handshakes> {
     let (_, servers) = cell.cases();
-    cell.handshakes(packets.map(|packets| Seen::of(packets, &servers)))
+    cell.handshakes(packets.map(|packets| Seen::from_packets(packets, &servers)))
 }
 
 /// The connections of a cell one by one, for whoever wants to count otherwise.

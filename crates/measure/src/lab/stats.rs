@@ -56,7 +56,7 @@ pub(crate) struct Summary {
 
 impl Summary {
     /// Summarises samples; `None` without any. A failed one is infinite.
-    pub(crate) fn of(samples: &[f64]) -> Option<Self> {
+    pub(crate) fn from_samples(samples: &[f64]) -> Option<Self> {
         let n = samples.len();
         let sorted = Sorted::new(samples)?;
         let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn percentiles_are_samples_by_nearest_rank() {
         let percentiles = |count| {
-            let summary = Summary::of(&ordinals(count)).unwrap();
+            let summary = Summary::from_samples(&ordinals(count)).unwrap();
             (summary.n, summary.p50, summary.p90, summary.p99, summary.max)
         };
         assert_eq!(percentiles(1), (1, Some(1.0), None, None, Some(1.0)));
@@ -306,20 +306,20 @@ mod tests {
         assert_eq!(percentiles(99), (99, Some(50.0), Some(90.0), None, Some(99.0)));
         assert_eq!(percentiles(100), (100, Some(50.0), Some(90.0), Some(99.0), Some(100.0)));
         assert_eq!(percentiles(101), (101, Some(51.0), Some(91.0), Some(100.0), Some(101.0)));
-        assert_eq!(Summary::of(&[]), None);
+        assert_eq!(Summary::from_samples(&[]), None);
     }
 
     /// Failures are slower than everything: of 100 with 5 failed, one in a hundred takes for ever,
     /// and so does the slowest.
     #[test]
     fn what_failed_is_slower_than_everything() {
-        let summary = Summary::of(&with_failed(&ordinals(95), 5)).unwrap();
+        let summary = Summary::from_samples(&with_failed(&ordinals(95), 5)).unwrap();
         assert_eq!((summary.n, summary.p50, summary.p90), (100, Some(50.0), Some(90.0)));
         assert_eq!((summary.p99, summary.max), (None, None));
         let most = with_failed(&ordinals(4), 6);
-        let summary = Summary::of(&most).unwrap();
+        let summary = Summary::from_samples(&most).unwrap();
         assert_eq!((summary.n, summary.p50, summary.ci95[1]), (10, None, None));
-        assert!(Summary::of(&with_failed(&[], 3)).unwrap().p50.is_none());
+        assert!(Summary::from_samples(&with_failed(&[], 3)).unwrap().p50.is_none());
         let whole = ordinals(10);
         assert_eq!(ratio_of_medians(&most, &whole, 1), None);
         assert_eq!(ratio_of_medians(&whole, &most, 1), None);
@@ -327,7 +327,7 @@ mod tests {
         // Just one of the medians can be among the failed ones: the ratio has no upper end.
         let close = ratio_of_medians(&with_failed(&ordinals(11), 9), &whole, 1).unwrap();
         assert!(close.value.is_finite() && close.ci95[1].is_infinite(), "{close:?}");
-        let json = serde_json::to_value(Summary::of(&most).unwrap()).unwrap();
+        let json = serde_json::to_value(Summary::from_samples(&most).unwrap()).unwrap();
         assert!(json["p50"].is_null() && json["n"] == 10, "{json}");
     }
 
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn means_have_the_deviation_of_a_sample() {
         let of = |samples: &[f64]| {
-            let summary = Summary::of(samples).unwrap();
+            let summary = Summary::from_samples(samples).unwrap();
             (summary.mean, summary.sd)
         };
         let (mean, sd) = of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
@@ -364,7 +364,7 @@ mod tests {
     /// give or take one rank of simulation).
     #[test]
     fn the_interval_of_a_median_is_that_of_the_bootstrap() {
-        let [low, high] = Summary::of(&ordinals(100)).unwrap().ci95.map(Option::unwrap);
+        let [low, high] = Summary::from_samples(&ordinals(100)).unwrap().ci95.map(Option::unwrap);
         assert!((40.0..=42.0).contains(&low), "{low}");
         assert!((58.0..=61.0).contains(&high), "{high}");
     }
@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn a_report_is_reproducible() {
         let samples = drawn(LogNormal::new(0.0, 1.0).unwrap(), 50, 3);
-        assert_eq!(Summary::of(&samples), Summary::of(&samples));
+        assert_eq!(Summary::from_samples(&samples), Summary::from_samples(&samples));
         let other = ordinals(50);
         assert_eq!(ratio_of_medians(&samples, &other, 7), ratio_of_medians(&samples, &other, 7));
     }
@@ -419,7 +419,7 @@ mod tests {
     fn intervals_hold_the_truth_about_95_times_in_100() {
         let exponential = || Exp::new(1.0).unwrap();
         let median = coverage(2.0_f64.ln(), 400, |run| {
-            Summary::of(&drawn(exponential(), 60, run)).unwrap().ci95.map(Option::unwrap)
+            Summary::from_samples(&drawn(exponential(), 60, run)).unwrap().ci95.map(Option::unwrap)
         });
         let ratio = coverage(0.5, 400, |run| {
             let (of, to) = (drawn(exponential(), 60, run), drawn(exponential(), 60, 1_000 + run));

@@ -224,7 +224,7 @@ impl Group {
     pub(crate) fn paired_ratio(&self, other: &Self) -> Option<f64> {
         let pairs =
             self.rounds.iter().filter_map(|(round, own)| Some(own / other.rounds.get(round)?));
-        Summary::of(&pairs.collect::<Vec<_>>())?.p50
+        Summary::from_samples(&pairs.collect::<Vec<_>>())?.p50
     }
 
     /// The times of all trials in ms; one that failed took for ever.
@@ -239,7 +239,7 @@ impl Group {
 
     fn summary(&self) -> CellSummary {
         let rtt_ms = self.rtt.as_secs_f64() * 1e3;
-        let summary = |moment| Summary::of(&self.ranked(moment)).map(to_the_microsecond);
+        let summary = |moment| Summary::from_samples(&self.ranked(moment)).map(to_the_microsecond);
         let first_request_byte = summary(Moment::Request);
         let load = self.told.load;
         let in_groups = self.told.in_groups;
@@ -258,7 +258,7 @@ impl Group {
             failed: self.failed,
             flagged: self.flagged,
             flagged_share: (self.n > 0).then(|| rounded(self.flagged as f64 / self.n as f64)),
-            p50_unflagged: Summary::of(&self.unflagged).and_then(|times| times.p50),
+            p50_unflagged: Summary::from_samples(&self.unflagged).and_then(|times| times.p50),
             failed_at: if in_groups { self.failed_at.clone() } else { BTreeMap::new() },
             links: self.told.links,
             rtts: first_request_byte.and_then(|times| Some(rounded(times.p50? / rtt_ms))),

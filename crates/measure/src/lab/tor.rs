@@ -290,7 +290,7 @@ impl Run {
         let made = self.origin.connections() - before;
         let whole = !captured.full && captured.dropped == 0 && made == order.len() as u64;
         let packets = headstart_emulation::read_capture(file).map_err(unreadable)?;
-        Ok(Evidence::of(&packets, order, whole))
+        Ok(Evidence::from_packets(&packets, order, whole))
     }
 
     /// Writes the rows, and what is known beside them.
@@ -301,7 +301,7 @@ impl Run {
         evidence: &Evidence,
     ) -> Result<(), Failure> {
         let pings = pairs.values().flat_map(BTreeMap::values).flat_map(|visited| visited.rtt_ms);
-        let pings = Summary::of(&pings.collect::<Vec<_>>());
+        let pings = Summary::from_samples(&pings.collect::<Vec<_>>());
         let rtt = pings
             .and_then(|pings| pings.p50)
             .map_or(link.rtt, |ms| Duration::from_secs_f64(ms / 1e3));
@@ -471,7 +471,7 @@ fn saved(pairs: &Pairs, rtt: Duration) -> Value {
                 Some(first(Arm::Waiting)? - first(Arm::Optimistic)?)
             })
             .collect();
-        let ms = Summary::of(&saved);
+        let ms = Summary::from_samples(&saved);
         let share = ms.and_then(|ms| ms.p50).map(|ms| ms / (rtt.as_secs_f64() * 1e3));
         json!({ "ms_to_first_response_byte": ms, "circuit_round_trips": share })
     };

@@ -112,7 +112,7 @@ pub(crate) struct OfProgram {
 
 impl Seen {
     /// Reads the connections whose ServerHello the packets show, which are those that came so far.
-    pub(crate) fn of(packets: &[CapturedPacket], servers: &[IpAddr]) -> Self {
+    pub(crate) fn from_packets(packets: &[CapturedPacket], servers: &[IpAddr]) -> Self {
         let connections = connections(packets).into_iter();
         let own = connections.filter(|one| servers.contains(&one.server.ip()));
         let resumed: Vec<bool> = own.filter_map(|one| one.resumed).collect();

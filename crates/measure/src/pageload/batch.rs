@@ -26,7 +26,7 @@ impl<T: Send> Batch<T> {
         names: &[PathBuf],
         of: impl Fn(usize, Contents) -> T + Sync,
     ) -> Result<Self, Failure> {
-        let Files { files, failures } = Files::of(names);
+        let Files { files, failures } = Files::from_names(names);
         let are_several = files.len() + failures.len() > 1;
         let mut batch = Self { of: Vec::new(), unreadable: Vec::new() };
         let mut last = None;

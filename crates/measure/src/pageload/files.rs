@@ -31,7 +31,7 @@ impl Files {
     /// Files as they are; of a folder those that have the name of a recording; and what matches a
     /// pattern (`*`, `?`, `[a-z]`, `**` for any folders) that a shell has left as it is, because it
     /// was quoted or would have been too long.
-    pub(super) fn of(names: &[PathBuf]) -> Self {
+    pub(super) fn from_names(names: &[PathBuf]) -> Self {
         let mut all = Self::default();
         for path in names {
             match pattern(path) {

@@ -107,7 +107,7 @@ pub(super) struct Setting {
 }
 
 impl Setting {
-    pub(super) fn of(model: &Model) -> Self {
+    pub(super) fn from_model(model: &Model) -> Self {
         let &Model { hit_rate, seed, draws, .. } = model;
         match &model.profile {
             Profile::Blast(settings) => Self {
@@ -231,7 +231,7 @@ mod tests {
         let link = Link { down: Some(1_000_000), loss: 0.005, ..Link::default() };
         let settings = tcp::Settings { link, ..tcp::Settings::default() };
         let mut model = Model { profile: Profile::Tcp(settings), hit_rate: 1.0, seed: 0, draws: 5 };
-        let words = Setting::of(&model).words();
+        let words = Setting::from_model(&model).words();
         assert_eq!(
             words,
             "Profile tcp: round trip 50 ms; 8 Mbit/s down, no limit up; 0.5 % lost; \
@@ -242,7 +242,7 @@ mod tests {
         settings.pools = Pools { connections: 20, depth: 6 };
         settings.delivery = Delivery::Document;
         model = Model { profile: Profile::Tcp(settings), draws: 1, ..model };
-        let words = Setting::of(&model).words();
+        let words = Setting::from_model(&model).words();
         assert_eq!(
             words,
             "Profile tcp: round trip 50 ms; 8 Mbit/s down, no limit up; 0.5 % lost; a client that was there before; \
@@ -252,7 +252,7 @@ mod tests {
         model.draws = 5;
         model =
             Model { profile: Profile::Blast(blast::Settings::default()), hit_rate: 0.6, ..model };
-        let words = Setting::of(&model).words();
+        let words = Setting::from_model(&model).words();
         assert_eq!(
             words,
             "Profile blast: round trip 800 ms; 1.312 Mbit/s for each resource; \

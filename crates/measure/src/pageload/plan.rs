@@ -109,7 +109,7 @@ fn plans(
     database: Option<&Source>,
 ) -> (Vec<Answer>, Ignored) {
     let Contents { recordings, ignored } = contents;
-    let median = |har: HarFacts| Quantiles::of(har.round_trips_ms).map(|times| times.p50);
+    let median = |har: HarFacts| Quantiles::from_values(har.round_trips_ms).map(|times| times.p50);
     let answer = |Recording { file, page, har }: Recording| {
         let (page, coverage) = known(database, page);
         Answer {
@@ -138,11 +138,11 @@ impl Answers {
             pages.extend(of_file);
         }
         Self {
-            setting: Setting::of(&questions.model),
+            setting: Setting::from_model(&questions.model),
             database: database
                 .map(|source| source.used(pages.iter().filter_map(|page| page.database.as_ref()))),
             order: questions.order.iter().map(|technique| technique.name()).collect(),
-            overall: Overall::of(pages.iter().map(|page| &page.plan)),
+            overall: Overall::from_plans(pages.iter().map(|page| &page.plan)),
             pages,
             not_resources: counted(&not_resources),
             ignored: counted(&ignored),

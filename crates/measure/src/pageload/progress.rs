@@ -25,7 +25,7 @@ impl Progress {
     }
 
     /// Counts what is read.
-    pub(super) fn of<R: Read>(&self, input: R) -> impl Read + use<R> {
+    pub(super) fn wrap<R: Read>(&self, input: R) -> impl Read + use<R> {
         self.0.wrap_read(input)
     }
 

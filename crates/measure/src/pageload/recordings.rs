@@ -129,7 +129,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 fn read(path: &Path, name: &str, progress: &Progress) -> Result<Contents, Failure> {
     let unreadable = |error: &io::Error| sharing::unreadable(name, error);
     let input = sharing::open(path).map_err(|error| unreadable(&error))?;
-    let (head, whole) = peek(progress.of(input)).map_err(|error| unreadable(&error))?;
+    let (head, whole) = peek(progress.wrap(input)).map_err(|error| unreadable(&error))?;
     if !head.starts_with(&GZIP) {
         return of_kind(&head, whole, name);
     }

@@ -52,7 +52,7 @@ fn read(path: &Path, audit: &mut Audit, progress: &Progress) -> Result<(), Failu
     let name = name_of(path);
     progress.stage(name.clone());
     let input = open(path).map_err(|error| unreadable(&name, &error))?;
-    let recording = audit.read(&name, progress.of(input)).map_err(|error| {
+    let recording = audit.read(&name, progress.wrap(input)).map_err(|error| {
         Failure::usage(format!("cannot read {name}: {error}")).hint(error.hint())
     })?;
     if recording.is_cut_short {

@@ -75,7 +75,7 @@ fn summaries(
     let pages = recordings.into_iter().enumerate();
     let pages = pages.filter(|(at, _)| wanted.is_none_or(|wanted| wanted == *at));
     let summary = |(at, recording)| {
-        let (page, resources) = PageSummary::of(recording);
+        let (page, resources) = PageSummary::from_recording(recording);
         details.add((file, at), resources);
         page
     };

@@ -33,7 +33,7 @@ use headstart::base::output;
 /// No file can be read, a technique is none of the profile's, or a file cannot be written.
 pub(super) fn run(options: &SimulateOptions) -> Result<ExitCode, Failure> {
     let mut model = model::model(&options.simulator)?;
-    let all = Techniques::of(model.profile.in_order());
+    let all = Techniques::from_list(model.profile.in_order());
     let techniques = |arm: &Arm| match arm {
         Arm::All => all,
         Arm::These(techniques) => *techniques,
@@ -139,7 +139,7 @@ struct Figures {
 }
 
 impl Figures {
-    fn of(load: &Load) -> Self {
+    fn from_load(load: &Load) -> Self {
         Self {
             page_load_ms: ms(load.page_load_time()),
             full_load_ms: ms(load.full_load_time()),
@@ -181,7 +181,7 @@ impl PageLoads {
         let mut mean = |(arm, &techniques): (usize, &Techniques)| {
             let (mut sum, mut count) = (Figures::default(), 0_u64);
             of.model.loads(&page, techniques, |seed, load| {
-                let mut figures = Figures::of(&load);
+                let mut figures = Figures::from_load(&load);
                 if of.is_kept {
                     loads.push((arm, seed, figures));
                 }
@@ -217,13 +217,14 @@ impl Simulated {
         }
         let over = |(arm, techniques): (usize, &Techniques)| {
             let times = pages.iter().filter_map(|page: &PageLoads| page.arms.get(arm));
-            let page_load_ms = Quantiles::of(times.map(|means| means.figures.page_load_ms))?;
+            let page_load_ms =
+                Quantiles::from_values(times.map(|means| means.figures.page_load_ms))?;
             Some(OverPages { techniques: techniques.to_string(), page_load_ms })
         };
         let database = of
             .database
             .map(|source| source.used(pages.iter().filter_map(|page| page.database.as_ref())));
-        let setting = Setting::of(of.model);
+        let setting = Setting::from_model(of.model);
         let over_pages = of.arms.iter().enumerate().filter_map(over).collect();
         let (ignored, not_resources) = (by_reason(&ignored), by_reason(&not_resources));
         let unreadable = batch.unreadable;

@@ -60,7 +60,7 @@ impl Simulated {
 
     /// Until all resources are there, in ms.
     pub(super) fn full_load_ms(&self, arm: Arm, link: Link) -> f64 {
-        let (page, techniques) = self.of(arm);
+        let (page, techniques) = self.for_arm(arm);
         let connections = match self.way.connections {
             Connections::Pool(connections) => connections,
             Connections::Recorded => Pools::default().connections,
@@ -78,7 +78,7 @@ impl Simulated {
         tcp::load(page, &settings, SEED).full_load_time().as_secs_f64() * 1e3
     }
 
-    fn of(&self, arm: Arm) -> (&Page, Techniques) {
+    fn for_arm(&self, arm: Arm) -> (&Page, Techniques) {
         let name = arm.name();
         let techniques = [
             (name.contains("tfo"), Technique::FastOpen),
@@ -89,7 +89,7 @@ impl Simulated {
             (arm.sends_early_data(), Technique::ZeroRtt),
         ];
         let used = techniques.into_iter().filter(|(used, _)| *used);
-        let techniques = Techniques::of(&used.map(|(_, one)| one).collect::<Vec<_>>());
+        let techniques = Techniques::from_list(&used.map(|(_, one)| one).collect::<Vec<_>>());
         let page = match () {
             () if arm.is_clear() => &self.clear,
             () if name.starts_with("quic") => &self.multiplexed,

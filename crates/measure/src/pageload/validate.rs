@@ -69,7 +69,7 @@ fn said(
 
 fn against_published(options: &ValidateOptions) -> Result<Validation, Failure> {
     let path = reference(options)?;
-    let validation = Validation::of(&read(&path)?, options.draws);
+    let validation = Validation::from_loads(&read(&path)?, options.draws);
     if validation.settings.is_empty() {
         let name = recordings::name_of(&path);
         return Err(Failure::usage(format!(
@@ -102,7 +102,7 @@ fn read(path: &Path) -> Result<Vec<Logged>, Failure> {
     let file = File::open(path).map_err(|error| unreadable(&name, &error))?;
     let progress = Progress::new(file.metadata().ok().map(|file| file.len()));
     progress.stage(name.clone());
-    let file = progress.of(file);
+    let file = progress.wrap(file);
     let is_compressed = path.extension().is_some_and(|end| end == "gz");
     let input: Box<dyn Read> =
         if is_compressed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
@@ -134,7 +134,7 @@ struct Setting {
 }
 
 impl Setting {
-    fn of(name: &str, of: &Agreement) -> Self {
+    fn from_agreement(name: &str, of: &Agreement) -> Self {
         let bar_s = Agreement::bar(name);
         Self {
             n: of.pages,
@@ -162,11 +162,11 @@ impl Setting {
 }
 
 impl Validation {
-    fn of(loads: &[Logged], draws: u64) -> Self {
+    fn from_loads(loads: &[Logged], draws: u64) -> Self {
         let settings = published::agreement(loads, draws).into_iter();
         let settings: BTreeMap<String, Setting> = settings
             .map(|(name, of)| {
-                let setting = Setting::of(&name, &of);
+                let setting = Setting::from_agreement(&name, &of);
                 (name, setting)
             })
             .collect();

@@ -22,7 +22,7 @@ fn report(arguments: &[&Path]) -> Said {
 }
 
 /// The HTML of a folder, and the text on the terminal.
-fn of(fixture: &Fixture) -> (String, String) {
+fn rendered(fixture: &Fixture) -> (String, String) {
     let dir = tempfile::tempdir().unwrap();
     fixture.write(dir.path());
     let (code, out, err) = report(&[dir.path()]);
@@ -123,7 +123,7 @@ fn names_cannot_become_markup() {
         arms: vec![("tls13", "plain", 2.0), ("<b>&", "turbo", 1.0)],
         ..Fixture::small()
     };
-    let (html, _) = of(&fixture);
+    let (html, _) = rendered(&fixture);
     let (text, elements) = parse(&html);
     assert!(text.contains(hostile) && text.contains("<b>&"), "{text}");
     assert!(!elements.iter().any(|name| name == "script"));
@@ -177,7 +177,7 @@ fn few_trials_are_said_to_be_few() {
     let few = Fixture { trials: 5, ..Fixture::small() };
     let enough = Fixture { trials: 6, ..Fixture::small() };
     let words = "no interval of 95 %";
-    let ((html, out), (html_enough, out_enough)) = (of(&few), of(&enough));
+    let ((html, out), (html_enough, out_enough)) = (rendered(&few), rendered(&enough));
     assert!(html.contains(words) && out.contains(words));
     assert!(!html_enough.contains(words) && !out_enough.contains(words));
 }
@@ -188,7 +188,7 @@ fn an_arm_that_never_completed_is_shown() {
         links: vec![Link { name: "dead", rtt_ms: 10.0, slow: 0.0, fails }],
         ..Fixture::small()
     };
-    let (html, out) = of(&fails(1.0));
+    let (html, out) = rendered(&fails(1.0));
     let (text, _) = parse(&html);
     assert!(text.contains("40 (100 %)") && out.contains("40 (100 %)"), "{out}");
     assert!(text.contains("no trial came so far"));
@@ -199,7 +199,7 @@ fn an_arm_that_never_completed_is_shown() {
 /// and the median is later than that of what completed.
 #[test]
 fn failed_trials_rank_behind_all_others() {
-    let (html, out) = of(&Fixture {
+    let (html, out) = rendered(&Fixture {
         links: vec![Link { name: "bad", rtt_ms: 10.0, slow: 0.0, fails: 0.3 }],
         ..Fixture::small()
     });

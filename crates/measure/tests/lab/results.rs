@@ -176,7 +176,7 @@ impl<'a> Quote<'a> {
             );
             columns.extend(ratios.iter().map(|ratio| {
                 let (one, other) = ratio.split_once('/').unwrap();
-                let median = |arm| find(arm).and_then(|cell| cell[self.of()]["p50"].as_f64());
+                let median = |arm| find(arm).and_then(|cell| cell[self.subject()]["p50"].as_f64());
                 match (median(one), median(other)) {
                     (Some(one), Some(other)) => format!("{:.3}", one / other),
                     _ => "–".to_owned(),
@@ -196,12 +196,12 @@ impl<'a> Quote<'a> {
         )
     }
 
-    fn of(&self) -> &'a str {
+    fn subject(&self) -> &'a str {
         self.get("of").unwrap_or("first_request_byte")
     }
 
     fn show(&self, cell: &Value) -> String {
-        let times = &cell[self.of()];
+        let times = &cell[self.subject()];
         let (n, failed) = (cell["n"].as_u64().unwrap(), cell["failed"].as_u64().unwrap());
         let show = self.get("show").unwrap_or("p50");
         if let Some(broken) = cell["broken"].as_str() {

@@ -31,7 +31,7 @@ pub(crate) fn is_as_described(recording: &Recording, site: &Site) {
         (described.difference(&recorded).collect(), recorded.difference(&described).collect());
     assert!(missing.is_empty() && more.is_empty(), "missing {missing:?}, more {more:?}");
     let shape = site.shape();
-    let found = Tree::of(page).shape(page);
+    let found = Tree::from_page(page).shape(page);
     assert_eq!(found.resources, shape.resources);
     assert_eq!(page.redirects(), shape.redirects);
     let hosts: BTreeSet<&str> = page.servers().iter().map(|server| server.host.as_str()).collect();

@@ -70,7 +70,7 @@ impl Drop for Keys {
 }
 
 impl Keys {
-    fn of(ring: &CookieRing) -> Self {
+    fn from_ring(ring: &CookieRing) -> Self {
         let bytes = |key: &CookieKey| {
             let (tag, mask) = key.secrets();
             (*tag, *mask)
@@ -128,7 +128,7 @@ impl ServerMaps {
     /// # Errors
     /// Those of bpf(2).
     pub fn set_keys(&mut self, ring: &CookieRing, life: Duration) -> io::Result<()> {
-        self.keys = Keys::of(ring);
+        self.keys = Keys::from_ring(ring);
         self.now.life = u32::try_from(life.min(COOKIE_LIFE_MAX).as_secs()).unwrap_or(0);
         self.now.unix_minus_boot = unix_minus_boot();
         self.write()

@@ -185,7 +185,7 @@ async fn cookies_are_for_the_address_that_tcp_has_proven() {
     let (near, far) = duplex(1 << 16);
     let conn = site.server.accept(PEER, now()).unwrap();
     let proven = ProvenAddr::default();
-    let mut server = TlsStream::of(Engine::new(conn, far, Some(proven.clone())));
+    let mut server = TlsStream::from_engine(Engine::new(conn, far, Some(proven.clone())));
     let mut client = TlsStream::new(site.client.connect(NAME, None, true).unwrap(), near);
     let elsewhere: IpAddr = [192, 0, 2, 7].into();
     proven.set((elsewhere, 1).into());

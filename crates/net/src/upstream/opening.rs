@@ -96,14 +96,14 @@ impl Opening {
         target: &Target,
     ) -> Result<Self, DnsError> {
         let now = Instant::now().into_std();
-        let trust = match (upstream.optimistic, standings.of(&upstream, now)) {
+        let trust = match (upstream.optimistic, standings.standing(&upstream, now)) {
             (Optimistic::Always, _) | (Optimistic::Auto, Standing::Trusted) => Trust::Full,
             (Optimistic::Auto, Standing::Unknown) => Trust::Trial,
             (Optimistic::Never, _) | (Optimistic::Auto, Standing::Objects | Standing::Silent) => {
                 Trust::None
             }
         };
-        let login = upstream.login.of(&target.context);
+        let login = upstream.login.credentials_for(&target.context);
         if upstream.login.is_by_context() && login.is_none() {
             // Without the login that keeps it apart there is no connection.
             return Err(DnsError::InvalidName);

@@ -44,7 +44,7 @@ impl Standing {
 }
 
 impl Standings {
-    pub(super) fn of(&self, upstream: &Upstream, now: Instant) -> Standing {
+    pub(super) fn standing(&self, upstream: &Upstream, now: Instant) -> Standing {
         let known = self.known();
         let entry = known.get(&address(upstream)).filter(|entry| now < entry.until);
         entry.map_or(Standing::Unknown, |entry| entry.standing)

@@ -127,7 +127,7 @@ async fn echoed(stream: &mut ClientStream, flight: &[u8]) -> Carrier {
 
 fn standing(connector: &Connector, at: SocketAddr) -> Standing {
     let known = upstream(at, Optimistic::Auto);
-    connector.standings().of(&known, std::time::Instant::now())
+    connector.standings().standing(&known, std::time::Instant::now())
 }
 
 fn error_of(error: &std::io::Error) -> UpstreamError {
@@ -572,8 +572,8 @@ fn what_is_remembered_ends() {
         [(Standing::Objects, OBJECTION_MEMORY), (Standing::Trusted, TRUST_MEMORY)]
     {
         standings.learn(&known, standing, now);
-        assert_eq!(standings.of(&known, now + memory - Duration::from_millis(1)), standing);
-        assert_eq!(standings.of(&known, now + memory), Standing::Unknown);
+        assert_eq!(standings.standing(&known, now + memory - Duration::from_millis(1)), standing);
+        assert_eq!(standings.standing(&known, now + memory), Standing::Unknown);
     }
 }
 

@@ -107,7 +107,7 @@ struct Row {
 }
 
 impl Row {
-    fn of(count: usize, fault: impl Element + 'static) -> Self {
+    fn with_fault(count: usize, fault: impl Element + 'static) -> Self {
         let world = World::new();
         let server = Server::start(&world);
         world.fault(Some(Box::new(fault)), None);
@@ -203,7 +203,7 @@ pub(crate) fn made_up_cookies_of_another_user() {
 
 /// Plain TCP is there before the kernel's second SYN, which would leave after a second.
 pub(crate) fn syn_lost() {
-    let row = Row::of(1, Loss::exact([1]));
+    let row = Row::with_fault(1, Loss::exact([1]));
     assert_eq!(row.reasons(), [LOST]);
     assert_eq!(row.happened(FastOpenEvent::Silent), [true]);
     row.is_ordinary(0..1);
@@ -214,7 +214,7 @@ pub(crate) fn syn_lost() {
 
 /// What arrives when nobody waits for it any more opens nothing at the client, and is reset.
 pub(crate) fn syn_late() {
-    let row = Row::of(1, SynDataBox::Delays(LATE));
+    let row = Row::with_fault(1, SynDataBox::Delays(LATE));
     assert_eq!(row.reasons(), [LOST]);
     assert_eq!(row.world.seen.cookies(), [row.flights[0].cookie.as_bytes().to_vec()]);
     let begun = Instant::now();
@@ -225,7 +225,7 @@ pub(crate) fn syn_late() {
 }
 
 pub(crate) fn syn_reset() {
-    let row = Row::of(3, SynDataBox::Resets);
+    let row = Row::with_fault(3, SynDataBox::Resets);
     let blocked = Some(FastOpenNotUsed::Path(PathReason::SynLost));
     assert_eq!(row.reasons(), [LOST, LOST, blocked]);
     row.is_ordinary(0..2);
@@ -234,7 +234,7 @@ pub(crate) fn syn_reset() {
 }
 
 pub(crate) fn syn_prohibited() {
-    let row = Row::of(1, SynDataBox::Prohibits);
+    let row = Row::with_fault(1, SynDataBox::Prohibits);
     assert_eq!(row.reasons(), [LOST]);
     assert_eq!(row.happened(FastOpenEvent::Failed), [true]);
     assert_eq!(row.happened(FastOpenEvent::Silent), [false]);
@@ -242,7 +242,7 @@ pub(crate) fn syn_prohibited() {
 }
 
 pub(crate) fn option_stripped() {
-    let row = Row::of(4, StripFastOpen);
+    let row = Row::with_fault(4, StripFastOpen);
     let blocked = Some(FastOpenNotUsed::Path(PathReason::SynDataRefused));
     assert_eq!(row.reasons(), [REFUSED, REFUSED, REFUSED, blocked]);
     row.is_ordinary(0..3);
@@ -250,7 +250,7 @@ pub(crate) fn option_stripped() {
 
 /// The server acknowledges what arrived; the kernel sends the rest.
 pub(crate) fn part_acknowledged() {
-    let row = Row::of(1, SynDataBox::Halves);
+    let row = Row::with_fault(1, SynDataBox::Halves);
     assert_eq!(row.reasons(), [REFUSED]);
     let [syn] = &row.world.seen.syns()[..] else { panic!("{:?}", row.world.seen.syns()) };
     let [answer] = &row.world.seen.syn_acks()[..] else { panic!("{:?}", row.world.seen.all()) };

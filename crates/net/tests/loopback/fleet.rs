@@ -124,7 +124,7 @@ struct Client {
 }
 
 impl Client {
-    async fn of(owner: &Edge) -> Self {
+    async fn with_session_at(owner: &Edge) -> Self {
         let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         udp.connect(owner.address()).await.unwrap();
         let (key, hello) = (JoinKey::new(rand::random()), hello(rand::random()));
@@ -152,7 +152,7 @@ impl Client {
 async fn a_join_at_another_edge_reaches_the_session() {
     let mut site = Site::new(3).await;
     let (mut owner, other) = (site.start(1), site.start(3));
-    let client = Client::of(&owner).await;
+    let client = Client::with_session_at(&owner).await;
     let mut stream = owner.next().await;
     let proven = stream.proven_addr();
     let other = other.establish_all();
@@ -186,7 +186,7 @@ async fn a_join_at_another_edge_reaches_the_session() {
 async fn a_client_that_breaks_off_breaks_off_at_the_owner() {
     let mut site = Site::new(2).await;
     let (mut owner, other) = (site.start(1), site.start(2));
-    let client = Client::of(&owner).await;
+    let client = Client::with_session_at(&owner).await;
     let mut stream = owner.next().await;
     let (tcp, status) = client.join(other.establish_all(), 0, &client.hello).await;
     assert_eq!(status, Status::Joined);
@@ -205,7 +205,7 @@ async fn edges_one_rotation_apart_find_each_other() {
     let ahead = ring.rotated(UnixSeconds(1_790_000_001)).unwrap();
     let mut owner = site.start_with(1, &key, &ahead);
     let other = site.start_with(2, &key, &ring).establish_all();
-    let client = Client::of(&owner).await;
+    let client = Client::with_session_at(&owner).await;
     let _stream = owner.next().await;
     assert_eq!(client.join(other, 0, &client.hello).await.1, Status::Joined);
 }
@@ -215,17 +215,17 @@ async fn edges_one_rotation_apart_find_each_other() {
 async fn keys_that_were_replaced_are_not_kept() {
     let mut site = Site::new(1).await;
     let mut owner = site.start(1);
-    let _client = Client::of(&owner).await;
+    let _client = Client::with_session_at(&owner).await;
     let _stream = owner.next().await;
     let before = Arc::downgrade(&owner.ring.current());
     owner.ring.replace(site.ring.rotated(UnixSeconds(1_790_000_001)).unwrap());
     assert!(before.upgrade().is_none(), "the secret that left is wiped");
-    assert_ne!(Client::of(&owner).await.tag, RouteTag::default());
+    assert_ne!(Client::with_session_at(&owner).await.tag, RouteTag::default());
 }
 
 /// The stream starts anew where it came, if the client has delivered nothing; else it ends.
 async fn decides_alone(mut owner: Edge, mut other: Edge) {
-    let clients = [Client::of(&owner).await, Client::of(&owner).await];
+    let clients = [Client::with_session_at(&owner).await, Client::with_session_at(&owner).await];
     let _streams = [owner.next().await, owner.next().await];
     owner.cut_off().await;
     let address = other.address();
@@ -282,7 +282,7 @@ async fn nothing_is_forwarded_to_who_has_another_key() {
     let (stranger, ring) = (FleetKey::generate().unwrap(), site.ring.clone());
     let mut owner = site.start_with(1, &stranger, &ring);
     let other = site.start(2).establish_all();
-    let client = Client::of(&owner).await;
+    let client = Client::with_session_at(&owner).await;
     let mut stream = owner.next().await;
     let offset = u32::try_from(HELLO).unwrap();
     assert_eq!(client.join(other, offset, b"").await.1, Status::Refused);

@@ -47,11 +47,11 @@ pub(crate) struct Ready {
 
 impl FastOpenClient {
     pub(crate) fn new(options: &ClientOptions, roots: &[X509]) -> Result<Self, PeerError> {
-        Self::of(options.arm, options.suite, &options.name, roots)
+        Self::for_server(options.arm, options.suite, &options.name, roots)
     }
 
     /// Client of a server with this name.
-    pub(crate) fn of(
+    pub(crate) fn for_server(
         arm: Arm,
         suite: Suite,
         name: &str,

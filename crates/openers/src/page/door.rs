@@ -180,7 +180,7 @@ impl Door {
                 Self::Tls(Tls::client(suite, roots.to_vec(), name, arm.resumes())?)
             }
             Carrier::FastOpen | Carrier::Fop => {
-                Self::FastOpen(Box::new(FastOpenClient::of(arm, suite, name, roots)?))
+                Self::FastOpen(Box::new(FastOpenClient::for_server(arm, suite, name, roots)?))
             }
             Carrier::Quic => {
                 Self::Quic(Box::new(QuicClient::new(suite, roots, name, arm.sends_early_data())?))

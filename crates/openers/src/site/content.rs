@@ -13,7 +13,7 @@ pub(super) struct Numbers(u64);
 
 impl Numbers {
     /// For something of this name: others have others.
-    pub(super) fn of(name: &str) -> Self {
+    pub(super) fn from_name(name: &str) -> Self {
         // FNV-1a.
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -31,7 +31,7 @@ impl Numbers {
 
 /// So many bytes of words, of something of this name; nothing in them ends a comment.
 pub(super) fn words(name: &str, bytes: usize) -> String {
-    let mut numbers = Numbers::of(name);
+    let mut numbers = Numbers::from_name(name);
     let mut text = String::with_capacity(bytes + 16);
     while text.len() < bytes {
         text.push_str(WORDS[usize::from(numbers.byte()) % WORDS.len()]);

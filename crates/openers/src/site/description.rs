@@ -302,7 +302,7 @@ impl Bytes {
     /// section 3.1).
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     // sizes are far below 2^53 and never negative
-    fn of(self, number: usize, count: usize) -> usize {
+    fn nth(self, number: usize, count: usize) -> usize {
         match self {
             Self::One(bytes) => bytes,
             Self::Spread([first, last]) => {
@@ -342,7 +342,7 @@ impl SiteText {
                 return Err(wrong("is one too many"));
             }
             for number in 0..count {
-                let bytes = text.bytes.of(number, count);
+                let bytes = text.bytes.nth(number, count);
                 let numbered = if count > 1 { format!("{id}-{}", number + 1) } else { id.clone() };
                 resources.push(SiteResource {
                     id: numbered,

@@ -48,7 +48,7 @@ fn dimensions(room: usize) -> (usize, usize) {
 }
 
 fn rows(name: &str, width: usize, height: usize) -> Vec<u8> {
-    let mut numbers = Numbers::of(name);
+    let mut numbers = Numbers::from_name(name);
     let tint = [numbers.byte() / 3, numbers.byte() / 3, numbers.byte() / 3];
     let ground = height * 3 / 5;
     let mut rows = Vec::with_capacity(height * (1 + 3 * width));

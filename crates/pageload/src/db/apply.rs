@@ -54,7 +54,7 @@ impl Database {
     /// The page with what this database knows of it, for simulators, and how much that is.
     #[must_use]
     pub fn apply(&self, page: &Page) -> (Page, Coverage) {
-        let asked = Asked::of(self, page);
+        let asked = Asked::from_page(self, page);
         let (resources, prefetched) = asked.resources();
         // It is as good a page as before: only marks are others.
         let with = Page::new(page.name().to_owned(), page.servers().to_vec(), resources);
@@ -91,7 +91,7 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn of(database: &'a Database, page: &'a Page) -> Self {
+    fn from_page(database: &'a Database, page: &'a Page) -> Self {
         let targets: Vec<Option<Target>> =
             page.resources().iter().map(|of| of.url.parse().ok()).collect();
         let document = targets.get(page.redirects()).and_then(Option::as_ref);

@@ -52,7 +52,7 @@ impl SpeculationRules {
     /// Collects all known documents of an origin, without the redirects to them: pages of one
     /// origin link to each other.
     #[must_use]
-    pub fn of(database: &Database, origin: &Origin) -> Self {
+    pub fn for_origin(database: &Database, origin: &Origin) -> Self {
         let pages = database.pages().iter().map(|page| &page.document);
         let urls: Vec<String> =
             pages.filter(|document| document.origin == *origin).map(on_its_origin).collect();
@@ -64,7 +64,7 @@ impl SpeculationRules {
 impl Links {
     /// Makes the fields for a page.
     #[must_use]
-    pub fn of(page: &PageEntry) -> Self {
+    pub fn for_page(page: &PageEntry) -> Self {
         let mut links = Self::default();
         let mut bytes = 0;
         page.servers.iter().for_each(|server| {

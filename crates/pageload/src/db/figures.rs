@@ -143,7 +143,7 @@ impl Recordings {
         if visits.len() < 2 {
             return;
         }
-        let mut counts = Counts::of(visits);
+        let mut counts = Counts::from_visits(visits);
         for visit in visits {
             counts.remove(visit);
             self.compare(&counts, visit, rules, figures);

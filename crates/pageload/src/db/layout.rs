@@ -46,7 +46,7 @@ const GROUPS: [usize; 3] = [48, 512, 4096];
 /// The columns of a database, as they are compressed in a file.
 #[must_use]
 pub fn write(database: &Database) -> Vec<u8> {
-    let hosts = Hosts::of(database);
+    let hosts = Hosts::from_database(database);
     let mut writer = Writer::new(COLUMNS);
     writer.count(COUNTS, database.pages().len());
     writer.count(COUNTS, hosts.shared.len());
@@ -109,7 +109,7 @@ struct Hosts<'a> {
 }
 
 impl<'a> Hosts<'a> {
-    fn of(database: &'a Database) -> Self {
+    fn from_database(database: &'a Database) -> Self {
         let mut pages: HashMap<&str, usize> =
             database.http2().keys().map(|host| (&**host, 0)).collect();
         let by_page: Vec<BTreeSet<&str>> = database.pages().iter().map(spoken_of).collect();

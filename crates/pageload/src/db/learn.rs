@@ -80,7 +80,7 @@ pub(super) enum Unfit {
 }
 
 impl Counts {
-    pub(super) fn of<'v>(visits: impl IntoIterator<Item = &'v Visit>) -> Self {
+    pub(super) fn from_visits<'v>(visits: impl IntoIterator<Item = &'v Visit>) -> Self {
         let mut counts = Self::default();
         visits.into_iter().for_each(|visit| counts.add(visit));
         counts

@@ -86,7 +86,7 @@ impl Recordings {
         at: Option<UnixSeconds>,
         facts: &Facts,
     ) -> Result<(), RecordingError> {
-        let reduction = Reduction::of(page, facts);
+        let reduction = Reduction::from_page(page, facts);
         let document = reduction.document().map_err(RecordingError::Document)?.clone();
         let requests = self.requests + page.resources().len();
         if self.count >= RECORDINGS || requests > REQUESTS || self.known.targets.len() > URLS {
@@ -136,7 +136,7 @@ impl Recordings {
         let mut pages = Vec::new();
         for (document, visits) in &self.pages {
             let visits = newest(visits, rules);
-            let counts = Counts::of(visits);
+            let counts = Counts::from_visits(visits);
             if counts.visits < rules.recordings_min {
                 *left_out.entry(LeftOut::FewRecordings).or_default() += 1;
                 continue;

@@ -49,7 +49,7 @@ impl InUse {
     /// Reads the file's own facts. None if none of `keys` signed its header: nobody vouches for its
     /// date then, and it keeps nothing out.
     #[must_use]
-    pub fn of(file: &[u8], keys: &[PublicKey]) -> Option<Self> {
+    pub fn from_file(file: &[u8], keys: &[PublicKey]) -> Option<Self> {
         let header = Header::read(file).ok()?;
         header.verify(keys).ok()?;
         Some(Self { created: header.created, is_whole: header.is_of(file) })
@@ -265,7 +265,7 @@ mod tests {
         let key = SecretKey::from_bytes(&[9; 32]);
         let keys = [key.public()];
         let now = UnixSeconds(100 * DAY);
-        let in_use = InUse::of(&file(50 * DAY, &key), &keys);
+        let in_use = InUse::from_file(&file(50 * DAY, &key), &keys);
         assert_eq!(in_use, Some(InUse { created: UnixSeconds(50 * DAY), is_whole: true }));
         let judged = |created: u64| judge(&file(created, &key), in_use, &keys, now);
         assert!(matches!(judged(50 * DAY + 1), Ok(Update::Take(_))));
@@ -286,7 +286,7 @@ mod tests {
         let with = |place: usize| {
             let mut damaged = good.clone();
             damaged[place] ^= 0x40;
-            let in_use = InUse::of(&damaged, &keys);
+            let in_use = InUse::from_file(&damaged, &keys);
             let judged = |created: u64| judge(&file(created, &key), in_use, &keys, now);
             (in_use, judged(50 * DAY), judged(50 * DAY - 1))
         };
@@ -299,9 +299,12 @@ mod tests {
         assert_eq!(in_use, None);
         assert!(matches!((same, older), (Ok(Update::Take(_)), Ok(Update::Take(_)))));
         // As little counts what another key signed, or a part of a file.
-        assert_eq!(InUse::of(&file(99 * DAY, &SecretKey::from_bytes(&[8; 32])), &keys), None);
-        assert_eq!(InUse::of(&good[..HEADER_BYTES - 1], &keys), None);
-        assert!(InUse::of(&good[..HEADER_BYTES], &keys).is_some_and(|of| !of.is_whole));
+        assert_eq!(
+            InUse::from_file(&file(99 * DAY, &SecretKey::from_bytes(&[8; 32])), &keys),
+            None
+        );
+        assert_eq!(InUse::from_file(&good[..HEADER_BYTES - 1], &keys), None);
+        assert!(InUse::from_file(&good[..HEADER_BYTES], &keys).is_some_and(|of| !of.is_whole));
     }
 
     #[test]

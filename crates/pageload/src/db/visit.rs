@@ -210,7 +210,7 @@ pub(super) struct Reduction<'a> {
 }
 
 impl<'a> Reduction<'a> {
-    pub(super) fn of(page: &'a Page, facts: &'a Facts) -> Self {
+    pub(super) fn from_page(page: &'a Page, facts: &'a Facts) -> Self {
         let targets: Vec<Result<Target, TargetError>> =
             page.resources().iter().map(|resource| resource.url.parse()).collect();
         let origins = origins(page, &targets);

@@ -230,7 +230,7 @@ impl Hop {
     fn request_json(&self, extra: Option<&Value>) -> Value {
         let url = text(&self.request, "url").unwrap_or_default();
         let method = text(&self.request, "method").unwrap_or_default();
-        let headers = Headers::of(extra, &self.request);
+        let headers = Headers::from_event(extra, &self.request);
         let query = Url::parse(url).ok().map(|url| {
             let pairs = url.query_pairs();
             pairs.map(|(name, value)| json!({ "name": name, "value": value })).collect::<Vec<_>>()
@@ -250,7 +250,7 @@ impl Hop {
 
     fn response_json(&self, extra: Option<&Value>, hinted: bool) -> Value {
         let response = self.response.as_ref().unwrap_or(&Value::Null);
-        let headers = Headers::of(extra, response);
+        let headers = Headers::from_event(extra, response);
         let status = extra.and_then(|extra| number(extra, "statusCode"));
         let status = status.or(number(response, "status")).unwrap_or_default();
         let is_redirect = (300.0..400.0).contains(&status);

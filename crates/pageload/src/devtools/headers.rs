@@ -14,7 +14,7 @@ pub(super) struct Headers<'v> {
 
 impl<'v> Headers<'v> {
     /// As they were on the wire where that is known, else as the browser shows them.
-    pub(super) fn of(extra: Option<&'v Value>, shown: &'v Value) -> Self {
+    pub(super) fn from_event(extra: Option<&'v Value>, shown: &'v Value) -> Self {
         let of = |value: &'v Value| value.get("headers").and_then(Value::as_object);
         let Some(object) = extra.and_then(of).or(of(shown)) else { return Self::default() };
         let mut fields = Vec::new();
@@ -54,13 +54,13 @@ mod tests {
     #[test]
     fn secrets_count_and_are_not_written() {
         let value = json!({ "headers": { "Cookie": "a=b", "X": "1\n2" } });
-        let headers = Headers::of(None, &value);
+        let headers = Headers::from_event(None, &value);
         assert_eq!(headers.bytes(), 6 + 3 + 4 + 2 * (1 + 1 + 4) + 2);
         let written = headers.json();
         assert_eq!(written[0], json!({ "name": "Cookie", "value": "" }));
         assert_eq!(written[2], json!({ "name": "X", "value": "2" }));
         assert_eq!(headers.value("x"), Some("1"));
         let extra = json!({ "headers": {} });
-        assert_eq!(Headers::of(Some(&extra), &value).bytes(), 2);
+        assert_eq!(Headers::from_event(Some(&extra), &value).bytes(), 2);
     }
 }

@@ -43,7 +43,7 @@ impl Kind {
     }
 
     /// Returns the kind by Chromium's name for it, else by the type of the content.
-    fn of(resource_type: &str, mime_type: &str) -> Self {
+    fn from_types(resource_type: &str, mime_type: &str) -> Self {
         match resource_type {
             "document" => Self::Document,
             "stylesheet" => Self::Style,
@@ -90,7 +90,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    fn of(text: &str) -> Option<Self> {
+    fn from_name(text: &str) -> Option<Self> {
         let all = [Self::VeryLow, Self::Low, Self::Medium, Self::High, Self::VeryHigh];
         all.into_iter().find(|priority| text.eq_ignore_ascii_case(&format!("{priority:?}")))
     }
@@ -136,7 +136,7 @@ pub(super) struct Origin {
 impl Exchange {
     /// # Errors
     /// It cannot have asked for others, and is no resource, for this reason.
-    pub(super) fn of(entry: &Entry) -> Result<Self, Reason> {
+    pub(super) fn from_entry(entry: &Entry) -> Result<Self, Reason> {
         let request = entry.request.as_ref().ok_or(Reason::Malformed)?;
         let text = request.url.as_deref().ok_or(Reason::Malformed)?;
         let url = Url::parse(text).map_err(|_| Reason::Url)?;
@@ -161,19 +161,19 @@ impl Exchange {
         let mime_type =
             response.and_then(|response| response.content.as_ref()?.mime_type.as_deref());
         Ok(Self {
-            key: UrlKey::of(&url),
-            location: redirect.and_then(|to| url.join(to).ok()).map(|to| UrlKey::of(&to)),
+            key: UrlKey::from_url(&url),
+            location: redirect.and_then(|to| url.join(to).ok()).map(|to| UrlKey::from_url(&to)),
             origin: Origin { host: host.to_owned(), port, tls },
             protocol: response.map_or(Protocol::Http1, Response::protocol),
             address: entry.address.as_deref().and_then(address),
             connection: entry.connection(port).filter(|name| name.len() <= CONNECTION_MAX),
             status,
-            kind: Kind::of(
+            kind: Kind::from_types(
                 entry.resource_type.text().unwrap_or_default(),
                 mime_type.unwrap_or_default(),
             ),
             is_document: entry.resource_type.text() == Some("document"),
-            priority: entry.priority.text().and_then(Priority::of),
+            priority: entry.priority.text().and_then(Priority::from_name),
             request_bytes: request.bytes(),
             response_bytes: response.map_or(0, Response::bytes),
             initiator: entry.initiator.clone(),
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn kinds_by_name_and_by_content() {
-        assert_eq!(Kind::of("stylesheet", "text/html"), Kind::Style);
+        assert_eq!(Kind::from_types("stylesheet", "text/html"), Kind::Style);
         for (mime_type, kind) in [
             ("text/html; charset=utf-8", Kind::Document),
             ("TEXT/CSS", Kind::Style),
@@ -268,14 +268,14 @@ mod tests {
             ("x-unknown", Kind::Other),
             ("", Kind::Other),
         ] {
-            assert_eq!(Kind::of("other", mime_type), kind, "{mime_type}");
+            assert_eq!(Kind::from_types("other", mime_type), kind, "{mime_type}");
         }
     }
 
     #[test]
     fn priorities_have_names() {
-        assert_eq!(Priority::of("VeryHigh"), Some(Priority::VeryHigh));
-        assert_eq!(Priority::of("low"), Some(Priority::Low));
-        assert_eq!(Priority::of("highest"), None);
+        assert_eq!(Priority::from_name("VeryHigh"), Some(Priority::VeryHigh));
+        assert_eq!(Priority::from_name("low"), Some(Priority::Low));
+        assert_eq!(Priority::from_name("highest"), None);
     }
 }

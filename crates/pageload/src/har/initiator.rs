@@ -42,7 +42,7 @@ pub(super) enum InitiatorKind {
 pub(super) struct UrlKey(u64);
 
 impl UrlKey {
-    pub(super) fn of(url: &Url) -> Self {
+    pub(super) fn from_url(url: &Url) -> Self {
         let text = url.as_str();
         let end = text.find('#').unwrap_or(text.len());
         let mut hasher = DefaultHasher::new();
@@ -51,7 +51,7 @@ impl UrlKey {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        Url::parse(text).ok().map(|url| Self::of(&url))
+        Url::parse(text).ok().map(|url| Self::from_url(&url))
     }
 }
 

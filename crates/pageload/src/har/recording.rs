@@ -54,7 +54,7 @@ pub(super) fn recording(
         on_load: loaded.map(|loaded| loaded.saturating_sub(begin)),
         page_load_time: page_load_time(&resources),
     };
-    let facts = order.iter().map(|&place| Facts::of(&exchanges[place])).collect();
+    let facts = order.iter().map(|&place| Facts::from_exchange(&exchanges[place])).collect();
     let Build { servers, round_trips, .. } = build;
     let is_document: Vec<bool> = order.iter().map(|&place| exchanges[place].is_document).collect();
     frames::mark(&mut resources, &servers, redirects, &is_document);

@@ -54,7 +54,7 @@ pub struct Next {
 }
 
 impl Hosts {
-    pub(super) fn of(model: &Model, page: &Page, none: Expected) -> Self {
+    pub(super) fn from_page(model: &Model, page: &Page, none: Expected) -> Self {
         if matches!(model.profile, Profile::Blast(_)) {
             return Self::default();
         }
@@ -128,7 +128,7 @@ impl Ask<'_> {
         let of_server = &self.groups.of_server;
         let has_edge =
             |server: usize| of_server.get(server).copied().flatten().is_some_and(takes_part);
-        self.model.expected_with(self.page, Techniques::of(techniques), &has_edge)
+        self.model.expected_with(self.page, Techniques::from_list(techniques), &has_edge)
     }
 
     fn alone(&self, group: usize, none: Expected) -> Host {
@@ -238,7 +238,7 @@ mod tests {
         let none = model.expected(&page, Techniques::default());
         // Three connections one after the other, three round trips each.
         assert!((none.page_load_ms - 900.0).abs() < 2.0, "{none:?}");
-        let hosts = Hosts::of(&model, &page, none);
+        let hosts = Hosts::from_page(&model, &page, none);
         assert_eq!((hosts.count, hosts.alone.len()), (3, 3), "d.test speaks no TLS");
         for host in &hosts.alone {
             assert!((host.turbotls_ms - 100.0).abs() < 2.0, "{host:?}");
@@ -256,7 +256,7 @@ mod tests {
     fn the_order_ends_with_all_of_them() {
         let (model, page) = (model(), page());
         let none = model.expected(&page, Techniques::default());
-        let hosts = Hosts::of(&model, &page, none);
+        let hosts = Hosts::from_page(&model, &page, none);
         let times: Vec<f64> = hosts.in_order.iter().map(|next| next.page_load_ms).collect();
         assert_eq!(hosts.in_order[0].host, "b.test:443", "two of its resources come sooner");
         for (time, expected) in times.iter().zip([700.0, 500.0, 300.0]) {
@@ -269,6 +269,6 @@ mod tests {
     fn the_published_rules_have_no_edges() {
         let profile = Profile::Blast(crate::sim::blast::Settings::default());
         let model = Model { profile, ..model() };
-        assert_eq!(Hosts::of(&model, &page(), Expected::default()), Hosts::default());
+        assert_eq!(Hosts::from_page(&model, &page(), Expected::default()), Hosts::default());
     }
 }

@@ -118,7 +118,7 @@ pub struct HostTotal {
 impl Overall {
     /// Summarises the plans of pages, all with the same questions.
     #[must_use]
-    pub fn of<'a>(plans: impl IntoIterator<Item = &'a PagePlan>) -> Self {
+    pub fn from_plans<'a>(plans: impl IntoIterator<Item = &'a PagePlan>) -> Self {
         let plans: Vec<&PagePlan> = plans.into_iter().collect();
         let Some(first) = plans.first() else { return Self::default() };
         let recorded = plans.iter().filter_map(|plan| plan.recorded_ms).collect::<Vec<_>>();
@@ -213,7 +213,7 @@ fn correlation(
     on: fn(&PagePlan) -> f64,
 ) -> Option<Correlation> {
     let pairs = plans.iter().filter_map(|plan| Some((on(plan), time(plan)?)));
-    Correlation::of(&pairs.collect::<Vec<_>>())
+    Correlation::from_pairs(&pairs.collect::<Vec<_>>())
 }
 
 /// Means at each place of it.
@@ -306,7 +306,7 @@ mod tests {
     fn shares_of_pages_that_gain_enough() {
         let plans = [(1, 800.0), (2, 750.0), (3, 500.0), (4, 1020.0)];
         let plans = plans.map(|(bytes, all)| plan(bytes, 3, all));
-        let overall = Overall::of(&plans);
+        let overall = Overall::from_plans(&plans);
         let all = overall.cumulative[1];
         assert_eq!((all.technique, all.page_load_ms), (Technique::ZeroRtt, 767.5));
         assert_eq!((all.pages_25, all.pages_50, all.pages_slower), (0.5, 0.25, 0.25));
@@ -324,11 +324,12 @@ mod tests {
     #[test]
     fn classes_have_as_many_pages_each() {
         let plans: Vec<PagePlan> = (0..11).map(|bytes| plan(bytes, 3, 900.0)).collect();
-        let sizes: Vec<_> = Overall::of(&plans).by_size.iter().map(|class| class.pages).collect();
+        let sizes: Vec<_> =
+            Overall::from_plans(&plans).by_size.iter().map(|class| class.pages).collect();
         assert_eq!(sizes, [2, 3, 3, 3]);
-        let one = Overall::of(&plans[..1]);
+        let one = Overall::from_plans(&plans[..1]);
         assert_eq!(one.by_size.len(), 1);
-        assert_eq!(Overall::of([]), Overall::default());
+        assert_eq!(Overall::from_plans([]), Overall::default());
     }
 
     #[test]
@@ -337,7 +338,7 @@ mod tests {
         for (plan, ms) in plans.iter_mut().zip([300.0, 400.0, 500.0]) {
             plan.none = expected(ms);
         }
-        let of = Overall::of(&plans).correlations;
+        let of = Overall::from_plans(&plans).correlations;
         assert!((of.simulated.min_rtt.unwrap().linear - 1.0).abs() < 1e-12);
         assert!((of.simulated.bytes.unwrap().linear - 0.5).abs() < 1e-12);
         assert_eq!((of.simulated.resources, of.recorded.min_rtt), (None, None));
@@ -346,7 +347,7 @@ mod tests {
     #[test]
     fn hosts_of_all_pages_are_added_up() {
         let plans = [plan(1, 3, 300.0), plan(1, 3, 500.0)];
-        let hosts = Overall::of(&plans).hosts;
+        let hosts = Overall::from_plans(&plans).hosts;
         assert_eq!((hosts[0].host.as_str(), hosts[0].pages), ("b.test:443", 2));
         assert_eq!((hosts[0].early_ms, hosts[1].early_ms), (80.0, 20.0));
     }

@@ -174,7 +174,9 @@ impl Section {
         each: &mut impl FnMut(Frame<'_>),
     ) -> Result<(), ReadError> {
         match block {
-            PcapBlockOwned::LegacyHeader(header) => self.interfaces = vec![Interface::of(header)],
+            PcapBlockOwned::LegacyHeader(header) => {
+                self.interfaces = vec![Interface::from_header(header)]
+            }
             PcapBlockOwned::Legacy(packet) => {
                 let ticks = [packet.ts_sec, packet.ts_usec];
                 if let Some(interface) = self.interfaces.first() {
@@ -201,8 +203,8 @@ impl Section {
                 return Err(ReadError::Interfaces);
             }
             Block::InterfaceDescription(interface) => self.interfaces.push(Interface {
-                link: Link::of(interface.linktype.0),
-                clock: Clock::of(interface.if_tsresol, interface.if_tsoffset),
+                link: Link::from_linktype(interface.linktype.0),
+                clock: Clock::from_resolution(interface.if_tsresol, interface.if_tsoffset),
             }),
             Block::EnhancedPacket(packet) => {
                 let at = (packet.ts_high, packet.ts_low);
@@ -251,10 +253,13 @@ impl Section {
 }
 
 impl Interface {
-    fn of(header: &PcapHeader) -> Self {
+    fn from_header(header: &PcapHeader) -> Self {
         let is_nanoseconds = matches!(header.magic_number, 0xa1b2_3c4d | 0x4d3c_b2a1);
         let exponent = if is_nanoseconds { 9 } else { 6 };
-        Self { link: Link::of(header.network.0), clock: Clock::of(exponent, 0) }
+        Self {
+            link: Link::from_linktype(header.network.0),
+            clock: Clock::from_resolution(exponent, 0),
+        }
     }
 }
 
@@ -270,7 +275,7 @@ struct Clock {
 impl Clock {
     /// Reads the option if_tsresol: a power of ten, or of two with the highest bit. Those that no
     /// clock has count as microseconds, the default.
-    fn of(resolution: u8, offset: i64) -> Self {
+    fn from_resolution(resolution: u8, offset: i64) -> Self {
         let exponent = u32::from(resolution & 0x7f);
         let base: u64 = if resolution & 0x80 == 0 { 10 } else { 2 };
         Self { ticks: base.checked_pow(exponent).unwrap_or(1_000_000), offset }

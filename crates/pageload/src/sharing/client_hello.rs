@@ -29,7 +29,7 @@ pub(crate) struct Offer {
 
 impl Offer {
     /// Reads a ClientHello, and the stream that begins with it.
-    pub(crate) fn of(hello: ClientHello, stream: &[u8]) -> Self {
+    pub(crate) fn from_hello(hello: ClientHello, stream: &[u8]) -> Self {
         let legacy = stream.get(..hello.end).and_then(Legacy::read).unwrap_or_default();
         Self {
             psk: hello.ticket().map(<[u8]>::len),

@@ -129,7 +129,7 @@ impl Flow {
         match hello::read(&self.first) {
             Ok(Progress::Incomplete) => None,
             Ok(Progress::Complete(hello)) => {
-                self.offer = Some((at, Offer::of(hello, &self.first)));
+                self.offer = Some((at, Offer::from_hello(hello, &self.first)));
                 self.first = Vec::new();
                 self.up = Stream::default();
                 self.ended()

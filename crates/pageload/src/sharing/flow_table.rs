@@ -33,7 +33,7 @@ struct Key {
 }
 
 impl Key {
-    fn of(is_tcp: bool, one: SocketAddr, other: SocketAddr) -> Self {
+    fn from_addresses(is_tcp: bool, one: SocketAddr, other: SocketAddr) -> Self {
         Self { is_tcp, ends: (one.min(other), one.max(other)) }
     }
 }
@@ -81,7 +81,7 @@ impl FlowTable {
     }
 
     fn on_segment(&mut self, at: Duration, segment: &Segment<'_>, found: &mut Findings) {
-        let key = Key::of(true, segment.source, segment.destination);
+        let key = Key::from_addresses(true, segment.source, segment.destination);
         let known = self.places.get(&key).copied();
         let begins = segment.syn && segment.ack.is_none();
         let place = match known {
@@ -147,7 +147,7 @@ impl FlowTable {
             found.seen.turbotls_datagrams += 1;
         }
         if is_quic_initial(datagram.payload) {
-            self.on_quic(Key::of(false, datagram.source, datagram.destination), found);
+            self.on_quic(Key::from_addresses(false, datagram.source, datagram.destination), found);
         }
     }
 

@@ -62,7 +62,7 @@ impl Log for Page<'_> {
         if entry.timings.ssl.is_none_or(|ssl| ssl <= 0.0) {
             return;
         }
-        let target = Target::of(authority);
+        let target = Target::from_authority(authority);
         let id = target.as_ref().and_then(|target| entry.connection_id(target.port));
         if id.as_ref().is_some_and(|id| self.counted.contains(id)) {
             return;
@@ -240,7 +240,7 @@ struct Target {
 
 impl Target {
     /// Reads the authority of a URL (RFC 3986 section 3.2); `None` if no such server can be.
-    fn of(authority: &str) -> Option<Self> {
+    fn from_authority(authority: &str) -> Option<Self> {
         let authority = authority.rsplit_once('@').map_or(authority, |(_user, host)| host);
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     fn target(url: &str) -> Option<(Option<String>, u16)> {
-        over_tls(url).and_then(Target::of).map(|target| (target.name, target.port))
+        over_tls(url).and_then(Target::from_authority).map(|target| (target.name, target.port))
     }
 
     fn named(name: &str, port: u16) -> Option<(Option<String>, u16)> {

@@ -23,7 +23,7 @@ pub(crate) enum Link {
 
 impl Link {
     /// Returns the link type by the number in the file.
-    pub(crate) fn of(linktype: i32) -> Self {
+    pub(crate) fn from_linktype(linktype: i32) -> Self {
         // In pcap the upper half says how many bytes of checksum there are.
         match linktype & 0xffff {
             0 | 108 => Self::Loopback,
@@ -75,10 +75,10 @@ impl<'a> Packet<'a> {
         if link == Link::Unknown {
             return Self::UnknownLink;
         }
-        sliced(link, frame).and_then(Self::of).unwrap_or(Self::Other)
+        sliced(link, frame).and_then(Self::from_slices).unwrap_or(Self::Other)
     }
 
-    fn of(packet: LaxSlicedPacket<'a>) -> Option<Self> {
+    fn from_slices(packet: LaxSlicedPacket<'a>) -> Option<Self> {
         let (source, destination) = addresses(packet.net.as_ref()?)?;
         let carried = packet.net.as_ref()?.ip_payload_ref()?;
         if carried.fragmented {

@@ -48,7 +48,7 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    fn of(number: u16) -> Self {
+    fn from_number(number: u16) -> Self {
         match number {
             // 7fxx: drafts of TLS 1.3, in captures of 2016 to 2018.
             0x0304 | 0x7f00..=0x7fff => Self::Tls13,
@@ -314,7 +314,7 @@ impl ServerHello {
         fields.vector8()?; // session id
         fields.u16()?; // cipher suite
         fields.u8()?; // compression method
-        let version = Version::of(legacy_version);
+        let version = Version::from_number(legacy_version);
         let is_retry = random == HELLO_RETRY_REQUEST;
         let mut hello = Self { version, psk: false, is_retry, random };
         if !fields.0.is_empty() {
@@ -328,7 +328,9 @@ impl ServerHello {
         while !fields.0.is_empty() {
             let (number, body) = fields.extension()?;
             match number {
-                extension::SUPPORTED_VERSIONS => self.version = Version::of(Fields(body).u16()?),
+                extension::SUPPORTED_VERSIONS => {
+                    self.version = Version::from_number(Fields(body).u16()?)
+                }
                 extension::PRE_SHARED_KEY => self.psk = true,
                 _ => {}
             }

@@ -84,7 +84,7 @@ impl Tally {
         let mut far = Groups::default();
         for connection in &connections {
             let name = connection.name;
-            let place = places.of(connection);
+            let place = places.place(connection);
             let near = near.visit((name, connection.address), connection);
             let far = far.visit((name, place), connection);
             tally.count(connection, near, far);
@@ -201,7 +201,7 @@ impl<'a> Places<'a> {
         Self { systems, known: HashMap::new() }
     }
 
-    fn of(&mut self, connection: &Connection) -> Place {
+    fn place(&mut self, connection: &Connection) -> Place {
         let address = connection.address;
         let find = || self.systems.and_then(|systems| systems.system(address));
         let system = *self.known.entry(address).or_insert_with(find);

@@ -119,7 +119,7 @@ impl Feature {
 impl Features {
     /// Collects the features of a list.
     #[must_use]
-    pub fn of(list: &[Feature]) -> Self {
+    pub fn from_list(list: &[Feature]) -> Self {
         list.iter().fold(Self::default(), |features, &feature| features.with(feature))
     }
 
@@ -479,7 +479,7 @@ impl Run<'_> {
     fn receive(&mut self, id: u32, first: Instant) -> Instant {
         let plan = self.plan;
         let bytes = plan.resources[id as usize].bytes;
-        let triggers = plan.triggers.of(id as usize);
+        let triggers = plan.triggers.by_resource(id as usize);
         let (mut at, mut received, mut done) = (first, 0, 0);
         while received < bytes {
             let records = self.draws.random_range(1..=GROUP_MAX);

@@ -182,7 +182,7 @@ pub struct Expected {
 }
 
 impl Expected {
-    fn of(load: &Load) -> Self {
+    fn from_load(load: &Load) -> Self {
         Self {
             page_load_ms: load.page_load_time().as_secs_f64() * 1e3,
             resource_ms: load.mean_resource_time().as_secs_f64() * 1e3,
@@ -248,7 +248,7 @@ impl Model {
         let seeds = if self.profile.is_certain() { self.seed..=self.seed } else { self.seeds() };
         let (mut sum, mut count) = (Expected::default(), 0.0);
         for seed in seeds {
-            let load = Expected::of(&prepared.load(&mut simulator, takes_part, seed));
+            let load = Expected::from_load(&prepared.load(&mut simulator, takes_part, seed));
             sum.page_load_ms += load.page_load_ms;
             sum.resource_ms += load.resource_ms;
             count += 1.0;

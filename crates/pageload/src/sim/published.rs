@@ -19,7 +19,7 @@ pub fn settings(name: &str) -> Option<Settings> {
     let rtt = |millis| Settings { rtt: Duration::from_millis(millis), ..usual };
     let with = |features| Settings { features, ..usual };
     let alone = |feature| with(Features::default().with(feature));
-    let first = |count| with(Features::of(&Feature::ALL[..count]));
+    let first = |count| with(Features::from_list(&Feature::ALL[..count]));
     Some(match name {
         "h2" => usual,
         "pipe" => Settings { rate: 347_000, ..pipelining() },
@@ -30,7 +30,7 @@ pub fn settings(name: &str) -> Option<Settings> {
         "cum_redirect" => first(4),
         "cum_h2db" => first(5),
         "cum_prefetch" => first(6),
-        "all_but_0rtt" => with(Features { zero_rtt: false, ..Features::of(&Feature::ALL) }),
+        "all_but_0rtt" => with(Features { zero_rtt: false, ..Features::from_list(&Feature::ALL) }),
         "ind_tfo" => alone(Feature::FastOpen),
         "ind_opt" => alone(Feature::OptimisticData),
         "ind_0rtt" => alone(Feature::ZeroRtt),
@@ -76,7 +76,7 @@ impl Agreement {
         }
     }
 
-    fn of(pairs: &[(Reference, Reference)]) -> Self {
+    fn from_pairs(pairs: &[(Reference, Reference)]) -> Self {
         let count = pairs.iter().fold(0.0, |count, _| count + 1.0);
         let mean = |value: fn(&(Reference, Reference)) -> f64| {
             if pairs.is_empty() { 0.0 } else { pairs.iter().map(value).sum::<f64>() / count }
@@ -109,7 +109,7 @@ pub fn agreement(pages: &[Logged], draws: u64) -> BTreeMap<String, Agreement> {
             }
         }
     }
-    pairs.into_iter().map(|(name, pairs)| (name, Agreement::of(&pairs))).collect()
+    pairs.into_iter().map(|(name, pairs)| (name, Agreement::from_pairs(&pairs))).collect()
 }
 
 /// Returns the mean of `draws` loads.

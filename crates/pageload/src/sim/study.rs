@@ -18,7 +18,7 @@ pub struct Savings<T> {
 }
 
 impl<T: Copy> Savings<T> {
-    fn of(list: &[T], mean: impl Fn(&[T]) -> f64) -> Self {
+    fn from_list(list: &[T], mean: impl Fn(&[T]) -> f64) -> Self {
         let alone = list.iter().map(|&one| (one, mean(&[one])));
         let cumulative = list.iter().zip(1..).map(|(&last, count)| (last, mean(&list[..count])));
         Self { none: mean(&[]), alone: alone.collect(), cumulative: cumulative.collect() }
@@ -34,8 +34,8 @@ impl Savings<Feature> {
         hit_rate: f64,
         draws: u64,
     ) -> Self {
-        Self::of(&Feature::ALL, |list| {
-            let settings = Settings { features: Features::of(list), ..*settings };
+        Self::from_list(&Feature::ALL, |list| {
+            let settings = Settings { features: Features::from_list(list), ..*settings };
             expected(pages, &settings, hit_rate, draws)
         })
     }
@@ -50,8 +50,9 @@ impl Savings<Technique> {
         list: &[Technique],
         draws: u64,
     ) -> Self {
-        Self::of(list, |list| {
-            let settings = tcp::Settings { techniques: Techniques::of(list), ..settings.clone() };
+        Self::from_list(list, |list| {
+            let settings =
+                tcp::Settings { techniques: Techniques::from_list(list), ..settings.clone() };
             let load = |(page, seed)| tcp::load(page, &settings, seed).page_load_time();
             mean(loads(pages, draws).map(load).map(|time| time.as_secs_f64()))
         })

@@ -46,7 +46,7 @@ impl Triggers {
 
     /// Returns the triggers of one resource, fewest bytes first; of as many bytes, in the order of
     /// the page.
-    pub(super) fn of(&self, id: usize) -> &[Trigger] {
+    pub(super) fn by_resource(&self, id: usize) -> &[Trigger] {
         let begin = id.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.all[begin..self.ends[id]]
     }

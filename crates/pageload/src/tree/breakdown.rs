@@ -32,7 +32,7 @@ fn as_ms<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, 
 impl Breakdown {
     /// Splits the time of one resource, from when it was asked for to its last byte.
     #[must_use]
-    pub fn of(timings: &Timings) -> Self {
+    pub fn from_timings(timings: &Timings) -> Self {
         Self::of_the_first(timings, Duration::MAX)
     }
 
@@ -59,7 +59,7 @@ impl Breakdown {
     #[must_use]
     pub fn of_all(page: &Page) -> Self {
         let all = page.resources().iter().filter_map(|resource| resource.measured.as_ref());
-        all.map(Self::of).fold(Self::default(), Self::plus)
+        all.map(Self::from_timings).fold(Self::default(), Self::plus)
     }
 
     /// Both together.
@@ -115,7 +115,7 @@ mod tests {
             wait: ms(32),
             receive: ms(64),
         };
-        let all = Breakdown::of(&timings);
+        let all = Breakdown::from_timings(&timings);
         assert_eq!(all.parts().map(|(_, part)| part), [1, 8, 32, 64, 22].map(ms));
         let first = Breakdown::of_the_first(&timings, ms(20));
         assert_eq!(first.parts().map(|(_, part)| part), [1, 8, 0, 0, 11].map(ms));
@@ -128,7 +128,7 @@ mod tests {
             let started = ms(5);
             let timings = Timings { started, queued, dns, connect, tls, send, wait, receive };
             let all = ms(parts.iter().sum());
-            prop_assert_eq!(Breakdown::of(&timings).total(), all);
+            prop_assert_eq!(Breakdown::from_timings(&timings).total(), all);
             prop_assert_eq!(Breakdown::of_the_first(&timings, ms(time)).total(), all.min(ms(time)));
         }
     }

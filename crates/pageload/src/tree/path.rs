@@ -28,7 +28,7 @@ pub struct Step {
 impl CriticalPath {
     /// Until all of the resources were there; none if their times are not recorded.
     #[must_use]
-    pub fn of(page: &Page) -> Option<Self> {
+    pub fn from_page(page: &Page) -> Option<Self> {
         let ends = ends(page)?;
         let (_, last) = ends.into_iter().max()?;
         Self::to(page, last)
@@ -116,7 +116,7 @@ mod tests {
             resource(&[(0, 20)], 220, 100, 50),
             resource(&[(2, 30)], 400, 100, 100),
         ]);
-        let path = CriticalPath::of(&page).unwrap();
+        let path = CriticalPath::from_page(&page).unwrap();
         let steps: Vec<usize> = path.steps.iter().map(|step| step.resource).collect();
         assert_eq!(steps, [0, 2, 3]);
         let parts = path.breakdown.parts().map(|(_, part)| part);
@@ -137,12 +137,12 @@ mod tests {
         resources.insert(1, resource(&[(0, 0)], 10, 10, 0));
         let page = Page::new("page".into(), page.servers().to_vec(), resources).unwrap();
         assert_eq!(CriticalPath::of_page_load_time(&page).unwrap().breakdown.total(), ms(20));
-        assert_eq!(CriticalPath::of(&page).unwrap().breakdown.total(), ms(510));
+        assert_eq!(CriticalPath::from_page(&page).unwrap().breakdown.total(), ms(510));
     }
 
     #[test]
     fn without_times_there_is_none() {
         let page = page(vec![Resource::default()]);
-        assert_eq!(CriticalPath::of(&page), None);
+        assert_eq!(CriticalPath::from_page(&page), None);
     }
 }

@@ -21,7 +21,7 @@ impl Quantiles {
     /// Sorts values, without those that are no numbers; `None` if there are none.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // far below 2^53
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub fn from_values(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         let at = |percent: usize| {
@@ -51,13 +51,13 @@ mod tests {
 
     #[test]
     fn nearest_ranks() {
-        let all = Quantiles::of((1..=100).rev().map(f64::from)).unwrap();
+        let all = Quantiles::from_values((1..=100).rev().map(f64::from)).unwrap();
         assert_eq!((all.p10, all.p50, all.p99, all.max), (10.0, 50.0, 99.0, 100.0));
         assert_eq!((all.count, all.mean, all.min), (100, 50.5, 1.0));
-        let one = Quantiles::of([7.0, f64::NAN]).unwrap();
+        let one = Quantiles::from_values([7.0, f64::NAN]).unwrap();
         assert_eq!((one.count, one.min, one.p50, one.max), (1, 7.0, 7.0, 7.0));
-        let three = Quantiles::of([3.0, 1.0, 2.0]).unwrap();
+        let three = Quantiles::from_values([3.0, 1.0, 2.0]).unwrap();
         assert_eq!((three.p25, three.p50, three.p75), (1.0, 2.0, 3.0));
-        assert_eq!(Quantiles::of([]), None);
+        assert_eq!(Quantiles::from_values([]), None);
     }
 }

@@ -23,7 +23,7 @@ fn target(url: &str) -> Target {
 #[test]
 fn links_of_a_page() {
     let database = example();
-    let links = Links::of(database.page(&target("https://www.example.com/")).unwrap());
+    let links = Links::for_page(database.page(&target("https://www.example.com/")).unwrap());
     let expected = [
         "<https://static.example.com>; rel=preconnect",
         "<https://fonts.example.net>; rel=preconnect; crossorigin",
@@ -43,7 +43,7 @@ fn links_have_bounds() {
     let url = |number| target(&format!("https://b.test/{number}{path}"));
     page.prefetch =
         (0..10).map(|number| Prefetch { target: url(number), kind: Kind::Image }).collect();
-    let links = Links::of(&page);
+    let links = Links::for_page(&page);
     let bytes: usize = links.links.iter().map(String::len).sum();
     assert!(bytes <= LINK_BYTES && links.links.len() == LINK_BYTES / 550 && links.left_out == 3);
 }
@@ -52,12 +52,12 @@ fn links_have_bounds() {
 fn speculation_rules_of_an_origin() {
     let pages = ["https://a.test/", "https://a.test/news?today", "https://b.test/"].map(page_entry);
     let database = Database::new(UnixSeconds(1), Parts::ALL, pages.into(), [].into()).unwrap();
-    let rules = SpeculationRules::of(&database, &target("https://a.test/x").origin);
+    let rules = SpeculationRules::for_origin(&database, &target("https://a.test/x").origin);
     let expected = json!({"prefetch": [
         {"source": "list", "eagerness": "moderate", "urls": ["/", "/news?today"]}
     ]});
     assert_eq!(serde_json::to_value(&rules).unwrap(), expected);
-    let none = SpeculationRules::of(&database, &target("https://c.test/").origin);
+    let none = SpeculationRules::for_origin(&database, &target("https://c.test/").origin);
     assert_eq!(serde_json::to_value(&none).unwrap(), json!({"prefetch": []}));
 }
 
@@ -67,15 +67,15 @@ fn paths_that_look_like_hosts_are_written_whole() {
     let mut page = page_entry("https://a.test//b.test/x");
     let style = "https://a.test//b.test/y.css";
     page.prefetch = vec![Prefetch { target: target(style), kind: Kind::Style }];
-    assert_eq!(Links::of(&page).links, [format!("<{style}>; rel=preload; as=style")]);
+    assert_eq!(Links::for_page(&page).links, [format!("<{style}>; rel=preload; as=style")]);
     let database = Database::new(UnixSeconds(1), Parts::ALL, vec![page], [].into()).unwrap();
-    let rules = SpeculationRules::of(&database, &target("https://a.test/").origin);
+    let rules = SpeculationRules::for_origin(&database, &target("https://a.test/").origin);
     assert_eq!(rules.prefetch[0].urls, ["https://a.test//b.test/x"]);
 }
 
 #[test]
 fn an_extension_gets_redirects_and_connections() {
-    let permanent = serde_json::to_value(Extension::of(&example(), false)).unwrap();
+    let permanent = serde_json::to_value(Extension::from_database(&example(), false)).unwrap();
     assert_eq!(permanent["version"], 2);
     assert_eq!(permanent["databases"], json!(["redirect", "server"]));
     // One step to the document is temporary, and no other URL than of documents is for the
@@ -91,7 +91,7 @@ fn an_extension_gets_redirects_and_connections() {
     let expected =
         ["https://static.example.com", "https://www.example.com", "https://fonts.example.net"];
     assert_eq!(origins, expected);
-    let all = serde_json::to_value(Extension::of(&example(), true)).unwrap();
+    let all = serde_json::to_value(Extension::from_database(&example(), true)).unwrap();
     let expected = json!([{"from": "http://example.com/", "to": "https://www.example.com/"}]);
     assert_eq!(all["redirects"], expected);
 }
@@ -108,7 +108,7 @@ fn what_no_rule_can_say_is_counted() {
     ];
     let page = PageEntry { redirects, ..page_entry("https://a.test/") };
     let database = Database::new(UnixSeconds(1), Parts::ALL, vec![page], [].into()).unwrap();
-    let extension = Extension::of(&database, false);
+    let extension = Extension::from_database(&database, false);
     assert_eq!((extension.redirects.len(), extension.redirects_left_out), (1, 2));
 }
 
@@ -131,7 +131,7 @@ fn a_file_for_the_extension_is_as_written_down() {
     assert_eq!(read(&file, &[key.public()]).unwrap_err(), FileError::Magic);
     let mut json = String::new();
     GzDecoder::new(&file[HEADER_BYTES..]).read_to_string(&mut json).unwrap();
-    assert_eq!(json, serde_json::to_string(&Extension::of(&example(), true)).unwrap());
+    assert_eq!(json, serde_json::to_string(&Extension::from_database(&example(), true)).unwrap());
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -28,7 +28,12 @@ pub struct Listed<'a> {
 
 impl<'a> Listed<'a> {
     /// Lists a pool; `None` if nothing of it can be taken any more.
-    pub(super) fn of(key: &'a Key, pool: &Pool, policy: Policy, now: Instant) -> Option<Self> {
+    pub(super) fn from_pool(
+        key: &'a Key,
+        pool: &Pool,
+        policy: Policy,
+        now: Instant,
+    ) -> Option<Self> {
         let newest = pool.alive(now).map(|kept| kept.ticket.received).max()?;
         let end = pool.alive(now).map(|kept| kept.end).max()?;
         let early_data = pool.alive(now).map(|kept| kept.ticket.early_data_max).max()?;

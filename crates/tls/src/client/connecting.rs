@@ -44,7 +44,7 @@ impl Connecting {
     }
 
     /// Returns our state of the connection that a callback is about.
-    pub(super) fn of(ssl: &SslRef) -> Option<&Arc<Self>> {
+    pub(super) fn from_ssl(ssl: &SslRef) -> Option<&Arc<Self>> {
         ssl.ex_data(*INDEX.get()?)
     }
 
@@ -72,7 +72,7 @@ impl Connecting {
 
     /// The handshake is done. OpenSSL does not report what a resumption of TLS 1.2 has renewed.
     pub(crate) fn on_done(&self, ssl: &SslRef) {
-        let is_tls12 = ssl.version2().and_then(Version::of) == Some(Version::Tls12);
+        let is_tls12 = ssl.version2().and_then(Version::from_openssl) == Some(Version::Tls12);
         if let Some(session) = ssl.session().filter(|_| is_tls12 && ssl.session_reused()) {
             self.on_session(ssl, session);
         }
@@ -95,7 +95,7 @@ impl Connecting {
         }
         received.sessions.push_back(NewSession {
             session: kept,
-            version: Version::of(session.protocol_version()),
+            version: Version::from_openssl(session.protocol_version()),
             lifetime: ffi::ticket_lifetime(session),
             max_early_data: session.max_early_data(),
             alpn: ssl.selected_alpn_protocol().map(<[u8]>::to_vec),

@@ -13,7 +13,7 @@ pub(super) fn install(tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
     tls.set_session_cache_mode(SslSessionCacheMode::CLIENT | SslSessionCacheMode::NO_INTERNAL);
     tls.set_new_session_callback(|ssl, session| {
         guard((), || {
-            if let Some(connecting) = Connecting::of(ssl) {
+            if let Some(connecting) = Connecting::from_ssl(ssl) {
                 connecting.on_session(ssl, &session);
             }
         });
@@ -42,17 +42,17 @@ pub(super) fn install(tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
 
 /// The request is an empty extension of the ClientHello, where a client writes the only one.
 fn request(ssl: &SslRef) -> Option<[u8; 0]> {
-    Connecting::of(ssl)?.requests_fop().then_some([])
+    Connecting::from_ssl(ssl)?.requests_fop().then_some([])
 }
 
 fn ticket_request(ssl: &SslRef) -> Option<[u8; TicketRequest::LEN]> {
-    Connecting::of(ssl)?.ticket_request.get().map(|request| request.emit())
+    Connecting::from_ssl(ssl)?.ticket_request.get().map(|request| request.emit())
 }
 
 /// A cookie that was not asked for is passed over, as every unknown extension of a NewSessionTicket
 /// (RFC 8446 section 4.6.1), and so is what has another length: the ticket is good without.
 fn on_offer(ssl: &SslRef, content: &[u8]) {
-    let asked = Connecting::of(ssl).filter(|connecting| connecting.requests_fop());
+    let asked = Connecting::from_ssl(ssl).filter(|connecting| connecting.requests_fop());
     if let Some((connecting, offer)) = asked.zip(OfferedCookie::parse(content)) {
         connecting.on_offer(offer);
     }

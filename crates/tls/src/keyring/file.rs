@@ -25,7 +25,7 @@ impl KeyRing {
     /// changed what is in it. A symbolic link, which somebody else may turn. Anything that is no
     /// key ring.
     pub fn load(path: &Path) -> Result<Self, KeyFileError> {
-        open(path).and_then(|file| ring(&file)).map_err(|fault| fault.of(path))
+        open(path).and_then(|file| ring(&file)).map_err(|fault| fault.at(path))
     }
 
     /// Writes the ring to `path` in place of what is there: a reader sees the old ring or the new
@@ -45,7 +45,7 @@ impl KeyRing {
     /// # Errors
     /// [`FileFault::Exists`], and those of [`store`](Self::store).
     pub fn create(&self, path: &Path) -> Result<(), KeyFileError> {
-        create(path, self.to_text().as_bytes()).map_err(|fault| fault.of(path))
+        create(path, self.to_text().as_bytes()).map_err(|fault| fault.at(path))
     }
 }
 
@@ -57,7 +57,7 @@ impl KeyRing {
 pub fn store_private(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
     let stored = write(path, bytes)
         .and_then(|file| file.persist(path).map_err(|error| FileFault::Write(error.error)));
-    stored.map(|_| sync(path)).map_err(|fault| fault.of(path))
+    stored.map(|_| sync(path)).map_err(|fault| fault.at(path))
 }
 
 /// The same, where nothing may be yet.
@@ -90,7 +90,7 @@ impl KeyFile {
     /// Those of [`KeyRing::load`]; a file system that has no locks.
     pub fn lock(path: &Path) -> Result<Self, KeyFileError> {
         let locked = lock(path).and_then(|file| Ok((ring(&file)?, file)));
-        let (ring, file) = locked.map_err(|fault| fault.of(path))?;
+        let (ring, file) = locked.map_err(|fault| fault.at(path))?;
         Ok(Self { path: path.to_owned(), ring, _locked: file })
     }
 
@@ -222,7 +222,7 @@ pub enum FileFault {
 }
 
 impl FileFault {
-    fn of(self, path: &Path) -> KeyFileError {
+    fn at(self, path: &Path) -> KeyFileError {
         KeyFileError { path: path.to_owned(), fault: self }
     }
 }

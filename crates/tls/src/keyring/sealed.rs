@@ -55,7 +55,7 @@ impl KeyRing {
         generation: u64,
         now: UnixSeconds,
     ) -> Result<Vec<u8>, KeyRingError> {
-        let header = Header::of(self, generation, now).emit();
+        let header = Header::from_ring(self, generation, now).emit();
         let mut nonce = [0; NONCE];
         rand_bytes(&mut nonce).map_err(|_| KeyRingError::Random)?;
         let (key, mut tag) = (key.derive(SEAL)?, [0; TAG]);
@@ -101,7 +101,7 @@ impl Sealed {
         let text = std::str::from_utf8(&text).map_err(|_| SealFault::Form)?;
         let ring = KeyRing::parse(text).map_err(SealFault::Text)?;
         let (generation, written) = (says.generation, says.written);
-        if Header::of(&ring, generation, written) != says {
+        if Header::from_ring(&ring, generation, written) != says {
             return Err(SealFault::Form);
         }
         Ok(Self { ring, generation, written })
@@ -119,7 +119,7 @@ struct Header {
 }
 
 impl Header {
-    fn of(ring: &KeyRing, generation: u64, written: UnixSeconds) -> Self {
+    fn from_ring(ring: &KeyRing, generation: u64, written: UnixSeconds) -> Self {
         // At most a week.
         let period = u32::try_from(ring.period.as_secs()).unwrap_or(u32::MAX);
         Self { generation, written, epoch: ring.current.id, from: ring.current.from, period }

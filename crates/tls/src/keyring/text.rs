@@ -51,7 +51,7 @@ impl Role {
         }
     }
 
-    fn of(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         [Self::Previous, Self::Current, Self::Next].into_iter().find(|role| role.name() == name)
     }
 }
@@ -114,7 +114,7 @@ impl Parts {
             let period = period(words)?;
             return put(&mut self.period, period);
         }
-        let role = Role::of(name).ok_or(TextFault::Word)?;
+        let role = Role::from_name(name).ok_or(TextFault::Word)?;
         let epoch = epoch(words)?;
         if self.epochs().any(|other| other.id == epoch.id || other.secret() == epoch.secret()) {
             return Err(TextFault::Repeated);

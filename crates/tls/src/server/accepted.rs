@@ -50,7 +50,7 @@ impl Accepted {
     }
 
     /// Returns our state of the connection that a callback is about.
-    pub(super) fn of(ssl: &SslRef) -> Option<&Arc<Self>> {
+    pub(super) fn from_ssl(ssl: &SslRef) -> Option<&Arc<Self>> {
         ssl.ex_data(*INDEX.get()?)
     }
 

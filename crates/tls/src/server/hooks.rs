@@ -55,7 +55,7 @@ pub(super) fn install(tls: &mut SslContextBuilder, alpn: &[Vec<u8>]) -> Result<(
 
 /// Chooses the host before OpenSSL looks at tickets, and ties the session to it.
 fn on_hello(ssl: &mut SslRef) -> Result<(), ErrorStack> {
-    let Some(accepted) = Accepted::of(ssl).cloned() else { return Ok(()) };
+    let Some(accepted) = Accepted::from_ssl(ssl).cloned() else { return Ok(()) };
     let name = ffi::hello_extension(ssl, SERVER_NAME).and_then(server_name);
     let binder = ffi::hello_extension(ssl, PRE_SHARED_KEY).and_then(binder_hash);
     let host = accepted.serving.hosts.find(name.as_deref());
@@ -82,7 +82,7 @@ fn protocols(mut list: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// The content of the extension in a NewSessionTicket, a cookie of its own for each.
 fn cookie_offer(ssl: &SslRef) -> Option<[u8; OFFER_LEN]> {
-    Accepted::of(ssl)?.offer(ssl).map(|offer| offer.emit())
+    Accepted::from_ssl(ssl)?.offer(ssl).map(|offer| offer.emit())
 }
 
 /// The request is an empty extension of the ClientHello.
@@ -90,7 +90,7 @@ fn on_fop_request(ssl: &SslRef, content: &[u8]) -> Result<(), SslAlert> {
     if !content.is_empty() {
         return Err(SslAlert::DECODE_ERROR);
     }
-    if let Some(accepted) = Accepted::of(ssl) {
+    if let Some(accepted) = Accepted::from_ssl(ssl) {
         accepted.on_fop_request();
     }
     Ok(())
@@ -99,14 +99,14 @@ fn on_fop_request(ssl: &SslRef, content: &[u8]) -> Result<(), SslAlert> {
 /// So many tickets as the client asks for are sent, and the client is told (RFC 9149 section 3). By
 /// now it is settled whether a session is resumed.
 fn ticket_hint(ssl: &mut SslRef) -> Option<[u8; HINT_LEN]> {
-    let count = Accepted::of(ssl)?.tickets_asked_for(ssl.session_reused())?;
+    let count = Accepted::from_ssl(ssl)?.tickets_asked_for(ssl.session_reused())?;
     ssl.set_num_tickets(count.into()).ok()?;
     Some([count])
 }
 
 fn on_ticket_request(ssl: &SslRef, content: &[u8]) -> Result<(), SslAlert> {
     let request = TicketRequest::parse(content).ok_or(SslAlert::DECODE_ERROR)?;
-    if let Some(accepted) = Accepted::of(ssl) {
+    if let Some(accepted) = Accepted::from_ssl(ssl) {
         accepted.on_ticket_request(request);
     }
     Ok(())
@@ -121,7 +121,7 @@ enum Tickets {}
 
 impl TicketHooks for Tickets {
     fn seal(ssl: &SslRef) -> Option<Seal> {
-        let accepted = Accepted::of(ssl)?;
+        let accepted = Accepted::from_ssl(ssl)?;
         let ring = accepted.serving.keyring.current();
         let epoch = &ring.current;
         let mut iv = [0; IV];
@@ -133,11 +133,11 @@ impl TicketHooks for Tickets {
     }
 
     fn open(ssl: &SslRef, key_name: &[u8; KEY_NAME], iv: &[u8; IV]) -> Option<TicketKeys> {
-        Accepted::of(ssl)?.serving.keyring.current().epoch_of(key_name, iv).map(keys)
+        Accepted::from_ssl(ssl)?.serving.keyring.current().epoch_of(key_name, iv).map(keys)
     }
 
     fn data(ssl: &SslRef) -> Vec<u8> {
-        let Some(accepted) = Accepted::of(ssl) else { return Vec::new() };
+        let Some(accepted) = Accepted::from_ssl(ssl) else { return Vec::new() };
         let resumed = ssl.session().filter(|_| ssl.session_reused()).and_then(data_of);
         let data = TicketData {
             scope: accepted.serving.replay.scope(),
@@ -148,7 +148,7 @@ impl TicketHooks for Tickets {
     }
 
     fn takes(ssl: &SslRef, session: &SslSessionRef) -> bool {
-        let Some(accepted) = Accepted::of(ssl) else { return false };
+        let Some(accepted) = Accepted::from_ssl(ssl) else { return false };
         match data_of(session) {
             Some(data) => accepted.now.since(data.since) <= RESUMPTION_LIFE,
             // Where others make tickets, those that come from a full handshake with them do not say
@@ -162,7 +162,7 @@ impl TicketHooks for Tickets {
     }
 
     fn allows_early_data(ssl: &SslRef) -> bool {
-        Accepted::of(ssl).and_then(|accepted| is_first(ssl, accepted)).unwrap_or(false)
+        Accepted::from_ssl(ssl).and_then(|accepted| is_first(ssl, accepted)).unwrap_or(false)
     }
 }
 

@@ -69,7 +69,7 @@ impl Refusal {
     }
 
     /// A connection to a server that could not be opened, up to the end of its handshake.
-    pub(super) fn of(error: &io::Error) -> Self {
+    pub(super) fn from_error(error: &io::Error) -> Self {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) {
             Some(error) => Self::of_tls(*error),
             None => Self::of_transport(error),
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn failures_are_told_apart() {
-        let of = |error: io::Error| Refusal::of(&error);
+        let of = |error: io::Error| Refusal::from_error(&error);
         let tls = |error| of(io::Error::new(io::ErrorKind::InvalidData, error));
         let expired = tls(TlsError::Certificate(CertificateFault::Expired));
         assert_eq!((expired.status.as_u16(), expired.name), (502, "certificate_expired"));

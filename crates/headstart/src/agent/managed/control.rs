@@ -110,7 +110,7 @@ enum About {
 }
 
 impl About {
-    fn of(uid: u32, query: &Query) -> Result<Self, Refusal> {
+    fn from_query(uid: u32, query: &Query) -> Result<Self, Refusal> {
         let Some(user) = &query.user else { return Ok(Self::User(uid)) };
         let about = match user.as_str() {
             "all" => Self::Everybody,
@@ -163,7 +163,7 @@ fn shown(uid: u32, query: &Query) -> Result<Option<u32>, Refusal> {
     if uid == ROOT && query.user.is_none() {
         return Ok(None);
     }
-    Ok(match About::of(uid, query)? {
+    Ok(match About::from_query(uid, query)? {
         About::User(user) => Some(user),
         About::Everybody => None,
     })
@@ -194,7 +194,7 @@ fn ms(time: Duration) -> u64 {
 
 /// Without a server, cookies are forgotten too.
 fn forget(uid: u32, query: &Query, settings: &Settings) -> Result<Value, Refusal> {
-    let about = About::of(uid, query)?;
+    let about = About::from_query(uid, query)?;
     let server = query.server.as_deref();
     let one = match (&query.context, &about) {
         (None, _) => None,
@@ -385,7 +385,7 @@ mod tests {
     fn only_root_is_about_others() {
         let about = |uid, user: &str| {
             let query = Query { user: Some(user.into()), ..Query::default() };
-            About::of(uid, &query).map(|about| about.text()).map_err(|refusal| refusal.name)
+            About::from_query(uid, &query).map(|about| about.text()).map_err(|refusal| refusal.name)
         };
         assert_eq!(about(5, "5"), Ok("5".into()));
         assert_eq!(about(5, "6"), Err("user"));

@@ -78,10 +78,10 @@ async fn bare(ask: &Ask, context: &Context, settings: &Settings) -> Result<Opene
     to.context = settings.known.context_of_cookies(context);
     to.speaks_first = !late;
     let connect = settings.connector.connect(&to);
-    let mut stream = connect.map_err(|error| Refusal::of(&error.into()))?;
+    let mut stream = connect.map_err(|error| Refusal::from_error(&error.into()))?;
     stream.start();
     if late {
-        stream.connected().await.map_err(|error| Refusal::of(&error))?;
+        stream.connected().await.map_err(|error| Refusal::from_error(&error))?;
     }
     Ok(Opened::Bare(Box::new(stream)))
 }
@@ -180,7 +180,8 @@ fn stream(
         let TicketsWanted { new_session, resumption } = wanted;
         conn.request_tickets(TicketRequest { new_session, resumption }).map_err(failed)?;
     }
-    let stream = settings.connector.connect(to).map_err(|error| Refusal::of(&error.into()))?;
+    let stream =
+        settings.connector.connect(to).map_err(|error| Refusal::from_error(&error.into()))?;
     Ok(TlsStream::new(conn, stream))
 }
 
@@ -220,7 +221,7 @@ async fn shake_hands(
     let shaken = timeout(settings.opening_time(), shaking).await;
     let failure = match shaken {
         Ok(Ok(sent)) => return Ok(Shaken { stream, sent }),
-        Ok(Err(error)) => Refusal::of(&error),
+        Ok(Err(error)) => Refusal::from_error(&error),
         Err(_) => Refusal::timed_out(),
     };
     let report = handle.with_transport(|stream| stream.report().cloned()).flatten();

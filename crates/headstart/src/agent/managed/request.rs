@@ -64,7 +64,7 @@ impl Ask {
     /// # Errors
     /// What is wrong with the request.
     pub(super) fn read<B>(request: &Request<B>) -> Result<Self, Refusal> {
-        let fields = Fields::of(request.headers())?;
+        let fields = Fields::from_headers(request.headers())?;
         let (host, port) = target(request.uri())?;
         let label = fields.text(&CONTEXT)?.map(label).transpose()?;
         let tls = match fields.text(&TLS)? {
@@ -102,7 +102,7 @@ struct Fields<'a>(&'a HeaderMap);
 
 impl<'a> Fields<'a> {
     /// One that is unknown would be taken for heeded.
-    fn of(all: &'a HeaderMap) -> Result<Self, Refusal> {
+    fn from_headers(all: &'a HeaderMap) -> Result<Self, Refusal> {
         let known = [TLS, ALPN, EARLY_DATA, CONTEXT, POLICY, SERVER_NAME, VERIFY, CERTIFICATE];
         for name in all.keys().filter(|name| name.as_str().starts_with("headstart-")) {
             if !known.contains(name) {

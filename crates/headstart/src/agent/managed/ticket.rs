@@ -53,7 +53,7 @@ pub(super) async fn answer(
 ) -> Result<Answer, Refusal> {
     let (head, body) = request.into_parts();
     let ask = Ask::read(head.uri.query().unwrap_or_default())?;
-    let place = Place::of(&ask, user, caller.process)?;
+    let place = Place::from_ask(&ask, user, caller.process)?;
     match head.method {
         Method::GET => Ok(take(&ask, &place, &mut settings.known.store())),
         Method::PUT => {
@@ -150,7 +150,7 @@ struct Place {
 
 impl Place {
     /// Without a context that it names, a program shares with others of the same executable alone.
-    fn of(ask: &Ask, user: u32, process: Option<i32>) -> Result<Self, Refusal> {
+    fn from_ask(ask: &Ask, user: u32, process: Option<i32>) -> Result<Self, Refusal> {
         let executable = match &ask.context {
             Some(_) => Vec::new(),
             None => process.and_then(executable).ok_or_else(no_program)?,
@@ -315,7 +315,7 @@ mod tests {
         let mut store = SessionStore::default();
         let moment = opened(store.stamp());
         let ask = putting(ASK, &moment);
-        let place = |ask: &Ask, user| Place::of(ask, user, me()).unwrap();
+        let place = |ask: &Ask, user| Place::from_ask(ask, user, me()).unwrap();
         put(&ask, &place(&ask, 5), session(), &mut store).unwrap();
         let status = |query: &str, user, store: &mut SessionStore| {
             let ask = Ask::read(query).unwrap();
@@ -342,7 +342,7 @@ mod tests {
         store.end_context(&context);
         for moment in [&*before, "0-0", "", "ffffffffffffffff-0"] {
             let ask = putting(ASK, moment);
-            let place = Place::of(&ask, 5, None).unwrap();
+            let place = Place::from_ask(&ask, 5, None).unwrap();
             assert_eq!(
                 put(&ask, &place, session(), &mut store).unwrap_err().name,
                 "not_kept",
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_program_that_nobody_knows_needs_a_context() {
-        assert!(Place::of(&Ask::read("server=a").unwrap(), 5, None).is_err());
-        assert!(Place::of(&Ask::read("server=a&context=b").unwrap(), 5, None).is_ok());
+        assert!(Place::from_ask(&Ask::read("server=a").unwrap(), 5, None).is_err());
+        assert!(Place::from_ask(&Ask::read("server=a&context=b").unwrap(), 5, None).is_ok());
     }
 }

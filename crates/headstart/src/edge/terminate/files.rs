@@ -28,7 +28,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    fn of(file: &Metadata) -> Self {
+    fn from_metadata(file: &Metadata) -> Self {
         Self {
             inode: (file.dev(), file.ino()),
             size: file.size(),
@@ -90,7 +90,7 @@ impl Complaint {
 
 /// Returns the stamp of a link's target. None: there is nothing.
 fn stamp(path: &Path) -> Option<Stamp> {
-    std::fs::metadata(path).ok().as_ref().map(Stamp::of)
+    std::fs::metadata(path).ok().as_ref().map(Stamp::from_metadata)
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ impl HttpOrigins {
         let mut sent = progress.bytes();
         loop {
             match tokio::time::timeout(self.patience, answer.as_mut()).await {
-                Ok(answer) => return answer.map_err(|error| NoAnswer::of(&error)),
+                Ok(answer) => return answer.map_err(|error| NoAnswer::from_error(&error)),
                 // As long as the client sends, the origin need not say anything.
                 Err(_) if progress.bytes() != sent => sent = progress.bytes(),
                 Err(_) if progress.is_starved() && !progress.is_ended() => {
@@ -139,7 +139,7 @@ pub(super) enum NoAnswer {
 }
 
 impl NoAnswer {
-    fn of(error: &legacy::Error) -> Self {
+    fn from_error(error: &legacy::Error) -> Self {
         match error.is_connect() {
             true if timed_out(error) => Self::FarAway,
             true => Self::Unreachable,

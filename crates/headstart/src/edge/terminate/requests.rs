@@ -66,7 +66,7 @@ impl Requests {
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
         let begun = Instant::now();
         let in_flight = self.pending.begin();
-        let (version, line) = (request.version(), Line::of(&request));
+        let (version, line) = (request.version(), Line::from_request(&request));
         let is_head = request.method() == Method::HEAD;
         if self.pending.is_abused() {
             return self.enough(in_flight);
@@ -249,7 +249,7 @@ struct Line {
 
 impl Line {
     /// Begins to answer a request; `None` if nobody would see it.
-    fn of<B>(request: &Request<B>) -> Option<Self> {
+    fn from_request<B>(request: &Request<B>) -> Option<Self> {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return None;
         }
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(line.to_string(), "GET www.example.com/a HTTP/2.0");
         let request = Request::get("https://h/a?secret").body(()).unwrap();
         let debug = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).finish();
-        let shown = tracing::subscriber::with_default(debug, || Line::of(&request));
+        let shown = tracing::subscriber::with_default(debug, || Line::from_request(&request));
         let shown = shown.map(|line| line.to_string());
         assert_eq!(shown.as_deref(), Some("GET h/a HTTP/1.1"));
     }

@@ -164,7 +164,7 @@ fn signed(database: &Database, key: &PKey<Private>) -> Result<Vec<u8>, String> {
 
 fn links(database: &Database, said: &mut DatabaseFacts) -> Vec<(String, Vec<String>)> {
     let of = |page: &headstart_pageload::db::PageEntry| {
-        let Links { links, left_out } = Links::of(page);
+        let Links { links, left_out } = Links::for_page(page);
         said.links += links.len();
         said.links_left_out += left_out;
         (page.document.to_string(), links)

@@ -158,7 +158,7 @@ impl Lane<'_> {
             (Some(agent), Some(before)) => Openings::between(&before, &settled(agent)?),
             _ => Openings::default(),
         };
-        let times = Times::of(&seen);
+        let times = Times::from_seen(&seen);
         let missing = whole::missing(wanted.site, &seen.recording.page);
         if let Some(why) = whole::too_many(&missing, wanted.site) {
             return Err(Stopped::Failed(why));
@@ -248,7 +248,7 @@ impl From<Broken> for Stopped {
 }
 
 impl Times {
-    pub(super) fn of(seen: &Seen) -> Self {
+    pub(super) fn from_seen(seen: &Seen) -> Self {
         let Recording { page, .. } = &seen.recording;
         let timings = || page.resources().iter().filter_map(|resource| resource.measured);
         let sent = |it: headstart_pageload::page::Timings| {

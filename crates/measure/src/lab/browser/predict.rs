@@ -97,7 +97,7 @@ impl<'p> Predictor<'p> {
 }
 
 fn techniques(cell: &CellSpec) -> Techniques {
-    Techniques::of(&cell.arm.techniques(cell.again, cell.classical))
+    Techniques::from_list(&cell.arm.techniques(cell.again, cell.classical))
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ pub(crate) fn run(
         sysctls: BTreeMap::from(SYSCTLS),
     };
     let mut run = Run {
-        environment: Environment::of(about, root),
+        environment: Environment::from_about(about, root),
         progress: Progress::new(plan.steps()),
         groups: Groups::default(),
         outcome: Outcome::default(),

@@ -23,10 +23,10 @@ pub(crate) struct Counted {
 impl Counted {
     /// All so far; none if the edge whose metrics are at `metrics` does not say.
     pub(crate) fn read(edge: &Namespace, metrics: SocketAddr) -> Option<Self> {
-        Some(Self::of(&scrape(edge, metrics)?))
+        Some(Self::from_text(&scrape(edge, metrics)?))
     }
 
-    fn of(text: &str) -> Self {
+    fn from_text(text: &str) -> Self {
         let lines = text.lines().filter(|line| line.starts_with(HANDSHAKES));
         let counters = lines.filter_map(|line| line.rsplit_once(' '));
         counters.fold(Self::default(), |mut sum, (labels, value)| {
@@ -77,8 +77,8 @@ mod tests {
              headstart_tls_handshakes_total{result=\"failed\",version=\"1.3\",resumed=\"yes\",early_data=\"accepted\"} 6\n\
              headstart_connections_total{result=\"done\"} 9\n";
         let all = Counted { full: 4, resumed: 7, early: 5, failed: 6 };
-        assert_eq!(Counted::of(text), all);
-        assert_eq!(Counted::of(""), Counted::default());
+        assert_eq!(Counted::from_text(text), all);
+        assert_eq!(Counted::from_text(""), Counted::default());
         assert_eq!(all.and(all).since(all), all);
     }
 }

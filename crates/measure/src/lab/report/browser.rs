@@ -34,7 +34,7 @@ pub(super) fn section(run: &Run) -> Markup {
         (means(&outcome.means))
         @for place in places(outcome) {
             h3 { (place.0) ", " (place.1) }
-            (cells(&of(outcome, &place)))
+            (cells(&cells_at(outcome, &place)))
         }
         @for kind in kinds(outcome) {
             figure {
@@ -97,7 +97,7 @@ fn pairs(outcome: &Outcome, kind: &(String, bool)) -> Markup {
     let is_of = |cell: &&CellOutcome| (&cell.link, cell.again) == (&kind.0, kind.1);
     let rows = outcome.cells.iter().filter(is_of);
     let rows: Vec<Row<'_>> = rows.filter_map(Row::new).collect();
-    let axis = Axis::of(&rows);
+    let axis = Axis::from_rows(&rows);
     let height = TOP + BOTTOM + ROW * rows.len() as f64;
     html! {
         svg.chart viewBox=(format!("0 0 {WIDTH} {height:.0}")) role="img" aria-label=(format!("{}: savings, pair by pair", kind.0)) {
@@ -168,7 +168,7 @@ struct Axis {
 }
 
 impl Axis {
-    fn of(rows: &[Row<'_>]) -> Self {
+    fn from_rows(rows: &[Row<'_>]) -> Self {
         let values = || rows.iter().flat_map(Row::values).filter(|value| value.is_finite());
         let (low, high) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
         // With room for a dot at either end.
@@ -209,7 +209,7 @@ fn places(outcome: &Outcome) -> Vec<(String, String)> {
     places
 }
 
-fn of<'o>(outcome: &'o Outcome, place: &(String, String)) -> Vec<&'o CellOutcome> {
+fn cells_at<'o>(outcome: &'o Outcome, place: &(String, String)) -> Vec<&'o CellOutcome> {
     let is_of = |cell: &&CellOutcome| (&cell.link, &cell.variant) == (&place.0, &place.1);
     outcome.cells.iter().filter(is_of).collect()
 }
@@ -301,6 +301,9 @@ mod tests {
         );
         let axis = Axis { low: -0.05, high: 0.16 };
         assert!(axis.ticks().contains(&0.0) && axis.ticks().len() > 3, "{:?}", axis.ticks());
-        assert_eq!((places(&outcome).len(), of(&outcome, &places(&outcome)[0]).len()), (1, 2));
+        assert_eq!(
+            (places(&outcome).len(), cells_at(&outcome, &places(&outcome)[0]).len()),
+            (1, 2)
+        );
     }
 }

@@ -192,7 +192,7 @@ impl Frame {
         let plot = (LABEL * lines.len() as f64).max(PLOT_MIN);
         let letters = lines.iter().map(|line| shown(line.arm).chars().count()).max();
         let labels = GAP + LETTER * letters.unwrap_or_default() as f64;
-        Self { scale: Scale::of(times), width: WIDTH - LEFT - RIGHT - labels, plot }
+        Self { scale: Scale::from_times(times), width: WIDTH - LEFT - RIGHT - labels, plot }
     }
 
     fn height(&self) -> f64 {

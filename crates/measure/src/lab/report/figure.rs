@@ -130,7 +130,7 @@ mod tests {
     fn percentiles_are_named_for_what_they_are() {
         let times = |count: u32, failed| {
             let times: Vec<f64> = (1..=count).map(f64::from).collect();
-            Summary::of(&with_failed(&times, failed))
+            Summary::from_samples(&with_failed(&times, failed))
         };
         let shown = |times| [middle(times), p90(times), p99(times)];
         assert_eq!(shown(times(9, 0)), ["5.000", "–", "max 9.000"]);
@@ -143,10 +143,10 @@ mod tests {
 
     #[test]
     fn means_stand_with_their_deviation() {
-        let times = Summary::of(&[1.0, 2.0, 3.0]);
+        let times = Summary::from_samples(&[1.0, 2.0, 3.0]);
         assert_eq!(mean(times), "2.000 (1.000)");
-        assert_eq!(mean(Summary::of(&[1.0])), "1.000");
-        assert_eq!(mean(Summary::of(&with_failed(&[1.0], 1))), "–");
+        assert_eq!(mean(Summary::from_samples(&[1.0])), "1.000");
+        assert_eq!(mean(Summary::from_samples(&with_failed(&[1.0], 1))), "–");
         assert_eq!([0.393, 0.0].map(percent), ["39.3 %", "0.0 %"]);
     }
 

@@ -45,7 +45,7 @@ impl Moment {
         }
     }
 
-    const fn of(self, trial: &Trial) -> Option<f64> {
+    const fn read(self, trial: &Trial) -> Option<f64> {
         match self {
             Self::FirstRequest => trial.ms_to_first_request_byte,
             Self::FirstResponse => trial.ms_to_first_response_byte,
@@ -238,7 +238,7 @@ impl Cell {
         let mut measures = <[Measure; 3]>::default();
         for (measure, moment) in measures.iter_mut().zip(Moment::ALL) {
             let mut samples: Vec<f64> =
-                completed.iter().filter_map(|trial| moment.of(trial)).collect();
+                completed.iter().filter_map(|trial| moment.read(trial)).collect();
             samples.sort_by(f64::total_cmp);
             let times = moment.summarised(summary);
             let ranked = stats::with_failed(&samples, failed);
@@ -341,7 +341,7 @@ fn with_mean(times: Times, ranked: &[f64]) -> Times {
     match times.mean {
         Some(_) => times,
         None => {
-            let own = Summary::of(ranked);
+            let own = Summary::from_samples(ranked);
             Times { mean: own.and_then(|own| own.mean), sd: own.and_then(|own| own.sd), ..times }
         }
     }
@@ -357,7 +357,7 @@ fn typical<'t>(completed: &[&'t Trial], last: Option<Times>) -> Option<&'t Trial
 
 /// Checks that the percentiles are those of the samples; else returns the stated and the true ones.
 fn agree(said: Option<Times>, samples: &[f64]) -> Result<(), (String, String)> {
-    let so = Summary::of(samples);
+    let so = Summary::from_samples(samples);
     let (relative, absolute) = ROUNDING;
     let same = |one: Option<f64>, other: Option<f64>| match (one, other) {
         (Some(one), Some(other)) => (one - other).abs() <= relative * other.abs() + absolute,

@@ -22,7 +22,7 @@ pub(crate) enum Scale {
 
 impl Scale {
     /// The axis that shows all of these times.
-    pub(super) fn of(times: impl Iterator<Item = f64> + Clone) -> Self {
+    pub(super) fn from_times(times: impl Iterator<Item = f64> + Clone) -> Self {
         let high = times.clone().fold(SHORTEST, f64::max);
         let low = times.fold(high, f64::min).max(SHORTEST);
         if high / low > LINEAR_SPAN { Self::Log { low, high } } else { Self::linear(high) }
@@ -96,10 +96,13 @@ mod tests {
 
     #[test]
     fn wide_spans_are_logarithmic() {
-        assert_eq!(Scale::of([10.0, 200.0].into_iter()), Scale::Linear { high: 200.0 });
-        assert_eq!(Scale::of([9.9, 200.0].into_iter()), Scale::Log { low: 9.9, high: 200.0 });
-        assert_eq!(Scale::of([0.0, 5.0].into_iter()), Scale::Log { low: 0.001, high: 5.0 });
-        assert_eq!(Scale::of(std::iter::empty()), Scale::Linear { high: SHORTEST });
+        assert_eq!(Scale::from_times([10.0, 200.0].into_iter()), Scale::Linear { high: 200.0 });
+        assert_eq!(
+            Scale::from_times([9.9, 200.0].into_iter()),
+            Scale::Log { low: 9.9, high: 200.0 }
+        );
+        assert_eq!(Scale::from_times([0.0, 5.0].into_iter()), Scale::Log { low: 0.001, high: 5.0 });
+        assert_eq!(Scale::from_times(std::iter::empty()), Scale::Linear { high: SHORTEST });
     }
 
     #[test]

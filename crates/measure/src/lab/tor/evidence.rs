@@ -40,7 +40,7 @@ struct Connection {
 impl Evidence {
     /// Reads a capture at the exit's interface; `order` tells whose connections came one after the
     /// other.
-    pub(super) fn of(packets: &[CapturedPacket], order: &[Arm], whole: bool) -> Self {
+    pub(super) fn from_packets(packets: &[CapturedPacket], order: &[Arm], whole: bool) -> Self {
         let connections = connections(packets);
         let mut evidence =
             Self { whole: whole && connections.len() == order.len(), ..Self::default() };
@@ -74,8 +74,8 @@ impl Evidence {
     pub(super) fn json(&self) -> Value {
         json!({
             "ms_from_origins_syn_ack_to_first_data": {
-                "waiting": Summary::of(&self.waiting),
-                "optimistic": Summary::of(&self.optimistic),
+                "waiting": Summary::from_samples(&self.waiting),
+                "optimistic": Summary::from_samples(&self.optimistic),
             },
             "whole": self.whole,
         })

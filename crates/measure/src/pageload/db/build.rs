@@ -32,7 +32,7 @@ use headstart::base::output;
 pub(super) fn run(options: &DbBuildOptions) -> Result<ExitCode, Failure> {
     // First, so that a wrong key need not wait for thousands of recordings.
     let key = options.sign.as_deref().map(keys::secret).transpose()?;
-    let all = Learned::read(Files::of(&options.files), options.assume_get);
+    let all = Learned::read(Files::from_names(&options.files), options.assume_get);
     if all.recordings.count() == 0 {
         return Err(nothing(&all));
     }

@@ -25,7 +25,7 @@ pub(super) fn run(options: &DbExportOptions) -> Result<(), Failure> {
     let url = options.url.as_deref().map(show::target).transpose()?;
     let text = match (options.format, url) {
         (DbFormat::SpeculationRules, Some(url)) => {
-            let rules = SpeculationRules::of(&database, &url.origin);
+            let rules = SpeculationRules::for_origin(&database, &url.origin);
             if rules.prefetch.is_empty() {
                 return Err(unknown(&url));
             }
@@ -35,7 +35,9 @@ pub(super) fn run(options: &DbExportOptions) -> Result<(), Failure> {
         (DbFormat::Links, Some(url)) => links(&database, &url)?,
         (DbFormat::Links, None) => json(&all_links(&database))?,
         (DbFormat::Extension, Some(_)) => return Err(whole()),
-        (DbFormat::Extension, None) => json(&Extension::of(&database, options.temporary))?,
+        (DbFormat::Extension, None) => {
+            json(&Extension::from_database(&database, options.temporary))?
+        }
     };
     match &options.out {
         Some(path) => file::replace(path, text.as_bytes()),
@@ -69,18 +71,19 @@ fn whole() -> Failure {
 }
 
 fn speculation_rules(database: &Database) -> BTreeMap<String, SpeculationRules> {
-    let rules = |origin| (format!("{origin}"), SpeculationRules::of(database, &origin));
+    let rules = |origin| (format!("{origin}"), SpeculationRules::for_origin(database, &origin));
     origins(database).into_iter().map(rules).collect()
 }
 
 fn all_links(database: &Database) -> BTreeMap<String, Links> {
-    let links = database.pages().iter().map(|page| (page.document.to_string(), Links::of(page)));
+    let links =
+        database.pages().iter().map(|page| (page.document.to_string(), Links::for_page(page)));
     links.filter(|(_, links)| *links != Links::default()).collect()
 }
 
 /// Header lines as they are sent.
 fn links(database: &Database, url: &Target) -> Result<String, Failure> {
-    let links = Links::of(database.page(url).ok_or_else(|| unknown(url))?);
+    let links = Links::for_page(database.page(url).ok_or_else(|| unknown(url))?);
     if links.left_out > 0 {
         eprintln!("note: {} that no Link field can say, or beyond the limit", links.left_out);
     }

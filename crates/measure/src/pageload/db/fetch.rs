@@ -126,7 +126,7 @@ fn newest(options: &DbFetchOptions, in_use: Option<InUse>) {
 /// Reads the file in use; `None` if there is none yet, or none that one of the keys signed.
 fn in_use(path: &Path, keys: &[PublicKey]) -> Result<Option<InUse>, Failure> {
     match file::bytes(path) {
-        Ok(bytes) => Ok(InUse::of(&bytes, keys)),
+        Ok(bytes) => Ok(InUse::from_file(&bytes, keys)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Failure::usage(format!("cannot read {}: {error}", path.display()))
             .hint("it is to be replaced; let it be read and written")),

@@ -36,7 +36,7 @@ pub(super) fn run(options: &DbShowOptions) -> Result<ExitCode, Failure> {
         output::print(text.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     };
-    let known = Known::of(&database, &target(url)?);
+    let known = Known::from_database(&database, &target(url)?);
     let text = if options.json { format!("{:#}\n", known.json()) } else { known.text() };
     output::print(text.as_bytes())?;
     Ok(if known.is_nothing() { ExitCode::from(NEGATIVE) } else { ExitCode::SUCCESS })
@@ -60,7 +60,7 @@ pub(super) fn check(options: &DbCheckOptions) -> Result<(), Failure> {
 /// # Errors
 /// It cannot be read, or nobody vouches for its date.
 fn in_use(path: &Path, keys: &[PublicKey]) -> Result<InUse, Failure> {
-    InUse::of(&file::read(path)?, keys).ok_or_else(|| {
+    InUse::from_file(&file::read(path)?, keys).ok_or_else(|| {
         Failure::usage(format!("{} is no database that one of the keys signed", path.display()))
             .hint("name the file in use with --in-use, and the key that it is signed with; leave it out if there is none")
     })
@@ -133,7 +133,7 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    fn of(database: &'a Database, url: &Target) -> Self {
+    fn from_database(database: &'a Database, url: &Target) -> Self {
         let redirect = database.redirect(url);
         let document = redirect.map_or(url, |redirect| redirect.to()).clone();
         let http2 = database.speaks(document.origin.host());

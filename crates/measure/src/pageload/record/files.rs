@@ -75,7 +75,7 @@ pub(super) fn read(har: &[u8]) -> Result<Recording, String> {
 /// The first figures of a recording; file, browser, picture and notes are the caller's.
 pub(super) fn summary(url: &str, recording: &Recording) -> Summary {
     let page = &recording.page;
-    let shape = Tree::of(page).shape(page);
+    let shape = Tree::from_page(page).shape(page);
     let hosts: BTreeSet<&str> = page.servers().iter().map(|server| server.host.as_str()).collect();
     let ms = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
     Summary {
@@ -131,7 +131,7 @@ pub(super) fn put_beside(recording: &Path, end: &str, bytes: &[u8]) -> Result<()
 /// # Errors
 /// Want of memory.
 pub(super) fn tree(recording: &Recording) -> Result<Vec<u8>, Failure> {
-    let tree = Tree::of(&recording.page);
+    let tree = Tree::from_page(&recording.page);
     let mut writer = csv::Writer::from_writer(Vec::new());
     let failed =
         |error: &dyn std::fmt::Display| Failure::usage(format!("cannot write the tree: {error}"));

@@ -157,7 +157,7 @@ fn accuracy(pages: &[OfPage]) -> Option<Accuracy> {
     let links = pages.iter().flat_map(|page| &page.links);
     let pairs = links.flat_map(|link| &link.arms);
     let pairs = pairs.filter_map(|arm| Some((arm.simulated_ms?, arm.full_load_ms?.p50?)));
-    Accuracy::of(&pairs.collect::<Vec<_>>())
+    Accuracy::from_pairs(&pairs.collect::<Vec<_>>())
 }
 
 impl OfArm {
@@ -170,8 +170,8 @@ impl OfArm {
             loads: loads.len(),
             failed: loads.len() - whole.len(),
             flagged: loads.iter().filter(|load| load.flagged).count(),
-            page_load_ms: Summary::of(&samples(loads, |load| load.load.page_load_ms)),
-            full_load_ms: Summary::of(&full(loads)),
+            page_load_ms: Summary::from_samples(&samples(loads, |load| load.load.page_load_ms)),
+            full_load_ms: Summary::from_samples(&full(loads)),
             simulated_ms: None,
             to_first: ratio_of_medians(&full(loads), &full(first), SEED),
             connections: count(|load| load.load.connections),

@@ -127,7 +127,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    fn of(timings: &Timings) -> Self {
+    fn from_timings(timings: &Timings) -> Self {
         Self {
             started: ms(timings.started),
             queued: ms(timings.queued),
@@ -175,9 +175,9 @@ impl All {
 
 impl PageSummary {
     /// Summarises a page, and its resources apart.
-    pub(super) fn of(recording: Recording) -> (Self, Vec<ResourceSummary>) {
+    pub(super) fn from_recording(recording: Recording) -> (Self, Vec<ResourceSummary>) {
         let Recording { file, page, har } = recording;
-        let tree = Tree::of(&page);
+        let tree = Tree::from_page(&page);
         let path = CriticalPath::of_page_load_time(&page);
         let waited = tree::head_of_line(&page);
         let measured = page.resources().iter().filter_map(|one| one.measured);
@@ -242,7 +242,7 @@ fn distribution(
     unit: &'static str,
     values: impl IntoIterator<Item = f64>,
 ) -> Option<Distribution> {
-    Some(Distribution { of, unit, quantiles: Quantiles::of(values)? })
+    Some(Distribution { of, unit, quantiles: Quantiles::from_values(values)? })
 }
 
 #[allow(clippy::cast_precision_loss)] // counts and sizes are far below 2^53
@@ -250,7 +250,9 @@ fn of_resources(page: &Page, tree: &Tree, waited: &[Duration]) -> Vec<Distributi
     let resources = page.resources();
     let times = || resources.iter().filter_map(|one| one.measured);
     let breakdowns = |part: fn(&Breakdown) -> Duration| {
-        times().map(move |timings| ms(part(&Breakdown::of(&timings)))).collect::<Vec<f64>>()
+        times()
+            .map(move |timings| ms(part(&Breakdown::from_timings(&timings))))
+            .collect::<Vec<f64>>()
     };
     let measured = times().next().is_some();
     let when = |values: Vec<f64>| if measured { values } else { Vec::new() };
@@ -379,7 +381,7 @@ fn resources(
             response_bytes: resource.response_bytes,
             server_time_ms: ms(resource.server_time),
             head_of_line_ms: waited.get(id).copied().map(ms).unwrap_or_default(),
-            times_ms: resource.measured.as_ref().map(Times::of),
+            times_ms: resource.measured.as_ref().map(Times::from_timings),
         })
     };
     tree.lines().into_iter().take(RESOURCES).filter_map(one).collect()

@@ -94,17 +94,20 @@ impl Replays {
         let first = experiment.arms.first().map(|arm| arm.name()).unwrap_or_default();
         add_savings(&mut loads, first);
         let mut groups = vec![
-            Group::of("pages held out", loads.iter().filter(|load| load.held_out)),
-            Group::of("other pages", loads.iter().filter(|load| !load.held_out)),
+            Group::from_loads("pages held out", loads.iter().filter(|load| load.held_out)),
+            Group::from_loads("other pages", loads.iter().filter(|load| !load.held_out)),
         ];
         for link in &experiment.link {
             let own = loads.iter().filter(|load| load.link == link.name);
-            groups.push(Group::of(&link.name, own));
+            groups.push(Group::from_loads(&link.name, own));
         }
         for arm in &experiment.arms {
-            groups.push(Group::of(arm.name(), loads.iter().filter(|load| load.arm == arm.name())));
+            groups.push(Group::from_loads(
+                arm.name(),
+                loads.iter().filter(|load| load.arm == arm.name()),
+            ));
         }
-        groups.push(Group::of("all", loads.iter()));
+        groups.push(Group::from_loads("all", loads.iter()));
         let holds =
             groups.first().is_some_and(|held_out| held_out.as_ref().is_some_and(Group::holds));
         Self {
@@ -221,7 +224,7 @@ fn add_savings(loads: &mut [Compared], first: &str) {
 
 impl Group {
     /// Compares loads; `None` without any.
-    fn of<'l>(name: &str, loads: impl Iterator<Item = &'l Compared>) -> Option<Self> {
+    fn from_loads<'l>(name: &str, loads: impl Iterator<Item = &'l Compared>) -> Option<Self> {
         let loads: Vec<&Compared> = loads.collect();
         let pairs: Vec<_> =
             loads.iter().map(|load| (load.simulated_ms, load.measured_ms)).collect();
@@ -232,7 +235,7 @@ impl Group {
             .collect();
         Some(Self {
             name: name.to_owned(),
-            times: Accuracy::of(&pairs)?,
+            times: Accuracy::from_pairs(&pairs)?,
             saving_error_points: (!errors.is_empty())
                 .then(|| errors.iter().sum::<f64>() / errors.len() as f64),
         })

@@ -61,7 +61,7 @@ impl Extension {
     /// Exports a whole database; without `temporary`, of redirects only those that are permanent at
     /// each step.
     #[must_use]
-    pub fn of(database: &Database, temporary: bool) -> Self {
+    pub fn from_database(database: &Database, temporary: bool) -> Self {
         let (redirects, redirects_left_out) = redirects(database, temporary);
         let pages = database.pages().iter().map(|page| (page.document.to_string(), servers(page)));
         Self {
@@ -84,7 +84,7 @@ impl Extension {
         temporary: bool,
         key: &SecretKey,
     ) -> Result<Vec<u8>, FileError> {
-        let extension = Self::of(database, temporary);
+        let extension = Self::from_database(database, temporary);
         let json = serde_json::to_vec(&extension).map_err(|_| FileError::Compression)?;
         if json.len() > BODY_BYTES {
             return Err(FileError::TooLarge);

@@ -82,7 +82,7 @@ impl Run<'_> {
             known.map(|(id, _)| id).filter(own).collect()
         } else if self.techniques.early_hints {
             // A server without a database knows what its document names.
-            let document = self.triggers.of(self.page.redirects());
+            let document = self.triggers.by_resource(self.page.redirects());
             document.iter().map(|trigger| trigger.id).filter(own).collect()
         } else {
             Vec::new()
@@ -172,7 +172,7 @@ mod tests {
                 resumed: Duration::ZERO,
                 ..Handshake::default()
             },
-            techniques: Techniques::of(techniques),
+            techniques: Techniques::from_list(techniques),
             delivery,
             ..Settings::default()
         };

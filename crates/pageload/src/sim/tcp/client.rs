@@ -371,7 +371,7 @@ impl<'a> Run<'a> {
     fn trigger(&mut self, id: u32, received: u64) {
         while self.resources[id as usize].needed {
             let next = self.resources[id as usize].triggered;
-            let next = self.triggers.of(id as usize).get(next).copied();
+            let next = self.triggers.by_resource(id as usize).get(next).copied();
             let Some(due) = next.filter(|trigger| trigger.bytes <= received) else { break };
             self.resources[id as usize].triggered += 1;
             let wait = &mut self.resources[due.id as usize].wait;

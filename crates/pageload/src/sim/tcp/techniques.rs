@@ -119,7 +119,7 @@ impl fmt::Display for Technique {
 impl Techniques {
     /// Collects the techniques of a list.
     #[must_use]
-    pub fn of(list: &[Technique]) -> Self {
+    pub fn from_list(list: &[Technique]) -> Self {
         list.iter().fold(Self::default(), |techniques, &technique| techniques.with(technique))
     }
 

@@ -41,7 +41,7 @@ impl Run<'_> {
             self.events.at(at, Event::Head);
             // To a changed browser: others use what they were told of when the document names it.
             let told = if self.settings.delivery == Delivery::Start {
-                self.triggers.of(id as usize)
+                self.triggers.by_resource(id as usize)
             } else {
                 &[]
             };
